@@ -1,0 +1,154 @@
+// File: tutti/communicator.h: the C++ API. `tutti.h` is the same in C.
+//
+//   auto comm = tutti::Communicator::from_environment();             // under torchrun, mpirun,
+//   srun, tutti run if (!comm) return fail(comm.error()); auto status = comm->all_reduce(in, out,
+//   count, tutti::DataType::kFloat32, tutti::ReduceOp::kSum);
+//
+// Threading: different communicators may be used by different threads at the same time. Calls on
+// one communicator may come from any thread, one at a time; they take place in the order in which
+// they were made, and that order has to be the same on every rank. `abort` may be called at any
+// time.
+//
+// Buffers: any alignment. In place means: all-reduce and broadcast, output == input; all-gather,
+// input == output + rank * count elements; reduce-scatter, output == input + rank * count elements.
+// Any other overlap is an error of the caller. A count of 0 is legal and still synchronises
+// nothing.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/rendezvous.h"
+#include "tutti/result.h"
+#include "tutti/settings.h"
+#include "tutti/types.h"
+
+namespace tutti {
+
+/// An operation with its parameter. Only kPreMulSum has one: this rank's scale.
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  double scale = 1;
+  Reduction() = default;
+  Reduction(ReduceOp which) : op(which) {}
+  static Reduction pre_mul_sum(double scale) {
+    Reduction reduction(ReduceOp::kPreMulSum);
+    reduction.scale = scale;
+    return reduction;
+  }
+};
+
+/// A collective that was started. Copies share it. The buffers stay the library's until it is done.
+class Work {
+ public:
+  struct State;
+  Work() = default;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  /// Sleeps until it is done. kTimeout leaves it running; it can be waited for again.
+  Status wait();
+  Status wait(std::chrono::nanoseconds timeout);
+  /// True once it is done (also when it failed; `wait` then says how).
+  bool test() const;
+  /// Calls `callback` with the outcome, once, on the progress thread, or at once if it is done. The
+  /// callback must not block and must not wait for other work.
+  void then(std::function<void(const Status&)> callback);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Communicator {
+ public:
+  struct State;
+
+  /// Joins the ranks that meet at `rendezvous`. Collective. `name` keeps apart communicators made
+  /// from the same rendezvous. Bounded by `settings.timeout`; the error names the ranks that never
+  /// came.
+  static Result<Communicator> create(Rendezvous& rendezvous, Rank me, int rank_count,
+                                     const Settings& settings = {},
+                                     std::string_view name = "world");
+  static Result<Communicator> create(const UniqueId& id, Rank me, int rank_count,
+                                     const Settings& settings = {});
+  /// From what the launcher left in the environment (see LaunchInfo); a process started alone is
+  /// rank 0 of 1.
+  static Result<Communicator> from_environment();
+  /// `rank_count` communicators in this process, for ranks that are threads.
+  static Result<std::vector<Communicator>> in_process(int rank_count,
+                                                      const Settings& settings = {});
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  Rank rank() const;
+  int rank_count() const;
+
+  // Blocking collectives. Host memory; counts in elements (see Collective for what count means).
+  Status all_reduce(const void* input, void* output, std::size_t count, DataType type,
+                    Reduction reduction);
+  Status reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
+                        Reduction reduction);
+  Status all_gather(const void* input, void* output, std::size_t count, DataType type);
+  Status broadcast(const void* input, void* output, std::size_t count, DataType type, Rank root);
+  /// Returns once every rank has called it.
+  Status barrier();
+
+  // The same, asynchronous: started at once, carried on by the process's progress thread.
+  Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,
+                                Reduction reduction);
+  Result<Work> start_reduce_scatter(const void* input, void* output, std::size_t count,
+                                    DataType type, Reduction reduction);
+  Result<Work> start_all_gather(const void* input, void* output, std::size_t count, DataType type);
+  Result<Work> start_broadcast(const void* input, void* output, std::size_t count, DataType type,
+                               Rank root);
+
+  /// Makes memory known, so that peers can read and write it without a copy. Memory from
+  /// `mem_alloc` needs no call. Here `data` has to lie in a shared mapping of the file `fd` at
+  /// `offset` (a memfd).
+  Status register_memory(void* data, std::size_t bytes, int fd, std::size_t offset);
+  Status deregister_memory(void* data);
+
+  /// A communicator of the ranks that gave the same color, ordered by key, then by rank.
+  /// Collective. A negative color takes part and gets an error of code kInvalidArgument: it belongs
+  /// to none.
+  Result<Communicator> split(int color, int key);
+
+  /// Ends every call on this communicator, on every rank, with kAborted. Any thread, any time,
+  /// twice too.
+  void abort(std::string_view reason);
+
+  /// What this communicator is: ranks, transports, shared memory, waiting, plans and their cost.
+  std::string describe() const;
+
+ private:
+  explicit Communicator(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// Started between construction and `end`, collectives on one or more communicators take place as
+/// one: none blocks before `end`, so one thread can drive several ranks. May not be nested on a
+/// thread.
+class Group {
+ public:
+  Group();
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  /// Waits for all; the first error of any.
+  Status end();
+
+ private:
+  bool open_ = true;
+};
+
+/// Memory that peers on the same host can map: collectives on it need no copy. `bytes` > 0; aligned
+/// to a page. Any thread. Not tied to a communicator.
+Result<void*> mem_alloc(std::size_t bytes);
+/// Frees what mem_alloc returned; an error for anything else.
+Status mem_free(void* data);
+
+}  // namespace tutti

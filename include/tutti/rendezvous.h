@@ -1,0 +1,85 @@
+// File: tutti/rendezvous.h: how ranks that know nothing of each other meet.
+//
+// A rendezvous is the only thing that a job must provide: three verbs over a store that all ranks
+// see. Everything a communicator needs to know of its peers goes through `exchange`.
+#pragma once
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/result.h"
+
+namespace tutti {
+
+using Bytes = std::vector<std::byte>;
+
+/// The moment at which a wait gives up.
+struct Deadline {
+  std::chrono::steady_clock::time_point at;
+  static Deadline after(std::chrono::nanoseconds span) {
+    return {std::chrono::steady_clock::now() + span};
+  }
+  bool passed() const { return std::chrono::steady_clock::now() >= at; }
+};
+
+/// Keys are at most 256 bytes, values at most 16 MiB. All verbs may be called from any thread.
+class Rendezvous {
+ public:
+  virtual ~Rendezvous() = default;
+  /// Stores a value under a key, once; a second put of the same key replaces it.
+  virtual Status put(std::string_view key, std::span<const std::byte> value) = 0;
+  /// Waits until somebody has put the key. kTimeout at the deadline; whatever `fail` said once
+  /// called.
+  virtual Result<Bytes> get(std::string_view key, Deadline deadline) = 0;
+  /// Wakes every present and future waiter with this error.
+  virtual Status fail(const Error& error) = 0;
+};
+
+/// Names a job to be joined; made by one rank, carried to the others by any means (MPI, a store, a
+/// command line). Holds the address and the secret of a TCP rendezvous that its maker serves.
+struct UniqueId {
+  std::array<std::byte, 128> bytes{};
+};
+
+/// A store in this process, for ranks that are threads. Copies share it.
+std::shared_ptr<Rendezvous> memory_rendezvous();
+/// A store in a directory that all ranks see; it is made if it is missing. `job` keeps apart the
+/// jobs that use the same directory, so it has to differ from run to run.
+Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string& directory,
+                                                    std::string_view job);
+/// A store served over TCP by rank 0 at host:port; the others connect, and try until the deadline.
+Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port, Rank me,
+                                                   Deadline deadline);
+/// Starts a TCP store in this process and returns its id. The store lives until the process ends.
+Result<UniqueId> make_unique_id();
+/// Connects to the store that a unique id names.
+Result<std::unique_ptr<Rendezvous>> unique_id_rendezvous(const UniqueId& id, Deadline deadline);
+
+/// Where this process stands in a job, as its launcher says in the environment: torchrun, Open MPI,
+/// MPICH/Hydra (PMI), Slurm, `tutti run`.
+struct LaunchInfo {
+  std::string launcher;  // "torchrun", "openmpi", "mpich", "slurm", "tutti"; empty: started alone.
+  Rank rank{0};
+  int rank_count = 1;
+  int local_rank = 0;
+  int local_rank_count = 1;
+  std::string master_address;  // Empty where the launcher gives none.
+  int master_port = 0;
+  std::string job;  // The launcher's name of the job, to keep apart jobs that share a directory.
+};
+Result<LaunchInfo> detect_launch();
+/// The rendezvous that fits what the launcher said: TCP at the master's address, else a directory.
+Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo& info, Deadline deadline);
+
+/// The one all-gather of set-up: every rank gives `mine` and gets all. `phase` names the exchange,
+/// and is used once per rendezvous. At the deadline the error names the ranks that never came.
+Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_count,
+                                    std::string_view phase, std::span<const std::byte> mine,
+                                    Deadline deadline);
+
+}  // namespace tutti

@@ -1,0 +1,105 @@
+// File: tutti/result.h: a value or an error. Nothing in the library throws across its API.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "tutti/types.h"
+
+namespace tutti {
+
+/// Why a call failed. The numeric values are part of the C ABI.
+enum class Code : int {
+  kOk = 0,
+  kInvalidArgument = 1,  // The caller's mistake; nothing was started.
+  kMismatch = 2,         // Ranks disagree: on the rank count, the operation, the version.
+  kTimeout = 3,          // The deadline passed; the error names who was missing.
+  kPeerFailed = 4,       // A peer ended or aborted.
+  kAborted = 5,          // This communicator was aborted.
+  kSystem = 6,           // The operating system refused something.
+  kUnsupported = 7,      // Legal, but this build or machine can't do it.
+  kInvalidPlan = 8,      // A plan that the verifier rejects, or that can't be parsed.
+  kInternal = 9,         // A bug in the library.
+};
+
+constexpr std::string_view to_string(Code code) {
+  switch (code) {
+    case Code::kOk: return "ok";
+    case Code::kInvalidArgument: return "invalid argument";
+    case Code::kMismatch: return "mismatch";
+    case Code::kTimeout: return "timeout";
+    case Code::kPeerFailed: return "peer failed";
+    case Code::kAborted: return "aborted";
+    case Code::kSystem: return "system error";
+    case Code::kUnsupported: return "unsupported";
+    case Code::kInvalidPlan: return "invalid plan";
+    case Code::kInternal: return "internal error";
+  }
+  return "unknown";
+}
+
+/// One failure. `what` is a single line that says what was attempted, what went wrong and, where
+/// there is one, the remedy. `rank` is who reports, `peer` whom it concerns; -1 where there is
+/// none.
+struct [[nodiscard]] Error {
+  Code code = Code::kInternal;
+  std::string what;
+  Rank rank{};
+  Rank peer{};
+
+  /// "rank 1: timeout: all_reduce: ...", ready to print.
+  std::string to_string() const;
+};
+
+/// Success, or an Error. One pointer wide, so that the hot path returns it in a register.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Error error) : error_(std::make_unique<Error>(std::move(error))) {}
+  explicit operator bool() const { return error_ == nullptr; }
+  Error& error() { return *error_; }
+  const Error& error() const { return *error_; }
+
+ private:
+  std::unique_ptr<Error> error_;
+};
+inline Status ok() { return {}; }
+
+/// A T, or an Error.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Error error) : error_(std::move(error)) {}
+  explicit operator bool() const { return value_.has_value(); }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T&& operator*() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  Error& error() { return error_.value(); }
+  const Error& error() const { return error_.value(); }
+
+ private:
+  std::optional<T> value_;
+  std::optional<Error> error_;
+};
+
+// Hands an error to the caller, keeps the value: `TUTTI_TRY(auto slot, acquire());`
+// and, for a Status: `TUTTI_CHECK_OK(connect());`
+#define TUTTI_CAT_(a, b) a##b
+#define TUTTI_CAT(a, b) TUTTI_CAT_(a, b)
+#define TUTTI_TRY_(result, declaration, ...)     \
+  auto result = (__VA_ARGS__);                   \
+  if (!result) return std::move(result.error()); \
+  declaration = *std::move(result)
+#define TUTTI_TRY(declaration, ...) \
+  TUTTI_TRY_(TUTTI_CAT(tutti_try_, __LINE__), declaration, __VA_ARGS__)
+#define TUTTI_CHECK_OK(...)                                                    \
+  do {                                                                         \
+    if (auto tutti_status = (__VA_ARGS__); !tutti_status) return tutti_status; \
+  } while (false)
+
+}  // namespace tutti

@@ -1,0 +1,40 @@
+#include "tutti/types.h"
+
+#include "tutti/result.h"
+
+namespace tutti {
+
+std::optional<DataType> parse_data_type(std::string_view text) {
+#define TUTTI_DATA_TYPE(enumerator, name, bytes, value) \
+  if (text == name) return DataType::enumerator;
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+  return std::nullopt;
+}
+
+std::optional<ReduceOp> parse_reduce_op(std::string_view text) {
+#define TUTTI_REDUCE_OP(enumerator, name, value) \
+  if (text == name) return ReduceOp::enumerator;
+#include "tutti/reduce_ops.def"
+#undef TUTTI_REDUCE_OP
+  return std::nullopt;
+}
+
+std::optional<Collective> parse_collective(std::string_view text) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (text == to_string(collective)) return collective;
+  }
+  return std::nullopt;
+}
+
+std::string Error::to_string() const {
+  std::string text;
+  if (rank.value >= 0) text += "rank " + std::to_string(rank.value) + ": ";
+  text += tutti::to_string(code);
+  text += ": ";
+  text += what;
+  return text;
+}
+
+}  // namespace tutti

@@ -1,0 +1,111 @@
+// File: plan/plan.h: what every rank does in one collective, as data.
+//
+// A plan has no pointers, no sizes, no transport and no device in it. It can be printed, parsed,
+// compared, verified, estimated and executed.
+//
+// One kind of data step: read n sources, reduce them in the order given as a balanced binary tree
+// (it splits at the largest power of two below n), write the result to m targets. Beside it stand
+// only signal and wait, for plans that touch peers' memory (made by passes, see passes.h).
+//
+// Chunks. A message consists of blocks of `count` elements (see blocks_of), and every block is cut
+// into `pieces` chunks of nearly equal size: chunk c is piece c % pieces of block c / pieces. So
+// chunk indices are fractions of the message, never bytes.
+//
+// Execution. The whole step list of a lane runs once per tile (a chunk's part that fits one slot),
+// and one slot location is one slot. So a plan that the verifier finds free of deadlock with K
+// slots per channel is free of deadlock for every message size. Scratch chunks hold one tile each.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/form.h"
+#include "tutti/types.h"
+
+namespace tutti::plan {
+
+enum class Place : std::uint8_t {
+  kInput,      // A chunk of this rank's input. Always a contribution, or a result in all-gather and
+               // broadcast.
+  kOutput,     // A chunk of this rank's output. Always a result.
+  kScratch,    // A tile of this rank's scratch memory, of any form.
+  kSlot,       // Source: the next slot from `peer`. Target: the next slot to `peer`.
+  kMulticast,  // Source: the next slot of `peer`'s multicast ring. Target: this rank's own (peer is
+               // unused).
+  kPeerInput,  // A chunk of the mapped input of `peer`; source only.
+  kPeerOutput,  // A chunk of the mapped output of `peer`.
+};
+
+struct Location {
+  Place place = Place::kInput;
+  Form form = Form::kResult;
+  std::uint16_t peer = 0;
+  std::uint32_t chunk =
+      0;  // Input and output: the chunk. Scratch: the scratch chunk. Slots: unused, 0.
+  friend bool operator==(const Location&, const Location&) = default;
+};
+static_assert(sizeof(Location) == 8, "a kernel loads one location with one 8-byte read");
+
+enum class StepKind : std::uint8_t {
+  kMove,    // sources -> targets
+  kSignal,  // Adds one to the counter that `peer` waits on.
+  kWait,    // Waits for the next signal from `peer`.
+};
+
+struct Step {
+  StepKind kind = StepKind::kMove;
+  std::uint16_t peer = 0;  // Signal and wait: whom.
+  std::uint16_t source_count =
+      0;  // Move: locations[first .. first + source_count) are the sources,
+  std::uint16_t target_count = 0;  // and the next target_count the targets.
+  std::uint32_t first = 0;
+  std::uint32_t piece = 0;  // Move: which piece of a block it covers; this fixes its size.
+  friend bool operator==(const Step&, const Step&) = default;
+};
+static_assert(sizeof(Step) == 16, "a kernel loads one step with one 16-byte read");
+
+/// What one rank does in one lane, in order. Lanes of a rank run side by side.
+struct Lane {
+  std::vector<Step> steps;
+  std::vector<Location> locations;
+  friend bool operator==(const Lane&, const Lane&) = default;
+};
+
+/// What one rank does.
+struct RankPlan {
+  std::uint32_t scratch_chunks = 0;
+  std::vector<Lane> lanes;
+  friend bool operator==(const RankPlan&, const RankPlan&) = default;
+};
+
+/// What the plan is for: all that an algorithm may look at, beside the rank it builds for.
+struct Shape {
+  Collective collective = Collective::kAllReduce;
+  int rank_count = 1;
+  int root = 0;        // Broadcast.
+  int group_size = 1;  // Ranks [k*group_size, (k+1)*group_size) are near each other; 1: no groups.
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+/// The whole: all ranks' plans.
+struct Plan {
+  std::string name;  // The algorithm's, with the passes that were applied: "two_shot+direct".
+  Shape shape;
+  Contract contract = Contract::kDeterministic;
+  std::uint32_t pieces = 1;
+  std::vector<RankPlan> ranks;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// Blocks of `count` elements in a rank's input and output.
+constexpr std::uint32_t input_blocks(const Shape& shape) {
+  return shape.collective == Collective::kReduceScatter
+             ? static_cast<std::uint32_t>(shape.rank_count)
+             : 1;
+}
+constexpr std::uint32_t output_blocks(const Shape& shape) {
+  return shape.collective == Collective::kAllGather ? static_cast<std::uint32_t>(shape.rank_count)
+                                                    : 1;
+}
+
+}  // namespace tutti::plan
