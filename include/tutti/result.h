@@ -97,9 +97,9 @@ class [[nodiscard]] Result {
   declaration = *std::move(result)
 #define TUTTI_TRY(declaration, ...) \
   TUTTI_TRY_(TUTTI_CAT(tutti_try_, __LINE__), declaration, __VA_ARGS__)
-#define TUTTI_CHECK_OK(...)                                                    \
-  do {                                                                         \
-    if (auto tutti_status = (__VA_ARGS__); !tutti_status) return tutti_status; \
+#define TUTTI_CHECK_OK(...)                                                                       \
+  do {                                                                                            \
+    if (auto tutti_status = (__VA_ARGS__); !tutti_status) return std::move(tutti_status.error()); \
   } while (false)
 
 }  // namespace tutti

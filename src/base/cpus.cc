@@ -1,0 +1,86 @@
+#include "base/cpus.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace tutti {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// CPUs that `quota` microseconds per `period` come to; 0: no limit.
+int whole_cpus(double quota, double period) {
+  return quota > 0 && period > 0 ? std::max(1, static_cast<int>(std::ceil(quota / period))) : 0;
+}
+
+}  // namespace
+
+// The tightest limit on the way from this process's cgroup up to the root.
+int quota_cpus() {
+  int limit = 0;
+  const auto tighten = [&limit](int cpus) {
+    if (cpus > 0) limit = limit == 0 ? cpus : std::min(limit, cpus);
+  };
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const auto colon = line.find(':'), second = line.find(':', colon + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(colon + 1, second - colon - 1);
+    for (std::string path = line.substr(second + 1);;) {
+      if (controllers.empty()) {  // v2: "quota period", or "max period".
+        std::istringstream max(first_line("/sys/fs/cgroup" + path + "/cpu.max"));
+        double quota = 0, period = 0;
+        if (max >> quota >> period) tighten(whole_cpus(quota, period));
+      } else if (controllers.find("cpu") != std::string::npos) {
+        const std::string base = "/sys/fs/cgroup/" + controllers + path;
+        const std::string quota = first_line(base + "/cpu.cfs_quota_us");
+        const std::string period = first_line(base + "/cpu.cfs_period_us");
+        if (!quota.empty() && !period.empty()) {
+          tighten(whole_cpus(std::atof(quota.c_str()), std::atof(period.c_str())));
+        }
+      }
+      if (path.empty() || path == "/") break;
+      path.resize(path.find_last_of('/'));
+    }
+  }
+  return limit;
+}
+
+CpuSet affinity() {
+  CpuSet set{};
+  // The raw call writes as many words as the kernel's mask has, and fails if they do not fit.
+  std::array<std::uint64_t, 1024> words{};
+  const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof(words), words.data());
+  if (bytes > 0)
+    std::copy_n(words.begin(), set.size(), set.begin());
+  else
+    set[0] = 1;
+  return set;
+}
+
+int usable_cpus() {
+  int count = 0;
+  for (const std::uint64_t word : affinity()) count += std::popcount(word);
+  const int quota = quota_cpus();
+  return std::max(1, quota > 0 ? std::min(count, quota) : count);
+}
+
+std::size_t last_level_cache_bytes() {
+  long bytes = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{32} << 20;
+}
+
+}  // namespace tutti

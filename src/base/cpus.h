@@ -1,0 +1,25 @@
+// File: base/cpus.h: what this process may use of the machine.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti {
+
+/// A set of CPUs, the first 1024 of a machine.
+using CpuSet = std::array<std::uint64_t, 16>;
+
+/// The CPUs that this thread may run on.
+CpuSet affinity();
+/// CPUs that this process's cgroup allows, by time (v1 and v2, rounded up); 0: no limit.
+int quota_cpus();
+
+/// CPUs that this process can really use: its affinity mask, cut by the CPU quota of its cgroup (v1
+/// and v2, rounded up). At least 1. Never the machine's core count: containers and launchers give
+/// less.
+int usable_cpus();
+
+/// Bytes of the largest cache level of this machine; 32 MiB when it can't be told.
+std::size_t last_level_cache_bytes();
+
+}  // namespace tutti

@@ -1,0 +1,199 @@
+#include "tutti/communicator.h"
+
+#include <climits>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+#include "comm/state.h"
+#include "kernels/host/reduce.h"
+#include "transport/segments.h"
+
+namespace tutti {
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+Communicator::~Communicator() {
+  // What was started is carried to its end; its deadline bounds this.
+  if (state_ != nullptr) Progress::instance().drain(*state_->queue);
+}
+
+Rank Communicator::rank() const { return state_->me; }
+int Communicator::rank_count() const { return state_->rank_count; }
+
+exec::Call Communicator::State::make_call(Collective collective, const void* input, void* output,
+                                          std::size_t count, DataType type,
+                                          const Reduction& reduction, int root) const {
+  exec::Call call;
+  call.collective = collective;
+  call.type = type;
+  call.op = reduction.op;
+  call.root = root;
+  call.input = static_cast<const std::byte*>(input);
+  call.output = static_cast<std::byte*>(output);
+  call.count = count;
+  call.scale = reduction.scale;
+  return call;
+}
+
+Status Communicator::State::check(const exec::Call& call) const {
+  const auto bad = [&](const std::string& what) {
+    return Error{Code::kInvalidArgument, fmt::format("{}: {}", to_string(call.collective), what),
+                 me};
+  };
+  const std::size_t element = size_of(call.type);
+  if (element == 0)
+    return bad(fmt::format("there is no data type {}", static_cast<int>(call.type)));
+  if (to_string(call.op) == "unknown operation") {
+    return bad(fmt::format("there is no operation {}", static_cast<int>(call.op)));
+  }
+  if (reduces(call.collective) && !is_supported(call.type, call.op)) {
+    return bad(
+        fmt::format("'{}' takes integers, not {}", to_string(call.op), to_string(call.type)));
+  }
+  if (call.root < 0 || call.root >= rank_count) {
+    return bad(fmt::format("root {} is not one of the {} ranks", call.root, rank_count));
+  }
+  const std::size_t most =
+      static_cast<std::size_t>(PTRDIFF_MAX) / element / static_cast<std::size_t>(rank_count);
+  if (call.count > most) {
+    return bad(fmt::format("{} elements of {} on {} ranks are more than memory can hold",
+                           call.count, to_string(call.type), rank_count));
+  }
+  if (call.count != 0 && (call.output == nullptr || call.input == nullptr)) {
+    return bad(fmt::format("the {} buffer is null, but the count is {}",
+                           call.output == nullptr ? "output" : "input", call.count));
+  }
+  return ok();
+}
+
+Status Communicator::State::run(const exec::Call& call) {
+  if (auto checked = check(call); !checked) [[unlikely]]
+    return checked;
+  if (call.count == 0 && !call.barrier) return ok();
+  if (in_group()) [[unlikely]] {
+    TUTTI_TRY(auto work, start(call));
+    return ok();
+  }
+  // acquire: pairs with the progress thread's release when it left the executor.
+  if (queue->pending.load(std::memory_order_acquire) != 0) [[unlikely]] {
+    return Work(Progress::instance().submit(*queue, call)).wait();
+  }
+  return executor->run(call);
+}
+
+Result<Work> Communicator::State::start(const exec::Call& call) {
+  if (auto checked = check(call); !checked) return std::move(checked.error());
+  std::shared_ptr<Work::State> state;
+  if (call.count == 0 && !call.barrier) {
+    state = std::make_shared<Work::State>();
+    state->done = true;
+  } else {
+    state = Progress::instance().submit(*queue, call);
+  }
+  Work work(std::move(state));
+  if (in_group()) add_to_group(work);
+  return work;
+}
+
+Status Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
+                                Reduction reduction) {
+  return state_->run(
+      state_->make_call(Collective::kAllReduce, input, output, count, type, reduction, 0));
+}
+
+Status Communicator::reduce_scatter(const void* input, void* output, std::size_t count,
+                                    DataType type, Reduction reduction) {
+  return state_->run(
+      state_->make_call(Collective::kReduceScatter, input, output, count, type, reduction, 0));
+}
+
+Status Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type) {
+  return state_->run(state_->make_call(Collective::kAllGather, input, output, count, type, {}, 0));
+}
+
+Status Communicator::broadcast(const void* input, void* output, std::size_t count, DataType type,
+                               Rank root) {
+  // Only the root's input is read; the others need not have one.
+  const void* from = root == state_->me ? input : output;
+  return state_->run(
+      state_->make_call(Collective::kBroadcast, from, output, count, type, {}, root.value));
+}
+
+Status Communicator::barrier() {
+  exec::Call call =
+      state_->make_call(Collective::kAllReduce, nullptr, nullptr, 0, DataType::kUint8, {}, 0);
+  call.barrier = true;
+  return state_->run(call);
+}
+
+Result<Work> Communicator::start_all_reduce(const void* input, void* output, std::size_t count,
+                                            DataType type, Reduction reduction) {
+  return state_->start(
+      state_->make_call(Collective::kAllReduce, input, output, count, type, reduction, 0));
+}
+
+Result<Work> Communicator::start_reduce_scatter(const void* input, void* output, std::size_t count,
+                                                DataType type, Reduction reduction) {
+  return state_->start(
+      state_->make_call(Collective::kReduceScatter, input, output, count, type, reduction, 0));
+}
+
+Result<Work> Communicator::start_all_gather(const void* input, void* output, std::size_t count,
+                                            DataType type) {
+  return state_->start(
+      state_->make_call(Collective::kAllGather, input, output, count, type, {}, 0));
+}
+
+Result<Work> Communicator::start_broadcast(const void* input, void* output, std::size_t count,
+                                           DataType type, Rank root) {
+  const void* from = root == state_->me ? input : output;
+  return state_->start(
+      state_->make_call(Collective::kBroadcast, from, output, count, type, {}, root.value));
+}
+
+Status Communicator::register_memory(void* data, std::size_t bytes, int fd, std::size_t offset) {
+  return segments::add(data, bytes, fd, offset);
+}
+
+Status Communicator::deregister_memory(void* data) { return segments::remove(data); }
+
+void Communicator::abort(std::string_view reason) {
+  state_->executor->abort({Code::kAborted, std::string(reason), state_->me, Rank{}});
+}
+
+std::string Communicator::describe() const {
+  const State& state = *state_;
+  const exec::HostExecutor& executor = *state.executor;
+  const RegionConfig& config = executor.endpoint().region().config();
+  const WaitPolicy& wait = executor.options().wait;
+  std::string text = fmt::format("communicator of {} ranks, this is rank {}; made in {:.1f} ms\n",
+                                 state.rank_count, state.me.value, state.created_ms);
+  text += fmt::format(
+      "transport: {}; channels of {} slots of {} KiB, {} lane(s); packets up to {} KiB\n",
+      state.transport, config.slot_count, config.slot_bytes / 1024, config.lanes,
+      executor.options().packet_limit[0] / 1024);
+  text += fmt::format("shared memory: {:.2f} MiB for all ranks together\n",
+                      static_cast<double>(executor.endpoint().shared_bytes()) / (1 << 20));
+  text += fmt::format("waiting: {} ranks on {} usable CPUs: {} spins, {} yields, then sleep ({})\n",
+                      state.node_ranks, state.cpus, wait.spins, wait.yields,
+                      executor.fence() ? "posters fence" : "sleepers fence by membarrier");
+  text +=
+      fmt::format("contract: {}; instruction set: {}\n",
+                  state.settings.contract == Contract::kDeterministic ? "deterministic" : "relaxed",
+                  kernels::instruction_set());
+  const std::string plans = planner::describe_plans();
+  return text + (plans.empty() ? "plans: none prepared yet\n"
+                               : "plans prepared in this process:\n" + plans);
+}
+
+Result<void*> mem_alloc(std::size_t bytes) { return segments::allocate(bytes); }
+Status mem_free(void* data) { return segments::free(data); }
+
+}  // namespace tutti

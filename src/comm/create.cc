@@ -1,0 +1,254 @@
+// How a communicator comes to be: from a rendezvous, a unique id, the environment, threads, a
+// split.
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <tuple>
+
+#include "base/cpus.h"
+#include "comm/state.h"
+#include "transport/transport.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kMostRanks =
+    4096;  // Of one host; more is a mistake until there are network transports.
+
+/// What every rank says first. Plain data.
+struct Hello {
+  char version[16] = {};
+  std::int32_t rank_count = 0;
+  std::uint32_t settings_hash = 0;  // Of what all ranks must have alike.
+  Peer peer;
+};
+
+std::uint32_t shared_settings_hash(const Settings& settings) {
+  std::uint32_t hash = 2166136261U;
+  const std::string text =
+      settings.algorithm + "/" + settings.transport + "/" + std::to_string(settings.slot_bytes) +
+      "/" + std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) + "/" +
+      (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash;
+}
+
+Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings,
+                               const Exchange& exchange) {
+  Hello mine;
+  std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
+  mine.rank_count = rank_count;
+  mine.settings_hash = shared_settings_hash(settings);
+  mine.peer = this_process();
+  TUTTI_TRY(const auto all, exchange("hello", std::as_bytes(std::span(&mine, 1))));
+  std::vector<Peer> peers;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto mismatch = [&](const std::string& what) {
+      return Error{Code::kMismatch, "rank " + std::to_string(rank) + " " + what, me,
+                   Rank{static_cast<int>(rank)}};
+    };
+    Hello theirs;
+    if (all[rank].size() != sizeof(Hello))
+      return mismatch("uses another version of Tutti than " TUTTI_VERSION);
+    std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
+    if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
+      theirs.version[sizeof(theirs.version) - 1] = 0;
+      return mismatch("uses Tutti " + std::string(theirs.version) + ", this rank " TUTTI_VERSION);
+    }
+    if (theirs.rank_count != rank_count) {
+      return mismatch("counts " + std::to_string(theirs.rank_count) + " ranks, this rank " +
+                      std::to_string(rank_count));
+    }
+    if (theirs.settings_hash != mine.settings_hash) {
+      return mismatch(
+          "has other settings; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
+          "TUTTI_SLOT_COUNT and TUTTI_LANES must be alike on all ranks");
+    }
+    peers.push_back(theirs.peer);
+  }
+  return peers;
+}
+
+RegionConfig region_config(int rank_count, const Settings& settings, std::span<const Peer> peers) {
+  RegionConfig config = Region::default_config(rank_count);
+  if (settings.slot_bytes != 0)
+    config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  if (settings.slot_count > 0) config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
+  // Two lanes at least: some algorithms use two trees.
+  config.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
+  for (const Peer& peer : peers) {
+    if (peer.heavy_barrier == 0) config.fence = 1;
+  }
+  return config;
+}
+
+Result<exec::Choice> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
+                                 int rank_count, std::size_t cache_bytes) {
+  planner::Request request;
+  request.shape = {call.collective, rank_count, call.root, 1};
+  request.bytes =
+      std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
+  request.mapped = mapped;
+  request.contract = settings.contract;
+  TUTTI_TRY(auto recipe, planner::choose(request, settings.algorithm));
+  recipe.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
+  TUTTI_TRY(const auto* verified, planner::prepare(recipe));
+  // Past the cache once what all ranks write together no longer fits a quarter of it; inside it
+  // streaming stores lose 2-3x.
+  const std::size_t written =
+      exec::output_bytes(call, rank_count) * static_cast<std::size_t>(rank_count);
+  return exec::Choice{&verified->plan, written >= cache_bytes / 4};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
+                                                        const Settings& settings,
+                                                        const Exchange& exchange, int node_ranks) {
+  const auto start = std::chrono::steady_clock::now();
+  if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
+    return Error{Code::kInvalidArgument, "rank " + std::to_string(me.value) + " of " +
+                                             std::to_string(rank_count) +
+                                             " ranks: a rank is in 0 … count - 1, a count in 1 … " +
+                                             std::to_string(kMostRanks)};
+  }
+  TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange));
+  TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
+  const Opening opening{.me = me.value,
+                        .peers = peers,
+                        .config = region_config(rank_count, settings, peers),
+                        .exchange = exchange,
+                        .deadline = Deadline::after(settings.timeout)};
+  TUTTI_TRY(auto endpoint, transport->open(opening));
+  auto state = std::make_unique<Communicator::State>();
+  state->me = me;
+  state->rank_count = rank_count;
+  state->settings = settings;
+  state->transport = transport->name;
+  state->node_ranks = std::max(node_ranks, rank_count);
+  state->cpus = shared_cpus(peers);
+  exec::HostExecutor::Options options;
+  options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
+  options.timeout = settings.timeout;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    TUTTI_TRY(const auto forced,
+              planner::forced_name(settings.algorithm, static_cast<Collective>(i)));
+    // What is forced is used at every size.
+    const std::size_t limit = forced.empty() ? planner::packet_limit(rank_count, state->cpus) : 0;
+    options.packet_limit[static_cast<std::size_t>(i)] = limit;
+  }
+  options.choose = [settings, rank_count, cache = last_level_cache_bytes()](const exec::Call& call,
+                                                                            bool mapped) {
+    return choose_plan(call, mapped, settings, rank_count, cache);
+  };
+  state->executor =
+      std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
+  state->queue = std::make_unique<CallQueue>(*state->executor);
+  state->created_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return state;
+}
+
+Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int rank_count,
+                                          const Settings& settings, std::string_view name) {
+  const Deadline deadline = Deadline::after(settings.timeout);
+  const Exchange through = [&, prefix = std::string(name)](std::string_view phase,
+                                                           std::span<const std::byte> mine) {
+    return exchange(rendezvous, me, rank_count, prefix + "/" + std::string(phase), mine, deadline);
+  };
+  auto state = make_state(me, rank_count, settings, through, 0);
+  if (!state) {
+    Error error = std::move(state.error());
+    if (error.rank.value < 0) error.rank = me;
+    return error;
+  }
+  return Communicator(*std::move(state));
+}
+
+Result<Communicator> Communicator::create(const UniqueId& id, Rank me, int rank_count,
+                                          const Settings& settings) {
+  TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+  return create(*rendezvous, me, rank_count, settings);
+}
+
+Result<Communicator> Communicator::from_environment() {
+  TUTTI_TRY(const auto settings, Settings::from_environment());
+  TUTTI_TRY(const auto launch, detect_launch());
+  if (launch.launcher.empty()) return create(*memory_rendezvous(), Rank{0}, 1, settings);
+  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+  return create(*rendezvous, launch.rank, launch.rank_count, settings);
+}
+
+Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
+                                                           const Settings& settings) {
+  if (rank_count < 1 || rank_count > kMostRanks) {
+    return Error{Code::kInvalidArgument,
+                 "in_process: a rank count is in 1 … " + std::to_string(kMostRanks)};
+  }
+  const auto rendezvous = memory_rendezvous();
+  std::vector<std::optional<Result<Communicator>>> made(static_cast<std::size_t>(rank_count));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < rank_count; ++rank) {
+      threads.emplace_back([&, rank] {
+        made[static_cast<std::size_t>(rank)].emplace(
+            create(*rendezvous, Rank{rank}, rank_count, settings));
+      });
+    }
+  }
+  std::vector<Communicator> communicators;
+  for (auto& result : made) {
+    if (!*result) return std::move(result->error());
+    communicators.push_back(*std::move(*result));
+  }
+  return communicators;
+}
+
+Result<Communicator> Communicator::split(int color, int key) {
+  struct Choice {
+    int color, key, rank;
+  };
+  const auto parents = static_cast<std::size_t>(rank_count());
+  const Choice mine{color, key, rank().value};
+  std::vector<Choice> all(parents);
+  TUTTI_CHECK_OK(all_gather(&mine, all.data(), sizeof(Choice), DataType::kUint8));
+  std::erase_if(all, [color](const Choice& choice) { return choice.color != color; });
+  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
+    return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
+  });
+  Rank me;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
+  }
+  // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
+  constexpr std::size_t kMost = 512;
+  const Exchange through = [&](std::string_view,
+                               std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
+    std::vector<std::byte> sent(kMost), got(kMost * parents);
+    const auto size = static_cast<std::uint32_t>(bytes.size());
+    if (size + sizeof(size) > kMost)
+      return Error{Code::kInternal, "split: set-up data is too long"};
+    std::memcpy(sent.data(), &size, sizeof(size));
+    if (size != 0) std::memcpy(sent.data() + sizeof(size), bytes.data(), size);
+    TUTTI_CHECK_OK(all_gather(sent.data(), got.data(), kMost, DataType::kUint8));
+    std::vector<Bytes> members;
+    for (const Choice& member : all) {
+      const std::byte* from = got.data() + static_cast<std::size_t>(member.rank) * kMost;
+      std::uint32_t length = 0;
+      std::memcpy(&length, from, sizeof(length));
+      if (length + sizeof(length) > kMost)
+        return Error{Code::kMismatch, "split: a rank sent no set-up data"};
+      members.emplace_back(from + sizeof(length), from + sizeof(length) + length);
+    }
+    return members;
+  };
+  auto state =
+      make_state(me, static_cast<int>(all.size()), state_->settings, through, state_->node_ranks);
+  if (color < 0)
+    return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
+                 rank()};
+  if (!state) return std::move(state.error());
+  return Communicator(*std::move(state));
+}
+
+}  // namespace tutti

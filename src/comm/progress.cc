@@ -1,0 +1,158 @@
+#include "comm/progress.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+// The progress thread shares its CPU with whoever computes: it polls a while, then sleeps.
+constexpr int kPollsBeforeRest = 200;
+constexpr std::chrono::milliseconds kLongestRest{20};
+
+}  // namespace
+
+void Work::State::complete(Status status) {
+  std::vector<std::function<void(const Status&)>> waiting;
+  {
+    const std::lock_guard lock(mutex);
+    if (!status) error = std::move(status.error());
+    done = true;
+    waiting.swap(callbacks);
+  }
+  changed.notify_all();
+  const Status result = outcome();
+  for (auto& callback : waiting) callback(result);
+}
+
+Progress& Progress::instance() {
+  static std::mutex mutex;
+  static Progress* current = nullptr;  // Never destroyed: its thread may outlive main.
+  const std::lock_guard lock(mutex);
+  if (current == nullptr || current->pid_ != getpid()) {  // After a fork the thread is gone.
+    current = new Progress();
+    current->pid_ = getpid();
+  }
+  return *current;
+}
+
+std::shared_ptr<Work::State> Progress::submit(CallQueue& queue, const exec::Call& call) {
+  auto work = std::make_shared<Work::State>();
+  {
+    const std::lock_guard lock(mutex_);
+    queue.pending.fetch_add(1, std::memory_order_relaxed);  // relaxed: the mutex orders it.
+    queue.calls.push_back({call, work});
+    if (std::find(queues_.begin(), queues_.end(), &queue) == queues_.end())
+      queues_.push_back(&queue);
+    if (!started_) {
+      started_ = true;
+      std::thread([this] { loop(); }).detach();
+    }
+    // release: pairs with the acquire in rest, so that the new call is seen before the sleep.
+    submissions_.fetch_add(1, std::memory_order_release);
+    if (resting_on_ != nullptr && resting_on_ != &queue.executor.doorbell()) ring(*resting_on_);
+  }
+  wake_.notify_one();
+  syscall(SYS_futex, &submissions_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  return work;
+}
+
+void Progress::drain(CallQueue& queue) {
+  std::unique_lock lock(mutex_);
+  drained_.wait(lock, [&queue] { return queue.pending.load(std::memory_order_relaxed) == 0; });
+}
+
+void Progress::loop() {
+  int idle = 0;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (queues_.empty()) {
+        idle = 0;
+        wake_.wait(lock, [this] { return !queues_.empty(); });
+      }
+      active_ = queues_;
+    }
+    bool progressed = false;
+    for (CallQueue* queue : active_) progressed = advance(*queue) || progressed;
+    if (progressed) {
+      idle = 0;
+    } else if (++idle < kPollsBeforeRest) {
+      std::this_thread::yield();
+    } else {
+      rest();
+    }
+  }
+}
+
+/// Polls the first call of a queue; true if anything moved.
+bool Progress::advance(CallQueue& queue) {
+  exec::HostExecutor& executor = queue.executor;
+  if (!queue.running) {
+    exec::Call call;
+    {
+      const std::lock_guard lock(mutex_);
+      call = queue.calls.front().call;
+    }
+    executor.begin(call);
+    queue.running = true;
+  }
+  const exec::Poll result = executor.poll();
+  if (result != exec::Poll::kDone) return result == exec::Poll::kProgressed;
+  queue.running = false;
+  Status status = executor.take_status();
+  std::shared_ptr<Work::State> work;
+  {
+    const std::lock_guard lock(mutex_);
+    work = std::move(queue.calls.front().work);
+    queue.calls.pop_front();
+    if (queue.calls.empty()) std::erase(queues_, &queue);
+  }
+  // The executor is free before the work is seen done: its owner may call again at once, and may
+  // destroy the queue once it has been told.
+  {
+    const std::lock_guard lock(mutex_);
+    // release: pairs with the acquire of the caller's thread, which goes on with the executor.
+    queue.pending.fetch_sub(1, std::memory_order_release);
+  }
+  drained_.notify_all();
+  work->complete(std::move(status));
+  return true;
+}
+
+/// Nothing moves: patrols, and sleeps until a peer rings or a call is submitted.
+void Progress::rest() {
+  for (CallQueue* queue : active_) {
+    if (!queue->executor.patrol()) return;  // It failed: the next poll says kDone.
+  }
+  // acquire: pairs with the release in submit.
+  const std::uint32_t seen = submissions_.load(std::memory_order_acquire);
+  const auto submitted = [this, seen] {
+    return submissions_.load(std::memory_order_acquire) != seen;
+  };
+  if (active_.size() > 1) {  // The doorbells can't all be waited on with one futex: short sleeps.
+    if (same_queues(nullptr))
+      wait_detail::futex_sleep(submissions_, seen, std::chrono::microseconds(100));
+    return;
+  }
+  exec::HostExecutor& executor = active_.front()->executor;
+  if (!same_queues(&executor.doorbell())) return;
+  const auto ready = [&] { return executor.poll() != exec::Poll::kPending || submitted(); };
+  sleep_on(executor.doorbell(), ready, kLongestRest, executor.fence());
+  const std::lock_guard lock(mutex_);
+  resting_on_ = nullptr;
+}
+
+/// False if queues came meanwhile; else notes where the thread is about to sleep.
+bool Progress::same_queues(Doorbell* bell) {
+  const std::lock_guard lock(mutex_);
+  if (queues_ != active_) return false;
+  resting_on_ = bell;
+  return true;
+}
+
+}  // namespace tutti

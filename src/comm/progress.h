@@ -1,0 +1,72 @@
+// File: comm/progress.h: the one thread of a process that carries asynchronous work on.
+//
+// It sleeps while there is none. Calls of one communicator are executed in the order in which they
+// were started; communicators take turns.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "exec/host_executor.h"
+#include "tutti/communicator.h"
+
+namespace tutti {
+
+/// What a Work shares with the progress thread.
+struct Work::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::optional<Error> error;
+  std::vector<std::function<void(const Status&)>> callbacks;
+
+  void complete(Status status);
+  Status outcome() const { return error ? Status(*error) : Status(); }
+};
+
+/// The calls of one communicator that wait for the progress thread.
+struct CallQueue {
+  explicit CallQueue(exec::HostExecutor& which) : executor(which) {}
+  struct Entry {
+    exec::Call call;
+    std::shared_ptr<Work::State> work;
+  };
+  exec::HostExecutor& executor;
+  std::deque<Entry> calls;  // Guarded by the progress thread's mutex.
+  bool running = false;     // The first one has begun; only the progress thread touches it.
+  /// Calls not yet completed. Zero means that the executor is free for its communicator's own
+  /// thread.
+  std::atomic<std::size_t> pending{0};
+};
+
+class Progress {
+ public:
+  /// The process's own; its thread starts with the first call.
+  static Progress& instance();
+  /// Queues a call. The queue has to live until its `pending` is 0.
+  std::shared_ptr<Work::State> submit(CallQueue& queue, const exec::Call& call);
+  /// Waits until the queue is empty (the calls may have failed).
+  void drain(CallQueue& queue);
+
+ private:
+  void loop();
+  bool advance(CallQueue& queue);
+  void rest();
+  bool same_queues(Doorbell* bell);
+
+  std::mutex mutex_;
+  std::condition_variable wake_, drained_;
+  std::vector<CallQueue*> queues_;             // Those with calls. Guarded by mutex_.
+  std::vector<CallQueue*> active_;             // The progress thread's copy.
+  std::atomic<std::uint32_t> submissions_{0};  // Changes with every submission; a futex word.
+  Doorbell* resting_on_ =
+      nullptr;  // Where the thread sleeps with one queue at hand. Guarded by mutex_.
+  bool started_ = false;
+  int pid_ = 0;
+};
+
+}  // namespace tutti

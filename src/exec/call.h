@@ -1,0 +1,55 @@
+// File: exec/call.h: one call of a collective, as the executor gets it: checked, and in plain
+// fields.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "plan/plan.h"
+#include "tutti/types.h"
+
+namespace tutti::exec {
+
+struct Call {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  bool barrier = false;  // An all-reduce of nothing that still waits for everybody.
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t count = 0;  // Elements of a block, see Collective.
+  double scale = 1;
+};
+
+/// Bytes of the whole input, and of the whole output.
+constexpr std::size_t input_bytes(const Call& call, int ranks) {
+  const std::size_t blocks =
+      call.collective == Collective::kReduceScatter ? static_cast<std::size_t>(ranks) : 1;
+  return blocks * call.count * size_of(call.type);
+}
+constexpr std::size_t output_bytes(const Call& call, int ranks) {
+  const std::size_t blocks =
+      call.collective == Collective::kAllGather ? static_cast<std::size_t>(ranks) : 1;
+  return blocks * call.count * size_of(call.type);
+}
+
+/// The call in one word, for records and for hashing: collective, type, operation, root.
+constexpr std::uint64_t pack(const Call& call) {
+  return std::uint64_t{1} << 63 | std::uint64_t{call.barrier} << 56 |
+         static_cast<std::uint64_t>(call.collective) << 48 |
+         static_cast<std::uint64_t>(call.type) << 40 | static_cast<std::uint64_t>(call.op) << 32 |
+         static_cast<std::uint32_t>(call.root);
+}
+
+/// "all_reduce of 1024 float32 (sum)", from what pack made and a count; `what` may be a peer's
+/// bytes.
+std::string describe_call(std::uint64_t what, std::uint64_t count);
+
+/// How a large call is to be executed.
+struct Choice {
+  const plan::Plan* plan = nullptr;  // Verified, and alive as long as the process.
+  bool streaming = false;
+};
+
+}  // namespace tutti::exec

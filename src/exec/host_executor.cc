@@ -1,0 +1,257 @@
+#include "exec/host_executor.h"
+
+#include <cstring>
+
+#include "base/check.h"
+
+namespace tutti::exec {
+namespace {
+
+constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
+
+/// 16 bits of the request, in place for the tag. A multiplicative hash: the high bits are well
+/// mixed.
+std::uint64_t request_hash(const Call& call) {
+  const std::uint64_t mixed =
+      (pack(call) ^ call.count * 0x9e3779b97f4a7c15ULL) * 0xd6e8feb86659fd93ULL;
+  return mixed & ~kNumberMask;
+}
+
+}  // namespace
+
+HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options)
+    : endpoint_(std::move(endpoint)),
+      region_(endpoint_->region()),
+      me_(me),
+      ranks_(static_cast<int>(region_.config().rank_count)),
+      fence_(region_.config().fence != 0),
+      options_(std::move(options)),
+      links_(region_, me),
+      inputs_(static_cast<std::size_t>(ranks_)),
+      outputs_(static_cast<std::size_t>(ranks_)),
+      sources_(static_cast<std::size_t>(ranks_)) {
+  context_.buffers.peer_inputs.resize(static_cast<std::size_t>(ranks_));
+  context_.buffers.peer_outputs.resize(static_cast<std::size_t>(ranks_));
+}
+
+bool HostExecutor::is_packet(const Call& call) const {
+  // A gather's output, a scatter's input: the largest thing that a rank handles.
+  const std::size_t largest = std::max(input_bytes(call, ranks_), output_bytes(call, ranks_));
+  const bool scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
+  const std::size_t wide =
+      scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
+  const std::size_t limit = options_.packet_limit[static_cast<std::size_t>(call.collective)];
+  return largest <= limit && largest * wide <= region_.config().packet_bytes;
+}
+
+void HostExecutor::next_number() {
+  ++number_;
+  tag_ = (number_ & kNumberMask) | request_hash(call_);
+  next_peer_ = 0;
+}
+
+void HostExecutor::begin(const Call& call) {
+  call_ = call;
+  waiting_ = false;
+  if (broken_) {
+    status_ = region_.abort_error();
+    phase_ = Phase::kDone;
+    return;
+  }
+  next_number();
+  CallRecord& record = region_.record(me_);
+  // relaxed: read only by whoever explains a failure; a torn record costs a word in a message.
+  record.number.store(number_, std::memory_order_relaxed);
+  record.what.store(pack(call), std::memory_order_relaxed);
+  record.count.store(call.count, std::memory_order_relaxed);
+  context_.arithmetic = {call.type, call.op, ranks_, call.scale,
+                         static_cast<std::int64_t>(call.scale)};
+  context_.scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
+  context_.count = call.count;
+  packet_ = is_packet(call);
+  if (packet_) {
+    const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
+    packet_bytes_ = input_bytes(call, ranks_) / size_of(call.type) * element_bytes(call.type, form);
+    inline_ = packet_bytes_ <= kLinePayload;
+    phase_ = Phase::kCredit;
+  } else {
+    inline_ = true;
+    phase_ = Phase::kAgreeCredit;
+  }
+}
+
+bool HostExecutor::has_credit() {
+  const std::uint64_t depth = inline_ ? kCallLines : kPacketSlots;
+  if (number_ <= everyone_finished_ + depth) return true;
+  std::uint64_t least = number_;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == me_) continue;
+    // acquire: that rank is done reading the line and the slot that we are about to reuse.
+    least = std::min(least, region_.finished(rank).value.load(std::memory_order_acquire));
+  }
+  everyone_finished_ = std::max(everyone_finished_, least);
+  return number_ <= everyone_finished_ + depth;
+}
+
+void HostExecutor::publish(const std::byte* data, std::size_t bytes) {
+  CallLine& line = region_.line(me_, number_);
+  if (bytes != 0) std::memcpy(line.payload.data(), data, bytes);
+  // release: the payload, and the packet slot, are there when the tag is.
+  line.tag.store(tag_, std::memory_order_release);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != me_) notify(region_.doorbell(rank), fence_);
+  }
+}
+
+void HostExecutor::publish_packet() {
+  if (call_.collective == Collective::kBroadcast && call_.root != me_) return;
+  std::byte* slot =
+      inline_ ? region_.line(me_, number_).payload.data() : region_.packet(me_, number_);
+  if (context_.scaled) {
+    const std::size_t elements = packet_bytes_ / element_bytes(call_.type, Form::kPartial);
+    const kernels::Source source{call_.input, Form::kContribution, true};
+    const kernels::Target target{slot, Form::kPartial};
+    kernels::reduce(context_.arithmetic, std::span(&source, 1), std::span(&target, 1), elements);
+  } else if (packet_bytes_ != 0) {
+    std::memcpy(slot, call_.input, packet_bytes_);
+  }
+  publish(nullptr, 0);
+}
+
+bool HostExecutor::check_tag(int rank) {
+  // acquire: pairs with the release in publish.
+  const std::uint64_t tag = region_.line(rank, number_).tag.load(std::memory_order_acquire);
+  if (tag == tag_) return true;
+  if ((tag & kNumberMask) != (number_ & kNumberMask)) return false;
+  const CallRecord& record = region_.record(rank);
+  fail({Code::kMismatch,
+        "this rank called " + describe_call(pack(call_), call_.count) + ", rank " +
+            std::to_string(rank) + " called " +
+            describe_call(record.what.load(std::memory_order_relaxed),
+                          record.count.load(std::memory_order_relaxed)) +
+            ", as call " + std::to_string(number_) +
+            "; all ranks must make the same calls in the same order",
+        Rank{me_}, Rank{rank}});
+  return false;
+}
+
+bool HostExecutor::gathered() {
+  const bool one_writer = packet_ && call_.collective == Collective::kBroadcast;
+  for (; next_peer_ < ranks_; ++next_peer_) {
+    if (next_peer_ == me_ || (one_writer && next_peer_ != call_.root)) continue;
+    if (!check_tag(next_peer_)) return false;
+  }
+  // A rank that starts a call has finished the one before.
+  if (!one_writer) everyone_finished_ = std::max(everyone_finished_, number_ - 1);
+  return true;
+}
+
+const std::byte* HostExecutor::payload_of(int rank) const {
+  return inline_ ? region_.line(rank, number_).payload.data() : region_.packet(rank, number_);
+}
+
+void HostExecutor::finish_packet() {
+  const std::size_t block = call_.count * size_of(call_.type);
+  if (block == 0) return;
+  switch (call_.collective) {
+    case Collective::kBroadcast:
+      if (call_.root != me_)
+        std::memcpy(call_.output, payload_of(call_.root), block);
+      else if (call_.output != call_.input)
+        std::memcpy(call_.output, call_.input, block);
+      return;
+    case Collective::kAllGather:
+      for (int rank = 0; rank < ranks_; ++rank) {
+        std::byte* to = call_.output + static_cast<std::size_t>(rank) * block;
+        if (rank != me_)
+          std::memcpy(to, payload_of(rank), block);
+        else if (to != call_.input)
+          std::memcpy(to, call_.input, block);
+      }
+      return;
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter: break;
+  }
+  const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
+  const std::size_t mine =
+      call_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(me_) : 0;
+  const std::size_t offset = mine * call_.count * element_bytes(call_.type, form);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const bool own_input = rank == me_ && !context_.scaled;
+    sources_[static_cast<std::size_t>(rank)] = {
+        (own_input ? call_.input : payload_of(rank)) + offset, form, false};
+  }
+  const kernels::Target target{call_.output, Form::kResult};
+  kernels::reduce(context_.arithmetic, sources_, std::span(&target, 1), call_.count);
+}
+
+void HostExecutor::finish() {
+  // release: our reads of lines, slots and peers' memory are over.
+  region_.finished(me_).value.store(number_, std::memory_order_release);
+  if (!symmetric()) {
+    // Only a root that runs ahead can be short of credit; in all other calls a peer's own line
+    // shows that it has finished the one before.
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank != me_) notify(region_.doorbell(rank), fence_);
+    }
+  }
+  phase_ = Phase::kDone;
+}
+
+Poll HostExecutor::poll() {
+  const Poll result = step();
+  if (result != Poll::kPending) waiting_ = false;
+  return result;
+}
+
+Poll HostExecutor::step() {
+  const Phase before = phase_;
+  switch (phase_) {
+    case Phase::kCredit:
+      if (!has_credit()) return Poll::kPending;
+      publish_packet();
+      phase_ = Phase::kGather;
+      [[fallthrough]];
+    case Phase::kGather:
+      if (!gathered()) break;
+      finish_packet();
+      finish();
+      return Poll::kDone;
+    case Phase::kAgreeCredit:
+      if (!has_credit()) return Poll::kPending;
+      publish_announcement();
+      phase_ = Phase::kAgreeGather;
+      [[fallthrough]];
+    case Phase::kAgreeGather:
+      if (!gathered()) break;
+      if (read_announcements()) return start_plan(), Poll::kProgressed;
+      mapping_ok_ = map_peers();
+      next_number();
+      phase_ = Phase::kMapCredit;
+      [[fallthrough]];
+    case Phase::kMapCredit:
+      if (!has_credit()) return Poll::kPending;
+      publish_map_result();
+      phase_ = Phase::kMapGather;
+      [[fallthrough]];
+    case Phase::kMapGather:
+      if (!gathered()) break;
+      start_plan();
+      return Poll::kProgressed;
+    case Phase::kLanes: return poll_lanes();
+    case Phase::kDone: return Poll::kDone;
+  }
+  if (phase_ == Phase::kDone) return Poll::kDone;  // It failed.
+  return phase_ == before ? Poll::kPending : Poll::kProgressed;
+}
+
+Poll HostExecutor::fail(Error error) {
+  error.rank = Rank{me_};
+  region_.abort(error);
+  broken_ = true;
+  status_ = std::move(error);
+  phase_ = Phase::kDone;
+  return Poll::kDone;
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,140 @@
+// File: exec/host_executor.h: executes the calls of one rank on one communicator, one after
+// another.
+//
+// A call takes one of two ways, chosen by a rule that every rank evaluates alike:
+//
+//   packet   The message fits a call line (56 bytes) or a packet slot. Every rank writes its part
+//   once,
+//            and every rank that needs it reads it and reduces in canonical order: the plan
+//            "one_shot+multicast" by hand, with data and flag in the same cache line. There is no
+//            exit barrier: lines and slots are used in turn, and nobody is more than a turn ahead.
+//   plan     Call lines first carry where each rank's buffers are. If all can be mapped, the plan
+//   is
+//            lowered (peers are read and written directly), else slots carry the data.
+//
+// The tag of a call line carries a hash of the request: ranks that disagree get an error, not a
+// hang. Everything here is a state machine that never blocks; `run` is that machine under a wait
+// loop.
+#pragma once
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "exec/call.h"
+#include "exec/lane.h"
+#include "transport/transport.h"
+
+namespace tutti::exec {
+
+class HostExecutor {
+ public:
+  struct Options {
+    WaitPolicy wait;
+    std::chrono::milliseconds timeout{60'000};
+    /// Bytes up to which a collective goes by packets; the same on every rank.
+    std::array<std::size_t, kCollectiveCount> packet_limit{};
+    /// The plan for a call whose buffers all ranks can map, or not. Not called on the packet way.
+    std::function<Result<Choice>(const Call&, bool mapped)> choose;
+  };
+
+  HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);
+
+  /// Executes a call on this thread; returns when this rank's part is done.
+  Status run(const Call& call);
+
+  // The same in steps, for the progress thread.
+  void begin(const Call& call);
+  Poll poll();
+  /// Checks abort, deadline and peers; to be called now and then while `poll` is pending. False: it
+  /// failed.
+  bool patrol();
+  /// The outcome, once poll said kDone or patrol said false.
+  Status take_status() { return std::move(status_); }
+
+  Doorbell& doorbell() const { return region_.doorbell(me_); }
+  bool fence() const { return fence_; }
+  Endpoint& endpoint() const { return *endpoint_; }
+  const Options& options() const { return options_; }
+
+  /// Ends the call in progress and all later ones, on every rank. Any thread.
+  void abort(const Error& error) const { region_.abort(error); }
+
+ private:
+  enum class Phase {
+    kCredit,
+    kGather,
+    kAgreeCredit,
+    kAgreeGather,
+    kMapCredit,
+    kMapGather,
+    kLanes,
+    kDone
+  };
+  struct BoundPlan {
+    std::vector<BoundLane> lanes;
+    std::vector<std::byte> scratch;
+    bool tiled = false, partials = false;
+  };
+  /// What a call line carries before a plan runs: where this rank's buffers are.
+  struct Announcement {
+    BufferName input, output;
+    std::uint64_t mapped = 1;  // In the second round: whether this rank could map all the others'.
+  };
+  static_assert(sizeof(Announcement) <= kLinePayload);
+
+  Poll step();
+  bool is_packet(const Call& call) const;
+  bool symmetric() const { return call_.collective != Collective::kBroadcast || !packet_; }
+  bool has_credit();
+  bool gathered();
+  void publish(const std::byte* data, std::size_t bytes);
+  void publish_packet();
+  void finish_packet();
+  void publish_announcement();
+  void publish_map_result();
+  bool read_announcements();
+  bool map_peers();
+  void next_number();
+  void start_plan();
+  BoundPlan& bind(const plan::Plan& plan);
+  Poll poll_lanes();
+  void finish();
+  Poll fail(Error error);
+  Error explain_timeout() const;
+  const std::byte* payload_of(int rank) const;
+  bool check_tag(int rank);
+
+  std::unique_ptr<Endpoint> endpoint_;
+  Region region_;
+  int me_, ranks_;
+  bool fence_;
+  Options options_;
+  Links links_;
+  std::map<const plan::Plan*, BoundPlan> bound_;
+
+  // The call in progress.
+  Call call_;
+  Phase phase_ = Phase::kDone;
+  Status status_;
+  bool packet_ = false, inline_ = false;
+  std::uint64_t number_ = 0;             // Of this call; counts up alike on every rank.
+  std::uint64_t tag_ = 0;                // number_ and the request's hash.
+  std::uint64_t everyone_finished_ = 0;  // Every rank has finished at least this call.
+  std::size_t packet_bytes_ = 0;         // That this rank publishes.
+  int next_peer_ = 0;                    // The first rank whose line has not been seen.
+  CallContext context_;
+  BoundPlan* plan_ = nullptr;
+  bool all_mapped_ = false, mapping_ok_ = true;
+  std::vector<BufferName> inputs_, outputs_;
+  std::set<std::pair<int, std::uint64_t>> known_,
+      unmappable_;  // (rank, segment), alike on every rank.
+  std::vector<kernels::Source> sources_;
+  bool waiting_ = false;
+  std::chrono::steady_clock::time_point wait_start_, next_look_;
+  bool broken_ = false;
+};
+
+}  // namespace tutti::exec

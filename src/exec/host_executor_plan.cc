@@ -1,0 +1,222 @@
+// The plan way of HostExecutor: where the buffers are, which plan, its lanes; and waiting.
+#include <cstring>
+
+#include "exec/host_executor.h"
+
+namespace tutti::exec {
+
+void HostExecutor::publish_announcement() {
+  const Announcement mine{endpoint_->name(call_.input, input_bytes(call_, ranks_)),
+                          endpoint_->name(call_.output, output_bytes(call_, ranks_)), 1};
+  publish(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
+}
+
+/// True if the plan can start; false if some segment was never met before: then all ranks, who see
+/// the same lines and so know the same segments, try to map it and tell each other how it went.
+bool HostExecutor::read_announcements() {
+  all_mapped_ = !context_.scaled;  // A rank's own scale is not known to peers that read its input.
+  bool known = true;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    Announcement from;
+    if (rank == me_) {
+      from.input = endpoint_->name(call_.input, input_bytes(call_, ranks_));
+      from.output = endpoint_->name(call_.output, output_bytes(call_, ranks_));
+    } else {
+      std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+    }
+    inputs_[static_cast<std::size_t>(rank)] = from.input;
+    outputs_[static_cast<std::size_t>(rank)] = from.output;
+    for (const std::uint64_t segment : {from.input.segment, from.output.segment}) {
+      if (segment == 0 || unmappable_.contains({rank, segment}))
+        all_mapped_ = false;
+      else if (!known_.contains({rank, segment}))
+        known = false;
+    }
+  }
+  if (!all_mapped_) return true;
+  if (known) mapping_ok_ = map_peers();
+  return known;
+}
+
+bool HostExecutor::map_peers() {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (rank == me_) {
+      context_.buffers.peer_inputs[r] = call_.input;
+      context_.buffers.peer_outputs[r] = call_.output;
+      continue;
+    }
+    const auto input = endpoint_->map(rank, inputs_[r], input_bytes(call_, ranks_));
+    const auto output = endpoint_->map(rank, outputs_[r], output_bytes(call_, ranks_));
+    if (!input || !output) return false;
+    context_.buffers.peer_inputs[r] = *input;
+    context_.buffers.peer_outputs[r] = *output;
+  }
+  return true;
+}
+
+void HostExecutor::publish_map_result() {
+  Announcement mine;
+  mine.mapped = mapping_ok_ ? 1 : 0;
+  publish(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
+}
+
+void HostExecutor::start_plan() {
+  if (phase_ == Phase::kMapGather) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Announcement from;
+      if (rank != me_) std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+      all_mapped_ = all_mapped_ && (rank == me_ ? mapping_ok_ : from.mapped == 1);
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      for (const std::uint64_t segment : {inputs_[r].segment, outputs_[r].segment}) {
+        (all_mapped_ ? known_ : unmappable_).insert({rank, segment});
+      }
+    }
+  } else if (all_mapped_ && !mapping_ok_) {
+    fail({Code::kSystem, "a peer's memory, mapped before, can't be mapped any more"});
+    return;
+  }
+  auto choice = options_.choose(call_, all_mapped_);
+  if (!choice) {
+    fail(std::move(choice.error()));
+    return;
+  }
+  plan_ = &bind(*choice->plan);
+  const std::uint64_t slot_bytes = region_.config().slot_bytes;
+  const Form widest = plan_->partials || context_.scaled ? Form::kPartial : Form::kResult;
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(call_.type));
+  const std::size_t fits = slot_bytes / element_bytes(call_.type, widest);
+  const std::size_t largest = plan::piece_of(call_.count, choice->plan->pieces, 0, grain).count;
+  context_.tile_elements = plan_->tiled ? std::max<std::size_t>(1, fits) : largest;
+  context_.tiles =
+      largest == 0 ? 0 : (largest + context_.tile_elements - 1) / context_.tile_elements;
+  context_.streaming = choice->streaming;
+  context_.buffers.input = call_.input;
+  context_.buffers.output = call_.output;
+  for (BoundLane& lane : plan_->lanes) lane.start(context_);
+  phase_ = Phase::kLanes;
+}
+
+HostExecutor::BoundPlan& HostExecutor::bind(const plan::Plan& plan) {
+  const auto found = bound_.find(&plan);
+  if (found != bound_.end()) return found->second;
+  BoundPlan& bound = bound_[&plan];
+  const std::size_t slot_bytes = region_.config().slot_bytes;
+  const plan::RankPlan& mine = plan.ranks[static_cast<std::size_t>(me_)];
+  bound.scratch.resize(mine.scratch_chunks * slot_bytes);
+  bound.tiled = is_tiled(plan);
+  bound.partials = has_partials(plan);
+  for (std::size_t lane = 0; lane < mine.lanes.size(); ++lane) {
+    bound.lanes.emplace_back(plan, me_, lane, links_, bound.scratch.data(), slot_bytes);
+  }
+  return bound;
+}
+
+Poll HostExecutor::poll_lanes() {
+  bool progressed = false, done = true;
+  for (BoundLane& lane : plan_->lanes) {
+    const Poll result = lane.poll();
+    progressed = progressed || result == Poll::kProgressed;
+    done = done && result == Poll::kDone;
+  }
+  if (done) return finish(), Poll::kDone;
+  return progressed ? Poll::kProgressed : Poll::kPending;
+}
+
+Status HostExecutor::run(const Call& call) {
+  begin(call);
+  for (;;) {
+    Poll result = poll();
+    if (result == Poll::kDone) return take_status();
+    if (result == Poll::kProgressed) continue;
+    const bool moved = wait_until(
+        options_.wait, doorbell(), fence_, [&] { return (result = poll()) != Poll::kPending; },
+        [this] { return patrol(); });
+    if (!moved || result == Poll::kDone) return take_status();
+  }
+}
+
+bool HostExecutor::patrol() {
+  if (region_.aborted()) {
+    broken_ = true;
+    Error error = region_.abort_error();
+    error.rank = Rank{me_};
+    error.what = describe_call(pack(call_), call_.count) + " was ended by rank " +
+                 std::to_string(error.peer.value) + ": " + error.what;
+    status_ = std::move(error);
+    phase_ = Phase::kDone;
+    return false;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!waiting_) {
+    waiting_ = true;
+    wait_start_ = now;
+    next_look_ = now + std::chrono::milliseconds(50);
+    return true;
+  }
+  if (now >= next_look_) {
+    next_look_ = now + std::chrono::milliseconds(50);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == me_ || endpoint_->alive(rank)) continue;
+      // It may have finished this call before it left: one more look.
+      if (poll() != Poll::kPending) return phase_ != Phase::kDone || bool(status_);
+      fail({Code::kPeerFailed,
+            describe_call(pack(call_), call_.count) + ": rank " + std::to_string(rank) +
+                " has ended (killed, crashed, or left before this call); call " +
+                std::to_string(number_) + " can't be completed",
+            Rank{me_}, Rank{rank}});
+      return false;
+    }
+  }
+  if (now - wait_start_ > options_.timeout) {
+    fail(explain_timeout());
+    return false;
+  }
+  return true;
+}
+
+Error HostExecutor::explain_timeout() const {
+  int blamed = -1;
+  if (phase_ == Phase::kLanes) {
+    for (const BoundLane& lane : plan_->lanes) blamed = std::max(blamed, lane.waiting_for());
+  } else if (phase_ == Phase::kCredit || phase_ == Phase::kAgreeCredit ||
+             phase_ == Phase::kMapCredit) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const bool behind =
+          region_.finished(rank).value.load(std::memory_order_relaxed) + kPacketSlots < number_;
+      if (rank != me_ && behind) blamed = rank;
+    }
+  } else {
+    blamed = next_peer_;
+  }
+  std::string what = describe_call(pack(call_), call_.count) + " (call " + std::to_string(number_) +
+                     "): waited " + std::to_string(options_.timeout.count()) + " ms";
+  if (blamed >= 0 && blamed < ranks_) {
+    const CallRecord& record = region_.record(blamed);
+    const std::uint64_t number = record.number.load(std::memory_order_relaxed);
+    what += " for rank " + std::to_string(blamed) + ", ";
+    what += number == 0 ? "which has made no call yet"
+                        : "whose latest call is " + std::to_string(number) + ", " +
+                              describe_call(record.what.load(std::memory_order_relaxed),
+                                            record.count.load(std::memory_order_relaxed));
+  }
+  return {Code::kTimeout, what + "; TUTTI_TIMEOUT_MS sets the limit", Rank{me_}, Rank{blamed}};
+}
+
+std::string describe_call(std::uint64_t what, std::uint64_t count) {
+  if (what >> 63 == 0) return "nothing yet";
+  if (what >> 56 & 1) return "barrier";
+  const auto collective = static_cast<Collective>(what >> 48 & 0xff);
+  std::string text(to_string(collective));
+  text += " of " + std::to_string(count) + " " +
+          std::string(to_string(static_cast<DataType>(what >> 40 & 0xff)));
+  if (reduces(collective))
+    text += " (" + std::string(to_string(static_cast<ReduceOp>(what >> 32 & 0xff))) + ")";
+  if (collective == Collective::kBroadcast)
+    text += " from rank " + std::to_string(what & 0xffffffffU);
+  return text;
+}
+
+}  // namespace tutti::exec

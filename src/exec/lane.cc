@@ -1,0 +1,201 @@
+#include "exec/lane.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tutti::exec {
+
+using plan::Place;
+using plan::Range;
+using plan::Step;
+using plan::StepKind;
+
+namespace {
+
+bool in_library_memory(Place place) {
+  return place == Place::kSlot || place == Place::kMulticast || place == Place::kScratch;
+}
+
+template <class Predicate>
+bool any_location(const plan::Plan& plan, Predicate predicate) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      if (std::any_of(lane.locations.begin(), lane.locations.end(), predicate)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_tiled(const plan::Plan& plan) {
+  return any_location(plan, [](const plan::Location& at) { return in_library_memory(at.place); });
+}
+
+bool has_partials(const plan::Plan& plan) {
+  return any_location(plan, [](const plan::Location& at) { return at.form == Form::kPartial; });
+}
+
+BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& links,
+                     std::byte* scratch, std::size_t slot_bytes)
+    : lane_(plan.ranks[static_cast<std::size_t>(me)].lanes[lane]),
+      pieces_(plan.pieces),
+      links_(links),
+      lane_index_(lane),
+      scratch_(scratch),
+      slot_bytes_(slot_bytes) {
+  std::size_t most_sources = 0, most_targets = 0;
+  locations_.resize(lane_.locations.size());
+  for (const Step& step : lane_.steps) {
+    if (step.kind != StepKind::kMove) continue;
+    most_sources = std::max<std::size_t>(most_sources, step.source_count);
+    most_targets = std::max<std::size_t>(most_targets, step.target_count);
+    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
+      const plan::Location& from = lane_.locations[step.first + i];
+      BoundLocation& to = locations_[step.first + i];
+      to = {from.place, from.form, from.peer, from.chunk, nullptr, nullptr};
+      const bool source = i < step.source_count;
+      if (from.place == Place::kSlot && source) to.inbox = &links.from(from.peer, lane);
+      if (from.place == Place::kSlot && !source) to.outbox = &links.to(from.peer, lane);
+      if (from.place == Place::kMulticast && source)
+        to.inbox = &links.multicast_from(from.peer, lane);
+      if (from.place == Place::kMulticast && !source) to.outbox = &links.multicast(lane);
+    }
+  }
+  sources_.resize(most_sources);
+  targets_.resize(most_targets);
+}
+
+void BoundLane::start(const CallContext& context) {
+  context_ = &context;
+  grain_ = std::max<std::size_t>(1, kCacheLine / size_of(context.arithmetic.type));
+  tile_ = 0;
+  step_ = 0;
+  waiting_for_ = -1;
+}
+
+Poll BoundLane::poll() {
+  bool progressed = false;
+  for (; tile_ < context_->tiles; ++tile_, step_ = 0) {
+    for (; step_ < lane_.steps.size(); ++step_) {
+      if (!run(lane_.steps[step_])) return progressed ? Poll::kProgressed : Poll::kPending;
+      progressed = true;
+    }
+  }
+  waiting_for_ = -1;
+  return Poll::kDone;
+}
+
+bool BoundLane::run(const Step& step) {
+  switch (step.kind) {
+    case StepKind::kSignal: links_.signal(step.peer, lane_index_).post(); return true;
+    case StepKind::kWait:
+      if (links_.signal(step.peer, lane_index_).take()) return true;
+      waiting_for_ = step.peer;
+      return false;
+    case StepKind::kMove: break;
+  }
+  const Range piece = plan::piece_of(context_->count, pieces_, step.piece, grain_);
+  const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
+  if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
+  if (!ready(step)) return false;
+  move(step, range);
+  return true;
+}
+
+bool BoundLane::ready(const Step& step) {
+  const BoundLocation* at = &locations_[step.first];
+  for (std::uint32_t i = 0; i < step.source_count; ++i, ++at) {
+    if (at->inbox != nullptr && !at->inbox->has_slot()) return waiting_for_ = at->peer, false;
+  }
+  for (std::uint32_t i = 0; i < step.target_count; ++i, ++at) {
+    if (at->outbox != nullptr && !at->outbox->has_room()) return waiting_for_ = at->peer, false;
+  }
+  return true;
+}
+
+Form BoundLane::layout(const BoundLocation& location) const {
+  const bool wide =
+      context_->scaled && location.form == Form::kContribution && in_library_memory(location.place);
+  return wide ? Form::kPartial : location.form;
+}
+
+std::size_t BoundLane::user_offset(std::uint32_t chunk, const Range& range) const {
+  return (chunk / pieces_ * context_->count + range.offset) * size_of(context_->arithmetic.type);
+}
+
+const std::byte* BoundLane::source_at(const BoundLocation& location, const Range& range) const {
+  switch (location.place) {
+    case Place::kInput: return context_->buffers.input + user_offset(location.chunk, range);
+    case Place::kOutput: return context_->buffers.output + user_offset(location.chunk, range);
+    case Place::kScratch: return scratch_ + location.chunk * slot_bytes_;
+    case Place::kSlot:
+    case Place::kMulticast: return location.inbox->slot();
+    case Place::kPeerInput:
+      return context_->buffers.peer_inputs[static_cast<std::size_t>(location.peer)] +
+             user_offset(location.chunk, range);
+    case Place::kPeerOutput:
+      return context_->buffers.peer_outputs[static_cast<std::size_t>(location.peer)] +
+             user_offset(location.chunk, range);
+  }
+  return nullptr;
+}
+
+std::byte* BoundLane::target_at(const BoundLocation& location, const Range& range) const {
+  switch (location.place) {
+    case Place::kOutput: return context_->buffers.output + user_offset(location.chunk, range);
+    case Place::kScratch: return scratch_ + location.chunk * slot_bytes_;
+    case Place::kSlot:
+    case Place::kMulticast: return location.outbox->slot();
+    case Place::kPeerOutput:
+      return context_->buffers.peer_outputs[static_cast<std::size_t>(location.peer)] +
+             user_offset(location.chunk, range);
+    case Place::kInput:
+    case Place::kPeerInput: break;  // The verifier lets no plan write there.
+  }
+  TUTTI_CHECK(!"a plan writes to an input");
+  return nullptr;
+}
+
+void BoundLane::move(const Step& step, const Range& range) {
+  const BoundLocation* first = &locations_[step.first];
+  const BoundLocation* first_target = first + step.source_count;
+  for (std::uint32_t i = 0; i < step.source_count; ++i) {
+    sources_[i] = {source_at(first[i], range), layout(first[i]),
+                   context_->scaled && first[i].place == Place::kInput};
+  }
+  std::size_t slot_targets =
+      0;  // Those that a peer or a later step reads from the cache come first.
+  std::size_t back = step.target_count;
+  for (std::uint32_t i = 0; i < step.target_count; ++i) {
+    const kernels::Target target{target_at(first_target[i], range), layout(first_target[i])};
+    if (in_library_memory(first_target[i].place))
+      targets_[slot_targets++] = target;
+    else
+      targets_[--back] = target;
+  }
+  const std::span sources(sources_.data(), step.source_count);
+  if (context_->streaming && slot_targets > 0 && slot_targets < step.target_count &&
+      targets_[0].form == targets_[back].form) {
+    // Slots have to stay in the cache, outputs should not: reduce into a slot, copy on from there.
+    kernels::reduce(context_->arithmetic, sources, std::span(targets_.data(), slot_targets),
+                    range.count);
+    const kernels::Source reduced{targets_[0].data, targets_[0].form, false};
+    kernels::reduce(context_->arithmetic, std::span(&reduced, 1),
+                    std::span(targets_.data() + back, step.target_count - back), range.count,
+                    kernels::Stores::kStreaming);
+  } else {
+    const bool stream = context_->streaming && slot_targets == 0;
+    kernels::reduce(context_->arithmetic, sources, std::span(targets_.data(), step.target_count),
+                    range.count, stream ? kernels::Stores::kStreaming : kernels::Stores::kCached);
+  }
+  for (std::uint32_t i = 0; i < step.target_count; ++i) {
+    if (first_target[i].outbox != nullptr) first_target[i].outbox->commit();
+  }
+  for (std::uint32_t i = 0; i < step.source_count; ++i) {
+    if (first[i].inbox != nullptr) first[i].inbox->release();
+  }
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,93 @@
+// File: exec/lane.h: the host interpreter: one lane of one rank's plan, tile by tile, never
+// blocking.
+//
+// A lane is a state machine. A thread may poll it in its wait loop (a blocking call), the progress
+// thread may poll many (asynchronous work), a test may poll in any order it likes: the code is the
+// same.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "exec/links.h"
+#include "kernels/host/reduce.h"
+#include "plan/partition.h"
+#include "plan/plan.h"
+
+namespace tutti::exec {
+
+enum class Poll { kPending, kProgressed, kDone };
+
+/// Where the bytes of one call are.
+struct Buffers {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::vector<const std::byte*> peer_inputs;  // Mapped; by rank. Plans that were lowered use them.
+  std::vector<std::byte*> peer_outputs;
+};
+
+/// What all lanes of a call share.
+struct CallContext {
+  Buffers buffers;
+  kernels::Arithmetic arithmetic;
+  std::size_t count = 0;          // Elements of a block.
+  std::size_t tile_elements = 0;  // Elements that fit a slot.
+  std::size_t tiles = 1;
+  bool scaled = false;     // Contributions are multiplied where they are read, and travel wide.
+  bool streaming = false;  // Outputs go past the cache.
+};
+
+/// A lane's steps with their rings looked up.
+class BoundLane {
+ public:
+  /// `scratch` holds the rank's scratch chunks, slot_bytes apart.
+  BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& links, std::byte* scratch,
+            std::size_t slot_bytes);
+
+  void start(const CallContext& context);
+  /// Runs steps until one has to wait for a peer.
+  Poll poll();
+  /// The peer that the current step waits for; -1: none.
+  int waiting_for() const { return waiting_for_; }
+
+ private:
+  struct BoundLocation {
+    plan::Place place;
+    Form form;
+    int peer;
+    std::uint32_t chunk;
+    Inbox* inbox;
+    Outbox* outbox;
+  };
+
+  bool ready(const plan::Step& step);
+  bool run(const plan::Step& step);
+  void move(const plan::Step& step, const plan::Range& range);
+  Form layout(const BoundLocation& location) const;
+  std::size_t user_offset(std::uint32_t chunk, const plan::Range& range) const;
+  const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
+  std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;
+
+  const plan::Lane& lane_;
+  std::uint32_t pieces_;
+  Links& links_;
+  std::size_t lane_index_;
+  std::byte* scratch_;
+  std::size_t slot_bytes_;
+  std::vector<BoundLocation> locations_;
+  std::vector<kernels::Source> sources_;  // Of the current step; sized for the largest.
+  std::vector<kernels::Target> targets_;
+
+  const CallContext* context_ = nullptr;
+  std::size_t grain_ = 1;
+  std::size_t tile_ = 0;
+  std::size_t step_ = 0;
+  int waiting_for_ = -1;
+};
+
+/// True if the plan has slots or scratch, so that a call has to go tile by tile.
+bool is_tiled(const plan::Plan& plan);
+/// True if partial sums lie in slots or scratch.
+bool has_partials(const plan::Plan& plan);
+
+}  // namespace tutti::exec

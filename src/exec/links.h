@@ -1,0 +1,121 @@
+// File: exec/links.h: one rank's ends of all rings and signals of a communicator, with their
+// positions.
+//
+// Positions outlive plans: every plan that runs on the communicator goes on where the last one
+// ended. Only the thread that executes calls touches them.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "transport/region.h"
+
+namespace tutti::exec {
+
+/// The writing end of a channel or of a multicast ring.
+class Outbox {
+ public:
+  Outbox() = default;
+  Outbox(const Ring& ring, std::vector<Counter*> tails, std::vector<Doorbell*> readers, bool fence)
+      : ring_(ring), tails_(std::move(tails)), readers_(std::move(readers)), fence_(fence) {}
+
+  bool has_room() { return head_ - tail_seen_ < ring_.slot_count || refresh(); }
+  std::byte* slot() const { return ring_.slot(head_); }
+  void commit() {
+    // release: publishes what was written into the slot.
+    ring_.head->value.store(++head_, std::memory_order_release);
+    for (Doorbell* reader : readers_) notify(*reader, fence_);
+  }
+
+ private:
+  bool refresh() {
+    std::uint64_t least = head_;
+    for (const Counter* tail : tails_) {
+      // acquire: the reader is done with the slot before we write into it again.
+      least = std::min(least, tail->value.load(std::memory_order_acquire));
+    }
+    tail_seen_ = least;
+    return head_ - tail_seen_ < ring_.slot_count;
+  }
+
+  Ring ring_;
+  std::vector<Counter*> tails_;
+  std::vector<Doorbell*> readers_;
+  std::uint64_t head_ = 0, tail_seen_ = 0;
+  bool fence_ = false;
+};
+
+/// The reading end.
+class Inbox {
+ public:
+  Inbox() = default;
+  Inbox(const Ring& ring, Counter* tail, Doorbell* writer, bool fence)
+      : ring_(ring), tail_counter_(tail), writer_(writer), fence_(fence) {}
+
+  bool has_slot() {
+    if (tail_ < head_seen_) return true;
+    // acquire: sees what the writer put into the slot.
+    head_seen_ = ring_.head->value.load(std::memory_order_acquire);
+    return tail_ < head_seen_;
+  }
+  const std::byte* slot() const { return ring_.slot(tail_); }
+  void release() {
+    // release: our reads are over before the writer sees the slot free.
+    tail_counter_->value.store(++tail_, std::memory_order_release);
+    notify(*writer_, fence_);
+  }
+
+ private:
+  Ring ring_;
+  Counter* tail_counter_ = nullptr;
+  Doorbell* writer_ = nullptr;
+  std::uint64_t tail_ = 0, head_seen_ = 0;
+  bool fence_ = false;
+};
+
+/// Signals to and from one peer.
+class SignalPair {
+ public:
+  SignalPair() = default;
+  SignalPair(Counter* outgoing, Counter* incoming, Doorbell* peer, bool fence)
+      : outgoing_(outgoing), incoming_(incoming), peer_(peer), fence_(fence) {}
+  void post() {
+    // release: what we wrote to the peer's memory is there before the signal is.
+    outgoing_->value.store(++sent_, std::memory_order_release);
+    notify(*peer_, fence_);
+  }
+  bool take() {
+    // acquire: pairs with the release in post.
+    if (incoming_->value.load(std::memory_order_acquire) <= taken_) return false;
+    ++taken_;
+    return true;
+  }
+
+ private:
+  Counter* outgoing_ = nullptr;
+  Counter* incoming_ = nullptr;
+  Doorbell* peer_ = nullptr;
+  std::uint64_t sent_ = 0, taken_ = 0;
+  bool fence_ = false;
+};
+
+/// All of them, by peer and lane.
+class Links {
+ public:
+  Links(const Region& region, int me);
+  Outbox& to(int peer, std::size_t lane) { return outboxes_[index(peer, lane)]; }
+  Inbox& from(int peer, std::size_t lane) { return inboxes_[index(peer, lane)]; }
+  Outbox& multicast(std::size_t lane) { return multicast_out_[lane]; }
+  Inbox& multicast_from(int peer, std::size_t lane) { return multicast_in_[index(peer, lane)]; }
+  SignalPair& signal(int peer, std::size_t lane) { return signals_[index(peer, lane)]; }
+
+ private:
+  std::size_t index(int peer, std::size_t lane) const {
+    return static_cast<std::size_t>(peer) * lanes_ + lane;
+  }
+  std::size_t lanes_;
+  std::vector<Outbox> outboxes_, multicast_out_;
+  std::vector<Inbox> inboxes_, multicast_in_;
+  std::vector<SignalPair> signals_;
+};
+
+}  // namespace tutti::exec

@@ -1,0 +1,171 @@
+#include "planner/planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "plan/passes.h"
+#include "plan/verify.h"
+
+namespace tutti::planner {
+namespace {
+
+double since_us(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+using Key = std::tuple<const Algorithm*, int, int, int, bool, bool, std::uint32_t>;
+
+struct Cache {
+  std::mutex mutex;
+  std::map<Key, std::unique_ptr<VerifiedPlan>> plans;
+};
+Cache& cache() {
+  static auto* instance = new Cache();  // Plans live as long as the process.
+  return *instance;
+}
+
+Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
+  auto made = std::make_unique<VerifiedPlan>();
+  auto start = std::chrono::steady_clock::now();
+  made->plan = build(*recipe.algorithm, recipe.shape);
+  if (recipe.lanes > 1) made->plan = plan::replicate(made->plan, recipe.lanes);
+  const auto apply = [&made](auto pass) {
+    if (auto lowered = pass(made->plan)) made->plan = std::move(*lowered);
+  };
+  if (recipe.direct) apply(plan::direct);
+  if (recipe.multicast) apply(plan::multicast);
+  made->build_us = since_us(start);
+  start = std::chrono::steady_clock::now();
+  if (auto verified = plan::verify(made->plan); !verified) return std::move(verified.error());
+  made->verify_us = since_us(start);
+  return made;
+}
+
+/// Candidates, best first, for what is not forced.
+std::string_view default_name(const Request& request) {
+  const int n = request.shape.rank_count;
+  switch (request.shape.collective) {
+    case Collective::kAllReduce: return n == 1 ? "one_shot" : "two_shot";
+    case Collective::kReduceScatter: return "direct";
+    case Collective::kAllGather: return "direct";
+    case Collective::kBroadcast: return n <= 2 || !request.mapped ? "direct" : "two_shot";
+  }
+  return "";
+}
+
+Error unknown_algorithm(std::string_view name, std::optional<Collective> collective) {
+  std::string known;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (collective && algorithm->collective != *collective) continue;
+    if (known.find(fmt::format(" {},", algorithm->name)) == std::string::npos)
+      known += fmt::format(" {},", algorithm->name);
+  }
+  if (!known.empty()) known.pop_back();
+  return {Code::kInvalidArgument,
+          fmt::format("TUTTI_ALGORITHM: no {} algorithm is called '{}'; there are{}",
+                      collective ? to_string(*collective) : std::string_view("registered"), name,
+                      known)};
+}
+
+}  // namespace
+
+Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
+  const Key key{
+      recipe.algorithm, recipe.shape.rank_count, recipe.shape.root, recipe.shape.group_size,
+      recipe.direct,    recipe.multicast,        recipe.lanes};
+  const std::lock_guard lock(cache().mutex);
+  auto& slot = cache().plans[key];
+  if (slot == nullptr) {
+    auto made = make(recipe);
+    if (!made) return std::move(made.error());
+    slot = *std::move(made);
+  }
+  return static_cast<const VerifiedPlan*>(slot.get());
+}
+
+std::size_t packet_limit(int rank_count, int usable_cpus) {
+  // Beyond it two shots win: one shot makes every rank read every rank's whole message. With more
+  // ranks than CPUs that is weighed against one more round of switches. Measured, see
+  // docs/PERFORMANCE.md.
+  (void)usable_cpus;
+  return rank_count <= 2 ? 16384 : 32768 / static_cast<std::size_t>(rank_count) * 2;
+}
+
+Result<std::string> forced_name(std::string_view forced, Collective collective) {
+  std::string name;
+  while (!forced.empty()) {
+    const auto comma = forced.find(',');
+    const std::string_view entry = forced.substr(0, comma);
+    forced = comma == std::string_view::npos ? std::string_view{} : forced.substr(comma + 1);
+    const auto equals = entry.find('=');
+    if (equals ==
+        std::string_view::npos) {  // For every collective that has an algorithm of that name.
+      bool known = false;
+      for (const Algorithm* algorithm : algorithms()) known = known || algorithm->name == entry;
+      if (!known) return unknown_algorithm(entry, std::nullopt);
+      if (find_algorithm(collective, entry) != nullptr) name = entry;
+      continue;
+    }
+    const auto which = parse_collective(entry.substr(0, equals));
+    if (!which) {
+      return Error{Code::kInvalidArgument,
+                   fmt::format("TUTTI_ALGORITHM: '{}' is no collective; there are all_reduce, "
+                               "reduce_scatter, all_gather and broadcast",
+                               entry.substr(0, equals))};
+    }
+    const std::string_view value = entry.substr(equals + 1);
+    if (find_algorithm(*which, value) == nullptr) return unknown_algorithm(value, which);
+    if (*which == collective) return std::string(value);
+  }
+  return name;
+}
+
+Result<Recipe> choose(const Request& request, std::string_view forced) {
+  TUTTI_TRY(const std::string name, forced_name(forced, request.shape.collective));
+  Recipe recipe{.algorithm = nullptr,
+                .shape = request.shape,
+                .direct = request.mapped,
+                .multicast = true,
+                .lanes = 1};
+  recipe.algorithm =
+      find_algorithm(request.shape.collective, name.empty() ? default_name(request) : name);
+  if (recipe.algorithm == nullptr)
+    return unknown_algorithm(default_name(request), request.shape.collective);
+  if (!recipe.algorithm->applies(request.shape)) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("TUTTI_ALGORITHM: {} does not apply to {} ranks in groups of {}", name,
+                             request.shape.rank_count, request.shape.group_size)};
+  }
+  if (request.contract == Contract::kDeterministic &&
+      recipe.algorithm->contract(request.shape) == Contract::kRelaxed) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("TUTTI_ALGORITHM: {} with {} ranks keeps the relaxed contract only; set "
+                    "TUTTI_CONTRACT=relaxed to allow it",
+                    name, request.shape.rank_count)};
+  }
+  return recipe;
+}
+
+std::string describe_plans() {
+  const std::lock_guard lock(cache().mutex);
+  std::string text;
+  for (const auto& [key, made] : cache().plans) {
+    if (made == nullptr) continue;
+    std::size_t steps = 0;
+    for (const plan::Lane& lane : made->plan.ranks.front().lanes) steps += lane.steps.size();
+    text += fmt::format("  {} {}, {} ranks: {} steps, built in {:.0f} us, verified in {:.0f} us\n",
+                        to_string(made->plan.shape.collective), made->plan.name,
+                        made->plan.shape.rank_count, steps, made->build_us, made->verify_us);
+  }
+  return text;
+}
+
+}  // namespace tutti::planner

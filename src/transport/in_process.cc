@@ -1,0 +1,103 @@
+// In-process transport: ranks are threads of one process, so every buffer of every rank is mapped.
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "transport/transport.h"
+
+namespace tutti {
+namespace {
+
+/// The region's memory; freed with the last rank that holds it.
+struct Memory {
+  explicit Memory(std::size_t size)
+      : bytes(size),
+        base(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  ~Memory() {
+    if (base != MAP_FAILED) munmap(base, bytes);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::size_t bytes;
+  void* base;
+};
+
+/// Where rank 0 leaves the memory until the others of its process have picked it up.
+struct Lobby {
+  std::mutex mutex;
+  std::uint64_t next = 1;
+  std::map<std::uint64_t, std::shared_ptr<Memory>> memories;
+};
+Lobby& lobby() {
+  static Lobby instance;
+  return instance;
+}
+
+class InProcessEndpoint final : public Endpoint {
+ public:
+  InProcessEndpoint(std::shared_ptr<Memory> memory, const RegionConfig& config)
+      : memory_(std::move(memory)), region_(static_cast<std::byte*>(memory_->base), config) {}
+  const Region& region() const override { return region_; }
+  BufferName name(const void* data, std::size_t) override {
+    return {1, reinterpret_cast<std::uintptr_t>(data)};
+  }
+  Result<std::byte*> map(int, BufferName name, std::size_t) override {
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(name.offset));
+  }
+  bool alive(int) const override { return true; }
+  std::size_t shared_bytes() const override { return memory_->bytes; }
+
+ private:
+  std::shared_ptr<Memory> memory_;
+  Region region_;
+};
+
+Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
+  std::uint64_t ticket = 0;
+  std::shared_ptr<Memory> memory;
+  if (opening.me == 0) {
+    memory = std::make_shared<Memory>(Region::bytes_for(opening.config));
+    if (memory->base == MAP_FAILED) {
+      return Error{Code::kSystem,
+                   "in_process: no memory for " + std::to_string(memory->bytes) + " bytes"};
+    }
+    Region(static_cast<std::byte*>(memory->base), opening.config).format();
+    const std::lock_guard lock(lobby().mutex);
+    ticket = lobby().next++;
+    lobby().memories[ticket] = memory;
+  }
+  TUTTI_TRY(const auto tickets, opening.exchange("ticket", std::as_bytes(std::span(&ticket, 1))));
+  if (tickets[0].size() != sizeof(ticket))
+    return Error{Code::kMismatch, "in_process: rank 0 sent no ticket"};
+  std::memcpy(&ticket, tickets[0].data(), sizeof(ticket));
+  if (opening.me != 0) {
+    const std::lock_guard lock(lobby().mutex);
+    const auto found = lobby().memories.find(ticket);
+    if (found == lobby().memories.end()) {
+      return Error{Code::kMismatch, "in_process: rank 0 is not in this process"};
+    }
+    memory = found->second;
+  }
+  // Once everybody has it, the lobby lets go.
+  TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("taken", {}));
+  if (opening.me == 0) {
+    const std::lock_guard lock(lobby().mutex);
+    lobby().memories.erase(ticket);
+  }
+  RegionConfig config = opening.config;
+  return std::unique_ptr<Endpoint>(std::make_unique<InProcessEndpoint>(std::move(memory), config));
+}
+
+}  // namespace
+
+constinit const Transport in_process_transport{.name = "in_process",
+                                               .reach =
+                                                   [](const Peer& self, const Peer& peer) {
+                                                     return self.process[0] == peer.process[0] &&
+                                                            self.process[1] == peer.process[1];
+                                                   },
+                                               .open = open};
+
+}  // namespace tutti

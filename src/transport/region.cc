@@ -1,0 +1,140 @@
+#include "transport/region.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/check.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x7475747469303101ULL;  // Changes whenever the layout does.
+constexpr std::size_t kPage = 4096;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+}  // namespace
+
+Region::Region(std::byte* base, const RegionConfig& config) : base_(base), config_(config) {
+  const std::size_t ranks = config.rank_count, lanes = config.lanes;
+  multicast_bytes_ = (1 + ranks) * sizeof(Counter) + config.slot_count * config.slot_bytes;
+  channel_bytes_ = 2 * sizeof(Counter) + config.slot_count * config.slot_bytes;
+  std::size_t offset = 0;
+  const auto place = [&offset](std::size_t bytes) {
+    const std::size_t here = offset;
+    offset = round_up(offset + bytes, kCacheLine);
+    return here;
+  };
+  doorbell_ = place(sizeof(Doorbell));
+  record_ = place(sizeof(CallRecord));
+  finished_ = place(sizeof(Counter));
+  lines_ = place(kCallLines * sizeof(CallLine));
+  signals_ = place(ranks * lanes * sizeof(Counter));
+  packets_ = place(kPacketSlots * config.packet_bytes);
+  multicast_ = place(lanes * multicast_bytes_);
+  channels_ = place(ranks * lanes * channel_bytes_);
+  sections_ = round_up(sizeof(RegionHeader), kPage);
+  section_bytes_ = round_up(offset, kPage);
+}
+
+std::size_t Region::bytes_for(const RegionConfig& config) {
+  const Region region(nullptr, config);
+  return region.sections_ + config.rank_count * region.section_bytes_;
+}
+
+RegionConfig Region::default_config(int rank_count) {
+  RegionConfig config;
+  config.rank_count = static_cast<std::uint32_t>(rank_count);
+  // A tile per peer in flight should stay within the second-level cache.
+  config.slot_bytes = rank_count <= 4    ? 65536
+                      : rank_count <= 8  ? 32768
+                      : rank_count <= 16 ? 16384
+                                         : 4096;
+  config.packet_bytes = rank_count <= 8 ? 32768 : rank_count <= 16 ? 16384 : 4096;
+  return config;
+}
+
+void Region::format() {
+  // The memory is zero, which is the right initial value of everything but the header.
+  new (base_) RegionHeader();
+  header().config = config_;
+  header().magic = kMagic;
+}
+
+Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
+  const auto* header = reinterpret_cast<const RegionHeader*>(base);
+  if (bytes < sizeof(RegionHeader) || header->magic != kMagic) {
+    return Error{Code::kMismatch,
+                 "the shared memory of rank 0 has another layout: all ranks must "
+                 "use the same version of Tutti"};
+  }
+  const RegionConfig config = header->config;
+  if (config.rank_count == 0 || config.rank_count > 4096 || config.lanes == 0 ||
+      config.lanes > 64 || config.slot_count == 0 || config.slot_count > 1024 ||
+      config.slot_bytes % kCacheLine != 0 || config.slot_bytes == 0 ||
+      config.slot_bytes > (std::uint64_t{1} << 30) || config.packet_bytes % kCacheLine != 0 ||
+      config.packet_bytes > (std::uint64_t{1} << 30) || bytes_for(config) > bytes) {
+    return Error{Code::kMismatch, "the shared memory of rank 0 has impossible sizes in its header"};
+  }
+  return config;
+}
+
+void Region::touch(int rank) const {
+  std::byte* section = at<std::byte>(rank, 0);
+  const auto page = reinterpret_cast<std::uintptr_t>(section);
+  if (page % kPage == 0 && madvise(section, section_bytes_, MADV_POPULATE_WRITE) == 0) return;
+  for (std::size_t at_byte = 0; at_byte < section_bytes_; at_byte += kPage) {
+    // fetch_add 0 writes to the page without changing what a peer may have put there already.
+    reinterpret_cast<std::atomic<std::uint64_t>*>(section + at_byte)
+        ->fetch_add(0, std::memory_order_relaxed);
+  }
+}
+
+Ring Region::channel(int from, int to, int lane) const {
+  TUTTI_DCHECK(from != to);
+  const auto index =
+      static_cast<std::size_t>(from) * config_.lanes + static_cast<std::size_t>(lane);
+  std::byte* base = at<std::byte>(to, channels_) + index * channel_bytes_;
+  auto* counters = reinterpret_cast<Counter*>(base);
+  return {base + 2 * sizeof(Counter), &counters[0], &counters[1], config_.slot_bytes,
+          config_.slot_count};
+}
+
+Ring Region::multicast(int from, int lane) const {
+  std::byte* base =
+      at<std::byte>(from, multicast_) + static_cast<std::size_t>(lane) * multicast_bytes_;
+  auto* counters = reinterpret_cast<Counter*>(base);
+  return {base + (1 + config_.rank_count) * sizeof(Counter), &counters[0], &counters[1],
+          config_.slot_bytes, config_.slot_count};
+}
+
+void Region::abort(const Error& error) const {
+  RegionHeader& head = header();
+  std::uint32_t expected = 0;
+  // acquire: only one rank gets to write the text.
+  if (head.abort_state.compare_exchange_strong(expected, 1, std::memory_order_acquire)) {
+    head.abort_code = static_cast<int>(error.code);
+    head.abort_rank = error.rank.value;
+    const std::size_t length = std::min(error.what.size(), head.abort_text.size() - 1);
+    std::memcpy(head.abort_text.data(), error.what.data(), length);
+    head.abort_text[length] = 0;
+    head.abort_state.store(2, std::memory_order_release);  // release: publishes the text.
+  }
+  for (std::uint32_t rank = 0; rank < config_.rank_count; ++rank)
+    ring(doorbell(static_cast<int>(rank)));
+}
+
+Error Region::abort_error() const {
+  const RegionHeader& head = header();
+  const auto end = std::find(head.abort_text.begin(), head.abort_text.end(), '\0');
+  const bool known = head.abort_code > 0 && head.abort_code <= static_cast<int>(Code::kInternal);
+  return {known ? static_cast<Code>(head.abort_code) : Code::kAborted,
+          std::string(head.abort_text.begin(), end), Rank{}, Rank{head.abort_rank}};
+}
+
+}  // namespace tutti

@@ -1,0 +1,128 @@
+// File: transport/region.h: the memory that the ranks of a node share for one communicator.
+//
+// Layout (every part on cache lines of its own, every rank's section on pages of its own, which
+// that rank touches first, so that they lie on its NUMA node):
+//
+//   header      magic, configuration, abort word
+//   section r   doorbell, record of the current call, count of finished calls,
+//               call lines       kCallLines lines of {tag, 56 bytes}: rank r tells all others
+//               packets          kPacketSlots slots for messages that outgrow a line
+//               multicast rings  one per lane, rank r writes, all others read
+//               channels         per (sender, lane): the ring from that sender to r
+//               signals          per (sender, lane): the counter that r waits on
+//
+// Nothing in here is a pointer: every rank maps it at an address of its own. What a peer wrote is
+// never used as an index or a length without a check.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/wait.h"
+#include "transport/ring.h"
+#include "tutti/result.h"
+
+namespace tutti {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr std::uint32_t kCallLines = 16;
+inline constexpr std::uint32_t kPacketSlots = 4;
+inline constexpr std::size_t kLinePayload = 56;
+
+/// Sizes that all ranks agree on.
+struct RegionConfig {
+  std::uint32_t rank_count = 1;
+  std::uint32_t lanes = 1;
+  std::uint32_t slot_count = 2;  // Per channel and per multicast ring.
+  std::uint32_t fence = 0;       // 1: some rank has no heavy barrier, see notify.
+  std::uint64_t slot_bytes = 32768;
+  std::uint64_t packet_bytes = 32768;
+  friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
+};
+
+/// What a rank tells the others at the start of a call, in one cache line. The tag is the call's
+/// number in the low 48 bits and a hash of the request in the high 16, so a mismatch is seen at
+/// once.
+struct alignas(kCacheLine) CallLine {
+  std::atomic<std::uint64_t> tag{0};
+  std::array<std::byte, kLinePayload> payload{};
+};
+
+/// What a rank is doing, for whoever has to explain a mismatch or a timeout. Never read on the way.
+struct alignas(kCacheLine) CallRecord {
+  std::atomic<std::uint64_t> number{0};
+  std::atomic<std::uint64_t> what{0};  // Packed: collective, type, operation, root.
+  std::atomic<std::uint64_t> count{0};
+};
+
+struct RegionHeader {
+  std::uint64_t magic = 0;
+  RegionConfig config;
+  alignas(kCacheLine) std::atomic<std::uint32_t> abort_state{0};  // 0 no, 1 being written, 2 set.
+  std::int32_t abort_code = 0;
+  std::int32_t abort_rank = -1;
+  std::array<char, 240> abort_text{};
+};
+
+/// A view of the shared memory; cheap to copy, owns nothing.
+class Region {
+ public:
+  Region() = default;
+  Region(std::byte* base, const RegionConfig& config);
+
+  static std::size_t bytes_for(const RegionConfig& config);
+  /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks.
+  static RegionConfig default_config(int rank_count);
+
+  /// Writes the header into zeroed memory; the leader does this before anybody attaches.
+  void format();
+  /// Reads the configuration of a formatted region of `bytes` bytes. kMismatch if it is not ours.
+  static Result<RegionConfig> inspect(const std::byte* base, std::size_t bytes);
+  /// Makes `rank`'s section resident; called by that rank, so that the pages are near it.
+  void touch(int rank) const;
+
+  const RegionConfig& config() const { return config_; }
+  RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(base_); }
+  Doorbell& doorbell(int rank) const { return *at<Doorbell>(rank, doorbell_); }
+  CallRecord& record(int rank) const { return *at<CallRecord>(rank, record_); }
+  Counter& finished(int rank) const { return *at<Counter>(rank, finished_); }
+  CallLine& line(int rank, std::uint64_t call) const {
+    return at<CallLine>(rank, lines_)[call % kCallLines];
+  }
+  std::byte* packet(int rank, std::uint64_t call) const {
+    return at<std::byte>(rank, packets_) + call % kPacketSlots * config_.packet_bytes;
+  }
+  Ring channel(int from, int to, int lane) const;
+  Ring multicast(int from, int lane) const;
+  Counter& signal(int from, int to, int lane) const {
+    return at<Counter>(to, signals_)[static_cast<std::uint32_t>(from) * config_.lanes +
+                                     static_cast<std::uint32_t>(lane)];
+  }
+
+  /// Sets the abort word, once; the first error stays. Wakes every rank.
+  void abort(const Error& error) const;
+  bool aborted() const {
+    // acquire: whoever sees 2 sees the text as well.
+    return header().abort_state.load(std::memory_order_acquire) == 2;
+  }
+  /// The error that was given to `abort`.
+  Error abort_error() const;
+
+ private:
+  template <class T>
+  T* at(int rank, std::size_t offset) const {
+    return reinterpret_cast<T*>(base_ + sections_ +
+                                static_cast<std::size_t>(rank) * section_bytes_ + offset);
+  }
+
+  std::byte* base_ = nullptr;
+  RegionConfig config_;
+  std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
+  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, packets_ = 0, multicast_ = 0,
+              channels_ = 0, signals_ = 0;  // Offsets within a section.
+  std::size_t multicast_bytes_ = 0, channel_bytes_ = 0;
+};
+
+}  // namespace tutti

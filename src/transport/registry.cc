@@ -1,0 +1,99 @@
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+#include <mutex>
+
+#include "base/cpus.h"
+#include "transport/transport.h"
+
+namespace tutti {
+namespace {
+
+/// The bytes of `text` folded into 64 bits (FNV-1a): only for telling hosts apart.
+std::uint64_t fold(std::string_view text, std::uint64_t seed) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL ^ seed;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+Peer probe_process() {
+  Peer peer;
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  // Abstract sockets, by which memory is handed over, live in a network namespace.
+  struct stat net {};
+  if (::stat("/proc/self/ns/net", &net) != 0) net.st_ino = 0;
+  peer.host[0] = fold(boot_id, 1);
+  peer.host[1] = fold(boot_id, 2) ^ static_cast<std::uint64_t>(net.st_ino);
+  if (getrandom(peer.process, sizeof(peer.process), 0) != sizeof(peer.process)) {
+    peer.process[0] = static_cast<std::uint64_t>(getpid());
+  }
+  peer.user = geteuid();
+  peer.pid = getpid();
+  peer.quota = quota_cpus();
+  peer.cpus = affinity();
+  peer.heavy_barrier = register_heavy_barrier() ? 1 : 0;
+  return peer;
+}
+
+}  // namespace
+
+Peer this_process() {
+  static std::mutex mutex;
+  static Peer peer;
+  const std::lock_guard lock(mutex);
+  if (peer.pid != getpid()) peer = probe_process();  // Also after a fork.
+  return peer;
+}
+
+int shared_cpus(std::span<const Peer> peers) {
+  CpuSet all{};
+  int quota = 0, count = 0;
+  bool limited = true;
+  for (const Peer& peer : peers) {
+    for (std::size_t word = 0; word < all.size(); ++word) all[word] |= peer.cpus[word];
+    limited = limited && peer.quota > 0;
+    quota = std::max(quota, peer.quota);
+  }
+  for (const std::uint64_t word : all) count += std::popcount(word);
+  return std::max(1, limited ? std::min(count, quota) : count);
+}
+
+std::span<const Transport* const> transports() {
+  static constexpr const Transport* kAll[] = {
+#define TUTTI_TRANSPORT(name) &name,
+#include "transport/transports.def"
+#undef TUTTI_TRANSPORT
+  };
+  return kAll;
+}
+
+Result<const Transport*> choose_transport(std::span<const Peer> peers, std::string_view forced) {
+  std::string reason, known;
+  for (const Transport* transport : transports()) {
+    known += (known.empty() ? "" : ", ") + std::string(transport->name);
+    if (!forced.empty() && forced != transport->name) continue;
+    bool joins = true;
+    for (std::size_t rank = 1; rank < peers.size() && joins; ++rank) {
+      joins = transport->reach(peers[0], peers[rank]);
+      if (!joins) {
+        reason =
+            std::string(transport->name) + " does not join ranks 0 and " + std::to_string(rank);
+      }
+    }
+    if (joins) return transport;
+  }
+  if (reason.empty()) {
+    return Error{Code::kInvalidArgument, "TUTTI_TRANSPORT: no transport is called '" +
+                                             std::string(forced) + "'; there are " + known};
+  }
+  return Error{Code::kUnsupported, reason +
+                                       ": they run on different hosts or network namespaces, and "
+                                       "this build has no network transport"};
+}
+
+}  // namespace tutti

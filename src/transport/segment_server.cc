@@ -1,0 +1,211 @@
+// Hands memfds to peers of the same user who know the token, and fetches theirs.
+#include "transport/segment_server.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "transport/segments.h"
+
+namespace tutti::segments {
+namespace {
+
+struct Question {
+  std::array<std::byte, 16> token{};
+  std::uint64_t id = 0;
+};
+struct Answer {
+  std::uint64_t found = 0, bytes = 0, offset = 0, owned = 0;
+};
+
+struct Socket {
+  explicit Socket(int descriptor) : fd(descriptor) {}
+  ~Socket() {
+    if (fd >= 0) ::close(fd);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int fd;
+};
+
+socklen_t abstract_name(const Address& address, sockaddr_un* name) {
+  *name = {};
+  name->sun_family = AF_UNIX;
+  const std::size_t length = strnlen(address.socket.data(), address.socket.size());
+  std::memcpy(name->sun_path + 1, address.socket.data(), length);  // A leading 0 makes it abstract.
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+bool same_user(int fd) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+         credentials.uid == geteuid();
+}
+
+void limit_time(int fd, std::chrono::milliseconds span) {
+  const timeval time{span.count() / 1000, span.count() % 1000 * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
+}
+
+union ControlBuffer {  // Aligned as the kernel wants it.
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+void answer(int client, const std::array<std::byte, 16>& token) {
+  limit_time(client, std::chrono::seconds(1));
+  Question question;
+  if (!same_user(client) ||
+      recv(client, &question, sizeof(question), MSG_WAITALL) !=
+          static_cast<ssize_t>(sizeof(question)) ||
+      question.token != token) {
+    return;
+  }
+  Entry entry;
+  Answer reply;
+  if (find_entry(question.id, &entry))
+    reply = {1, entry.bytes, entry.offset, entry.owned ? 1U : 0U};
+  iovec data{&reply, sizeof(reply)};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  ControlBuffer control{};
+  if (reply.found != 0) {
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof(control.bytes);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &entry.fd, sizeof(int));
+  }
+  sendmsg(client, &message, MSG_NOSIGNAL);
+  if (entry.fd >= 0) ::close(entry.fd);
+}
+
+/// The serving thread of this process, and its address.
+struct Server {
+  pid_t pid = 0;
+  Address address;
+};
+
+Result<Server> start() {
+  Server server{getpid(), {}};
+  std::uint64_t name[2] = {};
+  if (getrandom(name, sizeof(name), 0) != sizeof(name) ||
+      getrandom(server.address.token.data(), server.address.token.size(), 0) < 0) {
+    return Error{Code::kSystem, "shared_memory: no random bytes"};
+  }
+  std::snprintf(server.address.socket.data(), server.address.socket.size(), "tutti-%016llx%08llx",
+                static_cast<unsigned long long>(name[0]),
+                static_cast<unsigned long long>(name[1] & 0xffffffffU));
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address;
+  const socklen_t length = abstract_name(server.address, &address);
+  if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(listener, 256) != 0) {
+    const int error = errno;
+    if (listener >= 0) ::close(listener);
+    return Error{Code::kSystem,
+                 "shared_memory: listening: " + std::generic_category().message(error)};
+  }
+  // Detached: it sleeps in accept until the process ends.
+  std::thread([listener, token = server.address.token] {
+    for (;;) {
+      const Socket client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      if (client.fd >= 0) {
+        answer(client.fd, token);
+      } else if (errno == EBADF || errno == EINVAL) {
+        return;
+      }
+    }
+  }).detach();
+  return server;
+}
+
+Error fetch_error(const std::string& what) {
+  return {Code::kSystem, "shared_memory: fetching a peer's memory: " + what};
+}
+
+}  // namespace
+
+Result<Address> serve() {
+  static std::mutex mutex;
+  static Server server;
+  const std::lock_guard lock(mutex);
+  if (server.pid != getpid()) {  // The first time, and after a fork.
+    TUTTI_TRY(server, start());
+  }
+  return server.address;
+}
+
+Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline) {
+  const Socket client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (client.fd < 0) return fetch_error("socket: " + std::generic_category().message(errno));
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline.at - std::chrono::steady_clock::now());
+  limit_time(client.fd, std::max(left, std::chrono::milliseconds(1)));
+  sockaddr_un name;
+  const socklen_t length = abstract_name(address, &name);
+  if (connect(client.fd, reinterpret_cast<sockaddr*>(&name), length) != 0) {
+    return fetch_error("its process does not answer: " + std::generic_category().message(errno));
+  }
+  if (!same_user(client.fd)) return fetch_error("its process belongs to another user");
+  const Question question{address.token, id};
+  if (send(client.fd, &question, sizeof(question), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof(question))) {
+    return fetch_error("sending: " + std::generic_category().message(errno));
+  }
+  Answer reply;
+  iovec data{&reply, sizeof(reply)};
+  ControlBuffer control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof(control.bytes);
+  const ssize_t got = recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC);
+  const cmsghdr* header =
+      got == static_cast<ssize_t>(sizeof(reply)) ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS ||
+      header->cmsg_len != CMSG_LEN(sizeof(int))) {
+    return fetch_error("it does not have that segment (freed meanwhile?)");
+  }
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
+  struct stat file {};
+  const bool owned = reply.owned != 0;
+  const std::size_t page_offset = owned ? 0 : reply.offset % 4096;
+  const std::size_t total = mapped_bytes(reply.bytes, page_offset, owned);
+  if (fstat(fd, &file) != 0 || reply.bytes > (std::uint64_t{1} << 46) ||
+      static_cast<std::uint64_t>(file.st_size) <
+          reply.offset - page_offset + (owned ? total : page_offset + reply.bytes)) {
+    ::close(fd);
+    return fetch_error("its size is wrong");
+  }
+  void* base = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                    static_cast<off_t>(reply.offset - page_offset));
+  if (base == MAP_FAILED) {
+    const int error = errno;
+    ::close(fd);
+    return fetch_error("mmap: " + std::generic_category().message(error));
+  }
+  return Mapping(fd, static_cast<std::byte*>(base), reply.bytes, page_offset, owned);
+}
+
+}  // namespace tutti::segments

@@ -1,0 +1,187 @@
+#include "transport/segments.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "transport/segment_server.h"
+
+namespace tutti::segments {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+/// What this process exports, by address.
+struct Table {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Entry> entries;
+  std::uint64_t next_id = 1;
+  std::atomic<std::uint64_t> version{1};
+};
+Table& table() {
+  static auto* instance = new Table();  // Never destroyed: the serving thread may outlive main.
+  return *instance;
+}
+
+std::atomic<std::uint32_t>& flag_of(std::byte* base, std::size_t bytes) {
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(base + round_up(bytes));
+}
+
+Error system_error(const std::string& what, int error) {
+  return {Code::kSystem, what + ": " + std::generic_category().message(error)};
+}
+
+}  // namespace
+
+Mapping::Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag)
+    : fd_(fd), base_(base), bytes_(bytes), offset_(offset), has_flag_(has_flag) {}
+Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(offset_, other.offset_);
+  std::swap(has_flag_, other.has_flag_);
+  return *this;
+}
+Mapping::~Mapping() {
+  if (base_ != nullptr) munmap(base_, mapped_bytes(bytes_, offset_, has_flag_));
+  close_fd();
+}
+bool Mapping::alive() const {
+  // relaxed: only a hint that the mapping may be dropped.
+  return !has_flag_ || flag_of(base_, bytes_).load(std::memory_order_relaxed) != 0;
+}
+void Mapping::close_fd() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+std::size_t mapped_bytes(std::size_t bytes, std::size_t offset, bool has_flag) {
+  return has_flag ? round_up(bytes) + kPage : round_up(offset + bytes);
+}
+
+Result<void*> allocate(std::size_t bytes) {
+  if (bytes == 0 || bytes > (std::size_t{1} << 46)) {
+    return Error{Code::kInvalidArgument,
+                 "mem_alloc: bytes must be in 1 … 2^46, got " + std::to_string(bytes)};
+  }
+  const std::size_t total = mapped_bytes(bytes, 0, true);
+  const int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return system_error("mem_alloc: memfd_create", errno);
+  if (ftruncate(fd, static_cast<off_t>(total)) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return system_error("mem_alloc: " + std::to_string(bytes) + " bytes", error);
+  }
+  // Sealed, so that no peer can cut it short under our feet.
+  fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  void* data = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    ::close(fd);
+    return system_error("mem_alloc: mapping " + std::to_string(bytes) + " bytes", error);
+  }
+  madvise(data, total, MADV_HUGEPAGE);  // Best effort: fewer TLB misses where the system allows it.
+  flag_of(static_cast<std::byte*>(data), bytes).store(1, std::memory_order_relaxed);
+  const std::lock_guard lock(table().mutex);
+  table().entries[reinterpret_cast<std::uintptr_t>(data)] = {table().next_id++, fd, bytes, 0, true};
+  table().version.fetch_add(
+      1, std::memory_order_release);  // release: whoever sees it finds the entry.
+  return data;
+}
+
+Status free(void* data) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(reinterpret_cast<std::uintptr_t>(data));
+  if (found == table().entries.end() || !found->second.owned) {
+    return Error{Code::kInvalidArgument, "mem_free: this pointer was not returned by mem_alloc"};
+  }
+  const Entry entry = found->second;
+  flag_of(static_cast<std::byte*>(data), entry.bytes).store(0, std::memory_order_relaxed);
+  table().entries.erase(found);
+  table().version.fetch_add(1, std::memory_order_release);
+  munmap(data, mapped_bytes(entry.bytes, 0, true));
+  ::close(entry.fd);
+  return ok();
+}
+
+Status add(void* data, std::size_t bytes, int fd, std::size_t offset) {
+  struct stat file {};
+  if (data == nullptr || bytes == 0)
+    return Error{Code::kInvalidArgument, "register_memory: no memory given"};
+  if (fstat(fd, &file) != 0)
+    return system_error("register_memory: descriptor " + std::to_string(fd), errno);
+  if (file.st_size < 0 || offset + bytes < offset ||
+      static_cast<std::size_t>(file.st_size) < offset + bytes) {
+    return Error{Code::kInvalidArgument, "register_memory: the file ends before offset + bytes"};
+  }
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return system_error("register_memory: duplicating the descriptor", errno);
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const std::lock_guard lock(table().mutex);
+  auto next = table().entries.lower_bound(begin);
+  const bool overlaps = (next != table().entries.end() && next->first < begin + bytes) ||
+                        (next != table().entries.begin() &&
+                         std::prev(next)->first + std::prev(next)->second.bytes > begin);
+  if (overlaps) {
+    ::close(copy);
+    return Error{Code::kInvalidArgument,
+                 "register_memory: part of this memory is registered already"};
+  }
+  table().entries[begin] = {table().next_id++, copy, bytes, offset, false};
+  table().version.fetch_add(1, std::memory_order_release);
+  return ok();
+}
+
+Status remove(void* data) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(reinterpret_cast<std::uintptr_t>(data));
+  if (found == table().entries.end() || found->second.owned) {
+    return Error{Code::kInvalidArgument, "deregister_memory: this pointer was not registered"};
+  }
+  ::close(found->second.fd);
+  table().entries.erase(found);
+  table().version.fetch_add(1, std::memory_order_release);
+  return ok();
+}
+
+std::uint64_t id_of(const void* data) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(reinterpret_cast<std::uintptr_t>(data));
+  return found == table().entries.end() ? 0 : found->second.id;
+}
+
+std::uint64_t version() {
+  // acquire: pairs with the releases above.
+  return table().version.load(std::memory_order_acquire);
+}
+
+std::vector<Segment> snapshot() {
+  const std::lock_guard lock(table().mutex);
+  std::vector<Segment> segments;
+  segments.reserve(table().entries.size());
+  for (const auto& [begin, entry] : table().entries)
+    segments.push_back({begin, begin + entry.bytes, entry.id});
+  return segments;
+}
+
+bool find_entry(std::uint64_t id, Entry* entry) {
+  const std::lock_guard lock(table().mutex);
+  for (const auto& [begin, candidate] : table().entries) {
+    if (candidate.id != id) continue;
+    *entry = candidate;
+    entry->fd =
+        fcntl(candidate.fd, F_DUPFD_CLOEXEC, 0);  // Ours, should the segment be freed meanwhile.
+    return entry->fd >= 0;
+  }
+  return false;
+}
+
+}  // namespace tutti::segments

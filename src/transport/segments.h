@@ -1,0 +1,74 @@
+// File: transport/segments.h: this process's memory that peers may map.
+//
+// A segment is a range of this process's address space that is backed by a memfd: made by
+// mem_alloc, or registered by the user, or a communicator's region. Peers get the memfd over an
+// abstract unix socket, from a thread that sleeps until somebody asks. They have to be the same
+// user and to know the token, which travels through the rendezvous; nothing has a name in a file
+// system, so nothing is left behind.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tutti/rendezvous.h"
+#include "tutti/result.h"
+
+namespace tutti::segments {
+
+/// A mapped range [begin, end) that is exported as `id`.
+struct Segment {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  std::uint64_t id = 0;
+};
+
+/// How to reach a process's segments: plain data, it travels as bytes.
+struct Address {
+  std::array<char, 40> socket{};  // Name of the abstract socket.
+  std::array<std::byte, 16> token{};
+};
+
+/// A mapping of a peer's segment; unmapped with the object.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+  std::byte* data() const { return base_ + offset_; }
+  std::size_t bytes() const { return bytes_; }
+  int fd() const { return fd_; }
+  /// False once its owner has freed the segment.
+  bool alive() const;
+  void close_fd();
+
+ private:
+  int fd_ = -1;
+  std::byte* base_ = nullptr;  // Page aligned.
+  std::size_t bytes_ = 0;      // Of the segment.
+  std::size_t offset_ = 0;     // Of the segment within the mapping.
+  bool has_flag_ = false;      // A page behind the segment tells whether it is still in use.
+};
+
+/// Memory of this process that peers can map, zeroed. Any thread.
+Result<void*> allocate(std::size_t bytes);
+Status free(void* data);
+/// Exports memory that the user mapped from `fd` at `offset`.
+Status add(void* data, std::size_t bytes, int fd, std::size_t offset);
+Status remove(void* data);
+/// The id under which allocate or add exported `data`.
+std::uint64_t id_of(const void* data);
+
+/// Changes with every allocate, free, add and remove.
+std::uint64_t version();
+/// All segments, sorted by address.
+std::vector<Segment> snapshot();
+
+/// This process's address; starts the thread that serves it.
+Result<Address> serve();
+/// Fetches and maps a segment of the process at `address`.
+Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline);
+
+}  // namespace tutti::segments

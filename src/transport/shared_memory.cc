@@ -1,0 +1,180 @@
+// Shared-memory transport: ranks are processes of one user on one host. Rank 0 makes the region, a
+// memfd; the others fetch it. Buffers from mem_alloc, or registered, are mapped when first met.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "transport/segments.h"
+#include "transport/transport.h"
+
+namespace tutti {
+namespace {
+
+/// What every rank tells the others when it opens: where its segments are served; rank 0 also which
+/// of them is the region.
+struct Hello {
+  segments::Address address;
+  std::uint64_t region = 0;
+};
+
+/// Holds a lock on byte `rank` of the region's file as long as this process lives; the kernel drops
+/// it whatever way the process ends. Needs a file description of its own, hence the reopening.
+class Lifeline {
+ public:
+  Lifeline(int region_fd, int rank)
+      : fd_(::open(("/proc/self/fd/" + std::to_string(region_fd)).c_str(), O_RDWR | O_CLOEXEC)) {
+    struct flock lock = byte(rank);
+    if (fd_ >= 0) fcntl(fd_, F_OFD_SETLK, &lock);
+  }
+  ~Lifeline() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Lifeline(const Lifeline&) = delete;
+  Lifeline& operator=(const Lifeline&) = delete;
+  bool holds(int rank) const {
+    struct flock lock = byte(rank);
+    // Where it can't be told, the deadline has to do.
+    return fd_ < 0 || fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  }
+
+ private:
+  static struct flock byte(int rank) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = rank;
+    lock.l_len = 1;
+    return lock;
+  }
+  int fd_;
+};
+
+class SharedMemoryEndpoint final : public Endpoint {
+ public:
+  SharedMemoryEndpoint(int me, std::vector<segments::Address> addresses, segments::Mapping mapping,
+                       const RegionConfig& config, Deadline)
+      : me_(me),
+        addresses_(std::move(addresses)),
+        mapping_(std::move(mapping)),
+        region_(mapping_.data(), config),
+        lifeline_(mapping_.fd(), me),
+        peers_(addresses_.size()) {
+    mapping_.close_fd();
+  }
+
+  const Region& region() const override { return region_; }
+
+  BufferName name(const void* data, std::size_t bytes) override {
+    if (const std::uint64_t now = segments::version(); now != version_) {
+      version_ = now;
+      mine_ = segments::snapshot();
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    for (const segments::Segment& segment : mine_) {
+      if (segment.begin <= begin && begin + bytes <= segment.end)
+        return {segment.id, begin - segment.begin};
+    }
+    return {};
+  }
+
+  Result<std::byte*> map(int peer, BufferName name, std::size_t bytes) override {
+    auto& mappings = peers_[static_cast<std::size_t>(peer)];
+    auto found = mappings.find(name.segment);
+    if (found == mappings.end()) {
+      // A good moment to let go of what peers have freed: mapping is slow anyway.
+      std::erase_if(mappings, [](const auto& entry) { return !entry.second.alive(); });
+      TUTTI_TRY(auto mapping,
+                segments::fetch(addresses_[static_cast<std::size_t>(peer)], name.segment,
+                                Deadline::after(std::chrono::seconds(5))));
+      mapping.close_fd();
+      found = mappings.emplace(name.segment, std::move(mapping)).first;
+    }
+    if (name.offset > found->second.bytes() || found->second.bytes() - name.offset < bytes) {
+      return Error{Code::kMismatch, "shared_memory: rank " + std::to_string(peer) +
+                                        " named a buffer outside its segment"};
+    }
+    return found->second.data() + name.offset;
+  }
+
+  bool alive(int peer) const override { return peer == me_ || lifeline_.holds(peer); }
+  std::size_t shared_bytes() const override { return mapping_.bytes(); }
+
+ private:
+  int me_;
+  std::vector<segments::Address> addresses_;
+  segments::Mapping mapping_;
+  Region region_;
+  Lifeline lifeline_;
+  std::vector<std::map<std::uint64_t, segments::Mapping>> peers_;
+  std::vector<segments::Segment> mine_;
+  std::uint64_t version_ = 0;
+};
+
+/// Rank 0's memory for the region: exported until everybody has fetched it.
+class RegionMemory {
+ public:
+  ~RegionMemory() {
+    if (data_ != nullptr) (void)segments::free(data_);
+  }
+  Status make(const RegionConfig& config) {
+    TUTTI_TRY(data_, segments::allocate(Region::bytes_for(config)));
+    Region(static_cast<std::byte*>(data_), config).format();
+    return ok();
+  }
+  std::uint64_t id() const { return data_ == nullptr ? 0 : segments::id_of(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
+  Hello hello;
+  TUTTI_TRY(hello.address, segments::serve());
+  RegionMemory memory;
+  if (opening.me == 0) {
+    if (auto made = memory.make(opening.config); !made) return std::move(made.error());
+    hello.region = memory.id();
+  }
+  TUTTI_TRY(const auto hellos, opening.exchange("segments", std::as_bytes(std::span(&hello, 1))));
+  std::vector<segments::Address> addresses;
+  for (std::size_t rank = 0; rank < hellos.size(); ++rank) {
+    if (hellos[rank].size() != sizeof(Hello)) {
+      return Error{Code::kMismatch,
+                   "shared_memory: rank " + std::to_string(rank) + " speaks another version"};
+    }
+    Hello peer;
+    std::memcpy(&peer, hellos[rank].data(), sizeof(peer));
+    addresses.push_back(peer.address);
+    if (rank == 0) hello.region = peer.region;
+  }
+  // Everybody fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
+  TUTTI_TRY(auto mapping, segments::fetch(addresses[0], hello.region, opening.deadline));
+  TUTTI_TRY(const auto config, Region::inspect(mapping.data(), mapping.bytes()));
+  if (config.rank_count != opening.peers.size()) {
+    return Error{Code::kMismatch, "shared_memory: rank 0 counts " +
+                                      std::to_string(config.rank_count) + " ranks, this one " +
+                                      std::to_string(opening.peers.size())};
+  }
+  auto endpoint = std::make_unique<SharedMemoryEndpoint>(
+      opening.me, std::move(addresses), std::move(mapping), config, opening.deadline);
+  endpoint->region().touch(opening.me);
+  // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
+  TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("mapped", {}));
+  return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+}  // namespace
+
+constinit const Transport shared_memory_transport{.name = "shared_memory",
+                                                  .reach =
+                                                      [](const Peer& self, const Peer& peer) {
+                                                        return self.host[0] == peer.host[0] &&
+                                                               self.host[1] == peer.host[1] &&
+                                                               self.user == peer.user;
+                                                      },
+                                                  .open = open};
+
+}  // namespace tutti

@@ -1,0 +1,93 @@
+// File: transport/transport.h: how ranks reach each other, and nothing else.
+//
+// A transport gives every rank of a communicator an endpoint: rings to and from its peers, and what
+// else it is capable of (shared calls lines, mapped buffers). What is in the slots is not its
+// business.
+//
+// To add one: write `my_transport.cc` that defines `constinit const Transport my_transport{...}`,
+// and add one line to transports.def. The conformance suite then covers it.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/cpus.h"
+#include "transport/region.h"
+#include "tutti/rendezvous.h"
+#include "tutti/result.h"
+
+namespace tutti {
+
+/// What a rank says of itself at set-up. Plain data: it travels as bytes.
+struct Peer {
+  std::uint64_t host[2] =
+      {};  // Same for ranks that can share memory: boot id and network namespace.
+  std::uint64_t process[2] = {};  // Random, new in every process.
+  std::uint32_t user = 0;
+  std::int32_t pid = 0;
+  std::int32_t quota = 0;           // CPUs that its cgroup allows; 0: no limit.
+  std::uint32_t heavy_barrier = 0;  // 1: this process has it, see base/wait.h.
+  CpuSet cpus;                      // Its affinity mask.
+};
+Peer this_process();
+
+/// CPUs that these processes share: the union of their affinity masks, cut by the widest quota.
+int shared_cpus(std::span<const Peer> peers);
+
+/// Names a buffer so that a peer can find it: an offset in a segment that its owner exports.
+/// Segment 0 means that peers can't map it.
+struct BufferName {
+  std::uint64_t segment = 0;
+  std::uint64_t offset = 0;
+};
+
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  /// The memory that the ranks share.
+  virtual const Region& region() const = 0;
+  /// Names `bytes` bytes at `data` of this rank. Does not allocate unless memory was registered or
+  /// freed since the last call.
+  virtual BufferName name(const void* data, std::size_t bytes) = 0;
+  /// Where the named buffer of `peer` lies in this process. kSystem if it can't be mapped. Slow the
+  /// first time for a segment, a look-up after that.
+  virtual Result<std::byte*> map(int peer, BufferName name, std::size_t bytes) = 0;
+  /// False once the rank's process is known to have ended. Slow: for patrols.
+  virtual bool alive(int peer) const = 0;
+  /// Bytes of memory shared with peers that this communicator holds.
+  virtual std::size_t shared_bytes() const = 0;
+};
+
+/// All that opening an endpoint needs. `exchange` is the all-gather of set-up: every rank gives
+/// bytes under a phase's name and gets everybody's.
+struct Opening {
+  int me = 0;
+  std::span<const Peer> peers;
+  RegionConfig config;
+  std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
+      exchange;
+  Deadline deadline;
+};
+
+struct Transport {
+  std::string_view name;
+  /// Whether this transport joins the two. Pure; the same answer on both sides.
+  bool (*reach)(const Peer& self, const Peer& peer);
+  /// Collective over all of `opening.peers`.
+  Result<std::unique_ptr<Endpoint>> (*open)(const Opening& opening);
+};
+
+#define TUTTI_TRANSPORT(name) extern const Transport name;
+#include "transport/transports.def"
+#undef TUTTI_TRANSPORT
+
+/// Every registered transport, best first.
+std::span<const Transport* const> transports();
+
+/// The first transport that joins all of them (and is called `forced`, unless that is empty).
+/// kUnsupported names the ranks that can't be joined.
+Result<const Transport*> choose_transport(std::span<const Peer> peers, std::string_view forced);
+
+}  // namespace tutti
