@@ -50,7 +50,7 @@ Status Communicator::State::check(const exec::Call& call) const {
   const std::size_t element = size_of(call.type);
   if (element == 0)
     return bad(fmt::format("there is no data type {}", static_cast<int>(call.type)));
-  if (to_string(call.op) == "unknown operation") {
+  if (static_cast<std::uint8_t>(call.op) > static_cast<std::uint8_t>(ReduceOp::kXor)) {
     return bad(fmt::format("there is no operation {}", static_cast<int>(call.op)));
   }
   if (reduces(call.collective) && !is_supported(call.type, call.op)) {

@@ -245,6 +245,19 @@ Poll HostExecutor::step() {
   return phase_ == before ? Poll::kPending : Poll::kProgressed;
 }
 
+Status HostExecutor::run(const Call& call) {
+  begin(call);
+  for (;;) {
+    Poll result = poll();
+    if (result == Poll::kDone) return take_status();
+    if (result == Poll::kProgressed) continue;
+    const bool moved = wait_until(
+        options_.wait, doorbell(), fence_, [&] { return (result = poll()) != Poll::kPending; },
+        [this] { return patrol(); });
+    if (!moved || result == Poll::kDone) return take_status();
+  }
+}
+
 Poll HostExecutor::fail(Error error) {
   error.rank = Rank{me_};
   region_.abort(error);

@@ -125,19 +125,6 @@ Poll HostExecutor::poll_lanes() {
   return progressed ? Poll::kProgressed : Poll::kPending;
 }
 
-Status HostExecutor::run(const Call& call) {
-  begin(call);
-  for (;;) {
-    Poll result = poll();
-    if (result == Poll::kDone) return take_status();
-    if (result == Poll::kProgressed) continue;
-    const bool moved = wait_until(
-        options_.wait, doorbell(), fence_, [&] { return (result = poll()) != Poll::kPending; },
-        [this] { return patrol(); });
-    if (!moved || result == Poll::kDone) return take_status();
-  }
-}
-
 bool HostExecutor::patrol() {
   if (region_.aborted()) {
     broken_ = true;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "transport/placement.h"
 
 namespace tutti {
 namespace {
@@ -86,6 +87,7 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
 
 void Region::touch(int rank) const {
   std::byte* section = at<std::byte>(rank, 0);
+  place_near_this_thread(section, section_bytes_);
   const auto page = reinterpret_cast<std::uintptr_t>(section);
   if (page % kPage == 0 && madvise(section, section_bytes_, MADV_POPULATE_WRITE) == 0) return;
   for (std::size_t at_byte = 0; at_byte < section_bytes_; at_byte += kPage) {
