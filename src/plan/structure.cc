@@ -1,0 +1,282 @@
+#include "plan/structure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "plan/names.h"
+
+namespace tutti::plan {
+namespace {
+
+// A clock of every rank is kept for every rank while mapped accesses are checked for races; this
+// bounds that to 64 MB a lane. Ranks that map each other's memory are on one node, so it is plenty.
+constexpr int kMaxMappedRanks = 4096;
+
+Error plan_error(const Plan& plan, const std::string& reason) {
+  return {Code::kInvalidPlan, fmt::format("plan {}: {}", plan.name, reason), {}, {}};
+}
+
+bool is_peer_memory(Place place) {
+  return place == Place::kPeerInput || place == Place::kPeerOutput;
+}
+
+Status check_shape(const Plan& plan, const Limits& limits) {
+  const Shape& shape = plan.shape;
+  if (limits.slots == 0) return plan_error(plan, "no plan runs with 0 slots per channel");
+  if (shape.rank_count < 1 || shape.rank_count > kMaxRanks)
+    return plan_error(plan, fmt::format("{} ranks: takes 1 to {}", shape.rank_count, kMaxRanks));
+  if (plan.ranks.size() != static_cast<std::size_t>(shape.rank_count)) {
+    return plan_error(
+        plan, fmt::format("is for {} ranks but describes {}", shape.rank_count, plan.ranks.size()));
+  }
+  if (shape.root < 0 || shape.root >= shape.rank_count) {
+    return plan_error(plan,
+                      fmt::format("root {}: takes 0 to {}", shape.root, shape.rank_count - 1));
+  }
+  if (shape.group_size < 1)
+    return plan_error(plan, fmt::format("group size {}: takes 1 or more", shape.group_size));
+  const std::uint64_t blocks = std::max(input_blocks(shape), output_blocks(shape));
+  if (plan.pieces < 1 || blocks * plan.pieces > 0xffffffffu) {
+    return plan_error(plan, fmt::format("{} pieces: takes 1 to {}", plan.pieces,
+                                        std::uint64_t{0xffffffffu} / blocks));
+  }
+  if (touches_peers(plan) && shape.rank_count > kMaxMappedRanks) {
+    return plan_error(plan, fmt::format("maps the memory of {} ranks: at most {} can be verified",
+                                        shape.rank_count, kMaxMappedRanks));
+  }
+  return ok();
+}
+
+// A rank's steps.
+class RankCheck {
+ public:
+  RankCheck(const Plan& plan, std::uint32_t rank)
+      : plan_(plan), rank_(rank), scratch_lane_(plan.ranks[rank].scratch_chunks, kNoLane) {}
+
+  Status check() {
+    const auto& lanes = plan_.ranks[rank_].lanes;
+    if (lanes.empty() || lanes.size() > 0xffff) {
+      return plan_error(plan_,
+                        fmt::format("rank {}: {} lanes: takes 1 to 65535", rank_, lanes.size()));
+    }
+    for (lane_ = 0; lane_ < lanes.size(); ++lane_) TUTTI_CHECK_OK(check_lane(lanes[lane_]));
+    return ok();
+  }
+
+ private:
+  static constexpr std::uint32_t kNoLane = ~std::uint32_t{0};
+
+  Status check_lane(const Lane& lane) {
+    std::uint64_t next = 0;
+    for (step_ = 0; step_ < lane.steps.size(); ++step_) {
+      const Step& step = lane.steps[step_];
+      if (step.kind == StepKind::kMove) {
+        if (step.source_count == 0 || step.target_count == 0 || step.peer != 0 ||
+            step.first != next)
+          return error(
+              "is not in normal form: a move needs sources and targets, after those of the "
+              "step before");
+        next += std::uint64_t{step.source_count} + step.target_count;
+        if (next > lane.locations.size()) return error("names more locations than there are");
+        TUTTI_CHECK_OK(check_move(lane, step));
+      } else if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
+        if (step.source_count != 0 || step.target_count != 0 || step.first != 0 || step.piece != 0)
+          return error("is not in normal form: signal and wait have no locations");
+        TUTTI_CHECK_OK(check_peer(step.peer));
+      } else {
+        return error("is of no known kind");
+      }
+    }
+    if (next != lane.locations.size()) return error("locations that belong to no step follow");
+    return ok();
+  }
+
+  Status check_move(const Lane& lane, const Step& step) {
+    if (step.piece >= plan_.pieces)
+      return error(fmt::format("piece {} of {}", step.piece, plan_.pieces));
+    if (step.source_count > 1 && !reduces(plan_.shape.collective))
+      return error(fmt::format("reduces {} sources, but {} only moves data", step.source_count,
+                               tutti::to_string(plan_.shape.collective)));
+    const Location* first = lane.locations.data() + step.first;
+    const std::span sources(first, step.source_count);
+    const std::span targets(first + step.source_count, step.target_count);
+    for (const Location& at : sources) TUTTI_CHECK_OK(check_location(at, step.piece, true));
+    for (const Location& at : targets) TUTTI_CHECK_OK(check_location(at, step.piece, false));
+    TUTTI_CHECK_OK(check_distinct(sources, true));
+    TUTTI_CHECK_OK(check_distinct(targets, false));
+    return check_scratch_forms(sources, targets);
+  }
+
+  Status check_location(const Location& at, std::uint32_t piece, bool is_source) {
+    if (at.form != Form::kContribution && at.form != Form::kPartial && at.form != Form::kResult)
+      return error("a location is of no known form");
+    if (!reduces(plan_.shape.collective) && at.form != Form::kResult) {
+      return error(fmt::format("{}: {} moves only results", to_text(at, is_source),
+                               tutti::to_string(plan_.shape.collective)));
+    }
+    switch (at.place) {
+      case Place::kInput:
+      case Place::kPeerInput: return check_input(at, piece, is_source);
+      case Place::kOutput:
+      case Place::kPeerOutput: return check_output(at, piece, is_source);
+      case Place::kScratch: return check_scratch(at, is_source);
+      case Place::kSlot:
+        if (at.chunk != 0) return error("is not in normal form: a slot has no chunk");
+        return check_peer(at.peer);
+      case Place::kMulticast:
+        if (at.chunk != 0 || (!is_source && at.peer != 0))
+          return error("is not in normal form: a multicast slot has no chunk, its target no peer");
+        if (plan_.shape.rank_count == 1) return error("multicast needs another rank");
+        return is_source ? check_peer(at.peer) : ok();
+    }
+    return error("a location is in no known place");
+  }
+
+  Status check_input(const Location& at, std::uint32_t piece, bool is_source) {
+    if (!is_source) return error(fmt::format("writes to {}", to_text(at, false)));
+    const Form form = reduces(plan_.shape.collective) ? Form::kContribution : Form::kResult;
+    if (at.form != form)
+      return error(fmt::format("an input is a {}, not a {}", to_string(form), to_string(at.form)));
+    TUTTI_CHECK_OK(check_owner(at));
+    const std::uint32_t owner = at.place == Place::kPeerInput ? at.peer : rank_;
+    if (plan_.shape.collective == Collective::kBroadcast &&
+        owner != static_cast<std::uint32_t>(plan_.shape.root))
+      return error(fmt::format(
+          "reads the input of rank {}, which is undefined: only the root's is given", owner));
+    return check_chunk(at, piece, input_chunks(plan_), is_source);
+  }
+
+  Status check_output(const Location& at, std::uint32_t piece, bool is_source) {
+    if (at.form != Form::kResult)
+      return error(fmt::format("an output is a result, not a {}", to_string(at.form)));
+    TUTTI_CHECK_OK(check_owner(at));
+    return check_chunk(at, piece, output_chunks(plan_), is_source);
+  }
+
+  // Input and output name no peer, mapped ones a legal one.
+  Status check_owner(const Location& at) {
+    if (is_peer_memory(at.place)) return check_peer(at.peer);
+    return at.peer == 0 ? ok() : error("is not in normal form: its own buffer has no peer");
+  }
+
+  Status check_chunk(const Location& at, std::uint32_t piece, std::uint32_t chunks,
+                     bool is_source) {
+    if (at.chunk >= chunks)
+      return error(fmt::format("{}: there are {} chunks", to_text(at, is_source), chunks));
+    if (at.chunk % plan_.pieces != piece) {
+      return error(fmt::format("{} is piece {}, the step is about piece {}", to_text(at, is_source),
+                               at.chunk % plan_.pieces, piece));
+    }
+    return ok();
+  }
+
+  Status check_scratch(const Location& at, bool is_source) {
+    if (at.peer != 0) return error("is not in normal form: scratch has no peer");
+    if (at.chunk >= scratch_lane_.size()) {
+      return error(fmt::format("{}: rank {} has {} scratch chunks", to_text(at, is_source), rank_,
+                               scratch_lane_.size()));
+    }
+    // Lanes of a rank may be tiles apart, and a scratch chunk holds one tile.
+    std::uint32_t& lane = scratch_lane_[at.chunk];
+    if (lane == kNoLane) lane = lane_;
+    if (lane != lane_)
+      return error(fmt::format("{} is used by lane {} too", to_text(at, is_source), lane));
+    return ok();
+  }
+
+  Status check_peer(std::uint32_t peer) {
+    if (peer >= plan_.ranks.size())
+      return error(fmt::format("peer {}: there are {} ranks", peer, plan_.ranks.size()));
+    if (peer == rank_) return error("names itself as its peer");
+    return ok();
+  }
+
+  // An executor looks at the head of each ring once per step, so a step takes at most one slot of
+  // each.
+  Status check_distinct(std::span<const Location> locations, bool is_source) {
+    seen_.clear();
+    for (const Location& at : locations) {
+      const bool is_ring = at.place == Place::kSlot || at.place == Place::kMulticast;
+      if (is_source && !is_ring) continue;  // Reading the same memory twice harms nobody.
+      seen_.push_back((std::uint64_t{static_cast<std::uint8_t>(at.place)} << 48) |
+                      (std::uint64_t{at.peer} << 32) | at.chunk);
+    }
+    std::sort(seen_.begin(), seen_.end());
+    if (std::adjacent_find(seen_.begin(), seen_.end()) != seen_.end())
+      return error(is_source ? "reads two slots of one ring: that takes two steps"
+                             : "writes the same target twice");
+    return ok();
+  }
+
+  // A step may reduce in place, element by element; that needs elements of one size.
+  Status check_scratch_forms(std::span<const Location> sources, std::span<const Location> targets) {
+    for (const Location& target : targets) {
+      if (target.place != Place::kScratch) continue;
+      for (const Location& source : sources) {
+        if (source.place == Place::kScratch && source.chunk == target.chunk &&
+            source.form != target.form)
+          return error(fmt::format("reads scratch[{}] as a {} and writes it as a {}", target.chunk,
+                                   to_string(source.form), to_string(target.form)));
+      }
+    }
+    return ok();
+  }
+
+  Error error(const std::string& reason) const {
+    return step_error(plan_, rank_, lane_, step_, reason);
+  }
+
+  const Plan& plan_;
+  const std::uint32_t rank_;
+  std::uint32_t lane_ = 0;
+  std::size_t step_ = 0;
+  std::vector<std::uint32_t> scratch_lane_;  // Which lane uses a scratch chunk.
+  std::vector<std::uint64_t> seen_;
+};
+
+}  // namespace
+
+Error step_error(const Plan& plan, std::uint32_t rank, std::uint32_t lane, std::size_t step,
+                 const std::string& reason) {
+  return {
+      Code::kInvalidPlan,
+      fmt::format("plan {}: rank {}, lane {}, step {}: {}", plan.name, rank, lane, step, reason),
+      {},
+      {}};
+}
+
+bool touches_peers(const Plan& plan) {
+  for (const RankPlan& rank : plan.ranks) {
+    for (const Lane& lane : rank.lanes) {
+      for (const Location& at : lane.locations) {
+        if (is_peer_memory(at.place)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+Status check_structure(const Plan& plan, const Limits& limits) {
+  TUTTI_CHECK_OK(check_shape(plan, limits));
+  std::uint64_t locations = 0;
+  for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    const std::uint32_t scratch = plan.ranks[rank].scratch_chunks;
+    if (scratch > limits.scratch_chunks) {
+      return plan_error(plan, fmt::format("rank {}: {} scratch chunks: at most {}", rank, scratch,
+                                          limits.scratch_chunks));
+    }
+    TUTTI_CHECK_OK(RankCheck(plan, rank).check());
+    for (const Lane& lane : plan.ranks[rank].lanes) locations += lane.locations.size();
+  }
+  // Every output chunk is written by some location. Asked here so that nothing of the size of all
+  // outputs is allocated for a plan that is far smaller. Message numbers are 32-bit.
+  if (locations < std::uint64_t{output_chunks(plan)} * plan.ranks.size())
+    return plan_error(plan, "has fewer locations than output chunks: some are never written");
+  if (locations >= 0xffffffffu) return plan_error(plan, "has more than 2^32 locations");
+  return ok();
+}
+
+}  // namespace tutti::plan

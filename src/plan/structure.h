@@ -1,0 +1,34 @@
+// File: plan/structure.h: the part of verification that needs no execution.
+//
+// Everything that has to hold before a plan can be walked at all: indices in range, places where
+// they may stand, forms that fit the collective, resources within limits, and normal form (unused
+// fields are 0, locations lie in the order of their steps), so that equal plans compare equal.
+#pragma once
+#include "plan/plan.h"
+#include "plan/verify.h"
+#include "tutti/result.h"
+
+namespace tutti::plan {
+
+/// Most ranks in a plan: peers are 16-bit, and the largest value is kept free.
+inline constexpr int kMaxRanks = 65535;
+
+/// kInvalidPlan with rank, lane, step and reason.
+Status check_structure(const Plan& plan, const Limits& limits);
+
+/// The error for a step: "plan NAME: rank R, lane L, step S: REASON".
+Error step_error(const Plan& plan, std::uint32_t rank, std::uint32_t lane, std::size_t step,
+                 const std::string& reason);
+
+/// True if some step touches the mapped buffers of a peer.
+bool touches_peers(const Plan& plan);
+
+/// Chunks in a rank's input and output.
+inline std::uint32_t input_chunks(const Plan& plan) {
+  return input_blocks(plan.shape) * plan.pieces;
+}
+inline std::uint32_t output_chunks(const Plan& plan) {
+  return output_blocks(plan.shape) * plan.pieces;
+}
+
+}  // namespace tutti::plan
