@@ -40,7 +40,10 @@ bool HostExecutor::is_packet(const Call& call) const {
   const bool scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
   const std::size_t wide =
       scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
-  const std::size_t limit = options_.packet_limit[static_cast<std::size_t>(call.collective)];
+  std::size_t limit = options_.packet_limit[static_cast<std::size_t>(call.collective)];
+  if (lately_mapped_ && call.collective != Collective::kBroadcast) {
+    limit = std::min(limit, options_.mapped_packet_limit);
+  }
   return largest <= limit && largest * wide <= region_.config().packet_bytes;
 }
 
@@ -93,11 +96,9 @@ bool HostExecutor::has_credit() {
   return number_ <= everyone_finished_ + depth;
 }
 
-void HostExecutor::publish(const std::byte* data, std::size_t bytes) {
-  CallLine& line = region_.line(me_, number_);
-  if (bytes != 0) std::memcpy(line.payload.data(), data, bytes);
+void HostExecutor::publish() {
   // release: the payload, and the packet slot, are there when the tag is.
-  line.tag.store(tag_, std::memory_order_release);
+  region_.line(me_, number_).tag.store(tag_, std::memory_order_release);
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank != me_) notify(region_.doorbell(rank), fence_);
   }
@@ -115,7 +116,10 @@ void HostExecutor::publish_packet() {
   } else if (packet_bytes_ != 0) {
     std::memcpy(slot, call_.input, packet_bytes_);
   }
-  publish(nullptr, 0);
+  if (inline_)
+    publish();
+  else
+    announce(announcement());
 }
 
 bool HostExecutor::check_tag(int rank) {
@@ -215,11 +219,12 @@ Poll HostExecutor::step() {
     case Phase::kGather:
       if (!gathered()) break;
       finish_packet();
+      if (!inline_ && symmetric()) learn_from_packets();
       finish();
       return Poll::kDone;
     case Phase::kAgreeCredit:
       if (!has_credit()) return Poll::kPending;
-      publish_announcement();
+      announce(announcement());
       phase_ = Phase::kAgreeGather;
       [[fallthrough]];
     case Phase::kAgreeGather:
@@ -231,7 +236,7 @@ Poll HostExecutor::step() {
       [[fallthrough]];
     case Phase::kMapCredit:
       if (!has_credit()) return Poll::kPending;
-      publish_map_result();
+      announce({{}, {}, mapping_ok_ ? 1U : 0U});
       phase_ = Phase::kMapGather;
       [[fallthrough]];
     case Phase::kMapGather:

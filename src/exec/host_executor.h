@@ -8,6 +8,9 @@
 //            and every rank that needs it reads it and reduces in canonical order: the plan
 //            "one_shot+multicast" by hand, with data and flag in the same cache line. There is no
 //            exit barrier: lines and slots are used in turn, and nobody is more than a turn ahead.
+//            Call lines of packets that lie in a slot also say where the rank's buffers are, so
+//            that all ranks learn alike whether the next call of that size should take the other
+//            way.
 //   plan     Call lines first carry where each rank's buffers are. If all can be mapped, the plan
 //   is
 //            lowered (peers are read and written directly), else slots carry the data.
@@ -36,6 +39,8 @@ class HostExecutor {
     std::chrono::milliseconds timeout{60'000};
     /// Bytes up to which a collective goes by packets; the same on every rank.
     std::array<std::size_t, kCollectiveCount> packet_limit{};
+    /// The same for ranks that lately used buffers which all of them can map.
+    std::size_t mapped_packet_limit = 0;
     /// The plan for a call whose buffers all ranks can map, or not. Not called on the packet way.
     std::function<Result<Choice>(const Call&, bool mapped)> choose;
   };
@@ -90,11 +95,12 @@ class HostExecutor {
   bool symmetric() const { return call_.collective != Collective::kBroadcast || !packet_; }
   bool has_credit();
   bool gathered();
-  void publish(const std::byte* data, std::size_t bytes);
+  void publish();
+  Announcement announcement();
   void publish_packet();
   void finish_packet();
-  void publish_announcement();
-  void publish_map_result();
+  void announce(const Announcement& mine);
+  void learn_from_packets();
   bool read_announcements();
   bool map_peers();
   void next_number();
@@ -128,6 +134,7 @@ class HostExecutor {
   CallContext context_;
   BoundPlan* plan_ = nullptr;
   bool all_mapped_ = false, mapping_ok_ = true;
+  bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
   std::vector<BufferName> inputs_, outputs_;
   std::set<std::pair<int, std::uint64_t>> known_,
       unmappable_;  // (rank, segment), alike on every rank.

@@ -5,10 +5,25 @@
 
 namespace tutti::exec {
 
-void HostExecutor::publish_announcement() {
-  const Announcement mine{endpoint_->name(call_.input, input_bytes(call_, ranks_)),
-                          endpoint_->name(call_.output, output_bytes(call_, ranks_)), 1};
-  publish(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
+HostExecutor::Announcement HostExecutor::announcement() {
+  return {endpoint_->name(call_.input, input_bytes(call_, ranks_)),
+          endpoint_->name(call_.output, output_bytes(call_, ranks_)), 1};
+}
+
+void HostExecutor::announce(const Announcement& mine) {
+  std::memcpy(region_.line(me_, number_).payload.data(), &mine, sizeof(mine));
+  publish();
+}
+
+/// Notes whether this call's buffers could have been mapped. Every rank sees the same lines.
+void HostExecutor::learn_from_packets() {
+  bool mapped = true;
+  for (int rank = 0; rank < ranks_ && mapped; ++rank) {
+    Announcement from;
+    std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+    mapped = from.input.segment != 0 && from.output.segment != 0;
+  }
+  lately_mapped_ = mapped;
 }
 
 /// True if the plan can start; false if some segment was never met before: then all ranks, who see
@@ -18,12 +33,7 @@ bool HostExecutor::read_announcements() {
   bool known = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
-    if (rank == me_) {
-      from.input = endpoint_->name(call_.input, input_bytes(call_, ranks_));
-      from.output = endpoint_->name(call_.output, output_bytes(call_, ranks_));
-    } else {
-      std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
-    }
+    std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
     inputs_[static_cast<std::size_t>(rank)] = from.input;
     outputs_[static_cast<std::size_t>(rank)] = from.output;
     for (const std::uint64_t segment : {from.input.segment, from.output.segment}) {
@@ -55,18 +65,12 @@ bool HostExecutor::map_peers() {
   return true;
 }
 
-void HostExecutor::publish_map_result() {
-  Announcement mine;
-  mine.mapped = mapping_ok_ ? 1 : 0;
-  publish(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
-}
-
 void HostExecutor::start_plan() {
   if (phase_ == Phase::kMapGather) {
     for (int rank = 0; rank < ranks_; ++rank) {
       Announcement from;
-      if (rank != me_) std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
-      all_mapped_ = all_mapped_ && (rank == me_ ? mapping_ok_ : from.mapped == 1);
+      std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+      all_mapped_ = all_mapped_ && from.mapped == 1;
     }
     for (int rank = 0; rank < ranks_; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
@@ -78,6 +82,7 @@ void HostExecutor::start_plan() {
     fail({Code::kSystem, "a peer's memory, mapped before, can't be mapped any more"});
     return;
   }
+  lately_mapped_ = all_mapped_;
   auto choice = options_.choose(call_, all_mapped_);
   if (!choice) {
     fail(std::move(choice.error()));

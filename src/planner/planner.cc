@@ -52,7 +52,10 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
 std::string_view default_name(const Request& request) {
   const int n = request.shape.rank_count;
   switch (request.shape.collective) {
-    case Collective::kAllReduce: return n == 1 ? "one_shot" : "two_shot";
+    // Between two ranks one shot moves as much as two do, with half the waits. Mapped, two shots
+    // move less.
+    case Collective::kAllReduce:
+      return n == 1 || (n == 2 && !request.mapped) ? "one_shot" : "two_shot";
     case Collective::kReduceScatter: return "direct";
     case Collective::kAllGather: return "direct";
     case Collective::kBroadcast: return n <= 2 || !request.mapped ? "direct" : "two_shot";
@@ -97,6 +100,8 @@ std::size_t packet_limit(int rank_count, int usable_cpus) {
   (void)usable_cpus;
   return rank_count <= 2 ? 16384 : 32768 / static_cast<std::size_t>(rank_count) * 2;
 }
+
+std::size_t mapped_packet_limit() { return 1024; }
 
 Result<std::string> forced_name(std::string_view forced, Collective collective) {
   std::string name;
