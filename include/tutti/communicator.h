@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
 #include "tutti/settings.h"
@@ -43,7 +44,7 @@ struct Reduction {
 };
 
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.
-class Work {
+class TUTTI_API Work {
  public:
   struct State;
   Work() = default;
@@ -61,7 +62,7 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-class Communicator {
+class TUTTI_API Communicator {
  public:
   struct State;
 
@@ -132,7 +133,7 @@ class Communicator {
 /// Started between construction and `end`, collectives on one or more communicators take place as
 /// one: none blocks before `end`, so one thread can drive several ranks. May not be nested on a
 /// thread.
-class Group {
+class TUTTI_API Group {
  public:
   Group();
   ~Group();
@@ -147,8 +148,8 @@ class Group {
 
 /// Memory that peers on the same host can map: collectives on it need no copy. `bytes` > 0; aligned
 /// to a page. Any thread. Not tied to a communicator.
-Result<void*> mem_alloc(std::size_t bytes);
+TUTTI_API Result<void*> mem_alloc(std::size_t bytes);
 /// Frees what mem_alloc returned; an error for anything else.
-Status mem_free(void* data);
+TUTTI_API Status mem_free(void* data);
 
 }  // namespace tutti

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/result.h"
 
 namespace tutti {
@@ -28,7 +29,7 @@ struct Deadline {
 };
 
 /// Keys are at most 256 bytes, values at most 16 MiB. All verbs may be called from any thread.
-class Rendezvous {
+class TUTTI_API Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   /// Stores a value under a key, once; a second put of the same key replaces it.
@@ -47,18 +48,19 @@ struct UniqueId {
 };
 
 /// A store in this process, for ranks that are threads. Copies share it.
-std::shared_ptr<Rendezvous> memory_rendezvous();
+TUTTI_API std::shared_ptr<Rendezvous> memory_rendezvous();
 /// A store in a directory that all ranks see; it is made if it is missing. `job` keeps apart the
 /// jobs that use the same directory, so it has to differ from run to run.
-Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string& directory,
-                                                    std::string_view job);
+TUTTI_API Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string& directory,
+                                                              std::string_view job);
 /// A store served over TCP by rank 0 at host:port; the others connect, and try until the deadline.
-Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port, Rank me,
-                                                   Deadline deadline);
+TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port,
+                                                             Rank me, Deadline deadline);
 /// Starts a TCP store in this process and returns its id. The store lives until the process ends.
-Result<UniqueId> make_unique_id();
+TUTTI_API Result<UniqueId> make_unique_id();
 /// Connects to the store that a unique id names.
-Result<std::unique_ptr<Rendezvous>> unique_id_rendezvous(const UniqueId& id, Deadline deadline);
+TUTTI_API Result<std::unique_ptr<Rendezvous>> unique_id_rendezvous(const UniqueId& id,
+                                                                   Deadline deadline);
 
 /// Where this process stands in a job, as its launcher says in the environment: torchrun, Open MPI,
 /// MPICH/Hydra (PMI), Slurm, `tutti run`.
@@ -72,14 +74,15 @@ struct LaunchInfo {
   int master_port = 0;
   std::string job;  // The launcher's name of the job, to keep apart jobs that share a directory.
 };
-Result<LaunchInfo> detect_launch();
+TUTTI_API Result<LaunchInfo> detect_launch();
 /// The rendezvous that fits what the launcher said: TCP at the master's address, else a directory.
-Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo& info, Deadline deadline);
+TUTTI_API Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo& info,
+                                                                Deadline deadline);
 
 /// The one all-gather of set-up: every rank gives `mine` and gets all. `phase` names the exchange,
 /// and is used once per rendezvous. At the deadline the error names the ranks that never came.
-Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_count,
-                                    std::string_view phase, std::span<const std::byte> mine,
-                                    Deadline deadline);
+TUTTI_API Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_count,
+                                              std::string_view phase,
+                                              std::span<const std::byte> mine, Deadline deadline);
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "tutti/export.h"
 #include "tutti/types.h"
 
 namespace tutti {
@@ -43,7 +44,7 @@ constexpr std::string_view to_string(Code code) {
 /// One failure. `what` is a single line that says what was attempted, what went wrong and, where
 /// there is one, the remedy. `rank` is who reports, `peer` whom it concerns; -1 where there is
 /// none.
-struct [[nodiscard]] Error {
+struct [[nodiscard]] TUTTI_API Error {
   Code code = Code::kInternal;
   std::string what;
   Rank rank{};

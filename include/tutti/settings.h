@@ -4,13 +4,14 @@
 #include <cstddef>
 #include <string>
 
+#include "tutti/export.h"
 #include "tutti/result.h"
 
 namespace tutti {
 
 /// Each field can be set by the environment variable named beside it. Programs that set fields
 /// themselves start from `Settings::from_environment()` or from `Settings{}`.
-struct Settings {
+struct TUTTI_API Settings {
   std::chrono::milliseconds timeout{60'000};     // TUTTI_TIMEOUT_MS: the deadline of every wait.
   Contract contract = Contract::kDeterministic;  // TUTTI_CONTRACT: deterministic or relaxed.
   std::string

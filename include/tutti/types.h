@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 /// Element types. The list is `data_types.def`; the numeric values are part of the C ABI.
@@ -118,8 +120,8 @@ constexpr bool is_supported(DataType type, ReduceOp op) {
 }
 
 /// The reverse of to_string; empty for an unknown name.
-std::optional<DataType> parse_data_type(std::string_view text);
-std::optional<ReduceOp> parse_reduce_op(std::string_view text);
-std::optional<Collective> parse_collective(std::string_view text);
+TUTTI_API std::optional<DataType> parse_data_type(std::string_view text);
+TUTTI_API std::optional<ReduceOp> parse_reduce_op(std::string_view text);
+TUTTI_API std::optional<Collective> parse_collective(std::string_view text);
 
 }  // namespace tutti

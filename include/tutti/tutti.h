@@ -1,0 +1,267 @@
+/* File: tutti/tutti.h: the C API, usable from C99, C++ and every language that can call C.
+ *
+ *   tutti_comm_t comm;
+ *   if (tutti_comm_init_env(&comm) != TUTTI_OK) { puts(tutti_last_error()); exit(1); }
+ *   tutti_all_reduce(comm, in, out, count, TUTTI_FLOAT32, TUTTI_SUM);
+ *   tutti_comm_destroy(comm);
+ *
+ * It is the C++ API (communicator.h) with handles instead of objects; whatever that header says of
+ * buffers, order and threads holds here too. In short:
+ *
+ * Errors      Every function that can fail returns a tutti_result_t. The text is the thread's own:
+ *             see tutti_last_error. Bad arguments are an error, never a crash; a handle that was
+ *             freed, or was never one, is undefined.
+ * Shapes      Counts are in elements, sizes in bytes, times in milliseconds. A count of 0 is legal
+ *             (buffers may then be null) and synchronises nothing.
+ * Buffers     Host memory, any alignment. In place means: all-reduce and broadcast, output ==
+ *             input; all-gather, input == output + rank * count elements; reduce-scatter,
+ *             output == input + rank * count elements. Any other overlap is undefined.
+ * Threads     Different communicators: any threads at once. One communicator: any thread, one call
+ *             at a time, in the same order on every rank. tutti_comm_abort: any thread, any time.
+ * Deadlines   No call waits for ever: TUTTI_TIMEOUT_MS (60000) bounds each one.
+ * Settings    Communicators made here read the environment variables of settings.h.
+ * Versions    The ABI changes only with TUTTI_VERSION_MAJOR (before 1.0: with the minor version).
+ */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include <stddef.h>
+
+#include "tutti/export.h"
+
+#define TUTTI_VERSION_MAJOR 0
+#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_PATCH 0
+/* 10000 * major + 100 * minor + patch. */
+#define TUTTI_VERSION_NUMBER \
+  (10000 * TUTTI_VERSION_MAJOR + 100 * TUTTI_VERSION_MINOR + TUTTI_VERSION_PATCH)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Vocabulary ------------------------------------------------------------------------------
+ * The types are int rather than the enumerations, so that a number from outside stays a number
+ * until it has been checked, and the ABI does not depend on how a compiler sizes an enumeration. */
+
+typedef int tutti_result_t;
+enum {
+  TUTTI_OK = 0,
+  TUTTI_INVALID_ARGUMENT = 1, /* The caller's mistake; nothing was started. */
+  TUTTI_MISMATCH = 2,         /* Ranks disagree: rank count, operation, version. */
+  TUTTI_TIMEOUT = 3,          /* The deadline passed; the text names who was missing. */
+  TUTTI_PEER_FAILED = 4,      /* A peer ended or aborted. */
+  TUTTI_ABORTED = 5,          /* This communicator was aborted. */
+  TUTTI_SYSTEM = 6,           /* The operating system refused something. */
+  TUTTI_UNSUPPORTED = 7,      /* Legal, but this build or machine can't do it. */
+  TUTTI_INVALID_PLAN = 8,     /* A plan that the verifier rejects. */
+  TUTTI_INTERNAL = 9          /* A bug in the library. */
+};
+
+typedef int tutti_data_type_t;
+enum {
+  TUTTI_INT8 = 0,
+  TUTTI_UINT8 = 1,
+  TUTTI_INT32 = 2,
+  TUTTI_UINT32 = 3,
+  TUTTI_INT64 = 4,
+  TUTTI_UINT64 = 5,
+  TUTTI_FLOAT16 = 6,
+  TUTTI_FLOAT32 = 7,
+  TUTTI_FLOAT64 = 8,
+  TUTTI_BFLOAT16 = 9,
+  TUTTI_FLOAT8E4M3 = 10,
+  TUTTI_FLOAT8E5M2 = 11
+};
+
+typedef int tutti_op_t;
+enum {
+  TUTTI_SUM = 0,
+  TUTTI_PROD = 1,
+  TUTTI_MAX = 2,
+  TUTTI_MIN = 3,
+  TUTTI_AVG = 4,         /* The sum divided by the rank count. */
+  TUTTI_PRE_MUL_SUM = 5, /* Only through the functions called ..._pre_mul_sum. */
+  TUTTI_AND = 6,         /* The bitwise ones take integers only. */
+  TUTTI_OR = 7,
+  TUTTI_XOR = 8
+};
+
+/* A communicator as one rank sees it. */
+typedef struct tutti_comm* tutti_comm_t;
+/* A collective that was started. */
+typedef struct tutti_work* tutti_work_t;
+/* Names a job to be joined. Made by one rank, carried to the others by any means; it holds an
+ * address and a secret. Plain bytes. */
+typedef struct tutti_unique_id {
+  unsigned char bytes[128];
+} tutti_unique_id_t;
+
+/* TUTTI_VERSION_NUMBER of the library that is loaded. Any thread. */
+TUTTI_API int tutti_get_version(void);
+
+/* "rank 1: timeout: all_reduce: ...": what the last failed call of this thread said, in one line;
+ * "" if none failed. Valid until this thread's next failed call. */
+TUTTI_API const char* tutti_last_error(void);
+
+/* "ok", "timeout", ...; "unknown" for a number that is no result. Static text, any thread. */
+TUTTI_API const char* tutti_result_name(tutti_result_t result);
+
+/* Bytes of one element; 0 for a number that is no type. Any thread. */
+TUTTI_API size_t tutti_data_type_size(tutti_data_type_t type);
+
+/* ---- Communicators ---------------------------------------------------------------------------
+ * On success *comm is a handle that is given back with tutti_comm_destroy; on failure it is NULL.
+ */
+
+/* Makes the id of a new job and serves its meeting point from this process, which has to live until
+ * all ranks have joined. TUTTI_SYSTEM if no socket can be had. Any thread. */
+TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id);
+
+/* Joins the job `id` as `rank` (0 <= rank < rank_count). Collective. TUTTI_TIMEOUT names the ranks
+ * that never came; TUTTI_MISMATCH: ranks disagree on the count, the version or the settings. */
+TUTTI_API tutti_result_t tutti_comm_init_rank(tutti_comm_t* comm, const tutti_unique_id_t* id,
+                                              int rank, int rank_count);
+
+/* Joins the job that the launcher (torchrun, mpirun, srun, tutti run) describes in the environment.
+ * A process that was started alone is rank 0 of 1. Collective. */
+TUTTI_API tutti_result_t tutti_comm_init_env(tutti_comm_t* comm);
+
+/* Makes `rank_count` communicators in this process, for ranks that are threads: comms[r] is rank
+ * r's. `comms` has room for rank_count handles. */
+TUTTI_API tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count);
+
+/* A communicator of the ranks that gave the same color, ordered by key, then by rank. Collective
+ * over `comm`. A rank with a negative color takes part, belongs to none, and gets NULL. */
+TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key,
+                                          tutti_comm_t* part);
+
+/* Waits for what was started on it (bounded by the deadlines), then frees it. NULL is legal. */
+TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t comm);
+
+/* Ends every call on this communicator, on every rank, with TUTTI_ABORTED. `reason` is one line, or
+ * NULL. Any thread, any time, twice too. */
+TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t comm, const char* reason);
+
+/* This rank, and how many there are. */
+TUTTI_API tutti_result_t tutti_comm_rank(tutti_comm_t comm, int* rank);
+TUTTI_API tutti_result_t tutti_comm_count(tutti_comm_t comm, int* rank_count);
+
+/* Writes what this communicator is (ranks, transport, memory, waiting, plans) into `text`, at most
+ * `size` bytes with the closing 0. *needed (may be NULL) becomes the size that holds all of it;
+ * size 0 with text NULL only asks for that. */
+TUTTI_API tutti_result_t tutti_comm_describe(tutti_comm_t comm, char* text, size_t size,
+                                             size_t* needed);
+
+/* ---- Blocking collectives --------------------------------------------------------------------
+ * They return once this rank's output is complete and its buffers are free again. Within a group
+ * they return at once, and tutti_group_end waits. Errors: TUTTI_INVALID_ARGUMENT for null buffers,
+ * unknown types and operations, and counts that memory can't hold; TUTTI_MISMATCH if ranks call
+ * different things; TUTTI_TIMEOUT, TUTTI_PEER_FAILED, TUTTI_ABORTED. */
+
+/* output[i] = op over all ranks of input[i], i < count. Every rank gets the same bits. */
+TUTTI_API tutti_result_t tutti_all_reduce(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type, tutti_op_t op);
+
+/* The sum of scale * input[i]; each rank has its own scale (for integers it is cut to one). */
+TUTTI_API tutti_result_t tutti_all_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                      void* output, size_t count,
+                                                      tutti_data_type_t type, double scale);
+
+/* output[i] = op over all ranks of input[rank * count + i], i < count. The input holds
+ * rank_count * count elements, the output count. */
+TUTTI_API tutti_result_t tutti_reduce_scatter(tutti_comm_t comm, const void* input, void* output,
+                                              size_t count, tutti_data_type_t type, tutti_op_t op);
+
+/* The same with the sum of scale * input, each rank with its own scale. */
+TUTTI_API tutti_result_t tutti_reduce_scatter_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                          void* output, size_t count,
+                                                          tutti_data_type_t type, double scale);
+
+/* output[r * count + i] = input[i] of rank r, i < count. The input holds count elements, the output
+ * rank_count * count. */
+TUTTI_API tutti_result_t tutti_all_gather(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type);
+
+/* output[i] = input[i] of rank `root`, i < count. Only the root's input is read; the others may
+ * pass NULL. */
+TUTTI_API tutti_result_t tutti_broadcast(tutti_comm_t comm, const void* input, void* output,
+                                         size_t count, tutti_data_type_t type, int root);
+
+/* Returns once every rank has called it. */
+TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t comm);
+
+/* ---- Asynchronous collectives ----------------------------------------------------------------
+ * The same, started at once and carried on by the process's progress thread. The buffers are the
+ * library's until the work is done. On success *work is a handle that is given back with
+ * tutti_work_free; on failure it is NULL. */
+
+TUTTI_API tutti_result_t tutti_start_all_reduce(tutti_comm_t comm, const void* input, void* output,
+                                                size_t count, tutti_data_type_t type, tutti_op_t op,
+                                                tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_all_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                            void* output, size_t count,
+                                                            tutti_data_type_t type, double scale,
+                                                            tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce_scatter(tutti_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, tutti_op_t op,
+                                                    tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce_scatter_pre_mul_sum(tutti_comm_t comm,
+                                                                const void* input, void* output,
+                                                                size_t count,
+                                                                tutti_data_type_t type,
+                                                                double scale, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_all_gather(tutti_comm_t comm, const void* input, void* output,
+                                                size_t count, tutti_data_type_t type,
+                                                tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_broadcast(tutti_comm_t comm, const void* input, void* output,
+                                               size_t count, tutti_data_type_t type, int root,
+                                               tutti_work_t* work);
+
+/* Sleeps until the work is done and returns how it ended. A negative timeout waits as long as the
+ * call's own deadline allows. TUTTI_TIMEOUT after `timeout_ms`: it goes on and can be waited for
+ * again. Any thread, also several. */
+TUTTI_API tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms);
+
+/* *done becomes 1 once the work is done, also when it failed (tutti_work_wait says how), else 0. */
+TUTTI_API tutti_result_t tutti_work_test(tutti_work_t work, int* done);
+
+/* Calls callback(user, result, text) once: on the progress thread when the work is done, or at once
+ * if it is. `text` is "" or the error in one line, valid during the call. The callback must not
+ * block, must not wait for other work and must not throw. It is called even if the handle was freed
+ * meanwhile. */
+typedef void (*tutti_callback_t)(void* user, tutti_result_t result, const char* text);
+TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user);
+
+/* Gives the handle back; the work goes on. NULL is legal. */
+TUTTI_API tutti_result_t tutti_work_free(tutti_work_t work);
+
+/* ---- Groups ----------------------------------------------------------------------------------
+ * Collectives that this thread calls between start and end, on one or more communicators, take
+ * place as one: none blocks before the end, so one thread can drive several ranks. */
+
+/* TUTTI_INVALID_ARGUMENT if this thread has a group open: groups don't nest. */
+TUTTI_API tutti_result_t tutti_group_start(void);
+/* Waits for all; returns the first error of any. TUTTI_INVALID_ARGUMENT without a start. */
+TUTTI_API tutti_result_t tutti_group_end(void);
+
+/* ---- Memory ----------------------------------------------------------------------------------
+ * Memory that peers on the same host can map: collectives on it need no copy. */
+
+/* `bytes` > 0, aligned to a page, zeroed. Not tied to a communicator. Any thread. */
+TUTTI_API tutti_result_t tutti_mem_alloc(void** data, size_t bytes);
+/* Frees what tutti_mem_alloc returned; an error for anything else. NULL is legal. Any thread. */
+TUTTI_API tutti_result_t tutti_mem_free(void* data);
+
+/* Makes memory of the caller's known: `data` lies in a shared mapping of the file `fd` (a memfd) at
+ * `offset`, and is `bytes` long. */
+TUTTI_API tutti_result_t tutti_register(tutti_comm_t comm, void* data, size_t bytes, int fd,
+                                        size_t offset);
+TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

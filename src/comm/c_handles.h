@@ -1,0 +1,58 @@
+// File: comm/c_handles.h: what the C functions have in common: handles, codes, a text per thread.
+//
+// No exception gets out of a C function, because a C caller could not catch it, and nothing from a
+// caller is used before it was checked, here or in Communicator.
+#pragma once
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tutti/communicator.h"
+#include "tutti/tutti.h"
+
+struct tutti_comm {
+  explicit tutti_comm(tutti::Communicator made) : comm(std::move(made)) {}
+  tutti::Communicator comm;
+};
+
+struct tutti_work {
+  tutti::Work work;
+};
+
+namespace tutti::c_api {
+
+/// The code of an outcome; notes its text for tutti_last_error.
+tutti_result_t report(const Status& outcome);
+
+Error invalid(const char* function, const std::string& what);
+
+/// What a number from C stands for; kInvalidArgument if it stands for nothing.
+Result<DataType> checked_type(const char* function, tutti_data_type_t type);
+Result<Reduction> checked_op(const char* function, tutti_op_t op);
+
+/// Runs the body of a C function. Memory can run out and a thread can fail to start: that is an
+/// error of the system to a C caller, not an exception.
+template <class Body>
+tutti_result_t guard(const char* function, Body&& body) noexcept {
+  try {
+    return report(body());
+  } catch (const std::exception& thrown) {
+    try {
+      return report(Error{Code::kSystem, std::string(function) + ": " + thrown.what(), {}, {}});
+    } catch (...) {  // Not even the text could be had.
+    }
+  }
+  return TUTTI_SYSTEM;
+}
+
+/// The same on a communicator.
+template <class Body>
+tutti_result_t guard(const char* function, tutti_comm_t comm, Body&& body) noexcept {
+  return guard(function, [&]() -> Status {
+    if (comm == nullptr) return invalid(function, "the communicator is NULL");
+    return body(comm->comm);
+  });
+}
+
+}  // namespace tutti::c_api
