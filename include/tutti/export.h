@@ -2,10 +2,10 @@
 #ifndef TUTTI_EXPORT_H
 #define TUTTI_EXPORT_H
 
-#if defined(__GNUC__)
-#define TUTTI_API __attribute__((visibility("default")))
+#if defined(__cplusplus)
+#define TUTTI_API [[gnu::visibility("default")]] /* GCC wants this form beside [[nodiscard]]. */
 #else
-#define TUTTI_API
+#define TUTTI_API __attribute__((visibility("default")))
 #endif
 
 #endif
