@@ -1,0 +1,32 @@
+// File: algorithms/double_tree.h: two binary trees over the same ranks, in which nobody but the
+// root has children twice.
+//
+// Half of the message goes through each tree, in a lane of its own. A rank that forwards in one
+// tree is a leaf of the other, so all ranks send about as much as they receive, and long messages
+// move at full bandwidth although the trees have logarithmic depth.
+//
+// Both trees are over labels 0..n-1. Label 0 is the root, and its child is the root of a binary
+// search tree over the others: the children of a label differ from it by half its lowest bit, so
+// odd labels are leaves. The second tree swaps odd and even labels: it is the mirror image if n-1
+// is even, and shifted by one otherwise.
+//
+// P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for full bandwidth broadcast, reduction
+// and scan. Parallel Computing 35 (2009).
+#pragma once
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tutti {
+
+struct BinaryTree {
+  int parent = -1;            // -1: this is the root.
+  std::vector<int> children;  // 2 at most; ascending in label.
+};
+
+/// The place of number `me` in tree 0 or 1 over n ranks with root 0.
+BinaryTree double_tree(int me, int tree, int n);
+
+inline std::uint32_t piece_per_tree(const plan::Shape&) { return 2; }
+
+}  // namespace tutti

@@ -1,0 +1,60 @@
+// File: algorithms/ranks.h: arithmetic on ranks that several algorithms share.
+//
+// The canonical tree splits at the largest power of two below n. So its inner nodes are the aligned
+// blocks [k * 2^level, (k + 1) * 2^level), cut off at n: the node of a block adds the block's two
+// halves, and a half that is cut off altogether adds nothing. Whoever combines at distance 1 first,
+// then 2, 4, ... and puts the lower block first evaluates the canonical tree, whatever n is.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "base/form.h"
+#include "plan/plan.h"
+
+namespace tutti {
+
+/// `rank` modulo n, for ranks below 0 and beyond n too.
+constexpr int wrap(int rank, int n) { return (rank % n + n) % n; }
+
+/// The chunk with a rank's number.
+constexpr std::uint32_t chunk_of(int rank) { return static_cast<std::uint32_t>(rank); }
+
+/// Levels of the canonical tree: the least k with 2^k >= n.
+constexpr int level_count(int n) {
+  int levels = 0;
+  while ((1 << levels) < n) ++levels;
+  return levels;
+}
+
+/// Consecutive ranks.
+struct Block {
+  int first = 0;
+  int size = 0;
+};
+
+/// The other half of the block of 2^(level + 1) ranks that `rank` is in; size 0 if it is cut off.
+constexpr Block buddy_block(int rank, int level, int n) {
+  const int first = ((rank >> level) ^ 1) << level;
+  return {first, std::clamp(n - first, 0, 1 << level)};
+}
+
+/// What the sum over `ranks` ranks travels as.
+constexpr Form form_of(int ranks) { return ranks == 1 ? Form::kContribution : Form::kPartial; }
+
+/// Two numbers have one canonical order, and every algorithm keeps to it.
+inline Contract deterministic_for_two(const plan::Shape& shape) {
+  return shape.rank_count <= 2 ? Contract::kDeterministic : Contract::kRelaxed;
+}
+
+/// Groups of neighbours, more than one of them and not of single ranks.
+inline bool has_groups(const plan::Shape& shape) {
+  return 1 < shape.group_size && shape.group_size < shape.rank_count;
+}
+
+/// Groups of a power of two are nodes of the canonical tree; others lie across its nodes.
+inline Contract two_level_contract(const plan::Shape& shape) {
+  return (shape.group_size & (shape.group_size - 1)) == 0 ? Contract::kDeterministic
+                                                          : Contract::kRelaxed;
+}
+
+}  // namespace tutti
