@@ -1,5 +1,5 @@
-// File: plan/names.h: the words for forms, places and steps, the same in the text form and in
-// errors.
+// File: plan/names.h: the words for forms, contracts and locations, the same in the text form and
+// in errors.
 #pragma once
 #include <string>
 #include <string_view>
@@ -15,6 +15,10 @@ constexpr std::string_view to_string(Form form) {
     case Form::kResult: return "result";
   }
   return "unknown form";
+}
+
+constexpr std::string_view to_string(Contract contract) {
+  return contract == Contract::kDeterministic ? "deterministic" : "relaxed";
 }
 
 /// One location as the text form writes it, "input[3]", "from(1):partial".

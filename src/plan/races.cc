@@ -24,6 +24,12 @@ Races::Races(const Plan& plan) : plan_(plan), chunks_(output_chunks(plan)) {
   for (const RankPlan& rank : plan.ranks) {
     first_clock_.push_back(actors);
     actors += rank.lanes.size();
+    lowest_.resize(std::max(lowest_.size(), rank.lanes.size()), plan.pieces);
+    for (std::size_t lane = 0; lane < rank.lanes.size(); ++lane) {
+      for (const Step& step : rank.lanes[lane].steps) {
+        if (step.kind == StepKind::kMove) lowest_[lane] = std::min(lowest_[lane], step.piece);
+      }
+    }
   }
   clocks_.resize(actors);
   cells_.resize(2 * std::size_t{chunks_} * plan.ranks.size());

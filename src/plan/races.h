@@ -1,11 +1,11 @@
 // File: plan/races.h: finds accesses to user buffers that nothing orders.
 //
-// Model. Events of one lane of one rank are ordered. Between ranks only two things order: a signal
-// before its wait, and the sending of a slot of piece 0 before its reading. (A tile of a higher
-// piece may be empty, and then its slots are skipped, while a lower piece's tile is there: pieces
-// never grow with their index. So a slot of piece 0 is there whenever any other is. That a full
-// ring holds a sender back is not relied upon: how many slots there are is not the plan's to know.)
-// Lanes of a rank are not ordered at all within a call.
+// Model. Events of one lane of one rank are ordered; lanes are not ordered at all within a call.
+// Between ranks only two things order: a signal before its wait, and the sending of a slot before
+// its reading, if the slot is of the lowest piece in its lane. (A tile of a higher piece may be
+// empty, and then its slots are skipped, while a lower piece's tile is there: pieces never grow
+// with their index. So a slot of the lowest piece is there whenever any other is.) That a full ring
+// holds a sender back is not relied upon: how many slots there are is not the plan's to know.
 //
 // The caller. Between two calls a rank's caller may read its output and write both buffers, and the
 // next plan may be any other. So whoever touches a peer's buffer has to come after that peer's
@@ -44,6 +44,8 @@ class Races {
  public:
   explicit Races(const Plan& plan);
 
+  /// Whether a slot of this piece orders what is before it and after it.
+  bool orders(std::uint32_t lane, std::uint32_t piece) const { return piece == lowest_[lane]; }
   /// What to send along with a message of `actor` at `step`.
   Stamp stamp(Actor actor, std::size_t step);
   /// `actor` has taken a message that `from`, in the same lane, sent with this stamp.
@@ -97,6 +99,7 @@ class Races {
   std::uint32_t chunks_;  // Output chunks of a rank.
   std::vector<std::size_t> first_clock_;
   std::vector<Clock> clocks_;
+  std::vector<std::uint32_t> lowest_;  // Piece in each lane.
   std::vector<Cell> cells_;
   std::vector<Touch> touches_;
 };

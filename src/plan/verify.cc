@@ -286,7 +286,8 @@ Status Run::write(Actor actor, const Step& step, std::uint32_t location, Value v
     case Place::kScratch: scratch_[actor.rank][at.chunk] = value; break;
     case Place::kSlot:
     case Place::kMulticast:
-      post(actor, wires(actor).of_location[location], value, step.piece == 0);
+      post(actor, wires(actor).of_location[location], value,
+           races_ != nullptr && races_->orders(actor.lane, step.piece));
       break;
     case Place::kOutput: return write_output(actor, step, actor.rank, at, value);
     case Place::kPeerOutput: return write_output(actor, step, at.peer, at, value);

@@ -1,0 +1,225 @@
+// Direct plans: ranks read and write each other's buffers, and signals stand where slots were.
+//
+//   read    a slot filled with a chunk of the sender's input: the receiver's step reads that input.
+//   write   a slot whose receiver puts it into its output: the sender writes that output and
+//   signals;
+//           the receiver waits for the signal, and goes on from its output if it had other targets.
+//
+// Entry. Nobody touches a peer's buffers before the peer has entered the call: at the start of a
+// lane each rank signals all who will touch its buffers (first, so that nobody waits for a rank
+// that waits), then waits for all whose buffers it touches. Exit. Nobody returns while a peer may
+// still touch its buffers: after its last access to a peer's buffers a rank signals that peer,
+// unless a write's signal does so already, and the peer waits for that at its end.
+//
+// Whether a write comes too early for a buffer in place (its old content may still be needed) is
+// not decided here: the verifier knows. So what is lowered is what verifies of: reads and writes,
+// reads only, writes only.
+#include <algorithm>
+
+#include "plan/draft.h"
+#include "plan/passes.h"
+#include "plan/wiring.h"
+
+namespace tutti::plan {
+namespace {
+
+enum class Fate : std::uint8_t { kSlot, kRead, kWrite };
+
+struct Allowed {
+  bool reads, writes;
+};
+
+class Lowering {
+ public:
+  Lowering(const Plan& plan, const Wiring& wiring, Allowed allowed)
+      : plan_(plan), wiring_(wiring), rank_count_(static_cast<std::uint32_t>(plan.ranks.size())) {
+    for (const RankPlan& rank : plan.ranks) lanes_ = std::max(lanes_, rank.lanes.size());
+    for (const Message& message : wiring.messages) fates_.push_back(fate(message, allowed));
+  }
+
+  bool changes() const {
+    return std::any_of(fates_.begin(), fates_.end(), [](Fate f) { return f != Fate::kSlot; });
+  }
+
+  Plan run() {
+    Plan lowered = plan_;
+    for (RankPlan& rank : lowered.ranks) rank.lanes.clear();
+    for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
+      touchers_.assign(rank_count_, {});
+      std::vector<DraftLane> drafts(rank_count_);
+      std::vector<std::vector<std::uint16_t>> touched(rank_count_);
+      for (std::uint32_t rank = 0; rank < rank_count_; ++rank) {
+        if (lane < plan_.ranks[rank].lanes.size()) drafts[rank] = lower_lane(rank, lane);
+        join_moves(drafts[rank], Join::kMemory);
+        touched[rank] = leave(rank, drafts[rank]);
+      }
+      for (std::uint32_t rank = 0; rank < rank_count_; ++rank) {
+        lowered.ranks[rank].lanes.push_back(
+            to_lane(with_entry_and_exit(rank, drafts[rank], touched[rank])));
+      }
+    }
+    trim_scratch(lowered);
+    lowered.name += "+direct";
+    return lowered;
+  }
+
+ private:
+  // Somebody who touches a rank's buffers.
+  struct Toucher {
+    std::uint16_t rank;
+    bool needs_exit_wait;  // No write's signal that the rank waits for comes after the last touch.
+  };
+
+  const Step& step_at(const End& end) const {
+    return plan_.ranks[end.rank].lanes[end.lane].steps[end.step];
+  }
+  const Location& location(const End& end, std::uint32_t index) const {
+    return plan_.ranks[end.rank].lanes[end.lane].locations[index];
+  }
+
+  Fate fate(const Message& message, Allowed allowed) const {
+    if (wiring_.wires[message.wire].kind != WireKind::kSlots) return Fate::kSlot;
+    const Step& sender = step_at(message.sender);
+    const Step& receiver = step_at(message.receiver);
+    const bool read = allowed.reads && sender.source_count == 1 &&
+                      location(message.sender, sender.first).place == Place::kInput;
+    const bool write =
+        allowed.writes && receiver.source_count == 1 && output_of(message) != nullptr;
+    if (!read && !write) return Fate::kSlot;
+    if (read && write) {
+      // Both save the slot. In a broadcast one rank has the data and many want it, so each reads
+      // for itself. Elsewhere everybody sends the same to all, which is one read and many writes.
+      return plan_.shape.collective == Collective::kBroadcast ? Fate::kRead : Fate::kWrite;
+    }
+    return read ? Fate::kRead : Fate::kWrite;
+  }
+
+  // The output that the receiver of a message puts it into; null if it does not.
+  const Location* output_of(const Message& message) const {
+    const End& end = message.receiver;
+    const Step& step = step_at(end);
+    for (std::uint32_t i = 0; i < step.target_count; ++i) {
+      const Location& at = location(end, step.first + step.source_count + i);
+      if (at.place == Place::kOutput) return &at;
+    }
+    return nullptr;
+  }
+
+  DraftLane lower_lane(std::uint32_t rank, std::uint32_t lane) {
+    const Lane& steps = plan_.ranks[rank].lanes[lane];
+    DraftLane draft = to_draft(steps), lowered;
+    for (std::size_t index = 0; index < draft.size(); ++index) {
+      DraftStep& step = draft[index];
+      if (step.kind == StepKind::kMove) {
+        const std::uint32_t* messages =
+            wiring_.lanes[rank][lane].of_location.data() + steps.steps[index].first;
+        lower_targets(step, messages + step.sources.size());
+        lower_sources(step, messages, lowered);
+        if (step.targets.empty()) continue;
+      }
+      lowered.push_back(std::move(step));
+    }
+    return lowered;
+  }
+
+  void lower_sources(DraftStep& step, const std::uint32_t* messages, DraftLane& lowered) const {
+    for (std::size_t i = 0; i < step.sources.size(); ++i) {
+      if (messages[i] == kNoMessage) continue;
+      const Message& message = wiring_.messages[messages[i]];
+      const auto sender = static_cast<std::uint16_t>(message.sender.rank);
+      if (fates_[messages[i]] == Fate::kRead) {
+        step.sources[i] = location(message.sender, step_at(message.sender).first);
+        step.sources[i].place = Place::kPeerInput;
+        step.sources[i].peer = sender;
+      } else if (fates_[messages[i]] == Fate::kWrite) {  // It is the only source.
+        lowered.push_back({StepKind::kWait, sender, 0, {}, {}, {}});
+        step.sources[i] = *output_of(message);
+        std::erase(step.targets, step.sources[i]);
+      }
+    }
+  }
+
+  void lower_targets(DraftStep& step, const std::uint32_t* messages) const {
+    std::vector<Location> targets;
+    for (std::size_t i = 0; i < step.targets.size(); ++i) {
+      const Fate fate = messages[i] == kNoMessage ? Fate::kSlot : fates_[messages[i]];
+      if (fate == Fate::kRead) continue;
+      targets.push_back(step.targets[i]);
+      if (fate != Fate::kWrite) continue;
+      const std::uint16_t receiver = step.targets[i].peer;
+      targets.back() = *output_of(wiring_.messages[messages[i]]);
+      targets.back().place = Place::kPeerOutput;
+      targets.back().peer = receiver;
+      step.signals.push_back(receiver);
+    }
+    step.targets = std::move(targets);
+  }
+
+  // Adds the exit signals to a lane and enters the rank as a toucher. Returns whose buffers it
+  // touches.
+  std::vector<std::uint16_t> leave(std::uint32_t rank, DraftLane& lane) {
+    std::vector<DraftStep*> last(rank_count_, nullptr);
+    std::vector<std::uint16_t> touched;
+    for (DraftStep& step : lane) {
+      for (const auto* locations : {&step.sources, &step.targets}) {
+        for (const Location& at : *locations) {
+          if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
+          if (last[at.peer] == nullptr) touched.push_back(at.peer);
+          last[at.peer] = &step;
+        }
+      }
+    }
+    for (const std::uint16_t owner : touched) {
+      std::vector<std::uint16_t>& signals = last[owner]->signals;
+      const bool covered = std::find(signals.begin(), signals.end(), owner) != signals.end();
+      if (!covered) signals.push_back(owner);
+      touchers_[owner].push_back({static_cast<std::uint16_t>(rank), !covered});
+    }
+    return touched;
+  }
+
+  DraftLane with_entry_and_exit(std::uint32_t rank, const DraftLane& lane,
+                                std::vector<std::uint16_t> touched) {
+    // Each starts with the next rank, so that not all begin with rank 0.
+    const auto hops = [&](std::uint32_t peer) { return (peer + rank_count_ - rank) % rank_count_; };
+    std::vector<Toucher>& touchers = touchers_[rank];
+    std::sort(touchers.begin(), touchers.end(),
+              [&](const Toucher& a, const Toucher& b) { return hops(a.rank) < hops(b.rank); });
+    std::sort(touched.begin(), touched.end(),
+              [&](std::uint16_t a, std::uint16_t b) { return hops(a) < hops(b); });
+    DraftLane whole;
+    for (const Toucher& toucher : touchers)
+      whole.push_back({StepKind::kSignal, toucher.rank, 0, {}, {}, {}});
+    for (const std::uint16_t owner : touched)
+      whole.push_back({StepKind::kWait, owner, 0, {}, {}, {}});
+    whole.insert(whole.end(), lane.begin(), lane.end());
+    for (const Toucher& toucher : touchers) {
+      if (toucher.needs_exit_wait) whole.push_back({StepKind::kWait, toucher.rank, 0, {}, {}, {}});
+    }
+    return whole;
+  }
+
+  const Plan& plan_;
+  const Wiring& wiring_;
+  const std::uint32_t rank_count_;
+  std::size_t lanes_ = 0;
+  std::vector<Fate> fates_;                     // By message.
+  std::vector<std::vector<Toucher>> touchers_;  // By owner, in the current lane.
+};
+
+}  // namespace
+
+std::optional<Plan> direct(const Plan& plan) {
+  if (plan.shape.rank_count == 1 || !holds(plan)) return std::nullopt;
+  const auto wiring = wire(plan);
+  if (!wiring) return std::nullopt;
+  for (const Allowed allowed : {Allowed{true, true}, Allowed{true, false}, Allowed{false, true}}) {
+    Lowering lowering(plan, *wiring, allowed);
+    if (!lowering.changes()) continue;
+    Plan lowered = lowering.run();
+    if (holds(lowered)) return lowered;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti::plan
