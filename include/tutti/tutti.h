@@ -25,6 +25,7 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+/* C has neither `using` nor <cstddef>. NOLINTBEGIN(modernize-*) */
 #include <stddef.h>
 
 #include "tutti/export.h"
@@ -264,4 +265,5 @@ TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
 }
 #endif
 
+/* NOLINTEND(modernize-*) */
 #endif

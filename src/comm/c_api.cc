@@ -92,7 +92,7 @@ tutti_result_t guard_make(const char* function, tutti_comm_t* comm, Make&& make)
   return guard(function, [&]() -> Status {
     if (comm == nullptr) return invalid(function, "`comm`, where the handle goes, is NULL");
     TUTTI_TRY(auto made, make());
-    *comm = new tutti_comm(std::move(made));
+    *comm = std::make_unique<tutti_comm>(std::move(made)).release();
     return ok();
   });
 }
@@ -129,13 +129,19 @@ Result<Reduction> checked_op(const char* function, tutti_op_t op) {
 
 }  // namespace tutti::c_api
 
-using namespace tutti::c_api;
 using tutti::Communicator;
 using tutti::ok;
 using tutti::Rank;
 using tutti::Result;
 using tutti::Settings;
 using tutti::Status;
+using tutti::c_api::find;
+using tutti::c_api::guard;
+using tutti::c_api::guard_make;
+using tutti::c_api::invalid;
+using tutti::c_api::kTypes;
+using tutti::c_api::last_error;
+using tutti::c_api::open_group;
 
 extern "C" {
 
@@ -203,7 +209,7 @@ tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_com
     // To C, belonging to none is an answer, not an error.
     if (!made && color < 0 && made.error().code == tutti::Code::kInvalidArgument) return ok();
     if (!made) return std::move(made.error());
-    *part = new tutti_comm(*std::move(made));
+    *part = std::make_unique<tutti_comm>(*std::move(made)).release();
     return ok();
   });
 }

@@ -24,7 +24,6 @@ tutti_result_t guard_start(const char* function, tutti_comm_t comm, tutti_work_t
 }  // namespace
 }  // namespace tutti::c_api
 
-using namespace tutti::c_api;
 using tutti::Communicator;
 using tutti::ok;
 using tutti::Rank;
@@ -32,6 +31,11 @@ using tutti::Reduction;
 using tutti::Result;
 using tutti::Status;
 using tutti::Work;
+using tutti::c_api::checked_op;
+using tutti::c_api::checked_type;
+using tutti::c_api::guard;
+using tutti::c_api::guard_start;
+using tutti::c_api::invalid;
 
 extern "C" {
 

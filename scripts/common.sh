@@ -1,0 +1,45 @@
+# Shared by the scripts, and sourced by them: where things are, and steps that say how they went.
+#
+#   step "Building" command...   prints "[2/5] Building ... ok (12 s)"; what the command says goes to
+#                                build/logs/<script>-2.log; a failure ends the script with one line
+#                                that names the step and the log.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+script=$(basename "$0")
+logs=$root/build/logs
+mkdir -p "$logs"
+step_number=0
+step_count=${step_count:-0} # Set by the script before its first step.
+jobs=$(nproc)
+
+# The same sources in another folder (a second clone, a CI run) find what was compiled before.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+
+fail() {
+  echo "scripts/$script: $*" >&2
+  exit 1
+}
+
+step() {
+  local title=$1 start=$SECONDS status=0
+  shift
+  step_number=$((step_number + 1))
+  step_log=$logs/$script-$step_number.log
+  printf '[%d/%d] %s ... ' "$step_number" "$step_count" "$title"
+  "$@" >"$step_log" 2>&1 </dev/null || status=$?
+  if [ "$status" -eq 0 ]; then
+    echo "ok ($((SECONDS - start)) s)"
+    return
+  fi
+  echo "FAILED ($((SECONDS - start)) s)"
+  tail -n 40 "$step_log" | sed 's/^/  | /'
+  fail "step $step_number, \"$title\", failed with exit code $status; all it said is in $step_log"
+}
+
+# build PRESET [TARGET...]: configures and builds; -k 0 shows all that is broken at once.
+build() {
+  local preset=$1
+  shift
+  (cd "$root" && cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" \
+    ${1:+--target "$@"} -- -k 0)
+}

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Checks the rules of the source that no compiler checks: who may include whom, lengths, registries,
+words that have no business here. Reads file names from standard input, prints one line for each
+breach (file:line: what, and what to do), and exits with 1 if there was one.
+
+Only the text is looked at, so a rule can be fooled; it is here to remind, not to guard.
+"""
+import re
+import sys
+from pathlib import Path
+
+MOST_FILE_LINES = 500
+MOST_FUNCTION_LINES = 70
+
+# Dependencies go one way: a part may include itself, and what is named here. "include" stands for
+# the public headers. The same table is in docs/ARCHITECTURE.md.
+MAY_INCLUDE = {
+    "include": set(),
+    "base": {"include"},
+    "plan": {"base", "include"},
+    "topology": {"base", "include"},
+    "transport": {"base", "include"},
+    "bootstrap": {"base", "include"},
+    "algorithms": {"plan", "base", "include"},
+    "planner": {"algorithms", "plan", "topology", "base", "include"},
+    "kernels": {"base", "include"},
+    "exec": {"plan", "transport", "kernels", "base", "include"},
+    "comm": {"planner", "algorithms", "plan", "topology", "transport", "bootstrap", "exec",
+             "kernels", "base", "include"},
+    "trainer": {"include"},
+    "perf": {"include"},
+}
+# Single files that may include more, each with its reason.
+MAY_ALSO = {
+    "kernels": {"plan/plan.h"},  # A kernel reads the steps of a plan.
+}
+FILES_MAY_ALSO = {
+    "perf/plan_bench": {"plan", "algorithms", "planner", "exec", "base"},  # Measures the insides.
+    "perf/kernel_bench": {"kernels", "base"},                              # Measures the kernels.
+}
+# The reference against which a sweep compares bits.
+PERF_REFERENCE = "kernels/host/reduce.h"
+
+SOURCE = re.compile(r"\.(h|cc|c|def|map)$")
+TEXT = re.compile(r"\.(h|cc|c|def|map|py|sh|md|txt|cmake|json|in)$|^scripts/|^\.ci/")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+PARTS = set(MAY_INCLUDE) | {"tools", "tests"}
+
+
+def part_of(path):
+    """The part that a file of ours belongs to, as it stands in the table."""
+    top = path.parts[0]
+    return path.parts[1] if top == "src" and len(path.parts) > 2 else top
+
+
+def part_of_include(name):
+    top = name.split("/")[0]
+    return "include" if top == "tutti" else top
+
+
+class Checker:
+    def __init__(self, root):
+        self.root = root
+        self.breaches = []
+
+    def say(self, path, line, what):
+        self.breaches.append(f"{path}:{line}: {what}")
+
+    def check_includes(self, path, lines):
+        part = part_of(path)
+        if part not in MAY_INCLUDE:
+            return
+        allowed = MAY_INCLUDE[part] | {part}
+        stem = str(path.with_suffix(""))
+        allowed = allowed | FILES_MAY_ALSO.get(stem, set())
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            name = match.group(1)
+            target = part_of_include(name)
+            if target not in PARTS or target in allowed or name in MAY_ALSO.get(part, set()):
+                continue
+            if part == "perf" and name == PERF_REFERENCE:
+                continue
+            self.say(path, number, f"{part} may not include {target} ({name}); it may include "
+                     + ", ".join(sorted(MAY_INCLUDE[part])))
+
+    def check_lengths(self, path, lines):
+        if len(lines) > MOST_FILE_LINES:
+            self.say(path, len(lines), f"{len(lines)} lines; a file has at most "
+                     f"{MOST_FILE_LINES}: split it by what it does")
+        # Formatted code: a definition begins in column 0, ends its first statement with "{", and
+        # its closing brace stands alone in column 0.
+        start = None
+        for number, line in enumerate(lines, 1):
+            if start is None:
+                if re.match(r"[\w\[:]", line) and not re.match(
+                        r"(namespace|extern|struct|class|enum|union)\b", line):
+                    if "(" in line and not line.rstrip().endswith(";"):
+                        start = number
+            elif line.startswith("}"):
+                if number - start + 1 > MOST_FUNCTION_LINES:
+                    self.say(path, start, f"a function of {number - start + 1} lines; it has at "
+                             f"most {MOST_FUNCTION_LINES}: split it")
+                start = None
+            elif line.rstrip().endswith(";") and not line.startswith(" "):
+                start = None
+
+    def check_words(self, path, lines):
+        name = str(path)
+        in_source = bool(SOURCE.search(name))
+        part = part_of(path)
+        may_getenv = part == "bootstrap" or name.startswith(
+            ("src/base/settings", "src/base/log.", "tests/"))  # A log line may come before settings.
+        for number, line in enumerate(lines, 1):
+            if re.search(r"\b(TODO|FIXME|XXX)\b(?!\([\w.-]+\))", line) and path.name != "layers.py":
+                self.say(path, number, "a TODO without an owner; write TODO(name): what")
+            if re.search(r"(?<![\w./-])/(work|root|home|tmp/briefs)/\w", line):
+                if path.name != "layers.py":
+                    self.say(path, number, "a path of some machine; make it relative")
+            if not in_source:
+                continue
+            code = line.split("//")[0]
+            if not code.isascii():  # In comments it is fine: names have letters of their own.
+                odd = next(c for c in code if not c.isascii())
+                self.say(path, number, f"a character outside ASCII ({odd!r}) in code or a message")
+            if re.search(r"\b(secure_)?getenv\s*\(", code) and not may_getenv:
+                self.say(path, number, "getenv; the environment is read once, in base/settings and "
+                         "in the bootstrap's launch detection")
+            if re.search(r"(?<!static_)\bassert\s*\(", code):
+                self.say(path, number, "assert; use TUTTI_CHECK (base/check.h), it stays on")
+            if name.startswith(("src/", "kernels/", "include/")) and "std::cout" in code:
+                self.say(path, number, "std::cout in the library; log, or return a string")
+            if re.search(r"\busing namespace std;", code):
+                self.say(path, number, "using namespace std; name what you use")
+
+    def check_registry(self, folder, kind, registry, paths):
+        """Every definition is registered, and every registration is defined."""
+        registered = set(re.findall(rf"^TUTTI_{kind.upper()}\((\w+)\)",
+                                    (self.root / registry).read_text(), re.M))
+        defined = set()
+        for path in paths:
+            if not str(path).startswith(folder) or path.suffix != ".cc":
+                continue
+            text = (self.root / path).read_text()
+            for match in re.finditer(rf"^(?:constinit )?const {kind}\s+(\w+)\s*\{{", text, re.M):
+                defined.add(match.group(1))
+                if match.group(1) not in registered:
+                    self.say(path, text[:match.start()].count("\n") + 1,
+                             f"{match.group(1)} is not in {registry}")
+        for name in sorted(registered - defined):
+            self.say(registry, 1, f"{name} is registered, but no file in {folder} defines it")
+
+    def check(self, paths):
+        for path in paths:
+            if not TEXT.search(str(path)):
+                continue
+            try:
+                lines = (self.root / path).read_text(encoding="utf-8").splitlines()
+            except UnicodeDecodeError:
+                self.say(path, 1, "is not UTF-8")
+                continue
+            self.check_words(path, lines)
+            if SOURCE.search(str(path)):
+                self.check_includes(path, lines)
+                self.check_lengths(path, lines)
+        self.check_registry("src/algorithms/", "Algorithm", "src/algorithms/algorithms.def", paths)
+        self.check_registry("src/transport/", "Transport", "src/transport/transports.def", paths)
+        return self.breaches
+
+
+def main():
+    root = Path(__file__).resolve().parent.parent
+    paths = [Path(line.strip()) for line in sys.stdin if line.strip()]
+    # Inputs of fuzzers and reference outputs are data.
+    paths = [p for p in paths if not str(p).startswith(("tests/fuzz/corpus/", "tests/golden/data/"))]
+    if not paths:
+        sys.exit("layers.py: no files on standard input; run it through scripts/lint layers")
+    breaches = Checker(root).check(paths)
+    for breach in breaches:
+        print(breach)
+    if breaches:
+        sys.exit(f"{len(breaches)} breaches of the rules (see docs/STYLE.md)")
+    print(f"{len(paths)} files keep the rules")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+// An algorithm that nobody registered would never be tested nor chosen.
+// expect: unused-const-variable|defined but not used|unused variable
+#include "algorithms/algorithm.h"
+
+#ifdef TUTTI_MISUSE
+#define NAME nobody_registered_this
+#else
+#define NAME two_shot_all_reduce
+#endif
+
+namespace tutti {
+constinit const Algorithm NAME{.name = "none",
+                               .collective = Collective::kAllReduce,
+                               .applies = always,
+                               .contract = deterministic,
+                               .pieces = one_piece,
+                               .build = nullptr};
+}  // namespace tutti

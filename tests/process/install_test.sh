@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs into a folder of its own, then builds and runs programs against it the way users do: C
+# and C++, by find_package and by pkg-config. Also: the library exports the API and nothing else.
+set -euo pipefail
+source_dir=$TUTTI_SOURCE_DIR
+build_dir=$TUTTI_BUILD_DIR
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build_dir" --prefix "$work/prefix" >"$work/install.log" ||
+  { cat "$work/install.log"; exit 1; }
+mv "$work/prefix" "$work/moved" # What was installed must not depend on where it was.
+prefix=$work/moved
+
+echo "== exported symbols"
+library=$(find "$prefix" -name 'libtutti.so' | head -n 1)
+strangers=$(nm -DC --defined-only "$library" | cut -d' ' -f3- |
+  grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)
+[ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }
+nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sort >"$work/exported"
+sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir/include/tutti/tutti.h" |
+  sort -u >"$work/declared"
+diff "$work/declared" "$work/exported" ||
+  { echo "left: declared in tutti.h, right: exported by the library"; exit 1; }
+
+echo "== find_package"
+cmake -S "$source_dir/tests/process/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+  >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/build/consumer_c"
+"$work/build/consumer_cc"
+
+echo "== pkg-config"
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name tutti.pc)")
+export PKG_CONFIG_PATH
+libdir=$(dirname "$library")
+# shellcheck disable=SC2046 # Flags are words.
+cc -std=c99 -pedantic-errors -Wall -Wextra -Werror "$source_dir/tests/process/consumer/consumer.c" \
+  -o "$work/consumer_c" $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$libdir"
+# shellcheck disable=SC2046
+c++ -std=c++20 -Wall -Wextra -Werror "$source_dir/tests/process/consumer/consumer.cc" \
+  -o "$work/consumer_cc" $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$libdir"
+"$work/consumer_c"
+"$work/consumer_cc"
+pkg-config --modversion tutti
