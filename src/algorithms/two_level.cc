@@ -47,7 +47,7 @@ void two_level_reduce(plan::Builder& plan, Rank me, Location result) {
   const Form form = form_of(neighbours.size);
   const Location sum =
       neighbours.size == 1 ? plan.input(chunk_of(me.value)) : plan.scratch(0, Form::kPartial);
-  for (int hop = 1; hop <= groups.count; ++hop) {  // The own group comes last.
+  for (int hop = 1; hop <= groups.count; ++hop) {  // Own group last: others wait longer.
     const int group = (mine + hop) % groups.count;
     for_each_turn(groups, mine, group, [&](int first, int last) {
       int my_chunk = -1;
@@ -89,7 +89,7 @@ void two_level_gather(plan::Builder& plan, Rank me, Location own) {
   }
   targets.insert(targets.end(), to_neighbours.begin(), to_neighbours.end());
   share(plan, me, own, targets);
-  for (int hop = 0; hop < groups.count; ++hop) {  // The own group comes first.
+  for (int hop = 0; hop < groups.count; ++hop) {  // Own group first: it is near.
     const int group = (mine + groups.count - hop) % groups.count;
     for_each_turn(groups, mine, group, [&](int first, int last) {
       const auto deputy = [&](int chunk) { return groups.deputy(mine, chunk % groups.size); };
