@@ -1,0 +1,288 @@
+// Passes: whatever a pass makes of a plan verifies, and computes what the plan did, also in place,
+// with any interleaving of ranks (the simulator, which shares no code with the verifier).
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "plan/passes.h"
+#include "plan/text.h"
+#include "plan/verify.h"
+#include "support/catch.h"
+#include "support/plan_simulator.h"
+#include "support/plans.h"
+
+using namespace tutti;
+
+namespace {
+
+void check_verifies(const plan::Plan& plan) {
+  const Status status = plan::verify(plan);
+  INFO((status ? "" : status.error().what));
+  INFO(plan.name << " on " << plan.ranks.size() << " ranks");
+  REQUIRE(status);
+}
+
+// Sizes at the edges: fewer elements than pieces, one tile, several tiles of which some are empty.
+void check_computes(const plan::Plan& plan, std::uint64_t seed) {
+  check_verifies(plan);
+  for (const std::size_t count : {1, 5, 17}) {
+    for (const bool in_place : {false, true}) {
+      test::SimulationOptions options;
+      options.count = count;
+      options.tile = 2 + seed % 3;
+      options.slots = 1 + seed % 2;
+      options.in_place = in_place;
+      options.seed = seed;
+      const auto failure = test::simulate(plan, options);
+      INFO(plan::to_text(plan));
+      INFO(failure.value_or(""));
+      REQUIRE(!failure);
+    }
+  }
+}
+
+bool has_place(const plan::Plan& plan, plan::Place place) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      for (const plan::Location& at : lane.locations) {
+        if (at.place == place) return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::size_t steps_of(const plan::Plan& plan) {
+  std::size_t steps = 0;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();
+  }
+  return steps;
+}
+
+plan::Plan read(std::string_view text) {
+  auto plan = plan::parse(text);
+  INFO((plan ? "" : plan.error().what));
+  REQUIRE(plan);
+  return *plan;
+}
+
+plan::Plan built(Collective collective, std::string_view name, int ranks) {
+  const Algorithm* algorithm = find_algorithm(collective, name);
+  REQUIRE(algorithm != nullptr);
+  return build(*algorithm, {collective, ranks, 0, 1});
+}
+
+}  // namespace
+
+TEST_CASE("no pass changes what a plan computes") {
+  std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  test::for_each_plan({1, 2, 3, 4, 6, 7, 8}, [&](const plan::Plan& plan) {
+    check_computes(plan, ++seed);
+    check_computes(plan::fuse(plan), ++seed);
+    check_computes(plan::replicate(plan, 2), ++seed);
+    for (const auto& lowered : {plan::direct(plan), plan::multicast(plan)}) {
+      if (!lowered) continue;
+      check_computes(*lowered, ++seed);
+      check_computes(plan::fuse(*lowered), ++seed);
+      check_computes(plan::replicate(*lowered, 3), ++seed);
+    }
+    // Passes go together in any order that makes sense.
+    if (const auto lowered = plan::direct(plan::replicate(plan, 2)))
+      check_computes(*lowered, ++seed);
+    if (const auto lowered = plan::direct(plan)) {
+      if (const auto both = plan::multicast(*lowered)) check_computes(*both, ++seed);
+    }
+  });
+}
+
+TEST_CASE("one rank has nobody to be lowered for") {
+  test::for_each_plan({1}, [](const plan::Plan& plan) {
+    CHECK(!plan::direct(plan));
+    CHECK(!plan::multicast(plan));
+  });
+}
+
+TEST_CASE("plans that don't verify are not lowered, and fuse leaves them alone") {
+  plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);
+  plan.ranks[1].lanes[0].steps[0].peer = 1;
+  CHECK(!plan::direct(plan));
+  CHECK(!plan::multicast(plan));
+  CHECK(plan::fuse(plan) == plan);
+}
+
+TEST_CASE("direct two-shot is entry, one step, exit") {
+  const auto plan = plan::direct(built(Collective::kAllReduce, "two_shot", 3));
+  REQUIRE(plan);
+  CHECK(plan->name == "two_shot+direct");
+  CHECK(plan::to_text(*plan, Rank{1}) ==
+        "rank 1\n"
+        " lane 0\n"
+        "  signal 2\n"
+        "  signal 0\n"
+        "  wait 2\n"
+        "  wait 0\n"
+        "  move 1: input(0)[1], input[1], input(2)[1] -> output[1], output(2)[1], output(0)[1]\n"
+        "  signal 2\n"
+        "  signal 0\n"
+        "  wait 0\n"
+        "  wait 2\n");
+}
+
+TEST_CASE("direct plans of the flat algorithms have no slots left") {
+  for (const int n : {2, 3, 5, 8}) {
+    for (const plan::Plan& plan :
+         {built(Collective::kAllReduce, "two_shot", n), built(Collective::kAllGather, "direct", n),
+          built(Collective::kReduceScatter, "direct", n),
+          built(Collective::kBroadcast, "direct", n),
+          built(Collective::kBroadcast, "two_shot", n)}) {
+      INFO(plan.name << " on " << n);
+      const auto lowered = plan::direct(plan);
+      REQUIRE(lowered);
+      CHECK(!has_place(*lowered, plan::Place::kSlot));
+      CHECK(!has_place(*lowered, plan::Place::kScratch));
+    }
+    // In place, everybody would overwrite what the others still read.
+    CHECK(!plan::direct(built(Collective::kAllReduce, "one_shot", n)));
+  }
+}
+
+TEST_CASE("who does the work in a direct broadcast") {
+  const auto plan = plan::direct(built(Collective::kBroadcast, "direct", 3));
+  REQUIRE(plan);
+  CHECK(plan::to_text(*plan, Rank{2}) ==
+        "rank 2\n lane 0\n  wait 0\n  move 0: input(0)[0] -> output[0]\n  signal 0\n");
+}
+
+TEST_CASE("multicast puts one slot where n-1 were") {
+  for (const int n : {2, 3, 5, 8}) {
+    const plan::Plan one_shot = built(Collective::kAllReduce, "one_shot", n);
+    const auto plan = plan::multicast(one_shot);
+    REQUIRE(plan);
+    CHECK(plan->name == "one_shot+multicast");
+    CHECK(!has_place(*plan, plan::Place::kSlot));
+    CHECK(plan->ranks[0].lanes[0].locations.size() ==
+          one_shot.ranks[0].lanes[0].locations.size() - static_cast<std::size_t>(n - 2));
+  }
+  CHECK(!plan::multicast(built(Collective::kAllReduce, "ring", 4)));
+}
+
+TEST_CASE("multicast gathers the slots of moves that repeat their source") {
+  const plan::Plan plan = read(R"(
+plan by_hand broadcast ranks 3 pieces 1 contract deterministic
+rank 0
+lane 0
+  move 0: input[0] -> output[0]
+  move 0: input[0] -> to(1):result
+  move 0: input[0] -> to(2):result
+rank 1
+lane 0
+  move 0: from(0):result -> output[0]
+rank 2
+lane 0
+  move 0: from(0):result -> output[0]
+)");
+  const auto lowered = plan::multicast(plan);
+  REQUIRE(lowered);
+  CHECK(plan::to_text(*lowered, Rank{0}) ==
+        "rank 0\n lane 0\n  move 0: input[0] -> output[0], multicast:result\n");
+  check_computes(*lowered, 1);
+}
+
+TEST_CASE("multicast with slots of different forms stays slots") {
+  const plan::Plan plan = read(R"(
+plan by_hand all_reduce ranks 3 pieces 1 contract deterministic
+rank 0
+lane 0
+  move 0: input[0] -> to(1):contribution, to(2):partial
+  move 0: from(2):result -> output[0]
+rank 1
+lane 0
+  move 0: from(0):contribution, input[0] -> to(2):partial
+  move 0: from(2):result -> output[0]
+rank 2
+lane 0
+  move 0: from(0):partial -> scratch[0]:partial
+  move 0: from(1):partial, input[0] -> output[0], to(0):result, to(1):result
+)");
+  plan::Plan with_scratch = plan;
+  with_scratch.ranks[2].scratch_chunks = 1;
+  check_verifies(with_scratch);
+  const auto lowered = plan::multicast(with_scratch);
+  REQUIRE(lowered);  // Rank 2's results.
+  CHECK(plan::to_text(*lowered, Rank{0}).find("multicast:") == std::string::npos);
+  CHECK(plan::to_text(*lowered, Rank{2}).find("multicast:result") != std::string::npos);
+}
+
+TEST_CASE("fuse goes on without the stop in scratch") {
+  const plan::Plan plan = read(R"(
+plan by_hand all_reduce ranks 2 pieces 1 contract deterministic
+rank 0 scratch 3
+lane 0
+  move 0: input[0] -> scratch[2]:contribution
+  move 0: scratch[2]:contribution -> to(1):contribution
+  move 0: from(1):contribution -> scratch[1]:contribution
+  move 0: input[0], scratch[1]:contribution -> scratch[0]:partial
+  move 0: scratch[0]:partial -> output[0]
+rank 1
+lane 0
+  move 0: input[0] -> to(0):contribution
+  move 0: from(0):contribution, input[0] -> output[0]
+)");
+  const plan::Plan fused = plan::fuse(plan);
+  CHECK(fused.name == "by_hand+fuse");
+  CHECK(plan::to_text(fused, Rank{0}) ==
+        "rank 0\n lane 0\n  move 0: input[0] -> to(1):contribution\n"
+        "  move 0: input[0], from(1):contribution -> output[0]\n");
+  check_computes(fused, 1);
+}
+
+TEST_CASE("fuse keeps scratch that is read again") {
+  const plan::Plan plan = read(R"(
+plan by_hand broadcast ranks 1 pieces 2 contract deterministic
+rank 0 scratch 1
+lane 0
+  move 0: input[0] -> scratch[0]:result
+  move 0: scratch[0]:result -> output[0]
+  move 1: input[1] -> output[1]
+  move 0: scratch[0]:result -> output[0]
+)");
+  const plan::Plan fused = plan::fuse(plan);
+  CHECK(plan::to_text(fused, Rank{0}) ==
+        "rank 0 scratch 1\n lane 0\n  move 0: input[0] -> scratch[0]:result, output[0]\n"
+        "  move 1: input[1] -> output[1]\n  move 0: scratch[0]:result -> output[0]\n");
+}
+
+TEST_CASE("fuse does not join what would stand still") {
+  // Joined, the reduction would need room in a slot that its receiver gives back after its own.
+  const plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);
+  const plan::Plan fused = plan::fuse(plan);
+  check_verifies(fused);
+  // With memory in place of slots nothing is in the way: see the direct plan above.
+  CHECK(steps_of(fused) <= steps_of(plan));
+}
+
+TEST_CASE("replicate gives each lane its share of every piece") {
+  const plan::Plan plan = read(R"(
+plan by_hand all_gather ranks 1 pieces 2 contract deterministic
+rank 0 scratch 2
+lane 0
+  move 0: input[0] -> output[0]
+lane 1
+  move 1: input[1] -> scratch[1]:result
+  move 1: scratch[1]:result -> output[1]
+)");
+  CHECK(plan::replicate(plan, 1) == plan);
+  const plan::Plan replicated = plan::replicate(plan, 2);
+  CHECK(
+      plan::to_text(replicated) ==
+      "plan by_hand+lanes2 all_gather ranks 1 pieces 4 contract deterministic\n"
+      "rank 0 scratch 4\n"
+      " lane 0\n  move 0: input[0] -> output[0]\n"
+      " lane 1\n  move 1: input[1] -> output[1]\n"
+      " lane 2\n  move 2: input[2] -> scratch[1]:result\n  move 2: scratch[1]:result -> output[2]\n"
+      " lane 3\n  move 3: input[3] -> scratch[3]:result\n  move 3: scratch[3]:result -> "
+      "output[3]\n");
+  check_verifies(replicated);
+}
