@@ -7,9 +7,10 @@
 namespace tutti {
 namespace {
 
+// `block` is one of 2^level ranks, before it is cut off.
 int holder(const Block& block, int level, int root) {
   int rank = block.first;
-  for (int bit = 1 << level; bit > 0; bit /= 2) {
+  for (int bit = (1 << level) / 2; bit > 0; bit /= 2) {
     // The half with the root's bit, unless that half is cut off.
     if ((root & bit) != 0 && rank + bit < block.first + block.size) rank += bit;
   }
@@ -23,7 +24,7 @@ NearestTree nearest_tree(int rank, int root, int n) {
   for (int level = 0; level < level_count(n); ++level) {
     const Block buddy = buddy_block(rank, level, n);
     if (buddy.size == 0) continue;
-    const int other = holder(buddy, level - 1, root);
+    const int other = holder(buddy, level, root);
     if ((((rank ^ root) >> level) & 1) != 0) {
       tree.parent = other;
       break;
