@@ -28,6 +28,7 @@ std::uint32_t shared_settings_hash(const Settings& settings) {
   const std::string text =
       settings.algorithm + "/" + settings.transport + "/" + std::to_string(settings.slot_bytes) +
       "/" + std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) + "/" +
+      std::to_string(settings.group_size) + "/" +
       (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return hash;
@@ -62,20 +63,20 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings
     if (theirs.settings_hash != mine.settings_hash) {
       return mismatch(
           "has other settings; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
-          "TUTTI_SLOT_COUNT and TUTTI_LANES must be alike on all ranks");
+          "TUTTI_SLOT_COUNT, TUTTI_LANES and TUTTI_GROUP_SIZE must be alike on all ranks");
     }
     peers.push_back(theirs.peer);
   }
   return peers;
 }
 
-RegionConfig region_config(int rank_count, const Settings& settings, std::span<const Peer> peers) {
+Result<RegionConfig> region_config(int rank_count, const Settings& settings,
+                                   std::span<const Peer> peers) {
   RegionConfig config = Region::default_config(rank_count);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   if (settings.slot_count > 0) config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
-  // Two lanes at least: some algorithms use two trees.
-  config.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
+  TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings));
   for (const Peer& peer : peers) {
     if (peer.heavy_barrier == 0) config.fence = 1;
   }
@@ -85,7 +86,7 @@ RegionConfig region_config(int rank_count, const Settings& settings, std::span<c
 Result<exec::Choice> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
                                  int rank_count, std::size_t cache_bytes) {
   planner::Request request;
-  request.shape = {call.collective, rank_count, call.root, 1};
+  request.shape = {call.collective, rank_count, call.root, std::max(settings.group_size, 1)};
   request.bytes =
       std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
   request.mapped = mapped;
@@ -114,9 +115,10 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   }
   TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange));
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
+  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers));
   const Opening opening{.me = me.value,
                         .peers = peers,
-                        .config = region_config(rank_count, settings, peers),
+                        .config = config,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout)};
   TUTTI_TRY(auto endpoint, transport->open(opening));

@@ -88,6 +88,11 @@ void HostExecutor::start_plan() {
     fail(std::move(choice.error()));
     return;
   }
+  const auto& lanes = choice->plan->ranks[static_cast<std::size_t>(me_)].lanes;
+  if (lanes.size() > region_.config().lanes) {
+    fail({Code::kInternal, "plan " + choice->plan->name + " has more lanes than this communicator"});
+    return;
+  }
   plan_ = &bind(*choice->plan);
   const std::uint64_t slot_bytes = region_.config().slot_bytes;
   const Form widest = plan_->partials || context_.scaled ? Form::kPartial : Form::kResult;

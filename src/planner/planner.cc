@@ -159,6 +159,21 @@ Result<Recipe> choose(const Request& request, std::string_view forced) {
   return recipe;
 }
 
+Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings) {
+  std::size_t most = 1;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    for (const bool mapped : {false, true}) {
+      Request request;
+      request.shape = {static_cast<Collective>(i), rank_count, 0, std::max(settings.group_size, 1)};
+      request.mapped = mapped;
+      request.contract = settings.contract;
+      TUTTI_TRY(const auto recipe, choose(request, settings.algorithm));
+      most = std::max(most, build(*recipe.algorithm, request.shape, Rank{0}).lanes.size());
+    }
+  }
+  return static_cast<std::uint32_t>(most) * static_cast<std::uint32_t>(std::max(settings.lanes, 1));
+}
+
 std::string describe_plans() {
   const std::lock_guard lock(cache().mutex);
   std::string text;

@@ -1,0 +1,205 @@
+// Ranks as processes: all collectives, and what happens when a rank dies, stops, lags or disagrees.
+#include <fstream>
+#include <random>
+
+#include "support/catch.h"
+#include "support/cluster.h"
+#include "support/processes.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string error_text(const Status& status) { return status ? "" : status.error().to_string(); }
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Calls all-reduces until one fails; returns its error.
+std::string until_failure(Communicator& comm) {
+  std::vector<float> data(1000);
+  for (;;) {
+    if (auto status = comm.all_reduce(data.data(), data.data(), data.size(), DataType::kFloat32,
+                                      ReduceOp::kMax);
+        !status) {
+      return error_text(status);
+    }
+  }
+}
+
+TEST_CASE("processes: every collective, plain and mapped buffers, in and out of place") {
+  for (const int ranks : {2, 3, 8}) {
+    const ScratchDirectory meeting;
+    Processes processes(ranks, [&](int rank) -> std::string {
+      auto comm = join(meeting, rank, ranks);
+      if (!comm) return comm.error().to_string();
+      for (int i = 0; i < 64; ++i) {
+        const Case test{.collective = static_cast<Collective>(i % kCollectiveCount),
+                        .type = i % 3 == 0 ? DataType::kBfloat16 : DataType::kFloat32,
+                        .op = i % 5 == 0 ? ReduceOp::kPreMulSum : ReduceOp::kSum,
+                        .count = i % 7 == 0 ? 7U : 40001U,
+                        .ranks = ranks,
+                        .root = i % ranks,
+                        .in_place = i / 4 % 2 == 0,
+                        .mapped = i / 8 % 2 == 0};
+        if (auto wrong = run_case(*comm, test, static_cast<std::uint64_t>(i)); !wrong.empty())
+          return wrong;
+      }
+      return "";
+    });
+    for (int rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
+  }
+}
+
+TEST_CASE("a rank killed in the middle ends the others, by name, long before the deadline") {
+  const ScratchDirectory meeting;
+  Processes processes(3, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 3);
+    if (!comm) return comm.error().to_string();
+    const std::string error = until_failure(*comm);
+    return contains(error, "rank 1") && contains(error, "peer failed") ? ""
+                                                                       : "unexpected: " + error;
+  });
+  std::this_thread::sleep_for(500ms);
+  processes.signal(1, SIGKILL);
+  CHECK(processes.wait(0, 10s) == 0);
+  CHECK(processes.wait(2, 10s) == 0);
+}
+
+TEST_CASE("a stopped rank is named at the deadline, with the call that it is in") {
+  const ScratchDirectory meeting;
+  Settings settings;
+  settings.timeout = 1500ms;
+  Processes processes(2, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 2, settings);
+    if (!comm) return comm.error().to_string();
+    const std::string error = until_failure(*comm);
+    if (rank == 1) return "";
+    return contains(error, "timeout") && contains(error, "rank 1") &&
+                   contains(error, "all_reduce of 1000 float32")
+               ? ""
+               : "unexpected: " + error;
+  });
+  std::this_thread::sleep_for(500ms);
+  processes.signal(1, SIGSTOP);
+  CHECK(processes.wait(0, 20s) == 0);
+}
+
+TEST_CASE("ranks that never arrive are named") {
+  const ScratchDirectory meeting;
+  Settings settings;
+  settings.timeout = 300ms;
+  Processes processes(2, [&](int rank) -> std::string {
+    const auto comm = join(meeting, rank, 4, settings);
+    if (comm) return "a communicator of 4 with 2 ranks";
+    const std::string error = comm.error().to_string();
+    return contains(error, "timeout") && contains(error, "2") && contains(error, "3")
+               ? ""
+               : "unexpected: " + error;
+  });
+  CHECK(processes.wait(0, 20s) == 0);
+  CHECK(processes.wait(1, 20s) == 0);
+}
+
+TEST_CASE("ranks that disagree on the rank count get an error") {
+  const ScratchDirectory meeting;
+  Settings settings;
+  settings.timeout = 2s;
+  Processes processes(2, [&](int rank) -> std::string {
+    const auto comm = join(meeting, rank, rank == 0 ? 2 : 3, settings);
+    return comm ? "no error" : "";
+  });
+  CHECK(processes.wait(0, 20s) == 0);
+  CHECK(processes.wait(1, 20s) == 0);
+}
+
+TEST_CASE("different calls at the same time are an error that says who called what") {
+  const ScratchDirectory meeting;
+  Processes processes(2, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 2);
+    if (!comm) return comm.error().to_string();
+    std::vector<float> data(64);
+    const std::size_t count = rank == 0 ? 10 : 11;
+    const std::string error = error_text(
+        comm->all_reduce(data.data(), data.data(), count, DataType::kFloat32, ReduceOp::kSum));
+    return contains(error, "of 10 float32") && contains(error, "of 11 float32")
+               ? ""
+               : "unexpected: " + error;
+  });
+  CHECK(processes.wait(0, 20s) == 0);
+  CHECK(processes.wait(1, 20s) == 0);
+}
+
+TEST_CASE("a small call against a large one is an error, not a hang") {
+  const ScratchDirectory meeting;
+  Processes processes(2, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 2);
+    if (!comm) return comm.error().to_string();
+    std::vector<float> data(1 << 20);
+    const std::size_t count = rank == 0 ? 1 : data.size();
+    auto status =
+        comm->all_reduce(data.data(), data.data(), count, DataType::kFloat32, ReduceOp::kSum);
+    if (status) return "no error";
+    // And it stays broken, at once.
+    status = comm->barrier();
+    return status ? "a barrier on a broken communicator" : "";
+  });
+  CHECK(processes.wait(0, 20s) == 0);
+  CHECK(processes.wait(1, 20s) == 0);
+}
+
+TEST_CASE("abort wakes a sleeping rank on every process") {
+  const ScratchDirectory meeting;
+  Processes processes(3, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 3);
+    if (!comm) return comm.error().to_string();
+    if (rank == 2) {
+      std::this_thread::sleep_for(300ms);
+      comm->abort("out of patience");
+      return "";
+    }
+    const std::string error = error_text(comm->barrier());
+    return contains(error, "aborted") && contains(error, "out of patience") &&
+                   contains(error, "rank 2")
+               ? ""
+               : "unexpected: " + error;
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank, 10s) == 0);
+}
+
+std::size_t lines_with(const std::string& path, std::string_view part) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) count += contains(line, part) ? 1 : 0;
+  return count;
+}
+
+TEST_CASE("killed ranks leave nothing behind") {
+  const std::size_t sockets = lines_with("/proc/net/unix", "@tutti-");
+  const auto files = [] {
+    std::size_t count = 0;
+    std::error_code error;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator("/dev/shm", error))
+      ++count;
+    return count;
+  };
+  const std::size_t before = files();
+  const ScratchDirectory meeting;
+  {
+    Processes processes(3, [&](int rank) -> std::string {
+      auto comm = join(meeting, rank, 3);
+      return comm ? until_failure(*comm) : comm.error().to_string();
+    });
+    std::this_thread::sleep_for(500ms);
+    for (int rank = 0; rank < 3; ++rank) processes.signal(rank, SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank, 10s) == 128 + SIGKILL);
+  }
+  CHECK(files() == before);
+  CHECK(lines_with("/proc/net/unix", "@tutti-") == sockets);
+}
+
+}  // namespace
+}  // namespace tutti::test

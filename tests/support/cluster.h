@@ -1,0 +1,211 @@
+// File: support/cluster.h: ranks as threads, their data, and what the answer has to be, bit for
+// bit.
+#pragma once
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/host/reduce.h"
+#include "tutti/communicator.h"
+
+namespace tutti::test {
+
+using Buffer = std::vector<std::byte>;
+
+/// One call, as all ranks make it.
+struct Case {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::size_t count = 0;
+  int ranks = 1;
+  int root = 0;
+  bool in_place = false;
+  bool mapped = false;       // Buffers from mem_alloc.
+  std::size_t misalign = 0;  // Bytes that buffers are off a cache line.
+  bool exact = false;        // Data whose sums are exact in any order (for relaxed plans).
+  std::string to_string() const {
+    return std::string(tutti::to_string(collective)) + " " + std::string(tutti::to_string(type)) +
+           " " + std::string(tutti::to_string(op)) + " count " + std::to_string(count) + " ranks " +
+           std::to_string(ranks) + " root " + std::to_string(root) + (in_place ? " in place" : "") +
+           (mapped ? " mapped" : "") + " misalign " + std::to_string(misalign);
+  }
+  std::size_t input_bytes() const {
+    return count * size_of(type) *
+           (collective == Collective::kReduceScatter ? static_cast<std::size_t>(ranks) : 1);
+  }
+  std::size_t output_bytes() const {
+    return count * size_of(type) *
+           (collective == Collective::kAllGather ? static_cast<std::size_t>(ranks) : 1);
+  }
+};
+
+inline double scale_of(int rank) { return 1.0 + 0.5 * rank; }
+
+/// Converts through the library's own arithmetic: a partial (float32 or the type itself) to the
+/// type.
+inline void fill(const Case& test, int rank, std::uint64_t seed, std::byte* data) {
+  std::mt19937_64 random(seed * 1000003 + static_cast<std::uint64_t>(rank));
+  const std::size_t elements = test.input_bytes() / size_of(test.type);
+  const DataType wide = accumulator_of(test.type);
+  for (std::size_t i = 0; i < elements; ++i) {
+    std::byte value[8] = {};
+    const auto small =
+        static_cast<std::int64_t>(random() % 4);  // Exact in every type, in any order.
+    const double real = test.exact ? static_cast<double>(small)
+                                   : std::ldexp(static_cast<double>(random() % 2001) - 1000.0,
+                                                static_cast<int>(random() % 9) - 12);
+    if (wide == DataType::kFloat32) {
+      const auto x = static_cast<float>(real);
+      std::memcpy(value, &x, sizeof(x));
+    } else if (wide == DataType::kFloat64) {
+      std::memcpy(value, &real, sizeof(real));
+    } else {
+      const std::uint64_t x = test.exact ? static_cast<std::uint64_t>(small) : random();
+      std::memcpy(value, &x, sizeof(x));
+    }
+    // One partial to one contribution: rounds to the type.
+    const kernels::Source source{value, Form::kPartial, false};
+    const kernels::Target target{data + i * size_of(test.type), Form::kContribution};
+    kernels::reduce_reference({test.type, ReduceOp::kSum, 1, 1, 1}, std::span(&source, 1),
+                              std::span(&target, 1), 1);
+  }
+}
+
+/// What `rank` must get from `inputs`.
+inline Buffer expected(const Case& test, int rank, const std::vector<Buffer>& inputs) {
+  Buffer result(test.output_bytes());
+  const std::size_t block = test.count * size_of(test.type);
+  if (test.collective == Collective::kBroadcast) return inputs[static_cast<std::size_t>(test.root)];
+  if (test.collective == Collective::kAllGather) {
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+      if (block != 0) std::memcpy(result.data() + r * block, inputs[r].data(), block);
+    }
+    return result;
+  }
+  const std::size_t offset =
+      test.collective == Collective::kReduceScatter ? static_cast<std::size_t>(rank) * block : 0;
+  const std::size_t wide = element_bytes(test.type, Form::kPartial);
+  std::vector<Buffer> scaled;
+  std::vector<kernels::Source> sources;
+  for (std::size_t r = 0; r < inputs.size(); ++r) {
+    if (test.op != ReduceOp::kPreMulSum) {
+      sources.push_back({inputs[r].data() + offset, Form::kContribution, false});
+      continue;
+    }
+    scaled.emplace_back(test.count * wide);
+    const double scale = scale_of(static_cast<int>(r));
+    const kernels::Source source{inputs[r].data() + offset, Form::kContribution, true};
+    const kernels::Target target{scaled.back().data(), Form::kPartial};
+    kernels::reduce_reference(
+        {test.type, test.op, test.ranks, scale, static_cast<std::int64_t>(scale)},
+        std::span(&source, 1), std::span(&target, 1), test.count);
+    sources.push_back({scaled.back().data(), Form::kPartial, false});
+  }
+  const kernels::Target target{result.data(), Form::kResult};
+  kernels::reduce_reference({test.type, test.op, test.ranks, 1, 1}, sources, std::span(&target, 1),
+                            test.count);
+  return result;
+}
+
+/// Memory for one buffer of one rank: from mem_alloc or from the heap, a little off a cache line.
+class Memory {
+ public:
+  Memory(std::size_t bytes, bool mapped, std::size_t misalign) : mapped_(mapped) {
+    const std::size_t total = bytes + misalign + 64;
+    if (mapped) {
+      auto allocated = mem_alloc(total);
+      if (allocated) base_ = static_cast<std::byte*>(*allocated);
+    } else {
+      base_ = static_cast<std::byte*>(std::aligned_alloc(64, (total + 63) / 64 * 64));
+    }
+    data_ = base_ + misalign;
+  }
+  ~Memory() {
+    if (mapped_)
+      (void)mem_free(base_);
+    else
+      std::free(base_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  bool mapped_;
+  std::byte* base_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+inline Status call(Communicator& comm, const Case& test, const void* input, void* output) {
+  Reduction reduction(test.op);
+  reduction.scale = scale_of(comm.rank().value);
+  switch (test.collective) {
+    case Collective::kAllReduce:
+      return comm.all_reduce(input, output, test.count, test.type, reduction);
+    case Collective::kReduceScatter:
+      return comm.reduce_scatter(input, output, test.count, test.type, reduction);
+    case Collective::kAllGather: return comm.all_gather(input, output, test.count, test.type);
+    case Collective::kBroadcast:
+      return comm.broadcast(input, output, test.count, test.type, Rank{test.root});
+  }
+  return ok();
+}
+
+/// Runs the case on one rank of `comm` and compares bits. Empty, or what was wrong.
+inline std::string run_case(Communicator& comm, const Case& test, std::uint64_t seed) {
+  const int me = comm.rank().value;
+  std::vector<Buffer> inputs(static_cast<std::size_t>(test.ranks), Buffer(test.input_bytes()));
+  for (int rank = 0; rank < test.ranks; ++rank)
+    fill(test, rank, seed, inputs[static_cast<std::size_t>(rank)].data());
+  const Buffer want = expected(test, me, inputs);
+  const std::size_t block = test.count * size_of(test.type);
+  const std::size_t own = static_cast<std::size_t>(me) * block;
+  Memory output(std::max(test.input_bytes(), test.output_bytes()), test.mapped, test.misalign);
+  Memory separate(test.input_bytes(), test.mapped, test.misalign);
+  std::byte* in = separate.data();
+  std::byte* out = output.data();
+  if (test.in_place) {
+    in = output.data() + (test.collective == Collective::kAllGather ? own : 0);
+    if (test.collective == Collective::kReduceScatter) out = output.data() + own;
+  }
+  const Buffer& mine = inputs[static_cast<std::size_t>(me)];
+  if (!mine.empty() && (test.collective != Collective::kBroadcast || me == test.root)) {
+    std::memcpy(in, mine.data(), mine.size());
+  }
+  if (auto status = call(comm, test, in, out); !status)
+    return test.to_string() + ": " + status.error().to_string();
+  if (!want.empty() && std::memcmp(out, want.data(), want.size()) != 0) {
+    std::size_t at = 0;
+    while (out[at] == want[at]) ++at;
+    return test.to_string() + ": rank " + std::to_string(me) + " differs at byte " +
+           std::to_string(at);
+  }
+  const bool input_kept = test.in_place || mine.empty() ||
+                          (test.collective == Collective::kBroadcast && me != test.root) ||
+                          std::memcmp(in, mine.data(), mine.size()) == 0;
+  return input_kept ? ""
+                    : test.to_string() + ": rank " + std::to_string(me) + "'s input was changed";
+}
+
+/// Runs `body(comm)` on every rank, each on a thread of its own; returns the first complaint.
+template <class Body>
+std::string on_all_ranks(std::vector<Communicator>& comms, Body body) {
+  std::vector<std::string> complaints(comms.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < comms.size(); ++rank) {
+      threads.emplace_back([&, rank] { complaints[rank] = body(comms[rank]); });
+    }
+  }
+  for (const std::string& complaint : complaints) {
+    if (!complaint.empty()) return complaint;
+  }
+  return "";
+}
+
+}  // namespace tutti::test
