@@ -2,8 +2,8 @@
 # Installs into a folder of its own, then builds and runs programs against it the way users do: C
 # and C++, by find_package and by pkg-config. Also: the library exports the API and nothing else.
 set -euo pipefail
-source_dir=$TUTTI_SOURCE_DIR
-build_dir=$TUTTI_BUILD_DIR
+source_dir=$TEST_SOURCE_DIR
+build_dir=$TEST_BUILD_DIR
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
