@@ -254,6 +254,26 @@ lane 0
         "  move 1: input[1] -> output[1]\n  move 0: scratch[0]:result -> output[0]\n");
 }
 
+TEST_CASE("fuse keeps a slot's copy in scratch that is read twice") {
+  const plan::Plan plan = read(R"(
+plan by_hand all_reduce ranks 2 pieces 1 contract deterministic
+rank 0 scratch 2
+lane 0
+  move 0: input[0] -> to(1):contribution
+  move 0: from(1):contribution -> scratch[0]:contribution
+  move 0: input[0], scratch[0]:contribution -> scratch[1]:partial
+  move 0: input[0], scratch[0]:contribution -> output[0]
+rank 1
+lane 0
+  move 0: input[0] -> to(0):contribution
+  move 0: from(0):contribution, input[0] -> output[0]
+)");
+  const plan::Plan fused = plan::fuse(plan);
+  check_computes(fused, 1);
+  CHECK(plan::to_text(fused, Rank{0}).find("from(1):contribution -> scratch[0]:contribution\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("fuse does not join what would stand still") {
   // Joined, the reduction would need room in a slot that its receiver gives back after its own.
   const plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);

@@ -1,0 +1,196 @@
+// The estimator against cases that can be worked out on paper.
+#include <cmath>
+#include <string>
+
+#include "plan/estimate.h"
+#include "plan/passes.h"
+#include "support/catch.h"
+#include "support/plans.h"
+
+using namespace tutti;
+
+namespace {
+
+constexpr double kFree = 0;  // A rate of 0 costs no time.
+
+// All links alike; computing costs nothing.
+plan::CostModel links(double latency_us, double gigabytes_per_second) {
+  return {.link =
+              [=](Rank, Rank) {
+                return LinkCost{latency_us, gigabytes_per_second};
+              },
+          .reduce_gigabytes_per_second = kFree,
+          .step_us = 0};
+}
+
+plan::Plan built(Collective collective, std::string_view name, int ranks) {
+  const Algorithm* algorithm = find_algorithm(collective, name);
+  REQUIRE(algorithm != nullptr);
+  return build(*algorithm, {collective, ranks, 0, 1});
+}
+
+// Rank 0 sends to rank 1, which sends to rank 2, and so on; the message is one piece.
+plan::Plan chain(int ranks) {
+  plan::Plan plan{.name = "chain",
+                  .shape = {Collective::kBroadcast, ranks, 0, 1},
+                  .contract = Contract::kDeterministic,
+                  .pieces = 1,
+                  .ranks = {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    plan::Builder builder(plan.shape, 1);
+    std::vector<plan::Location> targets{builder.output(0)};
+    if (rank + 1 < ranks) targets.push_back(builder.to(rank + 1, Form::kResult));
+    const auto source = rank == 0 ? builder.input(0) : builder.from(rank - 1, Form::kResult);
+    builder.move(0, std::span(&source, 1), targets);
+    plan.ranks.push_back(std::move(builder).finish());
+  }
+  return plan;
+}
+
+plan::Estimate floats(const plan::Plan& plan, std::size_t count, std::size_t slot_bytes, int slots,
+                      const plan::CostModel& model) {
+  return plan::estimate(plan, count, DataType::kFloat32, slot_bytes, slots, model);
+}
+
+}  // namespace
+
+TEST_CASE("nothing to move takes no time") {
+  const auto estimate = floats(built(Collective::kAllReduce, "ring", 4), 0, 1024, 2, links(1, 1));
+  CHECK(estimate.microseconds == 0);
+  CHECK(estimate.bytes_on_busiest_link == 0);
+  CHECK(estimate.messages_on_critical_path == 0);
+}
+
+TEST_CASE("one message is latency and bytes") {
+  // 1 GB/s is 1000 bytes per microsecond.
+  const plan::Plan plan = built(Collective::kAllReduce, "one_shot", 2);
+  const auto estimate = floats(plan, 1000, 1 << 20, 2, links(3, 1));
+  CHECK(estimate.microseconds == Approx(3 + 4));
+  CHECK(estimate.bytes_on_busiest_link == 4000);
+  CHECK(estimate.messages_on_critical_path == 1);
+}
+
+TEST_CASE("steps and bytes in memory take their time") {
+  plan::CostModel model = links(0, kFree);
+  model.step_us = 0.5;
+  const plan::Plan plan = built(Collective::kAllReduce, "one_shot", 2);  // Two moves in a row.
+  CHECK(floats(plan, 1000, 1 << 20, 2, model).microseconds == Approx(2 * 0.5));
+  model.reduce_gigabytes_per_second = 1;  // The first moves 8000 bytes, the second 12000.
+  CHECK(floats(plan, 1000, 1 << 20, 2, model).microseconds == Approx(2 * 0.5 + 8 + 12));
+}
+
+TEST_CASE("lanes share the compute of their rank") {
+  plan::CostModel model = links(0, kFree);
+  model.reduce_gigabytes_per_second = 1;
+  const plan::Plan plan = built(Collective::kAllReduce, "one_shot", 1);
+  CHECK(floats(plan, 1024, 1 << 20, 2, model).microseconds == Approx(8.192));
+  CHECK(floats(plan::replicate(plan, 4), 1024, 1 << 20, 2, model).microseconds == Approx(8.192));
+}
+
+TEST_CASE("a chain is a pipeline, also where its tiles are too many to simulate") {
+  constexpr int kRanks = 5;
+  const plan::Plan plan = chain(kRanks);
+  for (const std::size_t tiles : {1u, 2u, 7u, 32u, 33u, 1000u, 1'000'000u}) {
+    INFO(tiles << " tiles");
+    const auto estimate = floats(plan, tiles * 256, 1024, 2, links(0, 1));
+    CHECK(estimate.microseconds ==
+          Approx(static_cast<double>(tiles + kRanks - 2) * 1.024).epsilon(1e-9));
+    CHECK(estimate.bytes_on_busiest_link == Approx(static_cast<double>(tiles) * 1024));
+  }
+}
+
+TEST_CASE("with latency on the way back one slot holds the sender up, more do not") {
+  // A slot takes 1 us on the wire, 10 us to arrive, and its room as long to come back.
+  const plan::Plan plan = chain(2);
+  const auto at = [&](int slots) {
+    return floats(plan, 20 * 250, 1000, slots, links(10, 1)).microseconds;
+  };
+  CHECK(at(1) == Approx(20 * (1 + 10) + 19 * 10));
+  CHECK(at(32) == Approx(20 * 1 + 10));
+  CHECK(at(2) < at(1));
+  CHECK(at(4) < at(2));
+}
+
+TEST_CASE("bytes on the busiest link") {
+  constexpr std::size_t kCount = 1 << 16;
+  const double bytes = 4.0 * kCount;
+  for (const int n : {2, 4, 8}) {
+    INFO(n << " ranks");
+    const auto busiest = [&](const plan::Plan& plan) {
+      return floats(plan, kCount, 4096, 2, links(1, 1)).bytes_on_busiest_link;
+    };
+    CHECK(busiest(built(Collective::kAllReduce, "one_shot", n)) == Approx(bytes));
+    CHECK(busiest(built(Collective::kAllReduce, "two_shot", n)) == Approx(2 * bytes / n));
+    CHECK(busiest(built(Collective::kAllReduce, "ring", n)) == Approx(2 * bytes * (n - 1) / n));
+    // Mapped accesses go over links as well: the share is read over one, the result written over
+    // it.
+    const auto direct = plan::direct(built(Collective::kAllReduce, "two_shot", n));
+    REQUIRE(direct);
+    CHECK(busiest(*direct) == Approx(2 * bytes / n));
+    const auto multicast = plan::multicast(built(Collective::kAllReduce, "one_shot", n));
+    REQUIRE(multicast);
+    CHECK(busiest(*multicast) == Approx(bytes));
+  }
+}
+
+TEST_CASE("messages on the critical path") {
+  const auto messages = [](Collective collective, std::string_view name, int n) {
+    return floats(built(collective, name, n), 1024, 1 << 20, 8, links(1, kFree))
+        .messages_on_critical_path;
+  };
+  CHECK(messages(Collective::kAllReduce, "one_shot", 8) == 1);
+  CHECK(messages(Collective::kAllReduce, "two_shot", 8) == 2);
+  CHECK(messages(Collective::kAllReduce, "ring", 8) == 14);
+  CHECK(messages(Collective::kAllReduce, "doubling", 8) == 3);
+  CHECK(messages(Collective::kBroadcast, "binomial", 8) == 3);
+  CHECK(messages(Collective::kBroadcast, "ring", 8) == 7);
+  // With one slot the second message of a pair waits until the first has been read.
+  CHECK(floats(chain(2), 1024, 2048, 1, links(1, kFree)).messages_on_critical_path == 2);
+}
+
+TEST_CASE("a slow link is as slow as it is") {
+  plan::CostModel model = links(1, 10);
+  model.link = [](Rank from, Rank to) {
+    return LinkCost{1, from.value == 2 && to.value == 3 ? 0.1 : 10};
+  };
+  const plan::Plan plan = built(Collective::kAllReduce, "ring", 4);
+  constexpr std::size_t kCount = 1 << 18;
+  const double slow =
+      2.0 * 3 / 4 * 4 * kCount / 100;  // All its bytes at 100 bytes per microsecond.
+  const double took = floats(plan, kCount, 4096, 4, model).microseconds;
+  CHECK(took >= slow);
+  CHECK(took < 1.5 * slow);
+}
+
+TEST_CASE("every plan has an estimate, and large messages cost in proportion") {
+  test::for_each_plan({1, 2, 3, 5, 8}, [](const plan::Plan& plan) {
+    for (const auto& variant : {std::optional(plan), plan::direct(plan), plan::multicast(plan),
+                                std::optional(plan::replicate(plan, 2))}) {
+      if (!variant) continue;
+      INFO(variant->name << " on " << plan.ranks.size());
+      plan::CostModel model = links(0.5, 10);
+      model.reduce_gigabytes_per_second = 20;
+      model.step_us = 0.02;
+      double before = 0;
+      for (const std::size_t count : {1u, 100u, 10'000u, 1'000'000u, 100'000'000u}) {
+        const auto estimate = plan::estimate(*variant, count, DataType::kBfloat16, 65536, 2, model);
+        CHECK(std::isfinite(estimate.microseconds));
+        CHECK(estimate.microseconds >= before);
+        before = estimate.microseconds;
+      }
+      const double ten =
+          plan::estimate(*variant, 1'000'000'000, DataType::kBfloat16, 65536, 2, model)
+              .microseconds;
+      CHECK(ten / before == Approx(10).epsilon(0.02));
+    }
+  });
+}
+
+TEST_CASE("sizes beyond 32 bits are no different") {
+  const plan::Plan plan = built(Collective::kAllReduce, "ring", 8);
+  constexpr std::size_t kCount = std::size_t{1} << 40;
+  const auto estimate = floats(plan, kCount, 1 << 20, 2, links(1, 1));
+  CHECK(estimate.bytes_on_busiest_link == Approx(4.0 * kCount * 2 * 7 / 8));
+  CHECK(estimate.microseconds >= 4.0 * kCount * 2 * 7 / 8 / 1000);
+  CHECK(estimate.microseconds < 1.1 * 4.0 * kCount * 2 * 7 / 8 / 1000);
+}
