@@ -73,6 +73,7 @@ struct LaunchInfo {
   std::string master_address;  // Empty where the launcher gives none.
   int master_port = 0;
   std::string job;  // The launcher's name of the job, to keep apart jobs that share a directory.
+  std::string rendezvous;  // TUTTI_RENDEZVOUS, "/directory" or "host:port": comes before all else.
 };
 TUTTI_API Result<LaunchInfo> detect_launch();
 /// The rendezvous that fits what the launcher said: TCP at the master's address, else a directory.

@@ -1,0 +1,65 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace tutti::log {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Level>, 6> kLevels{{{"trace", Level::kTrace},
+                                                                     {"debug", Level::kDebug},
+                                                                     {"info", Level::kInfo},
+                                                                     {"warn", Level::kWarn},
+                                                                     {"error", Level::kError},
+                                                                     {"off", Level::kOff}}};
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::kTrace: return spdlog::level::trace;
+    case Level::kDebug: return spdlog::level::debug;
+    case Level::kInfo: return spdlog::level::info;
+    case Level::kWarn: return spdlog::level::warn;
+    case Level::kError: return spdlog::level::err;
+    case Level::kOff: return spdlog::level::off;
+  }
+  return spdlog::level::warn;
+}
+
+std::string pattern(Rank rank) {
+  const std::string who = rank.value >= 0 ? fmt::format("rank {} ", rank.value) : "";
+  return "[%H:%M:%S.%e tutti " + who + "%l] %v";
+}
+
+spdlog::logger& logger() {
+  // Leaked on purpose: see the head of log.h.
+  static spdlog::logger* const instance = [] {
+    auto* made = new spdlog::logger("tutti", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    const char* named = std::getenv("TUTTI_LOG");
+    const auto level = named != nullptr ? parse_level(named) : std::nullopt;
+    made->set_level(to_spdlog(level.value_or(Level::kWarn)));
+    made->set_pattern(pattern(Rank{}));
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+std::optional<Level> parse_level(std::string_view text) {
+  for (const auto& [name, level] : kLevels) {
+    if (name == text) return level;
+  }
+  return std::nullopt;
+}
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_rank(Rank rank) { logger().set_pattern(pattern(rank)); }
+bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+void write(Level level, std::string_view line) { logger().log(to_spdlog(level), line); }
+
+}  // namespace tutti::log

@@ -1,0 +1,41 @@
+// File: base/log.h: what the library tells people, as lines on stderr. Never on the data path.
+//
+// One logger per process. It starts at the level of TUTTI_LOG ("warn" without it) and is never
+// destroyed, so background threads may log until the process is gone. Any thread.
+#pragma once
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+#include "tutti/types.h"
+
+namespace tutti::log {
+
+enum class Level { kTrace, kDebug, kInfo, kWarn, kError, kOff };
+
+/// The level of that name ("trace" … "off"), or empty.
+std::optional<Level> parse_level(std::string_view text);
+/// The names that parse_level takes, for messages.
+inline constexpr std::string_view kLevelNames = "trace, debug, info, warn, error, off";
+
+void set_level(Level level);
+/// Puts "rank N" in front of the lines of this process.
+void set_rank(Rank rank);
+
+bool enabled(Level level);
+/// Writes one line, whatever the level is.
+void write(Level level, std::string_view line);
+
+#define TUTTI_LOG_FUNCTION(name, level)                                               \
+  template <class... Args>                                                            \
+  void name(fmt::format_string<Args...> text, Args&&... args) {                       \
+    if (enabled(level)) write(level, fmt::format(text, std::forward<Args>(args)...)); \
+  }
+TUTTI_LOG_FUNCTION(debug, Level::kDebug)
+TUTTI_LOG_FUNCTION(info, Level::kInfo)
+TUTTI_LOG_FUNCTION(warn, Level::kWarn)
+TUTTI_LOG_FUNCTION(error, Level::kError)
+#undef TUTTI_LOG_FUNCTION
+
+}  // namespace tutti::log

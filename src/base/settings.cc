@@ -1,0 +1,215 @@
+// Settings: one table says, for every knob, its variable, what it takes and how it is written.
+#include "tutti/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "base/log.h"
+#include "base/settings_table.h"
+
+namespace tutti {
+namespace {
+
+std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t least,
+                                          std::int64_t most) {
+  std::int64_t value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value >= least && value <= most ? std::optional(value) : std::nullopt;
+}
+
+/// A number of bytes, with K or M for KiB or MiB.
+std::optional<std::int64_t> parse_bytes(std::string_view text, std::int64_t most) {
+  std::int64_t unit = 1;
+  if (!text.empty() && (text.back() == 'K' || text.back() == 'M')) {
+    unit = text.back() == 'K' ? 1024 : 1024 * 1024;
+    text.remove_suffix(1);
+  }
+  const auto count = parse_integer(text, 0, most / unit);
+  return count ? std::optional(*count * unit) : std::nullopt;
+}
+
+bool is_name_list(std::string_view text) {
+  return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '=' ||
+                  c == ',';
+         });
+}
+
+struct Knob {
+  const char* variable;
+  const char* field;
+  const char* accepts;
+  bool (*set)(Settings&, std::string_view text);  // False: not one of what it accepts.
+  std::string (*show)(const Settings&);
+};
+
+// Bounds: the widest values that any part of the library takes; a part may narrow them.
+constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
+constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
+
+template <class Field>
+bool assign(Field& field, std::optional<std::int64_t> value) {
+  if (value) field = Field(*value);
+  return value.has_value();
+}
+
+const std::array<Knob, 10> kKnobs{{
+    {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
+     [](Settings& s, std::string_view text) {
+       return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
+     },
+     [](const Settings& s) { return std::to_string(s.timeout.count()); }},
+    {"TUTTI_CONTRACT", "contract", "deterministic or relaxed",
+     [](Settings& s, std::string_view text) {
+       s.contract = text == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
+       return text == "relaxed" || text == "deterministic";
+     },
+     [](const Settings& s) {
+       return std::string(s.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+     }},
+    {"TUTTI_ALGORITHM", "algorithm",
+     "an algorithm's name, or collective=name pairs separated by commas (see tutti info)",
+     [](Settings& s, std::string_view text) {
+       s.algorithm = text;
+       return is_name_list(text);
+     },
+     [](const Settings& s) { return s.algorithm; }},
+    {"TUTTI_TRANSPORT", "transport", "a transport's name (see tutti info)",
+     [](Settings& s, std::string_view text) {
+       s.transport = text;
+       return is_name_list(text);
+     },
+     [](const Settings& s) { return s.transport; }},
+    {"TUTTI_SLOT_BYTES", "slot_bytes", "0 or bytes up to 1024M, with K or M for KiB or MiB",
+     [](Settings& s, std::string_view text) {
+       return assign(s.slot_bytes, parse_bytes(text, kMostSlotBytes));
+     },
+     [](const Settings& s) { return std::to_string(s.slot_bytes); }},
+    {"TUTTI_SLOT_COUNT", "slot_count", "a number from 0 to 1024",
+     [](Settings& s, std::string_view text) {
+       return assign(s.slot_count, parse_integer(text, 0, 1024));
+     },
+     [](const Settings& s) { return std::to_string(s.slot_count); }},
+    {"TUTTI_LANES", "lanes", "a number from 0 to 64",
+     [](Settings& s, std::string_view text) { return assign(s.lanes, parse_integer(text, 0, 64)); },
+     [](const Settings& s) { return std::to_string(s.lanes); }},
+    {"TUTTI_GROUP_SIZE", "group_size", "a number from 0 to 4096",
+     [](Settings& s, std::string_view text) {
+       return assign(s.group_size, parse_integer(text, 0, 4096));
+     },
+     [](const Settings& s) { return std::to_string(s.group_size); }},
+    {"TUTTI_SPIN", "spin", "a number from -1 to 1000000000",
+     [](Settings& s, std::string_view text) {
+       return assign(s.spin, parse_integer(text, -1, 1'000'000'000));
+     },
+     [](const Settings& s) { return std::to_string(s.spin); }},
+    {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
+     [](Settings& s, std::string_view text) {
+       s.log = text;
+       return log::parse_level(text).has_value();
+     },
+     [](const Settings& s) { return s.log; }},
+}};
+
+// What launchers and people say to bootstrap/launch.cc; not knobs of a communicator.
+constexpr std::array<std::string_view, 6> kLaunchVariables{
+    "TUTTI_RANK",       "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
+    "TUTTI_RENDEZVOUS", "TUTTI_JOB"};
+
+/// Edits (insert, delete, replace) that turn one text into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::vector<std::string_view> known_variables() {
+  std::vector<std::string_view> known(kLaunchVariables.begin(), kLaunchVariables.end());
+  for (const Knob& knob : kKnobs) known.emplace_back(knob.variable);
+  return known;
+}
+
+/// A misspelt variable would be ignored in silence, so say so, once per process.
+void warn_of_unknown_variables() {
+  static const bool warned = [] {
+    const auto known = known_variables();
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      const std::string_view name = text.substr(0, text.find('=')).substr(0, 64);
+      if (!name.starts_with("TUTTI_")) continue;
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const auto nearest = std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
+        return edit_distance(name, a) < edit_distance(name, b);
+      });
+      log::warn("{} is set, but no setting has that name; the nearest is {}", name, *nearest);
+    }
+    return true;
+  }();
+  static_cast<void>(warned);
+}
+
+}  // namespace
+
+Result<Settings> Settings::from_environment() {
+  Settings settings;
+  for (const Knob& knob : kKnobs) {
+    const char* value = std::getenv(knob.variable);
+    if (value == nullptr || *value == 0) continue;  // Empty means unset, as in most shells' use.
+    if (!knob.set(settings, value)) {
+      return Error{
+          Code::kInvalidArgument,
+          fmt::format("{}='{:.64}' is not valid: it takes {}", knob.variable, value, knob.accepts),
+          Rank{}, Rank{}};
+    }
+  }
+  // Logging is the process's: the last one to read the environment decides.
+  log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));
+  warn_of_unknown_variables();
+  return settings;
+}
+
+std::vector<SettingRow> setting_rows(const Settings& settings) {
+  const Settings defaults;
+  std::vector<SettingRow> rows;
+  for (const Knob& knob : kKnobs) {
+    const std::string value = knob.show(settings);
+    const char* variable = std::getenv(knob.variable);
+    Settings named;
+    // Where a value came from is told from the value itself: fields are plain and may be assigned.
+    const bool from_variable = variable != nullptr && *variable != 0 && knob.set(named, variable) &&
+                               knob.show(named) == value;
+    const char* source = from_variable                  ? knob.variable
+                         : value == knob.show(defaults) ? "default"
+                                                        : "program";
+    rows.push_back({knob.field, knob.variable, knob.accepts, value, source});
+  }
+  return rows;
+}
+
+std::string Settings::to_string() const {
+  std::string text;
+  for (const SettingRow& row : setting_rows(*this)) {
+    text += fmt::format("{} = {}  ({})\n", row.field, row.value.empty() ? "any" : row.value,
+                        row.source);
+  }
+  return text;
+}
+
+}  // namespace tutti

@@ -1,0 +1,20 @@
+// File: base/settings_table.h: the settings as rows, for whoever prints them.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/settings.h"
+
+namespace tutti {
+
+struct SettingRow {
+  std::string_view field, variable, accepts;
+  std::string value;
+  std::string_view source;  // The variable, "default", or "program".
+};
+
+/// One row per setting, in the order of tutti/settings.h.
+std::vector<SettingRow> setting_rows(const Settings& settings);
+
+}  // namespace tutti

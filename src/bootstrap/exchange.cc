@@ -1,0 +1,272 @@
+// The all-gather of set-up, over any rendezvous.
+//
+// Every rank puts what it has under "<phase>/<rank>". Rank 0 gets them all, checks that they go
+// together, and puts the whole table under "<phase>/all", which is what the others get: 2n requests
+// instead of n². A rank that finds that two do not go together tells everybody (Rendezvous::fail):
+// none would get any further.
+//
+//   contribution   magic u32 · rank count u32 · nonce u64 · pid i64 · host (64) · the bytes
+//   table          magic u32 · rank count u32 · per rank: nonce u64 · length u64 · the bytes
+//
+// Numbers are in host order: a job runs on one kind of machine. Nonces tell two processes apart
+// that claim one rank: the table holds the nonce of the one that was heard.
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "bootstrap/limits.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::uint32_t kContribution = 0x31637474, kTable = 0x31747474;
+constexpr int kMostRanks = 1 << 16;
+constexpr std::size_t kMostNamed = 8;  // Missing ranks in a message; more are only counted.
+// How long a rank that has given up goes on to find out who is missing.
+constexpr std::chrono::seconds kSearchTime{1};
+
+struct Head {
+  std::uint32_t magic = kContribution;
+  std::uint32_t rank_count = 0;
+  std::uint64_t nonce = 0;
+  std::int64_t pid = 0;
+  std::array<char, 64> host{};
+
+  std::string who() const {
+    return "process " + std::to_string(pid) + " on " +
+           std::string(host.data(), strnlen(host.data(), host.size()));
+  }
+};
+
+struct TableHead {
+  std::uint32_t magic = kTable;
+  std::uint32_t rank_count = 0;
+};
+
+struct TableEntry {
+  std::uint64_t nonce = 0;
+  std::uint64_t length = 0;
+};
+
+template <class Plain>
+void append(Bytes& to, const Plain& value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+/// Takes a value off the front; false if there is not enough.
+template <class Plain>
+bool take(std::span<const std::byte>& from, Plain& value) {
+  if (from.size() < sizeof(value)) return false;
+  std::memcpy(&value, from.data(), sizeof(value));
+  from = from.subspan(sizeof(value));
+  return true;
+}
+
+std::string seconds_since(steady_clock::time_point start) {
+  const std::chrono::duration<double> span = steady_clock::now() - start;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g s", span.count());
+  return text.data();
+}
+
+/// "rank 3", "ranks 2 and 3", "ranks 1, 2, 3 and 5 more".
+std::string name_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const std::size_t named = std::min(ranks.size(), kMostNamed);
+  for (std::size_t i = 0; i < named; ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  if (ranks.size() > named) text += " and " + std::to_string(ranks.size() - named) + " more";
+  return text;
+}
+
+/// One exchange of one rank.
+class Exchange {
+ public:
+  Exchange(Rendezvous& rendezvous, Rank me, int rank_count, std::string_view phase,
+           Deadline deadline)
+      : rendezvous_(rendezvous),
+        me_(me.value),
+        rank_count_(rank_count),
+        phase_(phase),
+        deadline_(deadline) {}
+
+  Result<std::vector<Bytes>> run(std::span<const std::byte> mine);
+
+ private:
+  std::string key(int rank) const { return phase_ + "/" + std::to_string(rank); }
+  Error error(Code code, const std::string& what, int peer = -1) const {
+    return {code, phase_ + ": " + what, Rank{me_}, Rank{peer}};
+  }
+  /// Nobody gets any further after this, so everybody is told.
+  Error tell_all(Error told) {
+    if (Status sent = rendezvous_.fail(told); !sent) told.what += " (the others were not told)";
+    return told;
+  }
+  Error miscount(int rank, std::uint32_t count) {
+    return tell_all(error(Code::kMismatch,
+                          "rank " + std::to_string(rank) + " counts " + std::to_string(count) +
+                              " ranks, rank " + std::to_string(me_) + " counts " +
+                              std::to_string(rank_count_),
+                          rank));
+  }
+  Status announce(std::span<const std::byte> mine);
+  /// Rank 0: gets every rank's bytes and hands out the table.
+  Result<std::vector<Bytes>> collect(std::span<const std::byte> mine);
+  Result<std::vector<Bytes>> read_table(std::span<const std::byte> table);
+  /// After the deadline: who never came, starting with `first`.
+  Error missing(int first);
+
+  Rendezvous& rendezvous_;
+  const int me_, rank_count_;
+  const std::string phase_;
+  const Deadline deadline_;
+  const steady_clock::time_point start_ = steady_clock::now();
+  Head head_;
+};
+
+Status Exchange::announce(std::span<const std::byte> mine) {
+  head_.rank_count = static_cast<std::uint32_t>(rank_count_);
+  head_.pid = getpid();
+  if (getrandom(&head_.nonce, sizeof(head_.nonce), 0) != sizeof(head_.nonce))
+    return bootstrap::system_error(phase_ + ": random bytes", errno);
+  gethostname(head_.host.data(), head_.host.size() - 1);  // For messages; empty is fine.
+  // A first look, without waiting, at whether somebody has this rank already.
+  const auto taken = rendezvous_.get(key(me_), Deadline{steady_clock::now()});
+  if (!taken && taken.error().code != Code::kTimeout) return taken.error();
+  Head other;
+  std::span<const std::byte> rest;
+  if (taken) rest = *taken;
+  if (take(rest, other)) {
+    return tell_all(error(Code::kMismatch,
+                          head_.who() + " says it is rank " + std::to_string(me_) + ", but " +
+                              other.who() +
+                              " has said so before; give every process a rank of "
+                              "its own, and every run a job name of its own",
+                          me_));
+  }
+  Bytes value;
+  append(value, head_);
+  value.insert(value.end(), mine.begin(), mine.end());
+  return rendezvous_.put(key(me_), value);
+}
+
+Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
+  std::vector<Bytes> all(static_cast<std::size_t>(rank_count_));
+  all[0].assign(mine.begin(), mine.end());
+  Bytes table;
+  append(table, TableHead{kTable, head_.rank_count});
+  append(table, TableEntry{head_.nonce, mine.size()});
+  table.insert(table.end(), mine.begin(), mine.end());
+  for (int rank = 1; rank < rank_count_; ++rank) {
+    auto value = rendezvous_.get(key(rank), deadline_);
+    if (!value && value.error().code == Code::kTimeout) return missing(rank);
+    if (!value) return std::move(value.error());
+    std::span<const std::byte> rest(*value);
+    Head theirs;
+    if (!take(rest, theirs) || theirs.magic != kContribution) {
+      return tell_all(error(Code::kMismatch,
+                            "rank " + std::to_string(rank) + " uses another version of Tutti",
+                            rank));
+    }
+    if (theirs.rank_count != head_.rank_count) return miscount(rank, theirs.rank_count);
+    if (table.size() + sizeof(TableEntry) + rest.size() > bootstrap::kMostValueBytes) {
+      return tell_all(error(Code::kInvalidArgument, "the ranks together give more than the " +
+                                                        std::to_string(bootstrap::kMostValueBytes) +
+                                                        " bytes that an exchange takes"));
+    }
+    append(table, TableEntry{theirs.nonce, rest.size()});
+    table.insert(table.end(), rest.begin(), rest.end());
+    all[static_cast<std::size_t>(rank)].assign(rest.begin(), rest.end());
+  }
+  TUTTI_CHECK_OK(rendezvous_.put(phase_ + "/all", table));
+  return all;
+}
+
+Result<std::vector<Bytes>> Exchange::read_table(std::span<const std::byte> table) {
+  const auto malformed = [this] {
+    return error(Code::kMismatch, "rank 0 uses another version of Tutti", 0);
+  };
+  TableHead head;
+  if (!take(table, head) || head.magic != kTable) return malformed();
+  if (head.rank_count != head_.rank_count) return miscount(0, head.rank_count);
+  std::vector<Bytes> all(static_cast<std::size_t>(rank_count_));
+  for (int rank = 0; rank < rank_count_; ++rank) {
+    TableEntry entry;
+    if (!take(table, entry) || entry.length > table.size()) return malformed();
+    if (rank == me_ && entry.nonce != head_.nonce) {
+      return tell_all(error(
+          Code::kMismatch,
+          "two processes say that they are rank " + std::to_string(me_) + "; one is " + head_.who(),
+          me_));
+    }
+    const auto bytes = table.first(entry.length);
+    all[static_cast<std::size_t>(rank)].assign(bytes.begin(), bytes.end());
+    table = table.subspan(entry.length);
+  }
+  return all;
+}
+
+Error Exchange::missing(int first) {
+  const std::string waited = "waited " + seconds_since(start_);
+  const Deadline search = Deadline::after(kSearchTime);
+  std::vector<int> ranks;
+  int rank = first;
+  for (; rank < rank_count_ && !search.passed(); ++rank) {
+    const auto value = rendezvous_.get(key(rank), Deadline{steady_clock::now()});
+    if (value) continue;
+    // Meanwhile somebody may have found out what is wrong.
+    if (value.error().code != Code::kTimeout) return value.error();
+    ranks.push_back(rank);
+  }
+  const std::string of = " of " + std::to_string(rank_count_);
+  if (ranks.empty())
+    return error(Code::kTimeout, waited + " for rank 0 to hand out what all ranks gave", 0);
+  std::string text = waited + " for " + name_ranks(ranks) + of;
+  if (rank < rank_count_) text += " (not looked for: ranks " + std::to_string(rank) + " and up)";
+  return error(Code::kTimeout, text, ranks.front());
+}
+
+Result<std::vector<Bytes>> Exchange::run(std::span<const std::byte> mine) {
+  TUTTI_CHECK_OK(announce(mine));
+  if (me_ == 0) return collect(mine);
+  auto table = rendezvous_.get(phase_ + "/all", deadline_);
+  if (!table && table.error().code == Code::kTimeout) return missing(0);
+  if (!table) return std::move(table.error());
+  return read_table(*table);
+}
+
+}  // namespace
+
+Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_count,
+                                    std::string_view phase, std::span<const std::byte> mine,
+                                    Deadline deadline) {
+  constexpr std::size_t kMostPhaseBytes = bootstrap::kMostKeyBytes - 16;
+  constexpr std::size_t kMostBytes = bootstrap::kMostValueBytes - sizeof(Head) - sizeof(TableHead);
+  if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
+    return Error{
+        Code::kInvalidArgument,
+        "exchange: rank " + std::to_string(me.value) + " of " + std::to_string(rank_count) +
+            " ranks: a rank is in 0 … count - 1, a count in 1 … " + std::to_string(kMostRanks),
+        me};
+  }
+  if (phase.empty() || phase.size() > kMostPhaseBytes || mine.size() > kMostBytes) {
+    return Error{Code::kInvalidArgument,
+                 "exchange: a phase's name of " + std::to_string(phase.size()) + " bytes with " +
+                     std::to_string(mine.size()) + " bytes of data: it takes 1 to " +
+                     std::to_string(kMostPhaseBytes) + " and at most " + std::to_string(kMostBytes),
+                 me};
+  }
+  return Exchange(rendezvous, me, rank_count, phase, deadline).run(mine);
+}
+
+}  // namespace tutti

@@ -1,0 +1,272 @@
+#include "bootstrap/sockets.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "bootstrap/limits.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
+
+const sockaddr* as_sockaddr(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
+}
+
+template <class Family>
+SocketAddress wrap(const Family& address) {
+  SocketAddress wrapped;
+  std::memcpy(&wrapped.storage, &address, sizeof(address));
+  wrapped.length = sizeof(address);
+  return wrapped;
+}
+
+template <class Family>
+Family unwrap(const SocketAddress& address) {
+  Family plain;
+  std::memcpy(&plain, &address.storage, sizeof(plain));
+  return plain;
+}
+
+/// Bridges and tunnels that container engines and hypervisors make: their addresses mean something
+/// else, or nothing, on other hosts.
+bool is_virtual_bridge(std::string_view name) {
+  constexpr std::array<std::string_view, 12> kPrefixes{"docker", "br-",  "veth",    "virbr",
+                                                       "vnet",   "cni",  "flannel", "cali",
+                                                       "lxc",    "lxdb", "podman",  "tap"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// `error_number` says why it did not work.
+Fd listen_on(const SocketAddress& address, int* error_number) {
+  const int family = address.storage.ss_family;
+  Fd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1, off = 0;
+  // So that a port can be taken again while connections of the last run are in TIME_WAIT.
+  if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // One socket for both families, where it stands for every interface.
+  if (socket && family == AF_INET6)
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (!socket || ::bind(socket.get(), as_sockaddr(address), address.length) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    *error_number = errno;
+    return Fd();
+  }
+  return socket;
+}
+
+int port_of(int socket) {
+  SocketAddress bound;
+  bound.length = sizeof(bound.storage);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0)
+    return 0;
+  // The port lies at the same place in both families.
+  return ntohs(unwrap<sockaddr_in>(bound).sin_port);
+}
+
+int milliseconds_left(Deadline deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline.at - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
+}
+
+Error gone() {
+  return {Code::kPeerFailed, "rendezvous: the store closed the connection: its process has ended"};
+}
+
+}  // namespace
+
+std::string SocketAddress::text() const {
+  std::array<char, INET6_ADDRSTRLEN> name{};
+  if (storage.ss_family == AF_INET6) {
+    const auto plain = unwrap<sockaddr_in6>(*this);
+    inet_ntop(AF_INET6, &plain.sin6_addr, name.data(), name.size());
+    return "[" + std::string(name.data()) + "]:" + std::to_string(ntohs(plain.sin6_port));
+  }
+  const auto plain = unwrap<sockaddr_in>(*this);
+  inet_ntop(AF_INET, &plain.sin_addr, name.data(), name.size());
+  return std::string(name.data()) + ":" + std::to_string(ntohs(plain.sin_port));
+}
+
+bool SocketAddress::is_loopback() const {
+  if (storage.ss_family == AF_INET6) {
+    const auto plain = unwrap<sockaddr_in6>(*this);
+    return IN6_IS_ADDR_LOOPBACK(&plain.sin6_addr);
+  }
+  return ntohl(unwrap<sockaddr_in>(*this).sin_addr.s_addr) >> 24 == 127;
+}
+
+SocketAddress ipv4_address(const in_addr& address, std::uint16_t port) {
+  sockaddr_in plain{};
+  plain.sin_family = AF_INET;
+  plain.sin_addr = address;
+  plain.sin_port = htons(port);
+  return wrap(plain);
+}
+
+SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port) {
+  sockaddr_in6 plain{};
+  plain.sin6_family = AF_INET6;
+  plain.sin6_addr = address;
+  plain.sin6_port = htons(port);
+  return wrap(plain);
+}
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
+  if (failure != 0) {
+    return Error{Code::kSystem,
+                 "rendezvous: host '" + host + "' is unknown: " + gai_strerror(failure)};
+  }
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
+    SocketAddress address;
+    std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
+    address.length = one->ai_addrlen;
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+std::vector<SocketAddress> own_addresses() {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(found, freeifaddrs);
+  std::vector<SocketAddress> addresses;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+      if ((one->ifa_flags & IFF_UP) == 0 || is_virtual_bridge(one->ifa_name)) continue;
+      SocketAddress address;
+      address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(&address.storage, one->ifa_addr, address.length);
+      const auto plain = unwrap<sockaddr_in6>(address);
+      // A link-local address means nothing without the interface it is on.
+      if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&plain.sin6_addr)) continue;
+      if (!address.is_loopback()) addresses.push_back(address);
+    }
+  }
+  return addresses;
+}
+
+Result<Listening> listen_at(const std::string& host, int port) {
+  Listening listening;
+  const auto named =
+      host.empty() ? Result<std::vector<SocketAddress>>(Error{}) : resolve(host, port);
+  const bool loopback = named && std::all_of(named->begin(), named->end(), [](const auto& address) {
+                          return address.is_loopback();
+                        });
+  const auto number = static_cast<std::uint16_t>(port);
+  const auto candidates =
+      loopback ? *named
+               : std::vector{ipv6_address(in6addr_any, number), ipv4_address({INADDR_ANY}, number)};
+  std::string reasons;
+  for (const SocketAddress& candidate : candidates) {
+    int error_number = 0;
+    Fd socket = listen_on(candidate, &error_number);
+    if (socket) {
+      listening.port = port_of(socket.get());
+      listening.sockets.push_back(std::move(socket));
+      if (!loopback || port == 0) break;  // "Any" serves both families; a free port is one port.
+    } else {
+      const Error error = system_error(candidate.text(), error_number);
+      // A machine without IPv6 is fine; a port that somebody else has is not.
+      if (error_number == EADDRINUSE || error_number == EACCES) {
+        return Error{Code::kSystem, "rendezvous: can't listen at " + error.what};
+      }
+      reasons += (reasons.empty() ? "" : "; ") + error.what;
+    }
+  }
+  if (listening.sockets.empty())
+    return Error{Code::kSystem, "rendezvous: can't listen at " + reasons};
+  return listening;
+}
+
+Status wait_for(int socket, short events, Deadline deadline) {
+  for (;;) {
+    pollfd polled{socket, events, 0};
+    const int ready = ::poll(&polled, 1, milliseconds_left(deadline));
+    if (ready > 0) return ok();
+    if (ready < 0 && errno != EINTR) return system_error("rendezvous: poll", errno);
+    if (deadline.passed()) return Error{Code::kTimeout, "rendezvous: no answer in time"};
+  }
+}
+
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
+  Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return system_error("rendezvous: socket", errno);
+  if (::connect(socket.get(), as_sockaddr(address), address.length) != 0) {
+    if (errno != EINPROGRESS) return system_error("connecting to " + address.text(), errno);
+    if (!wait_for(socket.get(), POLLOUT, deadline)) {
+      return Error{Code::kTimeout, "connecting to " + address.text() + ": no answer"};
+    }
+    int failure = 0;
+    socklen_t size = sizeof(failure);
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
+    if (failure != 0) return system_error("connecting to " + address.text(), failure);
+  }
+  set_stream_options(socket.get());
+  return socket;
+}
+
+Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      TUTTI_CHECK_OK(wait_for(socket, POLLOUT, deadline));
+    } else if (errno != EINTR) {
+      return gone();
+    }
+  }
+  return ok();
+}
+
+Result<std::size_t> receive_some(int socket, std::span<std::byte> into, Deadline deadline) {
+  for (;;) {
+    const ssize_t got = ::recv(socket, into.data(), into.size(), 0);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got == 0) return gone();
+    if (errno == EAGAIN) {
+      TUTTI_CHECK_OK(wait_for(socket, POLLIN, deadline));
+    } else if (errno != EINTR) {
+      return gone();
+    }
+  }
+}
+
+Status receive_all(int socket, std::span<std::byte> into, Deadline deadline) {
+  while (!into.empty()) {
+    TUTTI_TRY(const std::size_t got, receive_some(socket, into, deadline));
+    into = into.subspan(got);
+  }
+  return ok();
+}
+
+void set_stream_options(int socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,59 @@
+// File: bootstrap/sockets.h: TCP sockets over IPv4 and IPv6, with deadlines.
+//
+// Every socket here is non-blocking and closed on exec; a function that waits does so in poll,
+// until its deadline. Any thread.
+#pragma once
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti::bootstrap {
+
+/// An IP address and a port.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  /// "10.0.0.1:29500" or "[fd00::2]:29500".
+  std::string text() const;
+  bool is_loopback() const;
+};
+
+SocketAddress ipv4_address(const in_addr& address, std::uint16_t port);
+SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port);
+
+/// What the name stands for, in the resolver's order. Asks the system's resolver, which has its own
+/// limits of time.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port);
+
+/// Addresses of this machine at which others may reach it, best first: IPv4 before IPv6, neither
+/// loopback and link-local ones nor those of container and virtual-machine bridges.
+std::vector<SocketAddress> own_addresses();
+
+struct Listening {
+  std::vector<Fd> sockets;
+  int port = 0;
+};
+/// Listens on every interface; on the loopback ones only if that is all that `host` means. Port 0
+/// takes a free one. kSystem names the address and why not.
+Result<Listening> listen_at(const std::string& host, int port);
+
+/// Waits until the socket is ready for `events` (or broken). kTimeout at the deadline.
+Status wait_for(int socket, short events, Deadline deadline);
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline);
+/// kTimeout, or kPeerFailed once the other side has gone.
+Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline);
+/// At least one byte and at most all of `into`; how many came.
+Result<std::size_t> receive_some(int socket, std::span<std::byte> into, Deadline deadline);
+Status receive_all(int socket, std::span<std::byte> into, Deadline deadline);
+
+/// Small messages must not wait for each other; a peer whose machine died must be noticed one day.
+void set_stream_options(int socket);
+
+}  // namespace tutti::bootstrap

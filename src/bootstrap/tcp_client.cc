@@ -1,0 +1,198 @@
+#include "bootstrap/tcp_client.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "base/log.h"
+#include "bootstrap/limits.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long an answer may take that needs no waiting at the store.
+constexpr std::chrono::seconds kAnswerTime{30};
+// What a store that answers at the deadline needs to be heard.
+constexpr std::chrono::seconds kGrace{2};
+// One attempt at one address; doubled while nobody answers: addresses that lead nowhere must not
+// use up the time, and a store that is busy must get its chance.
+constexpr milliseconds kFirstAttempt{300}, kLongestAttempt{5000};
+constexpr milliseconds kFirstPause{1}, kLongestPause{100};
+
+Deadline earlier(Deadline a, Deadline b) { return a.at < b.at ? a : b; }
+
+milliseconds time_left(Deadline deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline.at - std::chrono::steady_clock::now());
+  return std::clamp(left, milliseconds(0), milliseconds(1'000'000'000));
+}
+
+/// Reads one frame's body.
+Result<Bytes> receive_frame(int socket, Deadline deadline) {
+  std::array<std::byte, wire::kLengthBytes> head{};
+  TUTTI_CHECK_OK(receive_all(socket, head, deadline));
+  std::uint32_t length = 0;
+  for (std::size_t i = 0; i < head.size(); ++i)
+    length |= static_cast<std::uint32_t>(head[i]) << (8 * i);
+  if (length == 0 || length > wire::kMostFrameBytes) {
+    return Error{Code::kInternal,
+                 "rendezvous: the store sent a message of " + std::to_string(length) + " bytes"};
+  }
+  Bytes frame(length);
+  TUTTI_CHECK_OK(receive_all(socket, frame, deadline));
+  return frame;
+}
+
+Error unexpected(std::string_view text) {
+  return {Code::kSystem, text.empty() ? "rendezvous: the store gave an answer of the wrong kind"
+                                      : std::string(text)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rendezvous>> TcpClient::connect(StorePlace place, Deadline deadline) {
+  std::unique_ptr<TcpClient> client(new TcpClient(std::move(place)));
+  TUTTI_TRY(Fd first, client->borrow(deadline));
+  client->give_back(std::move(first));
+  return std::unique_ptr<Rendezvous>(std::move(client));
+}
+
+Result<Fd> TcpClient::open_one(const SocketAddress& address, Deadline deadline) {
+  const auto named = [&](Error error) {
+    error.what = address.text() + ": " + error.what;
+    return error;
+  };
+  auto socket = connect_to(address, deadline);
+  if (!socket) return std::move(socket.error());
+  std::array<std::byte, wire::kHelloBytes> theirs{};
+  auto greeted = send_all(socket->get(), wire::encode(wire::Hello{}), deadline);
+  if (greeted) greeted = receive_all(socket->get(), theirs, deadline);
+  if (!greeted) return named({Code::kPeerFailed, "something else than a Tutti store is there"});
+  const auto hello = wire::parse_hello(theirs);
+  // Identity 0 is our own hello: TCP can connect a socket to itself while nobody listens.
+  if (!hello || hello->identity == 0)
+    return named({Code::kPeerFailed, "something else than a Tutti store is there"});
+  if (hello->version != wire::kVersion) {
+    return named({Code::kMismatch, "the store speaks version " + std::to_string(hello->version) +
+                                       " of the protocol, this rank version " +
+                                       std::to_string(wire::kVersion) +
+                                       ": all ranks need the same Tutti"});
+  }
+  if (place_.identity != 0 && place_.identity != hello->identity)
+    return named({Code::kPeerFailed, "another store than the one sought is there"});
+  TUTTI_CHECK_OK(send_all(
+      socket->get(), wire::encode({.kind = wire::Kind::kJoin, .secret = place_.secret}), deadline));
+  TUTTI_TRY(const Bytes answer, receive_frame(socket->get(), deadline));
+  TUTTI_TRY(const auto message, wire::parse(answer));
+  if (message.kind != wire::Kind::kDone)
+    return named({Code::kPeerFailed, "the store refused: " + std::string(message.text)});
+  return socket;
+}
+
+Result<Fd> TcpClient::open(Deadline deadline) {
+  const auto start = std::chrono::steady_clock::now();
+  milliseconds attempt = kFirstAttempt, pause = kFirstPause;
+  Error last{Code::kTimeout, "no time was left"};
+  for (bool first = true; first || !deadline.passed(); first = false) {
+    for (const auto& [host, port] : place_.candidates) {
+      // Asked anew each time: in clusters a name may come to life after its users.
+      auto addresses = resolve(host, port);
+      if (!addresses) {
+        last = std::move(addresses.error());
+        continue;
+      }
+      for (const SocketAddress& address : *addresses) {
+        auto socket = open_one(address, earlier(deadline, Deadline::after(attempt)));
+        if (socket) return socket;
+        last = std::move(socket.error());
+        if (last.code == Code::kMismatch && place_.candidates.size() == 1) {
+          last.what = "rendezvous: " + last.what;
+          return last;
+        }
+      }
+    }
+    log::debug("rendezvous: no store at {} yet: {}", place_.name, last.what);
+    std::this_thread::sleep_for(std::min(pause, time_left(deadline)));
+    pause = std::min(pause * 2, kLongestPause);
+    attempt = std::min(attempt * 2, kLongestAttempt);
+  }
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  return Error{
+      Code::kTimeout,
+      fmt::format("rendezvous: rank 0's store at {} did not let this rank in for {:.3g} s: "
+                  "{}; check that rank 0 runs and that the address is right",
+                  place_.name, waited.count(), last.what)};
+}
+
+Result<Fd> TcpClient::borrow(Deadline deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (owner_ != getpid()) idle_.clear();
+    owner_ = getpid();
+    if (!idle_.empty()) {
+      Fd connection = std::move(idle_.back());
+      idle_.pop_back();
+      return connection;
+    }
+  }
+  return open(deadline);
+}
+
+void TcpClient::give_back(Fd connection) {
+  const std::lock_guard lock(mutex_);
+  if (owner_ == getpid()) idle_.push_back(std::move(connection));
+}
+
+Result<wire::Message> TcpClient::ask(const wire::Message& request, Bytes& answer,
+                                     Deadline deadline) {
+  const auto failed = [this](Error error) {
+    error.what = "rank 0's store at " + place_.name + ": " + error.what;
+    // Not to be taken for a key that nobody put.
+    if (error.code == Code::kTimeout) error.code = Code::kPeerFailed;
+    return error;
+  };
+  auto borrowed = borrow(deadline);
+  if (!borrowed) return failed(std::move(borrowed.error()));
+  Fd connection = *std::move(borrowed);
+  if (auto sent = send_all(connection.get(), wire::encode(request), deadline); !sent)
+    return failed(std::move(sent.error()));
+  auto frame = receive_frame(connection.get(), deadline);
+  if (!frame) return failed(std::move(frame.error()));
+  answer = *std::move(frame);
+  auto message = wire::parse(answer);
+  if (!message) return failed(std::move(message.error()));
+  give_back(std::move(connection));
+  if (message->kind == wire::Kind::kFailed) return std::move(message->error);
+  return message;
+}
+
+Status TcpClient::put(std::string_view key, std::span<const std::byte> value) {
+  TUTTI_CHECK_OK(check_sizes(key, value.size()));
+  Bytes answer;
+  TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kPut, .key = key, .value = value}, answer,
+                                    Deadline::after(kAnswerTime)));
+  return message.kind == wire::Kind::kDone ? ok() : Status(unexpected(message.text));
+}
+
+Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
+  TUTTI_CHECK_OK(check_sizes(key));
+  const milliseconds wait = time_left(deadline);
+  Bytes answer;
+  TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kGet,
+                                     .wait_ms = static_cast<std::uint32_t>(wait.count()),
+                                     .key = key},
+                                    answer, Deadline::after(wait + kGrace)));
+  if (message.kind == wire::Kind::kAbsent) return never_came(key);
+  if (message.kind != wire::Kind::kValue) return unexpected(message.text);
+  return Bytes(message.value.begin(), message.value.end());
+}
+
+Status TcpClient::fail(const Error& error) {
+  Bytes answer;
+  TUTTI_TRY(const auto message,
+            ask({.kind = wire::Kind::kFail, .error = error}, answer, Deadline::after(kAnswerTime)));
+  return message.kind == wire::Kind::kDone ? ok() : Status(unexpected(message.text));
+}
+
+}  // namespace tutti::bootstrap

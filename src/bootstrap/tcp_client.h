@@ -1,0 +1,52 @@
+// File: bootstrap/tcp_client.h: a rendezvous whose store lives in another process.
+//
+// One request at a time per connection; a thread that asks while another one waits for its answer
+// opens a connection of its own. Idle connections are kept. Any thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/sockets.h"
+#include "bootstrap/wire.h"
+
+namespace tutti::bootstrap {
+
+/// Where a store may be, and how to know that it is the right one.
+struct StorePlace {
+  /// Hosts and ports to try, in turn.
+  std::vector<std::pair<std::string, int>> candidates;
+  wire::Secret secret{};
+  std::uint64_t identity = 0;  // Of the server; 0: any.
+  std::string name;            // For messages: "10.0.0.1:29500".
+};
+
+class TcpClient : public Rendezvous {
+ public:
+  /// Connects, and tries again until the deadline: kTimeout, with what went wrong last; kMismatch
+  /// at once if the only candidate is a Tutti of another version.
+  static Result<std::unique_ptr<Rendezvous>> connect(StorePlace place, Deadline deadline);
+
+  Status put(std::string_view key, std::span<const std::byte> value) override;
+  Result<Bytes> get(std::string_view key, Deadline deadline) override;
+  Status fail(const Error& error) override;
+
+ private:
+  explicit TcpClient(StorePlace place) : place_(std::move(place)) {}
+  Result<Fd> open(Deadline deadline);
+  Result<Fd> open_one(const SocketAddress& address, Deadline deadline);
+  Result<Fd> borrow(Deadline deadline);
+  void give_back(Fd connection);
+  /// Sends one request; the answer lies in `answer`, and the message points into it.
+  Result<wire::Message> ask(const wire::Message& request, Bytes& answer, Deadline deadline);
+
+  const StorePlace place_;
+  std::mutex mutex_;
+  std::vector<Fd> idle_;
+  pid_t owner_ = -1;  // A fork must not speak on its parent's connections.
+};
+
+}  // namespace tutti::bootstrap

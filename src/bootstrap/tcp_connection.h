@@ -1,0 +1,44 @@
+// File: bootstrap/tcp_connection.h: what a TcpServer holds for every job and every client.
+//
+// Only for the two files of the server: tcp_server.cc (life, events, time) and tcp_requests.cc
+// (bytes in, answers out). On the server's thread only.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bootstrap/tcp_server.h"
+
+namespace tutti::bootstrap {
+
+struct TcpServer::Job {
+  wire::Secret secret{};
+  std::shared_ptr<Store> store;
+  // Who waits for which key.
+  std::unordered_map<std::string, std::vector<std::uint64_t>> waiting;
+};
+
+struct TcpServer::Connection {
+  std::uint64_t id = 0;
+  Fd socket;
+  std::string peer;
+  Bytes hello;  // Of the client, until it is complete.
+  bool greeted = false;
+  std::shared_ptr<Job> job;  // Once joined.
+  wire::FrameReader reader{wire::kMostJoinBytes};
+  std::string key;  // What its get waits for; empty: it does not.
+  std::chrono::steady_clock::time_point timer{};
+  // The answer on its way: a head, then a body that others may be sent too.
+  Bytes head;
+  SharedBytes body;
+  std::size_t sent = 0;
+  bool blocked = false;      // The socket takes no more for now; epoll says when it does.
+  bool last_answer = false;  // Close once it is out.
+
+  bool answering() const { return !head.empty(); }
+};
+
+/// epoll_ctl, with an Error.
+Status watch(int epoll, int operation, int descriptor, std::uint32_t events, std::uint64_t id);
+
+}  // namespace tutti::bootstrap

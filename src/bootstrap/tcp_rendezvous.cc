@@ -1,0 +1,102 @@
+#include "bootstrap/tcp_rendezvous.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "bootstrap/hash.h"
+#include "bootstrap/limits.h"
+#include "bootstrap/tcp_client.h"
+#include "bootstrap/tcp_server.h"
+
+namespace tutti {
+namespace bootstrap {
+namespace {
+
+// A previous run may still have the port for a moment.
+constexpr std::chrono::seconds kPortPatience{3};
+
+/// Rank 0's own side: it uses its store directly.
+class TcpHost : public LocalRendezvous {
+ public:
+  TcpHost(std::shared_ptr<Store> store, std::shared_ptr<TcpServer> server,
+          const wire::Secret& secret)
+      : LocalRendezvous(std::move(store)), server_(std::move(server)), secret_(secret) {}
+  ~TcpHost() override { server_->remove(secret_); }
+  TcpHost(const TcpHost&) = delete;
+  TcpHost& operator=(const TcpHost&) = delete;
+
+ private:
+  std::shared_ptr<TcpServer> server_;
+  wire::Secret secret_;
+};
+
+Result<std::unique_ptr<Rendezvous>> host_at(const std::shared_ptr<TcpServer>& server,
+                                            const wire::Secret& secret) {
+  auto store = std::make_shared<Store>();
+  TUTTI_CHECK_OK(server->add(secret, store));
+  return std::unique_ptr<Rendezvous>(std::make_unique<TcpHost>(std::move(store), server, secret));
+}
+
+std::string place_name(const std::string& host, int port) {
+  return host + ":" + std::to_string(port);
+}
+
+Result<std::unique_ptr<Rendezvous>> host(const TcpMeeting& meeting, Deadline deadline) {
+  const Deadline patience = Deadline::after(kPortPatience);
+  for (;;) {
+    Error last;
+    for (const int port : meeting.ports) {
+      const std::string place = place_name(meeting.host, port);
+      if (const auto server = find_server(place)) {  // This process's own: one port, many jobs.
+        auto hosted = host_at(server, meeting.secret);
+        if (hosted || hosted.error().code == Code::kInvalidArgument) return hosted;
+      }
+      auto listening = listen_at(meeting.host, port);
+      if (listening) {
+        TUTTI_TRY(const auto server, TcpServer::start(*std::move(listening), place));
+        return host_at(server, meeting.secret);
+      }
+      last = std::move(listening.error());
+    }
+    if (patience.passed() || deadline.passed()) return last;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace
+
+wire::Secret secret_of(std::string_view text) {
+  const std::array<std::uint64_t, 2> halves{hash_of("1" + std::string(text)),
+                                            hash_of("2" + std::string(text))};
+  wire::Secret secret{};
+  for (std::size_t i = 0; i < secret.size(); ++i)
+    secret[i] = static_cast<std::byte>((halves[i / 8] >> (8 * (i % 8))) & 0xff);
+  return secret;
+}
+
+Result<std::unique_ptr<Rendezvous>> meet(const TcpMeeting& meeting, Rank me, Deadline deadline) {
+  if (me.value == 0) return host(meeting, deadline);
+  StorePlace place;
+  place.secret = meeting.secret;
+  for (const int port : meeting.ports) place.candidates.emplace_back(meeting.host, port);
+  place.name = place_name(meeting.host, meeting.ports.front());
+  if (meeting.ports.size() > 1)
+    place.name += " (and " + std::to_string(meeting.ports.size() - 1) + " other ports)";
+  return TcpClient::connect(std::move(place), deadline);
+}
+
+}  // namespace bootstrap
+
+Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port, Rank me,
+                                                   Deadline deadline) {
+  if (host.empty() || host.size() > 255 || port < 1 || port > 65535 || me.value < 0) {
+    return Error{Code::kInvalidArgument,
+                 "tcp_rendezvous: rank " + std::to_string(me.value) + " at '" +
+                     host.substr(0, 255) + "' port " + std::to_string(port) +
+                     ": it takes a rank from 0, a host name, and a port from 1 to 65535"};
+  }
+  return bootstrap::meet({host, {port}, {}}, me, deadline);
+}
+
+}  // namespace tutti

@@ -1,0 +1,103 @@
+// File: bootstrap/tcp_server.h: serves stores over TCP, on a thread of its own.
+//
+// A server has some listening sockets and any number of jobs, told apart by their secrets; a client
+// joins one of them and from then on sees its store only. Strangers cost at most one connection:
+// whatever does not speak the protocol (wire.h), or does not join within kJoinTime, is closed.
+//
+// Life: a server listens while it has a job. After the last job was removed it only serves the
+// clients that it still has (they may not have read everything yet), and then its thread ends. A
+// process that ends waits a moment for them too.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/sockets.h"
+#include "bootstrap/store.h"
+#include "bootstrap/wire.h"
+
+namespace tutti::bootstrap {
+
+class TcpServer : public std::enable_shared_from_this<TcpServer> {
+ public:
+  static constexpr std::chrono::seconds kJoinTime{10};
+  /// How long the end of the process is put off for clients that are still connected.
+  static constexpr std::chrono::seconds kLingerTime{1};
+
+  /// Starts the thread. `place` is what find_server looks for.
+  static Result<std::shared_ptr<TcpServer>> start(Listening listening, std::string place);
+
+  ~TcpServer();
+
+  int port() const { return port_; }
+  /// What tells this server from every other one; not 0.
+  std::uint64_t identity() const { return identity_; }
+  const std::string& place() const { return place_; }
+
+  // These may be called from any thread.
+  /// Serves `store` to whoever knows the secret. kInvalidArgument if a job has it already,
+  /// kPeerFailed if the server has stopped listening.
+  Status add(const wire::Secret& secret, std::shared_ptr<Store> store);
+  /// Lets nobody join that job any more.
+  void remove(const wire::Secret& secret);
+  /// Clients that have joined and not left.
+  std::size_t clients() const;
+
+ private:
+  struct Job;
+  struct Connection;
+  using Timer = std::pair<std::chrono::steady_clock::time_point, std::uint64_t>;
+
+  TcpServer(Listening listening, std::string place);
+  Status prepare();
+  void wake();
+
+  // On the server's thread only.
+  void serve();
+  void accept_all(int listener);
+  void stop_listening();
+  void on_event(std::uint64_t id, std::uint32_t events);
+  // These say false when the connection is to be closed.
+  bool read(Connection& connection);
+  bool read_hello(Connection& connection);
+  bool read_requests(Connection& connection);
+  bool handle(Connection& connection, std::span<const std::byte> frame);
+  bool handle_join(Connection& connection, const wire::Message& message);
+  bool handle_get(Connection& connection, const wire::Message& message);
+  bool reply(Connection& connection, const wire::Message& message, SharedBytes body = nullptr);
+  bool flush(Connection& connection);
+  void answer_changes();
+  void answer_waiter(std::uint64_t id);
+  void end_timers();
+  void set_timer(Connection& connection, std::chrono::steady_clock::time_point at);
+  void clear_timer(Connection& connection);
+  void stop_waiting(Connection& connection);
+  void close(std::uint64_t id);
+
+  const std::string place_;
+  int port_ = 0;
+  std::uint64_t identity_ = 0;
+  Fd epoll_, wake_;
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<Job>> jobs_;
+  std::vector<std::pair<std::weak_ptr<Job>, std::string>> changes_;
+  bool listening_ = true;    // Until the last job is removed.
+  std::size_t clients_ = 0;  // Joined connections.
+
+  std::vector<Fd> listeners_;
+  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
+  std::set<Timer> timers_;
+  std::uint64_t next_id_ = 1;
+  bool starved_ = false;  // Of descriptors, and people have been told.
+};
+
+/// The server of this process that listens at `place`, or null.
+std::shared_ptr<TcpServer> find_server(const std::string& place);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,184 @@
+#include "bootstrap/wire.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace tutti::bootstrap::wire {
+namespace {
+
+constexpr std::string_view kMagic = "tutti-st";
+
+template <class Unsigned>
+void append_number(Bytes& to, Unsigned value) {
+  for (std::size_t i = 0; i < sizeof(Unsigned); ++i)
+    to.push_back(static_cast<std::byte>((value >> (8 * i)) & 0xff));
+}
+
+void append_text(Bytes& to, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Takes numbers and pieces off the front; once something is missing, everything is.
+class Cursor {
+ public:
+  explicit Cursor(std::span<const std::byte> bytes) : rest_(bytes) {}
+  template <class Unsigned>
+  Unsigned number() {
+    Unsigned value = 0;
+    const auto bytes = take(sizeof(Unsigned));
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      value = static_cast<Unsigned>(value | static_cast<Unsigned>(bytes[i]) << (8 * i));
+    return value;
+  }
+  std::span<const std::byte> take(std::size_t count) {
+    if (count > rest_.size()) {
+      short_ = true;
+      rest_ = {};
+      return {};
+    }
+    const auto taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
+  std::span<const std::byte> take_rest() { return take(rest_.size()); }
+  /// Everything was there, and nothing is left over.
+  bool complete() const { return !short_ && rest_.empty(); }
+
+ private:
+  std::span<const std::byte> rest_;
+  bool short_ = false;
+};
+
+void append_error(Bytes& to, const Error& error) {
+  append_number(to, static_cast<std::uint32_t>(error.code));
+  append_number(to, static_cast<std::uint32_t>(error.rank.value));
+  append_number(to, static_cast<std::uint32_t>(error.peer.value));
+  append_text(to, std::string_view(error.what).substr(0, kMostErrorBytes));
+}
+
+Error take_error(Cursor& cursor) {
+  Error error;
+  const auto code = cursor.number<std::uint32_t>();
+  const bool known = code >= static_cast<std::uint32_t>(Code::kInvalidArgument) &&
+                     code <= static_cast<std::uint32_t>(Code::kInternal);
+  error.code = known ? static_cast<Code>(code) : Code::kInternal;
+  error.rank.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
+  error.peer.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
+  error.what = as_text(cursor.take_rest()).substr(0, kMostErrorBytes);
+  // It will be printed as one line, whoever sent it.
+  std::replace_if(
+      error.what.begin(), error.what.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  return error;
+}
+
+Error malformed(const std::string& what) { return {Code::kInvalidArgument, what}; }
+
+}  // namespace
+
+bool same_secret(const Secret& a, const Secret& b) {
+  std::byte difference{};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{};
+}
+
+Bytes encode(const Hello& hello) {
+  Bytes bytes;
+  bytes.reserve(kHelloBytes);
+  append_text(bytes, kMagic);
+  append_number(bytes, hello.version);
+  append_number(bytes, hello.identity);
+  return bytes;
+}
+
+std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes) {
+  Cursor cursor(bytes);
+  if (as_text(cursor.take(kMagic.size())) != kMagic) return std::nullopt;
+  Hello hello;
+  hello.version = cursor.number<std::uint32_t>();
+  hello.identity = cursor.number<std::uint64_t>();
+  return hello;
+}
+
+Bytes encode(const Message& message) {
+  Bytes bytes(kLengthBytes);
+  append_number(bytes, static_cast<std::uint8_t>(message.kind));
+  std::size_t separate = 0;  // Of the body, but not in these bytes.
+  switch (message.kind) {
+    case Kind::kJoin:
+      bytes.insert(bytes.end(), message.secret.begin(), message.secret.end());
+      break;
+    case Kind::kGet: append_number(bytes, message.wait_ms); [[fallthrough]];
+    case Kind::kPut:
+      append_number(bytes, static_cast<std::uint16_t>(message.key.size()));
+      append_text(bytes, message.key);
+      bytes.insert(bytes.end(), message.value.begin(), message.value.end());
+      break;
+    case Kind::kFail:
+    case Kind::kFailed: append_error(bytes, message.error); break;
+    case Kind::kValue: separate = message.value.size(); break;
+    case Kind::kRefused: append_text(bytes, message.text.substr(0, kMostErrorBytes)); break;
+    case Kind::kDone:
+    case Kind::kAbsent: break;
+  }
+  const std::size_t length = bytes.size() - kLengthBytes + separate;
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    bytes[i] = static_cast<std::byte>((length >> (8 * i)) & 0xff);
+  return bytes;
+}
+
+Result<Message> parse(std::span<const std::byte> frame) {
+  Cursor cursor(frame);
+  Message message;
+  message.kind = static_cast<Kind>(cursor.number<std::uint8_t>());
+  switch (message.kind) {
+    case Kind::kJoin: {
+      const auto secret = cursor.take(message.secret.size());
+      std::copy(secret.begin(), secret.end(), message.secret.begin());
+      break;
+    }
+    case Kind::kGet: message.wait_ms = cursor.number<std::uint32_t>(); [[fallthrough]];
+    case Kind::kPut:
+      message.key = as_text(cursor.take(cursor.number<std::uint16_t>()));
+      if (message.kind == Kind::kPut) message.value = cursor.take_rest();
+      if (auto fits = check_sizes(message.key, message.value.size()); !fits) return fits.error();
+      break;
+    case Kind::kFail:
+    case Kind::kFailed: message.error = take_error(cursor); break;
+    case Kind::kValue: message.value = cursor.take_rest(); break;
+    case Kind::kRefused: message.text = as_text(cursor.take_rest()); break;
+    case Kind::kDone:
+    case Kind::kAbsent: break;
+    default: return malformed("a message of unknown kind");
+  }
+  if (!cursor.complete()) return malformed("a message that is too short or too long for its kind");
+  return message;
+}
+
+void FrameReader::append(std::span<const std::byte> bytes) {
+  // Frames handed out earlier are done with: close the gap before it grows.
+  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(read_));
+  read_ = 0;
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+}
+
+Result<std::optional<std::span<const std::byte>>> FrameReader::next() {
+  const auto rest = std::span<const std::byte>(buffer_).subspan(read_);
+  if (rest.size() < kLengthBytes) return std::optional<std::span<const std::byte>>{};
+  const auto length = Cursor(rest).number<std::uint32_t>();
+  if (length == 0 || length > most_) {
+    return malformed("a message of " + std::to_string(length) + " bytes; at most " +
+                     std::to_string(most_) + " are allowed");
+  }
+  if (rest.size() < kLengthBytes + length) return std::optional<std::span<const std::byte>>{};
+  read_ += kLengthBytes + length;
+  return std::optional(rest.subspan(kLengthBytes, length));
+}
+
+}  // namespace tutti::bootstrap::wire

@@ -1,0 +1,457 @@
+// Every kind of rendezvous keeps the same promises: the verbs, and the exchange over them.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "bootstrap/limits.h"
+#include "bootstrap/sockets.h"
+#include "support/catch.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+/// One job's place to meet: `join` makes the rendezvous object of one rank.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+  virtual Result<std::unique_ptr<Rendezvous>> join(int rank) = 0;
+};
+
+/// The shared object, seen through one of its own.
+class Shared : public Rendezvous {
+ public:
+  explicit Shared(std::shared_ptr<Rendezvous> target) : target_(std::move(target)) {}
+  Status put(std::string_view key, std::span<const std::byte> value) override {
+    return target_->put(key, value);
+  }
+  Result<Bytes> get(std::string_view key, Deadline deadline) override {
+    return target_->get(key, deadline);
+  }
+  Status fail(const Error& error) override { return target_->fail(error); }
+
+ private:
+  std::shared_ptr<Rendezvous> target_;
+};
+
+class MemoryMeeting : public Meeting {
+ public:
+  Result<std::unique_ptr<Rendezvous>> join(int) override {
+    return std::unique_ptr<Rendezvous>(std::make_unique<Shared>(shared_));
+  }
+
+ private:
+  std::shared_ptr<Rendezvous> shared_ = memory_rendezvous();
+};
+
+class FileMeeting : public Meeting {
+ public:
+  FileMeeting() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~FileMeeting() override {
+    CHECK(std::filesystem::is_empty(directory_));  // The last rank to leave removes the job.
+    std::filesystem::remove_all(directory_);
+  }
+  Result<std::unique_ptr<Rendezvous>> join(int) override {
+    return file_rendezvous(directory_, "a job / of ours");
+  }
+
+ private:
+  std::string directory_;
+};
+
+int free_port(const std::string& host) {
+  const auto listening = bootstrap::listen_at(host, 0);
+  return listening ? listening->port : 0;
+}
+
+class TcpMeeting : public Meeting {
+ public:
+  explicit TcpMeeting(std::string host) : host_(std::move(host)), port_(free_port(host_)) {}
+  Result<std::unique_ptr<Rendezvous>> join(int rank) override {
+    return tcp_rendezvous(host_, port_, Rank{rank}, Deadline::after(10s));
+  }
+
+ private:
+  std::string host_;
+  int port_;
+};
+
+class IdMeeting : public Meeting {
+ public:
+  Result<std::unique_ptr<Rendezvous>> join(int) override {
+    if (!id_) return std::move(id_.error());
+    return unique_id_rendezvous(*id_, Deadline::after(10s));
+  }
+
+ private:
+  Result<UniqueId> id_ = make_unique_id();
+};
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<Meeting> (*make)();
+};
+constexpr Kind kKinds[] = {
+    {"memory", [] { return std::unique_ptr<Meeting>(std::make_unique<MemoryMeeting>()); }},
+    {"file", [] { return std::unique_ptr<Meeting>(std::make_unique<FileMeeting>()); }},
+    {"tcp, IPv4",
+     [] { return std::unique_ptr<Meeting>(std::make_unique<TcpMeeting>("127.0.0.1")); }},
+    {"tcp, IPv6", [] { return std::unique_ptr<Meeting>(std::make_unique<TcpMeeting>("::1")); }},
+    {"unique id", [] { return std::unique_ptr<Meeting>(std::make_unique<IdMeeting>()); }},
+};
+
+bool has_ipv6() { return static_cast<bool>(bootstrap::listen_at("::1", 0)); }
+
+using Make = std::unique_ptr<Meeting> (*)();
+
+/// Runs `body(make)` once for every kind; each call of `make` gives a new meeting.
+template <class Body>
+void for_each_kind(Body&& body) {
+  for (const Kind& kind : kKinds) {
+    if (std::string_view(kind.name) == "tcp, IPv6" && !has_ipv6()) continue;
+    INFO("kind: " << kind.name);
+    body(kind.make);
+  }
+}
+
+Bytes bytes_of(std::string_view text) {
+  const auto view = std::as_bytes(std::span(text.data(), text.size()));
+  return {view.begin(), view.end()};
+}
+
+Bytes random_bytes(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(count);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random() & 0xff);
+  return bytes;
+}
+
+/// `body(i, rendezvous)` on a thread for the i-th of these ranks; what each returned, in order. No
+/// rank leaves before all are done, and somebody always plays host: a TCP store lives with rank 0.
+template <class Body>
+auto on_ranks(Meeting& meeting, const std::vector<int>& ranks, Body&& body) {
+  using Outcome = decltype(body(std::size_t{0}, std::declval<Rendezvous&>()));
+  std::vector<std::optional<Outcome>> outcomes(ranks.size());
+  std::vector<std::optional<Result<std::unique_ptr<Rendezvous>>>> joined(ranks.size());
+  std::optional<Result<std::unique_ptr<Rendezvous>>> host;
+  if (std::find(ranks.begin(), ranks.end(), 0) == ranks.end()) host.emplace(meeting.join(0));
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    threads.emplace_back([&, i] {
+      auto& mine = joined[i].emplace(meeting.join(ranks[i]));
+      if (mine)
+        outcomes[i].emplace(body(i, **mine));
+      else
+        outcomes[i].emplace(std::move(mine.error()));
+    });
+  }
+  threads.clear();
+  return outcomes;
+}
+
+std::vector<int> ranks_to(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+using Exchanged = Result<std::vector<Bytes>>;
+
+TEST_CASE("exchange gives every rank what all gave, phase after phase") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  const auto given = [&](int phase, int rank) {
+    constexpr std::size_t kSizes[] = {0, 1, 55, 4096, 100'001};
+    return random_bytes(kSizes[static_cast<std::size_t>(phase + rank) % 5],
+                        seed + static_cast<std::uint64_t>(100 * phase + rank));
+  };
+  for_each_kind([&](Make make) {
+    for (const int count : {1, 2, 3, 8}) {
+      INFO("ranks " << count);
+      const auto meeting = make();
+      const auto body = [&](std::size_t i, Rendezvous& rendezvous) -> Result<std::string> {
+        for (int phase = 0; phase < 5; ++phase) {
+          const int rank = static_cast<int>(i);
+          TUTTI_TRY(const auto all,
+                    exchange(rendezvous, Rank{rank}, count, "phase " + std::to_string(phase),
+                             given(phase, rank), Deadline::after(20s)));
+          if (all.size() != static_cast<std::size_t>(count)) return std::string("wrong count");
+          for (int other = 0; other < count; ++other) {
+            if (all[static_cast<std::size_t>(other)] != given(phase, other))
+              return "wrong bytes of rank " + std::to_string(other);
+          }
+        }
+        return std::string();
+      };
+      for (const auto& outcome : on_ranks(*meeting, ranks_to(count), body)) {
+        INFO((*outcome ? **outcome : outcome->error().to_string()));
+        CHECK((*outcome && (*outcome)->empty()));
+      }
+    }
+  });
+}
+
+/// Exchanges nothing, as these ranks, each believing in its own rank count.
+auto exchange_as(Meeting& meeting, const std::vector<int>& ranks, const std::vector<int>& counts,
+                 std::chrono::milliseconds span) {
+  return on_ranks(meeting, ranks, [&](std::size_t i, Rendezvous& rendezvous) -> Exchanged {
+    return exchange(rendezvous, Rank{ranks[i]}, counts[i], "world/hello", {},
+                    Deadline::after(span));
+  });
+}
+
+TEST_CASE("exchange names the ranks that never came, on every rank") {
+  struct Absence {
+    int count;
+    std::vector<int> present;
+    const char* named;
+  };
+  const Absence absences[] = {
+      {4, {0, 1}, "for ranks 2 and 3 of 4"},
+      {3, {0, 1}, "for rank 2 of 3"},
+      {64, {0, 5}, "for ranks 1, 2, 3, 4, 6, 7, 8, 9 and 54 more of 64"},
+      {2, {1}, "for rank 0 of 2"},
+      {5, {1, 4}, "for ranks 0, 2 and 3 of 5"},
+  };
+  for_each_kind([&](Make make) {
+    for (const auto& absence : absences) {
+      const auto meeting = make();
+      const std::vector<int> counts(absence.present.size(), absence.count);
+      for (const auto& outcome : exchange_as(*meeting, absence.present, counts, 200ms)) {
+        REQUIRE_FALSE(*outcome);
+        CHECK(outcome->error().code == Code::kTimeout);
+        CHECK_THAT(outcome->error().what,
+                   Catch::StartsWith("world/hello: waited 0.") && Catch::Contains(absence.named));
+      }
+    }
+  });
+}
+
+TEST_CASE("ranks that disagree on the rank count are all told, long before the deadline") {
+  struct Disagreement {
+    std::vector<int> counts;  // What ranks 0, 1, … believe.
+    const char* named;
+  };
+  const Disagreement disagreements[] = {
+      {{2, 3}, "rank 1 counts 3 ranks, rank 0 counts 2"},
+      {{4, 2}, "rank 1 counts 2 ranks, rank 0 counts 4"},
+      {{4, 4, 3}, "rank 2 counts 3 ranks, rank 0 counts 4"},
+  };
+  for_each_kind([&](Make make) {
+    for (const auto& disagreement : disagreements) {
+      const auto meeting = make();
+      const int count = static_cast<int>(disagreement.counts.size());
+      // Rank 3 of 4 never comes: it is the disagreement that ends the wait.
+      const auto outcomes = exchange_as(*meeting, ranks_to(count), disagreement.counts, 5min);
+      for (const auto& outcome : outcomes) {
+        REQUIRE_FALSE(*outcome);
+        CHECK(outcome->error().code == Code::kMismatch);
+        CHECK_THAT(outcome->error().what, Catch::Contains(disagreement.named));
+      }
+    }
+    // Rank 0 believes that it is alone, and is content; the other one learns of it.
+    const auto meeting = make();
+    const auto outcomes = exchange_as(*meeting, {0, 1}, {1, 2}, 5min);
+    CHECK(*outcomes[0]);
+    REQUIRE_FALSE(*outcomes[1]);
+    CHECK(outcomes[1]->error().code == Code::kMismatch);
+    CHECK_THAT(outcomes[1]->error().what,
+               Catch::Contains("rank 0 counts 1 ranks, rank 1 counts 2"));
+  });
+}
+
+TEST_CASE("two processes that claim one rank are found out, though another rank is missing") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const std::vector<int> ranks{0, 1, 1};
+    const auto outcomes =
+        on_ranks(*meeting, ranks, [&](std::size_t i, Rendezvous& rendezvous) -> Exchanged {
+          if (i == 2) {  // The second claim comes after the first.
+            TUTTI_TRY([[maybe_unused]] const auto first,
+                      rendezvous.get("world/hello/1", Deadline::after(20s)));
+          }
+          return exchange(rendezvous, Rank{ranks[i]}, 3, "world/hello", {}, Deadline::after(5min));
+        });
+    for (const auto& outcome : outcomes) {
+      REQUIRE_FALSE(*outcome);
+      CHECK(outcome->error().code == Code::kMismatch);
+      CHECK_THAT(outcome->error().what,
+                 Catch::Contains("says it is rank 1, but process ") && Catch::Contains("before"));
+    }
+  });
+}
+
+TEST_CASE("two processes that claim one rank in the same instant do not both succeed") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const auto outcomes = exchange_as(*meeting, {0, 1, 1}, {2, 2, 2}, 5min);
+    CHECK((!*outcomes[1] || !*outcomes[2]));
+    for (const auto& outcome : outcomes) {
+      if (!*outcome) CHECK(outcome->error().code == Code::kMismatch);
+    }
+  });
+}
+
+TEST_CASE(
+    "a failure wakes every waiter, early or late, with the whole error; the first one stays") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const Error told{Code::kUnsupported, "rank 2 of 3 has no such thing", Rank{2}, Rank{1}};
+    const auto outcomes = on_ranks(
+        *meeting, ranks_to(3), [&](std::size_t i, Rendezvous& rendezvous) -> Result<Bytes> {
+          if (i == 2) {
+            TUTTI_CHECK_OK(rendezvous.put("there", bytes_of("a value")));
+            TUTTI_TRY([[maybe_unused]] const auto value,
+                      rendezvous.get("there", Deadline::after(5s)));
+            TUTTI_CHECK_OK(rendezvous.fail(told));
+            TUTTI_CHECK_OK(rendezvous.fail({Code::kInternal, "too late"}));
+            return rendezvous.get("there", Deadline::after(5min));
+          }
+          return rendezvous.get("never put", Deadline::after(5min));
+        });
+    for (const auto& outcome : outcomes) {
+      REQUIRE_FALSE(*outcome);
+      const Error& error = outcome->error();
+      CHECK(error.code == told.code);
+      CHECK(error.what == told.what);
+      CHECK(error.rank == told.rank);
+      CHECK(error.peer == told.peer);
+    }
+  });
+}
+
+TEST_CASE("values of every size come whole, a second put replaces, keys may be any bytes") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::string odd_key = "/../%+ ünd\n";
+  odd_key += '\0';
+  const std::string keys[] = {"a", "..", odd_key, std::string(bootstrap::kMostKeyBytes, '/'),
+                              std::string(bootstrap::kMostKeyBytes, 'k')};
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const auto mine = meeting->join(0);
+    const auto theirs = meeting->join(1);
+    REQUIRE(mine);
+    REQUIRE(theirs);
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{65'535},
+                                   std::size_t{65'537}, bootstrap::kMostValueBytes}) {
+      const Bytes value = random_bytes(size, seed + size);
+      for (const auto& key : keys) {
+        if (size > 100'000 && &key != &keys[0]) continue;
+        REQUIRE((*mine)->put(key, value));
+        const auto got = (*theirs)->get(key, Deadline::after(20s));
+        REQUIRE(got);
+        CHECK(*got == value);
+      }
+    }
+  });
+}
+
+TEST_CASE("sizes out of bounds are refused, whoever asks, and the rendezvous goes on") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const auto host = meeting->join(0);
+    const auto guest = meeting->join(1);
+    REQUIRE(host);
+    REQUIRE(guest);
+    const Bytes too_large(bootstrap::kMostValueBytes + 1);
+    for (Rendezvous* rendezvous : {host->get(), guest->get()}) {
+      const std::string long_key(bootstrap::kMostKeyBytes + 1, 'k');
+      CHECK(rendezvous->put("k", too_large).error().code == Code::kInvalidArgument);
+      CHECK(rendezvous->put("", {}).error().code == Code::kInvalidArgument);
+      CHECK(rendezvous->put(long_key, {}).error().code == Code::kInvalidArgument);
+      CHECK(rendezvous->get("", Deadline::after(5s)).error().code == Code::kInvalidArgument);
+      CHECK(rendezvous->get(long_key, Deadline::after(5s)).error().code == Code::kInvalidArgument);
+      CHECK(rendezvous->put("k", bytes_of("fits")));
+    }
+  });
+}
+
+TEST_CASE("a get whose deadline has passed still looks once") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const auto host = meeting->join(0);
+    const auto guest = meeting->join(1);
+    REQUIRE(host);
+    REQUIRE(guest);
+    const Deadline passed{steady_clock::now() - 1s};
+    for (Rendezvous* rendezvous : {host->get(), guest->get()}) {
+      CHECK(rendezvous->get("later", passed).error().code == Code::kTimeout);
+    }
+    REQUIRE((*guest)->put("later", bytes_of("now")));
+    for (Rendezvous* rendezvous : {host->get(), guest->get()}) {
+      const auto got = rendezvous->get("later", passed);
+      REQUIRE(got);
+      CHECK(*got == bytes_of("now"));
+    }
+  });
+}
+
+TEST_CASE("threads of one rank may wait, put and fail on one rendezvous at the same time") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    const auto host = meeting->join(0);
+    const auto guest = meeting->join(1);
+    REQUIRE(host);
+    REQUIRE(guest);
+    constexpr int kThreads = 8;
+    std::array<std::optional<Result<Bytes>>, kThreads> got;
+    {
+      std::vector<std::jthread> threads;
+      for (int i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&, i] {
+          got[static_cast<std::size_t>(i)].emplace(
+              (*guest)->get("key " + std::to_string(i), Deadline::after(20s)));
+        });
+        threads.emplace_back([&, i] {
+          const auto put = (*guest)->put("key " + std::to_string(kThreads - 1 - i),
+                                         bytes_of(std::to_string(kThreads - 1 - i)));
+          static_cast<void>(put);  // Seen by the get.
+        });
+      }
+    }
+    for (int i = 0; i < kThreads; ++i) {
+      const auto& outcome = *got[static_cast<std::size_t>(i)];
+      REQUIRE(outcome);
+      CHECK(*outcome == bytes_of(std::to_string(i)));
+    }
+  });
+}
+
+TEST_CASE("exchange and the kinds judge their arguments") {
+  const auto rendezvous = memory_rendezvous();
+  const Deadline soon = Deadline::after(5s);
+  const auto code = [&](int rank, int count, const std::string& phase, std::size_t bytes) {
+    const auto got = exchange(*rendezvous, Rank{rank}, count, phase, Bytes(bytes), soon);
+    return got ? Code::kOk : got.error().code;
+  };
+  CHECK(code(0, 1, "fine", 0) == Code::kOk);
+  CHECK(code(-1, 2, "p", 0) == Code::kInvalidArgument);
+  CHECK(code(2, 2, "p", 0) == Code::kInvalidArgument);
+  CHECK(code(0, 0, "p", 0) == Code::kInvalidArgument);
+  CHECK(code(0, 1 << 20, "p", 0) == Code::kInvalidArgument);
+  CHECK(code(0, 1, "", 0) == Code::kInvalidArgument);
+  CHECK(code(0, 1, std::string(250, 'p'), 0) == Code::kInvalidArgument);
+  CHECK(code(0, 1, "p", bootstrap::kMostValueBytes) == Code::kInvalidArgument);
+  CHECK(tcp_rendezvous("", 1, Rank{0}, soon).error().code == Code::kInvalidArgument);
+  CHECK(tcp_rendezvous("localhost", 0, Rank{0}, soon).error().code == Code::kInvalidArgument);
+  CHECK(tcp_rendezvous("localhost", 65536, Rank{1}, soon).error().code == Code::kInvalidArgument);
+  CHECK(tcp_rendezvous("localhost", 1, Rank{-1}, soon).error().code == Code::kInvalidArgument);
+  CHECK(file_rendezvous("", "job").error().code == Code::kInvalidArgument);
+  CHECK(file_rendezvous("/tmp", "").error().code == Code::kInvalidArgument);
+  CHECK(file_rendezvous("/tmp", std::string(65, 'j')).error().code == Code::kInvalidArgument);
+  CHECK(unique_id_rendezvous(UniqueId{}, soon).error().code == Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tutti
