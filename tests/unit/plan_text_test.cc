@@ -1,11 +1,12 @@
 // The text form: what is printed parses to the same plan, and what is no plan gets one clear line.
-#include <fmt/format.h>
-
+#include <cstdlib>
+#include <fstream>
 #include <random>
 #include <string>
 
 #include "plan/passes.h"
 #include "plan/text.h"
+#include "plan/verify.h"
 #include "support/catch.h"
 #include "support/plans.h"
 
@@ -91,6 +92,37 @@ TEST_CASE("all that the format can say") {
   CHECK(lane.locations[2] == plan::Location{plan::Place::kScratch, Form::kContribution, 0, 3});
   CHECK(plan->ranks[1].lanes[0].locations.size() == 8);
   check_round_trip(*plan);
+}
+
+TEST_CASE("the plans in the documentation are plans") {
+  const char* source = std::getenv("TUTTI_SOURCE_DIR");
+  if (source == nullptr) {
+    WARN("TUTTI_SOURCE_DIR is not set: run this through ctest");
+    return;
+  }
+  std::ifstream file(std::string(source) + "/docs/plan-format.md");
+  REQUIRE(file);
+  int plans = 0;
+  std::string line, text;
+  bool in_plan = false;
+  while (std::getline(file, line)) {
+    if (line == "```" && in_plan) {
+      INFO(text);
+      const auto plan = plan::parse(text);
+      REQUIRE(plan);
+      const Status status = plan::verify(*plan);
+      INFO((status ? "" : status.error().what));
+      CHECK(status);
+      ++plans;
+      in_plan = false;
+    }
+    if (in_plan) text += line + '\n';
+    if (line == "```plan") {
+      in_plan = true;
+      text.clear();
+    }
+  }
+  CHECK(plans == 2);
 }
 
 TEST_CASE("errors name line and column and say what was expected") {
