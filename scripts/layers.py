@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the rules of the source that no compiler checks: who may include whom, lengths, registries,
-words that have no business here. Reads file names from standard input, prints one line for each
+words that have no business here, links in docs. Reads file names from standard input, prints one line for each
 breach (file:line: what, and what to do), and exits with 1 if there was one.
 
 Only the text is looked at, so a rule can be fooled; it is here to remind, not to guard.
@@ -122,7 +122,7 @@ class Checker:
             if not in_source:
                 continue
             code = line.split("//")[0]
-            if not code.isascii():  # In comments it is fine: names have letters of their own.
+            if not code.isascii() and part != "tests":  # In comments it is fine: names have letters of their own.
                 odd = next(c for c in code if not c.isascii())
                 self.say(path, number, f"a character outside ASCII ({odd!r}) in code or a message")
             if re.search(r"\b(secure_)?getenv\s*\(", code) and not may_getenv:
@@ -134,6 +134,12 @@ class Checker:
                 self.say(path, number, "std::cout in the library; log, or return a string")
             if re.search(r"\busing namespace std;", code):
                 self.say(path, number, "using namespace std; name what you use")
+
+    def check_links(self, path, lines):
+        for number, line in enumerate(lines, 1):
+            for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", line):
+                if not re.match(r"\w+:", target) and not (self.root / path.parent / target).exists():
+                    self.say(path, number, f"a link to {target}, which is not there")
 
     def check_registry(self, folder, kind, registry, paths):
         """Every definition is registered, and every registration is defined."""
@@ -162,6 +168,8 @@ class Checker:
                 self.say(path, 1, "is not UTF-8")
                 continue
             self.check_words(path, lines)
+            if path.suffix == ".md":
+                self.check_links(path, lines)
             if SOURCE.search(str(path)):
                 self.check_includes(path, lines)
                 self.check_lengths(path, lines)

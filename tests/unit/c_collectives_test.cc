@@ -1,0 +1,132 @@
+// The collectives of the C API against what they have to give, blocking and started.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "support/c_ranks.h"
+
+using tutti::test::Ranks;
+
+namespace {
+
+constexpr std::size_t kCount = 1000;
+constexpr int kBlock = 1000;
+constexpr int kRanks = 3;
+using Ints = std::vector<std::int32_t>;
+
+/// Runs a collective on three ranks, blocking or started, and compares all of the output: rank r's
+/// input[i] is i + 7 r, and its output[i] has to be wanted(r, i), i < `count`.
+template <class Blocking, class Start>
+void check_collective(std::size_t count, const std::function<int(int, int)>& wanted,
+                      Blocking blocking, Start start) {
+  Ranks ranks(kRanks);
+  for (const bool started : {false, true}) {
+    CAPTURE(started);
+    std::array<std::size_t, kRanks> wrong{};
+    CHECK(ranks.all_ok([&](int rank, tutti_comm_t comm) {
+      Ints in(kRanks * kCount), out(kRanks * kCount, -1);
+      for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i) + 7 * rank;
+      tutti_result_t result = TUTTI_OK;
+      if (started) {
+        tutti_work_t work = nullptr;
+        result = start(comm, rank, in.data(), out.data(), &work);
+        if (result == TUTTI_OK) result = tutti_work_wait(work, -1);
+        tutti_work_free(work);
+      } else {
+        result = blocking(comm, rank, in.data(), out.data());
+      }
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const int value = i < count ? wanted(rank, static_cast<int>(i)) : -1;
+        if (out[i] != value) ++wrong[static_cast<std::size_t>(rank)];
+      }
+      return result;
+    }));
+    CHECK(wrong == std::array<std::size_t, kRanks>{});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("all-reduce, blocking and started") {
+  check_collective(
+      kCount, [](int, int i) { return 3 * i + 21; },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_all_reduce(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_all_reduce(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM, work);
+      });
+}
+
+TEST_CASE("all-reduce with a scale of each rank, blocking and started") {
+  check_collective(
+      kCount, [](int, int i) { return 6 * i + 2 * 7 + 3 * 14; },
+      [](tutti_comm_t comm, int rank, const void* in, void* out) {
+        return tutti_all_reduce_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1);
+      },
+      [](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_all_reduce_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1,
+                                                  work);
+      });
+}
+
+TEST_CASE("reduce-scatter, blocking and started") {
+  check_collective(
+      kCount, [](int rank, int i) { return rank * kBlock + i + 14; },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_reduce_scatter(comm, in, out, kCount, TUTTI_INT32, TUTTI_MAX);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_reduce_scatter(comm, in, out, kCount, TUTTI_INT32, TUTTI_MAX, work);
+      });
+}
+
+TEST_CASE("reduce-scatter with a scale of each rank, blocking and started") {
+  check_collective(
+      kCount, [](int rank, int i) { return 6 * (rank * kBlock + i) + 2 * 7 + 3 * 14; },
+      [](tutti_comm_t comm, int rank, const void* in, void* out) {
+        return tutti_reduce_scatter_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1);
+      },
+      [](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_reduce_scatter_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1,
+                                                      work);
+      });
+}
+
+TEST_CASE("all-gather, blocking and started") {
+  check_collective(
+      kRanks * kCount, [](int, int i) { return i % kBlock + 7 * (i / kBlock); },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_all_gather(comm, in, out, kCount, TUTTI_INT32);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_all_gather(comm, in, out, kCount, TUTTI_INT32, work);
+      });
+}
+
+TEST_CASE("broadcast, blocking and started; only the root has an input") {
+  check_collective(
+      kCount, [](int, int i) { return i + 7; },
+      [](tutti_comm_t comm, int rank, const void* in, void* out) {
+        return tutti_broadcast(comm, rank == 1 ? in : nullptr, out, kCount, TUTTI_INT32, 1);
+      },
+      [](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_broadcast(comm, rank == 1 ? in : nullptr, out, kCount, TUTTI_INT32, 1,
+                                     work);
+      });
+}
+
+TEST_CASE("a barrier holds until the last rank has come") {
+  Ranks ranks(kRanks);
+  std::atomic<int> come{0};
+  std::array<int, kRanks> seen{};
+  CHECK(ranks.all_ok([&](int rank, tutti_comm_t comm) {
+    ++come;
+    const tutti_result_t result = tutti_barrier(comm);
+    seen[static_cast<std::size_t>(rank)] = come;
+    return result;
+  }));
+  CHECK(seen == std::array{kRanks, kRanks, kRanks});
+}
