@@ -43,3 +43,18 @@ c++ -std=c++20 -Wall -Wextra -Werror "$source_dir/tests/process/consumer/consume
 "$work/consumer_c"
 "$work/consumer_cc"
 pkg-config --modversion tutti
+
+echo "== the README's examples"
+block() { awk -v fence="\`\`\`$1" '$0 == fence { on = 1; next } /^```/ { on = 0 } on' "$source_dir/README.md"; }
+block cpp >"$work/readme.cc"
+block c >"$work/readme.c"
+# shellcheck disable=SC2046
+c++ -std=c++20 -Wall -Wextra -Werror "$work/readme.cc" -o "$work/readme_cc" \
+  $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$libdir"
+# shellcheck disable=SC2046
+cc -std=c99 -pedantic-errors -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme_c" \
+  $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$libdir"
+[ "$("$work/readme_c")" = 1 ]
+"$work/readme_cc"
+"$prefix/bin/tutti" run -n 4 -- "$work/readme_cc" | sort | tee "$work/said"
+[ "$(grep -c 'of 4 has 4' "$work/said")" = 4 ]
