@@ -1,0 +1,200 @@
+#include "sweep/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/host/reduce.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::size_t kBlock = 4096;
+
+std::uint64_t hash(std::uint64_t seed, int rank, std::size_t index) {
+  std::uint64_t x = seed * 0x9e3779b97f4a7c15ULL +
+                    static_cast<std::uint64_t>(rank) * 0xd6e8feb86659fd93ULL + index;
+  x = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
+  x = (x ^ x >> 29) * 0xd6e8feb86659fd93ULL;
+  return x ^ x >> 32;
+}
+
+/// Values are in 0 … this - 1, such that `ranks` of them add up exactly.
+std::uint64_t range_of(DataType type, int ranks) {
+  const auto n = static_cast<std::uint64_t>(ranks);
+  switch (type) {
+    case DataType::kInt8:
+    case DataType::kUint8: return 128;  // Sums wrap, in the library as here.
+    case DataType::kFloat16: return std::max<std::uint64_t>(2, 1024 / (3 * n));
+    case DataType::kBfloat16: return std::max<std::uint64_t>(2, 256 / (3 * n));
+    case DataType::kFloat8E4M3:
+    case DataType::kFloat8E5M2: return 3;
+    default: return 1 << 16;
+  }
+}
+
+/// A real number in the bits of `type`, rounded once.
+class Encoder {
+ public:
+  explicit Encoder(DataType type) : type_(type) {}
+  void operator()(double value, std::byte* to) const {
+    switch (type_) {
+      case DataType::kFloat64: return put(value, to);
+      case DataType::kFloat32: return put(static_cast<float>(value), to);
+      case DataType::kInt8:
+      case DataType::kUint8:
+        return put(static_cast<std::int8_t>(static_cast<std::int64_t>(value)), to);
+      case DataType::kInt32:
+      case DataType::kUint32:
+        return put(static_cast<std::int32_t>(static_cast<std::int64_t>(value)), to);
+      case DataType::kInt64:
+      case DataType::kUint64: return put(static_cast<std::int64_t>(value), to);
+      default: break;
+    }
+    const auto partial = static_cast<float>(value);
+    const kernels::Source source{reinterpret_cast<const std::byte*>(&partial), Form::kPartial,
+                                 false};
+    const kernels::Target target{to, Form::kContribution};
+    kernels::reduce_reference({.type = type_}, std::span(&source, 1), std::span(&target, 1), 1);
+  }
+
+ private:
+  template <class T>
+  static void put(T value, std::byte* to) {
+    std::memcpy(to, &value, sizeof(value));
+  }
+  DataType type_;
+};
+
+/// What a rank contributes at an index, as a number.
+double contribution(const Shape& shape, std::uint64_t seed, int rank, std::size_t index) {
+  const std::uint64_t h = hash(seed, rank, index);
+  if (shape.op == ReduceOp::kProd) return h % 8 == 0 ? 2 : 1;
+  return static_cast<double>(h % range_of(shape.type, shape.ranks));
+}
+
+double wrapped(DataType type, double value) {
+  if (type == DataType::kInt8) return static_cast<std::int8_t>(static_cast<std::int64_t>(value));
+  if (type == DataType::kUint8) return static_cast<std::uint8_t>(static_cast<std::int64_t>(value));
+  return value;
+}
+
+/// The exact reduction at an index of the inputs.
+double reduction(const Shape& shape, std::uint64_t seed, std::size_t index) {
+  double value = contribution(shape, seed, 0, index);
+  if (shape.op == ReduceOp::kPreMulSum) value *= scale_of(0);
+  for (int rank = 1; rank < shape.ranks; ++rank) {
+    const double next = contribution(shape, seed, rank, index);
+    const auto a = static_cast<std::int64_t>(value), b = static_cast<std::int64_t>(next);
+    switch (shape.op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAvg: value += next; break;
+      case ReduceOp::kPreMulSum: value += scale_of(rank) * next; break;
+      case ReduceOp::kProd: value *= next; break;
+      case ReduceOp::kMax: value = std::max(value, next); break;
+      case ReduceOp::kMin: value = std::min(value, next); break;
+      case ReduceOp::kAnd: value = static_cast<double>(a & b); break;
+      case ReduceOp::kOr: value = static_cast<double>(a | b); break;
+      case ReduceOp::kXor: value = static_cast<double>(a ^ b); break;
+    }
+  }
+  if (shape.op != ReduceOp::kAvg) return value;
+  value = wrapped(shape.type, value);
+  if (is_integer(shape.type)) return std::trunc(value / shape.ranks);
+  // Divided in the accumulator, as the library does.
+  return accumulator_of(shape.type) == DataType::kFloat32
+             ? static_cast<double>(static_cast<float>(value) / static_cast<float>(shape.ranks))
+             : value / shape.ranks;
+}
+
+/// An arbitrary real, for comparing bits.
+void encode_real(const Encoder& encode, std::uint64_t h, std::byte* to) {
+  encode(std::ldexp(static_cast<double>(h % 4001) - 2000, static_cast<int>(h >> 32 & 7) - 10), to);
+}
+
+void fill_block(const Shape& shape, Check check, int rank, std::uint64_t seed, std::size_t first,
+                std::size_t count, std::byte* to) {
+  const Encoder encode(shape.type);
+  const std::size_t element = size_of(shape.type);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (check == Check::kBits)
+      encode_real(encode, hash(seed, rank, first + i), to + i * element);
+    else
+      encode(contribution(shape, seed, rank, first + i), to + i * element);
+  }
+}
+
+/// What rank's output has to hold at [first, first + count).
+void expect_block(const Shape& shape, Check check, int rank, std::uint64_t seed, std::size_t first,
+                  std::size_t count, std::byte* to) {
+  const std::size_t element = size_of(shape.type);
+  if (!reduces(shape.collective)) {
+    for (std::size_t i = 0; i < count; ++i) {  // A block at a time may span two ranks' parts.
+      const bool gather = shape.collective == Collective::kAllGather;
+      const int from = gather ? static_cast<int>((first + i) / shape.count) : shape.root;
+      fill_block(shape, check, from, seed, gather ? (first + i) % shape.count : first + i, 1,
+                 to + i * element);
+    }
+    return;
+  }
+  const std::size_t start = first + (shape.collective == Collective::kReduceScatter
+                                         ? static_cast<std::size_t>(rank) * shape.count
+                                         : 0);
+  if (check != Check::kBits) {
+    const Encoder encode(shape.type);
+    for (std::size_t i = 0; i < count; ++i)
+      encode(reduction(shape, seed, start + i), to + i * element);
+    return;
+  }
+  const bool scaled = shape.op == ReduceOp::kPreMulSum;
+  const std::size_t wide = element_bytes(shape.type, scaled ? Form::kPartial : Form::kContribution);
+  std::vector<std::vector<std::byte>> inputs(static_cast<std::size_t>(shape.ranks));
+  std::vector<kernels::Source> sources;
+  for (int r = 0; r < shape.ranks; ++r) {
+    auto& input = inputs[static_cast<std::size_t>(r)];
+    input.resize(count * std::max(wide, element));
+    fill_block(shape, check, r, seed, start, count, input.data());
+    if (scaled) {
+      std::vector<std::byte> partial(count * wide);
+      const kernels::Source source{input.data(), Form::kContribution, true};
+      const kernels::Target target{partial.data(), Form::kPartial};
+      const double scale = scale_of(r);
+      kernels::reduce_reference(
+          {shape.type, shape.op, shape.ranks, scale, static_cast<std::int64_t>(scale)},
+          std::span(&source, 1), std::span(&target, 1), count);
+      input.swap(partial);
+    }
+    sources.push_back({input.data(), scaled ? Form::kPartial : Form::kContribution, false});
+  }
+  const kernels::Target target{to, Form::kResult};
+  kernels::reduce_reference({shape.type, shape.op, shape.ranks, 1, 1}, sources,
+                            std::span(&target, 1), count);
+}
+
+}  // namespace
+
+void fill(const Shape& shape, Check check, int rank, std::uint64_t seed, std::byte* input) {
+  fill_block(shape, check, rank, seed, 0, shape.input_elements(), input);
+}
+
+std::size_t count_wrong(const Shape& shape, Check check, int rank, std::uint64_t seed,
+                        const std::byte* output) {
+  const std::size_t element = size_of(shape.type), total = shape.output_elements();
+  std::vector<std::byte> expected(kBlock * element);
+  std::size_t wrong = 0;
+  for (std::size_t first = 0; first < total; first += kBlock) {
+    const std::size_t count = std::min(kBlock, total - first);
+    expect_block(shape, check, rank, seed, first, count, expected.data());
+    if (std::memcmp(expected.data(), output + first * element, count * element) == 0) continue;
+    for (std::size_t i = 0; i < count; ++i) {
+      wrong +=
+          std::memcmp(expected.data() + i * element, output + (first + i) * element, element) != 0
+              ? 1
+              : 0;
+    }
+  }
+  return wrong;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,235 @@
+#include "sweep/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include "base/cpus.h"
+#include "kernels/host/reduce.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::uint64_t kSeed = 20261121;
+
+/// Memory of one rank: plain, or of a kind that peers can map.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, bool registered) : registered_(registered) {
+    const std::size_t size = std::max<std::size_t>(bytes, 1);
+    if (registered) {
+      if (auto memory = mem_alloc(size)) data_ = static_cast<std::byte*>(*memory);
+    } else {
+      data_ = static_cast<std::byte*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
+    }
+    if (data_ != nullptr) std::memset(data_, 0, size);
+  }
+  ~Buffer() {
+    if (registered_)
+      (void)mem_free(data_);
+    else
+      std::free(data_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  bool registered_;
+  std::byte* data_ = nullptr;
+};
+
+double now_us(bool cpu) {
+  timespec time{};
+  clock_gettime(cpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+}
+
+Status call(Communicator& comm, const Shape& shape, const std::byte* input, std::byte* output) {
+  Reduction reduction(shape.op);
+  reduction.scale = scale_of(comm.rank().value);
+  switch (shape.collective) {
+    case Collective::kAllReduce:
+      return comm.all_reduce(input, output, shape.count, shape.type, reduction);
+    case Collective::kReduceScatter:
+      return comm.reduce_scatter(input, output, shape.count, shape.type, reduction);
+    case Collective::kAllGather: return comm.all_gather(input, output, shape.count, shape.type);
+    case Collective::kBroadcast:
+      return comm.broadcast(input, output, shape.count, shape.type, Rank{shape.root});
+  }
+  return ok();
+}
+
+Result<Work> start(Communicator& comm, const Shape& shape, const std::byte* input,
+                   std::byte* output) {
+  Reduction reduction(shape.op);
+  reduction.scale = scale_of(comm.rank().value);
+  switch (shape.collective) {
+    case Collective::kAllReduce:
+      return comm.start_all_reduce(input, output, shape.count, shape.type, reduction);
+    case Collective::kReduceScatter:
+      return comm.start_reduce_scatter(input, output, shape.count, shape.type, reduction);
+    case Collective::kAllGather:
+      return comm.start_all_gather(input, output, shape.count, shape.type);
+    case Collective::kBroadcast:
+      return comm.start_broadcast(input, output, shape.count, shape.type, Rank{shape.root});
+  }
+  return Error{Code::kInternal, "no such collective"};
+}
+
+/// One "iteration": `aggregate` calls, blocking or not.
+Status iterate(Communicator& comm, const Options& options, const Shape& shape,
+               const std::byte* input, std::byte* output) {
+  if (options.blocking && options.aggregate == 1) return call(comm, shape, input, output);
+  std::vector<Work> works;
+  for (int i = 0; i < options.aggregate; ++i) {
+    TUTTI_TRY(auto work, start(comm, shape, input, output));
+    works.push_back(std::move(work));
+  }
+  for (Work& work : works) TUTTI_CHECK_OK(work.wait());
+  return ok();
+}
+
+Result<double> reduce_scalar(Communicator& comm, double value, ReduceOp op) {
+  if (auto status = comm.all_reduce(&value, &value, 1, DataType::kFloat64, op); !status)
+    return std::move(status.error());
+  return value;
+}
+
+/// The time of `iterations` iterations between two barriers, combined over ranks as -a says.
+Result<double> timed(Communicator& comm, const Options& options, const Shape& shape,
+                     const std::byte* input, std::byte* output, int iterations) {
+  TUTTI_CHECK_OK(comm.barrier());
+  const double begin = now_us(options.report_cpu);
+  for (int i = 0; i < iterations; ++i) TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
+  double us = (now_us(options.report_cpu) - begin) / iterations / options.aggregate;
+  if (options.average == 0) {
+    TUTTI_CHECK_OK(comm.broadcast(&us, &us, 1, DataType::kFloat64, Rank{0}));
+    return us;
+  }
+  constexpr ReduceOp kHow[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
+  return reduce_scalar(comm, us, kHow[options.average]);
+}
+
+/// Calls that fit about 10 ms, agreed by all ranks.
+Result<int> choose_iterations(Communicator& comm, const Options& options, const Shape& shape,
+                              const std::byte* input, std::byte* output) {
+  if (options.iterations > 0) return options.iterations;
+  TUTTI_TRY(const double trial, timed(comm, options, shape, input, output, 3));
+  TUTTI_TRY(const double us, reduce_scalar(comm, trial, ReduceOp::kMax));
+  return static_cast<int>(
+      std::clamp(10'000 / std::max(us, 0.01) / options.aggregate, 20.0, 20'000.0));
+}
+
+Status percentiles(Communicator& comm, const Options& options, const Shape& shape,
+                   const std::byte* input, std::byte* output, int iterations, Timing* timing) {
+  std::vector<double> singles;
+  for (int i = 0; i < iterations; ++i) {
+    const double begin = now_us(false);
+    TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
+    singles.push_back((now_us(false) - begin) / options.aggregate);
+  }
+  std::sort(singles.begin(), singles.end());
+  double* const all[] = {&timing->p50_us, &timing->p99_us, &timing->max_us};
+  const std::size_t at[] = {singles.size() / 2, singles.size() * 99 / 100, singles.size() - 1};
+  for (int i = 0; i < 3; ++i) {
+    TUTTI_TRY(*all[i], reduce_scalar(comm, singles[at[i]], ReduceOp::kMax));
+  }
+  return ok();
+}
+
+double bus_factor(const Shape& shape) {
+  const double n = shape.ranks;
+  switch (shape.collective) {
+    case Collective::kAllReduce: return 2 * (n - 1) / n;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather: return (n - 1) / n;
+    case Collective::kBroadcast: return 1;
+  }
+  return 1;
+}
+
+Result<Timing> measure_placed(Communicator& comm, const Options& options, const Shape& shape,
+                              std::size_t bytes, std::byte* input, std::byte* output) {
+  const int me = comm.rank().value;
+  Timing timing;
+  if (options.check != Check::kOff) {
+    fill(shape, options.check, me, kSeed, input);
+    TUTTI_CHECK_OK(call(comm, shape, input, output));
+    const auto wrong = static_cast<double>(count_wrong(shape, options.check, me, kSeed, output));
+    TUTTI_TRY(const double all, reduce_scalar(comm, wrong, ReduceOp::kSum));
+    timing.wrong = static_cast<long long>(all);
+  }
+  for (int i = 0; i < options.warmup; ++i)
+    TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
+  TUTTI_TRY(const int iterations, choose_iterations(comm, options, shape, input, output));
+  TUTTI_TRY(timing.us, timed(comm, options, shape, input, output, iterations));
+  if (options.percentiles)
+    TUTTI_CHECK_OK(percentiles(comm, options, shape, input, output, iterations, &timing));
+  timing.algbw = timing.us > 0 ? static_cast<double>(bytes) / timing.us / 1e3 : 0;
+  timing.busbw = timing.algbw * bus_factor(shape);
+  return timing;
+}
+
+/// The time that the call's memory traffic needs at least: every input byte read once, every output
+/// byte written once, on all ranks together, at the rate of a plain copy that all ranks do at once,
+/// in the same run, over buffers of the same size; past the cache with streaming stores.
+Result<double> bound_us(Communicator& comm, const Shape& shape, std::size_t bytes,
+                        const std::byte* from, std::byte* to) {
+  const std::size_t n = static_cast<std::size_t>(shape.ranks);
+  const kernels::Stores stores = 4 * n * bytes >= last_level_cache_bytes()
+                                     ? kernels::Stores::kStreaming
+                                     : kernels::Stores::kCached;
+  const kernels::Source source{from, Form::kResult, false};
+  const kernels::Target target{to, Form::kResult};
+  const int rounds = static_cast<int>(
+      std::clamp<std::size_t>((std::size_t{8} << 20) / std::max<std::size_t>(bytes, 1), 3, 2000));
+  double best = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    TUTTI_CHECK_OK(comm.barrier());
+    const double begin = now_us(false);
+    for (int i = 0; i < rounds; ++i) {
+      kernels::reduce({.type = DataType::kUint8}, std::span(&source, 1), std::span(&target, 1),
+                      bytes, stores);
+    }
+    const double rate =
+        2.0 * static_cast<double>(bytes) * rounds / std::max(now_us(false) - begin, 1e-3);
+    TUTTI_TRY(const double all, reduce_scalar(comm, rate, ReduceOp::kSum));
+    best = std::max(best, all);
+  }
+  const double each =
+      static_cast<double>((shape.input_elements() + shape.output_elements()) * size_of(shape.type));
+  const double one_output = static_cast<double>(shape.output_elements() * size_of(shape.type));
+  const double traffic = shape.collective == Collective::kBroadcast
+                             ? one_output * static_cast<double>(n + 1)
+                             : each * static_cast<double>(n);
+  return traffic / best;
+}
+
+}  // namespace
+
+Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape) {
+  Line line;
+  line.shape = shape;
+  const std::size_t element = size_of(shape.type);
+  line.bytes = std::max(shape.input_elements(), shape.output_elements()) * element;
+  const Buffer separate(line.bytes, options.registered), shared(line.bytes, options.registered);
+  if (separate.data() == nullptr || shared.data() == nullptr) {
+    return Error{Code::kSystem, "no memory for buffers of " + std::to_string(line.bytes) + " bytes",
+                 comm.rank()};
+  }
+  TUTTI_TRY(line.out_of_place,
+            measure_placed(comm, options, shape, line.bytes, separate.data(), shared.data()));
+  const std::size_t own = static_cast<std::size_t>(comm.rank().value) * shape.count * element;
+  std::byte* in = shared.data() + (shape.collective == Collective::kAllGather ? own : 0);
+  std::byte* out = shared.data() + (shape.collective == Collective::kReduceScatter ? own : 0);
+  TUTTI_TRY(line.in_place, measure_placed(comm, options, shape, line.bytes, in, out));
+  if (options.bound) {
+    TUTTI_TRY(line.bound_us, bound_us(comm, shape, line.bytes, separate.data(), shared.data()));
+  }
+  return line;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,32 @@
+// File: sweep/measure.h: one line of a sweep: buffers, timing loop, verification, bound.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "sweep/check.h"
+#include "tutti/communicator.h"
+
+namespace tutti::perf {
+
+/// What was measured for one way of placing the buffers.
+struct Timing {
+  double us = 0;                              // Per call.
+  double algbw = 0, busbw = 0;                // GB/s, 10^9 bytes.
+  long long wrong = -1;                       // -1: not checked.
+  double p50_us = 0, p99_us = 0, max_us = 0;  // Of single calls, if asked for.
+};
+
+struct Line {
+  Shape shape;
+  std::size_t bytes = 0;  // As nccl-tests counts: the larger of what is sent and received.
+  Timing out_of_place, in_place;
+  double bound_us = 0;  // What the memory traffic needs at least; 0: not measured.
+  double percent_of_bound() const {
+    return bound_us > 0 && out_of_place.us > 0 ? 100 * bound_us / out_of_place.us : 0;
+  }
+};
+
+/// Measures on all ranks; every rank gets the same line. The first error ends it.
+Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape);
+
+}  // namespace tutti::perf

@@ -1,0 +1,247 @@
+#include "sweep/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cmath>
+#include <optional>
+
+namespace tutti::perf {
+namespace {
+
+struct TypeName {
+  DataType type;
+  const char* name;
+};
+constexpr std::array<TypeName, 12> kTypeNames{{{DataType::kInt8, "int8"},
+                                               {DataType::kUint8, "uint8"},
+                                               {DataType::kInt32, "int32"},
+                                               {DataType::kUint32, "uint32"},
+                                               {DataType::kInt64, "int64"},
+                                               {DataType::kUint64, "uint64"},
+                                               {DataType::kFloat16, "half"},
+                                               {DataType::kFloat32, "float"},
+                                               {DataType::kFloat64, "double"},
+                                               {DataType::kBfloat16, "bfloat16"},
+                                               {DataType::kFloat8E4M3, "f8e4m3"},
+                                               {DataType::kFloat8E5M2, "f8e5m2"}}};
+constexpr std::array<ReduceOp, 9> kOps{ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin,
+                                       ReduceOp::kMax, ReduceOp::kAvg,  ReduceOp::kPreMulSum,
+                                       ReduceOp::kAnd, ReduceOp::kOr,   ReduceOp::kXor};
+
+std::string known_types() {
+  std::string text;
+  for (const TypeName& entry : kTypeNames) text += std::string(entry.name) + " ";
+  return text + "all";
+}
+
+std::string known_ops() {
+  std::string text;
+  for (const ReduceOp op : kOps) text += op_name(op) + " ";
+  return text + "all";
+}
+
+struct Words {  // Options that are words, until they are understood.
+  std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", check = "1";
+  int root = 0, local_register = 0, blocking = 1, report_cpu = 0;
+  int gpus = 1, graph = 0, parallel_init = 0, stream_null = 0;
+};
+
+void add_options(CLI::App& app, Options& o, Words& w) {
+  app.add_option("-b,--minbytes", w.min, "Smallest size, with K, M or G")->capture_default_str();
+  app.add_option("-e,--maxbytes", w.max, "Largest size")->capture_default_str();
+  app.add_option("-i,--stepbytes", w.step, "Step from size to size")->capture_default_str();
+  app.add_option("-f,--stepfactor", o.factor, "Factor from size to size, instead of a step")
+      ->check(CLI::Range(1.0001, 1e9));
+  app.add_option("-n,--iters", o.iterations,
+                 "Calls per measurement; 0: what fits 10 ms, at least 20")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-N,--run_cycles", o.cycles, "Times to run the whole sweep; 0: for ever")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", o.warmup, "Calls before the clock starts")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", o.aggregate, "Calls that are grouped into one")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("-c,--check", w.check,
+                 "Verify results: 0 no, 1 values, bits against the canonical reference")
+      ->capture_default_str();
+  app.add_option("-o,--op", w.op, "Reduction: " + known_ops())->capture_default_str();
+  app.add_option("-d,--datatype", w.type, "Type: " + known_types())->capture_default_str();
+  app.add_option("-r,--root", w.root, "Root of a broadcast; -1: all in turn")
+      ->capture_default_str();
+  app.add_option("-z,--blocking", w.blocking, "1 blocking calls, 0 asynchronous ones")
+      ->capture_default_str();
+  app.add_option("-a,--average", o.average,
+                 "Time of a call: 0 rank 0's, 1 average, 2 minimum, 3 maximum")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_option("-C,--report_cputime", w.report_cpu, "1: report CPU time instead of latency")
+      ->capture_default_str();
+  app.add_option("-R,--local_register", w.local_register,
+                 "1: buffers that peers can map, 0: plain ones")
+      ->check(CLI::Range(0, 2))
+      ->capture_default_str();
+  app.add_option("-T,--timeout", o.timeout_s,
+                 "Seconds until a call gives up; 0: the library's default")
+      ->check(CLI::Range(0, 86400));
+  app.add_option("-t,--nthreads", o.threads, "Ranks per process, as threads")
+      ->check(CLI::Range(1, 256));
+  app.add_option("-J,--output_file", o.json, "Write the results as JSON");
+  app.add_flag("-S,--report_timestamps", o.timestamps, "Print the time of day with every line");
+  app.add_option("-g,--ngpus", w.gpus, "Accepted, without effect on a host");
+  app.add_option("-G,--cudagraph", w.graph, "Accepted, without effect on a host");
+  app.add_option("-p,--parallel_init", w.parallel_init,
+                 "Accepted: ranks always start side by side");
+  app.add_option("-y,--stream_null", w.stream_null, "Accepted, without effect on a host");
+  app.add_option("--ranks", o.ranks, "Start this many local ranks, as processes")
+      ->check(CLI::Range(1, 256));
+  app.add_flag("--pin", o.pin, "Pin local rank r to the r-th usable CPU");
+  app.add_flag("--percentiles", o.percentiles, "Add p50, p99 and max of single calls");
+  app.add_flag("--bound", o.bound,
+               "Add % of bound: the time that the memory traffic needs at least");
+  app.add_option("--csv", o.csv, "Write the results as CSV");
+  app.add_option("--plot", o.plot, "Write a picture (SVG)");
+}
+
+std::optional<std::string> understand(const Words& w, Options& o) {
+  const auto size = [](const char* option, const std::string& text,
+                       std::size_t* into) -> std::optional<std::string> {
+    const auto bytes = parse_size(text);
+    if (!bytes) return fmt::format("{}: '{}' is not a size; try 8, 64K, 1M or 2G", option, text);
+    *into = *bytes;
+    return std::nullopt;
+  };
+  if (auto wrong = size("--minbytes", w.min, &o.min_bytes)) return wrong;
+  if (auto wrong = size("--maxbytes", w.max, &o.max_bytes)) return wrong;
+  if (auto wrong = size("--stepbytes", w.step, &o.step_bytes)) return wrong;
+  if (o.max_bytes < o.min_bytes) return std::string("--maxbytes is smaller than --minbytes");
+  if (o.step_bytes == 0) return std::string("--stepbytes must not be 0");
+  if (w.op == "all") {
+    o.ops.assign(kOps.begin(), kOps.begin() + 6);
+  } else if (const auto op = parse_op(w.op)) {
+    o.ops = {*op};
+  } else {
+    return fmt::format("--op: '{}' is not one of {}", w.op, known_ops());
+  }
+  if (w.type == "all") {
+    o.types.clear();
+    for (const TypeName& entry : kTypeNames) o.types.push_back(entry.type);
+  } else if (const auto type = parse_type(w.type)) {
+    o.types = {*type};
+  } else {
+    return fmt::format("--datatype: '{}' is not one of {}", w.type, known_types());
+  }
+  if (w.check != "0" && w.check != "1" && w.check != "bits") {
+    return fmt::format("--check: '{}' is not one of 0 1 bits", w.check);
+  }
+  o.check = w.check == "0" ? Check::kOff : w.check == "1" ? Check::kValues : Check::kBits;
+  o.roots = {w.root};
+  o.registered = w.local_register != 0;
+  o.blocking = w.blocking != 0;
+  o.report_cpu = w.report_cpu != 0;
+  if (o.ranks > 0 && o.threads > 1)
+    return std::string("--ranks and --nthreads exclude each other: processes or threads");
+  if (!reduces(o.collective)) o.ops = {ReduceOp::kSum};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::size_t> parse_size(const std::string& text) {
+  try {
+    std::size_t used = 0;
+    const double value = std::stod(text, &used);
+    double unit = 1;
+    if (used < text.size()) {
+      const char suffix = text[used++];
+      if (suffix == 'k' || suffix == 'K')
+        unit = 1024;
+      else if (suffix == 'm' || suffix == 'M')
+        unit = 1024.0 * 1024;
+      else if (suffix == 'g' || suffix == 'G')
+        unit = 1024.0 * 1024 * 1024;
+      else
+        return std::nullopt;
+    }
+    if (used != text.size() || !(value >= 0) || value * unit > 1e15) return std::nullopt;
+    return static_cast<std::size_t>(value * unit);
+  } catch (const std::exception&) {  // Not a number, or out of range.
+    return std::nullopt;
+  }
+}
+
+std::string type_name(DataType type) {
+  for (const TypeName& entry : kTypeNames) {
+    if (entry.type == type) return entry.name;
+  }
+  return "?";
+}
+
+std::optional<DataType> parse_type(const std::string& text) {
+  for (const TypeName& entry : kTypeNames) {
+    if (text == entry.name) return entry.type;
+  }
+  if (text == "fp8_e4m3") return DataType::kFloat8E4M3;
+  if (text == "fp8_e5m2") return DataType::kFloat8E5M2;
+  return parse_data_type(text);
+}
+
+std::string op_name(ReduceOp op) {
+  return op == ReduceOp::kPreMulSum ? "mulsum" : std::string(to_string(op));
+}
+
+std::optional<ReduceOp> parse_op(const std::string& text) {
+  return text == "mulsum" ? ReduceOp::kPreMulSum : parse_reduce_op(text);
+}
+
+std::vector<std::size_t> sizes_of(const Options& options) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
+    sizes.push_back(bytes);
+    const auto grown =
+        static_cast<std::size_t>(std::llround(static_cast<double>(bytes) * options.factor));
+    bytes = options.factor > 0 ? std::max(bytes + 1, grown) : bytes + options.step_bytes;
+  }
+  return sizes;
+}
+
+Options parse_options(Collective collective, int argc, char** argv, int* exit_code) {
+  Options options;
+  options.collective = collective;
+  for (int i = 0; i < argc; ++i) options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
+  Words words;
+  const std::string name = std::string(to_string(collective)) + "_perf";
+  CLI::App app(
+      fmt::format(
+          "Measures {} on this machine, in the manner of nccl-tests, and verifies the results.",
+          to_string(collective)),
+      name);
+  app.footer(fmt::format(
+      "Examples:\n  {0} --ranks 2 -b 8 -e 64M -f 4\n  {0} --ranks 4 -b 8 -e 16M -f 2 -R 1 "
+      "--bound --plot sweep.svg\n  mpirun -n 2 {0} -b 1M -e 1M -d bfloat16 -c bits",
+      name));
+  add_options(app, options, words);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // --help
+      *exit_code = app.exit(error);
+    } else {
+      fmt::print(stderr, "{}: {}; --help lists the options\n", name, error.what());
+      *exit_code = 2;
+    }
+    return options;
+  }
+  if (const auto wrong = understand(words, options)) {
+    fmt::print(stderr, "{}: {}\n", name, *wrong);
+    *exit_code = 2;
+  }
+  return options;
+}
+
+}  // namespace tutti::perf

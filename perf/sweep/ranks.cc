@@ -1,0 +1,141 @@
+#include "sweep/ranks.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+namespace tutti::perf {
+namespace {
+
+int complain(const Error& error) {
+  fmt::print(stderr, "{}\n", error.to_string());
+  return 1;
+}
+
+Result<Settings> settings_for(const Options& options) {
+  TUTTI_TRY(auto settings, Settings::from_environment());
+  if (options.timeout_s > 0) settings.timeout = std::chrono::seconds(options.timeout_s);
+  return settings;
+}
+
+/// Binds this thread to the rank's CPU among those that it may use.
+void pin(int local_rank) {
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof(usable), &usable) != 0) return;
+  int skip = local_rank % CPU_COUNT(&usable);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    return;
+  }
+}
+
+int run_one(const Options& options, Result<Communicator> comm, int local_rank,
+            const std::function<int(Communicator&)>& body) {
+  if (!comm) return complain(comm.error());
+  if (options.pin) pin(local_rank);
+  return body(*comm);
+}
+
+/// A process of `options.ranks`: joins the others through a directory.
+int run_forked(const Options& options, const std::string& directory, int rank,
+               const std::function<int(Communicator&)>& body) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const auto settings = settings_for(options);
+  if (!settings) return complain(settings.error());
+  auto rendezvous = file_rendezvous(directory, "sweep");
+  if (!rendezvous) return complain(rendezvous.error());
+  return run_one(options, Communicator::create(**rendezvous, Rank{rank}, options.ranks, *settings),
+                 rank, body);
+}
+
+int run_processes(const Options& options, const std::function<int(Communicator&)>& body) {
+  std::string directory = (std::filesystem::temp_directory_path() / "tutti-sweep-XXXXXX").string();
+  if (mkdtemp(directory.data()) == nullptr) {
+    return complain({Code::kSystem, "no temporary directory: " + directory});
+  }
+  std::fflush(nullptr);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const int code = run_forked(options, directory, rank, body);
+      std::fflush(nullptr);
+      _exit(code);
+    }
+    children.push_back(child);
+  }
+  int code = 0;
+  for (std::size_t left = children.size(); left > 0; --left) {
+    int status = 0;
+    const pid_t ended = wait(&status);
+    if (ended < 0) break;
+    const int result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code == 0) code = result;  // The others notice by themselves, and say whom they miss.
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+  return code;
+}
+
+int run_threads(const Options& options, const std::function<int(Communicator&)>& body) {
+  const auto settings = settings_for(options);
+  if (!settings) return complain(settings.error());
+  auto comms = Communicator::in_process(options.threads, *settings);
+  if (!comms) return complain(comms.error());
+  std::vector<int> codes(comms->size(), 0);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < comms->size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        if (options.pin) pin(static_cast<int>(rank));
+        codes[rank] = body((*comms)[rank]);
+      });
+    }
+  }
+  for (const int code : codes) {
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_ranks(const Options& options, const std::function<int(Communicator&)>& body) {
+  const auto launch = detect_launch();
+  if (!launch) return complain(launch.error());
+  if (!launch->launcher.empty() && (options.ranks > 0 || options.threads > 1)) {
+    return complain({Code::kInvalidArgument,
+                     "started by " + launch->launcher +
+                         ", which says how many ranks there are: leave --ranks and -t out"});
+  }
+  if (options.ranks > 0) return run_processes(options, body);
+  if (options.threads > 1) return run_threads(options, body);
+  if (launch->rank_count < 2) {
+    const std::string how =
+        launch->launcher.empty() ? "started alone" : launch->launcher + " started one rank";
+    return complain({Code::kInvalidArgument, how + ", and one rank measures nothing: use --ranks "
+                                                   "N, or mpirun, torchrun, srun or tutti run "
+                                                   "(--ranks 1 if one is what you want)"});
+  }
+  const auto settings = settings_for(options);
+  if (!settings) return complain(settings.error());
+  const auto rendezvous = launch_rendezvous(*launch, Deadline::after(settings->timeout));
+  if (!rendezvous) return complain(rendezvous.error());
+  return run_one(options,
+                 Communicator::create(**rendezvous, launch->rank, launch->rank_count, *settings),
+                 launch->local_rank, body);
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,15 @@
+// File: sweep/ranks.h: where a sweep's ranks come from: forked here, threads here, or a launcher.
+#pragma once
+#include <functional>
+
+#include "sweep/options.h"
+#include "tutti/communicator.h"
+
+namespace tutti::perf {
+
+/// Runs `body` on every rank that lives in this process and waits for those that it forked. The
+/// exit code: 0, or the first rank's that failed. A rank alone that was not asked to be is an
+/// error.
+int run_ranks(const Options& options, const std::function<int(Communicator&)>& body);
+
+}  // namespace tutti::perf

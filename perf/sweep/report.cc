@@ -1,0 +1,178 @@
+#include "sweep/report.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tutti::perf {
+namespace {
+
+/// A time in at most 7 characters, as nccl-tests prints it.
+std::string time_text(double us) {
+  if (us < 100) return fmt::format("{:7.2f}", us);
+  if (us < 100'000) return fmt::format("{:7.1f}", us);
+  return fmt::format("{:7.0f}", us);
+}
+
+std::string timing_text(const Timing& timing) {
+  const std::string wrong = timing.wrong < 0 ? "N/A" : fmt::format("{}", timing.wrong);
+  return fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", time_text(timing.us), timing.algbw,
+                     timing.busbw, wrong);
+}
+
+std::string op_column(const Shape& shape) {
+  return reduces(shape.collective) ? op_name(shape.op) : "none";
+}
+int root_column(const Shape& shape) {
+  return shape.collective == Collective::kBroadcast ? shape.root : -1;
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) return Error{Code::kSystem, "writing " + path + " failed"};
+  return ok();
+}
+
+nlohmann::json to_json(const Timing& timing) {
+  nlohmann::json json{
+      {"time_us", timing.us}, {"algbw_gbps", timing.algbw}, {"busbw_gbps", timing.busbw}};
+  if (timing.wrong >= 0) json["wrong"] = timing.wrong;
+  if (timing.max_us > 0)
+    json["percentiles_us"] = {
+        {"p50", timing.p50_us}, {"p99", timing.p99_us}, {"max", timing.max_us}};
+  return json;
+}
+
+}  // namespace
+
+void print_header(const Options& options, const Communicator& comm) {
+  const std::string step = options.factor > 0 ? fmt::format("{}(factor)", options.factor)
+                                              : fmt::format("{}(bytes)", options.step_bytes);
+  fmt::print("# Collective test starting: {}_perf\n", to_string(options.collective));
+  fmt::print(
+      "# nThread {} nRanks {} minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg "
+      "iters: {} "
+      "validation: {} registered: {}\n#\n",
+      options.threads, comm.rank_count(), options.min_bytes, options.max_bytes, step,
+      options.warmup, options.iterations > 0 ? fmt::format("{}", options.iterations) : "auto",
+      options.aggregate, options.check == Check::kOff ? 0 : 1, options.registered ? 1 : 0);
+  const std::string description = comm.describe();
+  for (std::size_t at = 0; at < description.size();) {
+    const std::size_t end = std::min(description.find('\n', at), description.size());
+    const std::string row = description.substr(at, end - at);
+    at = end + 1;
+    if (row.starts_with("plans")) break;
+    fmt::print("# {}\n", row);
+  }
+  std::string extra_group, extra_names, extra_units;
+  if (options.bound)
+    extra_group += "        ", extra_names += "  %bound", extra_units += "        ";
+  if (options.percentiles) {
+    extra_group += "   single calls (us)      ", extra_names += "     p50      p99      max",
+        extra_units += "";
+  }
+  fmt::print("#\n#{:>56}{:<37}{:<36}{}\n", "", "           out-of-place", "            in-place",
+             extra_group);
+  fmt::print(
+      "#{:>11}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>6}  {:>6}  "
+      "{:>5}{}\n",
+      "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
+      "busbw", "#wrong", extra_names);
+  fmt::print(
+      "#{:>11}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}\n",
+      "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)");
+}
+
+void print_line(const Options& options, const Line& line) {
+  const Shape& shape = line.shape;
+  clear_progress();
+  std::string text;
+  if (options.timestamps) text += fmt::format("{:%H:%M:%S} ", fmt::localtime(std::time(nullptr)));
+  text += fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}", line.bytes, shape.count,
+                      type_name(shape.type), op_column(shape), root_column(shape));
+  text += timing_text(line.out_of_place) + timing_text(line.in_place);
+  if (options.bound) text += fmt::format("  {:6.1f}", line.percent_of_bound());
+  if (options.percentiles) {
+    const Timing& t = line.out_of_place;
+    text +=
+        fmt::format("  {} {}  {}", time_text(t.p50_us), time_text(t.p99_us), time_text(t.max_us));
+  }
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+long long print_footer(const Options& options, const std::vector<Line>& lines) {
+  long long wrong = 0;
+  double busbw = 0;
+  for (const Line& line : lines) {
+    wrong += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
+    busbw += line.out_of_place.busbw + line.in_place.busbw;
+  }
+  if (options.check == Check::kOff)
+    fmt::print("# Out of bounds values : not checked\n");
+  else
+    fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
+  fmt::print("# Avg bus bandwidth    : {:g}\n#\n",
+             lines.empty() ? 0 : busbw / 2 / static_cast<double>(lines.size()));
+  fmt::print("# Collective test concluded: {}_perf\n", to_string(options.collective));
+  return wrong;
+}
+
+void show_progress(std::size_t bytes, std::size_t done, std::size_t all) {
+  if (isatty(STDOUT_FILENO) == 0) return;
+  fmt::print("\r\033[K# measuring {} B ({} of {})", bytes, done + 1, all);
+  std::fflush(stdout);
+}
+
+void clear_progress() {
+  if (isatty(STDOUT_FILENO) != 0) fmt::print("\r\033[K");
+}
+
+Status write_csv(const std::string& path, const std::vector<Line>& lines) {
+  std::string text =
+      "bytes,count,type,redop,root,time_us,algbw,busbw,wrong,in_place_time_us,in_place_algbw,"
+      "in_place_busbw,in_place_wrong,percent_of_bound,p50_us,p99_us,max_us\n";
+  for (const Line& line : lines) {
+    const Timing &o = line.out_of_place, &i = line.in_place;
+    text += fmt::format(
+        "{},{},{},{},{},{:.4f},{:.4f},{:.4f},{},{:.4f},{:.4f},{:.4f},{},{:.2f},{:.4f},{:.4f},{:.4f}"
+        "\n",
+        line.bytes, line.shape.count, type_name(line.shape.type), op_column(line.shape),
+        root_column(line.shape), o.us, o.algbw, o.busbw, o.wrong, i.us, i.algbw, i.busbw, i.wrong,
+        line.percent_of_bound(), o.p50_us, o.p99_us, o.max_us);
+  }
+  return write_file(path, text);
+}
+
+Status write_json(const std::string& path, const Options& options, int ranks,
+                  const std::vector<Line>& lines) {
+  nlohmann::json json{{"version", 1},
+                      {"tutti", TUTTI_VERSION},
+                      {"command", options.command_line},
+                      {"collective", to_string(options.collective)},
+                      {"ranks", ranks},
+                      {"registered", options.registered},
+                      {"results", nlohmann::json::array()}};
+  for (const Line& line : lines) {
+    nlohmann::json row{{"bytes", line.bytes},
+                       {"count", line.shape.count},
+                       {"type", type_name(line.shape.type)},
+                       {"redop", op_column(line.shape)},
+                       {"root", root_column(line.shape)},
+                       {"out_of_place", to_json(line.out_of_place)},
+                       {"in_place", to_json(line.in_place)}};
+    if (line.bound_us > 0)
+      row["bound_us"] = line.bound_us, row["percent_of_bound"] = line.percent_of_bound();
+    json["results"].push_back(std::move(row));
+  }
+  return write_file(path, json.dump(2) + "\n");
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,25 @@
+// File: sweep/report.h: results for people (nccl-tests' table), for spreadsheets, for programs, as
+// a picture.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "sweep/measure.h"
+
+namespace tutti::perf {
+
+void print_header(const Options& options, const Communicator& comm);
+void print_line(const Options& options, const Line& line);
+/// Returns the number of wrong elements.
+long long print_footer(const Options& options, const std::vector<Line>& lines);
+/// "measuring 1048576 B (3 of 12)" on a terminal, on a line that the next output overwrites.
+void show_progress(std::size_t bytes, std::size_t done, std::size_t all);
+void clear_progress();
+
+Status write_csv(const std::string& path, const std::vector<Line>& lines);
+Status write_json(const std::string& path, const Options& options, int ranks,
+                  const std::vector<Line>& lines);
+Status write_plot(const std::string& path, const Options& options, int ranks,
+                  const std::vector<Line>& lines);
+
+}  // namespace tutti::perf

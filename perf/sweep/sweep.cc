@@ -1,0 +1,91 @@
+#include "sweep/sweep.h"
+
+#include <fmt/format.h>
+
+#include "sweep/ranks.h"
+#include "sweep/report.h"
+
+namespace tutti::perf {
+namespace {
+
+int complain(const Error& error) {
+  clear_progress();
+  fmt::print(stderr, "{}\n", error.to_string());
+  return 1;
+}
+
+/// Every line that is to be measured, in order.
+std::vector<Shape> shapes_of(const Options& options, int ranks) {
+  std::vector<Shape> shapes;
+  std::vector<int> roots = options.roots;
+  if (options.collective != Collective::kBroadcast) roots = {0};
+  if (roots.front() < 0) {
+    roots.clear();
+    for (int root = 0; root < ranks; ++root) roots.push_back(root);
+  }
+  for (const DataType type : options.types) {
+    for (const ReduceOp op : options.ops) {
+      if (reduces(options.collective) && !is_supported(type, op)) continue;
+      for (const int root : roots) {
+        for (const std::size_t bytes : sizes_of(options)) {
+          const bool per_rank = options.collective == Collective::kAllGather ||
+                                options.collective == Collective::kReduceScatter;
+          const std::size_t parts = per_rank ? static_cast<std::size_t>(ranks) : 1;
+          shapes.push_back(
+              {options.collective, type, op, bytes / size_of(type) / parts, ranks, root});
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+Status write_files(const Options& options, int ranks, const std::vector<Line>& lines) {
+  if (!options.csv.empty()) TUTTI_CHECK_OK(write_csv(options.csv, lines));
+  if (!options.json.empty()) TUTTI_CHECK_OK(write_json(options.json, options, ranks, lines));
+  if (!options.plot.empty()) TUTTI_CHECK_OK(write_plot(options.plot, options, ranks, lines));
+  return ok();
+}
+
+int sweep(Communicator& comm, const Options& options) {
+  const bool speaks = comm.rank().value == 0;
+  for (const int root : options.roots) {
+    if (root < comm.rank_count()) continue;
+    if (speaks)
+      fmt::print(stderr, "--root: {} is not one of the {} ranks\n", root, comm.rank_count());
+    return 2;
+  }
+  const std::vector<Shape> shapes = shapes_of(options, comm.rank_count());
+  if (speaks) print_header(options, comm);
+  long long wrong = 0;
+  for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
+    std::vector<Line> lines;
+    for (const Shape& shape : shapes) {
+      if (speaks) show_progress(shape.count * size_of(shape.type), lines.size(), shapes.size());
+      auto line = measure(comm, options, shape);
+      if (!line) return complain(line.error());
+      lines.push_back(*line);
+      if (speaks) print_line(options, *line);
+    }
+    if (!speaks) {
+      for (const Line& line : lines)
+        wrong += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
+      continue;
+    }
+    wrong += print_footer(options, lines);
+    if (auto written = write_files(options, comm.rank_count(), lines); !written)
+      return complain(written.error());
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int sweep_main(Collective collective, int argc, char** argv) {
+  int exit_code = -1;
+  const Options options = parse_options(collective, argc, argv, &exit_code);
+  if (exit_code >= 0) return exit_code;
+  return run_ranks(options, [&options](Communicator& comm) { return sweep(comm, options); });
+}
+
+}  // namespace tutti::perf
