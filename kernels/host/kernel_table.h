@@ -1,0 +1,63 @@
+// File: kernels/host/kernel_table.h: one function per type and operation, filled in once for the
+// instruction set of this machine. Private to kernels/host.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "kernels/host/reduce.h"
+
+namespace tutti::kernels {
+
+/// `reduce` for one type and operation. Wants a count above 0, at least one source and one target,
+/// and no step that is_copy.
+using Kernel = void (*)(const Arithmetic& arithmetic, std::span<const Source> sources,
+                        std::span<const Target> targets, std::size_t count, Stores stores);
+
+class KernelTable {
+ public:
+  Kernel& at(DataType type, ReduceOp op) {
+    return kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
+  }
+  Kernel at(DataType type, ReduceOp op) const {
+    return kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
+  }
+  /// Bytes from the first source to all targets; operations and forms are ignored.
+  Kernel copy = nullptr;
+  /// What all of them were compiled for.
+  const char* instruction_set = nullptr;
+
+ private:
+  static constexpr std::size_t kTypes = 0
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) +1
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+      ;
+  static constexpr std::size_t kOps = 0
+#define TUTTI_REDUCE_OP(enumerator, text, value) +1
+#include "tutti/reduce_ops.def"
+#undef TUTTI_REDUCE_OP
+      ;
+  std::array<std::array<Kernel, kOps>, kTypes> kernels_{};
+};
+
+// Each family of types is a translation unit of its own, so that they compile side by side.
+void add_float32(KernelTable& table);
+void add_float64(KernelTable& table);
+void add_float16(KernelTable& table);
+void add_bfloat16(KernelTable& table);
+void add_float8(KernelTable& table);
+void add_integers(KernelTable& table);
+void add_copy(KernelTable& table);
+
+/// A step that moves bits and computes nothing.
+constexpr bool is_copy(ReduceOp op, std::span<const Source> sources,
+                       std::span<const Target> targets) {
+  if (sources.size() != 1 || (op == ReduceOp::kPreMulSum && sources[0].scale)) return false;
+  for (const Target& target : targets) {
+    if (target.form != sources[0].form) return false;
+  }
+  return true;
+}
+
+}  // namespace tutti::kernels

@@ -1,0 +1,32 @@
+// File: kernels/host/reduce_float8.cc: both float8 formats, reduced in float32.
+#include "kernels/host/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/host/reduce_float8.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/host/vector_reduce-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::kernels::HWY_NAMESPACE {
+namespace {
+
+void fill(KernelTable& table) {
+  add_float_operations<DataType::kFloat8E4M3, Float8E4M3Vector, false>(table);
+  add_float_operations<DataType::kFloat8E5M2, Float8E5M2Vector, false>(table);
+}
+
+}  // namespace
+}  // namespace tutti::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti::kernels {
+namespace {
+HWY_EXPORT(fill);
+}  // namespace
+
+void add_float8(KernelTable& table) { HWY_DYNAMIC_DISPATCH(fill)(table); }
+
+}  // namespace tutti::kernels
+#endif

@@ -1,0 +1,126 @@
+// File: perf/kernel_bench.cc: how fast the body of a data step is, by shape (sources to targets),
+// bytes of one buffer, type and kind of stores. The figure to read is bytes_per_second: all bytes
+// read plus all bytes written. `copy/memcpy` is the measure to hold 1:1 against.
+//   kernel_bench --benchmark_filter='reduce/float32/.*/1048576'
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/host/reduce.h"
+
+namespace {
+
+using tutti::DataType;
+using tutti::Form;
+using tutti::ReduceOp;
+using namespace tutti::kernels;
+
+struct Free {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<std::byte, Free>;
+
+Memory allocate(std::size_t bytes, int index) {
+  // Buffers at the same offset within a page would compete for the same cache sets.
+  const std::size_t total = (bytes + 8192 + 4095) / 4096 * 4096;
+  Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, total)));
+  std::memset(memory.get(), index, total);
+  return memory;
+}
+
+std::size_t skew(std::size_t index) { return index * 192 % 4096; }
+
+struct Shape {
+  DataType type;
+  std::size_t sources, targets, bytes;
+  Stores stores;
+};
+
+void run_step(benchmark::State& state, const Shape& shape) {
+  std::vector<Memory> memory;
+  std::vector<Source> sources;
+  std::vector<Target> targets;
+  for (std::size_t i = 0; i < shape.sources; ++i) {
+    memory.push_back(allocate(shape.bytes, 0));
+    sources.push_back({memory.back().get() + skew(i), Form::kContribution});
+  }
+  const Form form = shape.sources == 1 ? Form::kContribution : Form::kResult;
+  for (std::size_t i = 0; i < shape.targets; ++i) {
+    memory.push_back(allocate(shape.bytes, 1));
+    targets.push_back({memory.back().get() + skew(shape.sources + i), form});
+  }
+  Arithmetic arithmetic;
+  arithmetic.type = shape.type;
+  const std::size_t count = shape.bytes / size_of(shape.type);
+  for (auto _ : state) {
+    reduce(arithmetic, sources, targets, count, shape.stores);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(
+      static_cast<std::size_t>(state.iterations()) * shape.bytes *
+      (shape.sources + shape.targets)));
+}
+
+void run_memcpy(benchmark::State& state, std::size_t bytes) {
+  const Memory from = allocate(bytes, 0), to = allocate(bytes, 1);
+  for (auto _ : state) {
+    std::memcpy(to.get() + skew(1), from.get(), bytes);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(
+      static_cast<std::int64_t>(static_cast<std::size_t>(state.iterations()) * bytes * 2));
+}
+
+void add_shape(const std::string& group, const Shape& shape) {
+  const std::string name = group + "/" + std::string(to_string(shape.type)) + "/" +
+                           std::to_string(shape.sources) + "to" + std::to_string(shape.targets) +
+                           "/" + (shape.stores == Stores::kCached ? "cached" : "streaming") + "/" +
+                           std::to_string(shape.bytes);
+  benchmark::RegisterBenchmark(name.c_str(), [shape](auto& state) { run_step(state, shape); });
+}
+
+void add_all() {
+  constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
+  const std::size_t sizes[] = {4 * kKiB, 64 * kKiB, kMiB, 64 * kMiB};
+  for (const std::size_t bytes : sizes) {
+    const std::string name = "copy/memcpy/" + std::to_string(bytes);
+    benchmark::RegisterBenchmark(name.c_str(), [bytes](auto& state) { run_memcpy(state, bytes); });
+  }
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    for (const auto& [sources, targets] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {4, 4}, {8, 8}}) {
+      for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
+        for (const std::size_t bytes : sizes) {
+          add_shape("reduce", {type, static_cast<std::size_t>(sources),
+                               static_cast<std::size_t>(targets), bytes, stores});
+        }
+      }
+    }
+  }
+  // The eight-byte all-reduce and its neighbours: here the time counts, not the bandwidth.
+  for (const std::size_t count : {1, 2, 3, 4, 8, 14, 16}) {
+    add_shape("tiny", {DataType::kFloat32, 2, 1, count * 4, Stores::kCached});
+    add_shape("tiny", {DataType::kBfloat16, 2, 1, count * 2, Stores::kCached});
+  }
+  for (const DataType type : {DataType::kFloat16, DataType::kFloat64, DataType::kInt32,
+                              DataType::kInt8, DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
+    add_shape("type", {type, 2, 2, 64 * kKiB, Stores::kCached});
+  }
+  for (const std::size_t sources : {3, 5, 7, 9, 16, 33}) {
+    add_shape("sources", {DataType::kFloat32, sources, 1, 64 * kKiB, Stores::kCached});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("instruction_set", instruction_set());
+  add_all();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
