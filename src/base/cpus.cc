@@ -3,6 +3,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -79,8 +81,17 @@ int usable_cpus() {
 }
 
 std::size_t last_level_cache_bytes() {
-  long bytes = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{32} << 20;
+  // What the kernel says of this CPU's caches; the C library's figure is the whole package's on
+  // some machines, and a virtual machine has only a part of that.
+  std::size_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    const std::string text =
+        first_line(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+    if (text.empty()) break;
+    const auto unit = text.back() == 'M' ? std::size_t{1} << 20 : std::size_t{1} << 10;
+    largest = std::max(largest, std::strtoul(text.c_str(), nullptr, 10) * unit);
+  }
+  return largest != 0 ? largest : std::size_t{32} << 20;
 }
 
 }  // namespace tutti
