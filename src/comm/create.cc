@@ -110,7 +110,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
     return Error{Code::kInvalidArgument, "rank " + std::to_string(me.value) + " of " +
                                              std::to_string(rank_count) +
-                                             " ranks: a rank is in 0 … count - 1, a count in 1 … " +
+                                             " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
                                              std::to_string(kMostRanks)};
   }
   TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange));
@@ -186,7 +186,7 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
                                                            const Settings& settings) {
   if (rank_count < 1 || rank_count > kMostRanks) {
     return Error{Code::kInvalidArgument,
-                 "in_process: a rank count is in 1 … " + std::to_string(kMostRanks)};
+                 "in_process: a rank count is in 1 .. " + std::to_string(kMostRanks)};
   }
   const auto rendezvous = memory_rendezvous();
   std::vector<std::optional<Result<Communicator>>> made(static_cast<std::size_t>(rank_count));

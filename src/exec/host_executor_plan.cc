@@ -90,7 +90,8 @@ void HostExecutor::start_plan() {
   }
   const auto& lanes = choice->plan->ranks[static_cast<std::size_t>(me_)].lanes;
   if (lanes.size() > region_.config().lanes) {
-    fail({Code::kInternal, "plan " + choice->plan->name + " has more lanes than this communicator"});
+    fail(
+        {Code::kInternal, "plan " + choice->plan->name + " has more lanes than this communicator"});
     return;
   }
   plan_ = &bind(*choice->plan);

@@ -55,7 +55,8 @@ Result<Recipe> choose(const Request& request, std::string_view forced);
 /// empty: none.
 Result<std::string> forced_name(std::string_view forced, Collective collective);
 
-/// The lanes that the plans of a communicator may have: as many channels are needed between two ranks.
+/// The lanes that the plans of a communicator may have: as many channels are needed between two
+/// ranks.
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings);
 
 /// One line per plan prepared so far: name, shape, steps, cost.

@@ -70,7 +70,7 @@ std::size_t mapped_bytes(std::size_t bytes, std::size_t offset, bool has_flag) {
 Result<void*> allocate(std::size_t bytes) {
   if (bytes == 0 || bytes > (std::size_t{1} << 46)) {
     return Error{Code::kInvalidArgument,
-                 "mem_alloc: bytes must be in 1 … 2^46, got " + std::to_string(bytes)};
+                 "mem_alloc: bytes must be in 1 .. 2^46, got " + std::to_string(bytes)};
   }
   const std::size_t total = mapped_bytes(bytes, 0, true);
   const int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
