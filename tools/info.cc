@@ -1,0 +1,125 @@
+// tutti info: what this build is, and what it found on this machine.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "base/cpus.h"
+#include "base/settings_table.h"
+#include "command.h"
+#include "kernels/host/reduce.h"
+#include "transport/transport.h"
+
+namespace tutti::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json build_facts() {
+  ordered_json build;
+  build["version"] = TUTTI_VERSION;
+  build["compiler"] = fmt::format(
+#ifdef __clang__
+      "Clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+      "GCC {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+  build["type"] = TUTTI_BUILD_TYPE;
+  build["hwloc"] = TUTTI_WITH_HWLOC != 0;
+  return build;
+}
+
+ordered_json machine_facts() {
+  ordered_json machine;
+  machine["instruction_set"] = kernels::instruction_set();
+  machine["online_cpus"] = sysconf(_SC_NPROCESSORS_ONLN);
+  machine["usable_cpus"] = usable_cpus();
+  machine["cgroup_cpus"] = quota_cpus();
+  machine["last_level_cache_bytes"] = last_level_cache_bytes();
+  return machine;
+}
+
+/// Null, with the reason on stderr, if the environment holds a value that is not valid.
+ordered_json setting_facts() {
+  const auto settings = Settings::from_environment();
+  if (!settings) {
+    std::fprintf(stderr, "tutti info: %s\n", settings.error().what.c_str());
+    return nullptr;
+  }
+  auto facts = ordered_json::array();
+  for (const SettingRow& row : setting_rows(*settings)) {
+    facts.push_back({{"name", row.field},
+                     {"value", row.value},
+                     {"source", row.source},
+                     {"variable", row.variable},
+                     {"accepts", row.accepts}});
+  }
+  return facts;
+}
+
+ordered_json registry_facts() {
+  ordered_json facts;
+  for (const Transport* transport : transports()) facts["transports"].push_back(transport->name);
+  for (const Algorithm* algorithm : algorithms())
+    facts["algorithms"][std::string(to_string(algorithm->collective))].push_back(algorithm->name);
+  return facts;
+}
+
+std::string words(const ordered_json& list) {
+  std::string text;
+  for (const auto& word : list) text += (text.empty() ? "" : ", ") + word.get<std::string>();
+  return text;
+}
+
+std::string in_words(const ordered_json& facts) {
+  const auto& build = facts["build"];
+  const auto& machine = facts["machine"];
+  const int quota = machine["cgroup_cpus"].get<int>();
+  std::string text = fmt::format(
+      "tutti {} ({}, {}, {} hwloc)\n\nmachine\n  instruction set    {}\n  CPUs               {} "
+      "usable of {} online ({})\n  last-level cache   {} KiB\n\nsettings\n",
+      build["version"].get<std::string>(), build["compiler"].get<std::string>(),
+      build["type"].get<std::string>(), build["hwloc"].get<bool>() ? "with" : "without",
+      machine["instruction_set"].get<std::string>(), machine["usable_cpus"].get<int>(),
+      machine["online_cpus"].get<int>(),
+      quota == 0 ? "no cgroup limit" : fmt::format("cgroup limit {}", quota),
+      machine["last_level_cache_bytes"].get<std::size_t>() / 1024);
+  for (const auto& row : facts["settings"]) {
+    const auto value = row["value"].get<std::string>();
+    text += fmt::format("  {:<12} = {:<14} {:<17} {}\n", row["name"].get<std::string>(),
+                        value.empty() ? "any" : value, "(" + row["source"].get<std::string>() + ")",
+                        row["variable"].get<std::string>());
+  }
+  text += fmt::format("\ntransports, best first\n  {}\n\nalgorithms\n", words(facts["transports"]));
+  for (const auto& [collective, names] : facts["algorithms"].items())
+    text += fmt::format("  {:<15} {}\n", collective, words(names));
+  return text;
+}
+
+int info(bool json) {
+  auto facts = registry_facts();
+  facts["build"] = build_facts();
+  facts["machine"] = machine_facts();
+  facts["settings"] = setting_facts();
+  if (facts["settings"].is_null()) return 1;
+  std::puts(json ? facts.dump(2).c_str() : in_words(facts).c_str());
+  return 0;
+}
+
+}  // namespace
+
+void define_info(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("info", "Say what this build and this machine have, and what is set");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "As JSON, for programs");
+  command->footer("Examples:\n  tutti info\n  TUTTI_CONTRACT=relaxed tutti info --json");
+  command->callback([json, &exit_code] { exit_code = info(*json); });
+}
+
+}  // namespace tutti::tools
