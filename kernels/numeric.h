@@ -67,8 +67,7 @@ struct SmallFormat {
   static constexpr std::uint32_t kOverflow =
       kHasInfinity ? kNan - ((1u << kMantissaBits) - 1) : kNan;
   // What a code's exponent lacks to be that of float32, in place.
-  static constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias)
-                                           << kMantissaBits;
+  static constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << kMantissaBits;
   // float32 bits of the smallest normal number of the format, and of its smallest number.
   static constexpr std::uint32_t kSmallestNormal = static_cast<std::uint32_t>(128 - kBias) << 23;
   static constexpr std::uint32_t kSmallest = static_cast<std::uint32_t>(128 - kBias - kMantissaBits)

@@ -171,11 +171,11 @@ namespace detail {
 template <DataType type, class F>
 void dispatch_op(ReduceOp op, F&& f) {
   switch (op) {
-#define TUTTI_REDUCE_OP(enumerator, text, value)                      \
-  case ReduceOp::enumerator:                                          \
-    if constexpr (is_supported(type, ReduceOp::enumerator)) {         \
-      f.template operator()<type, ReduceOp::enumerator>();            \
-    }                                                                 \
+#define TUTTI_REDUCE_OP(enumerator, text, value)              \
+  case ReduceOp::enumerator:                                  \
+    if constexpr (is_supported(type, ReduceOp::enumerator)) { \
+      f.template operator()<type, ReduceOp::enumerator>();    \
+    }                                                         \
     return;
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP

@@ -60,9 +60,8 @@ void run_step(benchmark::State& state, const Shape& shape) {
     reduce(arithmetic, sources, targets, count, shape.stores);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(
-      static_cast<std::size_t>(state.iterations()) * shape.bytes *
-      (shape.sources + shape.targets)));
+  state.SetBytesProcessed(static_cast<std::int64_t>(static_cast<std::size_t>(state.iterations()) *
+                                                    shape.bytes * (shape.sources + shape.targets)));
 }
 
 void run_memcpy(benchmark::State& state, std::size_t bytes) {
@@ -91,7 +90,8 @@ void add_all() {
     benchmark::RegisterBenchmark(name.c_str(), [bytes](auto& state) { run_memcpy(state, bytes); });
   }
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    for (const auto& [sources, targets] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {4, 4}, {8, 8}}) {
+    for (const auto& [sources, targets] :
+         {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {4, 4}, {8, 8}}) {
       for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
         for (const std::size_t bytes : sizes) {
           add_shape("reduce", {type, static_cast<std::size_t>(sources),

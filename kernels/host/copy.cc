@@ -11,11 +11,10 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 namespace {
 
-void copy_vectors(const Arithmetic& arithmetic, std::span<const Source> sources,
-                  std::span<const Target> targets, std::size_t count, Stores stores) {
+void copy_vectors(const Step& step) {
   // A reduction of one source; which one does not matter.
-  const Reducer<PlainVector<std::uint8_t>, ReduceOp::kOr, false> reducer(arithmetic, sources, targets);
-  reducer.run<1>(count, stores);
+  const Reducer<PlainVector<std::uint8_t>, ReduceOp::kOr, false> reducer(step);
+  reducer.run<1>();
 }
 
 void fill(KernelTable& table) {

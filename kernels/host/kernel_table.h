@@ -9,10 +9,19 @@
 
 namespace tutti::kernels {
 
-/// `reduce` for one type and operation. Wants a count above 0, at least one source and one target,
-/// and no step that is_copy.
-using Kernel = void (*)(const Arithmetic& arithmetic, std::span<const Source> sources,
-                        std::span<const Target> targets, std::size_t count, Stores stores);
+/// The arguments of `reduce`, in one place: passing them on one by one costs more than a small
+/// reduction itself.
+struct Step {
+  const Arithmetic& arithmetic;
+  std::span<const Source> sources;
+  std::span<const Target> targets;
+  std::size_t count;
+  Stores stores;
+};
+
+/// `reduce` for one type and operation. Wants a count above 0, at least one source, and no step
+/// that is_copy.
+using Kernel = void (*)(const Step& step);
 
 class KernelTable {
  public:

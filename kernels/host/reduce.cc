@@ -22,43 +22,32 @@ KernelTable make_table() {
   return table;
 }
 
-const KernelTable& table() {
+inline const KernelTable& table() {
   static const KernelTable kTable = make_table();
   return kTable;
 }
 
-// Rare enough for one pass to be too much to ask: no plan asks an average for contributions.
-bool is_odd(const Arithmetic& arithmetic, std::span<const Target> targets) {
-  if (arithmetic.op != ReduceOp::kAvg) return false;
-  for (const Target& target : targets) {
-    if (target.form == Form::kContribution) return true;
-  }
-  return false;
-}
-
-void copy(const Arithmetic& arithmetic, std::span<const Source> sources,
-          std::span<const Target> targets, std::size_t count, Stores stores) {
-  const std::size_t bytes = count * element_bytes(arithmetic.type, sources[0].form);
-  if (targets.size() == 1 && stores == Stores::kCached) {
-    if (targets[0].data != sources[0].data) std::memcpy(targets[0].data, sources[0].data, bytes);
+// Out of line, so that small reductions don't pay for it.
+[[gnu::noinline]] void copy(const Step& step) {
+  const Source& source = step.sources[0];
+  const std::size_t bytes = step.count * element_bytes(step.arithmetic.type, source.form);
+  if (step.targets.size() == 1 && step.stores == Stores::kCached) {
+    if (step.targets[0].data != source.data) std::memcpy(step.targets[0].data, source.data, bytes);
     return;
   }
-  table().copy(arithmetic, sources, targets, bytes, stores);
+  table().copy({step.arithmetic, step.sources, step.targets, bytes, step.stores});
 }
 
 }  // namespace
 
 void reduce(const Arithmetic& arithmetic, std::span<const Source> sources,
             std::span<const Target> targets, std::size_t count, Stores stores) {
-  if (count == 0 || targets.empty()) return;
-  TUTTI_CHECK(!sources.empty());
-  if (is_copy(arithmetic.op, sources, targets)) {
-    return copy(arithmetic, sources, targets, count, stores);
-  }
-  if (is_odd(arithmetic, targets)) return reduce_reference(arithmetic, sources, targets, count);
+  if (count == 0) return;
+  const Step step{arithmetic, sources, targets, count, stores};
+  if (is_copy(arithmetic.op, sources, targets)) return copy(step);
   const Kernel kernel = table().at(arithmetic.type, arithmetic.op);
-  TUTTI_CHECK(kernel != nullptr);
-  kernel(arithmetic, sources, targets, count, stores);
+  TUTTI_CHECK(!sources.empty() && kernel != nullptr);
+  kernel(step);
 }
 
 const char* instruction_set() { return table().instruction_set; }

@@ -11,9 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 namespace {
 
-void fill(KernelTable& table) {
-  add_float_operations<DataType::kBfloat16, Bfloat16Vector>(table);
-}
+void fill(KernelTable& table) { add_float_operations<DataType::kBfloat16, Bfloat16Vector>(table); }
 
 }  // namespace
 }  // namespace tutti::kernels::HWY_NAMESPACE

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/host/reduce.h"
 #include "kernels/host/kernel_table.h"
+#include "kernels/host/reduce.h"
 #include "kernels/reduce_op.h"
 
 namespace tutti::kernels {

@@ -184,8 +184,7 @@ struct SmallVector {
     // As float32 bits, the code is too small by a power of two, which a product makes up for;
     // subnormals are normalised on the way.
     const auto tiny = hn::BitCast(d, hn::ShiftLeft<Format::kDropped>(magnitude));
-    const auto finite =
-        hn::Mul(tiny, hn::BitCast(d, hn::Set(du, kRebiasBits + (127u << 23))));
+    const auto finite = hn::Mul(tiny, hn::BitCast(d, hn::Set(du, kRebiasBits + (127u << 23))));
     const auto special = hn::Gt(magnitude, hn::Set(di, static_cast<int>(Format::kOverflow) - 1));
     // The mantissa bits of an infinity are 0 and those of a NaN are not, here as there.
     const auto infinite = hn::BitCast(d, hn::Or(hn::BitCast(du, tiny), hn::Set(du, 0x7f800000u)));
@@ -203,15 +202,15 @@ struct SmallVector {
     const auto sign = hn::AndNot(lane(0x7fffffffu), hn::BitCast(di, value));
     const auto odd = hn::And(hn::ShiftRight<Format::kDropped>(magnitude), lane(1));
     const auto rounded = hn::Add(hn::Add(magnitude, lane((1u << (Format::kDropped - 1)) - 1)), odd);
-    const auto normal = hn::Min(
-        hn::Sub(hn::ShiftRight<Format::kDropped>(rounded), lane(Format::kRebias)),
-        lane(Format::kOverflow));
+    const auto normal =
+        hn::Min(hn::Sub(hn::ShiftRight<Format::kDropped>(rounded), lane(Format::kRebias)),
+                lane(Format::kOverflow));
     // In the sum, the last place is worth the smallest number of the format.
     const auto anchor = lane(Format::kSmallest + (23u << 23));
-    const auto subnormal = hn::Sub(
-        hn::BitCast(di, hn::Add(magnitude_value, hn::BitCast(d, anchor))), anchor);
-    const auto code = hn::IfThenElse(hn::Lt(magnitude, lane(Format::kSmallestNormal)), subnormal,
-                                     normal);
+    const auto subnormal =
+        hn::Sub(hn::BitCast(di, hn::Add(magnitude_value, hn::BitCast(d, anchor))), anchor);
+    const auto code =
+        hn::IfThenElse(hn::Lt(magnitude, lane(Format::kSmallestNormal)), subnormal, normal);
     const auto nan = hn::Gt(magnitude, lane(0x7f800000u));
     const auto full = hn::Or(hn::IfThenElse(nan, lane(Format::kNan), code),
                              hn::BitCast(di, hn::ShiftRight<kToSign>(hn::BitCast(du, sign))));

@@ -32,8 +32,8 @@ struct Block {
   hn::Vec<D> at[kVectors];
 };
 
-/// A step for one type and operation. Without kPartials, no source and no target is a partial.
-template <class Vector, ReduceOp op, bool kPartials>
+/// A step for one type and operation. Without kMixed, no step that is_mixed.
+template <class Vector, ReduceOp op, bool kMixed>
 class Reducer {
  public:
   using Lane = typename Vector::Lane;
@@ -42,23 +42,18 @@ class Reducer {
   static constexpr std::size_t kLanes = hn::MaxLanes(Full());
   static constexpr int kUnroll = 4;
   static constexpr bool kPlain = std::is_same_v<Lane, Stored>;
-  // Whether a partial differs from a result in any way.
-  static constexpr bool kTwoForms = kPartials && !(kPlain && op != ReduceOp::kAvg);
+  // Whether targets of one step can get different bits.
+  static constexpr bool kTwoForms = kMixed && !(kPlain && op != ReduceOp::kAvg);
 
-  Reducer(const Arithmetic& arithmetic, std::span<const Source> sources,
-          std::span<const Target> targets)
-      : sources_(sources.data()),
-        source_count_(sources.size()),
-        targets_(targets),
-        rank_count_(arithmetic.rank_count),
-        scale_(scale_as<Lane>(arithmetic.scale, arithmetic.integer_scale)) {}
+  explicit Reducer(const Step& step) : step_(step) {}
 
   /// All elements. kSources is the source count where that is a constant, else 0.
   template <int kSources>
-  HWY_INLINE void run(std::size_t count, Stores stores) const {
+  HWY_INLINE void run() const {
     const Full d;
+    const std::size_t count = step_.count;
     std::size_t i = 0;
-    if (stores == Stores::kStreaming) i = run_streaming<kSources>(count);
+    if (step_.stores == Stores::kStreaming) i = run_streaming<kSources>();
     if (count - i < kLanes) return run_short<Quarter<Full>>(i, count);
     const auto last = tree<kSources, 1>(d, count - kLanes);
     for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
@@ -66,6 +61,14 @@ class Reducer {
     }
     for (; i + kLanes < count; i += kLanes) emit<false>(d, tree<kSources, 1>(d, i), i);
     if (i < count) emit<false>(d, last, count - kLanes);
+  }
+
+  /// All elements, fewer than kLanes.
+  HWY_INLINE void run_few() const {
+    const std::size_t count = step_.count;
+    using Small = Quarter<Full>;
+    if (count < hn::MaxLanes(Small())) return run_short<Quarter<Small>>(0, count);
+    run_short<Small>(0, count);
   }
 
   /// Elements [begin, end), at most about a vector of them.
@@ -90,11 +93,12 @@ class Reducer {
   template <class D>
   using StoredTag = hn::Rebind<Stored, D>;
   template <int kVectors>
-  static constexpr bool kPaired = Vector::kPairs && kVectors % 2 == 0;
+  static constexpr bool kPaired = Vector::kPairs&& kVectors % 2 == 0;
 
   /// Stores what it can past the cache and returns where that ends.
   template <int kSources>
-  HWY_INLINE std::size_t run_streaming(std::size_t count) const {
+  HWY_INLINE std::size_t run_streaming() const {
+    const std::size_t count = step_.count;
     constexpr std::size_t kStep = kUnroll * kLanes;
     const std::size_t head = first_aligned();
     if (head > count || count - head < kStep) return 0;
@@ -110,10 +114,11 @@ class Reducer {
   /// count if there is none.
   std::size_t first_aligned() const {
     constexpr std::size_t kLine = 64;
-    const std::size_t bytes = bytes_of(targets_[0]);
-    const std::size_t offset = (0 - reinterpret_cast<std::uintptr_t>(targets_[0].data)) % kLine;
+    const std::size_t bytes = bytes_of(step_.targets[0]);
+    const std::size_t offset =
+        (0 - reinterpret_cast<std::uintptr_t>(step_.targets[0].data)) % kLine;
     bool possible = offset % bytes == 0;
-    for (const Target& target : targets_) {
+    for (const Target& target : step_.targets) {
       const auto address = reinterpret_cast<std::uintptr_t>(target.data);
       possible = possible && bytes_of(target) == bytes && (address + offset) % kLine == 0;
     }
@@ -128,11 +133,12 @@ class Reducer {
 
   template <int kVectors, class D>
   HWY_INLINE Block<D, kVectors> leaf(D d, const Source& source, std::size_t index) const {
-    auto block = kPlain || (kPartials && source.form == Form::kPartial)
+    auto block = kPlain || (kMixed && source.form == Form::kPartial)
                      ? read_partial<kVectors>(d, source.data + index * sizeof(Lane))
                      : read_stored<kVectors>(d, source.data + index * sizeof(Stored));
     if constexpr (op == ReduceOp::kPreMulSum) {
-      const auto factor = hn::Set(d, source.scale ? scale_ : Lane{1});
+      const auto scale = scale_as<Lane>(step_.arithmetic.scale, step_.arithmetic.integer_scale);
+      const auto factor = hn::Set(d, source.scale ? scale : Lane{1});
       for (auto& vector : block.at) vector = multiply_vectors(d, factor, vector);
     }
     return block;
@@ -183,10 +189,10 @@ class Reducer {
   template <int kSources, int kVectors, class D>
   HWY_INLINE Block<D, kVectors> tree(D d, std::size_t index) const {
     if constexpr (kSources == 0) {
-      if (source_count_ == 2) return fixed_tree<2, kVectors>(d, sources_, index);
-      return any_tree<kVectors>(d, sources_, source_count_, index);
+      if (step_.sources.size() == 2) return fixed_tree<2, kVectors>(d, step_.sources.data(), index);
+      return any_tree<kVectors>(d, step_.sources.data(), step_.sources.size(), index);
     } else {
-      return fixed_tree<kSources, kVectors>(d, sources_, index);
+      return fixed_tree<kSources, kVectors>(d, step_.sources.data(), index);
     }
   }
 
@@ -206,11 +212,12 @@ class Reducer {
   template <int kVectors, class D>
   HWY_NOINLINE Block<D, kVectors> any_tree(D d, const Source* sources, std::size_t n,
                                            std::size_t index) const {
-    switch (n) {
-      case 1: return fixed_tree<1, kVectors>(d, sources, index);
-      case 2: return fixed_tree<2, kVectors>(d, sources, index);
-      case 4: return fixed_tree<4, kVectors>(d, sources, index);
-      default: break;
+    if (n == 1) return fixed_tree<1, kVectors>(d, sources, index);
+    if (n == 2) return fixed_tree<2, kVectors>(d, sources, index);
+    if (n >= 4 && n < 8) {
+      const auto left = fixed_tree<4, kVectors>(d, sources, index);
+      if (n == 4) return left;
+      return combined(d, left, any_tree<kVectors>(d, sources + 4, n - 4, index));
     }
     const std::size_t left_count = std::bit_floor(n - 1);
     const auto left = any_tree<kVectors>(d, sources, left_count, index);
@@ -222,10 +229,12 @@ class Reducer {
 
   template <bool kStreaming, class D, int kVectors>
   HWY_INLINE void emit(D d, const Block<D, kVectors>& root, std::size_t index) const {
-    const auto result = rounded(d, root);
-    for (const Target& target : targets_) {
+    const auto result = rounded(d, finished(d, root));
+    for (const Target& target : step_.targets) {
       if (kTwoForms && target.form == Form::kPartial) {
         write_partial<kStreaming>(d, root, target.data + index * sizeof(Lane));
+      } else if (kTwoForms && op == ReduceOp::kAvg && target.form == Form::kContribution) {
+        write<kStreaming>(tag_of(result), rounded(d, root), target.data + index * sizeof(Stored));
       } else {
         write<kStreaming>(tag_of(result), result, target.data + index * sizeof(Stored));
       }
@@ -233,30 +242,28 @@ class Reducer {
   }
 
   template <class D, int kVectors>
-  HWY_INLINE auto rounded(D d, const Block<D, kVectors>& root) const {
+  static HWY_INLINE auto rounded(D d, const Block<D, kVectors>& root) {
     if constexpr (kPaired<kVectors>) {
       // A scale can be any NaN, and so can its products.
-      constexpr bool kAnyNan = kPartials || op == ReduceOp::kPreMulSum;
+      constexpr bool kAnyNan = kMixed || op == ReduceOp::kPreMulSum;
       Block<hn::RebindToUnsigned<D>, kVectors / 2> result;
       for (int v = 0; v < kVectors; v += 2) {
-        result.at[v / 2] = Vector::template round_pair<kAnyNan>(d, finished(d, root.at[v]),
-                                                                finished(d, root.at[v + 1]));
+        result.at[v / 2] = Vector::template round_pair<kAnyNan>(d, root.at[v], root.at[v + 1]);
       }
       return result;
     } else {
       Block<StoredTag<D>, kVectors> result;
-      for (int v = 0; v < kVectors; ++v) result.at[v] = Vector::round(d, finished(d, root.at[v]));
+      for (int v = 0; v < kVectors; ++v) result.at[v] = Vector::round(d, root.at[v]);
       return result;
     }
   }
 
-  template <class D>
-  HWY_INLINE hn::Vec<D> finished(D d, hn::Vec<D> value) const {
+  template <class D, int kVectors>
+  HWY_INLINE Block<D, kVectors> finished(D d, Block<D, kVectors> root) const {
     if constexpr (op == ReduceOp::kAvg) {
-      return divide_vector(d, value, rank_count_);
-    } else {
-      return value;
+      for (auto& vector : root.at) vector = divide_vector(d, vector, step_.arithmetic.rank_count);
     }
+    return root;
   }
 
   template <bool kStreaming, class D, int kVectors>
@@ -289,43 +296,53 @@ class Reducer {
   template <class D>
   static constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
 
-  const Source* sources_;
-  std::size_t source_count_;
-  std::span<const Target> targets_;
-  int rank_count_;
-  Lane scale_;
+  // Not copied: a 16-byte load of a span that was just stored in halves is slow.
+  const Step& step_;
 };
 
-inline bool any_partial(std::span<const Source> sources, std::span<const Target> targets) {
-  for (const Source& source : sources) {
+/// Whether a step has other forms than contributions (or results) as sources and, as targets,
+/// what a result looks like.
+template <ReduceOp op>
+bool is_mixed(const Step& step) {
+  for (const Source& source : step.sources) {
     if (source.form == Form::kPartial) return true;
   }
-  for (const Target& target : targets) {
+  for (const Target& target : step.targets) {
     if (target.form == Form::kPartial) return true;
+    if (op == ReduceOp::kAvg && target.form == Form::kContribution) return true;
   }
   return false;
 }
 
+// Functions of their own, so that each has only the frame that it needs.
+template <class SomeReducer, int kSources>
+HWY_NOINLINE void reduce_with(const Step& step) {
+  SomeReducer(step).template run<kSources>();
+}
+template <class SomeReducer>
+HWY_NOINLINE void reduce_few(const Step& step) {
+  SomeReducer(step).run_few();
+}
+
 /// A Kernel for any number of sources. kHot: with the usual numbers known to the compiler.
 template <class Vector, ReduceOp op, bool kHot = false>
-void reduce_vectors(const Arithmetic& arithmetic, std::span<const Source> sources,
-                    std::span<const Target> targets, std::size_t count, Stores stores) {
+void reduce_vectors(const Step& step) {
   using General = Reducer<Vector, op, true>;
+  if (step.count < General::kLanes) return reduce_few<General>(step);
   if constexpr (kHot) {
     using Hot = Reducer<Vector, op, !General::kTwoForms>;
-    if (!General::kTwoForms || !any_partial(sources, targets)) {
-      const Hot reducer(arithmetic, sources, targets);
-      switch (sources.size()) {
-        case 1: return reducer.template run<1>(count, stores);
-        case 2: return reducer.template run<2>(count, stores);
-        case 3: return reducer.template run<3>(count, stores);
-        case 4: return reducer.template run<4>(count, stores);
-        case 8: return reducer.template run<8>(count, stores);
-        default: return reducer.template run<0>(count, stores);
+    if (!General::kTwoForms || !is_mixed<op>(step)) {
+      switch (step.sources.size()) {
+        case 1: return reduce_with<Hot, 1>(step);
+        case 2: return reduce_with<Hot, 2>(step);
+        case 3: return reduce_with<Hot, 3>(step);
+        case 4: return reduce_with<Hot, 4>(step);
+        case 8: return reduce_with<Hot, 8>(step);
+        default: return reduce_with<Hot, 0>(step);
       }
     }
   }
-  General(arithmetic, sources, targets).template run<0>(count, stores);
+  reduce_with<General, 0>(step);
 }
 
 /// All operations of a floating-point type; sums are what training asks for.

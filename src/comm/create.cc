@@ -108,10 +108,10 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                                                         const Exchange& exchange, int node_ranks) {
   const auto start = std::chrono::steady_clock::now();
   if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
-    return Error{Code::kInvalidArgument, "rank " + std::to_string(me.value) + " of " +
-                                             std::to_string(rank_count) +
-                                             " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
-                                             std::to_string(kMostRanks)};
+    return Error{Code::kInvalidArgument,
+                 "rank " + std::to_string(me.value) + " of " + std::to_string(rank_count) +
+                     " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
+                     std::to_string(kMostRanks)};
   }
   TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange));
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
