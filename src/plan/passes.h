@@ -1,4 +1,8 @@
-// File: plan/passes.h: plan -> plan. A pass never changes what a plan computes; tests verify both.
+// File: plan/passes.h: plan -> plan. A pass never changes what a plan computes.
+//
+// A pass adds its name to the plan's ("two_shot+direct"), verifies what it made with one slot per
+// channel, and gives back nothing that does not hold: for a plan that does not verify itself, that
+// is nothing, or the plan as it is. All are pure, and take about five times as long as verifying.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,20 +12,24 @@
 namespace tutti::plan {
 
 /// Joins steps of a lane: a value that is moved into scratch and read once more right after goes on
-/// without the stop; a move repeated to another target becomes one move with two targets.
+/// without the stop; a move repeated to another target becomes one move with two targets. The plan
+/// itself where there is nothing to join.
 Plan fuse(const Plan& plan);
 
 /// For ranks that map each other's buffers. A slot that carries a chunk of the sender's input
 /// becomes a read of the mapped input; a slot that is only copied to the receiver's output becomes
-/// a write to the mapped output; signals and waits take the place of the slots. Empty when nothing
-/// can be lowered.
+/// a write to the mapped output; signals and waits take the place of the slots. The other slots
+/// stay. If reads and writes together do not hold (in place, a write may come before its chunk's
+/// old content was read), then reads alone or writes alone are tried. Empty when nothing can be
+/// lowered.
 std::optional<Plan> direct(const Plan& plan);
 
 /// Slots that go to all other ranks from one step become one multicast slot. Empty when there are
 /// none.
 std::optional<Plan> multicast(const Plan& plan);
 
-/// Cuts every piece into `lanes` and gives each lane its share.
+/// Cuts every piece into `lanes` and gives each lane its share; lane i becomes lanes i * `lanes`
+/// and on. Scratch grows as much. The only pass that does not verify: the shares don't meet.
 Plan replicate(const Plan& plan, std::uint32_t lanes);
 
 }  // namespace tutti::plan

@@ -36,8 +36,10 @@ Status check_shape(const Plan& plan, const Limits& limits) {
     return plan_error(plan,
                       fmt::format("root {}: takes 0 to {}", shape.root, shape.rank_count - 1));
   }
-  if (shape.group_size < 1)
-    return plan_error(plan, fmt::format("group size {}: takes 1 or more", shape.group_size));
+  if (shape.group_size < 1 || shape.group_size > kMaxRanks) {
+    return plan_error(plan,
+                      fmt::format("group size {}: takes 1 to {}", shape.group_size, kMaxRanks));
+  }
   const std::uint64_t blocks = std::max(input_blocks(shape), output_blocks(shape));
   if (plan.pieces < 1 || blocks * plan.pieces > 0xffffffffu) {
     return plan_error(plan, fmt::format("{} pieces: takes 1 to {}", plan.pieces,

@@ -25,7 +25,9 @@ struct Limits {
   std::uint32_t scratch_chunks = 1u << 16;  // Largest scratch that a plan may ask for.
 };
 
-/// Ok, or kInvalidPlan with rank, lane, step and reason. Pure; any thread.
+/// Ok, or kInvalidPlan with rank, lane, step and reason (in one line). Pure; any thread. Time is
+/// linear in the plan, times the rank count where a plan waits for signals; a relaxed plan takes
+/// rank_count / 8 bytes for each different sum in it. Mapped buffers: of at most 4096 ranks.
 Status verify(const Plan& plan, const Limits& limits = {});
 
 }  // namespace tutti::plan

@@ -117,13 +117,13 @@ class Numberer {
     for (std::uint32_t index = 0; index < steps.steps.size(); ++index) {
       const Step& step = steps.steps[index];
       if (step.kind != StepKind::kMove) {
-        assign(wires.of_step[index], step.kind == StepKind::kSignal, {rank, lane, index, 0});
+        assign(wires.of_step[index], step.kind == StepKind::kSignal, {rank, lane, index});
         continue;
       }
       for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
         const std::uint32_t at = step.first + i;
         if (wires.of_location[at] != kNoMessage)
-          assign(wires.of_location[at], i >= step.source_count, {rank, lane, index, at});
+          assign(wires.of_location[at], i >= step.source_count, {rank, lane, index});
       }
     }
   }

@@ -29,13 +29,11 @@ struct Wire {
   std::uint32_t count = 0;
 };
 
-/// Where in the plan a message is sent or received. `location` indexes Lane::locations; unused in
-/// signals and waits.
+/// Where in the plan a message is sent or received.
 struct End {
   std::uint32_t rank = 0;
   std::uint32_t lane = 0;
   std::uint32_t step = 0;
-  std::uint32_t location = 0;
 };
 
 struct Message {
