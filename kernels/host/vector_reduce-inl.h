@@ -18,7 +18,7 @@
 
 #include <hwy/cache_control.h>
 
-#include <bit>
+#include <utility>
 
 #include "kernels/host/kernel_table.h"
 #include "kernels/host/vector_element-inl.h"
@@ -40,7 +40,10 @@ class Reducer {
   using Stored = typename Vector::Stored;
   using Full = hn::ScalableTag<Lane>;
   static constexpr std::size_t kLanes = hn::MaxLanes(Full());
-  static constexpr int kUnroll = 4;
+  // Conversions of 8-bit floats are long enough to overlap by themselves.
+  static constexpr int kUnroll = sizeof(Stored) == 1 && sizeof(Lane) != 1 ? 2 : 4;
+  static constexpr std::size_t kBlock = kUnroll * kLanes;
+  static constexpr std::size_t kMostLevels = 64;  // One for each bit of the source count.
   static constexpr bool kPlain = std::is_same_v<Lane, Stored>;
   // Whether targets of one step can get different bits.
   static constexpr bool kTwoForms = kMixed && !(kPlain && op != ReduceOp::kAvg);
@@ -53,38 +56,31 @@ class Reducer {
     const Full d;
     const std::size_t count = step_.count;
     std::size_t i = 0;
-    if (step_.stores == Stores::kStreaming) i = run_streaming<kSources>();
-    if (count - i < kLanes) return run_short<Quarter<Full>>(i, count);
-    const auto last = tree<kSources, 1>(d, count - kLanes);
-    for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
-      emit<false>(d, tree<kSources, kUnroll>(d, i), i);
+    bool streaming = false;
+    if (step_.stores == Stores::kStreaming) {
+      const std::size_t head = first_aligned();
+      streaming = head < count && count - head >= kBlock;
+      if (streaming && head != 0) run_short<Full>(std::exchange(i, head), head);
     }
-    for (; i + kLanes < count; i += kLanes) emit<false>(d, tree<kSources, 1>(d, i), i);
-    if (i < count) emit<false>(d, last, count - kLanes);
+    for (; i + kBlock <= count; i += kBlock) {
+      const auto root = tree<kSources, kUnroll>(d, i);
+      if (streaming) {
+        emit<true>(d, root, i);
+      } else {
+        emit<false>(d, root, i);
+      }
+    }
+    if (streaming) hwy::FlushStream();
+    if (i < count) run_short<Full>(i, count);
   }
 
-  /// All elements, fewer than kLanes.
+  /// All elements, fewer than kBlock.
   HWY_INLINE void run_few() const {
-    const std::size_t count = step_.count;
     using Small = Quarter<Full>;
+    const std::size_t count = step_.count;
     if (count < hn::MaxLanes(Small())) return run_short<Quarter<Small>>(0, count);
-    run_short<Small>(0, count);
-  }
-
-  /// Elements [begin, end), at most about a vector of them.
-  template <class D>
-  HWY_NOINLINE void run_short(std::size_t begin, std::size_t end) const {
-    const D d;
-    constexpr std::size_t kStep = hn::MaxLanes(D());
-    if (end - begin < kStep) {
-      if constexpr (kStep > 1) run_short<Quarter<D>>(begin, end);
-      return;
-    }
-    const auto last = tree<0, 1>(d, end - kStep);
-    for (std::size_t i = begin; i + kStep < end; i += kStep) {
-      emit<false>(d, tree<0, 1>(d, i), i);
-    }
-    emit<false>(d, last, end - kStep);
+    if (count < kLanes) return run_short<Small>(0, count);
+    run_short<Full>(0, count);
   }
 
  private:
@@ -95,19 +91,20 @@ class Reducer {
   template <int kVectors>
   static constexpr bool kPaired = Vector::kPairs&& kVectors % 2 == 0;
 
-  /// Stores what it can past the cache and returns where that ends.
-  template <int kSources>
-  HWY_INLINE std::size_t run_streaming() const {
-    const std::size_t count = step_.count;
-    constexpr std::size_t kStep = kUnroll * kLanes;
-    const std::size_t head = first_aligned();
-    if (head > count || count - head < kStep) return 0;
-    run_short<Full>(0, head);
-    const Full d;
-    std::size_t i = head;
-    for (; i + kStep <= count; i += kStep) emit<true>(d, tree<kSources, kUnroll>(d, i), i);
-    hwy::FlushStream();
-    return i;
+  /// Elements [begin, end), of which there is at least one.
+  template <class D>
+  HWY_NOINLINE void run_short(std::size_t begin, std::size_t end) const {
+    const D d;
+    constexpr std::size_t kStep = hn::MaxLanes(D());
+    if (end - begin < kStep) {
+      if constexpr (kStep > 1) run_short<Quarter<D>>(begin, end);
+      return;
+    }
+    const auto last = vector_tree(d, end - kStep);
+    for (std::size_t i = begin; i + kStep < end; i += kStep) {
+      emit<false>(d, vector_tree(d, i), i);
+    }
+    emit<false>(d, last, end - kStep);
   }
 
   /// The first element that lies at the beginning of a cache line in all targets; more than any
@@ -189,11 +186,21 @@ class Reducer {
   template <int kSources, int kVectors, class D>
   HWY_INLINE Block<D, kVectors> tree(D d, std::size_t index) const {
     if constexpr (kSources == 0) {
-      if (step_.sources.size() == 2) return fixed_tree<2, kVectors>(d, step_.sources.data(), index);
-      return any_tree<kVectors>(d, step_.sources.data(), step_.sources.size(), index);
+      return any_tree<kVectors>(d, index);
     } else {
       return fixed_tree<kSources, kVectors>(d, step_.sources.data(), index);
     }
+  }
+
+  template <class D>
+  HWY_INLINE Block<D, 1> vector_tree(D d, std::size_t index) const {
+    // Two ranks, a few elements: the time of the call counts.
+    if (step_.sources.size() == 2) return fixed_tree<2, 1>(d, step_.sources.data(), index);
+    return any_vector_tree(d, index);
+  }
+  template <class D>
+  HWY_NOINLINE Block<D, 1> any_vector_tree(D d, std::size_t index) const {
+    return any_tree<1>(d, index);
   }
 
   template <int kSources, int kVectors, class D>
@@ -208,21 +215,30 @@ class Reducer {
     }
   }
 
-  /// The call stack holds the open nodes: log2(n) blocks, in the first-level cache.
+  /// The canonical tree is a binary counter: from left to right, full subtrees of equal size
+  /// merge; what is left over has descending sizes and is folded from the right.
   template <int kVectors, class D>
-  HWY_NOINLINE Block<D, kVectors> any_tree(D d, const Source* sources, std::size_t n,
-                                           std::size_t index) const {
-    if (n == 1) return fixed_tree<1, kVectors>(d, sources, index);
-    if (n == 2) return fixed_tree<2, kVectors>(d, sources, index);
-    if (n >= 4 && n < 8) {
-      const auto left = fixed_tree<4, kVectors>(d, sources, index);
-      if (n == 4) return left;
-      return combined(d, left, any_tree<kVectors>(d, sources + 4, n - 4, index));
+  HWY_INLINE Block<D, kVectors> any_tree(D d, std::size_t index) const {
+    const Source* sources = step_.sources.data();
+    const std::size_t n = step_.sources.size();
+    Block<D, kVectors> open[kMostLevels];  // In the first-level cache.
+    std::size_t depth = 0;
+    std::size_t first = 0;
+    for (; first + 4 <= n; first += 4) {
+      auto node = fixed_tree<4, kVectors>(d, sources + first, index);
+      for (std::size_t done = first / 4; (done & 1) != 0; done >>= 1) {
+        node = combined(d, open[--depth], node);
+      }
+      open[depth++] = node;
     }
-    const std::size_t left_count = std::bit_floor(n - 1);
-    const auto left = any_tree<kVectors>(d, sources, left_count, index);
-    const auto right = any_tree<kVectors>(d, sources + left_count, n - left_count, index);
-    return combined(d, left, right);
+    if ((n & 2) != 0) {
+      open[depth++] = fixed_tree<2, kVectors>(d, sources + first, index);
+      first += 2;
+    }
+    if ((n & 1) != 0) open[depth++] = fixed_tree<1, kVectors>(d, sources + first, index);
+    auto node = open[--depth];
+    while (depth != 0) node = combined(d, open[--depth], node);
+    return node;
   }
 
   // ---- writing
@@ -328,7 +344,7 @@ HWY_NOINLINE void reduce_few(const Step& step) {
 template <class Vector, ReduceOp op, bool kHot = false>
 void reduce_vectors(const Step& step) {
   using General = Reducer<Vector, op, true>;
-  if (step.count < General::kLanes) return reduce_few<General>(step);
+  if (step.count < General::kBlock) return reduce_few<General>(step);
   if constexpr (kHot) {
     using Hot = Reducer<Vector, op, !General::kTwoForms>;
     if (!General::kTwoForms || !is_mixed<op>(step)) {
