@@ -256,7 +256,7 @@ Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_co
     return Error{
         Code::kInvalidArgument,
         "exchange: rank " + std::to_string(me.value) + " of " + std::to_string(rank_count) +
-            " ranks: a rank is in 0 … count - 1, a count in 1 … " + std::to_string(kMostRanks),
+            " ranks: a rank is in 0 to count - 1, a count in 1 to " + std::to_string(kMostRanks),
         me};
   }
   if (phase.empty() || phase.size() > kMostPhaseBytes || mine.size() > kMostBytes) {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/fd.h"
 #include "support/catch.h"
 #include "tutti/rendezvous.h"
 
@@ -60,6 +61,7 @@ class Command {
     std::fflush(nullptr);
     pid_ = fork();
     if (pid_ == 0) {
+      ::setsid();  // Should the input be a terminal, then it is the one that controls us.
       // Ranks that look for their own files find them here.
       setenv("TEST_DIRECTORY", directory_.c_str(), 1);
       const auto redirect = [](int descriptor, const std::string& path, int flags) {
@@ -196,6 +198,30 @@ TEST_CASE("stdin goes to rank 0") {
   CHECK(command.wait() == 0);
   CHECK(command.out() == "[0] some\n[0] words\n");
   std::filesystem::remove(words);
+}
+
+TEST_CASE("a terminal's input goes to rank 0, and its interrupt to all ranks") {
+  const Fd terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  REQUIRE(terminal);
+  REQUIRE(::grantpt(terminal.get()) == 0);
+  REQUIRE(::unlockpt(terminal.get()) == 0);
+  std::array<char, 64> name{};
+  REQUIRE(::ptsname_r(terminal.get(), name.data(), name.size()) == 0);
+  const auto type = [&](std::string_view keys) {
+    REQUIRE(::write(terminal.get(), keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+  };
+  Command command(shell(2, "trap 'echo interrupted; exit 0' INT;" + kLeavePid +
+                               "while read line; do echo got $line; done; echo end;"
+                               "while :; do sleep 0.01; done"),
+                  name.data());
+  command.pids(2);
+  type("a word\n");
+  REQUIRE(soon([&] { return command.out().find("[0] got a word\n") != std::string::npos; }));
+  type("\x03");
+  CHECK(command.wait() == 0);
+  CHECK_THAT(command.out(), Catch::Contains("[1] end\n") && Catch::Contains("[0] interrupted\n") &&
+                                Catch::Contains("[1] interrupted\n"));
+  CHECK(command.out().find("[1] got") == std::string::npos);
 }
 
 TEST_CASE("a rank that exits with a code ends the others, and the code is the command's") {

@@ -333,7 +333,7 @@ TEST_CASE(
 TEST_CASE("values of every size come whole, a second put replaces, keys may be any bytes") {
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
-  std::string odd_key = "/../%+ ünd\n";
+  std::string odd_key = "/../%+ \xc3\xbcnd\n";
   odd_key += '\0';
   const std::string keys[] = {"a", "..", odd_key, std::string(bootstrap::kMostKeyBytes, '/'),
                               std::string(bootstrap::kMostKeyBytes, 'k')};
