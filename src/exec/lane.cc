@@ -165,37 +165,51 @@ void BoundLane::move(const Step& step, const Range& range) {
     sources_[i] = {source_at(first[i], range), layout(first[i]),
                    context_->scaled && first[i].place == Place::kInput};
   }
-  std::size_t slot_targets =
-      0;  // Those that a peer or a later step reads from the cache come first.
+  // Targets that a peer or a later step reads from the cache come first.
+  std::size_t slot_targets = 0;
   std::size_t back = step.target_count;
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
     const kernels::Target target{target_at(first_target[i], range), layout(first_target[i])};
+    // A copy onto itself (in place) is left out: peers may be reading there.
+    if (step.source_count == 1 && target.data == sources_[0].data && !sources_[0].scale) continue;
     if (in_library_memory(first_target[i].place))
       targets_[slot_targets++] = target;
     else
       targets_[--back] = target;
   }
-  const std::span sources(sources_.data(), step.source_count);
-  if (context_->streaming && slot_targets > 0 && slot_targets < step.target_count &&
-      targets_[0].form == targets_[back].form) {
-    // Slots have to stay in the cache, outputs should not: reduce into a slot, copy on from there.
-    kernels::reduce(context_->arithmetic, sources, std::span(targets_.data(), slot_targets),
-                    range.count);
-    const kernels::Source reduced{targets_[0].data, targets_[0].form, false};
-    kernels::reduce(context_->arithmetic, std::span(&reduced, 1),
-                    std::span(targets_.data() + back, step.target_count - back), range.count,
-                    kernels::Stores::kStreaming);
-  } else {
-    const bool stream = context_->streaming && slot_targets == 0;
-    kernels::reduce(context_->arithmetic, sources, std::span(targets_.data(), step.target_count),
-                    range.count, stream ? kernels::Stores::kStreaming : kernels::Stores::kCached);
+  const std::size_t other_targets = step.target_count - back;
+  for (std::size_t i = 0; i < other_targets && back != slot_targets; ++i) {
+    targets_[slot_targets + i] = targets_[back + i];  // Closes the gap of what was left out.
   }
+  reduce_into(range.count, step.source_count, slot_targets, other_targets);
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
     if (first_target[i].outbox != nullptr) first_target[i].outbox->commit();
   }
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     if (first[i].inbox != nullptr) first[i].inbox->release();
   }
+}
+
+/// Reduces sources_ into targets_: first those in slots and scratch, then those in users' memory.
+void BoundLane::reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
+                            std::size_t other_targets) {
+  if (slot_targets + other_targets == 0) return;
+  const std::span sources(sources_.data(), source_count);
+  const std::span targets(targets_.data(), slot_targets + other_targets);
+  const kernels::Arithmetic& arithmetic = context_->arithmetic;
+  const bool split = context_->streaming && slot_targets > 0 && other_targets > 0 &&
+                     targets[0].form == targets.back().form;
+  if (!split) {
+    const bool stream = context_->streaming && slot_targets == 0;
+    kernels::reduce(arithmetic, sources, targets, count,
+                    stream ? kernels::Stores::kStreaming : kernels::Stores::kCached);
+    return;
+  }
+  // Slots have to stay in the cache, outputs should not: reduce into a slot, copy on from there.
+  kernels::reduce(arithmetic, sources, targets.first(slot_targets), count);
+  const kernels::Source reduced{targets[0].data, targets[0].form, false};
+  kernels::reduce(arithmetic, std::span(&reduced, 1), targets.subspan(slot_targets), count,
+                  kernels::Stores::kStreaming);
 }
 
 }  // namespace tutti::exec

@@ -63,6 +63,8 @@ class BoundLane {
   bool ready(const plan::Step& step);
   bool run(const plan::Step& step);
   void move(const plan::Step& step, const plan::Range& range);
+  void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
+                   std::size_t other_targets);
   Form layout(const BoundLocation& location) const;
   std::size_t user_offset(std::uint32_t chunk, const plan::Range& range) const;
   const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
