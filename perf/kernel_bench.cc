@@ -16,8 +16,7 @@ namespace {
 
 using tutti::DataType;
 using tutti::Form;
-using tutti::ReduceOp;
-using namespace tutti::kernels;
+using namespace tutti::kernels;  // NOLINT(google-build-using-namespace): all it measures.
 
 struct Free {
   void operator()(std::byte* memory) const { std::free(memory); }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "bootstrap/limits.h"
@@ -97,7 +98,7 @@ Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::st
 Status TcpServer::add(const wire::Secret& secret, std::shared_ptr<Store> store) {
   auto job = std::make_shared<Job>();
   job->secret = secret;
-  job->store = store;
+  job->store = std::move(store);
   {
     const std::lock_guard lock(mutex_);
     if (!listening_) return Error{Code::kPeerFailed, "rendezvous: the server is closing"};
