@@ -95,10 +95,10 @@ Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::st
   return server;
 }
 
-Status TcpServer::add(const wire::Secret& secret, std::shared_ptr<Store> store) {
+Status TcpServer::add(const wire::Secret& secret, const std::shared_ptr<Store>& store) {
   auto job = std::make_shared<Job>();
   job->secret = secret;
-  job->store = std::move(store);
+  job->store = store;
   {
     const std::lock_guard lock(mutex_);
     if (!listening_) return Error{Code::kPeerFailed, "rendezvous: the server is closing"};

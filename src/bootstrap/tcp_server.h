@@ -42,7 +42,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   // These may be called from any thread.
   /// Serves `store` to whoever knows the secret. kInvalidArgument if a job has it already,
   /// kPeerFailed if the server has stopped listening.
-  Status add(const wire::Secret& secret, std::shared_ptr<Store> store);
+  Status add(const wire::Secret& secret, const std::shared_ptr<Store>& store);
   /// Lets nobody join that job any more.
   void remove(const wire::Secret& secret);
   /// Clients that have joined and not left.
