@@ -1,0 +1,65 @@
+// File: perf/peers/tutti_loop.cc: ours in the timing loop of loop.h, through the installed API
+// only.
+//   tutti run -n 2 --no-prefix -- tutti_loop --sizes 8,1024 --registered 1
+// --registered 1 takes buffers from mem_alloc, which peers read and write without a copy.
+#include <cstdio>
+#include <cstdlib>
+
+#include "loop.h"
+#include "tutti/communicator.h"
+
+namespace {
+
+int outcome(const tutti::Status& status) {
+  if (status) return 0;
+  std::fprintf(stderr, "tutti_loop: %s\n", status.error().to_string().c_str());
+  return 1;
+}
+
+int all_reduce(void* context, const float* input, float* output, std::size_t count) {
+  return outcome(static_cast<tutti::Communicator*>(context)->all_reduce(
+      input, output, count, tutti::DataType::kFloat32, tutti::ReduceOp::kSum));
+}
+
+int barrier(void* context) {
+  return outcome(static_cast<tutti::Communicator*>(context)->barrier());
+}
+
+int broadcast(void* context, std::uint64_t* values, std::size_t count) {
+  return outcome(static_cast<tutti::Communicator*>(context)->broadcast(
+      values, values, count, tutti::DataType::kUint64, tutti::Rank{0}));
+}
+
+/// Memory for the run; given back when the process ends. Null if there is none.
+float* allocate(const LoopOptions& options) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t bytes = (options.largest + kPage - 1) / kPage * kPage;
+  if (options.registered == 0) return static_cast<float*>(std::aligned_alloc(kPage, bytes));
+  const auto memory = tutti::mem_alloc(bytes);
+  if (!memory) std::fprintf(stderr, "tutti_loop: %s\n", memory.error().to_string().c_str());
+  return memory ? static_cast<float*>(*memory) : nullptr;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  LoopOptions options;
+  if (const int failure = loop_parse(argc, argv, &options); failure != 0) return failure;
+  auto communicator = tutti::Communicator::from_environment();
+  if (!communicator) {
+    std::fprintf(stderr, "tutti_loop: %s\n", communicator.error().to_string().c_str());
+    return 1;
+  }
+  float* input = allocate(options);
+  float* output = allocate(options);
+  if (input == nullptr || output == nullptr) return 1;
+  const LoopPeer peer{"tutti",
+                      communicator->rank().value,
+                      communicator->rank_count(),
+                      0,
+                      &*communicator,
+                      all_reduce,
+                      barrier,
+                      broadcast};
+  return loop_run(&peer, &options, input, output);
+}
