@@ -1,0 +1,120 @@
+// Settings from the environment: every knob, what it takes and what it does not.
+#include <map>
+
+#include "base/log.h"
+#include "base/settings_table.h"
+#include "support/catch.h"
+#include "support/environment.h"
+
+namespace tutti {
+namespace {
+
+using test::Environment;
+
+Result<Settings> read(const std::map<std::string, std::string>& variables) {
+  const Environment environment({"TUTTI_"}, variables);
+  auto settings = Settings::from_environment();
+  log::set_level(log::Level::kWarn);
+  return settings;
+}
+
+TEST_CASE("nothing set, or set to nothing, is the default") {
+  std::map<std::string, std::string> empty;
+  for (const SettingRow& row : setting_rows({})) empty[std::string(row.variable)] = "";
+  for (const auto& settings : {read({}), read(empty)}) {
+    REQUIRE(settings);
+    CHECK(settings->to_string() == Settings{}.to_string());
+  }
+}
+
+TEST_CASE("every setting takes its edges, and refuses what lies beyond in one line that helps") {
+  struct Domain {
+    std::vector<std::string> takes, refuses;
+  };
+  const std::map<std::string, Domain> domains{
+      {"TUTTI_TIMEOUT_MS",
+       {{"1", "1000000000"}, {"0", "-1", "1000000001", "1s", " 1", "1 ", "1.5"}}},
+      {"TUTTI_CONTRACT", {{"deterministic", "relaxed"}, {"Relaxed", "strict"}}},
+      {"TUTTI_ALGORITHM",
+       {{"ring", "all_reduce=ring,broadcast=binomial"}, {"Ring", "ring;tree", "a b", "a\nb"}}},
+      {"TUTTI_TRANSPORT", {{"shared_memory"}, {"shared-memory", std::string(257, 'a')}}},
+      {"TUTTI_SLOT_BYTES",
+       {{"0", "1", "64K", "1024M", "1073741824"},
+        {"1025M", "1073741825", "-1", "K", "1k", "1G", "99999999999999999999M"}}},
+      {"TUTTI_SLOT_COUNT", {{"0", "1024"}, {"-1", "1025"}}},
+      {"TUTTI_LANES", {{"0", "64"}, {"-1", "65"}}},
+      {"TUTTI_GROUP_SIZE", {{"0", "4096"}, {"-1", "4097"}}},
+      {"TUTTI_SPIN", {{"-1", "0", "1000000000"}, {"-2", "1000000001", "0x10"}}},
+      {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
+  };
+  for (const SettingRow& row : setting_rows({})) {
+    const std::string variable(row.variable);
+    INFO(variable);
+    REQUIRE(domains.count(variable) == 1);  // A new setting needs a line above.
+    for (const std::string& value : domains.at(variable).takes) {
+      INFO(value);
+      CHECK(read({{variable, value}}));
+    }
+    for (const std::string& value : domains.at(variable).refuses) {
+      INFO(value);
+      const auto settings = read({{variable, value}});
+      REQUIRE_FALSE(settings);
+      CHECK(settings.error().code == Code::kInvalidArgument);
+      CHECK_THAT(settings.error().what,
+                 Catch::StartsWith(variable + "='" + value.substr(0, 64)) &&
+                     Catch::EndsWith("it takes " + std::string(row.accepts)));
+    }
+  }
+}
+
+TEST_CASE("each variable sets its own field") {
+  const auto settings = read({{"TUTTI_TIMEOUT_MS", "1500"},
+                              {"TUTTI_CONTRACT", "relaxed"},
+                              {"TUTTI_ALGORITHM", "ring"},
+                              {"TUTTI_TRANSPORT", "in_process"},
+                              {"TUTTI_SLOT_BYTES", "64K"},
+                              {"TUTTI_SLOT_COUNT", "3"},
+                              {"TUTTI_LANES", "2"},
+                              {"TUTTI_GROUP_SIZE", "4"},
+                              {"TUTTI_SPIN", "0"},
+                              {"TUTTI_LOG", "off"}});
+  REQUIRE(settings);
+  CHECK(settings->timeout == std::chrono::milliseconds(1500));
+  CHECK(settings->contract == Contract::kRelaxed);
+  CHECK(settings->algorithm == "ring");
+  CHECK(settings->transport == "in_process");
+  CHECK(settings->slot_bytes == 65536);
+  CHECK(settings->slot_count == 3);
+  CHECK(settings->lanes == 2);
+  CHECK(settings->group_size == 4);
+  CHECK(settings->spin == 0);
+  CHECK(settings->log == "off");
+}
+
+TEST_CASE("as text, each setting has its value and where it is from") {
+  const Environment environment({"TUTTI_"}, {{"TUTTI_LANES", "2"}, {"TUTTI_SPIN", "7"}});
+  auto settings = Settings::from_environment();
+  REQUIRE(settings);
+  settings->slot_count = 5;
+  settings->spin = 8;
+  const std::string text = settings->to_string();
+  for (const char* line :
+       {"timeout_ms = 60000  (default)\n", "lanes = 2  (TUTTI_LANES)\n",
+        "slot_count = 5  (program)\n", "spin = 8  (program)\n", "algorithm = any  (default)\n"}) {
+    CHECK_THAT(text, Catch::Contains(line));
+  }
+}
+
+TEST_CASE("reading the settings sets the level of the log") {
+  for (const auto& [text, level] : std::map<std::string, log::Level>{
+           {"trace", log::Level::kTrace}, {"error", log::Level::kError}}) {
+    const Environment environment({"TUTTI_"}, {{"TUTTI_LOG", text}});
+    REQUIRE(Settings::from_environment());
+    CHECK(log::enabled(level));
+    CHECK(log::enabled(log::Level::kInfo) == (level == log::Level::kTrace));
+  }
+  log::set_level(log::Level::kWarn);
+}
+
+}  // namespace
+}  // namespace tutti
