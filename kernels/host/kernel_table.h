@@ -59,6 +59,13 @@ void add_float8(KernelTable& table);
 void add_integers(KernelTable& table);
 void add_copy(KernelTable& table);
 
+/// The functions for the best instruction set that Highway says is supported. Tests narrow its
+/// choice; `reduce` uses one table for the whole process.
+KernelTable make_table();
+
+/// `reduce` by the functions of `table`.
+void reduce_by(const KernelTable& table, const Step& step);
+
 /// A step that moves bits and computes nothing.
 constexpr bool is_copy(ReduceOp op, std::span<const Source> sources,
                        std::span<const Target> targets) {

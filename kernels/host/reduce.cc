@@ -10,6 +10,32 @@
 namespace tutti::kernels {
 namespace {
 
+const KernelTable& best_table() {
+  static const KernelTable kTable = make_table();
+  return kTable;
+}
+
+// Out of line, so that small reductions don't pay for it.
+[[gnu::noinline]] void copy(const KernelTable& table, const Step& step) {
+  const Source& source = step.sources[0];
+  const std::size_t bytes = step.count * element_bytes(step.arithmetic.type, source.form);
+  if (step.targets.size() == 1 && step.stores == Stores::kCached) {
+    if (step.targets[0].data != source.data) std::memcpy(step.targets[0].data, source.data, bytes);
+    return;
+  }
+  table.copy({step.arithmetic, step.sources, step.targets, bytes, step.stores});
+}
+
+inline void run(const KernelTable& table, const Step& step) {
+  if (step.count == 0 || step.targets.empty()) return;
+  if (is_copy(step.arithmetic.op, step.sources, step.targets)) return copy(table, step);
+  const Kernel kernel = table.at(step.arithmetic.type, step.arithmetic.op);
+  TUTTI_CHECK(!step.sources.empty() && kernel != nullptr);
+  kernel(step);
+}
+
+}  // namespace
+
 KernelTable make_table() {
   KernelTable table;
   add_float32(table);
@@ -22,34 +48,13 @@ KernelTable make_table() {
   return table;
 }
 
-inline const KernelTable& table() {
-  static const KernelTable kTable = make_table();
-  return kTable;
-}
-
-// Out of line, so that small reductions don't pay for it.
-[[gnu::noinline]] void copy(const Step& step) {
-  const Source& source = step.sources[0];
-  const std::size_t bytes = step.count * element_bytes(step.arithmetic.type, source.form);
-  if (step.targets.size() == 1 && step.stores == Stores::kCached) {
-    if (step.targets[0].data != source.data) std::memcpy(step.targets[0].data, source.data, bytes);
-    return;
-  }
-  table().copy({step.arithmetic, step.sources, step.targets, bytes, step.stores});
-}
-
-}  // namespace
+void reduce_by(const KernelTable& table, const Step& step) { run(table, step); }
 
 void reduce(const Arithmetic& arithmetic, std::span<const Source> sources,
             std::span<const Target> targets, std::size_t count, Stores stores) {
-  if (count == 0) return;
-  const Step step{arithmetic, sources, targets, count, stores};
-  if (is_copy(arithmetic.op, sources, targets)) return copy(step);
-  const Kernel kernel = table().at(arithmetic.type, arithmetic.op);
-  TUTTI_CHECK(!sources.empty() && kernel != nullptr);
-  kernel(step);
+  run(best_table(), {arithmetic, sources, targets, count, stores});
 }
 
-const char* instruction_set() { return table().instruction_set; }
+const char* instruction_set() { return best_table().instruction_set; }
 
 }  // namespace tutti::kernels

@@ -1,237 +1,419 @@
-// The fast kernels equal the scalar reference bit for bit, in every way in which a step can call
-// them.
+// File: unit/reduce_test.cc: `reduce` equals `reduce_reference` bit for bit, for every type and
+// operation and on every instruction set that this machine has, whatever the shape, the forms, the
+// alignment and the stores.
+//
+// Buffers end at a page that can't be touched, and bytes around them are checked, so that a step
+// that reads or writes outside its elements fails here.
 #include "kernels/host/reduce.h"
 
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "kernels/host/kernel_table.h"
+#include "kernels/host/targets.h"
+#include "kernels/reduce_op.h"
 #include "support/catch.h"
+// After the choice of instruction sets.
+#include <hwy/highway.h>
 
 namespace tutti::kernels {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+constexpr std::size_t kMostElements = 4097;
+constexpr std::size_t kPage = 4096;
+constexpr std::byte kUntouched{0xa5};
 
-/// Random elements of a form: all bit patterns for contributions, reals (and some NaN, zeros,
-/// infinities) for float partials.
-Bytes random_elements(std::mt19937_64& random, DataType type, Form form, std::size_t count) {
-  Bytes data(count * element_bytes(type, form) + 64);
-  for (std::byte& byte : data) byte = static_cast<std::byte>(random());
-  if (accumulator_of(type) != DataType::kFloat32 || element_bytes(type, form) != 4) return data;
-  for (std::size_t i = 0; i < count; ++i) {
-    float value = std::ldexp(static_cast<float>(random() % 4001) - 2000.0F,
-                             static_cast<int>(random() % 24) - 12);
-    const auto special = random() % 40;
-    if (special == 0) value = std::nanf("");
-    if (special == 1) value = -0.0F;
-    if (special == 2) value = INFINITY;
-    std::memcpy(data.data() + i * 4, &value, 4);
-  }
-  return data;
-}
-
-/// Equal bits, or both NaN.
-bool same(DataType type, Form form, const std::byte* a, const std::byte* b) {
-  const std::size_t bytes = element_bytes(type, form);
-  if (std::memcmp(a, b, bytes) == 0) return true;
-  if (is_integer(type)) return false;
-  const auto is_nan = [&](const std::byte* from) {
-    if (type == DataType::kFloat64) {
-      double value;
-      std::memcpy(&value, from, sizeof(value));
-      return std::isnan(value);
-    }
-    float value = 0;  // Widened by the reference: one contribution to one partial.
-    const Source source{from, form, false};
-    const Target target{reinterpret_cast<std::byte*>(&value), Form::kPartial};
-    reduce_reference({.type = type, .op = ReduceOp::kSum}, std::span(&source, 1),
-                     std::span(&target, 1), 1);
-    return std::isnan(value);
+std::vector<DataType> all_types() {
+  return {
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) DataType::enumerator,
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
   };
-  return is_nan(a) && is_nan(b);
 }
 
-struct Setup {
-  Arithmetic arithmetic;
-  std::size_t count;
-  std::vector<Form> sources, targets;
-  std::size_t misalign;
-  bool scale, in_place;
-  Stores stores;
+std::vector<ReduceOp> all_ops() {
+  return {
+#define TUTTI_REDUCE_OP(enumerator, text, value) ReduceOp::enumerator,
+#include "tutti/reduce_ops.def"
+#undef TUTTI_REDUCE_OP
+  };
+}
+
+/// One table for each instruction set of this machine.
+const std::vector<KernelTable>& all_tables() {
+  static const std::vector<KernelTable> kTables = [] {
+    std::vector<KernelTable> tables;
+    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      hwy::SetSupportedTargetsForTest(target);
+      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+      tables.push_back(make_table());
+    }
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    return tables;
+  }();
+  return kTables;
+}
+
+/// Room for the largest buffer with a page behind it that faults.
+class Guarded {
+ public:
+  Guarded() {
+    void* memory =
+        mmap(nullptr, kBytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    base_ = static_cast<std::byte*>(memory);
+    REQUIRE(mprotect(base_ + kBytes, kPage, PROT_NONE) == 0);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  Guarded(Guarded&& other) noexcept : base_(std::exchange(other.base_, nullptr)) {}
+  ~Guarded() {
+    if (base_ != nullptr) munmap(base_, kBytes + kPage);
+  }
+
+  /// `bytes` that begin `offset` after a page's beginning.
+  std::byte* at(std::size_t offset) { return base_ + kPage + offset; }
+  /// `bytes` that end where memory ends.
+  std::byte* last(std::size_t bytes) { return base_ + kBytes - bytes; }
+  std::byte* begin() { return base_; }
+
+  static constexpr std::size_t kBytes = (kMostElements * 8 + 4 * kPage) / kPage * kPage;
+
+ private:
+  std::byte* base_ = nullptr;
 };
 
-std::string compare(const Setup& setup, std::mt19937_64& random) {
-  const DataType type = setup.arithmetic.type;
-  std::vector<Bytes> inputs;
-  std::vector<Source> sources, reference_sources;
-  for (const Form form : setup.sources)
-    inputs.push_back(random_elements(random, type, form, setup.count));
-  const std::vector<Bytes> kept = inputs;
-  for (std::size_t s = 0; s < inputs.size(); ++s) {
-    sources.push_back({inputs[s].data(), setup.sources[s], setup.scale && s == 0});
-    reference_sources.push_back({kept[s].data(), setup.sources[s], setup.scale && s == 0});
+using Bytes = std::vector<std::byte>;
+
+/// One step in the abstract: what a Step says but for the addresses.
+struct Case {
+  Arithmetic arithmetic;
+  std::vector<Source> sources;  // data is null
+  std::vector<Target> targets;  // data is null
+  std::size_t count = 0;
+  Stores stores = Stores::kCached;
+  bool tight = false;                // Buffers end where memory ends.
+  std::vector<std::size_t> offsets;  // Else: of sources, then of targets.
+  int in_place = -1;                 // Target 0 is the memory of this source.
+
+  std::size_t bytes(Form form) const { return count * element_bytes(arithmetic.type, form); }
+
+  std::string describe() const {
+    std::string text =
+        fmt::format("{} {}, count {}, rank count {}, sources", to_string(arithmetic.type),
+                    to_string(arithmetic.op), count, arithmetic.rank_count);
+    for (const Source& source : sources) {
+      text += fmt::format(" {}{}", static_cast<int>(source.form), source.scale ? "*" : "");
+    }
+    text += ", targets";
+    for (const Target& target : targets) text += fmt::format(" {}", static_cast<int>(target.form));
+    text += stores == Stores::kStreaming ? ", streaming" : ", cached";
+    if (in_place >= 0) text += fmt::format(", in place of source {}", in_place);
+    return text + (tight ? ", at the end of memory"
+                         : fmt::format(", offsets {}", fmt::join(offsets, " ")));
   }
-  std::vector<Bytes> fast(setup.targets.size()), slow(setup.targets.size());
-  std::vector<Target> fast_targets, slow_targets;
-  for (std::size_t t = 0; t < setup.targets.size(); ++t) {
-    const std::size_t bytes = setup.count * element_bytes(type, setup.targets[t]);
-    fast[t].assign(bytes + setup.misalign + 64, std::byte{0x5a});
-    slow[t].assign(bytes + 64, std::byte{0x5a});
-    fast_targets.push_back({fast[t].data() + setup.misalign, setup.targets[t]});
-    slow_targets.push_back({slow[t].data(), setup.targets[t]});
+};
+
+/// A value that is written as bits of `type`.
+void put(DataType type, std::byte* to, double value) {
+  dispatch(type, ReduceOp::kSum, [&]<DataType kType, ReduceOp>() {
+    using E = Element<kType>;
+    const auto stored = E::round(static_cast<typename E::Accumulator>(value));
+    std::memcpy(to, &stored, sizeof(stored));
+  });
+}
+
+/// Tame: numbers whose sums round, seldom overflow and are never NaN. Else: any bits, and often
+/// special ones.
+Bytes random_elements(DataType type, std::size_t count, bool tame, std::mt19937& random) {
+  const std::size_t size = size_of(type);
+  Bytes bytes(count * size);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double specials[] = {0.0, -0.0, infinity, -infinity, 1e-40, 3e38, 448.0, 6e-8};
+  for (std::size_t i = 0; i < count; ++i) {
+    std::byte* to = bytes.data() + i * size;
+    if (is_integer(type) || (!tame && random() % 8 != 0)) {
+      const std::uint64_t bits = std::uint64_t{random()} << 32 | random();
+      std::memcpy(to, &bits, size);
+    } else if (tame) {
+      const double mantissa = static_cast<double>(random()) / 4294967296.0 * 2 - 1;
+      put(type, to, std::ldexp(mantissa, static_cast<int>(random() % 9) - 4));
+    } else {
+      put(type, to, specials[random() % std::size(specials)]);
+    }
   }
-  const bool in_place =
-      setup.in_place && setup.sources[0] != Form::kPartial && setup.targets[0] == Form::kResult;
-  if (in_place) fast_targets[0].data = inputs[0].data();
-  reduce_reference(setup.arithmetic, reference_sources, slow_targets, setup.count);
-  reduce(setup.arithmetic, sources, fast_targets, setup.count, setup.stores);
-  for (std::size_t t = 0; t < setup.targets.size(); ++t) {
-    const std::size_t element = element_bytes(type, setup.targets[t]);
-    for (std::size_t i = 0; i < setup.count; ++i) {
-      if (!same(type, setup.targets[t], fast_targets[t].data + i * element,
-                slow_targets[t].data + i * element)) {
-        return "target " + std::to_string(t) + " element " + std::to_string(i);
+  return bytes;
+}
+
+template <class T>
+bool is_nan_at(const std::byte* data, std::size_t index) {
+  T stored;
+  std::memcpy(&stored, data + index * sizeof(T), sizeof(T));
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::isnan(stored);
+  } else if constexpr (std::is_integral_v<T>) {
+    return false;
+  } else {
+    return std::isnan(to_float(stored));
+  }
+}
+
+/// The first element that differs, with NaN equal to NaN; `count` if none does.
+std::size_t first_difference(DataType type, const std::byte* a, const std::byte* b,
+                             std::size_t count) {
+  if (count == 0 || std::memcmp(a, b, count * size_of(type)) == 0) return count;
+  std::size_t index = 0;
+  dispatch(type, ReduceOp::kSum, [&]<DataType kType, ReduceOp>() {
+    using T = typename Element<kType>::Storage;
+    for (; index < count; ++index) {
+      const bool same = std::memcmp(a + index * sizeof(T), b + index * sizeof(T), sizeof(T)) == 0;
+      if (!same && !(is_nan_at<T>(a, index) && is_nan_at<T>(b, index))) return;
+    }
+  });
+  return index;
+}
+
+/// Runs a Case by the reference once and by each table, and compares.
+class Comparison {
+ public:
+  /// What went wrong first, or nothing.
+  std::string run(const Case& test, bool tame, std::mt19937& random) {
+    std::vector<Bytes> inputs;
+    for (const Source& source : test.sources) {
+      const DataType type = type_of(test, source.form);
+      inputs.push_back(random_elements(type, test.count, tame, random));
+    }
+    std::vector<Bytes> expected;
+    std::vector<Source> sources = test.sources;
+    std::vector<Target> targets = test.targets;
+    for (std::size_t i = 0; i < sources.size(); ++i) sources[i].data = inputs[i].data();
+    for (Target& target : targets) {
+      expected.emplace_back(test.bytes(target.form));
+      target.data = expected.back().data();
+    }
+    reduce_reference(test.arithmetic, sources, targets, test.count);
+    for (const KernelTable& table : all_tables()) {
+      std::string problem = run_one(test, table, inputs, expected);
+      if (!problem.empty()) return std::string(table.instruction_set) + ": " + problem;
+    }
+    return {};
+  }
+
+ private:
+  static DataType type_of(const Case& test, Form form) {
+    return form == Form::kPartial ? accumulator_of(test.arithmetic.type) : test.arithmetic.type;
+  }
+
+  std::string run_one(const Case& test, const KernelTable& table, const std::vector<Bytes>& inputs,
+                      const std::vector<Bytes>& expected) {
+    while (memory_.size() < inputs.size() + expected.size()) memory_.emplace_back();
+    std::vector<Source> sources = test.sources;
+    std::vector<Target> targets = test.targets;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      std::byte* data = place(test, i, inputs[i].size());
+      if (!inputs[i].empty()) std::memcpy(data, inputs[i].data(), inputs[i].size());
+      sources[i].data = data;
+    }
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const std::size_t slot = inputs.size() + i;
+      targets[i].data = place(test, slot, expected[i].size());
+      std::memset(memory_[slot].begin(), static_cast<int>(kUntouched), Guarded::kBytes);
+      if (i == 0 && test.in_place >= 0) {
+        const auto source = static_cast<std::size_t>(test.in_place);
+        targets[0].data = place(test, source, expected[0].size());
       }
     }
-    const std::size_t end = setup.count * element;
-    if (!(in_place && t == 0) && fast_targets[t].data[end] != std::byte{0x5a})
-      return "wrote past the end";
+    reduce_by(table, {test.arithmetic, sources, targets, test.count, test.stores});
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const std::size_t at = first_difference(type_of(test, targets[i].form), targets[i].data,
+                                              expected[i].data(), test.count);
+      if (at != test.count) {
+        return "target " + std::to_string(i) + " is wrong at element " + std::to_string(at);
+      }
+      if (i == 0 && test.in_place >= 0) continue;
+      if (!untouched_around(memory_[inputs.size() + i], targets[i].data, expected[i].size())) {
+        return "target " + std::to_string(i) + " was written outside its elements";
+      }
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (static_cast<int>(i) == test.in_place || inputs[i].empty()) continue;
+      if (std::memcmp(sources[i].data, inputs[i].data(), inputs[i].size()) != 0) {
+        return "source " + std::to_string(i) + " was changed";
+      }
+    }
+    return {};
   }
-  return "";
+
+  std::byte* place(const Case& test, std::size_t slot, std::size_t bytes) {
+    return test.tight ? memory_[slot].last(bytes) : memory_[slot].at(test.offsets[slot]);
+  }
+
+  static bool untouched_around(Guarded& memory, const std::byte* data, std::size_t bytes) {
+    const std::byte* begin = memory.begin();
+    const auto before = static_cast<std::size_t>(data - begin);
+    const std::byte* behind = data + bytes;
+    const Bytes filler(Guarded::kBytes, kUntouched);
+    return std::memcmp(begin, filler.data(), before) == 0 &&
+           std::memcmp(behind, filler.data(), Guarded::kBytes - before - bytes) == 0;
+  }
+
+  std::vector<Guarded> memory_;
+};
+
+Form random_form(std::mt19937& random, int kind, Form plain) {
+  // All plain, all partials, or any.
+  if (kind == 0) return plain;
+  if (kind == 1) return Form::kPartial;
+  return static_cast<Form>(random() % 3);
 }
 
-Setup random_setup(std::mt19937_64& random, DataType type, ReduceOp op, std::size_t sources) {
-  constexpr std::size_t kCounts[] = {1,  3,  7,  8,   15,  16,  17,  31,   33,
-                                     63, 64, 65, 127, 255, 256, 257, 1000, 4097};
-  Setup setup{{type, op, static_cast<int>(sources), 1.5, 3},
-              kCounts[random() % std::size(kCounts)],
-              {},
-              {},
-              0,
-              false,
-              false,
-              Stores::kCached};
-  const bool mixed = random() % 4 == 0, wide = random() % 3 == 0, to_wide = random() % 4 == 0;
-  for (std::size_t s = 0; s < sources; ++s) {
-    setup.sources.push_back((mixed ? random() % 2 == 0 : wide) ? Form::kPartial
-                                                               : Form::kContribution);
+Case random_case(DataType type, ReduceOp op, std::size_t n, std::size_t m, std::size_t count,
+                 std::mt19937& random) {
+  Case test;
+  test.arithmetic = {type, op, static_cast<int>(random() % 1000 + 1),
+                     static_cast<double>(random() % 1000) / 64 - 7,
+                     static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random())};
+  test.count = count;
+  test.stores = random() % 2 == 0 ? Stores::kStreaming : Stores::kCached;
+  test.tight = random() % 4 == 0;
+  const int source_kind = static_cast<int>(random() % 4),
+            target_kind = static_cast<int>(random() % 4);
+  const bool scales = op == ReduceOp::kPreMulSum || random() % 4 == 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Form form = random_form(random, source_kind % 3, Form::kContribution);
+    test.sources.push_back({nullptr, form, scales && random() % 2 == 0});
   }
-  const std::size_t targets = 1 + random() % 4;
-  for (std::size_t t = 0; t < targets; ++t) {
-    setup.targets.push_back((mixed ? random() % 2 == 0 : to_wide) ? Form::kPartial : Form::kResult);
+  for (std::size_t i = 0; i < m; ++i) {
+    test.targets.push_back({nullptr, random_form(random, target_kind % 3, Form::kResult)});
   }
-  setup.misalign = random() % 3 == 0 ? size_of(type) * (random() % 9) : 0;
-  setup.scale = op == ReduceOp::kPreMulSum;
-  setup.in_place = random() % 2 == 0;
-  setup.stores = random() % 2 == 0 ? Stores::kStreaming : Stores::kCached;
-  return setup;
+  // Streaming wants targets that are aligned together; let half of the cases be so.
+  const std::size_t together = random() % 64 / size_of(type) * size_of(type);
+  const bool aligned = random() % 2 == 0;
+  for (std::size_t i = 0; i < n + m; ++i) {
+    test.offsets.push_back(aligned && i >= n ? together : random() % 65);
+  }
+  if (random() % 4 == 0) {
+    const std::size_t source = random() % n;
+    if (element_bytes(type, test.sources[source].form) ==
+        element_bytes(type, test.targets[0].form)) {
+      test.in_place = static_cast<int>(source);
+    }
+  }
+  return test;
 }
 
-TEST_CASE("reduce equals the reference for every type, operation, arity, form and alignment") {
-  const std::uint64_t seed = Catch::rngSeed();
-  std::mt19937_64 random(seed);
-  std::size_t compared = 0;
-  for (int t = 0; t < 12; ++t) {
-    for (int o = 0; o < 9; ++o) {
-      const auto type = static_cast<DataType>(t);
-      const auto op = static_cast<ReduceOp>(o);
+const std::vector<std::size_t> kCounts{0, 1, 3, 7, 15, 16, 17, 63, 64, 65, 1000, kMostElements};
+
+}  // namespace
+
+TEST_CASE("reduce equals the reference for every type, operation and shape", "[reduce]") {
+  const std::uint32_t seed = Catch::rngSeed();
+  std::mt19937 random(seed);
+  Comparison comparison;
+  for (const DataType type : all_types()) {
+    for (const ReduceOp op : all_ops()) {
       if (!is_supported(type, op)) continue;
-      for (const std::size_t sources : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33}) {
-        for (int i = 0; i < 6; ++i) {
-          const Setup setup = random_setup(random, type, op, sources);
-          const std::string wrong = compare(setup, random);
-          INFO(to_string(type) << " " << to_string(op) << ", " << sources << " sources, "
-                               << setup.targets.size() << " targets, count " << setup.count
-                               << ", misalign " << setup.misalign << ", seed " << seed);
-          REQUIRE(wrong == "");
-          ++compared;
+      for (std::size_t n = 1; n <= 18; ++n) {
+        for (const std::size_t count : kCounts) {
+          const std::size_t m = random() % 4 + 1;
+          const Case test = random_case(type, op, n == 18 ? 33 : n, m, count, random);
+          const std::string problem = comparison.run(test, random() % 4 != 0, random);
+          INFO("seed " << seed << ": " << problem << ": " << test.describe());
+          REQUIRE(problem.size() == 0);
         }
       }
     }
   }
-  CHECK(compared > 5000);
 }
 
-TEST_CASE("the order is the balanced tree, not a fold from the left") {
-  // (1e8 + 1) + (-1e8 + 1) loses both ones; from the left one survives.
-  const float values[] = {1e8F, 1.0F, -1e8F, 1.0F};
-  float result = 0;
-  std::vector<Source> sources;
-  for (const float& value : values)
-    sources.push_back({reinterpret_cast<const std::byte*>(&value), Form::kContribution, false});
-  const Target target{reinterpret_cast<std::byte*>(&result), Form::kResult};
-  reduce({.type = DataType::kFloat32, .op = ReduceOp::kSum, .rank_count = 4}, sources,
-         std::span(&target, 1), 1);
-  CHECK(result == 0.0F);
-  CHECK(((values[0] + values[1]) + values[2]) + values[3] == 1.0F);
-}
-
-/// The nearest value of a small float, found by trying all of them: independent of the conversion's
-/// code.
-template <class Code>
-void check_rounding(DataType type, int codes) {
-  std::vector<float> decoded(static_cast<std::size_t>(codes));
-  for (int code = 0; code < codes; ++code) {
-    const auto bits = static_cast<Code>(code);
-    const Source source{reinterpret_cast<const std::byte*>(&bits), Form::kContribution, false};
-    const Target target{reinterpret_cast<std::byte*>(&decoded[static_cast<std::size_t>(code)]),
-                        Form::kPartial};
-    reduce_reference({.type = type, .op = ReduceOp::kSum}, std::span(&source, 1),
-                     std::span(&target, 1), 1);
-  }
-  std::mt19937_64 random(Catch::rngSeed());
-  for (int i = 0; i < 3000; ++i) {
-    const float value = std::ldexp(static_cast<float>(random() % 100001) / 100000.0F,
-                                   static_cast<int>(random() % 16) - 8);
-    Code code{};
-    const Source source{reinterpret_cast<const std::byte*>(&value), Form::kPartial, false};
-    const Target target{reinterpret_cast<std::byte*>(&code), Form::kContribution};
-    reduce_reference({.type = type, .op = ReduceOp::kSum}, std::span(&source, 1),
-                     std::span(&target, 1), 1);
-    const double error = std::abs(static_cast<double>(decoded[code]) - value);
-    for (int other = 0; other < codes / 2; ++other) {  // The positive half.
-      const float candidate = decoded[static_cast<std::size_t>(other)];
-      if (!std::isfinite(candidate)) continue;
-      const double distance = std::abs(static_cast<double>(candidate) - value);
-      INFO(to_string(type) << " of " << value << ": got code " << code << ", nearer is " << other);
-      if (distance < error) REQUIRE(false);
-      if (distance == error && other != code) REQUIRE(code % 2 == 0);  // Ties go to even.
-    }
+TEST_CASE("a thousand sources and a dozen targets", "[reduce]") {
+  const std::uint32_t seed = Catch::rngSeed();
+  std::mt19937 random(seed);
+  Comparison comparison;
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt8}) {
+    const Case test = random_case(type, ReduceOp::kAvg, 1000, 12, 65, random);
+    const std::string problem = comparison.run(test, true, random);
+    INFO("seed " << seed << ": " << problem << ": " << test.describe());
+    REQUIRE(problem.size() == 0);
   }
 }
 
-TEST_CASE("conversions round to the nearest value, ties to even") {
-  check_rounding<std::uint8_t>(DataType::kFloat8E4M3, 256);
-  check_rounding<std::uint8_t>(DataType::kFloat8E5M2, 256);
-}
-
-TEST_CASE("every 8- and 16-bit float survives widening and narrowing") {
+TEST_CASE("conversions equal the scalar ones on every instruction set", "[reduce]") {
+  const std::uint32_t seed = Catch::rngSeed();
+  std::mt19937 random(seed);
   for (const DataType type :
        {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
-    const std::size_t count = size_of(type) == 1 ? 256 : 65536;
-    Bytes codes(count * size_of(type)), back(codes.size());
-    for (std::size_t i = 0; i < count; ++i)
-      std::memcpy(codes.data() + i * size_of(type), &i, size_of(type));
-    std::vector<float> wide(count);
-    const Source narrow_source{codes.data(), Form::kContribution, false};
-    const Target wide_target{reinterpret_cast<std::byte*>(wide.data()), Form::kPartial};
-    const Source wide_source{reinterpret_cast<std::byte*>(wide.data()), Form::kPartial, false};
-    const Target narrow_target{back.data(), Form::kContribution};
-    reduce({.type = type, .op = ReduceOp::kSum}, std::span(&narrow_source, 1),
-           std::span(&wide_target, 1), count);
-    reduce({.type = type, .op = ReduceOp::kSum}, std::span(&wide_source, 1),
-           std::span(&narrow_target, 1), count);
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t at = i * size_of(type);
-      wrong += same(type, Form::kContribution, codes.data() + at, back.data() + at) ? 0 : 1;
+    // All codes, and around each: its neighbours in float32 and the ties, on the finite side.
+    const std::size_t codes = std::size_t{1} << (8 * size_of(type));
+    Bytes narrow(codes * size_of(type));
+    for (std::size_t i = 0; i < codes; ++i) {
+      std::memcpy(narrow.data() + i * size_of(type), &i, size_of(type));
     }
-    INFO(to_string(type));
-    CHECK(wrong == 0);
+    std::vector<float> wide(codes), expected(codes);
+    const Arithmetic arithmetic{type, ReduceOp::kSum, 1, 1, 1};
+    const Source from_narrow{narrow.data(), Form::kContribution};
+    const Target to_expected{reinterpret_cast<std::byte*>(expected.data()), Form::kPartial};
+    const Target to_wide{reinterpret_cast<std::byte*>(wide.data()), Form::kPartial};
+    reduce_reference(arithmetic, std::span(&from_narrow, 1), std::span(&to_expected, 1), codes);
+    std::vector<float> values = expected;
+    for (std::size_t i = 0; i + 1 < codes; ++i) {
+      const float middle = expected[i] / 2 + expected[i + 1] / 2;
+      for (const float limit : {-INFINITY, INFINITY}) {
+        values.push_back(std::nextafter(middle, limit));
+        values.push_back(std::nextafter(expected[i], limit));
+      }
+      values.push_back(middle);
+      values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+    }
+    const Source from_values{reinterpret_cast<const std::byte*>(values.data()), Form::kPartial};
+    Bytes rounded(values.size() * size_of(type)), expected_rounded(rounded.size());
+    const Target to_rounded{rounded.data(), Form::kResult};
+    const Target to_expected_rounded{expected_rounded.data(), Form::kResult};
+    reduce_reference(arithmetic, std::span(&from_values, 1), std::span(&to_expected_rounded, 1),
+                     values.size());
+    for (const KernelTable& table : all_tables()) {
+      INFO("seed " << seed << ": " << to_string(type) << " on " << table.instruction_set);
+      reduce_by(table, {arithmetic, std::span(&from_narrow, 1), std::span(&to_wide, 1), codes,
+                        Stores::kCached});
+      CHECK(first_difference(DataType::kFloat32, to_wide.data, to_expected.data, codes) == codes);
+      reduce_by(table, {arithmetic, std::span(&from_values, 1), std::span(&to_rounded, 1),
+                        values.size(), Stores::kCached});
+      const std::size_t at =
+          first_difference(type, rounded.data(), expected_rounded.data(), values.size());
+      INFO("element " << at << ", float32 bits "
+                      << std::bit_cast<std::uint32_t>(values[at < values.size() ? at : 0]));
+      CHECK(at == values.size());
+    }
   }
 }
 
-}  // namespace
+TEST_CASE("reduce uses an instruction set that was tested", "[reduce]") {
+  REQUIRE_FALSE(all_tables().empty());
+  bool found = false;
+  for (const KernelTable& table : all_tables()) {
+    found = found || std::string(table.instruction_set) == instruction_set();
+  }
+  CHECK(found);
+  // And it reaches the tables, copies and both kinds of stores.
+  const std::vector<float> a(1000, 1.5f), b(1000, 2.0f);
+  std::vector<float> sum(1000), copy(1000);
+  const Source sources[] = {{reinterpret_cast<const std::byte*>(a.data()), Form::kContribution},
+                            {reinterpret_cast<const std::byte*>(b.data()), Form::kContribution}};
+  const Target to_sum{reinterpret_cast<std::byte*>(sum.data()), Form::kResult};
+  const Target to_copy{reinterpret_cast<std::byte*>(copy.data()), Form::kContribution};
+  kernels::reduce({}, sources, std::span(&to_sum, 1), 1000, Stores::kStreaming);
+  kernels::reduce({}, std::span(sources, 1), std::span(&to_copy, 1), 1000);
+  CHECK(sum == std::vector<float>(1000, 3.5f));
+  CHECK(copy == a);
+}
+
 }  // namespace tutti::kernels

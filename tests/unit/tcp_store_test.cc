@@ -99,9 +99,9 @@ Bytes random_bytes(std::mt19937_64& random, std::size_t count) {
 }
 
 Bytes with_length(std::uint32_t length, const Bytes& rest) {
-  Bytes bytes;
-  for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<std::byte>((length >> (8 * i)) & 0xff));
-  bytes.insert(bytes.end(), rest.begin(), rest.end());
+  Bytes bytes(4 + rest.size());
+  for (std::size_t i = 0; i < 4; ++i) bytes[i] = static_cast<std::byte>((length >> (8 * i)) & 0xff);
+  std::copy(rest.begin(), rest.end(), bytes.begin() + 4);
   return bytes;
 }
 
