@@ -1,4 +1,4 @@
-#include "sweep/check.h"
+#include "perf/sweep/check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -70,7 +70,9 @@ class Encoder {
 /// What a rank contributes at an index, as a number.
 double contribution(const Shape& shape, std::uint64_t seed, int rank, std::size_t index) {
   const std::uint64_t h = hash(seed, rank, index);
-  if (shape.op == ReduceOp::kProd) return h % 8 == 0 ? 2 : 1;
+  // One factor of 2 per product on average, however many ranks: it stays within 64 bits.
+  if (shape.op == ReduceOp::kProd)
+    return h % std::max<std::uint64_t>(8, static_cast<std::uint64_t>(shape.ranks)) == 0 ? 2 : 1;
   return static_cast<double>(h % range_of(shape.type, shape.ranks));
 }
 

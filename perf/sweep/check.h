@@ -6,10 +6,11 @@
 // Check::kBits they are arbitrary reals, and the answer is the canonical reference's, to the last
 // bit.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "sweep/options.h"
+#include "perf/sweep/options.h"
 
 namespace tutti::perf {
 
@@ -27,6 +28,10 @@ struct Shape {
   }
   std::size_t output_elements() const {
     return collective == Collective::kAllGather ? count * static_cast<std::size_t>(ranks) : count;
+  }
+  /// As nccl-tests counts: the larger of what a rank gives and gets.
+  std::size_t bytes() const {
+    return std::max(input_elements(), output_elements()) * size_of(type);
   }
 };
 

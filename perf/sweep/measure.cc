@@ -1,4 +1,4 @@
-#include "sweep/measure.h"
+#include "perf/sweep/measure.h"
 
 #include <algorithm>
 #include <chrono>
@@ -151,16 +151,32 @@ double bus_factor(const Shape& shape) {
   return 1;
 }
 
+/// Adds the wrong elements of all ranks to `timing`.
+Status verify(Communicator& comm, const Options& options, const Shape& shape, std::uint64_t seed,
+              const std::byte* output, Timing* timing) {
+  const auto wrong =
+      static_cast<double>(count_wrong(shape, options.check, comm.rank().value, seed, output));
+  TUTTI_TRY(const double all, reduce_scalar(comm, wrong, ReduceOp::kSum));
+  timing->wrong += static_cast<long long>(all);
+  return ok();
+}
+
+/// With `separate` buffers the input outlives the calls, so the result of the timed calls is
+/// verified too: they follow one another without a pause, which the verified ones before did not.
 Result<Timing> measure_placed(Communicator& comm, const Options& options, const Shape& shape,
-                              std::size_t bytes, std::byte* input, std::byte* output) {
-  const int me = comm.rank().value;
+                              std::size_t bytes, std::byte* input, std::byte* output,
+                              bool separate) {
   Timing timing;
+  std::uint64_t seed = kSeed;
   if (options.check != Check::kOff) {
-    fill(shape, options.check, me, kSeed, input);
-    TUTTI_CHECK_OK(call(comm, shape, input, output));
-    const auto wrong = static_cast<double>(count_wrong(shape, options.check, me, kSeed, output));
-    TUTTI_TRY(const double all, reduce_scalar(comm, wrong, ReduceOp::kSum));
-    timing.wrong = static_cast<long long>(all);
+    timing.wrong = 0;
+    Options single = options;
+    single.aggregate = 1;  // In place, the second call would reduce what the first one did.
+    for (int round = 0; round < options.check_rounds; ++round) {
+      fill(shape, options.check, comm.rank().value, ++seed, input);
+      TUTTI_CHECK_OK(iterate(comm, single, shape, input, output));
+      TUTTI_CHECK_OK(verify(comm, options, shape, seed, output, &timing));
+    }
   }
   for (int i = 0; i < options.warmup; ++i)
     TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
@@ -168,6 +184,8 @@ Result<Timing> measure_placed(Communicator& comm, const Options& options, const 
   TUTTI_TRY(timing.us, timed(comm, options, shape, input, output, iterations));
   if (options.percentiles)
     TUTTI_CHECK_OK(percentiles(comm, options, shape, input, output, iterations, &timing));
+  if (options.check != Check::kOff && separate)
+    TUTTI_CHECK_OK(verify(comm, options, shape, seed, output, &timing));
   timing.algbw = timing.us > 0 ? static_cast<double>(bytes) / timing.us / 1e3 : 0;
   timing.busbw = timing.algbw * bus_factor(shape);
   return timing;
@@ -214,18 +232,18 @@ Result<Line> measure(Communicator& comm, const Options& options, const Shape& sh
   Line line;
   line.shape = shape;
   const std::size_t element = size_of(shape.type);
-  line.bytes = std::max(shape.input_elements(), shape.output_elements()) * element;
+  line.bytes = shape.bytes();
   const Buffer separate(line.bytes, options.registered), shared(line.bytes, options.registered);
   if (separate.data() == nullptr || shared.data() == nullptr) {
     return Error{Code::kSystem, "no memory for buffers of " + std::to_string(line.bytes) + " bytes",
                  comm.rank()};
   }
   TUTTI_TRY(line.out_of_place,
-            measure_placed(comm, options, shape, line.bytes, separate.data(), shared.data()));
+            measure_placed(comm, options, shape, line.bytes, separate.data(), shared.data(), true));
   const std::size_t own = static_cast<std::size_t>(comm.rank().value) * shape.count * element;
   std::byte* in = shared.data() + (shape.collective == Collective::kAllGather ? own : 0);
   std::byte* out = shared.data() + (shape.collective == Collective::kReduceScatter ? own : 0);
-  TUTTI_TRY(line.in_place, measure_placed(comm, options, shape, line.bytes, in, out));
+  TUTTI_TRY(line.in_place, measure_placed(comm, options, shape, line.bytes, in, out, false));
   if (options.bound) {
     TUTTI_TRY(line.bound_us, bound_us(comm, shape, line.bytes, separate.data(), shared.data()));
   }

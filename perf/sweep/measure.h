@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sweep/check.h"
+#include "perf/sweep/check.h"
 #include "tutti/communicator.h"
 
 namespace tutti::perf {
@@ -18,7 +18,7 @@ struct Timing {
 
 struct Line {
   Shape shape;
-  std::size_t bytes = 0;  // As nccl-tests counts: the larger of what is sent and received.
+  std::size_t bytes = 0;
   Timing out_of_place, in_place;
   double bound_us = 0;  // What the memory traffic needs at least; 0: not measured.
   double percent_of_bound() const {

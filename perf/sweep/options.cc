@@ -1,11 +1,16 @@
-#include "sweep/options.h"
+#include "perf/sweep/options.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <optional>
+#include <utility>
 
 namespace tutti::perf {
 namespace {
@@ -42,9 +47,14 @@ std::string known_ops() {
   return text + "all";
 }
 
+/// What nccl-tests knows and a host has no use for.
+constexpr std::array<const char*, 4> kForDevices{"-g,--ngpus", "-G,--cudagraph",
+                                                 "-p,--parallel_init", "-y,--stream_null"};
+
 struct Words {  // Options that are words, until they are understood.
   std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", check = "1";
-  int root = 0, local_register = 0, blocking = 1, report_cpu = 0;
+  std::string root = "0";
+  int local_register = 0, blocking = 1, report_cpu = 0, timestamps = 0;
   int gpus = 1, graph = 0, parallel_init = 0, stream_null = 0;
 };
 
@@ -68,22 +78,24 @@ void add_options(CLI::App& app, Options& o, Words& w) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("-c,--check", w.check,
-                 "Verify results: 0 no, 1 values, bits against the canonical reference")
+                 "Calls to verify, 0 for none; or bits: one, against the canonical reference")
       ->capture_default_str();
   app.add_option("-o,--op", w.op, "Reduction: " + known_ops())->capture_default_str();
   app.add_option("-d,--datatype", w.type, "Type: " + known_types())->capture_default_str();
-  app.add_option("-r,--root", w.root, "Root of a broadcast; -1: all in turn")
+  app.add_option("-r,--root", w.root, "Root of a broadcast; -1 or all: all in turn")
       ->capture_default_str();
-  app.add_option("-z,--blocking", w.blocking, "1 blocking calls, 0 asynchronous ones")
+  app.add_option("-z,--blocking", w.blocking, "1: blocking calls, 0: asynchronous ones")
+      ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("-a,--average", o.average,
                  "Time of a call: 0 rank 0's, 1 average, 2 minimum, 3 maximum")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("-C,--report_cputime", w.report_cpu, "1: report CPU time instead of latency")
+      ->check(CLI::Range(0, 1))
       ->capture_default_str();
   app.add_option("-R,--local_register", w.local_register,
-                 "1: buffers that peers can map, 0: plain ones")
+                 "0: plain buffers, 1 or 2: buffers that peers can map")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("-T,--timeout", o.timeout_s,
@@ -92,12 +104,13 @@ void add_options(CLI::App& app, Options& o, Words& w) {
   app.add_option("-t,--nthreads", o.threads, "Ranks per process, as threads")
       ->check(CLI::Range(1, 256));
   app.add_option("-J,--output_file", o.json, "Write the results as JSON");
-  app.add_flag("-S,--report_timestamps", o.timestamps, "Print the time of day with every line");
-  app.add_option("-g,--ngpus", w.gpus, "Accepted, without effect on a host");
-  app.add_option("-G,--cudagraph", w.graph, "Accepted, without effect on a host");
-  app.add_option("-p,--parallel_init", w.parallel_init,
-                 "Accepted: ranks always start side by side");
-  app.add_option("-y,--stream_null", w.stream_null, "Accepted, without effect on a host");
+  app.add_option("-S,--report_timestamps", w.timestamps, "1: end every line with the time of day")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  app.add_option(kForDevices[0], w.gpus, "Accepted, without effect on a host");
+  app.add_option(kForDevices[1], w.graph, "Accepted, without effect on a host");
+  app.add_option(kForDevices[2], w.parallel_init, "Accepted: ranks always start side by side");
+  app.add_option(kForDevices[3], w.stream_null, "Accepted, without effect on a host");
   app.add_option("--ranks", o.ranks, "Start this many local ranks, as processes")
       ->check(CLI::Range(1, 256));
   app.add_flag("--pin", o.pin, "Pin local rank r to the r-th usable CPU");
@@ -108,9 +121,17 @@ void add_options(CLI::App& app, Options& o, Words& w) {
   app.add_option("--plot", o.plot, "Write a picture (SVG)");
 }
 
-std::optional<std::string> understand(const Words& w, Options& o) {
+using Complaint = std::optional<std::string>;
+
+bool parse_int(const std::string& text, int* into) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *into);
+  return error == std::errc{} && stop == end;
+}
+
+Complaint understand_sizes(const Words& w, Options& o) {
   const auto size = [](const char* option, const std::string& text,
-                       std::size_t* into) -> std::optional<std::string> {
+                       std::size_t* into) -> Complaint {
     const auto bytes = parse_size(text);
     if (!bytes) return fmt::format("{}: '{}' is not a size; try 8, 64K, 1M or 2G", option, text);
     *into = *bytes;
@@ -119,10 +140,21 @@ std::optional<std::string> understand(const Words& w, Options& o) {
   if (auto wrong = size("--minbytes", w.min, &o.min_bytes)) return wrong;
   if (auto wrong = size("--maxbytes", w.max, &o.max_bytes)) return wrong;
   if (auto wrong = size("--stepbytes", w.step, &o.step_bytes)) return wrong;
-  if (o.max_bytes < o.min_bytes) return std::string("--maxbytes is smaller than --minbytes");
-  if (o.step_bytes == 0) return std::string("--stepbytes must not be 0");
+  if (o.max_bytes < o.min_bytes)
+    return fmt::format("--maxbytes {} is smaller than --minbytes {}", o.max_bytes, o.min_bytes);
+  if (o.step_bytes == 0) return "--stepbytes must not be 0";
+  if (o.factor <= 0 && (o.max_bytes - o.min_bytes) / o.step_bytes >= kMostSizes) {
+    return fmt::format("--stepbytes {} makes {} sizes, more than {}; take a larger step, or -f 2",
+                       o.step_bytes, (o.max_bytes - o.min_bytes) / o.step_bytes + 1, kMostSizes);
+  }
+  if (o.factor > 0 && sizes_of(o).back() < o.max_bytes && sizes_of(o).size() == kMostSizes)
+    return fmt::format("--stepfactor {} makes more than {} sizes", o.factor, kMostSizes);
+  return std::nullopt;
+}
+
+Complaint understand_words(const Words& w, Options& o) {
   if (w.op == "all") {
-    o.ops.assign(kOps.begin(), kOps.begin() + 6);
+    o.ops.assign(kOps.begin(), kOps.begin() + 6);  // As nccl-tests: not the bitwise ones.
   } else if (const auto op = parse_op(w.op)) {
     o.ops = {*op};
   } else {
@@ -136,18 +168,46 @@ std::optional<std::string> understand(const Words& w, Options& o) {
   } else {
     return fmt::format("--datatype: '{}' is not one of {}", w.type, known_types());
   }
-  if (w.check != "0" && w.check != "1" && w.check != "bits") {
-    return fmt::format("--check: '{}' is not one of 0 1 bits", w.check);
+  if (!reduces(o.collective)) {
+    o.ops = {ReduceOp::kSum};
+  } else if (o.ops.size() == 1 && o.types.size() == 1 && !is_supported(o.types[0], o.ops[0])) {
+    return fmt::format("--op {} goes with integers, not with --datatype {}", w.op, w.type);
   }
-  o.check = w.check == "0" ? Check::kOff : w.check == "1" ? Check::kValues : Check::kBits;
-  o.roots = {w.root};
+  if (w.check == "bits") {
+    o.check = Check::kBits;
+  } else if (!parse_int(w.check, &o.check_rounds) || o.check_rounds < 0 || o.check_rounds > 1000) {
+    return fmt::format("--check: '{}' is neither a number of calls, 0 to 1000, nor bits", w.check);
+  } else if (o.check_rounds == 0) {
+    o.check = Check::kOff;
+  }
+  int root = -1;
+  if (w.root != "all" && (!parse_int(w.root, &root) || root < -1))
+    return fmt::format("--root: '{}' is neither a rank nor all", w.root);
+  o.roots = {root};
+  return std::nullopt;
+}
+
+/// Results must not be lost because the file for them can't be written; that is tried at the start.
+Complaint try_files(const Options& o) {
+  const std::array<std::pair<const char*, const std::string*>, 3> files{
+      {{"--output_file", &o.json}, {"--csv", &o.csv}, {"--plot", &o.plot}}};
+  for (const auto& [option, path] : files) {
+    if (!path->empty() && !std::ofstream(*path, std::ios::app))
+      return fmt::format("{}: can't write '{}': {}", option, *path, std::strerror(errno));
+  }
+  return std::nullopt;
+}
+
+Complaint understand(const Words& w, Options& o) {
+  if (auto wrong = understand_sizes(w, o)) return wrong;
+  if (auto wrong = understand_words(w, o)) return wrong;
   o.registered = w.local_register != 0;
   o.blocking = w.blocking != 0;
   o.report_cpu = w.report_cpu != 0;
+  o.timestamps = w.timestamps != 0;
   if (o.ranks > 0 && o.threads > 1)
-    return std::string("--ranks and --nthreads exclude each other: processes or threads");
-  if (!reduces(o.collective)) o.ops = {ReduceOp::kSum};
-  return std::nullopt;
+    return "--ranks and --nthreads exclude each other: processes or threads";
+  return try_files(o);
 }
 
 }  // namespace
@@ -201,7 +261,8 @@ std::optional<ReduceOp> parse_op(const std::string& text) {
 
 std::vector<std::size_t> sizes_of(const Options& options) {
   std::vector<std::size_t> sizes;
-  for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
+  for (std::size_t bytes = options.min_bytes;
+       bytes <= options.max_bytes && sizes.size() < kMostSizes;) {
     sizes.push_back(bytes);
     const auto grown =
         static_cast<std::size_t>(std::llround(static_cast<double>(bytes) * options.factor));
@@ -240,6 +301,10 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
   if (const auto wrong = understand(words, options)) {
     fmt::print(stderr, "{}: {}\n", name, *wrong);
     *exit_code = 2;
+  }
+  for (const char* names : kForDevices) {
+    const std::string option = std::string(names).substr(3);
+    if (app.count(option) > 0) options.ignored.push_back(option);
   }
   return options;
 }

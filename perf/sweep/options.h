@@ -2,6 +2,7 @@
 // ours come on top.
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 namespace tutti::perf {
 
 enum class Check { kOff, kValues, kBits };
+
+/// More sizes than that are a slip of the step, and an error of parse_options.
+inline constexpr std::size_t kMostSizes = 10'000;
 
 struct Options {
   Collective collective = Collective::kAllReduce;
@@ -22,6 +26,7 @@ struct Options {
   int warmup = 1;
   int aggregate = 1;
   Check check = Check::kValues;
+  int check_rounds = 1;  // Verified calls per placement, before the clock starts.
   std::vector<ReduceOp> ops{ReduceOp::kSum};
   std::vector<DataType> types{DataType::kFloat32};
   std::vector<int> roots{0};  // -1: all.
@@ -37,6 +42,7 @@ struct Options {
   bool percentiles = false;
   bool bound = false;
   std::string csv, json, plot;
+  std::vector<std::string> ignored;  // Options given that mean nothing on a host.
   std::string command_line;
 };
 
@@ -53,7 +59,7 @@ std::optional<DataType> parse_type(const std::string& text);
 std::string op_name(ReduceOp op);
 std::optional<ReduceOp> parse_op(const std::string& text);
 
-/// All sizes of the sweep, in bytes.
+/// All sizes of the sweep, in bytes, ascending; at most kMostSizes of them.
 std::vector<std::size_t> sizes_of(const Options& options);
 
 }  // namespace tutti::perf

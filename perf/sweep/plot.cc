@@ -6,7 +6,7 @@
 #include <fstream>
 #include <functional>
 
-#include "sweep/report.h"
+#include "perf/sweep/report.h"
 
 namespace tutti::perf {
 namespace {

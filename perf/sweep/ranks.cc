@@ -1,4 +1,4 @@
-#include "sweep/ranks.h"
+#include "perf/sweep/ranks.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -48,6 +48,11 @@ int run_one(const Options& options, Result<Communicator> comm, int local_rank,
   return body(*comm);
 }
 
+void remove_directory(const std::string& directory) {
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+}
+
 /// A process of `options.ranks`: joins the others through a directory.
 int run_forked(const Options& options, const std::string& directory, int rank,
                const std::function<int(Communicator&)>& body) {
@@ -56,8 +61,13 @@ int run_forked(const Options& options, const std::string& directory, int rank,
   if (!settings) return complain(settings.error());
   auto rendezvous = file_rendezvous(directory, "sweep");
   if (!rendezvous) return complain(rendezvous.error());
-  return run_one(options, Communicator::create(**rendezvous, Rank{rank}, options.ranks, *settings),
-                 rank, body);
+  auto comm = Communicator::create(**rendezvous, Rank{rank}, options.ranks, *settings);
+  if (!comm) return complain(comm.error());
+  // All have met once the barrier is over. The directory goes then, and not only at the end, so
+  // that a sweep that somebody interrupts leaves nothing behind.
+  if (auto status = comm->barrier(); !status) return complain(status.error());
+  if (rank == 0) remove_directory(directory);
+  return run_one(options, std::move(comm), rank, body);
 }
 
 int run_processes(const Options& options, const std::function<int(Communicator&)>& body) {
@@ -84,8 +94,7 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
     const int result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (code == 0) code = result;  // The others notice by themselves, and say whom they miss.
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
+  remove_directory(directory);  // Where they did not all meet.
   return code;
 }
 

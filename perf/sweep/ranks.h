@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "sweep/options.h"
+#include "perf/sweep/options.h"
 #include "tutti/communicator.h"
 
 namespace tutti::perf {

@@ -1,9 +1,10 @@
-#include "sweep/report.h"
+#include "perf/sweep/report.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -15,13 +16,13 @@ namespace {
 /// A time in at most 7 characters, as nccl-tests prints it.
 std::string time_text(double us) {
   if (us < 100) return fmt::format("{:7.2f}", us);
-  if (us < 100'000) return fmt::format("{:7.1f}", us);
+  if (us < 10'000) return fmt::format("{:7.1f}", us);
   return fmt::format("{:7.0f}", us);
 }
 
 std::string timing_text(const Timing& timing) {
   const std::string wrong = timing.wrong < 0 ? "N/A" : fmt::format("{}", timing.wrong);
-  return fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", time_text(timing.us), timing.algbw,
+  return fmt::format("  {}  {:6.2f}  {:6.2f}  {:>6}", time_text(timing.us), timing.algbw,
                      timing.busbw, wrong);
 }
 
@@ -50,6 +51,22 @@ nlohmann::json to_json(const Timing& timing) {
   return json;
 }
 
+/// A row of the header, in the columns of nccl-tests, ours after them.
+void print_columns(const std::array<const char*, 7>& names, const std::array<const char*, 3>& rates,
+                   const Options& options, const std::array<const char*, 5>& extra) {
+  std::string text = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", names[0], names[1],
+                                 names[2], names[3], names[4]);
+  for (int i = 5; i < 7; ++i) {
+    text += fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", names[static_cast<std::size_t>(i)],
+                        rates[0], rates[1], rates[2]);
+  }
+  if (options.bound) text += fmt::format("  {:>6}", extra[0]);
+  if (options.percentiles)
+    text += fmt::format("  {:>7}  {:>7}  {:>7}", extra[1], extra[2], extra[3]);
+  if (options.timestamps) text += fmt::format("  {:>19}", extra[4]);
+  fmt::print("{}\n", text);
+}
+
 }  // namespace
 
 void print_header(const Options& options, const Communicator& comm) {
@@ -62,7 +79,8 @@ void print_header(const Options& options, const Communicator& comm) {
       "validation: {} registered: {}\n#\n",
       options.threads, comm.rank_count(), options.min_bytes, options.max_bytes, step,
       options.warmup, options.iterations > 0 ? fmt::format("{}", options.iterations) : "auto",
-      options.aggregate, options.check == Check::kOff ? 0 : 1, options.registered ? 1 : 0);
+      options.aggregate, options.check == Check::kOff ? 0 : options.check_rounds,
+      options.registered ? 1 : 0);
   const std::string description = comm.describe();
   for (std::size_t at = 0; at < description.size();) {
     const std::size_t end = std::min(description.find('\n', at), description.size());
@@ -71,30 +89,21 @@ void print_header(const Options& options, const Communicator& comm) {
     if (row.starts_with("plans")) break;
     fmt::print("# {}\n", row);
   }
-  std::string extra_group, extra_names, extra_units;
-  if (options.bound)
-    extra_group += "        ", extra_names += "  %bound", extra_units += "        ";
-  if (options.percentiles) {
-    extra_group += "   single calls (us)      ", extra_names += "     p50      p99      max",
-        extra_units += "";
-  }
-  fmt::print("#\n#{:>56}{:<37}{:<36}{}\n", "", "           out-of-place", "            in-place",
-             extra_group);
-  fmt::print(
-      "#{:>11}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>6}  {:>6}  "
-      "{:>5}{}\n",
-      "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
-      "busbw", "#wrong", extra_names);
-  fmt::print(
-      "#{:>11}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}\n",
-      "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)");
+  if (!options.ignored.empty())
+    fmt::print("# without effect on a host: {}\n", fmt::join(options.ignored, " "));
+  const char* time = options.report_cpu ? "cputime" : "time";
+  fmt::print("#\n# {:54}{:^33}{:^33}\n", "", "out-of-place", "in-place");
+  print_columns({"size", "count", "type", "redop", "root", time, time},
+                {"algbw", "busbw", "#wrong"}, options,
+                {"%bound", "p50", "p99", "max", "timestamp"});
+  print_columns({"(B)", "(elements)", "", "", "", "(us)", "(us)"}, {"(GB/s)", "(GB/s)", ""},
+                options, {"", "(us)", "(us)", "(us)", ""});
 }
 
 void print_line(const Options& options, const Line& line) {
   const Shape& shape = line.shape;
   clear_progress();
   std::string text;
-  if (options.timestamps) text += fmt::format("{:%H:%M:%S} ", fmt::localtime(std::time(nullptr)));
   text += fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}", line.bytes, shape.count,
                       type_name(shape.type), op_column(shape), root_column(shape));
   text += timing_text(line.out_of_place) + timing_text(line.in_place);
@@ -102,8 +111,10 @@ void print_line(const Options& options, const Line& line) {
   if (options.percentiles) {
     const Timing& t = line.out_of_place;
     text +=
-        fmt::format("  {} {}  {}", time_text(t.p50_us), time_text(t.p99_us), time_text(t.max_us));
+        fmt::format("  {}  {}  {}", time_text(t.p50_us), time_text(t.p99_us), time_text(t.max_us));
   }
+  if (options.timestamps)
+    text += fmt::format("  {:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
   fmt::print("{}\n", text);
   std::fflush(stdout);
 }

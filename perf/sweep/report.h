@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sweep/measure.h"
+#include "perf/sweep/measure.h"
 
 namespace tutti::perf {
 

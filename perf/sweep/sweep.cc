@@ -1,9 +1,9 @@
-#include "sweep/sweep.h"
+#include "perf/sweep/sweep.h"
 
 #include <fmt/format.h>
 
-#include "sweep/ranks.h"
-#include "sweep/report.h"
+#include "perf/sweep/ranks.h"
+#include "perf/sweep/report.h"
 
 namespace tutti::perf {
 namespace {
@@ -61,7 +61,7 @@ int sweep(Communicator& comm, const Options& options) {
   for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
     std::vector<Line> lines;
     for (const Shape& shape : shapes) {
-      if (speaks) show_progress(shape.count * size_of(shape.type), lines.size(), shapes.size());
+      if (speaks) show_progress(shape.bytes(), lines.size(), shapes.size());
       auto line = measure(comm, options, shape);
       if (!line) return complain(line.error());
       lines.push_back(*line);
