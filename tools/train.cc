@@ -19,6 +19,17 @@ struct TrainCommand {
   std::string data = trainer::default_data_path(), plot, json;
 };
 
+/// Like CLI::Range, which lets pass what is not a number.
+CLI::Validator between(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
+        return fmt::format("'{}' is not a number from {} to {}", text, low, high);
+      },
+      fmt::format("[{} - {}]", low, high));
+}
+
 int complain(const Error& error) {
   fmt::print(stderr, "tutti train: {}\n", error.to_string());
   return error.code == Code::kInvalidArgument ? kUsage : 1;
@@ -132,13 +143,13 @@ void define_train(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   train->add_option("--learning-rate", o.learning_rate, "Highest learning rate")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(between(0, 100))
       ->capture_default_str();
   train->add_option("--momentum", o.momentum, "Momentum")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(between(0, 1))
       ->capture_default_str();
   train->add_option("--weight-decay", o.weight_decay, "Weight decay")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(between(0, 1))
       ->capture_default_str();
   train->add_option("--bucket-bytes", o.bucket_bytes, "Gradient bytes that are reduced together")
       ->check(CLI::Range(4, 1 << 30))
@@ -147,7 +158,7 @@ void define_train(CLI::App& app, int& exit_code) {
   train->add_option("--data", command->data, "CSV of 64 pixels and a digit a line")
       ->capture_default_str();
   train->add_option("--target-accuracy", command->target, "Exit code 1 below this")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(between(0, 1))
       ->capture_default_str();
   train->add_option("--plot", command->plot, "Write a picture (SVG)");
   train->add_option("--json", command->json, "Write the history as JSON");

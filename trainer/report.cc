@@ -82,6 +82,7 @@ Status write_json(const std::string& path, const Outcome& outcome, const TrainOp
                       {"seed", options.seed},
                       {"images_per_second", outcome.images_per_second},
                       {"communication_hidden", outcome.hidden},
+                      {"weights_hash", fmt::format("{:016x}", outcome.weights_hash)},
                       {"epochs", nlohmann::json::array()}};
   for (const Epoch& epoch : outcome.epochs)
     json["epochs"].push_back({{"loss", epoch.loss}, {"accuracy", epoch.accuracy}});

@@ -38,6 +38,7 @@ struct Outcome {
   double hidden = 0;  // Share of communication that other work hid, 0 to 1.
   std::size_t buckets = 0;
   std::vector<float> weights;
+  std::uint64_t weights_hash = 0;  // The same where the bits are.
 };
 
 /// Trains on all ranks of `comm`; every rank gets the same outcome. `progress(epoch, epochs, last)`
