@@ -83,6 +83,16 @@ class HostExecutor {
     std::vector<std::byte> scratch;
     bool tiled = false, partials = false;
   };
+  /// How calls of one kind and size go, once the planner was asked: nothing of it is looked up
+  /// again.
+  struct Route {
+    std::uint64_t what = 0, count = 0;  // pack(call) and its count; 0: an empty entry.
+    BoundPlan* plan = nullptr;
+    std::size_t tile_elements = 0, tiles = 0;
+    bool mapped = false, streaming = false;
+  };
+  static constexpr std::size_t kRoutes =
+      256;  // A direct-mapped cache: what collides is asked again.
   /// What a call line carries before a plan runs: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
@@ -105,6 +115,8 @@ class HostExecutor {
   bool map_peers();
   void next_number();
   void start_plan();
+  bool agree_on_mapping();
+  Result<const Route*> route();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
   void finish();
@@ -120,6 +132,7 @@ class HostExecutor {
   Options options_;
   Links links_;
   std::map<const plan::Plan*, BoundPlan> bound_;
+  std::vector<Route> routes_ = std::vector<Route>(kRoutes);
 
   // The call in progress.
   Call call_;

@@ -65,49 +65,74 @@ bool HostExecutor::map_peers() {
   return true;
 }
 
-void HostExecutor::start_plan() {
-  if (phase_ == Phase::kMapGather) {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      Announcement from;
-      std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
-      all_mapped_ = all_mapped_ && from.mapped == 1;
-    }
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      for (const std::uint64_t segment : {inputs_[r].segment, outputs_[r].segment}) {
-        (all_mapped_ ? known_ : unmappable_).insert({rank, segment});
-      }
-    }
-  } else if (all_mapped_ && !mapping_ok_) {
+/// After a round in which ranks told each other whether they could map all buffers. False: it
+/// failed.
+bool HostExecutor::agree_on_mapping() {
+  if (phase_ != Phase::kMapGather) {
+    if (!all_mapped_ || mapping_ok_) return true;
     fail({Code::kSystem, "a peer's memory, mapped before, can't be mapped any more"});
-    return;
+    return false;
   }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    Announcement from;
+    std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+    all_mapped_ = all_mapped_ && from.mapped == 1;
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    for (const std::uint64_t segment : {inputs_[r].segment, outputs_[r].segment}) {
+      (all_mapped_ ? known_ : unmappable_).insert({rank, segment});
+    }
+  }
+  return true;
+}
+
+void HostExecutor::start_plan() {
+  if (!agree_on_mapping()) return;
   lately_mapped_ = all_mapped_;
-  auto choice = options_.choose(call_, all_mapped_);
-  if (!choice) {
-    fail(std::move(choice.error()));
+  const auto found = route();
+  if (!found) {
+    fail(found.error());
     return;
   }
-  const auto& lanes = choice->plan->ranks[static_cast<std::size_t>(me_)].lanes;
-  if (lanes.size() > region_.config().lanes) {
-    fail(
-        {Code::kInternal, "plan " + choice->plan->name + " has more lanes than this communicator"});
-    return;
-  }
-  plan_ = &bind(*choice->plan);
-  const std::uint64_t slot_bytes = region_.config().slot_bytes;
-  const Form widest = plan_->partials || context_.scaled ? Form::kPartial : Form::kResult;
-  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(call_.type));
-  const std::size_t fits = slot_bytes / element_bytes(call_.type, widest);
-  const std::size_t largest = plan::piece_of(call_.count, choice->plan->pieces, 0, grain).count;
-  context_.tile_elements = plan_->tiled ? std::max<std::size_t>(1, fits) : largest;
-  context_.tiles =
-      largest == 0 ? 0 : (largest + context_.tile_elements - 1) / context_.tile_elements;
-  context_.streaming = choice->streaming;
+  const Route& way = **found;
+  plan_ = way.plan;
+  context_.tile_elements = way.tile_elements;
+  context_.tiles = way.tiles;
+  context_.streaming = way.streaming;
   context_.buffers.input = call_.input;
   context_.buffers.output = call_.output;
   for (BoundLane& lane : plan_->lanes) lane.start(context_);
   phase_ = Phase::kLanes;
+}
+
+Result<const HostExecutor::Route*> HostExecutor::route() {
+  const std::uint64_t what = pack(call_);
+  const std::uint64_t hash =
+      (what ^ call_.count * 0x9e3779b97f4a7c15ULL ^ std::uint64_t{all_mapped_}) *
+      0xd6e8feb86659fd93ULL;
+  Route& way = routes_[hash >> 32 & (kRoutes - 1)];
+  if (way.what == what && way.count == call_.count && way.mapped == all_mapped_) return &way;
+  TUTTI_TRY(const Choice choice, options_.choose(call_, all_mapped_));
+  const auto& lanes = choice.plan->ranks[static_cast<std::size_t>(me_)].lanes;
+  if (lanes.size() > region_.config().lanes) {
+    return Error{Code::kInternal,
+                 "plan " + choice.plan->name + " has more lanes than this communicator"};
+  }
+  BoundPlan& bound = bind(*choice.plan);
+  const Form widest = bound.partials || context_.scaled ? Form::kPartial : Form::kResult;
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(call_.type));
+  const std::size_t fits = region_.config().slot_bytes / element_bytes(call_.type, widest);
+  const std::size_t largest = plan::piece_of(call_.count, choice.plan->pieces, 0, grain).count;
+  const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
+  way = {.what = what,
+         .count = call_.count,
+         .plan = &bound,
+         .tile_elements = tile,
+         .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
+         .mapped = all_mapped_,
+         .streaming = choice.streaming};
+  return static_cast<const Route*>(&way);
 }
 
 HostExecutor::BoundPlan& HostExecutor::bind(const plan::Plan& plan) {
