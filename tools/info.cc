@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "command.h"
 #include "kernels/host/reduce.h"
 #include "transport/transport.h"
+#include "tutti/communicator.h"
 
 namespace tutti::tools {
 namespace {
@@ -70,10 +71,35 @@ ordered_json registry_facts() {
   return facts;
 }
 
+/// One is made, as threads, so that nothing here is said that isn't so. Lines of text; null, with
+/// the reason on stderr, if that failed.
+ordered_json communicator_facts() {
+  constexpr int kRanks = 8;
+  auto settings = Settings::from_environment();
+  if (!settings) return nullptr;  // The settings' part has said so.
+  settings->group_size = 0;       // That of the user's ranks need not fit these.
+  const auto made = Communicator::in_process(kRanks, *settings);
+  if (!made) {
+    std::fprintf(stderr, "tutti info: %s\n", made.error().to_string().c_str());
+    return nullptr;
+  }
+  auto lines = ordered_json::array();
+  std::istringstream text(made->front().describe());
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
 std::string words(const ordered_json& list) {
   std::string text;
   for (const auto& word : list) text += (text.empty() ? "" : ", ") + word.get<std::string>();
   return text;
+}
+
+/// A setting's value; what nobody set and has no value of its own is decided by the library.
+std::string shown(const ordered_json& row) {
+  const auto value = row["value"].get<std::string>();
+  const bool unset = row["source"] == "default" && (value.empty() || value == "0" || value == "-1");
+  return unset ? "automatic" : value;
 }
 
 std::string in_words(const ordered_json& facts) {
@@ -90,11 +116,13 @@ std::string in_words(const ordered_json& facts) {
       quota == 0 ? "no cgroup limit" : fmt::format("cgroup limit {}", quota),
       machine["last_level_cache_bytes"].get<std::size_t>() / 1024);
   for (const auto& row : facts["settings"]) {
-    const auto value = row["value"].get<std::string>();
-    text += fmt::format("  {:<12} = {:<14} {:<17} {}\n", row["name"].get<std::string>(),
-                        value.empty() ? "any" : value, "(" + row["source"].get<std::string>() + ")",
+    text += fmt::format("  {:<12} = {:<14} {:<17} {}\n", row["name"].get<std::string>(), shown(row),
+                        "(" + row["source"].get<std::string>() + ")",
                         row["variable"].get<std::string>());
   }
+  text += "\na communicator on this machine\n";
+  for (const auto& line : facts["communicator"])
+    text += fmt::format("  {}\n", line.get<std::string>());
   text += fmt::format("\ntransports, best first\n  {}\n\nalgorithms\n", words(facts["transports"]));
   for (const auto& [collective, names] : facts["algorithms"].items())
     text += fmt::format("  {:<15} {}\n", collective, words(names));
@@ -107,6 +135,8 @@ int info(bool json) {
   facts["machine"] = machine_facts();
   facts["settings"] = setting_facts();
   if (facts["settings"].is_null()) return 1;
+  facts["communicator"] = communicator_facts();
+  if (facts["communicator"].is_null()) return 1;
   std::puts(json ? facts.dump(2).c_str() : in_words(facts).c_str());
   return 0;
 }
