@@ -88,7 +88,7 @@ class Trainer {
   Result<std::uint64_t> check_replicas() {
     std::uint64_t hash = 14695981039346656037ULL;
     for (const float weight : weights_) {
-      std::uint32_t bits;
+      std::uint32_t bits = 0;
       std::memcpy(&bits, &weight, sizeof(bits));
       hash = (hash ^ bits) * 1099511628211ULL;
     }

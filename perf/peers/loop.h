@@ -19,7 +19,7 @@ extern "C" {
 enum { kLoopMostSizes = 64, kLoopWrongResult = 3 };
 
 // What the command line says.
-typedef struct LoopOptions {
+typedef struct LoopOptions {     // NOLINT(modernize-use-using): C.
   size_t sizes[kLoopMostSizes];  // Bytes, each a multiple of 4, at most 1 GiB.
   int size_count;
   size_t largest;  // Bytes of the largest size: what the buffers have to hold.
@@ -30,7 +30,7 @@ typedef struct LoopOptions {
 
 // A library under test, as one rank sees it. The callbacks return 0, or an exit code after having
 // said on stderr what went wrong.
-typedef struct LoopPeer {
+typedef struct LoopPeer {  // NOLINT(modernize-use-using): C.
   const char* name;
   int rank;
   int rank_count;

@@ -11,6 +11,11 @@ using CpuSet = std::array<std::uint64_t, 16>;
 
 /// The CPUs that this thread may run on.
 CpuSet affinity();
+/// The CPU that this thread runs on now; -1 where that can't be told. About a nanosecond.
+int current_cpu();
+/// Moves this thread off the CPUs of `crowded`, if it may run elsewhere, and leaves it as free to
+/// move as it was. False if there is nowhere to go. A few microseconds.
+bool leave_cpus(const CpuSet& crowded);
 /// CPUs that this process's cgroup allows, by time (v1 and v2, rounded up); 0: no limit.
 int quota_cpus();
 

@@ -15,7 +15,8 @@ WaitPolicy wait_policy(int ranks, int cpus, int spin) {
   WaitPolicy policy;
   // Measured on 2 cores, 8-byte all-reduce: a few dozen pauses are as good as thousands when every
   // rank has a CPU, and any pause at all costs when it has not.
-  policy.spins = spin >= 0 ? spin : (ranks <= cpus ? 200 : 0);
+  policy.cpu_each = ranks <= cpus;
+  policy.spins = spin >= 0 ? spin : (policy.cpu_each ? 200 : 0);
   return policy;
 }
 

@@ -27,6 +27,7 @@ struct alignas(64) Doorbell {
 struct WaitPolicy {
   int spins = 0;
   int yields = 200;
+  bool cpu_each = false;  // Every rank could have a CPU of its own.
 };
 
 /// The policy for `ranks` ranks that share `cpus` CPUs; `spin` >= 0 overrides the pauses.
@@ -86,15 +87,17 @@ bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, b
   return done;
 }
 
-/// Waits until `ready()` is true. `patrol()` is called now and then while waiting, after the spins;
-/// it returns false to end the wait (abort, deadline, a dead peer). True if ready.
-template <class Ready, class Patrol>
-bool wait_until(const WaitPolicy& policy, Doorbell& bell, bool fence, Ready&& ready,
+/// Waits until `ready()` is true. `spun()` is called once when the spins were not enough.
+/// `patrol()` is called now and then while waiting, after that; it returns false to end the wait
+/// (abort, deadline, a dead peer). True if ready.
+template <class Ready, class Spun, class Patrol>
+bool wait_until(const WaitPolicy& policy, Doorbell& bell, bool fence, Ready&& ready, Spun&& spun,
                 Patrol&& patrol) {
   for (int i = 0; i <= policy.spins; ++i) {
     if (ready()) return true;
     cpu_relax();
   }
+  spun();
   for (int i = 0; i < policy.yields; ++i) {
     wait_detail::yield_cpu();
     if (ready()) return true;

@@ -67,6 +67,7 @@ void HostExecutor::begin(const Call& call) {
   record.number.store(number_, std::memory_order_relaxed);
   record.what.store(pack(call), std::memory_order_relaxed);
   record.count.store(call.count, std::memory_order_relaxed);
+  record.cpu.store(current_cpu() + 1, std::memory_order_relaxed);
   context_.arithmetic = {call.type, call.op, ranks_, call.scale,
                          static_cast<std::int64_t>(call.scale)};
   context_.scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
@@ -258,7 +259,7 @@ Status HostExecutor::run(const Call& call) {
     if (result == Poll::kProgressed) continue;
     const bool moved = wait_until(
         options_.wait, doorbell(), fence_, [&] { return (result = poll()) != Poll::kPending; },
-        [this] { return patrol(); });
+        [this] { step_aside(); }, [this] { return patrol(); });
     if (!moved || result == Poll::kDone) return take_status();
   }
 }

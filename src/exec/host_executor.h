@@ -119,6 +119,7 @@ class HostExecutor {
   Result<const Route*> route();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
+  void step_aside();
   void finish();
   Poll fail(Error error);
   Error explain_timeout() const;
@@ -153,7 +154,7 @@ class HostExecutor {
       unmappable_;  // (rank, segment), alike on every rank.
   std::vector<kernels::Source> sources_;
   bool waiting_ = false;
-  std::chrono::steady_clock::time_point wait_start_, next_look_;
+  std::chrono::steady_clock::time_point wait_start_, next_look_, next_step_aside_;
   bool broken_ = false;
 };
 

@@ -50,11 +50,13 @@ struct alignas(kCacheLine) CallLine {
   std::array<std::byte, kLinePayload> payload{};
 };
 
-/// What a rank is doing, for whoever has to explain a mismatch or a timeout. Never read on the way.
+/// What a rank is doing, for whoever has to explain a mismatch or a timeout, and where it does it,
+/// for whoever has waited long. Not read on the way otherwise.
 struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> number{0};
   std::atomic<std::uint64_t> what{0};  // Packed: collective, type, operation, root.
   std::atomic<std::uint64_t> count{0};
+  std::atomic<std::int32_t> cpu{0};  // That the latest call began on, plus 1; 0: not known.
 };
 
 struct RegionHeader {
