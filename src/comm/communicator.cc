@@ -176,9 +176,9 @@ std::string Communicator::describe() const {
   std::string text = fmt::format("communicator of {} ranks, this is rank {}; made in {:.1f} ms\n",
                                  state.rank_count, state.me.value, state.created_ms);
   text += fmt::format(
-      "transport: {}; channels of {} slots of {} KiB, {} lane(s); packets up to {} KiB\n",
-      state.transport, config.slot_count, config.slot_bytes / 1024, config.lanes,
-      executor.options().packet_limit[0] / 1024);
+      "transport: {}; slots of {} KiB, {} a channel, {} to all; {} lane(s); packets up to {} KiB\n",
+      state.transport, config.slot_bytes / 1024, config.slot_count, config.multicast_slots,
+      config.lanes, executor.options().packet_limit[0] / 1024);
   text += fmt::format("shared memory: {:.2f} MiB for all ranks together\n",
                       static_cast<double>(executor.endpoint().shared_bytes()) / (1 << 20));
   text += fmt::format("waiting: {} ranks on {} usable CPUs: {} spins, {} yields, then sleep ({})\n",

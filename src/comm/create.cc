@@ -75,7 +75,10 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   RegionConfig config = Region::default_config(rank_count);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-  if (settings.slot_count > 0) config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
+  if (settings.slot_count > 0) {
+    config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
+    config.multicast_slots = config.slot_count;
+  }
   TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings));
   for (const Peer& peer : peers) {
     if (peer.heavy_barrier == 0) config.fence = 1;

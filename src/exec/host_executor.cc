@@ -85,7 +85,7 @@ void HostExecutor::begin(const Call& call) {
 }
 
 bool HostExecutor::has_credit() {
-  const std::uint64_t depth = inline_ ? kCallLines : kPacketSlots;
+  const std::uint64_t depth = credit_depth();
   if (number_ <= everyone_finished_ + depth) return true;
   std::uint64_t least = number_;
   for (int rank = 0; rank < ranks_; ++rank) {

@@ -19,6 +19,7 @@
 // hang. Everything here is a state machine that never blocks; `run` is that machine under a wait
 // loop.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -103,6 +104,10 @@ class HostExecutor {
   Poll step();
   bool is_packet(const Call& call) const;
   bool symmetric() const { return call_.collective != Collective::kBroadcast || !packet_; }
+  /// Calls that a rank may be ahead of the others: until it would write where they may still read.
+  std::uint64_t credit_depth() const {
+    return inline_ ? kCallLines : std::min(kCallLines, region_.config().packet_slots);
+  }
   bool has_credit();
   bool gathered();
   void publish();

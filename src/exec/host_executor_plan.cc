@@ -235,7 +235,7 @@ Error HostExecutor::explain_timeout() const {
              phase_ == Phase::kMapCredit) {
     for (int rank = 0; rank < ranks_; ++rank) {
       const bool behind =
-          region_.finished(rank).value.load(std::memory_order_relaxed) + kPacketSlots < number_;
+          region_.finished(rank).value.load(std::memory_order_relaxed) + credit_depth() < number_;
       if (rank != me_ && behind) blamed = rank;
     }
   } else {

@@ -98,7 +98,10 @@ std::size_t packet_limit(int rank_count, int usable_cpus) {
   // ranks than CPUs that is weighed against one more round of switches. Measured, see
   // docs/PERFORMANCE.md.
   (void)usable_cpus;
-  return rank_count <= 2 ? 16384 : 32768 / static_cast<std::size_t>(rank_count) * 2;
+  return rank_count <= 4 ? 16384
+         : rank_count <= 8
+             ? 8192
+             : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
 }
 
 std::size_t mapped_packet_limit() { return 1024; }

@@ -6,7 +6,7 @@
 //   header      magic, configuration, abort word
 //   section r   doorbell, record of the current call, count of finished calls,
 //               call lines       kCallLines lines of {tag, 56 bytes}: rank r tells all others
-//               packets          kPacketSlots slots for messages that outgrow a line
+//               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
 //               channels         per (sender, lane): the ring from that sender to r
 //               signals          per (sender, lane): the counter that r waits on
@@ -28,15 +28,16 @@ namespace tutti {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kCallLines = 16;
-inline constexpr std::uint32_t kPacketSlots = 4;
 inline constexpr std::size_t kLinePayload = 56;
 
 /// Sizes that all ranks agree on.
 struct RegionConfig {
   std::uint32_t rank_count = 1;
   std::uint32_t lanes = 1;
-  std::uint32_t slot_count = 2;  // Per channel and per multicast ring.
-  std::uint32_t fence = 0;       // 1: some rank has no heavy barrier, see notify.
+  std::uint32_t slot_count = 2;       // Per channel.
+  std::uint32_t multicast_slots = 2;  // Per multicast ring.
+  std::uint32_t packet_slots = 4;     // Per rank.
+  std::uint32_t fence = 0;            // 1: some rank has no heavy barrier, see notify.
   std::uint64_t slot_bytes = 32768;
   std::uint64_t packet_bytes = 32768;
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
@@ -75,7 +76,7 @@ class Region {
   Region(std::byte* base, const RegionConfig& config);
 
   static std::size_t bytes_for(const RegionConfig& config);
-  /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks.
+  /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks, all ranks together.
   static RegionConfig default_config(int rank_count);
 
   /// Writes the header into zeroed memory; the leader does this before anybody attaches.
@@ -94,7 +95,7 @@ class Region {
     return at<CallLine>(rank, lines_)[call % kCallLines];
   }
   std::byte* packet(int rank, std::uint64_t call) const {
-    return at<std::byte>(rank, packets_) + call % kPacketSlots * config_.packet_bytes;
+    return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;
   }
   Ring channel(int from, int to, int lane) const;
   Ring multicast(int from, int lane) const;
