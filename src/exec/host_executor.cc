@@ -7,6 +7,7 @@
 namespace tutti::exec {
 namespace {
 
+constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
 /// 16 bits of the request, in place for the tag. A multiplicative hash: the high bits are well
@@ -29,7 +30,10 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       links_(region_, me),
       inputs_(static_cast<std::size_t>(ranks_)),
       outputs_(static_cast<std::size_t>(ranks_)),
-      sources_(static_cast<std::size_t>(ranks_)) {
+      known_(static_cast<std::size_t>(ranks_)),
+      unmappable_(static_cast<std::size_t>(ranks_)),
+      sources_(static_cast<std::size_t>(ranks_)),
+      gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
   context_.buffers.peer_inputs.resize(static_cast<std::size_t>(ranks_));
   context_.buffers.peer_outputs.resize(static_cast<std::size_t>(ranks_));
 }
@@ -51,6 +55,7 @@ void HostExecutor::next_number() {
   ++number_;
   tag_ = (number_ & kNumberMask) | request_hash(call_);
   next_peer_ = 0;
+  next_line_ = 0;
 }
 
 void HostExecutor::begin(const Call& call) {
@@ -76,10 +81,13 @@ void HostExecutor::begin(const Call& call) {
   if (packet_) {
     const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
     packet_bytes_ = input_bytes(call, ranks_) / size_of(call.type) * element_bytes(call.type, form);
-    inline_ = packet_bytes_ <= kLinePayload;
+    inline_ = packet_bytes_ <= kCallPayload;
+    lines_ =
+        inline_ ? std::max<std::size_t>(1, (packet_bytes_ + kLinePayload - 1) / kLinePayload) : 1;
     phase_ = Phase::kCredit;
   } else {
     inline_ = true;
+    lines_ = 1;
     phase_ = Phase::kAgreeCredit;
   }
 }
@@ -97,35 +105,56 @@ bool HostExecutor::has_credit() {
   return number_ <= everyone_finished_ + depth;
 }
 
-void HostExecutor::publish() {
-  // release: the payload, and the packet slot, are there when the tag is.
-  region_.line(me_, number_).tag.store(tag_, std::memory_order_release);
+void HostExecutor::publish(std::size_t lines) {
+  CallLine* const line = region_.lines(me_, number_);
+  for (std::size_t i = 0; i < lines; ++i) {
+    // release: the line's payload, and the packet slot, are there when the tag is.
+    line[i].tag.store(tag_, std::memory_order_release);
+  }
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank != me_) notify(region_.doorbell(rank), fence_);
   }
 }
 
-void HostExecutor::publish_packet() {
-  if (call_.collective == Collective::kBroadcast && call_.root != me_) return;
-  std::byte* slot =
-      inline_ ? region_.line(me_, number_).payload.data() : region_.packet(me_, number_);
+/// The packet, 56 bytes a line.
+void HostExecutor::publish_inline() {
+  CallLine* const line = region_.lines(me_, number_);
+  const std::byte* from = call_.input;
   if (context_.scaled) {
-    const std::size_t elements = packet_bytes_ / element_bytes(call_.type, Form::kPartial);
-    const kernels::Source source{call_.input, Form::kContribution, true};
-    const kernels::Target target{slot, Form::kPartial};
-    kernels::reduce(context_.arithmetic, std::span(&source, 1), std::span(&target, 1), elements);
-  } else if (packet_bytes_ != 0) {
-    std::memcpy(slot, call_.input, packet_bytes_);
+    std::byte* scaled = gathered_.data() + static_cast<std::size_t>(me_) * kGatheredStride;
+    scale_into(scaled);
+    from = scaled;
   }
-  if (inline_)
-    publish();
-  else
-    announce(announcement());
+  std::size_t left = packet_bytes_;
+  for (std::size_t i = 0; left > kLinePayload; ++i, left -= kLinePayload)
+    std::memcpy(line[i].payload.data(), from + i * kLinePayload, kLinePayload);
+  const std::size_t last = lines_ - 1;
+  if (left != 0) std::memcpy(line[last].payload.data(), from + last * kLinePayload, left);
+  publish(lines_);
 }
 
-bool HostExecutor::check_tag(int rank) {
+/// This rank's contribution, multiplied, as partials.
+void HostExecutor::scale_into(std::byte* to) {
+  const std::size_t elements = packet_bytes_ / element_bytes(call_.type, Form::kPartial);
+  const kernels::Source source{call_.input, Form::kContribution, true};
+  const kernels::Target target{to, Form::kPartial};
+  kernels::reduce(context_.arithmetic, std::span(&source, 1), std::span(&target, 1), elements);
+}
+
+void HostExecutor::publish_packet() {
+  if (call_.collective == Collective::kBroadcast && call_.root != me_) return;
+  if (inline_) return publish_inline();
+  std::byte* slot = region_.packet(me_, number_);
+  if (context_.scaled)
+    scale_into(slot);
+  else
+    std::memcpy(slot, call_.input, packet_bytes_);
+  announce(announcement());
+}
+
+bool HostExecutor::check_tag(int rank, const CallLine& line) {
   // acquire: pairs with the release in publish.
-  const std::uint64_t tag = region_.line(rank, number_).tag.load(std::memory_order_acquire);
+  const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
   if (tag == tag_) return true;
   if ((tag & kNumberMask) != (number_ & kNumberMask)) return false;
   const CallRecord& record = region_.record(rank);
@@ -140,11 +169,24 @@ bool HostExecutor::check_tag(int rank) {
   return false;
 }
 
+/// True once all lines of a rank are there. Several lines are put together as they come.
+bool HostExecutor::seen(int rank) {
+  const CallLine* const line = region_.lines(rank, number_);
+  if (lines_ == 1) return check_tag(rank, *line);
+  std::byte* to = gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
+  for (; next_line_ < lines_; ++next_line_) {
+    if (!check_tag(rank, line[next_line_])) return false;
+    std::memcpy(to + next_line_ * kLinePayload, line[next_line_].payload.data(), kLinePayload);
+  }
+  next_line_ = 0;
+  return true;
+}
+
 bool HostExecutor::gathered() {
   const bool one_writer = packet_ && call_.collective == Collective::kBroadcast;
   for (; next_peer_ < ranks_; ++next_peer_) {
     if (next_peer_ == me_ || (one_writer && next_peer_ != call_.root)) continue;
-    if (!check_tag(next_peer_)) return false;
+    if (!seen(next_peer_)) return false;
   }
   // A rank that starts a call has finished the one before.
   if (!one_writer) everyone_finished_ = std::max(everyone_finished_, number_ - 1);
@@ -152,7 +194,9 @@ bool HostExecutor::gathered() {
 }
 
 const std::byte* HostExecutor::payload_of(int rank) const {
-  return inline_ ? region_.line(rank, number_).payload.data() : region_.packet(rank, number_);
+  if (!inline_) return region_.packet(rank, number_);
+  if (lines_ == 1 && rank != me_) return region_.lines(rank, number_)->payload.data();
+  return gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
 }
 
 void HostExecutor::finish_packet() {

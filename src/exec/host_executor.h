@@ -3,7 +3,7 @@
 //
 // A call takes one of two ways, chosen by a rule that every rank evaluates alike:
 //
-//   packet   The message fits a call line (56 bytes) or a packet slot. Every rank writes its part
+//   packet   The message fits call lines (448 bytes) or a packet slot. Every rank writes its part
 //   once,
 //            and every rank that needs it reads it and reduces in canonical order: the plan
 //            "one_shot+multicast" by hand, with data and flag in the same cache line. There is no
@@ -24,11 +24,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "exec/call.h"
 #include "exec/lane.h"
+#include "exec/recent.h"
 #include "transport/transport.h"
 
 namespace tutti::exec {
@@ -106,13 +106,15 @@ class HostExecutor {
   bool symmetric() const { return call_.collective != Collective::kBroadcast || !packet_; }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
-    return inline_ ? kCallLines : std::min(kCallLines, region_.config().packet_slots);
+    return inline_ ? kCalls : std::min(kCalls, region_.config().packet_slots);
   }
   bool has_credit();
   bool gathered();
-  void publish();
+  void publish(std::size_t lines);
+  void publish_inline();
   Announcement announcement();
   void publish_packet();
+  void scale_into(std::byte* to);
   void finish_packet();
   void announce(const Announcement& mine);
   void learn_from_packets();
@@ -129,7 +131,8 @@ class HostExecutor {
   Poll fail(Error error);
   Error explain_timeout() const;
   const std::byte* payload_of(int rank) const;
-  bool check_tag(int rank);
+  bool check_tag(int rank, const CallLine& line);
+  bool seen(int rank);
 
   std::unique_ptr<Endpoint> endpoint_;
   Region region_;
@@ -149,15 +152,18 @@ class HostExecutor {
   std::uint64_t tag_ = 0;                // number_ and the request's hash.
   std::uint64_t everyone_finished_ = 0;  // Every rank has finished at least this call.
   std::size_t packet_bytes_ = 0;         // That this rank publishes.
-  int next_peer_ = 0;                    // The first rank whose line has not been seen.
+  std::size_t lines_ = 1;                // Of the call lines, that every rank publishes.
+  int next_peer_ = 0;                    // The first rank whose lines have not all been seen,
+  std::size_t next_line_ = 0;            // and which of them is next.
   CallContext context_;
   BoundPlan* plan_ = nullptr;
   bool all_mapped_ = false, mapping_ok_ = true;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
   std::vector<BufferName> inputs_, outputs_;
-  std::set<std::pair<int, std::uint64_t>> known_,
-      unmappable_;  // (rank, segment), alike on every rank.
+  std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.
   std::vector<kernels::Source> sources_;
+  std::vector<std::byte>
+      gathered_;  // By rank: payloads of several lines; of this rank, what it scaled.
   bool waiting_ = false;
   std::chrono::steady_clock::time_point wait_start_, next_look_, next_step_aside_;
   bool broken_ = false;

@@ -11,8 +11,8 @@ HostExecutor::Announcement HostExecutor::announcement() {
 }
 
 void HostExecutor::announce(const Announcement& mine) {
-  std::memcpy(region_.line(me_, number_).payload.data(), &mine, sizeof(mine));
-  publish();
+  std::memcpy(region_.lines(me_, number_)->payload.data(), &mine, sizeof(mine));
+  publish(1);
 }
 
 /// Notes whether this call's buffers could have been mapped. Every rank sees the same lines.
@@ -20,7 +20,7 @@ void HostExecutor::learn_from_packets() {
   bool mapped = true;
   for (int rank = 0; rank < ranks_ && mapped; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
     mapped = from.input.segment != 0 && from.output.segment != 0;
   }
   lately_mapped_ = mapped;
@@ -33,13 +33,14 @@ bool HostExecutor::read_announcements() {
   bool known = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
-    inputs_[static_cast<std::size_t>(rank)] = from.input;
-    outputs_[static_cast<std::size_t>(rank)] = from.output;
+    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
+    const auto r = static_cast<std::size_t>(rank);
+    inputs_[r] = from.input;
+    outputs_[r] = from.output;
     for (const std::uint64_t segment : {from.input.segment, from.output.segment}) {
-      if (segment == 0 || unmappable_.contains({rank, segment}))
+      if (segment == 0 || unmappable_[r].contains(segment))
         all_mapped_ = false;
-      else if (!known_.contains({rank, segment}))
+      else if (!known_[r].contains(segment))
         known = false;
     }
   }
@@ -75,13 +76,13 @@ bool HostExecutor::agree_on_mapping() {
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.line(rank, number_).payload.data(), sizeof(from));
+    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
     all_mapped_ = all_mapped_ && from.mapped == 1;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     for (const std::uint64_t segment : {inputs_[r].segment, outputs_[r].segment}) {
-      (all_mapped_ ? known_ : unmappable_).insert({rank, segment});
+      (all_mapped_ ? known_ : unmappable_)[r].insert(segment);
     }
   }
   return true;

@@ -5,9 +5,9 @@
 //   signals;
 //           the receiver waits for the signal, and goes on from its output if it had other targets.
 //
-// Entry. Nobody touches a peer's buffers before the peer has entered the call: at the start of a
-// lane each rank signals all who will touch its buffers (first, so that nobody waits for a rank
-// that waits), then waits for all whose buffers it touches. Exit. Nobody returns while a peer may
+// Entry. Nobody touches a peer's buffers before the peer has entered the call: the plan asks for
+// ranks that start together, as they do once they have told each other where their buffers are.
+// Exit. Nobody returns while a peer may
 // still touch its buffers: after its last access to a peer's buffers a rank signals that peer,
 // unless a write's signal does so already, and the peer waits for that at its end.
 //
@@ -47,19 +47,18 @@ class Lowering {
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
       touchers_.assign(rank_count_, {});
       std::vector<DraftLane> drafts(rank_count_);
-      std::vector<std::vector<std::uint16_t>> touched(rank_count_);
       for (std::uint32_t rank = 0; rank < rank_count_; ++rank) {
         if (lane < plan_.ranks[rank].lanes.size()) drafts[rank] = lower_lane(rank, lane);
         join_moves(drafts[rank], Join::kMemory);
-        touched[rank] = leave(rank, drafts[rank]);
+        leave(rank, drafts[rank]);
       }
       for (std::uint32_t rank = 0; rank < rank_count_; ++rank) {
-        lowered.ranks[rank].lanes.push_back(
-            to_lane(with_entry_and_exit(rank, drafts[rank], touched[rank])));
+        lowered.ranks[rank].lanes.push_back(to_lane(with_exit(rank, drafts[rank])));
       }
     }
     trim_scratch(lowered);
     lowered.name += "+direct";
+    lowered.together = true;
     return lowered;
   }
 
@@ -155,9 +154,8 @@ class Lowering {
     step.targets = std::move(targets);
   }
 
-  // Adds the exit signals to a lane and enters the rank as a toucher. Returns whose buffers it
-  // touches.
-  std::vector<std::uint16_t> leave(std::uint32_t rank, DraftLane& lane) {
+  // Adds the exit signals to a lane and enters the rank as a toucher.
+  void leave(std::uint32_t rank, DraftLane& lane) {
     std::vector<DraftStep*> last(rank_count_, nullptr);
     std::vector<std::uint16_t> touched;
     for (DraftStep& step : lane) {
@@ -175,28 +173,18 @@ class Lowering {
       if (!covered) signals.push_back(owner);
       touchers_[owner].push_back({static_cast<std::uint16_t>(rank), !covered});
     }
-    return touched;
   }
 
-  DraftLane with_entry_and_exit(std::uint32_t rank, const DraftLane& lane,
-                                std::vector<std::uint16_t> touched) {
-    // Each starts with the next rank, so that not all begin with rank 0.
+  DraftLane with_exit(std::uint32_t rank, DraftLane lane) {
+    // Each starts with the next rank, so that not all wait for rank 0 first.
     const auto hops = [&](std::uint32_t peer) { return (peer + rank_count_ - rank) % rank_count_; };
     std::vector<Toucher>& touchers = touchers_[rank];
     std::sort(touchers.begin(), touchers.end(),
               [&](const Toucher& a, const Toucher& b) { return hops(a.rank) < hops(b.rank); });
-    std::sort(touched.begin(), touched.end(),
-              [&](std::uint16_t a, std::uint16_t b) { return hops(a) < hops(b); });
-    DraftLane whole;
-    for (const Toucher& toucher : touchers)
-      whole.push_back({StepKind::kSignal, toucher.rank, 0, {}, {}, {}});
-    for (const std::uint16_t owner : touched)
-      whole.push_back({StepKind::kWait, owner, 0, {}, {}, {}});
-    whole.insert(whole.end(), lane.begin(), lane.end());
     for (const Toucher& toucher : touchers) {
-      if (toucher.needs_exit_wait) whole.push_back({StepKind::kWait, toucher.rank, 0, {}, {}, {}});
+      if (toucher.needs_exit_wait) lane.push_back({StepKind::kWait, toucher.rank, 0, {}, {}, {}});
     }
-    return whole;
+    return lane;
   }
 
   const Plan& plan_;

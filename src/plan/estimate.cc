@@ -104,6 +104,7 @@ class Timeline {
 
   Estimate run() {
     if (tiles_ == 0) return {};
+    if (plan_.together) meet();
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
     while (!ready_.empty()) {
       const std::uint32_t actor = ready_.top().second;
@@ -135,6 +136,18 @@ class Timeline {
     std::uint32_t blocked_on = kNobody;
     bool is_new = true;  // Nothing of the next step was checked.
   };
+
+  // All ranks start together: each has heard from the farthest of the others.
+  void meet() {
+    for (State& state : states_) {
+      double latency = 0;
+      for (std::uint32_t peer = 0; peer < plan_.ranks.size(); ++peer) {
+        if (peer != state.rank)
+          latency = std::max(latency, links_[link(peer, state.rank)].cost.latency_us);
+      }
+      state.now = {latency, 1};
+    }
+  }
 
   const Lane& lane(const State& state) const { return plan_.ranks[state.rank].lanes[state.lane]; }
   const LaneWiring& wires(const State& state) const {

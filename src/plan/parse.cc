@@ -164,6 +164,7 @@ class Parser {
       TUTTI_CHECK_OK(line.number("a rank", 0, ranks - 1, plan_.shape.root));
     if (accept_word(line, "group"))
       TUTTI_CHECK_OK(line.number("a group size", 1, kMaxRanks, plan_.shape.group_size));
+    plan_.together = accept_word(line, "together");
     has_header_ = true;
     return line.finish();
   }

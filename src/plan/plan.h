@@ -92,6 +92,10 @@ struct Plan {
   std::string name;  // The algorithm's, with the passes that were applied: "two_shot+direct".
   Shape shape;
   Contract contract = Contract::kDeterministic;
+  /// No lane begins before all ranks have entered the call. The executor sees to that, where ranks
+  /// have told each other at the start of a call where their buffers are; a plan that touches
+  /// peers' buffers then needs no signals for it.
+  bool together = false;
   std::uint32_t pieces = 1;
   std::vector<RankPlan> ranks;
   friend bool operator==(const Plan&, const Plan&) = default;

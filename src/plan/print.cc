@@ -73,6 +73,7 @@ std::string to_text(const Plan& plan) {
                                  plan.pieces, to_string(plan.contract));
   if (plan.shape.root != 0) text += fmt::format(" root {}", plan.shape.root);
   if (plan.shape.group_size != 1) text += fmt::format(" group {}", plan.shape.group_size);
+  if (plan.together) text += " together";
   text += '\n';
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) print_rank(text, plan, rank);
   return text;

@@ -66,7 +66,7 @@ bool Races::ordered(const Access& earlier, Actor now) const {
 Status Races::check_entry(Actor actor, std::size_t step, std::uint32_t owner) {
   if (owner == actor.rank) return ok();
   const Clock& mine = clock(actor);
-  if (mine.seen.empty() || mine.seen[owner] == 0) {
+  if (!plan_.together && (mine.seen.empty() || mine.seen[owner] == 0)) {
     return step_error(
         plan_, actor.rank, actor.lane, step,
         fmt::format("race: touches the buffers of rank {0}, which may not have entered "

@@ -5,7 +5,9 @@
 //
 //   header      magic, configuration, abort word
 //   section r   doorbell, record of the current call, count of finished calls,
-//               call lines       kCallLines lines of {tag, 56 bytes}: rank r tells all others
+//               call lines       for each of kCalls calls kCallLines lines of {tag, 56 bytes}: rank
+//               r
+//                                tells all others
 //               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
 //               channels         per (sender, lane): the ring from that sender to r
@@ -27,8 +29,10 @@
 namespace tutti {
 
 inline constexpr std::size_t kCacheLine = 64;
-inline constexpr std::uint32_t kCallLines = 16;
+inline constexpr std::uint32_t kCalls = 16;    // That a rank may be ahead of the others.
+inline constexpr std::size_t kCallLines = 10;  // 512 bytes fit: 8 in line, 2 for the tags.
 inline constexpr std::size_t kLinePayload = 56;
+inline constexpr std::size_t kCallPayload = kCallLines * kLinePayload;
 
 /// Sizes that all ranks agree on.
 struct RegionConfig {
@@ -43,9 +47,10 @@ struct RegionConfig {
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
-/// What a rank tells the others at the start of a call, in one cache line. The tag is the call's
-/// number in the low 48 bits and a hash of the request in the high 16, so a mismatch is seen at
-/// once.
+/// What a rank tells the others at the start of a call, in as many cache lines as it takes. Every
+/// line has the tag, so that each is complete once its tag is seen and all travel at the same time.
+/// The tag is the call's number in the low 48 bits and a hash of the request in the high 16, so a
+/// mismatch is seen at once.
 struct alignas(kCacheLine) CallLine {
   std::atomic<std::uint64_t> tag{0};
   std::array<std::byte, kLinePayload> payload{};
@@ -91,8 +96,9 @@ class Region {
   Doorbell& doorbell(int rank) const { return *at<Doorbell>(rank, doorbell_); }
   CallRecord& record(int rank) const { return *at<CallRecord>(rank, record_); }
   Counter& finished(int rank) const { return *at<Counter>(rank, finished_); }
-  CallLine& line(int rank, std::uint64_t call) const {
-    return at<CallLine>(rank, lines_)[call % kCallLines];
+  /// The first of the kCallLines lines of a call.
+  CallLine* lines(int rank, std::uint64_t call) const {
+    return at<CallLine>(rank, lines_) + call % kCalls * kCallLines;
   }
   std::byte* packet(int rank, std::uint64_t call) const {
     return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;

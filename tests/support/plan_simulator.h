@@ -8,6 +8,7 @@
 // as the rank has returned, and starts the next call with new inputs while other ranks may be in
 // the one before. So a missing signal shows for some seed.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -165,7 +166,7 @@ class PlanSimulator {
   // One event of a lane; false if it has to wait or is done.
   bool advance(std::size_t r, std::size_t l) {
     LaneState& at = ranks_[r].lanes[l];
-    if (at.done) return false;
+    if (at.done || (plan_.together && !all_have_entered(ranks_[r].call))) return false;
     const auto& steps = plan_.ranks[r].lanes[l].steps;
     if (at.step == steps.size()) {
       at.step = 0;
@@ -175,6 +176,11 @@ class PlanSimulator {
     }
     if (!execute(r, l, at, steps[at.step])) return false;
     return true;
+  }
+
+  bool all_have_entered(std::size_t call) const {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [call](const Rank& rank) { return rank.call >= call; });
   }
 
   void end_lane(std::size_t r) {

@@ -112,17 +112,14 @@ TEST_CASE("plans that don't verify are not lowered, and fuse leaves them alone")
   CHECK(plan::fuse(plan) == plan);
 }
 
-TEST_CASE("direct two-shot is entry, one step, exit") {
+TEST_CASE("direct two-shot is one step and exit") {
   const auto plan = plan::direct(built(Collective::kAllReduce, "two_shot", 3));
   REQUIRE(plan);
   CHECK(plan->name == "two_shot+direct");
+  CHECK(plan->together);
   CHECK(plan::to_text(*plan, Rank{1}) ==
         "rank 1\n"
         " lane 0\n"
-        "  signal 2\n"
-        "  signal 0\n"
-        "  wait 2\n"
-        "  wait 0\n"
         "  move 1: input(0)[1], input[1], input(2)[1] -> output[1], output(2)[1], output(0)[1]\n"
         "  signal 2\n"
         "  signal 0\n"
@@ -152,7 +149,7 @@ TEST_CASE("who does the work in a direct broadcast") {
   const auto plan = plan::direct(built(Collective::kBroadcast, "direct", 3));
   REQUIRE(plan);
   CHECK(plan::to_text(*plan, Rank{2}) ==
-        "rank 2\n lane 0\n  wait 0\n  move 0: input(0)[0] -> output[0]\n  signal 0\n");
+        "rank 2\n lane 0\n  move 0: input(0)[0] -> output[0]\n  signal 0\n");
 }
 
 TEST_CASE("multicast puts one slot where n-1 were") {

@@ -260,6 +260,8 @@ TEST_CASE("mapped buffers are touched between their owner's start and end only")
   no_entry = with(no_entry, "  signal 0\n", "");
   CHECK_THAT(verdict(no_entry), Contains("rank 0, lane 0, step 1: race") &&
                                     Contains("rank 1, which may not have entered the call"));
+  // Nor is one needed by ranks that start together.
+  CHECK(verdict(with(no_entry, "deterministic", "deterministic together")) == "ok");
   // Without the exit signal.
   std::string no_exit = with(kDirect, "  signal 1\n  wait 1\nrank 1", "  wait 1\nrank 1");
   no_exit = with(no_exit, "  signal 0\n  wait 0\n  move", "  signal 0\n  wait 0\n move");
