@@ -8,6 +8,7 @@ namespace tutti::exec {
 namespace {
 
 constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
+constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
 /// 16 bits of the request, in place for the tag. A multiplicative hash: the high bits are well
@@ -141,12 +142,21 @@ void HostExecutor::scale_into(std::byte* to) {
   kernels::reduce(context_.arithmetic, std::span(&source, 1), std::span(&target, 1), elements);
 }
 
+void HostExecutor::copy_past_cache(std::byte* to) {
+  const kernels::Source source{call_.input, Form::kContribution, false};
+  const kernels::Target target{to, Form::kContribution};
+  kernels::reduce(context_.arithmetic, std::span(&source, 1), std::span(&target, 1),
+                  packet_bytes_ / size_of(call_.type), kernels::Stores::kStreaming);
+}
+
 void HostExecutor::publish_packet() {
   if (call_.collective == Collective::kBroadcast && call_.root != me_) return;
   if (inline_) return publish_inline();
   std::byte* slot = region_.packet(me_, number_);
   if (context_.scaled)
     scale_into(slot);
+  else if (slot_stores_.usual() && packet_bytes_ >= kWorthStreaming)
+    copy_past_cache(slot);
   else
     std::memcpy(slot, call_.input, packet_bytes_);
   announce(announcement());

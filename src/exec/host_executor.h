@@ -29,6 +29,7 @@
 #include "exec/call.h"
 #include "exec/lane.h"
 #include "exec/recent.h"
+#include "exec/slot_stores.h"
 #include "transport/transport.h"
 
 namespace tutti::exec {
@@ -115,6 +116,7 @@ class HostExecutor {
   Announcement announcement();
   void publish_packet();
   void scale_into(std::byte* to);
+  void copy_past_cache(std::byte* to);
   void finish_packet();
   void announce(const Announcement& mine);
   void learn_from_packets();
@@ -157,6 +159,7 @@ class HostExecutor {
   std::size_t next_line_ = 0;            // and which of them is next.
   CallContext context_;
   BoundPlan* plan_ = nullptr;
+  SlotStores slot_stores_;
   bool all_mapped_ = false, mapping_ok_ = true;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
   std::vector<BufferName> inputs_, outputs_;

@@ -101,6 +101,7 @@ void HostExecutor::start_plan() {
   context_.tile_elements = way.tile_elements;
   context_.tiles = way.tiles;
   context_.streaming = way.streaming;
+  context_.slot_streaming = plan_->tiled && slot_stores_.begin(&way);
   context_.buffers.input = call_.input;
   context_.buffers.output = call_.output;
   for (BoundLane& lane : plan_->lanes) lane.start(context_);
@@ -158,7 +159,10 @@ Poll HostExecutor::poll_lanes() {
     progressed = progressed || result == Poll::kProgressed;
     done = done && result == Poll::kDone;
   }
-  if (done) return finish(), Poll::kDone;
+  if (done) {
+    if (plan_->tiled) slot_stores_.end();
+    return finish(), Poll::kDone;
+  }
   return progressed ? Poll::kProgressed : Poll::kPending;
 }
 

@@ -197,10 +197,12 @@ void BoundLane::reduce_into(std::size_t count, std::size_t source_count, std::si
   const std::span sources(sources_.data(), source_count);
   const std::span targets(targets_.data(), slot_targets + other_targets);
   const kernels::Arithmetic& arithmetic = context_->arithmetic;
-  const bool split = context_->streaming && slot_targets > 0 && other_targets > 0 &&
+  const bool mixed = slot_targets > 0 && other_targets > 0;
+  const bool split = context_->streaming && !context_->slot_streaming && mixed &&
                      targets[0].form == targets.back().form;
   if (!split) {
-    const bool stream = context_->streaming && slot_targets == 0;
+    const bool stream = (slot_targets == 0 || context_->slot_streaming) &&
+                        (other_targets == 0 || context_->streaming);
     kernels::reduce(arithmetic, sources, targets, count,
                     stream ? kernels::Stores::kStreaming : kernels::Stores::kCached);
     return;

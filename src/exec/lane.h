@@ -35,6 +35,7 @@ struct CallContext {
   std::size_t tiles = 1;
   bool scaled = false;     // Contributions are multiplied where they are read, and travel wide.
   bool streaming = false;  // Outputs go past the cache.
+  bool slot_streaming = false;  // And so do slots.
 };
 
 /// A lane's steps with their rings looked up.
