@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# The sweeps as their users see them: every collective between processes and threads, files for
+# machines, and one line for what is wrong.
+set -euo pipefail
+perf=$TEST_BUILD_DIR/perf
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TUTTI_RENDEZVOUS TUTTI_CONTRACT
+
+fail() { echo "FAILED: $*"; exit 1; }
+quick=(-b 4 -e 256K -f 16 -n 2 -w 1)
+
+echo "== every collective, verified, out of place and in place"
+for collective in all_reduce all_gather reduce_scatter broadcast; do
+  for how in "--ranks 3" "-t 3" "--ranks 2 -R 1" "--ranks 2 -c bits" "--ranks 2 -z 0 -c 3"; do
+    # shellcheck disable=SC2086 # Options are words.
+    "$perf/${collective}_perf" $how "${quick[@]}" >"$work/out" 2>&1 || { cat "$work/out"; fail "$collective $how"; }
+    grep -q '^# Out of bounds values : 0 OK' "$work/out" || { cat "$work/out"; fail "$collective $how"; }
+    [ "$(grep -cE '^ +[0-9]+ ' "$work/out")" -ge 4 ] || fail "$collective $how: too few lines"
+  done
+done
+"$perf/all_reduce_perf" --ranks 2 "${quick[@]}" -o all -d all >"$work/out" || fail "all types and operations"
+grep -q 'f8e5m2' "$work/out" || fail "no 8-bit floats in: -d all"
+
+echo "== files for machines and people"
+"$perf/all_reduce_perf" --ranks 2 "${quick[@]}" -J "$work/s.json" --csv "$work/s.csv" --plot "$work/s.svg" >"$work/out"
+python3 - "$work" <<'PY'
+import csv, json, sys, xml.dom.minidom
+work = sys.argv[1]
+json.load(open(work + "/s.json"))
+rows = list(csv.reader(open(work + "/s.csv")))
+assert len(rows) == 1 + 5, rows
+assert all(len(row) == len(rows[0]) for row in rows), rows
+xml.dom.minidom.parse(work + "/s.svg")
+PY
+awk '/^ +[0-9]/ && length($0) > 120 { exit 1 }' "$work/out" || fail "rows wider than nccl-tests'"
+
+echo "== what people get wrong"
+# refused WORDS ARGUMENT...: a non-zero code, and one line on stderr with these words.
+refused() {
+  local words=$1 code=0
+  shift
+  "$perf/all_reduce_perf" "$@" >"$work/out" 2>"$work/err" || code=$?
+  [ "$code" != 0 ] || fail "taken: $*"
+  grep -qF -- "$words" "$work/err" || { cat "$work/err"; fail "does not say '$words': $*"; }
+  [ "$(wc -l <"$work/err")" -le 2 ] || { cat "$work/err"; fail "more than a line or two: $*"; }
+}
+refused "8Q" -b 8Q
+refused "--nothing" --nothing
+refused "floaty" -d floaty
+refused "summ" -o summ
+refused "--maxbytes 8 is smaller" -b 64 -e 8
+refused "and" -o and -d float
+refused "$work/none/s.csv" --csv "$work/none/s.csv"
+refused "exclude" --ranks 2 -t 2
+WORLD_SIZE=2 refused "RANK" -b 8 -e 8
