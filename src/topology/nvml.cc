@@ -37,7 +37,8 @@ struct FabricInfo {
   unsigned health;
 };
 constexpr unsigned kFabricInfoV2 = sizeof(FabricInfo) | 2U << 24;
-constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171, kFieldC2cMaxMbps = 172;
+constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171, kFieldC2cMaxMbps = 172,
+                   kFieldNvlinkState = 165;
 constexpr unsigned kMostGpus = 256, kMostLinks = 18;
 
 struct Library {
@@ -122,11 +123,28 @@ PcieRate rate_of(unsigned generation, unsigned width) {
   return {kSpeeds[generation], static_cast<int>(width)};
 }
 
+double field_value(const FieldValue& field) {
+  if (field.result != 0) return 0;
+  switch (field.type) {
+    case 0: return field.value.as_double;
+    case 1: return field.value.as_unsigned;
+    case 2:
+    case 3: return static_cast<double>(field.value.as_long);
+    default: return 0;
+  }
+}
+
 std::vector<NvmlLink> read_links(const Library& library, Handle device) {
   std::vector<NvmlLink> links;
   for (unsigned i = 0; i < kMostLinks; ++i) {
     int state = 0;
-    if (!ask(library.link_state, device, i, &state)) continue;
+    if (!ask(library.link_state, device, i, &state)) {
+      FieldValue field{};
+      field.field = kFieldNvlinkState;
+      field.scope = i;
+      if (!ask(library.fields, device, 1, &field) || field.result != 0) continue;
+      state = static_cast<int>(field_value(field));
+    }
     NvmlLink link;
     link.index = static_cast<int>(i);
     link.active = state == 1;
@@ -143,17 +161,6 @@ std::vector<NvmlLink> read_links(const Library& library, Handle device) {
     links.push_back(std::move(link));
   }
   return links;
-}
-
-double field_value(const FieldValue& field) {
-  if (field.result != 0) return 0;
-  switch (field.type) {
-    case 0: return field.value.as_double;
-    case 1: return field.value.as_unsigned;
-    case 2:
-    case 3: return static_cast<double>(field.value.as_long);
-    default: return 0;
-  }
 }
 
 void read_c2c(const Library& library, Handle device, NvmlGpu& gpu) {

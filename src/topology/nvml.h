@@ -47,7 +47,9 @@ struct NvmlFacts {
 /// kUnsupported.
 Result<NvmlFacts> read_nvml(const char* library = "libnvidia-ml.so.1");
 
-std::string nvml_to_json(const NvmlFacts& facts);
+/// As a capture keeps it: the facts, or why there are none.
+std::string nvml_to_json(const Result<NvmlFacts>& facts);
+/// The reason, if the capture has one, is the Error again.
 Result<NvmlFacts> nvml_from_json(std::string_view text, std::string_view source);
 
 }  // namespace tutti::topology

@@ -89,7 +89,13 @@ NvmlGpu gpu_from_json(const Json& object) {
 
 }  // namespace
 
-std::string nvml_to_json(const NvmlFacts& facts) {
+std::string nvml_to_json(const Result<NvmlFacts>& answer) {
+  // Names come from the driver; what is not UTF-8 must not make the writer throw.
+  const auto text = [](const Json& whole) {
+    return whole.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+  };
+  if (!answer) return text({{"absent", answer.error().what}});
+  const NvmlFacts& facts = *answer;
   Json gpus = Json::array();
   for (const NvmlGpu& gpu : facts.gpus) {
     Json links = Json::array();
@@ -115,9 +121,7 @@ std::string nvml_to_json(const NvmlFacts& facts) {
                     {"fabric_state", gpu.fabric_state},
                     {"p2p", gpu.p2p}});
   }
-  const Json whole{{"driver", facts.driver}, {"gpus", gpus}};
-  // Names come from the driver; what is not UTF-8 must not make the writer throw.
-  return whole.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return text({{"driver", facts.driver}, {"gpus", gpus}});
 }
 
 Result<NvmlFacts> nvml_from_json(std::string_view text, std::string_view source) {
@@ -126,6 +130,11 @@ Result<NvmlFacts> nvml_from_json(std::string_view text, std::string_view source)
     return Error{Code::kInvalidArgument, fmt::format("{}: {}", source, what), {}, {}};
   };
   if (!whole.is_object()) return bad("this is not the JSON of a capture");
+  if (whole.contains("absent")) {
+    std::string why = "no NVML in the capture";
+    get(whole, "absent", why);
+    return Error{Code::kUnsupported, why, {}, {}};
+  }
   const auto gpus = whole.find("gpus");
   if (gpus == whole.end() || !gpus->is_array()) return bad("it has no list of GPUs");
   if (gpus->size() > kMostGpus) return bad(fmt::format("it has more than {} GPUs", kMostGpus));

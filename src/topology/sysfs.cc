@@ -118,9 +118,12 @@ std::string line_value(std::string_view text, std::string_view key) {
     at = end + 1;
     if (line.substr(0, key.size()) != key) continue;
     line.remove_prefix(key.size());
-    if (!line.empty() && line[0] != ' ' && line[0] != '\t' && line[0] != ':') continue;
-    const std::size_t begin = line.find_first_not_of(" \t:");
-    return begin == std::string_view::npos ? "" : std::string(trim(line.substr(begin)));
+    // "model name : x" is no line of the key "model": where there are colons, one has to follow.
+    const std::size_t begin = line.find_first_not_of(" \t");
+    if (begin == 0 && line[0] != ':') continue;
+    if (begin == std::string_view::npos) return {};
+    if (line[begin] == ':') return std::string(trim(line.substr(begin + 1)));
+    if (line.find(':') == std::string_view::npos) return std::string(trim(line.substr(begin)));
   }
   return {};
 }
