@@ -191,6 +191,9 @@ std::vector<std::string> MemoryTree::names(const std::string& path) const {
 FileTree::Entry RecordingTree::entry(const std::string& path) const {
   Entry found = source_.entry(path);
   if (found.kind == Kind::kDirectory) copy_.add_directory(path);
+  // That a file is there is an answer too: an empty one says so until it is read.
+  const bool is_new = copy_.entry(path).kind == Kind::kAbsent;
+  if (found.kind == Kind::kFile && is_new) copy_.add_file(path, "");
   if (found.kind == Kind::kLink) copy_.add_link(path, found.target);
   return found;
 }
@@ -204,12 +207,8 @@ std::optional<std::string> RecordingTree::content(const std::string& path) const
 std::vector<std::string> RecordingTree::names(const std::string& path) const {
   auto found = source_.names(path);
   copy_.add_directory(path);
-  // What is in a directory is part of the answer, also what is never opened: as an empty file.
-  for (const std::string& name : found) {
-    const std::string child = path == "/" ? path + name : path + "/" + name;
-    const bool file = entry(child).kind == Kind::kFile;
-    if (file && copy_.entry(child).kind == Kind::kAbsent) copy_.add_file(child, "");
-  }
+  // What is in a directory is part of the answer, also what is never opened.
+  for (const std::string& name : found) entry(path == "/" ? path + name : path + "/" + name);
   return found;
 }
 

@@ -27,13 +27,16 @@ struct Function {
   NodeKind kind = NodeKind::kGpu;
 };
 
-// What of the device's class, vendor is of interest; none if nothing.
+// What kind of node a PCI function makes; none if it is of no interest.
 std::optional<NodeKind> interest(const FileTree& files, const std::string& path, bool has_ports) {
   const auto whole = parse_integer(files.text(path + "/class"));
   if (!whole) return {};
   const std::int64_t type = *whole >> 8;
   const std::string vendor = files.text(path + "/vendor");
   if (type >> 8 == 0x02 || has_ports) return NodeKind::kNic;
+  // Graphics of a board's management controller: ES1000 and Rage XL, of which AMD made many.
+  const std::string device = files.text(path + "/device");
+  if (vendor == "0x1002" && (device == "0x515e" || device == "0x4752")) return {};
   const bool nvidia = vendor == "0x10de", amd = vendor == "0x1002", intel = vendor == "0x8086";
   if ((type == 0x0300 || type == 0x0302) && (nvidia || amd)) return NodeKind::kGpu;
   if (type == 0x0380 && (amd || intel)) return NodeKind::kGpu;  // Data centre GPUs without VGA.
@@ -42,9 +45,19 @@ std::optional<NodeKind> interest(const FileTree& files, const std::string& path,
   return {};
 }
 
-PcieRate read_rate(const FileTree& files, const std::string& path, const std::string& which) {
-  return {parse_link_speed(files.text(path + "/" + which + "_link_speed")),
-          parse_link_width(files.text(path + "/" + which + "_link_width"))};
+// What one end of a link says of it: the kernel's words, else configuration space.
+Pcie read_rates(const FileTree& files, const std::string& path) {
+  const auto read = [&](const std::string& which) {
+    return PcieRate{parse_link_speed(files.text(path + "/" + which + "_link_speed")),
+                    parse_link_width(files.text(path + "/" + which + "_link_width"))};
+  };
+  Pcie pcie{read("current"), read("max")};
+  if (pcie.current.known() && pcie.maximum.known()) return pcie;
+  const ConfigSpace config =
+      parse_config_space(files.read(path + "/config").value_or(std::string()));
+  if (!pcie.current.known()) pcie.current = config.current;
+  if (!pcie.maximum.known()) pcie.maximum = config.maximum;
+  return pcie;
 }
 
 // The lesser of what both ends can do, in speed and in width; an end that is silent does not limit.
@@ -194,14 +207,12 @@ void PciProbe::describe(NodeId node, const std::string& bus, const std::string& 
 
 void PciProbe::link(NodeId parent, NodeId child, const std::string& parent_path,
                     const std::string& child_path) {
-  const FileTree& files = probe_.files;
-  Pcie pcie;
-  pcie.current = read_rate(files, child_path, "current");
-  pcie.maximum = read_rate(files, child_path, "max");
+  Pcie pcie = read_rates(probe_.files, child_path);
   if (!parent_path.empty()) {
     // Both ends of a link tell the same current rate, if they tell any.
-    if (!pcie.current.known()) pcie.current = read_rate(files, parent_path, "current");
-    pcie.maximum = lesser(pcie.maximum, read_rate(files, parent_path, "max"));
+    const Pcie parents = read_rates(probe_.files, parent_path);
+    if (!pcie.current.known()) pcie.current = parents.current;
+    pcie.maximum = lesser(pcie.maximum, parents.maximum);
   }
   Link made;
   made.kind = LinkKind::kPcie;
@@ -311,10 +322,11 @@ void PciProbe::say_what_is_hidden() {
         fmt::format("the NUMA node of {} is not known; the first is assumed", numa_guessed_));
   }
   if (!flat_.empty()) {
-    probe_.find(Severity::kNote, "pci-flat", "host0",
-                fmt::format("{} lie on no bridge: a virtual machine hides them, or the devices are "
-                            "the processor's own",
-                            flat_));
+    probe_.find(
+        Severity::kNote, "pci-flat", "host0",
+        fmt::format("on no bridge: {}; a virtual machine hides bridges, or these devices are "
+                    "the processor's own",
+                    flat_));
   }
   if (!rates_hidden_.empty()) {
     probe_.find(Severity::kWarning, "pcie-rate-hidden", "host0",

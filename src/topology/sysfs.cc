@@ -31,6 +31,14 @@ std::uint32_t little_endian(std::string_view bytes, std::size_t at, std::size_t 
   return value;
 }
 
+// Link capabilities and link status both have the speed in bits 3 to 0, the width in 9 to 4.
+PcieRate rate_of(std::uint32_t bits) {
+  constexpr std::array kSpeeds{0.0, 2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
+  const std::size_t speed = bits & 0xf;
+  if (speed >= kSpeeds.size()) return {};
+  return {kSpeeds[speed], parse_link_width(std::to_string(bits >> 4 & 0x3f))};
+}
+
 }  // namespace
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
@@ -145,6 +153,10 @@ ConfigSpace parse_config_space(std::string_view bytes) {
                    : kind == 5 ? Port::kUpstream
                    : kind == 6 ? Port::kDownstream
                                : Port::kOther;
+      if (at + 0x14 <= 256) {
+        found.maximum = rate_of(little_endian(bytes, at + 0x0c, 4));
+        found.current = rate_of(little_endian(bytes, at + 0x12, 2));
+      }
     }
     at = static_cast<std::uint8_t>(bytes[at + 1]) & 0xfcU;
   }
