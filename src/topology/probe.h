@@ -1,0 +1,42 @@
+// File: topology/probe.h: this machine as a graph, from what its kernel and drivers say.
+//
+// Each source may be absent without harm to the others: sysfs (PCI, NUMA, network, InfiniBand, KFD)
+// and procfs as files below a root, NVML as a library. A note of the graph says which sources were
+// there; a finding says what is hidden and what therefore had to be guessed. Nothing is measured,
+// and nothing about health is judged: that is for checks, on the graph.
+//
+// To run elsewhere: `capture` saves exactly the files that the probe reads, and NVML's answers as
+// /tutti/nvml.json, in a tar file; `probe_archive` makes the same graph of it. It reads others'
+// saved trees too, such as those of hwloc-gather-topology.
+//
+// libibverbs is not asked: what a graph has of InfiniBand is in sysfs.
+#pragma once
+#include <string>
+
+#include "topology/file_tree.h"
+#include "topology/finding.h"
+#include "tutti/result.h"
+
+namespace tutti::topology {
+
+struct ProbeOptions {
+  std::string root = "/";  // Below which sys and proc lie.
+  /// The library to ask about NVIDIA's GPUs, only for this machine, so only where root is "/".
+  /// "" asks none.
+  std::string nvml = "libnvidia-ml.so.1";
+};
+
+/// Never fails: of a machine that says nothing it makes a host with one NUMA node, and findings.
+Imported probe_machine(const ProbeOptions& options = {});
+
+/// The same of files from anywhere; NVML's answers are its /tutti/nvml.json if there is one.
+Imported probe_tree(const FileTree& files);
+
+/// The same of a tar file (archive.h). An Error if it can't be read, or has neither sys nor proc.
+Result<Imported> probe_archive(const std::string& path);
+
+/// Writes what the probe reads to a tar file; compressed if it ends with bz2 or gz. Contains serial
+/// numbers (GUIDs, UUIDs) and the host's name, but no user data.
+Status capture(const ProbeOptions& options, const std::string& path);
+
+}  // namespace tutti::topology

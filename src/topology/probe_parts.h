@@ -1,0 +1,55 @@
+// File: topology/probe_parts.h: the probes that probe.cc runs one after the other, and what they
+// hand to one another. Internal to the probe.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topology/file_tree.h"
+#include "topology/finding.h"
+#include "topology/nvml.h"
+
+namespace tutti::topology {
+
+struct Probe {
+  const FileTree& files;
+  std::optional<NvmlFacts> nvml;
+  Imported out{};
+  NodeId host{};
+  std::map<int, NodeId> numa{};            // By the kernel's number.
+  std::map<std::string, NodeId> by_bus{};  // PCI devices that are nodes.
+
+  Graph& graph() { return out.graph; }
+  /// Adds a node of the host. The name is the part behind "host0/".
+  NodeId add(NodeKind kind, const std::string& name, int index = -1);
+  /// Sets a fact where there is something to say; what can't be printed becomes '?'.
+  void fact(NodeId node, const std::string& key, std::string value);
+  void join(LinkKind kind, NodeId a, NodeId b, Quantity gbs);
+  void find(Severity severity, std::string code, std::string where, std::string what,
+            std::string remedy = {});
+};
+
+/// A port of a network device as /sys/class has it.
+struct Port {
+  std::string name;                          // "mlx5_0", "mlx4_0:2", "eth0".
+  std::map<std::string, std::string> facts;  // As the node gets them.
+  int mbps = 0;                              // 0: not known.
+  bool active = false;
+};
+
+void probe_host(Probe& probe);  // Name, kernel, limits, IOMMU.
+void probe_numa(Probe& probe);  // NUMA nodes, packages, sockets' links.
+/// Ports by the PCI address of their function.
+std::map<std::string, std::vector<Port>> probe_ports(Probe& probe);
+/// GPUs, NICs and NVSwitches with all bridges above them.
+void probe_pci(Probe& probe, const std::map<std::string, std::vector<Port>>& ports);
+/// PCI addresses of AMD's GPUs in the order of their driver.
+std::vector<std::string> kfd_gpus(const FileTree& files);
+void probe_kfd(Probe& probe);   // xGMI.
+void probe_nvml(Probe& probe);  // NVLink, C2C, what sysfs does not know of GPUs.
+
+/// What is inside a box limits nobody.
+inline constexpr Quantity kInside{5000, Origin::kTable};
+
+}  // namespace tutti::topology
