@@ -17,6 +17,7 @@ namespace {
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;
 
+constexpr int kMostDepth = 64;
 constexpr std::array<std::string_view, 6> kPciFacts{
     "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"};
 // Facts of a GPU or NIC that are written elsewhere, or stand for what an attribute says.
@@ -73,6 +74,7 @@ class Writer {
   const Adjacency next_to_;
   std::vector<bool> visited_;
   std::string out_;
+  bool too_deep_ = false;
 };
 
 void Writer::open(int depth, std::string_view name, const Attributes& attributes, bool empty) {
@@ -98,6 +100,11 @@ bool Writer::leads_on(NodeId node) const {
 }
 
 void Writer::below(NodeId node, int depth) {
+  // Levels of a graph are of strangers' making too, and this recurses.
+  if (depth > kMostDepth) {
+    too_deep_ = true;
+    return;
+  }
   for (const Adjacency::Edge& edge : next_to_.from(node)) {
     const Link& link = graph_.links[edge.link];
     const NodeKind kind = graph_[edge.to].kind;
@@ -108,7 +115,8 @@ void Writer::below(NodeId node, int depth) {
     if (switches_only && graph_[node].kind == NodeKind::kPcieSwitch) continue;  // A pcilink.
     visited_[edge.to.value] = true;
     if (kind == NodeKind::kPciePort && leads_on(edge.to)) {
-      below(edge.to, depth);
+      // A port counts as a level, so that chains of ports end too; only blanks differ.
+      below(edge.to, depth + 1);
     } else if (kind == NodeKind::kNic && !pcie) {
       open(depth, "nic", {}, false);
       net(edge.to, depth + 1);
@@ -307,6 +315,11 @@ Result<std::string> Writer::write() {
   open(0, "system", attributes, false);
   for (const NodeId numa : numas) cpu(numa);
   out_ += "</system>\n";
+  if (too_deep_) {
+    return Error{Code::kUnsupported, fmt::format("write NCCL XML: PCI devices nested more than {} "
+                                                 "levels deep",
+                                                 kMostDepth)};
+  }
   return std::move(out_);
 }
 

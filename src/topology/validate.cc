@@ -142,15 +142,19 @@ void find_lone(const Graph& graph, Findings& findings) {
     links[link.b.value] += link.count;
   }
   std::map<NodeId, std::int64_t> most;
+  std::map<NodeId, int> without;
   const auto gpus = graph.all(NodeKind::kGpu);
   for (const NodeId gpu : gpus) {
     auto& value = most[graph[gpu].host];
     value = std::max(value, links[gpu.value]);
+    if (links[gpu.value] == 0) ++without[graph[gpu].host];
   }
   for (const NodeId gpu : gpus) {
     const std::int64_t others = most[graph[gpu].host], own = links[gpu.value];
     if (own == others) continue;
-    findings.push_back({own == 0 ? Severity::kError : Severity::kWarning,
+    // Some machines have bridges on some GPUs; none has all but one linked.
+    const bool alone = own == 0 && without[graph[gpu].host] == 1;
+    findings.push_back({alone ? Severity::kError : Severity::kWarning,
                         own == 0 ? "gpu-without-links" : "gpu-fewer-links", graph[gpu].name,
                         own == 0 ? "this GPU has no links to other GPUs, and others of its host do"
                                  : "this GPU has fewer links than others of its host",
