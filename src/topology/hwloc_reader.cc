@@ -104,7 +104,7 @@ class HwlocReader {
   NodeId host_;
   std::map<hwloc_obj_t, NodeId> nodes_;
   std::set<std::string> names_;
-  int unknown_links_ = 0, current_links_ = 0, deep_ = 0;
+  int current_links_ = 0;
 };
 
 std::string HwlocReader::unique(std::string name) {
@@ -241,10 +241,7 @@ bool HwlocReader::wanted(hwloc_obj_t object) const {
 
 Quantity HwlocReader::link_figure(hwloc_obj_t object) {
   const double speed = static_cast<double>(object->attr->pcidev.linkspeed);
-  if (!(speed > 0 && speed < 1e6)) {
-    ++unknown_links_;
-    return {};
-  }
+  if (!(speed > 0 && speed < 1e6)) return {};
   ++current_links_;
   return {payload(speed), Origin::kReportedCurrent};
 }
