@@ -219,17 +219,17 @@ Status Parser::quantity(const Token& token, Quantity& value) const {
   const std::size_t colon = token.value.find(':');
   const char* last = token.value.data() + std::min(colon, token.value.size());
   const auto [stop, code] = std::from_chars(token.value.data(), last, value.value);
-  const auto origin = colon == std::string::npos
-                          ? std::nullopt
-                          : parse_origin(std::string_view(token.value).substr(colon + 1));
+  const std::string_view word =
+      std::string_view(token.value).substr(std::min(colon, token.value.size() - 1) + 1);
+  const Origin origin = parse_origin(word).value_or(Origin::kUnknown);
   if (code != std::errc() || stop != last || !std::isfinite(value.value) || value.value < 0 ||
-      std::signbit(value.value) || !origin || *origin == Origin::kUnknown) {
+      std::signbit(value.value) || origin == Origin::kUnknown) {
     return error(token.column,
                  fmt::format("{} must be ? or NUMBER:ORIGIN (assumed, table, maximum, current, "
                              "measured), not '{}'",
                              token.key, token.value));
   }
-  value.origin = *origin;
+  value.origin = origin;
   return ok();
 }
 

@@ -20,6 +20,7 @@
 #include <hwloc/distances.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <memory>
@@ -348,8 +349,10 @@ NodeId HwlocReader::node_of(hwloc_obj_t object) {
   if (object == nullptr) return {};
   if (const auto at = nodes_.find(object); at != nodes_.end()) return at->second;
   if (text_or_empty(object->subtype) == "NVSwitch") {
+    const std::size_t count = made_.graph.all(NodeKind::kNvSwitch).size();
     const NodeId node = made_.graph.add(
-        {NodeKind::kNvSwitch, unique("nvswitch0"), host_, -1, "", {}});
+        {NodeKind::kNvSwitch, unique(fmt::format("nvswitch{}", count)), host_, -1,
+         object->type == HWLOC_OBJ_PCI_DEVICE ? address(object) : "", {}});
     nodes_.emplace(object, node);
     return node;
   }
@@ -435,6 +438,43 @@ Result<Imported> HwlocReader::read() {
   return std::move(made_);
 }
 
+/// hwloc 3 writes what hwloc 2 reads, but for the kinds of OS devices, which became bits.
+std::string as_version_2(const Xml& xml) {
+  constexpr std::array<std::pair<int, const char*>, 6> kKinds{
+      {{16, "2"}, {32, "3"}, {4, "1"}, {8, "5"}, {64, "4"}, {1, "0"}}};
+  struct Walker : pugi::xml_tree_walker {
+    bool for_each(pugi::xml_node& node) override {
+      pugi::xml_attribute type = node.attribute("osdev_type");
+      if (!type) return true;
+      const int bits = type.as_int();
+      type.set_value("6");
+      // An adapter that is both Ethernet and InfiniBand is what verbs see of it.
+      if ((bits & 32) != 0) {
+        type.set_value("3");
+        return true;
+      }
+      for (const auto& [bit, kind] : kKinds) {
+        if ((bits & bit) == 0) continue;
+        type.set_value(kind);
+        break;
+      }
+      return true;
+    }
+  } walker;
+  struct Text : pugi::xml_writer {
+    void write(const void* data, std::size_t size) override {
+      text.append(static_cast<const char*>(data), size);
+    }
+    std::string text;
+  } out;
+  pugi::xml_node root = xml.root();
+  root.traverse(walker);
+  root.attribute("version").set_value("2.0");
+  root.print(out, "", pugi::format_raw);
+  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n" +
+         out.text;
+}
+
 Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
   TUTTI_TRY(const Xml screened, Xml::parse(text, source));
   if (text.find("<!ENTITY") != std::string_view::npos) {
@@ -442,7 +482,9 @@ Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
                  fmt::format("{}: XML with entities of its own is not read", source)};
   }
   TUTTI_TRY(const Topology topology, prepare(source));
-  const std::string copy(text);  // hwloc wants the terminating zero.
+  const std::string_view version = screened.root().attribute("version").value();
+  // hwloc wants the terminating zero.
+  const std::string copy = version.starts_with("3") ? as_version_2(screened) : std::string(text);
   if (hwloc_topology_set_xmlbuffer(topology.get(), copy.c_str(),
                                    static_cast<int>(copy.size() + 1)) != 0 ||
       hwloc_topology_load(topology.get()) != 0) {

@@ -61,6 +61,7 @@ class MatrixReader {
 
  private:
   void group();
+  void note_alone();
   void numa_nodes();
   void devices();
   NodeId above(std::size_t device);
@@ -112,6 +113,23 @@ void MatrixReader::group() {
   made_.findings.push_back({Severity::kWarning, "numa-assumed", std::string(source_),
                             "nothing in the text says which NUMA node a device is in; one assumed",
                             "", "", 0});
+}
+
+/// Devices that the text ties to no NUMA node and to no other device have one of their own.
+void MatrixReader::note_alone() {
+  int alone = 0;
+  for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
+    const MatrixDevice& device = matrix_.devices[i];
+    const bool said = device.numa >= 0 || !device.affinity.empty();
+    alone += !said && numa_.size(numa_.of(i)) == 1 ? 1 : 0;
+  }
+  if (alone == 0 || matrix_.devices.size() == 1) return;
+  made_.findings.push_back(
+      {Severity::kWarning, "numa-assumed", std::string(source_),
+       fmt::format("{} devices have no NUMA node in the text and are near to no other device; "
+                   "each has a NUMA node of its own in the graph",
+                   alone),
+       "", "copy the whole table, with its columns of affinity", 0});
 }
 
 void MatrixReader::numa_nodes() {
@@ -273,6 +291,7 @@ void MatrixReader::network() {
 Imported MatrixReader::read() {
   host_ = made_.graph.add({NodeKind::kHost, "host0", {}, -1, "", {}});
   group();
+  note_alone();
   numa_nodes();
   devices();
   gpu_links();

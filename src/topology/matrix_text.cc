@@ -135,14 +135,14 @@ Status MatrixParser::row(const std::vector<std::string_view>& row) {
   }
   const bool self = row.size() > 1 && row[1] == "0";
   if (row.size() < 2 || !(is_class(row[1]) || self)) {
-    p2p_seen_ = p2p_seen_ || (row.size() > 1 && (row[1] == "OK" || row[1] == "CNS"));
+    p2p_seen_ = p2p_seen_ || (row.size() > 1 && row[1] == "OK");
     return ok();
   }
   TUTTI_TRY(const std::size_t own, device(row[0]));
   for (; at < row.size() && at <= columns_.size(); ++at) {
     const std::string_view word = row[at];
-    if (!is_class(word) && word != "0") break;
     p2p_seen_ = p2p_seen_ || word == "OK";
+    if (!is_class(word) && word != "0") break;
     if (word == "X" || word == "0") continue;
     made_.classes[own][columns_[at - 1]] = word;
     classes_seen_ = true;
@@ -155,7 +155,12 @@ Status MatrixParser::row(const std::vector<std::string_view>& row) {
 
 Status MatrixParser::line(std::string_view text) {
   if (section(text)) return ok();
-  const auto row_words = words(text);
+  auto row_words = words(text);
+  // A header may follow other text, as in the source of a program.
+  const auto header_start = std::find(row_words.begin(), row_words.end(), "GPU0");
+  if (row_words.end() - header_start >= 2 && is_device(header_start[1])) {
+    row_words.erase(row_words.begin(), header_start);
+  }
   if (row_words.empty() || text.starts_with("#")) return ok();
   const std::string_view first = row_words[0];
   if (is_device(first) && (row_words.size() == 1 || is_device(row_words[1]) ||

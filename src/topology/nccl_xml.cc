@@ -74,6 +74,7 @@ class Writer {
   const Adjacency next_to_;
   std::vector<bool> visited_;
   std::string out_;
+  std::string no_address_;  // The first device without one.
   bool too_deep_ = false;
 };
 
@@ -191,6 +192,7 @@ std::vector<NodeId> Writer::ports_of(NodeId node) const {
 }
 
 void Writer::device(NodeId node, const Link& link, int depth) {
+  if (graph_[node].bus.empty() && no_address_.empty()) no_address_ = graph_[node].name;
   const std::size_t start = out_.size();
   const Attributes attributes = pci(node, link);
   open(depth, "pci", attributes, false);
@@ -315,6 +317,11 @@ Result<std::string> Writer::write() {
   open(0, "system", attributes, false);
   for (const NodeId numa : numas) cpu(numa);
   out_ += "</system>\n";
+  if (!no_address_.empty()) {
+    return Error{Code::kUnsupported, fmt::format("write NCCL XML: {} has no PCI address; write "
+                                                 "bus=0000:07:00.0 into its text form",
+                                                 no_address_)};
+  }
   if (too_deep_) {
     return Error{Code::kUnsupported, fmt::format("write NCCL XML: PCI devices nested more than {} "
                                                  "levels deep",
