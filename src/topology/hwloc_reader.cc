@@ -73,7 +73,8 @@ int trailing_number(std::string_view name) {
 /// 2.5 and 5 GT/s make multiples of a quarter, the faster ones do not.
 double payload(double link_speed) {
   const bool old = std::fmod(link_speed, 0.25) == 0;
-  return link_speed * 0.75 * (old ? 1 : 130.0 / 128);
+  // What hwloc says is a float: no more than six digits of it mean anything.
+  return std::round(link_speed * 0.75 * (old ? 1 : 130.0 / 128) * 1e4) / 1e4;
 }
 
 class HwlocReader {
@@ -131,9 +132,12 @@ void HwlocReader::processors() {
   infos(machine, host_);
   for (hwloc_obj_t package = nullptr;
        (package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package));) {
-    const NodeId node =
-        graph.add({NodeKind::kPackage, unique(fmt::format("package{}", package->logical_index)),
-                   host_, static_cast<int>(package->logical_index), "", {}});
+    const NodeId node = graph.add({NodeKind::kPackage,
+                                   unique(fmt::format("package{}", package->logical_index)),
+                                   host_,
+                                   static_cast<int>(package->logical_index),
+                                   "",
+                                   {}});
     infos(package, node);
     nodes_.emplace(package, node);
   }
@@ -148,10 +152,13 @@ void HwlocReader::processors() {
     const int index = numa->os_index == HWLOC_UNKNOWN_INDEX || numa->os_index > 65535
                           ? -1
                           : static_cast<int>(numa->os_index);
-    const NodeId node = graph.add(
-        {NodeKind::kNuma,
-         unique(fmt::format("numa{}", index < 0 ? std::string() : std::to_string(index))), host_,
-         index, "", {}});
+    const NodeId node =
+        graph.add({NodeKind::kNuma,
+                   unique(fmt::format("numa{}", index < 0 ? std::string() : std::to_string(index))),
+                   host_,
+                   index,
+                   "",
+                   {}});
     nodes_.emplace(numa, node);
   }
   if (empty > 0) {
@@ -184,14 +191,15 @@ void HwlocReader::join_processors() {
     }
     if (kind != NodeKind::kPackage || all.empty()) continue;
     joined = true;
-    for (const auto& [object, node] : nodes_) {
-      if (object->type != HWLOC_OBJ_NUMANODE) continue;
-      // A NUMA node is in a package, or, with several packages to a node, over them.
-      for (const auto& [package, at] : nodes_) {
-        if (package->type == HWLOC_OBJ_PACKAGE &&
-            hwloc_bitmap_intersects(package->cpuset, object->cpuset) != 0) {
-          graph.add(Link{LinkKind::kInternal, node, at, 1, free, free, {}, {}});
-        }
+    // A NUMA node is in a package, or, with several packages to a node, over them. In the order of
+    // hwloc, for that of nodes_ is the order of addresses.
+    for (hwloc_obj_t numa = nullptr;
+         (numa = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, numa));) {
+      if (!nodes_.contains(numa)) continue;
+      for (hwloc_obj_t package = nullptr;
+           (package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package));) {
+        if (hwloc_bitmap_intersects(package->cpuset, numa->cpuset) == 0) continue;
+        graph.add(Link{LinkKind::kInternal, nodes_[numa], nodes_[package], 1, free, free, {}, {}});
       }
     }
   }
@@ -268,12 +276,16 @@ void HwlocReader::io_children(hwloc_obj_t object, NodeId parent, int bridges) {
     const bool port = bridges % 2 == 0;
     const std::string bus = address(child);
     const NodeId node = made_.graph.add({port ? NodeKind::kPciePort : NodeKind::kPcieSwitch,
-                                         unique("pci" + bus), host_, -1, bus, {}});
+                                         unique("pci" + bus),
+                                         host_,
+                                         -1,
+                                         bus,
+                                         {}});
     nodes_.emplace(child, node);
     const Quantity free{5000, Origin::kTable};
     const Quantity rate = port ? free : link_figure(child);
-    made_.graph.add(Link{port ? LinkKind::kInternal : LinkKind::kPcie, parent, node, 1, rate, rate,
-                         {}, {}});
+    made_.graph.add(
+        Link{port ? LinkKind::kInternal : LinkKind::kPcie, parent, node, 1, rate, rate, {}, {}});
     io_children(child, node, bridges + 1);
   }
 }
@@ -309,8 +321,14 @@ void HwlocReader::device(hwloc_obj_t object, NodeId parent, bool root) {
   nodes_.emplace(object, node);
   // In the processor's own chip there is no link.
   const Quantity rate = link_figure(object);
-  made_.graph.add(Link{root && !rate.known() ? LinkKind::kInternal : LinkKind::kPcie, parent, node,
-                       1, rate, rate, {}, {}});
+  made_.graph.add(Link{root && !rate.known() ? LinkKind::kInternal : LinkKind::kPcie,
+                       parent,
+                       node,
+                       1,
+                       rate,
+                       rate,
+                       {},
+                       {}});
   ports(object, node);
 }
 
@@ -350,9 +368,13 @@ NodeId HwlocReader::node_of(hwloc_obj_t object) {
   if (const auto at = nodes_.find(object); at != nodes_.end()) return at->second;
   if (text_or_empty(object->subtype) == "NVSwitch") {
     const std::size_t count = made_.graph.all(NodeKind::kNvSwitch).size();
-    const NodeId node = made_.graph.add(
-        {NodeKind::kNvSwitch, unique(fmt::format("nvswitch{}", count)), host_, -1,
-         object->type == HWLOC_OBJ_PCI_DEVICE ? address(object) : "", {}});
+    const NodeId node =
+        made_.graph.add({NodeKind::kNvSwitch,
+                         unique(fmt::format("nvswitch{}", count)),
+                         host_,
+                         -1,
+                         object->type == HWLOC_OBJ_PCI_DEVICE ? address(object) : "",
+                         {}});
     nodes_.emplace(object, node);
     return node;
   }
@@ -376,10 +398,14 @@ void HwlocReader::matrix(const hwloc_distances_s& found, LinkKind kind) {
       if (!a.exists() || !b.exists() || a == b || !seen.insert(std::minmax(a, b)).second) continue;
       const auto is = [&](NodeId node) { return made_.graph[node].kind == NodeKind::kGpu; };
       if (!is(a) && !is(b)) continue;
-      made_.graph.add(Link{kind, a, b, 1,
+      made_.graph.add(Link{kind,
+                           a,
+                           b,
+                           1,
                            {static_cast<double>(there) * kPayload, Origin::kReportedMaximum},
                            {static_cast<double>(back) * kPayload, Origin::kReportedMaximum},
-                           {}, {}});
+                           {},
+                           {}});
     }
   }
 }
@@ -440,7 +466,7 @@ Result<Imported> HwlocReader::read() {
 
 /// hwloc 3 writes what hwloc 2 reads, but for the kinds of OS devices, which became bits.
 std::string as_version_2(const Xml& xml) {
-  constexpr std::array<std::pair<int, const char*>, 6> kKinds{
+  static constexpr std::array<std::pair<int, const char*>, 6> kKinds{
       {{16, "2"}, {32, "3"}, {4, "1"}, {8, "5"}, {64, "4"}, {1, "0"}}};
   struct Walker : pugi::xml_tree_walker {
     bool for_each(pugi::xml_node& node) override {

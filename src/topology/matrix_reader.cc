@@ -2,8 +2,8 @@
 //
 // The model: classes say how near two devices are, not what is between them. The smallest tree that
 // agrees is built: PIX makes one switch, PXB joins switches under another, PHB and NODE make one
-// NUMA node, SYS two. NVLinks that no chip could have to all its peers lead to NVSwitches. No figure
-// is in the text, so all are assumed, and said to be.
+// NUMA node, SYS two. NVLinks that no chip could have to all its peers lead to NVSwitches. No
+// figure is in the text, so all are assumed, and said to be.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -153,14 +153,14 @@ void MatrixReader::numa_nodes() {
       while (taken[name]) ++name;
       taken[name] = true;
     }
-    numa_nodes_.emplace(own, made_.graph.add({NodeKind::kNuma, fmt::format("host0/numa{}", name),
-                                              host_, number, "", {}}));
+    numa_nodes_.emplace(
+        own, made_.graph.add(
+                 {NodeKind::kNuma, fmt::format("host0/numa{}", name), host_, number, "", {}}));
   }
   const Quantity figure{16, Origin::kAssumed};
   for (auto a = numa_nodes_.begin(); a != numa_nodes_.end(); ++a) {
     for (auto b = std::next(a); b != numa_nodes_.end(); ++b) {
-      made_.graph.add(
-          Link{LinkKind::kSocket, a->second, b->second, 1, figure, figure, {}, {}});
+      made_.graph.add(Link{LinkKind::kSocket, a->second, b->second, 1, figure, figure, {}, {}});
     }
   }
 }
@@ -175,8 +175,11 @@ NodeId MatrixReader::above(std::size_t device) {
     if (fresh) {
       at->second = made_.graph.add(
           {NodeKind::kPcieSwitch,
-           fmt::format("host0/switch{}", near_switches_.size() + far_switches_.size() - 1), host_,
-           -1, "", {}});
+           fmt::format("host0/switch{}", near_switches_.size() + far_switches_.size() - 1),
+           host_,
+           -1,
+           "",
+           {}});
       made_.graph.add(pcie(parent, at->second));
     }
     return at->second;
@@ -252,8 +255,14 @@ void MatrixReader::gpu_links() {
       const bool xgmi = matrix_.classes[i][j] == "XGMI" && matrix_.hops[i][j] <= 1;
       if (there == 0 && back == 0 && !xgmi) continue;
       const Quantity each{xgmi ? 24.0 : 20.0, Origin::kAssumed};
-      Link link{xgmi ? LinkKind::kXgmi : LinkKind::kNvlink, nodes_[i], nodes_[j],
-                xgmi ? 1 : std::max(there, back), each, each, {}, {}};
+      Link link{xgmi ? LinkKind::kXgmi : LinkKind::kNvlink,
+                nodes_[i],
+                nodes_[j],
+                xgmi ? 1 : std::max(there, back),
+                each,
+                each,
+                {},
+                {}};
       if (!xgmi) {
         link.forward.value *= there;
         link.backward.value *= back;
@@ -297,9 +306,8 @@ Imported MatrixReader::read() {
   gpu_links();
   network();
   note_conflicts();
-  made_.graph.notes.push_back(fmt::format("read from {} ({})", source_,
-                                          matrix_.amd ? "rocm-smi --showtopo"
-                                                      : "nvidia-smi topo -m"));
+  made_.graph.notes.push_back(fmt::format(
+      "read from {} ({})", source_, matrix_.amd ? "rocm-smi --showtopo" : "nvidia-smi topo -m"));
   return std::move(made_);
 }
 

@@ -37,7 +37,7 @@ bool is_nvlink(std::string_view word) {
 }
 
 bool is_class(std::string_view word) {
-  constexpr std::array<std::string_view, 10> kWords{"X",    "PIX", "PXB", "PHB",  "NODE",
+  constexpr std::array<std::string_view, 10> kWords{"X",   "PIX", "PXB", "PHB",  "NODE",
                                                     "SYS", "SOC", "PIB", "XGMI", "PCIE"};
   return is_nvlink(word) || std::find(kWords.begin(), kWords.end(), word) != kWords.end();
 }
@@ -45,7 +45,8 @@ bool is_class(std::string_view word) {
 bool is_device(std::string_view word) {
   const bool counted = word.starts_with("GPU") || word.starts_with("NIC");
   if (counted) return word.size() > 3 && word.find_first_not_of("0123456789", 3) == word.npos;
-  for (const std::string_view prefix : {"mlx", "bnxt", "irdma", "rdma", "efa", "hfi", "ib", "cxi"}) {
+  for (const std::string_view prefix :
+       {"mlx", "bnxt", "irdma", "rdma", "efa", "hfi", "ib", "cxi"}) {
     if (word.starts_with(prefix) && word.size() < 64 && word.back() >= '0' && word.back() <= '9') {
       return true;
     }
@@ -163,13 +164,14 @@ Status MatrixParser::line(std::string_view text) {
   }
   if (row_words.empty() || text.starts_with("#")) return ok();
   const std::string_view first = row_words[0];
-  if (is_device(first) && (row_words.size() == 1 || is_device(row_words[1]) ||
-                           row_words[1] == "CPU")) {
+  if (is_device(first) &&
+      (row_words.size() == 1 || is_device(row_words[1]) || row_words[1] == "CPU")) {
     return header(row_words);
   }
   if (is_device(first)) return row(row_words);
   // "NIC0: mlx5_0" of the legend; "GPU[0] : (Topology) Numa Node: 1" of rocm-smi.
-  if (first.ends_with(':') && row_words.size() == 2 && is_device(first.substr(0, first.size() - 1))) {
+  if (first.ends_with(':') && row_words.size() == 2 &&
+      is_device(first.substr(0, first.size() - 1))) {
     for (MatrixDevice& known : made_.devices) {
       if (known.name == first.substr(0, first.size() - 1) && row_words[1].size() <= 64) {
         known.real = row_words[1];
@@ -197,8 +199,9 @@ Result<Matrix> MatrixParser::parse(std::string_view text) {
   }
   if (!header_seen_) return error("no table with columns GPU0, GPU1, ...");
   if (p2p_seen_ && !classes_seen_) {
-    return error("this is `nvidia-smi topo -p2p`, which says what is allowed, not what is joined; "
-                 "use `nvidia-smi topo -m`");
+    return error(
+        "this is `nvidia-smi topo -p2p`, which says what is allowed, not what is joined; "
+        "use `nvidia-smi topo -m`");
   }
   if (!classes_seen_ && made_.devices.size() > 1) {
     return error("no rows with classes (NV#, PIX, PXB, PHB, NODE, SYS, XGMI, PCIE)");

@@ -61,10 +61,30 @@ std::optional<double> link_speed(std::string_view text) {
 
 bool nccl_knows_speed(std::string_view text) {
   constexpr std::array<std::string_view, 12> kKnown{
-      "2.5 GT/s",      "5 GT/s",        "8 GT/s",         "16 GT/s",
-      "32 GT/s",       "64 GT/s",       "2.5 GT/s PCIe",  "5.0 GT/s PCIe",
+      "2.5 GT/s",      "5 GT/s",         "8 GT/s",         "16 GT/s",
+      "32 GT/s",       "64 GT/s",        "2.5 GT/s PCIe",  "5.0 GT/s PCIe",
       "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
   return std::find(kKnown.begin(), kKnown.end(), text) != kKnown.end();
+}
+
+bool nccl_knows_attribute(std::string_view element, std::string_view name) {
+  struct Element {
+    std::string_view name, attributes;  // Attributes with a blank before and after each.
+  };
+  constexpr std::array<Element, 5> kElements{{
+      {"system", " version name "},
+      {"cpu", " numaid affinity arch vendor familyid modelid host_hash "},
+      {"pci",
+       " busid class vendor device subsystem_vendor subsystem_device link_speed link_width "},
+      {"gpu", " dev sm rank gdr gcn arch mlopart keep "},
+      {"net", " name dev speed port guid latency maxconn gdr coll net gin rma rail plane keep "},
+  }};
+  for (const Element& known : kElements) {
+    if (known.name == element && name.find(' ') == std::string_view::npos) {
+      return known.attributes.find(fmt::format(" {} ", name)) != std::string_view::npos;
+    }
+  }
+  return false;
 }
 
 std::string pci_address(std::string_view text) {

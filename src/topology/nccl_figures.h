@@ -1,7 +1,7 @@
 // File: topology/nccl_figures.h: what NCCL's and RCCL's models say a link of a part carries.
 //
-// Payload in GB/s, one direction, as in NCCL 2.30 and RCCL 2.21: about 80% of what is signalled. The
-// readers of formats that name parts and not figures use them too, as Origin::kTable.
+// Payload in GB/s, one direction, as in NCCL 2.30 and RCCL 2.21: about 80% of what is signalled.
+// The readers of formats that name parts and not figures use them too, as Origin::kTable.
 #pragma once
 #include <optional>
 #include <string>
@@ -25,6 +25,8 @@ Quantity socket_bandwidth(std::string_view arch, std::string_view vendor, int mo
 std::optional<double> link_speed(std::string_view text);
 /// Whether NCCL knows this text of a link speed; it takes 8 GT/s for others.
 bool nccl_knows_speed(std::string_view text);
+/// Whether NCCL or RCCL gives an attribute of <system>, <cpu>, <pci>, <gpu> or <net> a meaning.
+bool nccl_knows_attribute(std::string_view element, std::string_view name);
 /// "00000000:07:00.0" as "0000:07:00.0", lower case; empty if it is no PCI address.
 std::string pci_address(std::string_view text);
 

@@ -12,6 +12,8 @@
 #include <array>
 #include <cmath>
 
+#include "topology/nccl_figures.h"
+
 namespace tutti::topology {
 namespace {
 
@@ -20,10 +22,6 @@ using Attributes = std::vector<std::pair<std::string, std::string>>;
 constexpr int kMostDepth = 64;
 constexpr std::array<std::string_view, 6> kPciFacts{
     "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"};
-// Facts of a GPU or NIC that are written elsewhere, or stand for what an attribute says.
-constexpr std::array<std::string_view, 6> kNotInner{"busid",  "class",      "tclass",
-                                                    "target", "cpu_target", "speed_mbps"};
-
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -58,7 +56,7 @@ class Writer {
   void peers(NodeId node, int depth);
   void net(NodeId node, int depth);
   Attributes pci(NodeId node, const Link& link) const;
-  void inner_facts(NodeId node, Attributes& attributes) const;
+  void facts(NodeId node, std::string_view element, Attributes& attributes) const;
   std::string fact(NodeId node, const std::string& key, std::string otherwise = "") const {
     const auto at = graph_[node].facts.find(key);
     return at == graph_[node].facts.end() ? std::move(otherwise) : at->second;
@@ -144,8 +142,7 @@ Attributes Writer::pci(NodeId node, const Link& link) const {
   std::string speed, width;
   const bool assumed = link.forward.origin == Origin::kAssumed;
   if (link.pcie && !assumed) {
-    const PcieRate& rate =
-        link.pcie->maximum.known() ? link.pcie->maximum : link.pcie->current;
+    const PcieRate& rate = link.pcie->maximum.known() ? link.pcie->maximum : link.pcie->current;
     if (rate.known()) {
       speed = fmt::format("{} GT/s", rate.gigatransfers);
       width = std::to_string(rate.width);
@@ -165,13 +162,11 @@ Attributes Writer::pci(NodeId node, const Link& link) const {
   return attributes;
 }
 
-void Writer::inner_facts(NodeId node, Attributes& attributes) const {
+/// The facts that are attributes: NCCL's own, and those of others that a file had.
+void Writer::facts(NodeId node, std::string_view element, Attributes& attributes) const {
   for (const auto& [key, value] : graph_[node].facts) {
-    const auto in = [&](const auto& list) {
-      return std::find(list.begin(), list.end(), key) != list.end();
-    };
-    if (in(kPciFacts) || in(kNotInner) || key.starts_with("pci_")) continue;
-    attributes.emplace_back(key, value);
+    if (nccl_knows_attribute(element, key)) attributes.emplace_back(key, value);
+    if (key.starts_with("xml_")) attributes.emplace_back(key.substr(4), value);
   }
 }
 
@@ -228,7 +223,7 @@ void Writer::device(NodeId node, const Link& link, int depth) {
 void Writer::gpu(NodeId node, int depth) {
   Attributes attributes;
   if (graph_[node].index >= 0) attributes.emplace_back("dev", std::to_string(graph_[node].index));
-  inner_facts(node, attributes);
+  facts(node, "gpu", attributes);
   const std::size_t start = out_.size();
   open(depth, "gpu", attributes, false);
   const std::size_t inside = out_.size();
@@ -262,7 +257,7 @@ void Writer::peers(NodeId node, int depth) {
     if (peer.kind == NodeKind::kNvSwitch) {
       target = fact(edge.to, "target", peer.bus.empty() ? "fffffff:ffff:ff" : peer.bus);
       type = fact(edge.to, "class", "0x068000");
-    } else if (peer.kind == NodeKind::kNuma) {
+    } else if (peer.kind == NodeKind::kNuma || peer.kind == NodeKind::kPackage) {
       target = fact(node, "cpu_target", "ffffffff:ffff:ff.0");
       type = "0x068001";
     } else {
@@ -286,13 +281,13 @@ void Writer::net(NodeId node, int depth) {
     }
   }
   if (!speed.empty()) attributes.emplace_back("speed", speed);
-  inner_facts(node, attributes);
+  facts(node, "net", attributes);
   open(depth, "net", attributes, true);
 }
 
 void Writer::cpu(NodeId numa) {
   Attributes attributes{{"numaid", std::to_string(graph_[numa].index)}};
-  for (const auto& [key, value] : graph_[numa].facts) attributes.emplace_back(key, value);
+  facts(numa, "cpu", attributes);
   const auto hosts = graph_.all(NodeKind::kHost);
   if (hosts.size() > 1 && !graph_[numa].facts.contains("host_hash")) {
     attributes.emplace_back("host_hash", fmt::format("0x{:x}", graph_[numa].host.value + 1));
@@ -311,7 +306,7 @@ Result<std::string> Writer::write() {
   }
   Attributes attributes;
   if (const NodeId host = graph_[numas.front()].host; host.exists()) {
-    for (const auto& [key, value] : graph_[host].facts) attributes.emplace_back(key, value);
+    facts(host, "system", attributes);
   }
   if (attributes.empty()) attributes.emplace_back("version", "1");
   open(0, "system", attributes, false);

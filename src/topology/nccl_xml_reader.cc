@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "topology/nccl_figures.h"
@@ -16,10 +16,6 @@
 
 namespace tutti::topology {
 namespace {
-
-constexpr std::array<std::string_view, 8> kPciAttributes{
-    "busid",           "class",      "vendor",    "device", "subsystem_vendor",
-    "subsystem_device", "link_speed", "link_width"};
 
 int whole(std::string_view text, int otherwise) {
   int value = 0;
@@ -126,11 +122,9 @@ void NcclReader::facts(pugi::xml_node element, NodeId node, std::string_view ski
     const std::string_view name = attribute.name();
     if (skip.find(fmt::format(" {} ", name)) != std::string_view::npos) continue;
     std::string key(name);
+    // A <pci> shares its node with a <gpu> or <net>, whose attributes it must not take.
     const bool is_pci = std::string_view(element.name()) == "pci";
-    if (is_pci && std::find(kPciAttributes.begin(), kPciAttributes.end(), name) ==
-                      kPciAttributes.end()) {
-      key = "pci_" + key;
-    }
+    if (!nccl_knows_attribute(element.name(), name)) key = (is_pci ? "pci_" : "xml_") + key;
     if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos) {
       found(Severity::kNote, "attribute-ignored", element,
             fmt::format("attribute '{}' is not kept: its name is not of a-z, 0-9, _", name));
@@ -156,8 +150,8 @@ Status NcclReader::cpu(pugi::xml_node element) {
   const std::string_view id = element.attribute("numaid").value();
   const int index = whole(id, -2);
   if (index < -1) {
-    return xml_.error(element, fmt::format("cpu needs numaid, a whole number from -1 on, not '{}'",
-                                           id));
+    return xml_.error(element,
+                      fmt::format("cpu needs numaid, a whole number from -1 on, not '{}'", id));
   }
   if (index == -1) {
     found(Severity::kWarning, "numa-unknown", element,
@@ -223,8 +217,9 @@ Status NcclReader::pci(pugi::xml_node element, NodeId parent, NodeId numa) {
   const NodeId host = made_.graph[numa].host;
   const std::string& host_name = made_.graph[host].name;
   const NodeKind kind = kind_of(element, type);
-  std::string name = kind == NodeKind::kGpu ? "gpu" + bus : kind == NodeKind::kNic ? "nic" + bus
-                                                                                   : "pci" + bus;
+  std::string name = kind == NodeKind::kGpu   ? "gpu" + bus
+                     : kind == NodeKind::kNic ? "nic" + bus
+                                              : "pci" + bus;
   const pugi::xml_node gpu_element = element.child("gpu");
   const std::string_view dev = gpu_element.attribute("dev").value();
   if (whole(dev, -1) >= 0 && !names_.contains(fmt::format("{}/gpu{}", host_name, dev))) {
@@ -311,8 +306,9 @@ Status NcclReader::nic(pugi::xml_node element, NodeId parent, bool merge) {
   const NodeId host = made_.graph[parent].host;
   const std::string raw = element.attribute("name").value();
   std::string local = raw;
-  const bool usable = !raw.empty() && raw.size() <= 255 &&
-                      std::none_of(raw.begin(), raw.end(), [](unsigned char c) { return c <= ' '; });
+  const bool usable =
+      !raw.empty() && raw.size() <= 255 &&
+      std::none_of(raw.begin(), raw.end(), [](unsigned char c) { return c <= ' '; });
   if (!usable) local = "nic" + made_.graph[parent].bus;
   const std::string full =
       unique(fmt::format("{}/{}", made_.graph[host].name, local),
@@ -365,8 +361,8 @@ Status NcclReader::peer(pugi::xml_node element, NodeId gpu, NodeId numa) {
   const std::string_view type = element.attribute("tclass").value();
   const int count = whole(element.attribute("count").value(), 0);
   if (target.empty() || target.size() > 64 || count <= 0 || count > 1024) {
-    return xml_.error(element, fmt::format("{} needs target and count (1 to 1024)",
-                                           element.name()));
+    return xml_.error(element,
+                      fmt::format("{} needs target and count (1 to 1024)", element.name()));
   }
   const NodeId host = made_.graph[gpu].host;
   const auto at = by_bus_.find(fmt::format("{} {}", host.value, pci_address(target)));
@@ -428,8 +424,9 @@ Status NcclReader::peers() {
                         to_string(pair.kind), made_.graph[gpu].name));
     }
     Link link{pair.kind, pair.a, pair.b, std::max(pair.forward, pair.backward), each, each, {}, {}};
-    link.forward.value *= pair.forward;
-    link.backward.value *= pair.backward;
+    // Rounded, so that 6 * 20.6 is 123.6 to people too.
+    link.forward.value = std::round(each.value * pair.forward * 1e6) / 1e6;
+    link.backward.value = std::round(each.value * pair.backward * 1e6) / 1e6;
     made_.graph.add(std::move(link));
   }
   return ok();
@@ -455,9 +452,8 @@ void NcclReader::sockets() {
   for (std::size_t i = 0; i < numas.size(); ++i) {
     for (std::size_t j = i + 1; j < numas.size(); ++j) {
       if (made_.graph[numas[i]].host != made_.graph[numas[j]].host) continue;
-      const Quantity rate =
-          socket_bandwidth(fact(numas[i], "arch"), fact(numas[i], "vendor"),
-                           whole(fact(numas[i], "modelid"), 0));
+      const Quantity rate = socket_bandwidth(fact(numas[i], "arch"), fact(numas[i], "vendor"),
+                                             whole(fact(numas[i], "modelid"), 0));
       if (!rate.known()) {
         found(Severity::kWarning, "socket-unknown", xml_.root(),
               "cpu without arch and vendor: what joins the NUMA nodes is not known",

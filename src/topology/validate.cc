@@ -30,21 +30,21 @@ Status check_nodes(const Graph& graph, std::string_view source) {
   std::set<std::pair<NodeId, std::string_view>> buses;
   for (const Node& node : graph.nodes) {
     if (node.name.empty() || node.name.find_first_of(" \t\r\n") != std::string::npos) {
-      return impossible(source, fmt::format("node name '{}' is empty or has white space",
-                                            node.name));
+      return impossible(source,
+                        fmt::format("node name '{}' is empty or has white space", node.name));
     }
     if (!names.insert(node.name).second) {
       return impossible(source, fmt::format("two nodes are called {}", node.name));
     }
-    if (node.host.exists() && (node.host.value >= graph.nodes.size() ||
-                               graph[node.host].kind != NodeKind::kHost)) {
+    if (node.host.exists() &&
+        (node.host.value >= graph.nodes.size() || graph[node.host].kind != NodeKind::kHost)) {
       return impossible(source, fmt::format("the host of {} is no host", node.name));
     }
     // Ports of a card have the address of their function.
     if (node.bus.empty()) continue;
     if (!buses.insert({node.host, node.bus}).second) {
-      return impossible(source, fmt::format("{}: bus address {} is another node's too", node.name,
-                                            node.bus));
+      return impossible(
+          source, fmt::format("{}: bus address {} is another node's too", node.name, node.bus));
     }
   }
   return ok();
@@ -59,9 +59,8 @@ Status check_links(const Graph& graph, std::string_view source) {
       return impossible(source, fmt::format("{} has a {} link to itself", graph[link.a].name,
                                             to_string(link.kind)));
     }
-    const std::string between =
-        fmt::format("{} link from {} to {}", to_string(link.kind), graph[link.a].name,
-                    graph[link.b].name);
+    const std::string between = fmt::format("{} link from {} to {}", to_string(link.kind),
+                                            graph[link.a].name, graph[link.b].name);
     if (link.count < 1) return impossible(source, fmt::format("{}: count {}", between, link.count));
     for (const Quantity& quantity : {link.forward, link.backward, link.latency_us}) {
       if (!std::isfinite(quantity.value) || quantity.value < 0) {
@@ -142,18 +141,18 @@ void find_lone(const Graph& graph, Findings& findings) {
     links[link.b.value] += link.count;
   }
   std::map<NodeId, std::int64_t> most;
-  std::map<NodeId, int> without;
+  std::map<NodeId, int> without, with;
   const auto gpus = graph.all(NodeKind::kGpu);
   for (const NodeId gpu : gpus) {
     auto& value = most[graph[gpu].host];
     value = std::max(value, links[gpu.value]);
-    if (links[gpu.value] == 0) ++without[graph[gpu].host];
+    ++(links[gpu.value] == 0 ? without : with)[graph[gpu].host];
   }
   for (const NodeId gpu : gpus) {
     const std::int64_t others = most[graph[gpu].host], own = links[gpu.value];
     if (own == others) continue;
-    // Some machines have bridges on some GPUs; none has all but one linked.
-    const bool alone = own == 0 && without[graph[gpu].host] == 1;
+    // Some machines have bridges between pairs of GPUs; none has all but one of many linked.
+    const bool alone = own == 0 && without[graph[gpu].host] == 1 && with[graph[gpu].host] > 2;
     findings.push_back({alone ? Severity::kError : Severity::kWarning,
                         own == 0 ? "gpu-without-links" : "gpu-fewer-links", graph[gpu].name,
                         own == 0 ? "this GPU has no links to other GPUs, and others of its host do"

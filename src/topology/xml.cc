@@ -8,8 +8,8 @@
 namespace tutti::topology {
 
 std::size_t Xml::line(std::size_t offset) const {
-  return static_cast<std::size_t>(
-             std::lower_bound(line_ends_.begin(), line_ends_.end(), offset) - line_ends_.begin()) +
+  return static_cast<std::size_t>(std::lower_bound(line_ends_.begin(), line_ends_.end(), offset) -
+                                  line_ends_.begin()) +
          1;
 }
 
@@ -31,15 +31,14 @@ Result<Xml> Xml::parse(std::string_view text, std::string_view source) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\n') xml.line_ends_.push_back(i);
   }
-  const auto parsed =
-      xml.document_.load_buffer(text.data(), text.size(),
-                                pugi::parse_default | pugi::parse_declaration, pugi::encoding_utf8);
+  const auto parsed = xml.document_.load_buffer(
+      text.data(), text.size(), pugi::parse_default | pugi::parse_declaration, pugi::encoding_utf8);
   if (!parsed) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}:{}: XML: {}", source,
-                             xml.line(static_cast<std::size_t>(std::max<std::ptrdiff_t>(
-                                 parsed.offset, 0))),
-                             parsed.description())};
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}:{}: XML: {}", source,
+                    xml.line(static_cast<std::size_t>(std::max<std::ptrdiff_t>(parsed.offset, 0))),
+                    parsed.description())};
   }
   xml.has_header_ = xml.document_.first_child().type() == pugi::node_declaration;
   if (!xml.root()) {

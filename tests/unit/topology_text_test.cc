@@ -1,4 +1,5 @@
-// The text form: random graphs come back exactly; texts of strangers are errors with line and column.
+// The text form: random graphs come back exactly; texts of strangers are errors with line and
+// column.
 #include <fmt/format.h>
 
 #include <random>
@@ -18,16 +19,25 @@ class RandomGraphs {
     Graph graph;
     const int nodes = 1 + below(12);
     for (int i = 0; i < nodes; ++i) {
-      Node node{static_cast<NodeKind>(below(11)), fmt::format("{}#{}", word(), i), {}, below(9) - 1,
-                below(2) == 0 ? "" : fmt::format("0000:{:02x}:00.0", i), {}};
+      Node node{static_cast<NodeKind>(below(11)),
+                fmt::format("{}#{}", word(), i),
+                {},
+                below(9) - 1,
+                below(2) == 0 ? "" : fmt::format("0000:{:02x}:00.0", i),
+                {}};
       if (below(3) != 0) node.host = {static_cast<std::uint32_t>(below(nodes))};
       for (int k = below(4); k > 0; --k) node.facts[fmt::format("key_{}", k)] = text();
       graph.add(std::move(node));
     }
     for (int i = below(20); i > 0; --i) {
-      Link link{static_cast<LinkKind>(below(8)), {static_cast<std::uint32_t>(below(nodes))},
-                {static_cast<std::uint32_t>(below(nodes))}, 1 + below(18), quantity(), quantity(),
-                quantity(), {}};
+      Link link{static_cast<LinkKind>(below(8)),
+                {static_cast<std::uint32_t>(below(nodes))},
+                {static_cast<std::uint32_t>(below(nodes))},
+                1 + below(18),
+                quantity(),
+                quantity(),
+                quantity(),
+                {}};
       if (below(2) == 0) link.pcie = Pcie{rate(), rate()};
       graph.add(std::move(link));
     }
@@ -45,9 +55,7 @@ class RandomGraphs {
     const auto origin = static_cast<Origin>(below(6));
     return origin == Origin::kUnknown ? Quantity{} : Quantity{number(), origin};
   }
-  PcieRate rate() {
-    return below(3) == 0 ? PcieRate{} : PcieRate{number() + 1, below(17)};
-  }
+  PcieRate rate() { return below(3) == 0 ? PcieRate{} : PcieRate{number() + 1, below(17)}; }
   std::string word() {
     std::string made;
     for (int i = below(6); i >= 0; --i) made += static_cast<char>('!' + below(94));
