@@ -1,0 +1,119 @@
+// tutti topo: machines as graphs: seen, explained, checked, carried elsewhere.
+#include "topo.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+
+#include "topology/model.h"
+#include "topology/probe.h"
+#include "topology/reader.h"
+
+namespace tutti::tools {
+
+using topology::Graph;
+using topology::NodeId;
+using topology::NodeKind;
+
+void add_source_options(CLI::App& app, GraphSource& source) {
+  auto* from = app.add_option("--from", source.from,
+                              "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi, "
+                              "or a capture; default: this machine");
+  app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
+      ->excludes(from);
+}
+
+namespace {
+
+bool is_archive(const std::string& path) {
+  constexpr std::array kEnds{".tar", ".tar.gz", ".tar.bz2", ".tgz"};
+  return std::any_of(kEnds.begin(), kEnds.end(),
+                     [&path](const char* end) { return path.ends_with(end); });
+}
+
+}  // namespace
+
+Result<topology::Imported> load(const GraphSource& source) {
+  if (!source.model.empty()) {
+    TUTTI_TRY(auto graph, topology::model(source.model));
+    return topology::Imported{std::move(graph), {}};
+  }
+  if (source.from.empty()) return topology::probe_machine();
+  return is_archive(source.from) ? topology::probe_archive(source.from)
+                                 : topology::import_file(source.from);
+}
+
+Result<topology::Imported> load(const std::string& file_or_model) {
+  const std::string name = file_or_model.substr(0, file_or_model.find(':'));
+  for (const topology::Model* model : topology::models()) {
+    if (model->name == name) return load(GraphSource{"", file_or_model});
+  }
+  return load(GraphSource{file_or_model, ""});
+}
+
+int complain_topo(const Error& error) {
+  fmt::print(stderr, "tutti topo: {}\n", error.what);
+  return error.code == Code::kInvalidArgument ? kUsage : 1;
+}
+
+std::vector<NodeId> endpoints(const Graph& graph) {
+  std::vector<NodeId> nodes = graph.all(NodeKind::kGpu);
+  if (nodes.empty()) nodes = graph.all(NodeKind::kNuma);
+  const auto nics = graph.all(NodeKind::kNic);
+  nodes.insert(nodes.end(), nics.begin(), nics.end());
+  return nodes;
+}
+
+Result<NodeId> find_node(const Graph& graph, const std::string& name) {
+  NodeId found = graph.find(name);
+  if (!found.exists()) found = graph.find("host0/" + name);
+  if (found.exists()) return found;
+  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!graph.nodes[i].bus.empty() && graph.nodes[i].bus == name) return NodeId{i};
+  }
+  std::string known;
+  for (const NodeId node : endpoints(graph)) {
+    if (known.size() < 200) known += (known.empty() ? "" : ", ") + short_name(graph, node);
+  }
+  return Error{Code::kInvalidArgument,
+               fmt::format("no node is called '{}'; there are {}, ...", name, known)};
+}
+
+std::string short_name(const Graph& graph, NodeId node) {
+  const std::string& name = graph[node].name;
+  const bool several = graph.all(NodeKind::kHost).size() > 1;
+  return !several && name.starts_with("host0/") ? name.substr(6) : name;
+}
+
+std::string rate_text(double rate) {
+  if (rate <= 0) return "?";
+  return rate < 10 ? fmt::format("{:.2f}", rate) : fmt::format("{:.1f}", rate);
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+  if (path.empty() || path == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return ok();
+  }
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) return Error{Code::kSystem, "writing " + path + " failed", {}, {}};
+  return ok();
+}
+
+void define_topo(CLI::App& app, int& exit_code) {
+  CLI::App* topo = app.add_subcommand("topo", "See a machine, say what is wrong with it");
+  topo->require_subcommand(1);
+  topo->footer(
+      "Examples:\n  tutti topo show\n  tutti topo show --model hgx-h100 --svg h100.svg\n"
+      "  tutti topo why gpu0 mlx5_3 --from topo.xml\n  tutti topo capture machine.tar.gz");
+#define TUTTI_TOPO_COMMAND(name) define_topo_##name(*topo, exit_code);
+#include "topo.def"
+#undef TUTTI_TOPO_COMMAND
+}
+
+}  // namespace tutti::tools

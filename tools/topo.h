@@ -1,0 +1,47 @@
+// File: tools/topo.h: what the subcommands of `tutti topo` share. Each is a file and a line in
+// topo.def.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "topology/finding.h"
+#include "tutti/result.h"
+
+namespace tutti::tools {
+
+/// Where a graph comes from: a file, a model, or this machine.
+struct GraphSource {
+  std::string from, model;
+};
+
+/// Adds --from and --model.
+void add_source_options(CLI::App& app, GraphSource& source);
+/// The graph, or what is wrong with the file or name.
+Result<topology::Imported> load(const GraphSource& source);
+/// The same for one argument that is a file or the name of a model.
+Result<topology::Imported> load(const std::string& file_or_model);
+
+/// Prints one line on stderr; the exit code for it.
+int complain_topo(const Error& error);
+
+/// GPUs, then NICs, in the order of the graph; without GPUs the NUMA nodes come first.
+std::vector<topology::NodeId> endpoints(const topology::Graph& graph);
+/// The node that people call so: by its whole name, or without "host0/"; or which there are.
+Result<topology::NodeId> find_node(const topology::Graph& graph, const std::string& name);
+/// A node's name, without the host where there is only one.
+std::string short_name(const topology::Graph& graph, topology::NodeId node);
+
+/// "370.8", "0.31", "?": GB/s in at most 6 characters.
+std::string rate_text(double gigabytes_per_second);
+
+/// Writes a text to a file, or to stdout if the path is empty or "-".
+Status write_text(const std::string& path, const std::string& text);
+
+#define TUTTI_TOPO_COMMAND(name) void define_topo_##name(CLI::App& app, int& exit_code);
+#include "topo.def"
+#undef TUTTI_TOPO_COMMAND
+
+}  // namespace tutti::tools

@@ -1,0 +1,116 @@
+// tutti topo why A B: the best path between two nodes, its bottleneck, and what a fix would gain.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "topo.h"
+#include "topology/paths.h"
+
+namespace tutti::tools {
+namespace {
+
+using topology::Adjacency;
+using topology::Graph;
+using topology::Path;
+using topology::PathClass;
+
+std::string link_text(const Graph& graph, const Adjacency::Edge& edge) {
+  const topology::Link& link = graph.links[edge.link];
+  std::string text(to_string(link.kind));
+  if (link.count > 1) text += fmt::format(" x{}", link.count);
+  if (!link.pcie) return text;
+  const auto rate = [](const topology::PcieRate& r) {
+    return r.known() ? fmt::format("{:g} GT/s x{}", r.gigatransfers, r.width) : std::string("?");
+  };
+  if (link.pcie->maximum.known()) text += " " + rate(link.pcie->maximum);
+  if (link.pcie->current.known() && !(link.pcie->current == link.pcie->maximum))
+    text += ", now " + rate(link.pcie->current);
+  return text;
+}
+
+void print_path(const Graph& graph, const Path& path) {
+  fmt::print("{} ({}), {} GB/s", name_of(path.type), meaning_of(path.type),
+             rate_text(path.gigabytes_per_second));
+  if (path.latency_us > 0) fmt::print(", {:.2f} us", path.latency_us);
+  fmt::print("\n\n  {}\n", short_name(graph, path.from));
+  for (std::size_t i = 0; i < path.edges.size(); ++i) {
+    const auto& rate = bandwidth(graph, path.edges[i]);
+    fmt::print("    {:<36} {:>8} GB/s  {}{}\n", link_text(graph, path.edges[i]),
+               rate_text(rate.value), to_string(rate.origin),
+               i == path.bottleneck ? "   <- the bottleneck" : "");
+    fmt::print("  {}\n", short_name(graph, path.edges[i].to));
+  }
+}
+
+void print_gain(const Graph& graph, const Path& path) {
+  double next = std::numeric_limits<double>::infinity();
+  for (const Adjacency::Edge& edge : path.edges) {
+    const double rate = bandwidth(graph, edge).value;
+    if (rate > path.gigabytes_per_second) next = std::min(next, rate);
+  }
+  const topology::Link& limit = graph.links[path.edges[path.bottleneck].link];
+  if (next < std::numeric_limits<double>::infinity() && path.gigabytes_per_second > 0) {
+    fmt::print("\nWere {} between {} and {} wider, the path would reach {} GB/s (+{:.0f} %).\n",
+               to_string(limit.kind), short_name(graph, limit.a), short_name(graph, limit.b),
+               rate_text(next), (next / path.gigabytes_per_second - 1) * 100);
+  } else if (path.edges.size() > 1) {
+    fmt::print("\nNo link of it is wider than the others: no single fix makes it faster.\n");
+  }
+  for (const Adjacency::Edge& edge : path.edges) {
+    const topology::Link& link = graph.links[edge.link];
+    if (!link.pcie || !link.pcie->current.known() || !link.pcie->maximum.known()) continue;
+    const double now = topology::pcie_bandwidth(link.pcie->current);
+    const double most = topology::pcie_bandwidth(link.pcie->maximum);
+    if (now < most)
+      fmt::print(
+          "PCIe between {} and {} runs at {} of {} GB/s now; asleep if nothing runs, "
+          "else degraded.\n",
+          short_name(graph, link.a), short_name(graph, link.b), rate_text(now), rate_text(most));
+  }
+}
+
+struct Why {
+  GraphSource source;
+  std::string from, to;
+};
+
+int why(const Why& options) {
+  const auto machine = load(options.source);
+  if (!machine) return complain_topo(machine.error());
+  const Graph& graph = machine->graph;
+  const auto from = find_node(graph, options.from);
+  if (!from) return complain_topo(from.error());
+  const auto to = find_node(graph, options.to);
+  if (!to) return complain_topo(to.error());
+  const Adjacency adjacency(graph);
+  const Path path = topology::best_path(graph, adjacency, *from, *to);
+  if (path.edges.empty()) {
+    fmt::print("{} ({})\n", name_of(path.type), meaning_of(path.type));
+    return path.type == PathClass::kNone ? 1 : 0;
+  }
+  print_path(graph, path);
+  const Path plain = topology::best_path(graph, adjacency, *from, *to, {.relays = false});
+  if (plain.type != path.type && !plain.edges.empty()) {
+    fmt::print("\nWithout the GPU between: {}, {} GB/s.\n", name_of(plain.type),
+               rate_text(plain.gigabytes_per_second));
+  }
+  print_gain(graph, path);
+  return 0;
+}
+
+}  // namespace
+
+void define_topo_why(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Why>();
+  CLI::App* command = app.add_subcommand("why", "The best path between two nodes, link by link");
+  command->add_option("A", options->from, "A node: gpu0, mlx5_1, numa0, 0000:17:00.0")->required();
+  command->add_option("B", options->to, "Another")->required();
+  add_source_options(*command, options->source);
+  command->footer(
+      "Examples:\n  tutti topo why gpu0 gpu5 --model dgx1-v100\n"
+      "  tutti topo why gpu0 mlx5_4 --from topo.xml");
+  command->callback([options, &exit_code] { exit_code = why(*options); });
+}
+
+}  // namespace tutti::tools
