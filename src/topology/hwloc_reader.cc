@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <memory>
 #include <set>
 #endif
@@ -49,6 +50,16 @@ Result<Topology> prepare(std::string_view source) {
 
 std::string_view text_or_empty(const char* text) {
   return text == nullptr ? std::string_view() : std::string_view(text);
+}
+
+/// libhwloc keeps whatever number a file has for an enumerator, and to load such a one is
+/// undefined.
+template <class Enum>
+int value_of(const Enum& enumerator) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int value = 0;
+  std::memcpy(&value, &enumerator, sizeof(value));
+  return value;
 }
 
 class HwlocReader {
@@ -202,7 +213,8 @@ bool is_gpu(hwloc_obj_t object) {
 std::vector<hwloc_obj_t> os_devices(hwloc_obj_t object, hwloc_obj_osdev_type_t type) {
   std::vector<hwloc_obj_t> found;
   for (hwloc_obj_t child = object->io_first_child; child != nullptr; child = child->next_sibling) {
-    if (child->type == HWLOC_OBJ_OS_DEVICE && child->attr->osdev.type == type) {
+    if (child->type == HWLOC_OBJ_OS_DEVICE &&
+        value_of(child->attr->osdev.type) == static_cast<int>(type)) {
       found.push_back(child);
     }
   }
@@ -243,7 +255,7 @@ void HwlocReader::io_children(hwloc_obj_t object, NodeId parent, int bridges) {
       continue;
     }
     if (child->type != HWLOC_OBJ_BRIDGE) continue;
-    if (child->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_PCI) {
+    if (value_of(child->attr->bridge.upstream_type) != HWLOC_OBJ_BRIDGE_PCI) {
       io_children(child, parent, bridges);
       continue;
     }
