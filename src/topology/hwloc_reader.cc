@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "topology/hwloc_text.h"
 #include "topology/nccl_figures.h"
 #include "topology/reader.h"
 #include "topology/xml.h"
@@ -20,9 +21,8 @@
 #include <hwloc/distances.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cmath>
+#include <cstring>
 #include <memory>
 #include <set>
 #endif
@@ -48,33 +48,18 @@ Result<Topology> prepare(std::string_view source) {
   return topology;
 }
 
-std::string fact_key(std::string_view name) {
-  std::string key;
-  for (const char c : name) {
-    const bool upper = c >= 'A' && c <= 'Z';
-    const bool keep = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-    key += upper ? static_cast<char>(c - 'A' + 'a') : keep ? c : '_';
-  }
-  return key;
-}
-
 std::string_view text_or_empty(const char* text) {
   return text == nullptr ? std::string_view() : std::string_view(text);
 }
 
-int trailing_number(std::string_view name) {
-  const std::size_t start = name.find_last_not_of("0123456789") + 1;
-  int value = -1;
-  std::from_chars(name.data() + start, name.data() + name.size(), value);
+/// libhwloc keeps whatever number a file has for an enumerator, and to load such a one is
+/// undefined.
+template <class Enum>
+int value_of(const Enum& enumerator) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int value = 0;
+  std::memcpy(&value, &enumerator, sizeof(value));
   return value;
-}
-
-/// hwloc's GB/s are the signalling rate after line coding; ours are what pcie_bandwidth says.
-/// 2.5 and 5 GT/s make multiples of a quarter, the faster ones do not.
-double payload(double link_speed) {
-  const bool old = std::fmod(link_speed, 0.25) == 0;
-  // What hwloc says is a float: no more than six digits of it mean anything.
-  return std::round(link_speed * 0.75 * (old ? 1 : 130.0 / 128) * 1e4) / 1e4;
 }
 
 class HwlocReader {
@@ -228,7 +213,8 @@ bool is_gpu(hwloc_obj_t object) {
 std::vector<hwloc_obj_t> os_devices(hwloc_obj_t object, hwloc_obj_osdev_type_t type) {
   std::vector<hwloc_obj_t> found;
   for (hwloc_obj_t child = object->io_first_child; child != nullptr; child = child->next_sibling) {
-    if (child->type == HWLOC_OBJ_OS_DEVICE && child->attr->osdev.type == type) {
+    if (child->type == HWLOC_OBJ_OS_DEVICE &&
+        value_of(child->attr->osdev.type) == static_cast<int>(type)) {
       found.push_back(child);
     }
   }
@@ -252,7 +238,7 @@ Quantity HwlocReader::link_figure(hwloc_obj_t object) {
   const double speed = static_cast<double>(object->attr->pcidev.linkspeed);
   if (!(speed > 0 && speed < 1e6)) return {};
   ++current_links_;
-  return {payload(speed), Origin::kReportedCurrent};
+  return {hwloc_payload(speed), Origin::kReportedCurrent};
 }
 
 std::string address(hwloc_obj_t object) {
@@ -269,7 +255,7 @@ void HwlocReader::io_children(hwloc_obj_t object, NodeId parent, int bridges) {
       continue;
     }
     if (child->type != HWLOC_OBJ_BRIDGE) continue;
-    if (child->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_PCI) {
+    if (value_of(child->attr->bridge.upstream_type) != HWLOC_OBJ_BRIDGE_PCI) {
       io_children(child, parent, bridges);
       continue;
     }
@@ -464,43 +450,6 @@ Result<Imported> HwlocReader::read() {
   return std::move(made_);
 }
 
-/// hwloc 3 writes what hwloc 2 reads, but for the kinds of OS devices, which became bits.
-std::string as_version_2(const Xml& xml) {
-  static constexpr std::array<std::pair<int, const char*>, 6> kKinds{
-      {{16, "2"}, {32, "3"}, {4, "1"}, {8, "5"}, {64, "4"}, {1, "0"}}};
-  struct Walker : pugi::xml_tree_walker {
-    bool for_each(pugi::xml_node& node) override {
-      pugi::xml_attribute type = node.attribute("osdev_type");
-      if (!type) return true;
-      const int bits = type.as_int();
-      type.set_value("6");
-      // An adapter that is both Ethernet and InfiniBand is what verbs see of it.
-      if ((bits & 32) != 0) {
-        type.set_value("3");
-        return true;
-      }
-      for (const auto& [bit, kind] : kKinds) {
-        if ((bits & bit) == 0) continue;
-        type.set_value(kind);
-        break;
-      }
-      return true;
-    }
-  } walker;
-  struct Text : pugi::xml_writer {
-    void write(const void* data, std::size_t size) override {
-      text.append(static_cast<const char*>(data), size);
-    }
-    std::string text;
-  } out;
-  pugi::xml_node root = xml.root();
-  root.traverse(walker);
-  root.attribute("version").set_value("2.0");
-  root.print(out, "", pugi::format_raw);
-  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n" +
-         out.text;
-}
-
 Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
   TUTTI_TRY(const Xml screened, Xml::parse(text, source));
   if (text.find("<!ENTITY") != std::string_view::npos) {
@@ -510,7 +459,7 @@ Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
   TUTTI_TRY(const Topology topology, prepare(source));
   const std::string_view version = screened.root().attribute("version").value();
   // hwloc wants the terminating zero.
-  const std::string copy = version.starts_with("3") ? as_version_2(screened) : std::string(text);
+  const std::string copy = version.starts_with("3") ? hwloc_version_2(screened) : std::string(text);
   if (hwloc_topology_set_xmlbuffer(topology.get(), copy.c_str(),
                                    static_cast<int>(copy.size() + 1)) != 0 ||
       hwloc_topology_load(topology.get()) != 0) {

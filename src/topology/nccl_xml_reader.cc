@@ -1,101 +1,37 @@
-// File: topology/nccl_xml_reader.cc: NCCL's and RCCL's topology files as graphs.
-//
-// The model: <cpu> is a NUMA node, <pci> a node by its class, <gpu>/<nic>/<net> fill the node of
-// their <pci>. Links between GPUs are gathered first and made at the end, for their targets may
-// come later in the file. Where NCCL would silently guess, a finding says so, once per kind.
+// File: topology/nccl_xml_reader.cc: NCCL's and RCCL's topology files as graphs: the elements.
+#include "topology/nccl_xml_reader.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <set>
 
 #include "topology/nccl_figures.h"
 #include "topology/reader.h"
-#include "topology/xml.h"
 
 namespace tutti::topology {
 namespace {
-
-int whole(std::string_view text, int otherwise) {
-  int value = 0;
-  const char* last = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), last, value);
-  return code == std::errc() && stop == last ? value : otherwise;
-}
-
-double real(std::string_view text) {
-  double value = 0;
-  const char* last = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), last, value);
-  return code == std::errc() && stop == last && value > 0 && value < 1e12 ? value : 0;
-}
 
 bool is_bridge(std::string_view type) { return type.starts_with("0x0604"); }
 bool is_gpu_class(std::string_view type) {
   return type.starts_with("0x03") || type.starts_with("0x12");
 }
 
-class NcclReader {
- public:
-  NcclReader(Xml xml, std::string_view text, std::string_view source)
-      : xml_(std::move(xml)), text_(text), source_(source) {}
-  Result<Imported> read();
+}  // namespace
 
- private:
-  Status cpu(pugi::xml_node element);
-  Status children(pugi::xml_node element, NodeId parent, NodeId numa);
-  Status pci(pugi::xml_node element, NodeId parent, NodeId numa);
-  Status gpu(pugi::xml_node element, NodeId node, NodeId numa);
-  Status nic(pugi::xml_node element, NodeId parent, bool merge);
-  void net(pugi::xml_node element, NodeId node);
-  Status peers();
-  Status peer(pugi::xml_node element, NodeId gpu, NodeId numa);
-  Status gpu_pair(pugi::xml_node element, LinkKind kind, NodeId gpu, NodeId other, int count);
-  Status pci_links();
-  NodeId nvswitch(std::string_view target, std::string_view type, NodeId host);
-  void sockets();
-  void finish();
-  NodeKind kind_of(pugi::xml_node element, std::string_view type) const;
-  void facts(pugi::xml_node element, NodeId node, std::string_view skip = "");
-  void pci_link(pugi::xml_node element, NodeId parent, NodeId node);
-  NodeId host_of(pugi::xml_node element);
-  std::string_view fact(NodeId node, const char* key) const {
-    const auto& facts = made_.graph[node].facts;
-    const auto at = facts.find(key);
-    return at == facts.end() ? std::string_view() : std::string_view(at->second);
-  }
-  std::string unique(std::string name, std::string_view suffix);
-  void found(Severity severity, std::string_view code, pugi::xml_node element,
-             std::string_view what, std::string_view remedy = "");
+int whole_number(std::string_view text, int otherwise) {
+  int value = 0;
+  const char* last = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), last, value);
+  return code == std::errc() && stop == last ? value : otherwise;
+}
 
-  struct Seen {
-    std::size_t finding;
-    int times;
-  };
-  struct Pair {
-    LinkKind kind;
-    NodeId a, b;
-    int forward = 0, backward = 0;
-  };
-  Xml xml_;
-  std::string_view text_;
-  std::string_view source_;
-  Imported made_;
-  std::map<std::string, NodeId> by_bus_;  // "<host> <address>"
-  std::map<std::string, NodeId> hosts_;   // By host_hash.
-  std::set<std::string> names_;
-  std::map<std::string, Seen, std::less<>> seen_;
-  struct GpuElement {
-    pugi::xml_node element;
-    NodeId node, numa;
-  };
-  std::vector<GpuElement> gpus_;
-  std::vector<std::pair<pugi::xml_node, NodeId>> pcilinks_;  // <pcilink> elements.
-  std::vector<Pair> pairs_;
-  std::map<std::tuple<LinkKind, NodeId, NodeId>, std::size_t> pair_of_;
-  NodeId plane_;
-};
+double positive_number(std::string_view text) {
+  double value = 0;
+  const char* last = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), last, value);
+  return code == std::errc() && stop == last && value > 0 && value < 1e12 ? value : 0;
+}
 
 void NcclReader::found(Severity severity, std::string_view code, pugi::xml_node element,
                        std::string_view what, std::string_view remedy) {
@@ -148,7 +84,7 @@ NodeId NcclReader::host_of(pugi::xml_node element) {
 Status NcclReader::cpu(pugi::xml_node element) {
   const NodeId host = host_of(element);
   const std::string_view id = element.attribute("numaid").value();
-  const int index = whole(id, -2);
+  const int index = whole_number(id, -2);
   if (index < -1) {
     return xml_.error(element,
                       fmt::format("cpu needs numaid, a whole number from -1 on, not '{}'", id));
@@ -222,7 +158,7 @@ Status NcclReader::pci(pugi::xml_node element, NodeId parent, NodeId numa) {
                                               : "pci" + bus;
   const pugi::xml_node gpu_element = element.child("gpu");
   const std::string_view dev = gpu_element.attribute("dev").value();
-  if (whole(dev, -1) >= 0 && !names_.contains(fmt::format("{}/gpu{}", host_name, dev))) {
+  if (whole_number(dev, -1) >= 0 && !names_.contains(fmt::format("{}/gpu{}", host_name, dev))) {
     name = fmt::format("gpu{}", dev);
   }
   name = unique(fmt::format("{}/{}", host_name, name), bus);
@@ -250,7 +186,7 @@ void NcclReader::pci_link(pugi::xml_node element, NodeId parent, NodeId node) {
   const std::string speed = element.attribute("link_speed").value();
   const std::string width = element.attribute("link_width").value();
   Origin origin = Origin::kReportedMaximum;
-  PcieRate rate{link_speed(speed).value_or(0), whole(width, 0)};
+  PcieRate rate{link_speed(speed).value_or(0), whole_number(width, 0)};
   if (rate.gigatransfers > 0 && !nccl_knows_speed(speed)) {
     found(Severity::kWarning, "nccl-link-speed", element,
           fmt::format("NCCL does not know the link speed '{}' and takes 8 GT/s for it", speed),
@@ -283,7 +219,7 @@ Status NcclReader::gpu(pugi::xml_node element, NodeId node, NodeId numa) {
   if (!element) return ok();
   facts(element, node, " dev ");
   Node& made = made_.graph[node];
-  made.index = std::max(whole(element.attribute("dev").value(), -1), -1);
+  made.index = std::max(whole_number(element.attribute("dev").value(), -1), -1);
   if (element.next_sibling("gpu")) {
     found(Severity::kWarning, "gpu-shared", element,
           "several ranks on one GPU; the first is kept, for a rank here has a GPU of its own");
@@ -291,8 +227,8 @@ Status NcclReader::gpu(pugi::xml_node element, NodeId node, NodeId numa) {
   gpus_.push_back({element, node, numa});
   const pugi::xml_node c2c = element.child("c2c");
   if (!c2c) return ok();
-  const double each = real(c2c.attribute("bw").value());
-  const int count = whole(c2c.attribute("count").value(), 0);
+  const double each = positive_number(c2c.attribute("bw").value());
+  const int count = whole_number(c2c.attribute("count").value(), 0);
   if (each <= 0 || count <= 0 || count > 64) {
     return xml_.error(c2c, "c2c needs bw (MB/s) and count (1 to 64), both above 0");
   }
@@ -329,165 +265,9 @@ Status NcclReader::nic(pugi::xml_node element, NodeId parent, bool merge) {
 }
 
 void NcclReader::net(pugi::xml_node element, NodeId node) {
-  made_.graph[node].index = std::max(whole(element.attribute("dev").value(), -1), -1);
+  made_.graph[node].index = std::max(whole_number(element.attribute("dev").value(), -1), -1);
   const std::string speed = element.attribute("speed").value();
   if (element.attribute("speed")) made_.graph[node].facts.emplace("speed_mbps", speed);
-}
-
-NodeId NcclReader::nvswitch(std::string_view target, std::string_view type, NodeId host) {
-  // Hidden switches have an address that is none: all that are not told apart are one node.
-  const std::string bus = pci_address(target);
-  const bool hidden = bus.empty() || target.starts_with("fffffff");
-  const std::string key = fmt::format("{} {}", host.value, hidden ? "nvswitch" : bus);
-  const auto at = by_bus_.find(key);
-  if (at != by_bus_.end()) return at->second;
-  std::string name;
-  for (int i = 0; name.empty() || names_.contains(name); ++i) {
-    name = fmt::format("{}/nvswitch{}", made_.graph[host].name, i);
-  }
-  names_.insert(name);
-  Node node{NodeKind::kNvSwitch, std::move(name), host, -1, hidden ? "" : bus, {}};
-  if (hidden || target != bus) node.facts.emplace("target", target);
-  if (type != "0x068000") node.facts.emplace("class", type);
-  const NodeId made = made_.graph.add(std::move(node));
-  by_bus_.emplace(key, made);
-  return made;
-}
-
-Status NcclReader::peer(pugi::xml_node element, NodeId gpu, NodeId numa) {
-  const LinkKind kind =
-      std::string_view(element.name()) == "xgmi" ? LinkKind::kXgmi : LinkKind::kNvlink;
-  const std::string_view target = element.attribute("target").value();
-  const std::string_view type = element.attribute("tclass").value();
-  const int count = whole(element.attribute("count").value(), 0);
-  if (target.empty() || target.size() > 64 || count <= 0 || count > 1024) {
-    return xml_.error(element,
-                      fmt::format("{} needs target and count (1 to 1024)", element.name()));
-  }
-  const NodeId host = made_.graph[gpu].host;
-  const auto at = by_bus_.find(fmt::format("{} {}", host.value, pci_address(target)));
-  if (at != by_bus_.end() && made_.graph[at->second].kind == NodeKind::kGpu) {
-    if (type != fact(at->second, "class")) made_.graph[gpu].facts["tclass"] = type;
-    return gpu_pair(element, kind, gpu, at->second, count);
-  }
-  if (type.starts_with("0x068001")) {
-    // POWER: the bridge belongs to the processor next to the GPU.
-    made_.graph[gpu].facts["cpu_target"] = target;
-    pairs_.push_back({kind, numa, gpu, count, count});
-    return ok();
-  }
-  if (type.starts_with("0x03") || type.starts_with("0x12")) {
-    found(Severity::kWarning, "nvlink-target-missing", element,
-          fmt::format("{} to GPU {}, which is not in the file; the link is left out",
-                      element.name(), target),
-          "was the file dumped where only some of the GPUs were visible?");
-    return ok();
-  }
-  return gpu_pair(element, kind, gpu, nvswitch(target, type, host), count);
-}
-
-Status NcclReader::gpu_pair(pugi::xml_node element, LinkKind kind, NodeId gpu, NodeId other,
-                            int count) {
-  if (gpu == other) {
-    return xml_.error(element, fmt::format("gpu {} has {} {}s to itself; the file is defective: "
-                                           "dump a new one with NCCL_TOPO_DUMP_FILE",
-                                           made_.graph[gpu].bus, count, element.name()));
-  }
-  const auto [low, high] = std::minmax(gpu, other);
-  const auto [at, fresh] = pair_of_.try_emplace({kind, low, high}, pairs_.size());
-  if (fresh) pairs_.push_back({kind, low, high});
-  Pair& pair = pairs_[at->second];
-  (gpu == low ? pair.forward : pair.backward) += count;
-  // A switch's side is not listed: links are as many back as forth.
-  if (made_.graph[other].kind == NodeKind::kNvSwitch) {
-    (gpu == low ? pair.backward : pair.forward) += count;
-  }
-  return ok();
-}
-
-Status NcclReader::peers() {
-  for (const auto& [element, gpu, numa] : gpus_) {
-    for (const pugi::xml_node child : element.children()) {
-      const std::string_view name = child.name();
-      if (name == "nvlink" || name == "xgmi") TUTTI_CHECK_OK(peer(child, gpu, numa));
-    }
-  }
-  for (const Pair& pair : pairs_) {
-    const NodeId gpu =
-        made_.graph[pair.a].kind == NodeKind::kGpu ? pair.a : pair.b;  // One of both is.
-    const Quantity each = pair.kind == LinkKind::kXgmi
-                              ? xgmi_bandwidth(fact(gpu, "gcn"))
-                              : nvlink_bandwidth(whole(fact(gpu, "sm"), 0));
-    if (each.origin == Origin::kAssumed) {
-      found(Severity::kWarning, "link-figure-assumed", xml_.root(),
-            fmt::format("{} GB/s a {} assumed for {}: its chip is not known", each.value,
-                        to_string(pair.kind), made_.graph[gpu].name));
-    }
-    Link link{pair.kind, pair.a, pair.b, std::max(pair.forward, pair.backward), each, each, {}, {}};
-    // Rounded, so that 6 * 20.6 is 123.6 to people too.
-    link.forward.value = std::round(each.value * pair.forward * 1e6) / 1e6;
-    link.backward.value = std::round(each.value * pair.backward * 1e6) / 1e6;
-    made_.graph.add(std::move(link));
-  }
-  return ok();
-}
-
-Status NcclReader::pci_links() {
-  for (const auto& [element, node] : pcilinks_) {
-    const std::string target = pci_address(element.attribute("target").value());
-    const auto at = by_bus_.find(fmt::format("{} {}", made_.graph[node].host.value, target));
-    if (at == by_bus_.end() || at->second == node) {
-      return xml_.error(element, fmt::format("pcilink to '{}', which is no other pci of this file",
-                                             element.attribute("target").value()));
-    }
-    const auto [low, high] = std::minmax(node, at->second);
-    if (!pair_of_.try_emplace({LinkKind::kPcie, low, high}, 0).second) continue;
-    made_.graph.add(Link{LinkKind::kInternal, low, high, 1, {}, {}, {}, {}});
-  }
-  return ok();
-}
-
-void NcclReader::sockets() {
-  const std::vector<NodeId> numas = made_.graph.all(NodeKind::kNuma);
-  for (std::size_t i = 0; i < numas.size(); ++i) {
-    for (std::size_t j = i + 1; j < numas.size(); ++j) {
-      if (made_.graph[numas[i]].host != made_.graph[numas[j]].host) continue;
-      const Quantity rate = socket_bandwidth(fact(numas[i], "arch"), fact(numas[i], "vendor"),
-                                             whole(fact(numas[i], "modelid"), 0));
-      if (!rate.known()) {
-        found(Severity::kWarning, "socket-unknown", xml_.root(),
-              "cpu without arch and vendor: what joins the NUMA nodes is not known",
-              "write arch, vendor, familyid and modelid of the machine's processors");
-      }
-      made_.graph.add(Link{LinkKind::kSocket, numas[i], numas[j], 1, rate, rate, {}, {}});
-    }
-  }
-}
-
-void NcclReader::finish() {
-  for (const NodeId nic : made_.graph.all(NodeKind::kNic)) {
-    if (!plane_.exists()) {
-      plane_ = made_.graph.add({NodeKind::kPlane, "network", {}, -1, "", {}});
-    }
-    const double mbps = real(fact(nic, "speed_mbps"));
-    Quantity rate;
-    if (mbps > 0) {
-      rate = {mbps / 8000, Origin::kReportedCurrent};
-    } else {
-      found(Severity::kWarning, "nic-speed-unknown", xml_.root(),
-            fmt::format("the speed of {} is not known", made_.graph[nic].name),
-            "write speed (Mb/s) into its <net>");
-    }
-    made_.graph.add(Link{LinkKind::kPort, nic, plane_, 1, rate, rate, {}, {}});
-  }
-  if (made_.graph.all(NodeKind::kGpu).empty()) {
-    found(Severity::kWarning, "no-gpus", xml_.root(), "no GPU can be told in this file");
-  }
-  for (const auto& [code, seen] : seen_) {
-    Finding& finding = made_.findings[seen.finding];
-    if (seen.times > 1) finding.evidence = fmt::format("{} times in this file", seen.times);
-  }
-  made_.graph.notes.push_back(fmt::format("read from {} (NCCL XML)", source_));
 }
 
 Result<Imported> NcclReader::read() {
@@ -515,6 +295,8 @@ Result<Imported> NcclReader::read() {
   finish();
   return std::move(made_);
 }
+
+namespace {
 
 bool is_nccl(std::string_view text) { return first_element(text) == "system"; }
 
