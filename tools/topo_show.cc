@@ -111,7 +111,7 @@ std::string cell(const Graph& graph, const Path& path) {
   if (path.type == PathClass::kLocal) return "X";
   if (path.type == PathClass::kNone) return "-";
   const auto& limit = bandwidth(graph, path.edges[path.bottleneck]);
-  return fmt::format("{} {}{}", name_of(path.type), rate_text(limit.value),
+  return fmt::format("{} {}{}", name_of(path.type), rate_text(path.gigabytes_per_second),
                      limit.known() ? std::string(1, letter(limit.origin)) : "");
 }
 

@@ -32,6 +32,7 @@ std::string link_text(const Graph& graph, const Adjacency::Edge& edge) {
 void print_path(const Graph& graph, const Path& path) {
   fmt::print("{} ({}), {} GB/s", name_of(path.type), meaning_of(path.type),
              rate_text(path.gigabytes_per_second));
+  if (path.ways > 1) fmt::print(" over {} ways like this", path.ways);
   if (path.latency_us > 0) fmt::print(", {:.2f} us", path.latency_us);
   fmt::print("\n\n  {}\n", short_name(graph, path.from));
   for (std::size_t i = 0; i < path.edges.size(); ++i) {
@@ -50,6 +51,7 @@ void print_gain(const Graph& graph, const Path& path) {
     if (rate > path.gigabytes_per_second) next = std::min(next, rate);
   }
   const topology::Link& limit = graph.links[path.edges[path.bottleneck].link];
+  if (path.ways > 1) return;
   if (next < std::numeric_limits<double>::infinity() && path.gigabytes_per_second > 0) {
     fmt::print("\nWere {} between {} and {} wider, the path would reach {} GB/s (+{:.0f} %).\n",
                to_string(limit.kind), short_name(graph, limit.a), short_name(graph, limit.b),

@@ -148,6 +148,22 @@ class Search {
   NodeId from_, to_;
 };
 
+/// Several NVSwitches, or links and switches, between two GPUs are used side by side.
+void add_parallel(const Graph& graph, const Adjacency& adjacency, Path& path) {
+  double sum = 0;
+  int ways = 0;
+  for (const Adjacency::Edge& out : adjacency.from(path.from)) {
+    if ((bit(graph.links[out.link].kind) & kNvlinks) == 0) continue;
+    const double first = bandwidth(graph, out).value;
+    if (out.to == path.to) sum += first, ++ways;
+    if (graph[out.to].kind != NodeKind::kNvSwitch) continue;
+    for (const Adjacency::Edge& in : adjacency.from(out.to)) {
+      if (in.to == path.to) sum += std::min(first, bandwidth(graph, in).value), ++ways;
+    }
+  }
+  if (ways > 1) path.gigabytes_per_second = sum, path.ways = ways;
+}
+
 void finish(const Graph& graph, Path& path) {
   std::size_t switches = 0;
   for (std::size_t i = 0; i < path.edges.size(); ++i) {
@@ -184,6 +200,7 @@ Path best_path(const Graph& graph, const Adjacency& adjacency, NodeId from, Node
     if (!Search(graph, adjacency, rule, from, to).run(path)) continue;
     path.type = rule.type;
     finish(graph, path);
+    if (path.type == PathClass::kNvlink) add_parallel(graph, adjacency, path);
     return path;
   }
   return path;
