@@ -106,7 +106,7 @@ TEST_CASE("the cut is named in words, and its figure is that of its links") {
   REQUIRE(result);
   REQUIRE(result->cut.exit_mbps == 200'000);
   REQUIRE(result->cut.words ==
-          "24 of 32 endpoints (host0, host1, host2) leave through 8 port links: 200 GB/s");
+          "24 of 32 endpoints (host1, host2, host3) leave through 8 port links: 200 GB/s");
 }
 
 TEST_CASE("symmetry changes no bound, and unlike hosts are not taken as alike") {
