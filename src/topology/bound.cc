@@ -1,0 +1,279 @@
+#include "topology/bound.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "topology/bound_network.h"
+#include "topology/max_flow.h"
+
+namespace tutti::topology {
+namespace {
+
+Error too_large() {
+  return {Code::kUnsupported,
+          "bound: the bandwidths and endpoints together pass 64 bits; choose fewer endpoints"};
+}
+Error no_bound() {
+  return {Code::kInvalidArgument,
+          "bound: all cuts cross a link of unknown bandwidth; measure the links, or write their "
+          "bandwidths into the machine's file"};
+}
+Error unreachable(const Graph& graph, NodeId node) {
+  return {Code::kInvalidArgument,
+          fmt::format("bound: {} can't be reached by, or can't reach, all other endpoints; add the "
+                      "missing links, or leave it out",
+                      graph[node].name)};
+}
+
+// A cut and what it proves: T >= M[MB] * ratio.
+struct Proof {
+  Rational ratio;
+  std::vector<bool> inside;
+};
+
+Result<Rational> fraction(std::int64_t numerator, std::int64_t a, std::int64_t b) {
+  std::int64_t denominator = 0;
+  if (__builtin_mul_overflow(a, b, &denominator)) return too_large();
+  return Rational(numerator, denominator);
+}
+
+std::int64_t count_inside(const Network& network, const std::vector<bool>& inside) {
+  return std::count_if(network.endpoints.begin(), network.endpoints.end(),
+                       [&](NodeId id) { return inside[id.value]; });
+}
+
+std::vector<bool> only(const Network& network, NodeId node, bool complement) {
+  std::vector<bool> inside(network.nodes, complement);
+  inside[node.value] = !complement;
+  return inside;
+}
+
+std::vector<std::int64_t> entering(const Network& network) {
+  std::vector<std::int64_t> in(network.nodes);
+  for (const Arc& arc : network.arcs) {
+    std::int64_t& sum = in[arc.to];
+    sum = arc.mbps == kUnlimited || sum == kUnlimited ? kUnlimited : sum + arc.mbps;
+  }
+  return in;
+}
+
+std::int64_t sum_known(const Network& network) {
+  std::int64_t sum = 0;
+  for (const Arc& arc : network.arcs) sum += arc.mbps == kUnlimited ? 0 : arc.mbps;
+  return sum;
+}
+
+// Largest |S in C| / exit(S) over all S that miss an endpoint, by discrete Newton (Dinkelbach): for
+// a guess p/q of it, the cut is worse than the guess if and only if not all of the q that each
+// endpoint is given reach some endpoint v over capacities p * b. The smallest cut then is a better
+// guess. Guesses only rise and each belongs to a cut, so it ends; in practice after one or two.
+class GatherBound {
+ public:
+  GatherBound(const Graph& graph, const Network& network)
+      : graph_(graph), network_(network), flow_(network.nodes + 1) {
+    for (const Arc& arc : network.arcs) flow_.add_edge(arc.from, arc.to, 0);
+    for (const NodeId id : network.endpoints) flow_.add_edge(source(), id.value, 0);
+  }
+
+  Result<Proof> run(const std::vector<NodeId>& sinks) {
+    TUTTI_CHECK_OK(start());
+    std::size_t passed = 0;
+    TUTTI_TRY(std::int64_t supply, scale());
+    for (std::size_t i = 0; passed < sinks.size(); i = (i + 1) % sinks.size()) {
+      if (flow_.run(source(), sinks[i].value) == supply) {
+        ++passed;
+        continue;
+      }
+      std::vector<bool> inside(network_.nodes);
+      for (std::uint32_t n = 0; n < network_.nodes; ++n) inside[n] = flow_.on_source_side(n);
+      const std::int64_t exit = exit_mbps(network_, inside);
+      if (exit == 0) return unreachable(graph_, sinks[i]);
+      best_ = {{count_inside(network_, inside), exit}, std::move(inside)};
+      TUTTI_TRY(supply, scale());
+      passed = 0;
+    }
+    if (best_.inside.empty()) return no_bound();
+    return std::move(best_);
+  }
+
+ private:
+  std::uint32_t source() const { return static_cast<std::uint32_t>(network_.nodes); }
+  std::int64_t size() const { return static_cast<std::int64_t>(network_.endpoints.size()); }
+
+  // The first guess: all but one endpoint; or, where that crosses unknown links, less than any cut.
+  Status start() {
+    const auto in = entering(network_);
+    best_.ratio = Rational(1, sum_known(network_) + 1);
+    for (const NodeId id : network_.endpoints) {
+      if (in[id.value] == 0) return unreachable(graph_, id);
+      if (in[id.value] == kUnlimited) continue;
+      const Rational ratio(size() - 1, in[id.value]);
+      if (ratio > best_.ratio) best_ = {ratio, only(network_, id, true)};
+    }
+    return ok();
+  }
+
+  // Capacities for the guess; what all endpoints are given together.
+  Result<std::int64_t> scale() {
+    const std::int64_t p = best_.ratio.numerator();
+    const std::int64_t q = best_.ratio.denominator();
+    std::int64_t supply = 0;
+    // A quarter of the range: edges hold their capacity and, for a while, others' flow back.
+    if (__builtin_mul_overflow(q, size(), &supply) || supply > INT64_MAX / 4) return too_large();
+    std::size_t edge = 0;
+    for (const Arc& arc : network_.arcs) {
+      std::int64_t capacity = supply;  // No flow is larger, so this is no limit.
+      if (arc.mbps != kUnlimited && __builtin_mul_overflow(p, arc.mbps, &capacity)) {
+        return too_large();
+      }
+      flow_.set_capacity(edge++, std::min(capacity, supply));
+    }
+    while (edge < network_.arcs.size() + network_.endpoints.size()) flow_.set_capacity(edge++, q);
+    return supply;
+  }
+
+  const Graph& graph_;
+  const Network& network_;
+  MaxFlow flow_;
+  Proof best_;
+};
+
+// The least that can flow from the root to one of the others.
+Result<Proof> least_flow(const Graph& graph, const Network& network, NodeId root, bool symmetry) {
+  const std::int64_t unlimited = sum_known(network) + 1;
+  MaxFlow flow(network.nodes);
+  for (const Arc& arc : network.arcs) {
+    flow.add_edge(arc.from, arc.to, arc.mbps == kUnlimited ? unlimited : arc.mbps);
+  }
+  Proof best;
+  std::int64_t least = unlimited;
+  for (const NodeId id : symmetry ? representatives(graph, network, root) : network.endpoints) {
+    if (id == root) continue;
+    const std::int64_t width = flow.run(root.value, id.value);
+    if (width == 0) return unreachable(graph, id);
+    if (width >= least) continue;
+    least = width;
+    best = {Rational(1, width), std::vector<bool>(network.nodes)};
+    for (std::uint32_t n = 0; n < network.nodes; ++n) best.inside[n] = flow.on_source_side(n);
+  }
+  if (best.inside.empty()) return no_bound();
+  return best;
+}
+
+// k parts that hold all endpoints: to combine k values and tell all parts takes 2(k - 1) messages
+// (one-way gossip), each of which leaves a part: T >= M * 2(k - 1) / sum of exits.
+Result<std::optional<Proof>> part_proof(const Network& network,
+                                        const std::vector<std::vector<bool>>& parts) {
+  if (parts.size() < 2) return std::optional<Proof>();
+  std::int64_t sum = 0;
+  for (const auto& part : parts) {
+    const std::int64_t exit = exit_mbps(network, part);
+    if (exit == kUnlimited) return std::optional<Proof>();
+    sum += exit;
+  }
+  const auto messages = 2 * (static_cast<std::int64_t>(parts.size()) - 1);
+  TUTTI_TRY(const Rational ratio, fraction(messages, sum, 1));
+  return std::optional(Proof{ratio, parts.front()});
+}
+
+std::vector<std::vector<bool>> single_parts(const Network& network) {
+  std::vector<std::vector<bool>> parts;
+  for (const NodeId id : network.endpoints) parts.push_back(only(network, id, false));
+  return parts;
+}
+
+// Every cut that has endpoints on both sides is crossed by M bytes in both directions, and what
+// part_proof says of the endpoints and of the hosts, both for leaving and (reversed) for entering.
+// The cut of a part_proof is its first part, or all else where entering is what counts.
+Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmetry) {
+  Network reversed = network;
+  for (Arc& arc : reversed.arcs) std::swap(arc.from, arc.to);
+  Proof best;
+  for (const Network* direction : {&network, static_cast<const Network*>(&reversed)}) {
+    TUTTI_TRY(Proof proof, least_flow(graph, *direction, network.endpoints.front(), symmetry));
+    // Reversed, the sink's side is what is left through these links.
+    if (direction == &reversed) proof.inside.flip();
+    if (proof.ratio > best.ratio) best = std::move(proof);
+    for (const auto& parts : {single_parts(network), host_parts(graph, network)}) {
+      TUTTI_TRY(auto part, part_proof(*direction, parts));
+      if (!part || part->ratio <= best.ratio) continue;
+      best = std::move(*part);
+      if (direction == &reversed) best.inside.flip();
+    }
+  }
+  return best;
+}
+
+// |S| * (N - |S|) shares of M / N cross a cut. Which cut is worst is a hard problem (sparsest cut),
+// so these: one endpoint and the rest, one host and the rest, and the all-gather's worst.
+Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gather) {
+  std::vector<std::vector<bool>> cuts = host_parts(graph, network);
+  for (auto& part : single_parts(network)) cuts.push_back(std::move(part));
+  cuts.push_back(std::move(gather.inside));
+  const auto size = static_cast<std::int64_t>(network.endpoints.size());
+  Proof best;
+  for (std::size_t i = 0, once = cuts.size(); i < 2 * once; ++i) {
+    std::vector<bool> inside = cuts[i % once];
+    if (i >= once) inside.flip();
+    const std::int64_t exit = exit_mbps(network, inside);
+    const std::int64_t count = count_inside(network, inside);
+    if (exit == kUnlimited || count == 0 || count == size) continue;
+    TUTTI_TRY(const Rational ratio, fraction(count * (size - count), exit, size));
+    if (ratio > best.ratio) best = {ratio, std::move(inside)};
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<Bound> bound(const Graph& graph, Collective collective, std::span<const NodeId> endpoints,
+                    const BoundOptions& options) {
+  const bool reversed = collective == Collective::kReduceScatter;
+  TUTTI_TRY(Network network, make_network(graph, endpoints, reversed));
+  if (options.root >= endpoints.size()) {
+    return Error{Code::kInvalidArgument, fmt::format("bound: root {} of {} endpoints; choose less",
+                                                     options.root, endpoints.size())};
+  }
+  const bool symmetry = options.use_symmetry;
+  Proof proof;
+  // All-to-all needs it too: for what can't be reached, and for its cut.
+  if (collective != Collective::kBroadcast && collective != Collective::kAllReduce) {
+    TUTTI_TRY(proof, GatherBound(graph, network)
+                         .run(symmetry ? representatives(graph, network, {}) : network.endpoints));
+  }
+  const auto size = static_cast<std::int64_t>(endpoints.size());
+  switch (collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter: {
+      TUTTI_TRY(proof.ratio, fraction(proof.ratio.numerator(), proof.ratio.denominator(), size));
+      break;
+    }
+    case Collective::kAllReduce: {
+      TUTTI_TRY(proof, all_reduce(graph, network, symmetry));
+      break;
+    }
+    case Collective::kBroadcast: {
+      TUTTI_TRY(proof, least_flow(graph, network, endpoints[options.root], symmetry));
+      break;
+    }
+    case Collective::kAllToAll: {
+      TUTTI_TRY(proof, all_to_all(graph, network, std::move(proof)));
+      break;
+    }
+  }
+  Bound result;
+  result.seconds_per_mb = proof.ratio;
+  result.exact = collective != Collective::kAllReduce && collective != Collective::kAllToAll;
+  result.cut = describe(graph, network, proof.inside, reversed ? "are entered" : "leave");
+  result.findings = std::move(network.findings);
+  return result;
+}
+
+std::vector<NodeId> default_endpoints(const Graph& graph) {
+  auto gpus = graph.all(NodeKind::kGpu);
+  return gpus.empty() ? graph.all(NodeKind::kNuma) : gpus;
+}
+
+}  // namespace tutti::topology

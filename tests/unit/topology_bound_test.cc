@@ -1,0 +1,168 @@
+// Bounds: against published figures, against all cuts of small random graphs, and what is refused.
+#include "topology/bound.h"
+
+#include <cmath>
+#include <random>
+
+#include "support/catch.h"
+#include "support/topology_graphs.h"
+
+namespace tutti::topology {
+namespace {
+
+using test::add;
+using test::join;
+
+Result<Bound> gpu_bound(const Graph& graph, Collective collective) {
+  return bound(graph, collective, default_endpoints(graph));
+}
+
+double gbps(const Graph& graph, Collective collective) {
+  const auto result = gpu_bound(graph, collective);
+  REQUIRE(result);
+  return result->gigabytes_per_second();
+}
+
+// All cuts, on the links themselves: largest |S in C| / (exit * N).
+Rational brute_force(const Graph& graph, const std::vector<NodeId>& endpoints, bool entering) {
+  Rational worst;
+  for (std::uint32_t set = 1; set < 1U << graph.nodes.size(); ++set) {
+    const auto inside = [&](NodeId id) { return (set >> id.value & 1) != 0; };
+    std::int64_t count = 0;
+    for (const NodeId id : endpoints) count += inside(id) ? 1 : 0;
+    if (count == 0 || count == static_cast<std::int64_t>(endpoints.size())) continue;
+    std::int64_t exit = 0;
+    for (const Link& link : graph.links) {
+      if (inside(link.a) == inside(link.b)) continue;
+      const bool forward = inside(link.a) != entering;
+      exit += std::llround(1000 * (forward ? link.forward : link.backward).value);
+    }
+    if (exit == 0) return {};
+    const Rational ratio(count, exit * static_cast<std::int64_t>(endpoints.size()));
+    if (ratio > worst) worst = ratio;
+  }
+  return worst;
+}
+
+Graph random_graph(std::mt19937& random) {
+  const auto upto = [&](int most) { return static_cast<int>(random() % unsigned(most)); };
+  Graph graph;
+  const int nodes = 3 + upto(9);
+  for (int i = 0; i < nodes; ++i) {
+    const bool gpu = i < 2 || upto(3) != 0;
+    add(graph, gpu ? NodeKind::kGpu : NodeKind::kPcieSwitch, "n" + std::to_string(i));
+  }
+  for (int i = 0; i < 3 * nodes; ++i) {
+    const NodeId a{static_cast<std::uint32_t>(upto(nodes))};
+    const NodeId b{static_cast<std::uint32_t>(upto(nodes))};
+    if (a == b) continue;
+    join(graph, LinkKind::kPcie, a, b, 1 + upto(20));
+    graph.links.back().backward.value = upto(20);
+  }
+  return graph;
+}
+
+TEST_CASE("bounds of small random graphs are those of all cuts") {
+  std::mt19937 random(7);
+  int connected = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Graph graph = random_graph(random);
+    const auto endpoints = graph.all(NodeKind::kGpu);
+    for (const bool reversed : {false, true}) {
+      const auto want = brute_force(graph, endpoints, reversed);
+      const auto got =
+          bound(graph, reversed ? Collective::kReduceScatter : Collective::kAllGather, endpoints);
+      INFO("graph " << i << ", reversed " << reversed);
+      REQUIRE(static_cast<bool>(got) == (want > Rational()));
+      if (!got) continue;
+      ++connected;
+      REQUIRE(got->seconds_per_mb == want);
+      REQUIRE(got->exact);
+    }
+  }
+  REQUIRE(connected > 200);
+}
+
+TEST_CASE("bounds of known machines") {
+  const Graph box = test::nvswitch_box();
+  REQUIRE(gbps(box, Collective::kAllGather) == Approx(450 * 8 / 7.0));
+  REQUIRE(gbps(box, Collective::kReduceScatter) == Approx(450 * 8 / 7.0));
+  REQUIRE(gbps(box, Collective::kAllReduce) == Approx(450 * 8 / 14.0));
+  REQUIRE(gbps(box, Collective::kBroadcast) == Approx(450));
+  REQUIRE(gbps(box, Collective::kAllToAll) == Approx(450 * 8 / 7.0));
+  // 6 links of 20 GB/s a GPU: no cut is worse than one GPU's own.
+  REQUIRE(gbps(test::dgx1(), Collective::kAllGather) == Approx(120 * 8 / 7.0));
+  // 4 of 8 GPUs over the socket link: 10 GB/s for half of the result.
+  REQUIRE(gbps(test::pcie_box(), Collective::kAllGather) == Approx(20));
+  // Published for A100 hosts: 2 hosts 346.7, 4 hosts 266.7 and 133.3.
+  REQUIRE(gbps(test::rails(2, 8, 300, 25), Collective::kAllGather) == Approx(325 * 16 / 15.0));
+  REQUIRE(gbps(test::rails(4, 8, 300, 25), Collective::kAllGather) == Approx(800 / 3.0));
+  REQUIRE(gbps(test::rails(4, 8, 300, 25), Collective::kAllReduce) == Approx(400 / 3.0));
+}
+
+TEST_CASE("the cut is named in words, and its figure is that of its links") {
+  const Graph graph = test::rails(4, 8, 300, 25);
+  const auto result = gpu_bound(graph, Collective::kAllGather);
+  REQUIRE(result);
+  REQUIRE(result->cut.exit_mbps == 200'000);
+  REQUIRE(result->cut.words ==
+          "24 of 32 endpoints (host1, host2, host3) leave through 8 port links: 200 GB/s");
+}
+
+TEST_CASE("symmetry changes no bound, and unlike hosts are not taken as alike") {
+  Graph graph = test::rails(4, 4, 100, 25);
+  // A slow link in the last host, which a stand-in would not see.
+  graph.links.back().backward.value = 1;
+  const auto endpoints = default_endpoints(graph);
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter,
+                                      Collective::kAllReduce, Collective::kBroadcast}) {
+    for (const std::size_t root : {std::size_t{0}, std::size_t{15}}) {
+      const auto with = bound(graph, collective, endpoints, {root, true});
+      const auto without = bound(graph, collective, endpoints, {root, false});
+      REQUIRE(with);
+      REQUIRE(without);
+      REQUIRE(with->seconds_per_mb == without->seconds_per_mb);
+    }
+  }
+  Graph weak = test::rails(3, 2, 100, 25);
+  for (Link& link : weak.links) {
+    const bool last = weak[link.a].name == "host2/gpu1" || weak[link.b].name == "host2/gpu1";
+    if (last) link.forward.value = link.backward.value = 1;
+  }
+  REQUIRE(gbps(weak, Collective::kAllGather) == Approx(2 * 6 / 5.0));
+}
+
+TEST_CASE("unknown bandwidths are unlimited, and said") {
+  Graph graph = test::nvswitch_box(4, 100);
+  graph.links[0].forward = graph.links[0].backward = {};
+  const auto some = gpu_bound(graph, Collective::kAllGather);
+  REQUIRE(some);
+  REQUIRE(some->gigabytes_per_second() == Approx(100 * 4 / 3.0));
+  REQUIRE(some->findings.size() == 1);
+  REQUIRE(some->findings[0].code == "bandwidth-unknown");
+  for (Link& link : graph.links) link.forward = link.backward = {};
+  REQUIRE_FALSE(gpu_bound(graph, Collective::kAllGather));
+  REQUIRE_FALSE(gpu_bound(graph, Collective::kBroadcast));
+}
+
+TEST_CASE("bounds refuse what makes no sense, in words") {
+  Graph graph = test::nvswitch_box(4, 100);
+  const auto gpus = default_endpoints(graph);
+  const auto what = [&](std::vector<NodeId> endpoints) {
+    const auto result = bound(graph, Collective::kAllGather, endpoints);
+    REQUIRE_FALSE(result);
+    return result.error().what;
+  };
+  REQUIRE(what({gpus[0]}) == "bound: 1 endpoints; choose 2 to 4096");
+  REQUIRE(what({gpus[0], gpus[0]}) == "bound: endpoint host0/gpu0 twice; name each once");
+  REQUIRE(what({gpus[0], NodeId{99}}) ==
+          "bound: endpoint 99 is not in the graph; choose nodes of it");
+  const NodeId alone = add(graph, NodeKind::kGpu, "lonely");
+  REQUIRE(what({gpus[0], alone}).find("lonely can't be reached") != std::string::npos);
+  graph.links[0].forward.value = -1;
+  REQUIRE(what({gpus[0], gpus[1]}).find("has -1 GB/s") != std::string::npos);
+  REQUIRE_FALSE(bound(test::nvswitch_box(), Collective::kBroadcast, gpus, {9, true}));
+}
+
+}  // namespace
+}  // namespace tutti::topology
