@@ -43,8 +43,8 @@ struct Path {
   std::vector<Adjacency::Edge> edges;  // In order; empty for LOC and DIS.
   std::size_t bottleneck = 0;          // The first of the narrowest, in `edges`.
   double gigabytes_per_second = 0;     // Of the bottleneck, of all ways together; 0: not known.
-  int ways = 1;  // NVL: links and NVSwitches side by side, of which `edges` shows one.
-  double latency_us = 0;               // Sum over the links that say one.
+  int ways = 1;           // NVL: links and NVSwitches side by side, of which `edges` shows one.
+  double latency_us = 0;  // Sum over the links that say one.
 };
 
 struct PathOptions {
