@@ -93,6 +93,23 @@ std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.2f}", rate) : fmt::format("{:.1f}", rate);
 }
 
+std::string wrapped(const std::string& text, std::size_t indent) {
+  constexpr std::size_t kWidth = 100;
+  std::string lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t room = kWidth - (at == 0 ? 0 : indent);
+    std::size_t end = std::min(text.size(), at + room);
+    if (end < text.size()) {
+      const std::size_t blank = text.rfind(' ', end);
+      if (blank != std::string::npos && blank > at) end = blank;
+    }
+    if (at != 0) lines += "\n" + std::string(indent, ' ');
+    lines += text.substr(at, end - at);
+    at = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
+  }
+  return lines + "\n";
+}
+
 Status write_text(const std::string& path, const std::string& text) {
   if (path.empty() || path == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);

@@ -37,6 +37,9 @@ std::string short_name(const topology::Graph& graph, topology::NodeId node);
 /// "370.8", "0.31", "?": GB/s in at most 6 characters.
 std::string rate_text(double gigabytes_per_second);
 
+/// The text in lines of at most 100 columns, all but the first indented; breaks at blanks.
+std::string wrapped(const std::string& text, std::size_t indent);
+
 /// Writes a text to a file, or to stdout if the path is empty or "-".
 Status write_text(const std::string& path, const std::string& text);
 

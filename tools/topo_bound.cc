@@ -48,7 +48,7 @@ int bound(const BoundOptions& options) {
   if (!options.json) {
     fmt::print("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
                graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
-    fmt::print("{:<15} {:>9} {:>9}         {}\n", "collective", "algbw", "busbw", "bottleneck");
+    fmt::print("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
   }
   for (const Row& row : kRows) {
     const auto found = topology::bound(graph, row.collective, ranks);
@@ -61,8 +61,9 @@ int bound(const BoundOptions& options) {
                     {"exact", found->exact},
                     {"cut", found->cut.words}});
     if (!options.json)
-      fmt::print("{:<15} {:>9.1f} {:>9.1f}  {:<5}  {}\n", row.name, algbw, busbw,
-                 found->exact ? "exact" : "", found->cut.words);
+      fmt::print("{}", wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw,
+                                           busbw, found->exact ? "exact" : "", found->cut.words),
+                               42));
   }
   if (options.json)
     fmt::print("{}\n", json.dump(2));

@@ -144,9 +144,10 @@ void print_findings(const topology::Findings& findings) {
     const char* word = finding.severity == topology::Severity::kError     ? "error"
                        : finding.severity == topology::Severity::kWarning ? "warning"
                                                                           : "note";
-    fmt::print("{}: {}{}{}\n", word, finding.where, finding.where.empty() ? "" : ": ",
-               finding.what);
-    if (!finding.remedy.empty()) fmt::print("  {}\n", finding.remedy);
+    fmt::print("{}", wrapped(fmt::format("{}: {}{}{}", word, finding.where,
+                                         finding.where.empty() ? "" : ": ", finding.what),
+                             2));
+    if (!finding.remedy.empty()) fmt::print("  {}", wrapped(finding.remedy, 4));
   }
 }
 
@@ -166,7 +167,7 @@ void print_machine(const topology::Imported& machine) {
              count_text(graph, NodeKind::kNvSwitch, "NVSwitch", "NVSwitches"),
              count_text(graph, NodeKind::kNic, "NIC port", "NIC ports"),
              count_text(graph, NodeKind::kNetworkSwitch, "network switch", "network switches"));
-  for (const std::string& note : graph.notes) fmt::print("{}\n", note);
+  for (const std::string& note : graph.notes) fmt::print("{}", wrapped(note, 2));
   std::vector<NodeId> nodes = endpoints(graph);
   const std::size_t all = nodes.size();
   if (all > kMostEndpoints) nodes.resize(kMostEndpoints);
@@ -175,9 +176,9 @@ void print_machine(const topology::Imported& machine) {
     print_inventory(graph, adjacency, nodes);
     print_matrix(graph, adjacency, nodes);
     fmt::print(
-        "\nclass and GB/s of the narrowest link; from: m measured, c current, x maximum, t table, "
-        "a "
-        "assumed\n");
+        "\nclass, and GB/s of the narrowest link with its source: m measured, c current, x "
+        "maximum,\n"
+        "t table, a assumed\n");
     std::vector<bool> seen(16);
     for (const NodeId a : nodes) {
       for (const NodeId b : nodes)

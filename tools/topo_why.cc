@@ -46,18 +46,23 @@ void print_path(const Graph& graph, const Path& path) {
 
 void print_gain(const Graph& graph, const Path& path) {
   double next = std::numeric_limits<double>::infinity();
+  int narrowest = 0;
   for (const Adjacency::Edge& edge : path.edges) {
     const double rate = bandwidth(graph, edge).value;
-    if (rate > path.gigabytes_per_second) next = std::min(next, rate);
+    if (rate > path.gigabytes_per_second)
+      next = std::min(next, rate);
+    else
+      ++narrowest;
   }
   const topology::Link& limit = graph.links[path.edges[path.bottleneck].link];
   if (path.ways > 1) return;
-  if (next < std::numeric_limits<double>::infinity() && path.gigabytes_per_second > 0) {
+  if (narrowest == 1 && next < std::numeric_limits<double>::infinity() &&
+      path.gigabytes_per_second > 0) {
     fmt::print("\nWere {} between {} and {} wider, the path would reach {} GB/s (+{:.0f} %).\n",
                to_string(limit.kind), short_name(graph, limit.a), short_name(graph, limit.b),
                rate_text(next), (next / path.gigabytes_per_second - 1) * 100);
   } else if (path.edges.size() > 1) {
-    fmt::print("\nNo link of it is wider than the others: no single fix makes it faster.\n");
+    fmt::print("\n{} links of it are equally narrow: no single fix makes it faster.\n", narrowest);
   }
   for (const Adjacency::Edge& edge : path.edges) {
     const topology::Link& link = graph.links[edge.link];

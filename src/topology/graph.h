@@ -106,7 +106,7 @@ struct Graph {
   std::vector<std::string> notes;
 
   NodeId add(Node node);
-  void add(Link link) { links.push_back(std::move(link)); }
+  void add(Link link) { links.push_back(link); }
   const Node& operator[](NodeId id) const { return nodes[id.value]; }
   Node& operator[](NodeId id) { return nodes[id.value]; }
   /// By name; none if there is no such node. Linear: for people's input.

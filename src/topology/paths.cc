@@ -174,7 +174,12 @@ void finish(const Graph& graph, Path& path) {
     if (i + 1 < path.edges.size() && graph[edge.to].kind == NodeKind::kPcieSwitch) ++switches;
   }
   path.gigabytes_per_second = bandwidth(graph, path.edges[path.bottleneck]).value;
-  if (path.type == PathClass::kSwitches && switches <= 1) path.type = PathClass::kSwitch;
+  const bool to_cpu =
+      graph[path.from].kind == NodeKind::kNuma || graph[path.to].kind == NodeKind::kNuma;
+  if (path.type == PathClass::kSwitches && to_cpu)
+    path.type = PathClass::kHost;
+  else if (path.type == PathClass::kSwitches && switches <= 1)
+    path.type = PathClass::kSwitch;
 }
 
 }  // namespace
