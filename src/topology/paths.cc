@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
+#include <optional>
 #include <queue>
 
 namespace tutti::topology {
@@ -84,7 +84,7 @@ std::optional<Stage> advance(const Graph& graph, NodeId from, Stage stage,
   const NodeKind kind = graph[from].kind;
   const LinkKind link = graph.links[edge.link].kind;
   if (stage != kStart && kind == NodeKind::kHost) return std::nullopt;
-  if (stage != kStart && kind == NodeKind::kGpu && !(is_nvlink(link) && stage == kDirect)) {
+  if (stage != kStart && kind == NodeKind::kGpu && !is_nvlink(link)) {
     return std::nullopt;
   }
   const bool network = link == LinkKind::kPort || link == LinkKind::kNetwork;
@@ -140,35 +140,30 @@ PathSearch::PathSearch(const Graph& graph, const Adjacency& adjacency, NodeId fr
   }
 }
 
-// The edges, by place in their node's list, of the fewest that reach the goal state at this width.
-// Breadth first from the start: of equally short ways the first in the graph's order is found.
-std::vector<std::uint32_t> PathSearch::fewest(std::size_t goal, double width) const {
-  constexpr auto kNone = std::numeric_limits<std::size_t>::max();
-  std::vector<std::pair<std::size_t, std::uint32_t>> before(widths_.size(), {kNone, 0});
+// How to come to each state over links of at least this width, with the fewest. Breadth first from
+// the start: of equally short ways the first in the graph's order is found. Few widths occur in a
+// machine, so the trees are kept.
+const PathSearch::Tree& PathSearch::fewest(double width) {
+  Tree& tree = trees_[width];
+  if (!tree.empty()) return tree;
+  tree.resize(widths_.size());
   const std::size_t start = state_of(from_, kStart);
-  std::deque<std::size_t> queue{start};
-  while (!queue.empty() && before[goal].first == kNone) {
-    const std::size_t state = queue.front();
-    queue.pop_front();
-    const auto& edges = adjacency_.from(node_of(state));
-    for (std::uint32_t i = 0; i < edges.size(); ++i) {
-      const auto stage = advance(graph_, node_of(state), stage_of(state), edges[i]);
-      if (!stage || width_of(graph_, edges[i]) < width) continue;
-      const std::size_t next = state_of(edges[i].to, *stage);
-      if (next == start || before[next].first != kNone) continue;
-      before[next] = {state, i};
+  std::vector<std::size_t> queue{start};
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    const std::size_t state = queue[i];
+    for (const Adjacency::Edge& edge : adjacency_.from(node_of(state))) {
+      const auto stage = advance(graph_, node_of(state), stage_of(state), edge);
+      if (!stage || width_of(graph_, edge) < width) continue;
+      const std::size_t next = state_of(edge.to, *stage);
+      if (next == start || tree[next].edge != nullptr) continue;
+      tree[next] = {state, &edge};
       queue.push_back(next);
     }
   }
-  std::vector<std::uint32_t> places;
-  for (std::size_t state = goal; state != start; state = before[state].first) {
-    places.push_back(before[state].second);
-  }
-  std::reverse(places.begin(), places.end());
-  return places;
+  return tree;
 }
 
-Path PathSearch::to(NodeId node) const {
+Path PathSearch::to(NodeId node) {
   Path path;
   // The best class; of its stages (PIX and NVL have two) the widest.
   std::size_t goal = 0;
@@ -182,12 +177,15 @@ Path PathSearch::to(NodeId node) const {
     path.path_class = kClasses[s];
   }
   if (width < 0) return path;
+  const Tree& tree = fewest(width);
+  for (std::size_t state = goal; tree[state].edge != nullptr; state = tree[state].before) {
+    path.edges.push_back(*tree[state].edge);
+  }
+  std::reverse(path.edges.begin(), path.edges.end());
   path.nodes.push_back(from_);
-  for (const std::uint32_t place : fewest(goal, width)) {
-    const Adjacency::Edge& edge = adjacency_.from(path.nodes.back())[place];
+  for (const Adjacency::Edge& edge : path.edges) {
     const Quantity& quantity = topology::bandwidth(graph_, edge);
     path.nodes.push_back(edge.to);
-    path.edges.push_back(edge);
     path.latency_us += graph_.links[edge.link].latency_us.value;
     if (!quantity.known()) continue;
     const bool first = !path.bandwidth.known();

@@ -6,7 +6,7 @@
 // host node, and through a NIC only into the network or out of it.
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -46,15 +46,21 @@ struct Path {
 class PathSearch {
  public:
   PathSearch(const Graph& graph, const Adjacency& adjacency, NodeId from);
-  Path to(NodeId node) const;
+  Path to(NodeId node);
 
  private:
-  std::vector<std::uint32_t> fewest(std::size_t goal, double width) const;
+  struct Step {
+    std::size_t before = 0;
+    const Adjacency::Edge* edge = nullptr;
+  };
+  using Tree = std::vector<Step>;  // By state.
+  const Tree& fewest(double width);
 
   const Graph& graph_;
   const Adjacency& adjacency_;
   NodeId from_;
-  std::vector<double> widths_;  // By state (paths.cc), of the widest way; -1: none.
+  std::vector<double> widths_;    // By state (paths.cc), of the widest way; -1: none.
+  std::map<double, Tree> trees_;  // By width.
 };
 
 /// The best path between two nodes; for many, use PathSearch.

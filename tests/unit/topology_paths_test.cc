@@ -52,6 +52,18 @@ TEST_CASE("an NVLink path through two GPUs is none") {
   REQUIRE_FALSE(path.bandwidth.known());
 }
 
+TEST_CASE("the widest way wins over the one that begins widest") {
+  Graph graph;
+  for (int i = 0; i < 4; ++i) add(graph, NodeKind::kGpu, "gpu" + std::to_string(i));
+  join(graph, LinkKind::kNvlink, {0}, {1}, 40);
+  join(graph, LinkKind::kNvlink, {1}, {3}, 10);
+  join(graph, LinkKind::kNvlink, {0}, {2}, 30);
+  join(graph, LinkKind::kNvlink, {2}, {3}, 30);
+  const Path path = between(graph, "gpu0", "gpu3");
+  REQUIRE(in_words(graph, path) == "NVB gpu0 gpu2 gpu3");
+  REQUIRE(path.bandwidth.value == 30);
+}
+
 TEST_CASE("paths of a PCIe box") {
   const Graph graph = test::pcie_box();
   REQUIRE(in_words(graph, between(graph, "host0/gpu0", "host0/gpu1")) ==
