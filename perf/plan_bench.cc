@@ -81,7 +81,7 @@ class Interpreted {
     std::fill_n(memory_.get(), Region::bytes_for(config), std::byte{0});
     region_ = Region(memory_.get(), config);
     region_.format();
-    const std::size_t count = std::max<std::size_t>(16 * plan_.pieces, 16);  // A piece is a line.
+    const std::size_t count = std::size_t{16} * std::max(plan_.pieces, 1U);  // A piece is a line.
     inputs_.assign(ranks_, std::vector<float>(count * ranks_, 1));
     outputs_ = inputs_;
     contexts_.resize(ranks_);

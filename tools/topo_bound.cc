@@ -18,20 +18,20 @@ struct BoundOptions {
 
 struct Row {
   const char* name;
-  topology::Collective collective;
+  topology::Pattern collective;
   double bus_factor(double n) const {
     switch (collective) {
-      case topology::Collective::kAllReduce: return 2 * (n - 1) / n;
-      case topology::Collective::kBroadcast: return 1;
+      case topology::Pattern::kAllReduce: return 2 * (n - 1) / n;
+      case topology::Pattern::kBroadcast: return 1;
       default: return (n - 1) / n;
     }
   }
 };
-constexpr std::array kRows{Row{"all_gather", topology::Collective::kAllGather},
-                           Row{"reduce_scatter", topology::Collective::kReduceScatter},
-                           Row{"all_reduce", topology::Collective::kAllReduce},
-                           Row{"broadcast", topology::Collective::kBroadcast},
-                           Row{"all_to_all", topology::Collective::kAllToAll}};
+constexpr std::array kRows{Row{"all_gather", topology::Pattern::kAllGather},
+                           Row{"reduce_scatter", topology::Pattern::kReduceScatter},
+                           Row{"all_reduce", topology::Pattern::kAllReduce},
+                           Row{"broadcast", topology::Pattern::kBroadcast},
+                           Row{"all_to_all", topology::Pattern::kAllToAll}};
 
 int bound(const BoundOptions& options) {
   const auto machine = load(options.source);

@@ -228,9 +228,9 @@ Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gathe
 
 }  // namespace
 
-Result<Bound> bound(const Graph& graph, Collective collective, std::span<const NodeId> endpoints,
+Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId> endpoints,
                     const BoundOptions& options) {
-  const bool reversed = collective == Collective::kReduceScatter;
+  const bool reversed = pattern == Pattern::kReduceScatter;
   TUTTI_TRY(Network network, make_network(graph, endpoints, reversed));
   if (options.root >= endpoints.size()) {
     return Error{Code::kInvalidArgument, fmt::format("bound: root {} of {} endpoints; choose less",
@@ -239,33 +239,33 @@ Result<Bound> bound(const Graph& graph, Collective collective, std::span<const N
   const bool symmetry = options.use_symmetry;
   Proof proof;
   // All-to-all needs it too: for what can't be reached, and for its cut.
-  if (collective != Collective::kBroadcast && collective != Collective::kAllReduce) {
+  if (pattern != Pattern::kBroadcast && pattern != Pattern::kAllReduce) {
     TUTTI_TRY(proof, GatherBound(graph, network)
                          .run(symmetry ? representatives(graph, network, {}) : network.endpoints));
   }
   const auto size = static_cast<std::int64_t>(endpoints.size());
-  switch (collective) {
-    case Collective::kAllGather:
-    case Collective::kReduceScatter: {
+  switch (pattern) {
+    case Pattern::kAllGather:
+    case Pattern::kReduceScatter: {
       TUTTI_TRY(proof.ratio, fraction(proof.ratio.numerator(), proof.ratio.denominator(), size));
       break;
     }
-    case Collective::kAllReduce: {
+    case Pattern::kAllReduce: {
       TUTTI_TRY(proof, all_reduce(graph, network, symmetry));
       break;
     }
-    case Collective::kBroadcast: {
+    case Pattern::kBroadcast: {
       TUTTI_TRY(proof, least_flow(graph, network, endpoints[options.root], symmetry));
       break;
     }
-    case Collective::kAllToAll: {
+    case Pattern::kAllToAll: {
       TUTTI_TRY(proof, all_to_all(graph, network, std::move(proof)));
       break;
     }
   }
   Bound result;
   result.seconds_per_mb = proof.ratio;
-  result.exact = collective != Collective::kAllReduce && collective != Collective::kAllToAll;
+  result.exact = pattern != Pattern::kAllReduce && pattern != Pattern::kAllToAll;
   result.cut = describe(graph, network, proof.inside, reversed ? "are entered" : "leave");
   result.findings = std::move(network.findings);
   return result;

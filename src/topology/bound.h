@@ -17,16 +17,11 @@
 
 namespace tutti::topology {
 
-/// What M, the bytes of a bound, means: all-gather, the whole result; reduce-scatter and
-/// all-reduce, the whole vector of one endpoint; broadcast, the message; all-to-all, what one
-/// endpoint sends, its own share included.
-enum class Collective : std::uint8_t {
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kBroadcast,
-  kAllToAll
-};
+/// What is moved: tutti::Collective and all-to-all, which is no collective of the library yet but
+/// what people ask of a machine. What M, the bytes of a bound, means: all-gather, the whole result;
+/// reduce-scatter and all-reduce, the whole vector of one endpoint; broadcast, the message;
+/// all-to-all, what one endpoint sends, its own share included.
+enum class Pattern : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll };
 
 /// Nodes that only so much can leave.
 struct Cut {
@@ -55,7 +50,7 @@ struct BoundOptions {
 /// The lower bound of a collective over these endpoints: at least 2, at most 4,096, all different.
 /// Error: fewer, repeated or missing ones, links of more than 1e9 MB/s, endpoints that can't reach
 /// each other, or a machine of which no bandwidth is known that would bound anything.
-Result<Bound> bound(const Graph& graph, Collective collective, std::span<const NodeId> endpoints,
+Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId> endpoints,
                     const BoundOptions& options = {});
 
 /// GPUs of a machine, or its NUMA nodes if it has none.

@@ -36,6 +36,12 @@ constexpr unsigned kPciNodes =
     bit(NodeKind::kPciePort) | bit(NodeKind::kPcieSwitch) | bit(NodeKind::kCard);
 constexpr unsigned kCpuNodes = kPciNodes | bit(NodeKind::kNuma);
 
+/// What nobody knows is not what limits a path.
+double width(const Graph& graph, const Adjacency::Edge& edge) {
+  const Quantity& rate = bandwidth(graph, edge);
+  return rate.known() ? rate.value : std::numeric_limits<double>::infinity();
+}
+
 /// What paths of a class are made of. A path has two parts, either of which may be empty; between
 /// them it passes through `between`, if that is not 0.
 struct Rule {
@@ -51,8 +57,11 @@ constexpr std::array kRules{
     Rule{PathClass::kC2c, bit(LinkKind::kC2c), 0},
     Rule{PathClass::kSwitches, kPci, kPciNodes},
     Rule{PathClass::kC2cPcie, bit(LinkKind::kC2c), 0, bit(NodeKind::kNuma), kPci, kPciNodes},
+    Rule{PathClass::kC2cPcie, kPci, kPciNodes, bit(NodeKind::kNuma), bit(LinkKind::kC2c), 0},
     Rule{PathClass::kProxy, kNvlinks, bit(NodeKind::kNvSwitch), bit(NodeKind::kGpu), kPci,
          kPciNodes},
+    Rule{PathClass::kProxy, kPci, kPciNodes, bit(NodeKind::kGpu), kNvlinks,
+         bit(NodeKind::kNvSwitch)},
     Rule{PathClass::kHost, kPci | bit(LinkKind::kC2c), kCpuNodes},
     Rule{PathClass::kSystem, kPci | bit(LinkKind::kC2c) | bit(LinkKind::kSocket),
          kCpuNodes | bit(NodeKind::kPackage)},
@@ -67,9 +76,9 @@ class Search {
       : graph_(graph), adjacency_(adjacency), rule_(rule), from_(from), to_(to) {}
 
   bool run(Path& path) {
-    const double width = widest();
-    if (width < 0) return false;
-    shortest(width, path);
+    const double widest_way = widest();
+    if (widest_way < 0) return false;
+    shortest(widest_way, path);
     return true;
   }
 
@@ -100,7 +109,7 @@ class Search {
     }
   }
 
-  double width_of(const Adjacency::Edge& edge) const { return bandwidth(graph_, edge).value; }
+  double width_of(const Adjacency::Edge& edge) const { return width(graph_, edge); }
 
   /// The widest bottleneck of all paths to the goal; kUnreached if there is none.
   double widest() const {
@@ -109,10 +118,10 @@ class Search {
     best[start()] = std::numeric_limits<double>::infinity();
     queue.push({best[start()], start()});
     while (!queue.empty()) {
-      const auto [width, state] = queue.top();
+      const auto [reached, state] = queue.top();
       queue.pop();
-      if (width < best[state]) continue;
-      if (is_goal(state)) return width;
+      if (reached < best[state]) continue;
+      if (is_goal(state)) return reached;
       expand(state, [&](State next, const Adjacency::Edge& edge) {
         const double through = std::min(best[state], width_of(edge));
         if (through <= best[next]) return;
@@ -124,7 +133,7 @@ class Search {
   }
 
   /// The path with the fewest edges that are at least so wide.
-  void shortest(double width, Path& path) const {
+  void shortest(double least, Path& path) const {
     std::vector<std::pair<State, const Adjacency::Edge*>> came(2 * graph_.nodes.size(),
                                                                {0, nullptr});
     std::deque<State> queue{start()};
@@ -132,7 +141,7 @@ class Search {
     while (!queue.empty() && !is_goal(goal = queue.front())) {
       queue.pop_front();
       expand(goal, [&](State next, const Adjacency::Edge& edge) {
-        if (next == start() || came[next].second != nullptr || width_of(edge) < width) return;
+        if (next == start() || came[next].second != nullptr || width_of(edge) < least) return;
         came[next] = {goal, &edge};
         queue.push_back(next);
       });
@@ -169,8 +178,7 @@ void finish(const Graph& graph, Path& path) {
   for (std::size_t i = 0; i < path.edges.size(); ++i) {
     const Adjacency::Edge& edge = path.edges[i];
     path.latency_us += graph.links[edge.link].latency_us.value;
-    if (bandwidth(graph, edge).value < bandwidth(graph, path.edges[path.bottleneck]).value)
-      path.bottleneck = i;
+    if (width(graph, edge) < width(graph, path.edges[path.bottleneck])) path.bottleneck = i;
     if (i + 1 < path.edges.size() && graph[edge.to].kind == NodeKind::kPcieSwitch) ++switches;
   }
   path.gigabytes_per_second = bandwidth(graph, path.edges[path.bottleneck]).value;

@@ -13,12 +13,12 @@ namespace {
 using test::add;
 using test::join;
 
-Result<Bound> gpu_bound(const Graph& graph, Collective collective) {
-  return bound(graph, collective, default_endpoints(graph));
+Result<Bound> gpu_bound(const Graph& graph, Pattern pattern) {
+  return bound(graph, pattern, default_endpoints(graph));
 }
 
-double gbps(const Graph& graph, Collective collective) {
-  const auto result = gpu_bound(graph, collective);
+double gbps(const Graph& graph, Pattern pattern) {
+  const auto result = gpu_bound(graph, pattern);
   REQUIRE(result);
   return result->gigabytes_per_second();
 }
@@ -71,7 +71,7 @@ TEST_CASE("bounds of small random graphs are those of all cuts") {
     for (const bool reversed : {false, true}) {
       const auto want = brute_force(graph, endpoints, reversed);
       const auto got =
-          bound(graph, reversed ? Collective::kReduceScatter : Collective::kAllGather, endpoints);
+          bound(graph, reversed ? Pattern::kReduceScatter : Pattern::kAllGather, endpoints);
       INFO("graph " << i << ", reversed " << reversed);
       REQUIRE(static_cast<bool>(got) == (want > Rational()));
       if (!got) continue;
@@ -85,24 +85,24 @@ TEST_CASE("bounds of small random graphs are those of all cuts") {
 
 TEST_CASE("bounds of known machines") {
   const Graph box = test::nvswitch_box();
-  REQUIRE(gbps(box, Collective::kAllGather) == Approx(450 * 8 / 7.0));
-  REQUIRE(gbps(box, Collective::kReduceScatter) == Approx(450 * 8 / 7.0));
-  REQUIRE(gbps(box, Collective::kAllReduce) == Approx(450 * 8 / 14.0));
-  REQUIRE(gbps(box, Collective::kBroadcast) == Approx(450));
-  REQUIRE(gbps(box, Collective::kAllToAll) == Approx(450 * 8 / 7.0));
+  REQUIRE(gbps(box, Pattern::kAllGather) == Approx(450 * 8 / 7.0));
+  REQUIRE(gbps(box, Pattern::kReduceScatter) == Approx(450 * 8 / 7.0));
+  REQUIRE(gbps(box, Pattern::kAllReduce) == Approx(450 * 8 / 14.0));
+  REQUIRE(gbps(box, Pattern::kBroadcast) == Approx(450));
+  REQUIRE(gbps(box, Pattern::kAllToAll) == Approx(450 * 8 / 7.0));
   // 6 links of 20 GB/s a GPU: no cut is worse than one GPU's own.
-  REQUIRE(gbps(test::dgx1(), Collective::kAllGather) == Approx(120 * 8 / 7.0));
+  REQUIRE(gbps(test::dgx1(), Pattern::kAllGather) == Approx(120 * 8 / 7.0));
   // 4 of 8 GPUs over the socket link: 10 GB/s for half of the result.
-  REQUIRE(gbps(test::pcie_box(), Collective::kAllGather) == Approx(20));
+  REQUIRE(gbps(test::pcie_box(), Pattern::kAllGather) == Approx(20));
   // Published for A100 hosts: 2 hosts 346.7, 4 hosts 266.7 and 133.3.
-  REQUIRE(gbps(test::rails(2, 8, 300, 25), Collective::kAllGather) == Approx(325 * 16 / 15.0));
-  REQUIRE(gbps(test::rails(4, 8, 300, 25), Collective::kAllGather) == Approx(800 / 3.0));
-  REQUIRE(gbps(test::rails(4, 8, 300, 25), Collective::kAllReduce) == Approx(400 / 3.0));
+  REQUIRE(gbps(test::rails(2, 8, 300, 25), Pattern::kAllGather) == Approx(325 * 16 / 15.0));
+  REQUIRE(gbps(test::rails(4, 8, 300, 25), Pattern::kAllGather) == Approx(800 / 3.0));
+  REQUIRE(gbps(test::rails(4, 8, 300, 25), Pattern::kAllReduce) == Approx(400 / 3.0));
 }
 
 TEST_CASE("the cut is named in words, and its figure is that of its links") {
   const Graph graph = test::rails(4, 8, 300, 25);
-  const auto result = gpu_bound(graph, Collective::kAllGather);
+  const auto result = gpu_bound(graph, Pattern::kAllGather);
   REQUIRE(result);
   REQUIRE(result->cut.exit_mbps == 200'000);
   REQUIRE(result->cut.words ==
@@ -114,11 +114,11 @@ TEST_CASE("symmetry changes no bound, and unlike hosts are not taken as alike") 
   // A slow link in the last host, which a stand-in would not see.
   graph.links.back().backward.value = 1;
   const auto endpoints = default_endpoints(graph);
-  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter,
-                                      Collective::kAllReduce, Collective::kBroadcast}) {
+  for (const Pattern pattern :
+       {Pattern::kAllGather, Pattern::kReduceScatter, Pattern::kAllReduce, Pattern::kBroadcast}) {
     for (const std::size_t root : {std::size_t{0}, std::size_t{15}}) {
-      const auto with = bound(graph, collective, endpoints, {root, true});
-      const auto without = bound(graph, collective, endpoints, {root, false});
+      const auto with = bound(graph, pattern, endpoints, {root, true});
+      const auto without = bound(graph, pattern, endpoints, {root, false});
       REQUIRE(with);
       REQUIRE(without);
       REQUIRE(with->seconds_per_mb == without->seconds_per_mb);
@@ -129,27 +129,27 @@ TEST_CASE("symmetry changes no bound, and unlike hosts are not taken as alike") 
     const bool last = weak[link.a].name == "host2/gpu1" || weak[link.b].name == "host2/gpu1";
     if (last) link.forward.value = link.backward.value = 1;
   }
-  REQUIRE(gbps(weak, Collective::kAllGather) == Approx(2 * 6 / 5.0));
+  REQUIRE(gbps(weak, Pattern::kAllGather) == Approx(2 * 6 / 5.0));
 }
 
 TEST_CASE("unknown bandwidths are unlimited, and said") {
   Graph graph = test::nvswitch_box(4, 100);
   graph.links[0].forward = graph.links[0].backward = {};
-  const auto some = gpu_bound(graph, Collective::kAllGather);
+  const auto some = gpu_bound(graph, Pattern::kAllGather);
   REQUIRE(some);
   REQUIRE(some->gigabytes_per_second() == Approx(100 * 4 / 3.0));
   REQUIRE(some->findings.size() == 1);
   REQUIRE(some->findings[0].code == "bandwidth-unknown");
   for (Link& link : graph.links) link.forward = link.backward = {};
-  REQUIRE_FALSE(gpu_bound(graph, Collective::kAllGather));
-  REQUIRE_FALSE(gpu_bound(graph, Collective::kBroadcast));
+  REQUIRE_FALSE(gpu_bound(graph, Pattern::kAllGather));
+  REQUIRE_FALSE(gpu_bound(graph, Pattern::kBroadcast));
 }
 
 TEST_CASE("bounds refuse what makes no sense, in words") {
   Graph graph = test::nvswitch_box(4, 100);
   const auto gpus = default_endpoints(graph);
   const auto what = [&](std::vector<NodeId> endpoints) {
-    const auto result = bound(graph, Collective::kAllGather, endpoints);
+    const auto result = bound(graph, Pattern::kAllGather, endpoints);
     REQUIRE_FALSE(result);
     return result.error().what;
   };
@@ -161,7 +161,7 @@ TEST_CASE("bounds refuse what makes no sense, in words") {
   REQUIRE(what({gpus[0], alone}).find("lonely can't be reached") != std::string::npos);
   graph.links[0].forward.value = -1;
   REQUIRE(what({gpus[0], gpus[1]}).find("has -1 GB/s") != std::string::npos);
-  REQUIRE_FALSE(bound(test::nvswitch_box(), Collective::kBroadcast, gpus, {9, true}));
+  REQUIRE_FALSE(bound(test::nvswitch_box(), Pattern::kBroadcast, gpus, {9, true}));
 }
 
 }  // namespace
