@@ -50,7 +50,7 @@ std::optional<Origin> parse_origin(std::string_view text);
 struct NodeId {
   std::uint32_t value = 0xffffffff;
   bool exists() const { return value != 0xffffffff; }
-  friend auto operator<=>(NodeId, NodeId) = default;
+  friend auto operator<=>(NodeId, NodeId) = default;  // NOLINT(modernize-use-nullptr): not a 0.
 };
 
 /// A number and where it came from. Text of an unknown one: "?".

@@ -336,7 +336,7 @@ Status Parser::link(LinkKind kind) {
   TUTTI_TRY(made.b, end(tokens_[2]));
   TUTTI_CHECK_OK(fields_once(3));
   for (std::size_t i = 3; i < tokens_.size(); ++i) TUTTI_CHECK_OK(link_field(made, tokens_[i]));
-  graph_.add(std::move(made));
+  graph_.add(made);
   return ok();
 }
 

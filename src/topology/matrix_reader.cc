@@ -267,7 +267,7 @@ void MatrixReader::gpu_links() {
         link.forward.value *= there;
         link.backward.value *= back;
       }
-      made_.graph.add(std::move(link));
+      made_.graph.add(link);
     }
   }
 }

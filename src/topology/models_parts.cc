@@ -102,7 +102,7 @@ NodeId HostBuilder::below(NodeId parent) {
 NodeId HostBuilder::attach(NodeId parent, NodeId part, PcieRate rate) {
   Link link = make_link(LinkKind::kPcie, parent, part, pcie_bandwidth(rate));
   link.pcie = Pcie{rate, rate};
-  graph_.add(std::move(link));
+  graph_.add(link);
   return part;
 }
 

@@ -57,9 +57,9 @@ class Writer {
   void net(NodeId node, int depth);
   Attributes pci(NodeId node, const Link& link) const;
   void facts(NodeId node, std::string_view element, Attributes& attributes) const;
-  std::string fact(NodeId node, const std::string& key, std::string otherwise = "") const {
+  std::string fact(NodeId node, const std::string& key, const std::string& otherwise = "") const {
     const auto at = graph_[node].facts.find(key);
-    return at == graph_[node].facts.end() ? std::move(otherwise) : at->second;
+    return at == graph_[node].facts.end() ? otherwise : at->second;
   }
   std::string local_name(NodeId node) const {
     const std::string& name = graph_[node].name;

@@ -103,7 +103,7 @@ Status NcclReader::peers() {
     // Rounded, so that 6 * 20.6 is 123.6 to people too.
     link.forward.value = std::round(each.value * pair.forward * 1e6) / 1e6;
     link.backward.value = std::round(each.value * pair.backward * 1e6) / 1e6;
-    made_.graph.add(std::move(link));
+    made_.graph.add(link);
   }
   return ok();
 }

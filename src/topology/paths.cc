@@ -118,7 +118,8 @@ class Search {
     best[start()] = std::numeric_limits<double>::infinity();
     queue.push({best[start()], start()});
     while (!queue.empty()) {
-      const auto [reached, state] = queue.top();
+      const double reached = queue.top().first;
+      const State state = queue.top().second;
       queue.pop();
       if (reached < best[state]) continue;
       if (is_goal(state)) return reached;

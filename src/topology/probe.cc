@@ -43,7 +43,7 @@ void Probe::join(LinkKind kind, NodeId a, NodeId b, Quantity gbs) {
   link.a = a;
   link.b = b;
   link.forward = link.backward = gbs;
-  graph().add(std::move(link));
+  graph().add(link);
 }
 
 void Probe::find(Severity severity, std::string code, std::string where, std::string what,
@@ -63,6 +63,7 @@ constexpr const char* kNvmlFile = "/tutti/nvml.json";
 
 Imported run(const FileTree& files, Result<NvmlFacts> nvml) {
   Probe probe{files, {}};
+  const std::string absent = nvml ? "" : printable(nvml.error().what);
   if (nvml) probe.nvml = *std::move(nvml);
   probe.host = probe.add(NodeKind::kHost, "host0", 0);
   probe_host(probe);
@@ -73,7 +74,7 @@ Imported run(const FileTree& files, Result<NvmlFacts> nvml) {
   probe.graph().notes.push_back(probe.nvml ? fmt::format("NVML of driver {}: {} GPUs",
                                                          printable(probe.nvml->driver),
                                                          probe.nvml->gpus.size())
-                                           : printable(nvml.error().what));
+                                           : absent);
   return std::move(probe.out);
 }
 

@@ -135,7 +135,7 @@ void probe_kfd(Probe& probe) {
       link.b = far->second;
       link.count = half.count;
       link.forward = half.gbs;
-      probe.graph().add(std::move(link));
+      probe.graph().add(link);
     }
   }
   if (!gpus.empty()) {

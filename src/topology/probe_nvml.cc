@@ -67,7 +67,7 @@ NodeId NvmlProbe::node_of(const NvmlGpu& gpu) {
   link.a = probe_.numa.begin()->second;
   link.b = node;
   link.pcie = Pcie{};
-  probe_.graph().add(std::move(link));
+  probe_.graph().add(link);
   probe_.find(
       Severity::kWarning, "pci-hidden", probe_.graph()[node].name,
       fmt::format("NVML has GPU {} at {}, which sysfs does not show; it is assumed to be on "
@@ -170,7 +170,7 @@ void NvmlProbe::add_c2c(const NvmlGpu& gpu, NodeId node) {
     link.forward = {gpu.c2c_gbs * gpu.c2c_count, Origin::kReportedMaximum};
     link.backward = link.forward;
   }
-  probe_.graph().add(std::move(link));
+  probe_.graph().add(link);
 }
 
 // The fact "no_p2p" names the GPUs whose memory can't be read from here, with NVML's reason.
@@ -206,7 +206,7 @@ void NvmlProbe::join() {
     link.count = std::max(count, back);
     link.forward = {each.value * count, each.origin};
     link.backward = {each.value * back, each.origin};
-    probe_.graph().add(std::move(link));
+    probe_.graph().add(link);
   }
   if (assumed) {
     probe_.find(Severity::kNote, "nvlink-assumed", "host0",

@@ -227,7 +227,7 @@ void PciProbe::link(NodeId parent, NodeId child, const std::string& parent_path,
   }
   made.backward = made.forward;
   made.pcie = pcie;
-  probe_.graph().add(std::move(made));
+  probe_.graph().add(made);
 }
 
 NodeId PciProbe::add_bridge(const std::string& bus, const std::string& path, NodeId parent,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 namespace tutti::topology {
 namespace {
@@ -116,7 +117,7 @@ int parse_infiniband_rate(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
   if (error != std::errc{} || rate <= 0 || rate > 1e5) return 0;
   const std::string_view unit = trim(text.substr(static_cast<std::size_t>(end - text.data())));
-  return unit.substr(0, 6) == "Gb/sec" ? static_cast<int>(rate * 1000 + 0.5) : 0;
+  return unit.substr(0, 6) == "Gb/sec" ? static_cast<int>(std::lround(rate * 1000)) : 0;
 }
 
 std::string line_value(std::string_view text, std::string_view key) {
