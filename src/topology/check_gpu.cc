@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "topology/check_parts.h"
 #include "topology/nccl_figures.h"
