@@ -70,34 +70,32 @@ void check_gpu_links(const Machine& machine, Findings& findings) {
     const int most = links[best.value].count;
     const auto active = active_of(node);
     if (active && active->first > 0 && active->first < active->second) {
-      findings.push_back({Severity::kError, "nvlink-inactive", node.name,
-                          fmt::format("{} of {} NVLinks are down", active->second - active->first,
-                                      active->second),
-                          fmt::format("nvlinks: {} (NVML)", fact(node, "nvlinks")),
-                          "nvidia-smi nvlink -s and -e; reseat or replace the GPU or its baseboard",
-                          loss_of(active->first, active->second)});
+      findings.push_back(
+          {Severity::kError, "nvlink-inactive", node.name,
+           fmt::format("{} of {} NVLinks are down", active->second - active->first, active->second),
+           fmt::format("nvlinks: {} (NVML)", fact(node, "nvlinks")),
+           "nvidia-smi nvlink -s and -e; reseat or replace the GPU or its baseboard",
+           loss_of(active->first, active->second)});
     } else if (own.count < most) {
-      findings.push_back({Severity::kError, own.count == 0 ? "gpu-without-links" : "gpu-fewer-links",
-                          node.name,
-                          own.count == 0
-                              ? "this GPU has no links to other GPUs, and others of its make do"
-                              : "this GPU has fewer links than others of its make",
-                          fmt::format("{} links, {} has {}{}", own.count, graph[best].name, most,
-                                      missing_at(graph, own, links[best.value])),
-                          "nvidia-smi nvlink -s, and the state of the fabric manager",
-                          loss_of(own.count, most)});
+      findings.push_back(
+          {Severity::kError, own.count == 0 ? "gpu-without-links" : "gpu-fewer-links", node.name,
+           own.count == 0 ? "this GPU has no links to other GPUs, and others of its make do"
+                          : "this GPU has fewer links than others of its make",
+           fmt::format("{} links, {} has {}{}", own.count, graph[best].name, most,
+                       missing_at(graph, own, links[best.value])),
+           "nvidia-smi nvlink -s, and the state of the fabric manager", loss_of(own.count, most)});
     } else if (const auto sm = number_fact(node, "sm"); sm && own.nvswitch) {
       // All lack the same: boards with switches use every link of the chip.
       const int chip = most_nvlinks(static_cast<int>(std::clamp<long long>(*sm, 0, 10000)));
       if (own.count >= chip) continue;
-      findings.push_back({Severity::kError, "nvswitch-missing", node.name,
-                          "this GPU has fewer links than its chip, as have the others: an NVSwitch "
-                          "is missing",
-                          fmt::format("{} links, {} of a chip of sm {} (table)", own.count, chip,
-                                      *sm),
-                          "look for NVSwitches that failed: nvidia-smi -q, lspci, the fabric "
-                          "manager's log",
-                          loss_of(own.count, chip)});
+      findings.push_back(
+          {Severity::kError, "nvswitch-missing", node.name,
+           "this GPU has fewer links than its chip, as have the others: an NVSwitch "
+           "is missing",
+           fmt::format("{} links, {} of a chip of sm {} (table)", own.count, chip, *sm),
+           "look for NVSwitches that failed: nvidia-smi -q, lspci, the fabric "
+           "manager's log",
+           loss_of(own.count, chip)});
     }
   }
 }

@@ -106,17 +106,15 @@ void check_gpudirect_driver(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   for (const auto& host : machine.hosts) {
     if (!host.node.exists()) continue;
-    const auto nvidia =
-        std::count_if(host.gpus.begin(), host.gpus.end(),
-                      [&](NodeId gpu) { return is_nvidia(graph[gpu]); });
-    const bool rdma = std::any_of(host.nics.begin(), host.nics.end(), [&](NodeId nic) {
-      return !fact(graph[nic], "guid").empty();
-    });
+    const auto nvidia = std::count_if(host.gpus.begin(), host.gpus.end(),
+                                      [&](NodeId gpu) { return is_nvidia(graph[gpu]); });
+    const bool rdma = std::any_of(host.nics.begin(), host.nics.end(),
+                                  [&](NodeId nic) { return !fact(graph[nic], "guid").empty(); });
     const Node& node = graph[host.node];
     const auto dma_buf = has_dma_buf(node);
     if (nvidia == 0 || !rdma || !dma_buf || !fact(node, "peermem").empty()) continue;
-    const std::string evidence = fmt::format("kernel {}, no module nvidia_peermem",
-                                             fact(node, "kernel"));
+    const std::string evidence =
+        fmt::format("kernel {}, no module nvidia_peermem", fact(node, "kernel"));
     if (*dma_buf) {
       findings.push_back({Severity::kNote, "gpudirect-driver", node.name,
                           "GPUDirect depends on dma-buf here, which only NVIDIA's open kernel "
@@ -148,22 +146,26 @@ void check_gpudirect_far(const Machine& machine, Findings& findings) {
     const bool some_switch = some(Near::kSwitch), some_numa = some_switch || some(Near::kNuma);
     for (std::size_t i = 0; i < nearest.size(); ++i) {
       const Node& gpu = graph[host.gpus[i]];
-      const std::string evidence =
-          fmt::format("the nearest is {}; the host has {} GPUs and {} NICs",
-                      graph[machine.nearest_nic(host, host.gpus[i])].name, host.gpus.size(),
-                      host.nics.size());
+      const std::string evidence = fmt::format(
+          "the nearest is {}; the host has {} GPUs and {} NICs",
+          graph[machine.nearest_nic(host, host.gpus[i])].name, host.gpus.size(), host.nics.size());
       if (nearest[i] == Near::kFar) {
         const bool odd = enough && some_numa;
         findings.push_back({odd ? Severity::kWarning : Severity::kNote, "nic-on-other-numa",
                             gpu.name, "every NIC is on another NUMA node than this GPU (SYS)",
-                            evidence, "move a NIC or the GPU to another slot, or leave this GPU's "
-                            "network traffic to others", odd ? kLossWithoutGpuDirect : 0});
+                            evidence,
+                            "move a NIC or the GPU to another slot, or leave this GPU's "
+                            "network traffic to others",
+                            odd ? kLossWithoutGpuDirect : 0});
       } else if (nearest[i] == Near::kNuma && some_switch) {
         findings.push_back({enough ? Severity::kWarning : Severity::kNote, "gpudirect-far",
-                            gpu.name, "no NIC is under this GPU's PCI Express switch (PHB), and "
+                            gpu.name,
+                            "no NIC is under this GPU's PCI Express switch (PHB), and "
                             "other GPUs have one there",
-                            evidence, "move a NIC to this switch, or leave this GPU's network "
-                            "traffic to others", enough ? kLossWithoutGpuDirect : 0});
+                            evidence,
+                            "move a NIC to this switch, or leave this GPU's network "
+                            "traffic to others",
+                            enough ? kLossWithoutGpuDirect : 0});
       }
     }
   }

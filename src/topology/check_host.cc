@@ -106,13 +106,13 @@ void check_cpuset(const Machine& machine, Findings& findings) {
         gpus += (gpus.empty() ? "" : ", ") + graph[gpu].name;
       }
       if (gpus.empty()) continue;
-      findings.push_back({Severity::kWarning, "cpuset-excludes-numa", graph[numa].name,
-                          "this process may not run on the NUMA node of its GPUs",
-                          fmt::format("{}: CPUs {}, allowed are {}", gpus,
-                                      fact(graph[numa], "cpus"), allowed),
-                          "widen the cpuset (taskset, numactl, the container's or Slurm's "
-                          "settings), or use the GPUs next to it",
-                          0});
+      findings.push_back(
+          {Severity::kWarning, "cpuset-excludes-numa", graph[numa].name,
+           "this process may not run on the NUMA node of its GPUs",
+           fmt::format("{}: CPUs {}, allowed are {}", gpus, fact(graph[numa], "cpus"), allowed),
+           "widen the cpuset (taskset, numactl, the container's or Slurm's "
+           "settings), or use the GPUs next to it",
+           0});
     }
   }
 }
@@ -123,15 +123,13 @@ void check_limits(const Machine& machine, Findings& findings) {
     const Node& node = graph[host->node];
     const auto shm = number_fact(node, "shm_bytes");
     if (shm && *shm < kLeastShmBytes) {
-      findings.push_back({Severity::kWarning, "shm-small", node.name,
-                          "/dev/shm is too small for many ranks",
-                          fmt::format("{} MiB (kernel), wanted {}", *shm >> 20,
-                                      kLeastShmBytes >> 20),
-                          "docker run --shm-size=8g, or --ipc=host", 0});
+      findings.push_back(
+          {Severity::kWarning, "shm-small", node.name, "/dev/shm is too small for many ranks",
+           fmt::format("{} MiB (kernel), wanted {}", *shm >> 20, kLeastShmBytes >> 20),
+           "docker run --shm-size=8g, or --ipc=host", 0});
     }
-    const bool rdma = std::any_of(host->nics.begin(), host->nics.end(), [&](NodeId nic) {
-      return !fact(graph[nic], "guid").empty();
-    });
+    const bool rdma = std::any_of(host->nics.begin(), host->nics.end(),
+                                  [&](NodeId nic) { return !fact(graph[nic], "guid").empty(); });
     // "unlimited" is no number.
     const auto lock = number_fact(node, "memlock_bytes");
     if (rdma && lock && *lock < kLeastMemlockBytes) {
@@ -160,17 +158,17 @@ void check_rails(const Machine& machine, Findings& findings) {
     for (std::size_t n = 0; n < own.size(); ++n) {
       if (own[n] == (*other)[n] || !own[n].exists() || !(*other)[n].exists()) continue;
       if (++wrong > 4) continue;
-      evidence += fmt::format("{}{} is on {}, elsewhere on {}", wrong == 1 ? "" : "; ",
-                              graph[hosts[i]->nics[n]].name, graph[own[n]].name,
-                              graph[(*other)[n]].name);
+      evidence +=
+          fmt::format("{}{} is on {}, elsewhere on {}", wrong == 1 ? "" : "; ",
+                      graph[hosts[i]->nics[n]].name, graph[own[n]].name, graph[(*other)[n]].name);
     }
     if (wrong == 0) continue;
-    findings.push_back({Severity::kWarning, "rail-mismatch", graph[hosts[i]->node].name,
-                        fmt::format("{} of {} NICs are on other rails than those of other hosts",
-                                    wrong, own.size()),
-                        evidence, "swap the cables, or give the NICs an order that fits",
-                        loss_of(static_cast<double>(own.size()) - wrong,
-                                static_cast<double>(own.size()))});
+    findings.push_back(
+        {Severity::kWarning, "rail-mismatch", graph[hosts[i]->node].name,
+         fmt::format("{} of {} NICs are on other rails than those of other hosts", wrong,
+                     own.size()),
+         evidence, "swap the cables, or give the NICs an order that fits",
+         loss_of(static_cast<double>(own.size()) - wrong, static_cast<double>(own.size()))});
   }
 }
 

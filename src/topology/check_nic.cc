@@ -88,14 +88,13 @@ void check_nic_state(const Machine& machine, Findings& findings) {
                                 : some_up ? Severity::kNote
                                           : Severity::kWarning;
       const std::string& physical = fact(node, "phys_state");
-      findings.push_back(
-          {severity, "nic-down", node.name,
-           odd ? "the NIC's port is not active, and those of others of its make are"
-               : "the NIC's port is not active",
-           fmt::format("state {}{}{} (kernel)", fact(node, "state"),
-                       physical.empty() ? "" : ", physical ", physical),
-           "look at cable and switch; INIT means that no subnet manager has seen it", 
-           severity == Severity::kNote ? 0.0 : 1.0});
+      findings.push_back({severity, "nic-down", node.name,
+                          odd ? "the NIC's port is not active, and those of others of its make are"
+                              : "the NIC's port is not active",
+                          fmt::format("state {}{}{} (kernel)", fact(node, "state"),
+                                      physical.empty() ? "" : ", physical ", physical),
+                          "look at cable and switch; INIT means that no subnet manager has seen it",
+                          severity == Severity::kNote ? 0.0 : 1.0});
     }
   }
 }
@@ -118,8 +117,7 @@ void check_nic_rate(const Machine& machine, Findings& findings) {
          narrow ? fmt::format("the port has {} of {} lanes up", lanes_of(node), lanes_of(other))
                 : "the port is slower than that of another NIC of its make",
          fmt::format("{} Gb/s{}{}, {} has {} Gb/s", static_cast<double>(own) / 1000,
-                     rate.empty() ? "" : ", ", rate, other.name,
-                     static_cast<double>(most) / 1000),
+                     rate.empty() ? "" : ", ", rate, other.name, static_cast<double>(most) / 1000),
          "look at cable, transceiver and the switch's port",
          loss_of(static_cast<double>(own), static_cast<double>(most))});
   }
@@ -191,14 +189,14 @@ void check_nic_address(const Machine& machine, Findings& findings) {
       routable |= key.rfind("gid", 0) == 0 && value.rfind("fe80:", 0) != 0;
     }
     if (!others && routable) continue;
-    findings.push_back({others ? Severity::kWarning : Severity::kNote, "nic-no-address", node.name,
-                        others ? "the NIC has no IPv4 GID, and others of its make have"
-                               : "the NIC has no GID that can be routed",
-                        "GIDs of the kernel's table, by their form",
-                        fmt::format("give {} an IP address",
-                                    fact(node, "netdev").empty() ? "its interface"
-                                                                 : fact(node, "netdev")),
-                        others ? 1.0 : 0.0});
+    findings.push_back(
+        {others ? Severity::kWarning : Severity::kNote, "nic-no-address", node.name,
+         others ? "the NIC has no IPv4 GID, and others of its make have"
+                : "the NIC has no GID that can be routed",
+         "GIDs of the kernel's table, by their form",
+         fmt::format("give {} an IP address",
+                     fact(node, "netdev").empty() ? "its interface" : fact(node, "netdev")),
+         others ? 1.0 : 0.0});
   }
 }
 

@@ -35,13 +35,13 @@ void judge_measured(const Machine& machine, const Link& link, NodeId child, Find
     if (side.origin == Origin::kMeasured) own = std::min(own, side.value);
   }
   if (own >= could * 0.8) return;
-  findings.push_back({Severity::kWarning, "pcie-measured", machine.graph[child].name,
-                      "the PCI Express link carries less than its rate allows",
-                      fmt::format("{:.1f} GB/s (measured), {:.1f} of {}", own, could,
-                                  text_of(link.pcie->maximum)),
-                      "look for errors (dmesg, lspci -vv), for other traffic on the same switch, "
-                      "and for a payload size of 128 bytes",
-                      loss_of(own, could)});
+  findings.push_back(
+      {Severity::kWarning, "pcie-measured", machine.graph[child].name,
+       "the PCI Express link carries less than its rate allows",
+       fmt::format("{:.1f} GB/s (measured), {:.1f} of {}", own, could, text_of(link.pcie->maximum)),
+       "look for errors (dmesg, lspci -vv), for other traffic on the same switch, "
+       "and for a payload size of 128 bytes",
+       loss_of(own, could)});
 }
 
 }  // namespace
@@ -62,11 +62,10 @@ void check_pcie_current(const Machine& machine, Findings& findings) {
         fmt::format("{} (current), {} (maximum)", text_of(current), text_of(maximum));
     if (current.width > 0 && current.width < maximum.width) {
       const double loss = loss_of(current.width, maximum.width);
-      findings.push_back({Severity::kError, "pcie-width", node.name,
-                          fmt::format("the PCI Express link has {} of {} lanes", current.width,
-                                      maximum.width),
-                          evidence, "reseat the device, or replace it, its riser or its cable",
-                          loss});
+      findings.push_back(
+          {Severity::kError, "pcie-width", node.name,
+           fmt::format("the PCI Express link has {} of {} lanes", current.width, maximum.width),
+           evidence, "reseat the device, or replace it, its riser or its cable", loss});
       continue;
     }
     if (is_measured(link)) {
@@ -81,15 +80,17 @@ void check_pcie_current(const Machine& machine, Findings& findings) {
     const bool others_awake = !like.empty() && awake[like] > 0;
     if (sleeps && !others_awake) {
       findings.push_back({Severity::kNote, "pcie-asleep", node.name,
-                          "the PCI Express link runs below its rate: asleep or degraded",
-                          evidence, "look again under load", loss});
+                          "the PCI Express link runs below its rate: asleep or degraded", evidence,
+                          "look again under load", loss});
     } else {
       findings.push_back({Severity::kWarning, "pcie-speed", node.name,
                           sleeps ? "the PCI Express link runs below its rate, and those of others "
                                    "like it do not"
                                  : "the PCI Express link runs below its rate",
-                          evidence, "look again under load; then reseat, and look at the link "
-                          "speed in the firmware's settings", loss});
+                          evidence,
+                          "look again under load; then reseat, and look at the link "
+                          "speed in the firmware's settings",
+                          loss});
     }
   }
 }
@@ -109,13 +110,12 @@ void check_pcie_slot(const Machine& machine, Findings& findings) {
     const PcieRate& own = link.pcie->maximum;
     const auto device = number_fact(node, "pcie_device_width");
     if (device && *device > own.width) {
-      findings.push_back({Severity::kWarning, "pcie-slot", node.name,
-                          fmt::format("a device of {} lanes is in a slot of {}", *device,
-                                      own.width),
-                          fmt::format("{} (maximum of both), x{} (maximum of the device)",
-                                      text_of(own), *device),
-                          "put it into a wider slot, or set the slot's bifurcation",
-                          loss_of(own.width, static_cast<double>(*device))});
+      findings.push_back(
+          {Severity::kWarning, "pcie-slot", node.name,
+           fmt::format("a device of {} lanes is in a slot of {}", *device, own.width),
+           fmt::format("{} (maximum of both), x{} (maximum of the device)", text_of(own), *device),
+           "put it into a wider slot, or set the slot's bifurcation",
+           loss_of(own.width, static_cast<double>(*device))});
       continue;
     }
     const std::string like = likeness(node);
