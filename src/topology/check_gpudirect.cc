@@ -133,7 +133,10 @@ void check_gpudirect_far(const Machine& machine, Findings& findings) {
   using Near = Machine::Near;
   const Graph& graph = machine.graph;
   for (const auto& host : machine.hosts) {
-    if (host.nics.empty()) continue;
+    // A NIC whose place is not known may be the near one.
+    const bool unknown = std::any_of(host.nics.begin(), host.nics.end(),
+                                     [&](NodeId nic) { return !machine.numa_of(nic).exists(); });
+    if (host.nics.empty() || unknown) continue;
     std::vector<Near> nearest;
     for (const NodeId gpu : host.gpus) {
       nearest.push_back(machine.near(gpu, machine.nearest_nic(host, gpu)));
