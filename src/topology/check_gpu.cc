@@ -58,10 +58,16 @@ void check_gpu_links(const Machine& machine, Findings& findings) {
   const std::vector<GpuLinks> links = count_links(graph);
   // GPUs of one make, in all hosts, have as many links as the one that has most.
   std::map<std::string, NodeId> fullest;
+  std::map<std::string, std::pair<int, int>> lacking;  // How many have fewer, of how many.
   const auto make_of = [&](NodeId gpu) { return likeness(graph[gpu]) + fact(graph[gpu], "model"); };
   for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
     NodeId& best = fullest.emplace(make_of(gpu), gpu).first->second;
     if (links[gpu.value].count > links[best.value].count) best = gpu;
+  }
+  for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
+    auto& [fewer, all] = lacking[make_of(gpu)];
+    fewer += links[gpu.value].count < links[fullest[make_of(gpu)].value].count ? 1 : 0;
+    ++all;
   }
   for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
     const Node& node = graph[gpu];
@@ -77,13 +83,18 @@ void check_gpu_links(const Machine& machine, Findings& findings) {
            "nvidia-smi nvlink -s and -e; reseat or replace the GPU or its baseboard",
            loss_of(active->first, active->second)});
     } else if (own.count < most) {
+      // Without switches boards may be wired so: of MI250X every second die has a link less.
+      const auto [fewer, all] = lacking[make_of(gpu)];
+      const bool by_design = !own.nvswitch && !links[best.value].nvswitch && fewer * 2 >= all;
       findings.push_back(
-          {Severity::kError, own.count == 0 ? "gpu-without-links" : "gpu-fewer-links", node.name,
+          {by_design ? Severity::kNote : Severity::kError,
+           own.count == 0 ? "gpu-without-links" : "gpu-fewer-links", node.name,
            own.count == 0 ? "this GPU has no links to other GPUs, and others of its make do"
                           : "this GPU has fewer links than others of its make",
-           fmt::format("{} links, {} has {}{}", own.count, graph[best].name, most,
-                       missing_at(graph, own, links[best.value])),
-           "nvidia-smi nvlink -s, and the state of the fabric manager", loss_of(own.count, most)});
+           fmt::format("{} links, {} has {}; {} of {} have fewer{}", own.count, graph[best].name,
+                       most, fewer, all, missing_at(graph, own, links[best.value])),
+           "nvidia-smi nvlink -s (rocm-smi --showtopo), and the state of the fabric manager",
+           loss_of(own.count, most)});
     } else if (const auto sm = number_fact(node, "sm"); sm && own.nvswitch) {
       // All lack the same: boards with switches use every link of the chip.
       const int chip = most_nvlinks(static_cast<int>(std::clamp<long long>(*sm, 0, 10000)));

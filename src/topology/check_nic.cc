@@ -9,6 +9,8 @@
 namespace tutti::topology {
 namespace {
 
+constexpr long long kMostMbps = 3'200'000;  // No port is faster; files get units wrong.
+
 // The PCI device that a NIC is a port or a function of: "host0/0000:17:00", or its card.
 std::string device_of(const Machine& machine, NodeId nic) {
   const Graph& graph = machine.graph;
@@ -41,6 +43,7 @@ int lanes_of(const Node& nic) {
   return lanes;
 }
 
+// Megabits a second; 0 if not known.
 long long speed_of(const Node& nic) { return number_fact(nic, "speed_mbps").value_or(0); }
 
 // The NIC with the most of something, for each make; only those that are up.
@@ -83,7 +86,9 @@ void check_nic_state(const Machine& machine, Findings& findings) {
       const std::string make = make_of(machine, nic);
       // A second port that nobody cabled is usual; one of several like it that is down is not.
       const bool spare = up_of_device[device_of(machine, nic)] > 0;
-      const bool odd = !spare && !make.empty() && up_of_make[make] > 0;
+      // Ethernet ports on a board are often left alone; RDMA devices are bought to be used.
+      const bool rdma = !fact(node, "guid").empty();
+      const bool odd = rdma && !spare && !make.empty() && up_of_make[make] > 0;
       const Severity severity = odd       ? Severity::kError
                                 : some_up ? Severity::kNote
                                           : Severity::kWarning;
@@ -101,9 +106,17 @@ void check_nic_state(const Machine& machine, Findings& findings) {
 
 void check_nic_rate(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
-  const auto best = best_of(machine, speed_of);
+  const auto best = best_of(
+      machine, [](const Node& nic) { return speed_of(nic) > kMostMbps ? 0 : speed_of(nic); });
   for (const NodeId nic : graph.all(NodeKind::kNic)) {
     const Node& node = graph[nic];
+    if (speed_of(node) > kMostMbps) {
+      findings.push_back({Severity::kWarning, "nic-speed-implausible", node.name,
+                          "no port is as fast as this one is said to be",
+                          fmt::format("{} Gb/s", static_cast<double>(speed_of(node)) / 1000),
+                          "correct the file: speeds are megabits a second", 0});
+      continue;
+    }
     const auto found = best.find(make_of(machine, nic));
     if (found == best.end() || !is_up(node)) continue;
     const Node& other = graph[found->second];
@@ -152,13 +165,15 @@ void check_nic_pcie(const Machine& machine, Findings& findings) {
   for (const NodeId nic : graph.all(NodeKind::kNic)) {
     const Link* link = machine.pcie_above(nic);
     if (link == nullptr || !link->forward.known() || !is_up(graph[nic])) continue;
+    if (speed_of(graph[nic]) > kMostMbps) continue;
     Device& device = devices[device_of(machine, nic)];
     if (device.ports++ == 0) device.first = nic;
     device.needs += static_cast<double>(speed_of(graph[nic])) / 8000;
     // Functions of one device share the link, each as a link of the graph.
     if (link->forward.value < device.has) continue;
     device.has = link->forward.value;
-    device.rate = link->pcie ? text_of(link->pcie->maximum) : "";
+    device.rate =
+        link->pcie && link->pcie->maximum.known() ? " of " + text_of(link->pcie->maximum) : "";
     device.origin = to_string(link->forward.origin);
   }
   for (const auto& [name, device] : devices) {
@@ -169,7 +184,7 @@ void check_nic_pcie(const Machine& machine, Findings& findings) {
          device.ports > 1
              ? fmt::format("{} ports share a PCI Express link too narrow for them", device.ports)
              : std::string("the NIC's PCI Express link is narrower than its port"),
-         fmt::format("{:.1f} GB/s of ports, {:.1f} GB/s ({}) of {}", device.needs, device.has,
+         fmt::format("{:.1f} GB/s of ports, {:.1f} GB/s ({}){}", device.needs, device.has,
                      device.origin, device.rate),
          "use a wider slot, or count on the lesser rate", loss_of(device.has, device.needs)});
   }

@@ -226,6 +226,8 @@ const std::vector<Damage>& nic_damages() {
          node(g, "host0/mlx5_4").facts["speed_mbps"] = "100000";
          node(g, "host0/mlx5_4").facts["rate"] = "100 Gb/sec (1X NDR)";
        }},
+      {"nic-speed-implausible", "host0/mlx5_4", kWarning, 0,
+       [](Graph& g) { node(g, "host0/mlx5_4").facts["speed_mbps"] = "400000000"; }},
       {"nic-mtu", "host0/mlx5_4", kWarning, 0,
        [](Graph& g) { node(g, "host0/mlx5_4").facts["mtu"] = "1500"; }},
       {"nic-pcie-narrow", "host0/mlx5_4", kWarning, 0.52,
@@ -361,6 +363,36 @@ TEST_CASE("A spare port of a NIC that is down is a note") {
   const Findings findings = check(graph);
   CHECK(codes(findings).empty());
   CHECK(only(findings, "nic-down").severity == kNote);
+}
+
+TEST_CASE("An Ethernet port that is down is a note; a NIC that alone could be used is not") {
+  Graph graph = well();
+  node(graph, "host0/mlx5_4").facts.erase("guid");
+  node(graph, "host0/mlx5_4").facts["state"] = "down";
+  CHECK(only(check(graph), "nic-down").severity == kNote);
+  for (Node& each : graph.nodes) {
+    if (each.kind == NodeKind::kNic) each.facts["state"] = "DOWN";
+  }
+  CHECK(only(check(graph), "nic-down").severity == kWarning);
+}
+
+TEST_CASE("Half of the GPUs with a link less, and no switch: wired so. One: broken") {
+  Graph graph = make("mi300x");
+  const auto less = [&](const std::string& a, const std::string& b) {
+    Link& each = link(graph, LinkKind::kXgmi, a, b);
+    each.count = 2;
+    each.forward.value *= 2;
+    each.backward.value *= 2;
+  };
+  less("host0/gpu0", "host0/gpu1");
+  less("host0/gpu2", "host0/gpu3");
+  Findings findings = check(graph);
+  CHECK(only(findings, "gpu-fewer-links").severity == kNote);
+  CHECK(exit_code(findings) == 0);
+  less("host0/gpu4", "host0/gpu5");
+  findings = check(graph);
+  CHECK(codes(findings) == std::multiset<std::string>{"gpu-fewer-links", "gpu-fewer-links"});
+  CHECK(exit_code(findings) == 2);
 }
 
 TEST_CASE("A NIC on another's rail shows where two hosts have it otherwise") {
