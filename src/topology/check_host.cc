@@ -51,20 +51,36 @@ std::vector<Leaves> leaves_of(const Machine& machine,
   return leaves;
 }
 
-// Whom to compare a host's rails with: the pattern most frequent among those over the same leaves;
-// or, if at least two hosts have it, over more. Nobody where a host has one leaf for all anyway.
-const Leaves* rails_like(const Leaves& own, const std::map<Leaves, int>& patterns) {
-  const std::set<NodeId> mine(own.begin(), own.end());
-  const Leaves* best = nullptr;
-  int most = 0;
-  for (const auto& [pattern, times] : patterns) {
-    const std::set<NodeId> its(pattern.begin(), pattern.end());
-    if (its.size() < 2 || pattern.size() != own.size()) continue;
-    if (!std::includes(its.begin(), its.end(), mine.begin(), mine.end())) continue;
-    if (times < (its == mine ? 1 : 2)) continue;
-    if (times > most) best = &pattern, most = times;
+// How NICs are laid over several leaves, and how many hosts have it so.
+struct Rails {
+  Leaves pattern;
+  std::set<NodeId> leaves;
+  int hosts = 0;
+};
+std::vector<Rails> rails_of(const std::vector<Leaves>& all) {
+  std::map<Leaves, int> times;
+  for (const Leaves& own : all) ++times[own];
+  std::vector<Rails> found;
+  for (const auto& [pattern, hosts] : times) {
+    std::set<NodeId> leaves(pattern.begin(), pattern.end());
+    // Where a host has one leaf for all, there is nothing to compare.
+    if (leaves.size() > 1) found.push_back({pattern, std::move(leaves), hosts});
   }
-  return best;
+  return found;
+}
+
+// Whom to compare a host's rails with: the pattern most frequent among those over the same leaves;
+// or, if at least two hosts have it, over more.
+const Leaves* rails_like(const Leaves& own, const std::vector<Rails>& patterns) {
+  const std::set<NodeId> mine(own.begin(), own.end());
+  const Rails* best = nullptr;
+  for (const Rails& rails : patterns) {
+    const auto& its = rails.leaves;
+    if (rails.pattern.size() != own.size() || rails.hosts < (its == mine ? 1 : 2)) continue;
+    if (!std::includes(its.begin(), its.end(), mine.begin(), mine.end())) continue;
+    if (best == nullptr || rails.hosts > best->hosts) best = &rails;
+  }
+  return best == nullptr ? nullptr : &best->pattern;
 }
 
 }  // namespace
@@ -147,8 +163,7 @@ void check_rails(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   const auto hosts = real_hosts(machine);
   const auto leaves = leaves_of(machine, hosts);
-  std::map<Leaves, int> patterns;
-  for (const Leaves& own : leaves) ++patterns[own];
+  const auto patterns = rails_of(leaves);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const Leaves& own = leaves[i];
     const Leaves* other = own.empty() ? nullptr : rails_like(own, patterns);
