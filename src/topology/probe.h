@@ -36,7 +36,7 @@ Imported probe_tree(const FileTree& files);
 Result<Imported> probe_archive(const std::string& path);
 
 /// Writes what the probe reads to a tar file; compressed if it ends with bz2 or gz. Contains serial
-/// numbers (GUIDs, UUIDs) and the host's name, but no user data.
+/// numbers (GUIDs, UUIDs), the host's name and the user's number, but no user data.
 Status capture(const ProbeOptions& options, const std::string& path);
 
 }  // namespace tutti::topology

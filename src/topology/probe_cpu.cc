@@ -145,6 +145,8 @@ void probe_host(Probe& probe) {
   probe.fact(probe.host, "cpu", model.empty() ? line_value(cpuinfo, "cpu") : model);
   probe.fact(probe.host, "shm_bytes", shared_memory_bytes(files));
   probe.fact(probe.host, "memlock_bytes", memory_lock_limit(files));
+  probe.fact(probe.host, "cpus_allowed",
+             line_value(files.text("/proc/self/status"), "Cpus_allowed_list"));
   probe.fact(probe.host, "iommu", iommu_words(files.text("/proc/cmdline")));
   const std::size_t groups = files.list("/sys/kernel/iommu_groups").size();
   if (files.real_path("/sys/kernel/iommu_groups")) {

@@ -198,7 +198,10 @@ void PciProbe::describe(NodeId node, const std::string& bus, const std::string& 
     probe_.fact(node, key, files.text(path + "/" + key));
   }
   const auto group = files.real_path(path + "/iommu_group");
-  if (group) probe_.fact(node, "iommu_group", group->substr(group->rfind('/') + 1));
+  if (group) {
+    probe_.fact(node, "iommu_group", group->substr(group->rfind('/') + 1));
+    probe_.fact(node, "iommu_type", files.text(*group + "/type"));  // "DMA-FQ", "identity".
+  }
   const auto physical = files.real_path(path + "/physfn");
   if (physical) probe_.fact(node, "physfn", parse_bus(physical->substr(physical->rfind('/') + 1)));
   const std::string count = files.text(path + "/sriov_numvfs");
@@ -212,6 +215,10 @@ void PciProbe::link(NodeId parent, NodeId child, const std::string& parent_path,
     // Both ends of a link tell the same current rate, if they tell any.
     const Pcie parents = read_rates(probe_.files, parent_path);
     if (!pcie.current.known()) pcie.current = parents.current;
+    // A device in a slot with fewer lanes is worth knowing of; the link has the lesser.
+    if (pcie.maximum.width > parents.maximum.width && parents.maximum.width > 0) {
+      probe_.fact(child, "pcie_device_width", std::to_string(pcie.maximum.width));
+    }
     pcie.maximum = lesser(pcie.maximum, parents.maximum);
   }
   Link made;

@@ -357,3 +357,21 @@ TEST_CASE("NVML's answers survive the capture, and nonsense is refused or left o
   CHECK(odd->gpus[0].links.size() == 1);
   CHECK(odd->gpus[0].p2p == std::vector<int>{6, 6});
 }
+
+TEST_CASE("The probe tells what checks need: allowed CPUs, IOMMU types, lanes of devices") {
+  MemoryTree tree;
+  load(tree, "sysfs-hgx");
+  const std::string slot = "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0";
+  tree.add_file("/proc/42/status", "Name:\tx\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\n");
+  tree.add_file("/sys/kernel/iommu_groups/5/type", "DMA-FQ\n");
+  tree.add_file(slot + "/max_link_width", "8\n");
+  const Graph graph = probe_tree(tree).graph;
+  CHECK(node(graph, "host0").facts.at("cpus_allowed") == "0-3");
+  for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
+    const bool narrow = graph[gpu].bus == "0000:19:00.0";
+    CHECK(graph[gpu].facts.count("pcie_device_width") == (narrow ? 1U : 0U));
+    if (!narrow) continue;
+    CHECK(graph[gpu].facts.at("pcie_device_width") == "16");
+    CHECK(graph[gpu].facts.at("iommu_type") == "DMA-FQ");
+  }
+}
