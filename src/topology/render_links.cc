@@ -29,6 +29,17 @@ double leave_x(const Anchor& from, const Anchor& other, double share) {
   return low < high ? low + (high - low) * share : (left + right) / 2;
 }
 
+// The lower edge of the host that the bundle's first link leaves; 0 if it leaves none.
+double frame_bottom(const Picture& picture, const Bundle& bundle) {
+  for (const NodeId end : {bundle.first->a, bundle.first->b}) {
+    const NodeId host = picture.graph[end].host;
+    if (!host.exists() || picture.anchor_of[host.value] < 0) continue;
+    const int anchor = picture.anchor_of[host.value];
+    return picture.anchors[static_cast<std::size_t>(anchor)].box.bottom();
+  }
+  return 0;
+}
+
 void draw_bundle(Picture& picture, const Ends& ends, const Bundle& bundle) {
   const auto [a, b, kind] = ends;
   const Anchor* upper = &picture.anchors[static_cast<std::size_t>(a)];
@@ -44,14 +55,17 @@ void draw_bundle(Picture& picture, const Ends& ends, const Bundle& bundle) {
     path = fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x0, y, x0,
                        y - rise, x1, y - rise, x1, lower->box.y);
   } else if (y1 >= y0) {
-    const double bend = (y1 - y0) / 2;
-    path = fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x0, y0, x0,
-                       y0 + bend, x1, y1 - bend, x1, y1);
+    // A port's line first leaves its host straight down, so that it passes what is below there.
+    const double out =
+        kind == LinkKind::kPort && !upper->shared ? frame_bottom(picture, bundle) : 0;
+    const double start = std::clamp(out, y0, y1), bend = (y1 - start) / 2;
+    path = fmt::format("M{:.1f} {:.1f}V{:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x0, y0,
+                       start, x0, start + bend, x1, y1 - bend, x1, y1);
   } else {  // In one row: an arc below, deeper the farther; it leaves on the other's side.
     const double side = x0 < x1 ? 1 : -1, far = std::abs(x1 - x0);
     x0 += side * upper->box.width * (0.4 - std::min(0.3, far / 3000));
     x1 -= side * lower->box.width * (0.4 - std::min(0.3, far / 3000));
-    const double deep = std::min(200.0, 24 + far * 0.12), low = lower->box.bottom();
+    const double deep = std::min(180.0, 30 + far * 0.2), low = lower->box.bottom();
     path = fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x0, y0, x0,
                        low + deep, x1, low + deep, x1, low);
   }

@@ -121,11 +121,13 @@ double draw_row(Picture& picture, const std::vector<NodeId>& nodes, double top, 
     }
     return 30;
   }
-  constexpr double kCell = 20, kTitle = 22;
+  constexpr double kTitle = 22, kSide = 16;
   const std::size_t shown = std::min(nodes.size(), kMostCells);
-  const auto columns = static_cast<std::size_t>(std::max(1.0, (width - 2 * kEdge - 16) / kCell));
+  const double room = width - 2 * kEdge - 16;
+  const double pitch = std::clamp(room / static_cast<double>(shown), kSide + 4, 80.0);
+  const auto columns = static_cast<std::size_t>(std::max(1.0, room / pitch));
   const double rows = std::ceil(static_cast<double>(shown) / static_cast<double>(columns));
-  const Box bar{kEdge, top, width - 2 * kEdge, kTitle + rows * kCell + 8};
+  const Box bar{kEdge, top, width - 2 * kEdge, kTitle + rows * (kSide + 4) + 8};
   const std::string words = words_of(counts_of(picture.graph, nodes), ", ");
   picture.scene.frame(bar, words);
   picture.scene.text({kEdge + 10, top + 15, 11, "#0f172a", true, true}, words);
@@ -136,8 +138,8 @@ double draw_row(Picture& picture, const std::vector<NodeId>& nodes, double top, 
     if (i >= shown) continue;
     const Node& node = picture.graph[nodes[i]];
     picture.scene.box(
-        {kEdge + 8 + static_cast<double>(i % columns) * kCell,
-         top + kTitle + static_cast<double>(i / columns) * kCell, kCell - 4, kCell - 4},
+        {kEdge + 8 + static_cast<double>(i % columns) * pitch,
+         top + kTitle + static_cast<double>(i / columns) * (kSide + 4), pitch - 4, kSide},
         colour(node.kind), "#64748b", title_of(picture.graph, node), 3);
   }
   return bar.height;
