@@ -19,8 +19,8 @@ std::string to_dot(const Graph& graph);
 
 /// A picture. Up to four hosts (or 64 nodes) are drawn whole; of more hosts, the first of each kind
 /// (at most four kinds), and the others as small boxes with counts. Hovering over a thing shows
-/// everything the graph says about it. Linear in the size of the graph, and of bounded size but for
-/// the up to 256 small boxes.
+/// everything the graph says about it. Of more than 256 small boxes and 512 switches in a row the
+/// rest is a count.
 std::string to_svg(const Graph& graph);
 
 }  // namespace tutti::topology

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "topology/render_parts.h"
 
@@ -13,9 +12,6 @@ namespace {
 
 constexpr double kMargin = 14, kTop = 52, kRow = 30, kRowGap = 26, kGap = 8;
 constexpr double kSumHeight = 18;  // Below GPUs and NICs: what they have in all.
-
-// Of a node's box, so that its name fits; ports are dots.
-double own_width(const Graph& graph, const Node& node);
 
 bool is_device(const Node& node) {
   return node.kind == NodeKind::kGpu || node.kind == NodeKind::kNic;
@@ -28,7 +24,8 @@ std::string label(const Node& node) {
   return shortened(last, 18);
 }
 
-double own_width(const Graph&, const Node& node) {
+// Of a node's box, so that its name fits; ports are dots.
+double own_width(const Node& node) {
   if (node.kind == NodeKind::kPciePort) return 8;
   return std::max(58.0, static_cast<double>(glyphs(label(node))) * 10 * kGlyph + 12);
 }
@@ -102,11 +99,9 @@ HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId 
 // Adds the roots and all below them, breadth first, so that parents come before their children.
 void HostPicture::grow(const Graph& graph, const Adjacency& adjacency, std::vector<NodeId> roots,
                        bool c2c) {
-  std::map<NodeId, bool> seen;
-  for (const Item& item : items_) seen[item.node] = true;
   std::size_t next = c2c ? 0 : items_.size();
   for (const NodeId root : roots) {
-    if (!seen.emplace(root, true).second) continue;
+    if (!seen_.insert(root).second) continue;
     Item item;
     item.node = root;
     items_.push_back(item);
@@ -117,8 +112,7 @@ void HostPicture::grow(const Graph& graph, const Adjacency& adjacency, std::vect
     for (const auto& edge : adjacency.from(node)) {
       const NodeKind kind = graph[edge.to].kind;
       if (graph[edge.to].host != host_ || kind == NodeKind::kNvSwitch) continue;
-      if (!in_tree(graph.links[edge.link].kind, c2c) || seen.count(edge.to) != 0) continue;
-      seen[edge.to] = true;
+      if (!in_tree(graph.links[edge.link].kind, c2c) || !seen_.insert(edge.to).second) continue;
       Item item;
       item.node = edge.to;
       item.parent = static_cast<int>(next);
@@ -141,7 +135,7 @@ void HostPicture::place(const Graph& graph) {
     if (is_device(node) && item.children == 0) item.depth = deepest;
     double& height = heights[static_cast<std::size_t>(item.depth)];
     if (node.kind != NodeKind::kPciePort) height = kRow;
-    item.own = own_width(graph, node);
+    item.own = own_width(node);
     double& above = item.parent < 0 ? roots : items_[static_cast<std::size_t>(item.parent)].below;
     above += std::max(item.own + kGap, item.below);
   }
@@ -194,7 +188,7 @@ void HostPicture::place_switches(const Graph& graph) {
   width_ = std::max(width_, each * static_cast<double>(switches_.size()) + 2 * kMargin);
   for (std::size_t i = 0; i < switches_.size(); ++i) {
     Item& item = switches_[i];
-    const double width = std::clamp(each * 0.7, own_width(graph, graph[item.node]), 150.0);
+    const double width = std::clamp(each * 0.7, own_width(graph[item.node]), 150.0);
     const double middle = kMargin + each * (static_cast<double>(i) + 0.5);
     item.box = {middle - width / 2, height_ + 60, width, kRow};
   }
@@ -235,7 +229,6 @@ void HostPicture::draw_sums(Picture& picture, const Item& item, double left, dou
 void HostPicture::draw(Picture& picture, double left, double top) const {
   const Node& host = picture.graph[host_];
   picture.anchor(host_, {left, top, width_, height_});
-  // Below the lines, so it is a line itself: a closed path.
   picture.scene.frame({left, top, width_, height_}, title_of(picture.graph, host));
   picture.scene.text({left + kMargin, top + 20, 14, "#0f172a", true, true},
                      shortened(host.name, 40));

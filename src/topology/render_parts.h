@@ -5,6 +5,7 @@
 // node its anchor: the place where its links end. Nodes that share a box (hosts that are not drawn
 // whole, a bar of switches) share an anchor, and so their links become one bundle.
 #pragma once
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,9 @@ inline constexpr double kGlyph = 0.61;
 
 /// XML text: escaped, and what XML can't have replaced by '?'.
 std::string escape_xml(std::string_view text);
-/// Code points.
+/// As drawn: what is no ASCII is one '?' for each byte.
 std::size_t glyphs(std::string_view text);
-/// At most `most` code points; the middle of a longer text is left out.
+/// At most `most` characters; the middle of a longer text is left out.
 std::string shortened(const std::string& text, std::size_t most);
 /// "48 GB/s", "1.2 TB/s".
 std::string rate_text(double gbs);
@@ -113,6 +114,7 @@ class HostPicture {
   NodeId host_;
   std::vector<NodeId> members_;
   std::vector<Item> items_, switches_;
+  std::set<NodeId> seen_;  // In items_.
   double width_ = 0, height_ = 0;
 };
 
