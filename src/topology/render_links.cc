@@ -74,7 +74,10 @@ void draw_bundle(Picture& picture, const Ends& ends, const Bundle& bundle) {
       bundle.links == 1 ? title_of(picture.graph, *bundle.first)
                         : fmt::format("{} links, {} x {}, {} each way", bundle.links, bundle.count,
                                       people_word(kind), rate_text(bundle.gbs));
-  picture.scene.line(path, {colour(kind), stroke_width(kind, bundle.gbs), 0.6}, title);
+  // Among GPUs that are joined directly it is the number of links that differs, so that shows.
+  const bool direct = kind == LinkKind::kNvlink && y1 < y0;
+  const double thick = direct ? std::min(1.7 * bundle.count, 8.0) : stroke_width(kind, bundle.gbs);
+  picture.scene.line(path, {colour(kind), thick, 0.6}, title);
   if (wide && upper != lower && y1 > y0) {
     picture.scene.text(
         {x1 + 10, y1 - 8, 10, colour(kind), false, true},
