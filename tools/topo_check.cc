@@ -32,9 +32,12 @@ std::string coloured(Severity severity) {
 }
 
 nlohmann::ordered_json to_json(const Finding& finding) {
-  return {{"severity", word(finding.severity)}, {"code", finding.code},
-          {"where", finding.where},             {"what", finding.what},
-          {"evidence", finding.evidence},       {"loss", finding.loss},
+  return {{"severity", word(finding.severity)},
+          {"code", finding.code},
+          {"where", finding.where},
+          {"what", finding.what},
+          {"evidence", finding.evidence},
+          {"loss", finding.loss},
           {"remedy", finding.remedy}};
 }
 
@@ -74,7 +77,8 @@ struct Check {
 int check(const Check& options) {
   const auto machine = load(options.source);
   if (!machine) return complain_topo(machine.error());
-  return report(topology::check(*machine), options.json, "nothing wrong was found");
+  return report(topology::check(machine->graph, {.known = machine->findings}), options.json,
+                "nothing wrong was found");
 }
 
 int diff(const Check& options) {
@@ -107,7 +111,8 @@ void define_topo_diff(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "As JSON");
   command->footer(
       "Exit code as for check.\n"
-      "Examples:\n  tutti topo diff hgx-h100 topo.xml\n  tutti topo diff node1.tar.gz node2.tar.gz");
+      "Examples:\n  tutti topo diff hgx-h100 topo.xml\n  tutti topo diff node1.tar.gz "
+      "node2.tar.gz");
   command->callback([options, &exit_code] { exit_code = diff(*options); });
 }
 

@@ -9,6 +9,7 @@
 #include "topology/nccl_xml.h"
 #include "topology/probe.h"
 #include "topology/reader.h"
+#include "topology/render.h"
 
 namespace tutti::tools {
 namespace {
@@ -20,6 +21,9 @@ const std::map<std::string, std::function<Result<std::string>(const Graph&)>>& w
   static const std::map<std::string, std::function<Result<std::string>(const Graph&)>> kWriters{
       {"text", [](const Graph& graph) -> Result<std::string> { return topology::print(graph); }},
       {"nccl_xml", topology::write_nccl_xml},
+      {"json", [](const Graph& graph) -> Result<std::string> { return topology::to_json(graph); }},
+      {"dot", [](const Graph& graph) -> Result<std::string> { return topology::to_dot(graph); }},
+      {"svg", [](const Graph& graph) -> Result<std::string> { return topology::to_svg(graph); }},
   };
   return kWriters;
 }

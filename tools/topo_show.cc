@@ -6,6 +6,7 @@
 
 #include "topo.h"
 #include "topology/paths.h"
+#include "topology/render.h"
 
 namespace tutti::tools {
 namespace {
@@ -197,12 +198,23 @@ void print_machine(const topology::Imported& machine) {
 
 struct Show {
   GraphSource source;
+  std::string svg;
+  bool json = false, dot = false;
 };
 
 int show(const Show& options) {
   const auto machine = load(options.source);
   if (!machine) return complain_topo(machine.error());
-  print_machine(*machine);
+  if (!options.svg.empty()) {
+    const auto status = write_text(options.svg, topology::to_svg(machine->graph));
+    if (!status) return complain_topo(status.error());
+  }
+  if (options.json)
+    fmt::print("{}\n", topology::to_json(machine->graph));
+  else if (options.dot)
+    fmt::print("{}", topology::to_dot(machine->graph));
+  else
+    print_machine(*machine);
   return 0;
 }
 
@@ -212,9 +224,12 @@ void define_topo_show(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Show>();
   CLI::App* command = app.add_subcommand("show", "GPUs, NICs, NUMA nodes, and how they are joined");
   add_source_options(*command, options->source);
+  command->add_option("--svg", options->svg, "Write a picture");
+  auto* json = command->add_flag("--json", options->json, "The whole graph as JSON");
+  command->add_flag("--dot", options->dot, "The whole graph for Graphviz")->excludes(json);
   command->footer(
       "Examples:\n  tutti topo show\n  tutti topo show --from /tmp/topo.xml\n"
-      "  tutti topo show --model gb200-nvl72");
+      "  tutti topo show --model gb200-nvl72 --svg rack.svg");
   command->callback([options, &exit_code] { exit_code = show(*options); });
 }
 
