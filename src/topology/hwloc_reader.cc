@@ -450,7 +450,12 @@ Result<Imported> HwlocReader::read() {
   return std::move(made_);
 }
 
-Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
+#endif
+
+}  // namespace
+
+#if TUTTI_HAVE_HWLOC
+Result<Imported> read_hwloc_here(std::string_view text, std::string_view source) {
   TUTTI_TRY(const Xml screened, Xml::parse(text, source));
   if (text.find("<!ENTITY") != std::string_view::npos) {
     return Error{Code::kInvalidArgument,
@@ -470,15 +475,11 @@ Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
   return HwlocReader(topology.get(), source).read();
 }
 #else
-Result<Imported> read_hwloc(std::string_view, std::string_view source) {
+Result<Imported> read_hwloc_here(std::string_view, std::string_view source) {
   return Error{Code::kUnsupported,
                fmt::format("{}: this build has no hwloc; build with libhwloc-dev", source)};
 }
 #endif
-
-bool is_hwloc(std::string_view text) { return first_element(text) == "topology"; }
-
-}  // namespace
 
 Result<Imported> probe_hwloc() {
 #if TUTTI_HAVE_HWLOC
@@ -491,8 +492,5 @@ Result<Imported> probe_hwloc() {
   return Error{Code::kUnsupported, "probe: this build has no hwloc; build with libhwloc-dev"};
 #endif
 }
-
-constinit const Reader hwloc_xml_reader{"hwloc_xml", "hwloc's XML, as lstopo writes it", is_hwloc,
-                                        read_hwloc};
 
 }  // namespace tutti::topology
