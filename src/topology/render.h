@@ -17,7 +17,7 @@ std::string to_json(const Graph& graph);
 /// Graphviz, undirected, a cluster for each host. For `dot` up to some hundred nodes.
 std::string to_dot(const Graph& graph);
 
-/// A picture. Up to four hosts (or 64 nodes) are drawn whole; of more hosts, the first of each kind
+/// A picture. Up to two hosts (or 64 nodes) are drawn whole; of more hosts, the first of each kind
 /// (at most four kinds), and the others as small boxes with counts. Hovering over a thing shows
 /// everything the graph says about it. Of more than 256 small boxes and 512 switches in a row the
 /// rest is a count.

@@ -13,7 +13,8 @@
 namespace tutti::topology {
 namespace {
 
-constexpr std::size_t kMostWhole = 4, kMostWholeNodes = 64, kMostSmall = 256, kMostNamed = 16;
+constexpr std::size_t kMostWhole = 2, kMostKinds = 4, kMostWholeNodes = 64, kMostSmall = 256,
+                      kMostNamed = 16;
 constexpr std::size_t kMostCells = 512;
 constexpr double kEdge = 24, kHead = 62, kSpace = 28, kApart = 78;
 
@@ -58,7 +59,7 @@ Hosts sort_hosts(const Graph& graph) {
   std::set<Counts> kinds;
   for (const NodeId host : hosts.all) {
     const bool fresh =
-        kinds.size() < kMostWhole && kinds.insert(counts_of(graph, hosts.members[host])).second;
+        kinds.size() < kMostKinds && kinds.insert(counts_of(graph, hosts.members[host])).second;
     (fresh ? hosts.whole : hosts.small).push_back(host);
   }
   return hosts;
