@@ -481,7 +481,7 @@ Result<Imported> read_hwloc_here(std::string_view, std::string_view source) {
 }
 #endif
 
-Result<Imported> probe_hwloc() {
+Result<Imported> probe_hwloc_here() {
 #if TUTTI_HAVE_HWLOC
   TUTTI_TRY(const Topology topology, prepare("probe"));
   if (hwloc_topology_load(topology.get()) != 0) {

@@ -12,6 +12,9 @@ namespace tutti::topology {
 /// plugins know them. kUnsupported in a build without hwloc.
 Result<Imported> probe_hwloc();
 
+/// The same in this process, where hwloc's plugins leave what they have allocated behind.
+Result<Imported> probe_hwloc_here();
+
 /// A file of hwloc's. libhwloc crashes on some files that nobody has written with hwloc.
 Result<Imported> read_hwloc_here(std::string_view text, std::string_view source);
 

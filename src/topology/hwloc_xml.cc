@@ -1,5 +1,5 @@
-// The reader of hwloc's XML: libhwloc reads it in a child process (isolate.h), which hands back the
-// graph in its text form.
+// What is asked of libhwloc, files and the live machine, is asked in a child process (isolate.h),
+// which hands back the graph in its text form.
 #include <nlohmann/json.hpp>
 
 #include "topology/graph_text.h"
@@ -53,6 +53,12 @@ Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
 bool is_hwloc(std::string_view text) { return first_element(text) == "topology"; }
 
 }  // namespace
+
+Result<Imported> probe_hwloc() {
+  TUTTI_TRY(const std::string made,
+            in_child([] { return said(probe_hwloc_here()); }, "hwloc can't look at this machine"));
+  return understood(made, "hwloc");
+}
 
 constinit const Reader hwloc_xml_reader{"hwloc_xml", "hwloc's XML, as lstopo writes it", is_hwloc,
                                         read_hwloc};
