@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "topology/embed_groups.h"
@@ -44,8 +45,10 @@ class Search {
 
   /// The best of all methods; they are tried until one reaches `enough`, simplest first.
   Result<Embedding> run(const Bound& bound) {
-    const double enough = 0.999 * bound.gigabytes_per_second();
     const auto groups = make_groups(graph_, endpoints_, false);
+    const auto size = static_cast<double>(endpoints_.size());
+    const double limit = entry_limit(graph_, groups) * size / (size - 1);
+    const double enough = 0.999 * std::min(limit, bound.gigabytes_per_second());
     TUTTI_CHECK_OK(consider("rotations of the order of the machine's file",
                             rotations(graph_, router_, groups)));
     const auto walks = make_groups(graph_, endpoints_, true);
@@ -63,6 +66,7 @@ class Search {
     embedding.lanes = std::move(lanes_);
     embedding.method = std::move(method_);
     embedding.routes = std::move(router_).take();
+    embedding.ring_limit = std::isfinite(limit) ? limit : 0;
     return embedding;
   }
 
@@ -117,10 +121,18 @@ void write_report(const Graph& graph, const Load& loads, Embedding& embedding) {
                                to_string(link.kind),
                                (loads.bottleneck.forward ? link.forward : link.backward).value));
   if (embedding.share_of_kinds >= 0.95) return;
-  report.push_back(fmt::format(
-      "these rings miss {:.1f} % of the bound, whose cut is: {}. A ring sends all data over its "
-      "narrowest hop, trees only what is missing behind it: reaching the bound takes packed trees",
-      100 * (1 - embedding.share_of_kinds), embedding.bound_of_kinds.cut.words));
+  report.push_back(fmt::format("these rings miss {:.1f} % of the bound, whose cut is: {}",
+                               100 * (1 - embedding.share_of_kinds),
+                               embedding.bound_of_kinds.cut.words));
+  if (embedding.ring_limit > 0 && embedding.gigabytes_per_second >= 0.99 * embedding.ring_limit)
+    report.push_back(
+        fmt::format("no rings gather more than {:.1f} GB/s here, for each carries all data into "
+                    "every host; trees carry only what is missing there, and would be needed",
+                    embedding.ring_limit));
+  else
+    report.push_back(
+        "a ring sends all data over each of its hops; trees send only what is missing behind a "
+        "link, and would be needed to reach the bound");
 }
 
 }  // namespace

@@ -36,11 +36,13 @@ struct Lane {
 struct Embedding {
   std::vector<Route> routes;  // Shared by the lanes.
   std::vector<Lane> lanes;
-  std::string method;                    // "rotations", "packed rings", ...: in words.
-  double gigabytes_per_second = 0;       // All-gather: message size / time, as load() says.
-  Bound bound;                           // Of the whole machine.
-  Bound bound_of_kinds;                  // With only the kinds of links that the lanes use.
-  std::vector<LinkKind> kinds;           // Those.
+  std::string method;               // "rotations", "packed rings", ...: in words.
+  double gigabytes_per_second = 0;  // All-gather: message size / time, as load() says.
+  Bound bound;                      // Of the whole machine.
+  Bound bound_of_kinds;             // With only the kinds of links that the lanes use.
+  std::vector<LinkKind> kinds;      // Those.
+  /// No rings gather more, GB/s: each carries all data into the first host. Of one host: 0, none.
+  double ring_limit = 0;
   double share = 0, share_of_kinds = 0;  // Of either bound, in (0, 1].
   std::vector<std::string> report;       // Lines for people.
 };

@@ -1,8 +1,11 @@
 #include "topology/embed_groups.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+
+#include "topology/max_flow.h"
 
 namespace tutti::topology {
 namespace {
@@ -163,6 +166,30 @@ double port_rate(const Graph& graph, const Adjacency& adjacency, NodeId nic) {
     backward += link.backward.value;
   }
   return std::min(forward, backward);
+}
+
+double entry_limit(const Graph& graph, const std::vector<Group>& groups) {
+  constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+  if (groups.size() < 2) return kUnlimited;
+  // MB/s, wider than any machine and far from 64 bits even as a sum over a large one.
+  constexpr std::int64_t kWide = 1'000'000'000'000;
+  const auto source = static_cast<std::uint32_t>(graph.nodes.size()), sink = source + 1;
+  MaxFlow flow(graph.nodes.size() + 2);
+  for (const NodeId id : groups[0].order) flow.add_edge(id.value, sink, kWide);
+  for (std::size_t g = 1; g < groups.size(); ++g) {
+    for (const NodeId id : groups[g].order) flow.add_edge(source, id.value, kWide);
+  }
+  const auto add = [&](NodeId from, NodeId to, const Quantity& rate) {
+    const double mbps = rate.known() ? std::ceil(rate.value * 1000) : double{kWide};
+    const double most = double{kWide};
+    flow.add_edge(from.value, to.value, static_cast<std::int64_t>(std::min(mbps, most)));
+  };
+  for (const Link& link : graph.links) {
+    add(link.a, link.b, link.forward);
+    add(link.b, link.a, link.backward);
+  }
+  const std::int64_t mbps = flow.run(source, sink);
+  return mbps >= kWide ? kUnlimited : static_cast<double>(mbps) / 1000;
 }
 
 std::optional<Lane> join_passages(Router& router, std::vector<Passage> passages, double weight) {

@@ -33,6 +33,10 @@ std::optional<std::vector<Lane>> rotations(const Graph& graph, Router& router,
 std::optional<std::vector<Lane>> packed(const Graph& graph, Router& router,
                                         const std::vector<Group>& groups, std::size_t most);
 
+/// GB/s that can enter the first group from the others together: what any ring must, as a lane
+/// enters each group at least once. Infinite with one group, or over links of unknown bandwidth.
+double entry_limit(const Graph& graph, const std::vector<Group>& groups);
+
 /// How a lane passes a group.
 struct Passage {
   std::vector<NodeId> path;

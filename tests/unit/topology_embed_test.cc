@@ -57,7 +57,9 @@ Embedding checked(const Graph& graph, std::vector<NodeId> endpoints) {
   REQUIRE(found->gigabytes_per_second <= found->bound_of_kinds.gigabytes_per_second() * 1.0001);
   REQUIRE(
       (found->share > 0 && found->share <= found->share_of_kinds && found->share_of_kinds <= 1));
-  REQUIRE(found->report.size() >= (found->share_of_kinds < 0.95 ? 3 : 2));
+  REQUIRE(
+      (found->ring_limit == 0 || found->gigabytes_per_second <= found->ring_limit * (1 + 1e-6)));
+  REQUIRE(found->report.size() >= (found->share_of_kinds < 0.95 ? 4 : 2));
   return *std::move(found);
 }
 
@@ -108,6 +110,21 @@ TEST_CASE("Embedding: rails of an even number of hosts cross no spine") {
   CHECK(found.lanes.size() == 8);
   CHECK(std::find(found.kinds.begin(), found.kinds.end(), LinkKind::kPort) != found.kinds.end());
   CHECK(std::find(found.kinds.begin(), found.kinds.end(), LinkKind::kNetwork) == found.kinds.end());
+}
+
+TEST_CASE("Embedding: where NICs are the limit, rings reach what rings can") {
+  // Of the bound of 96 GB/s that four NICs of 12 allow two hosts, rings can have 48 * 16 / 15.
+  for (const std::string_view spec : {"dgx1-v100:2", "p4d:2", "hgx-b200:4", "dgx-a100:3"}) {
+    CAPTURE(spec);
+    const Graph graph = machine(spec);
+    const Embedding found = checked(graph, default_endpoints(graph));
+    CHECK(found.ring_limit > 0);
+    CHECK(found.gigabytes_per_second >= 0.99 * found.ring_limit);
+    CHECK(found.share_of_kinds < 0.95);
+    CHECK_THAT(found.report.back(), Catch::Matchers::Contains("no rings gather more"));
+  }
+  const Graph graph = machine("dgx1-v100:2");
+  CHECK(checked(graph, default_endpoints(graph)).ring_limit == Approx(51.2));
 }
 
 TEST_CASE("Embedding: random parts of machines, the same twice") {
