@@ -1,0 +1,146 @@
+#include "topology/embed_routes.h"
+
+#include <algorithm>
+
+namespace tutti::topology {
+namespace {
+
+// Wider than any link: of unknown ones, and of the target itself.
+constexpr double kWide = 1e9;
+
+bool allowed(LinkKind kind, Over over) {
+  const bool fast = kind == LinkKind::kNvlink || kind == LinkKind::kXgmi;
+  const bool network = kind == LinkKind::kPort || kind == LinkKind::kNetwork;
+  switch (over) {
+    case Over::kFast: return fast;
+    case Over::kHost: return !network;
+    case Over::kNetwork: return network;
+    case Over::kAny: return true;
+  }
+  return false;
+}
+
+double width(const Graph& graph, const Adjacency::Edge& edge) {
+  const Quantity& quantity = bandwidth(graph, edge);
+  return quantity.known() ? quantity.value : kWide;
+}
+
+}  // namespace
+
+Router::Router(const Graph& graph)
+    : graph_(graph),
+      adjacency_(graph),
+      levels_(graph.nodes.size(), -1),
+      widths_(graph.nodes.size()),
+      flow_(graph.nodes.size()) {}
+
+std::map<NodeId, int> Router::distances(NodeId from, Over over) const {
+  std::map<NodeId, int> found{{from, 0}};
+  std::vector<NodeId> queue{from};
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    const NodeId node = queue[i];
+    if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
+    for (const Adjacency::Edge& edge : adjacency_.from(node)) {
+      if (!allowed(graph_.links[edge.link].kind, over) || width(graph_, edge) <= 0) continue;
+      if (found.emplace(edge.to, found[node] + 1).second) queue.push_back(edge.to);
+    }
+  }
+  return found;
+}
+
+// Breadth first up to the target's level; leaves levels_ and met_ set.
+bool Router::level(NodeId from, NodeId to, Over over) {
+  for (const NodeId node : met_) {
+    levels_[node.value] = -1;
+    widths_[node.value] = flow_[node.value] = 0;
+  }
+  met_.assign(1, from);
+  levels_[from.value] = 0;
+  for (std::size_t i = 0; i < met_.size(); ++i) {
+    const NodeId node = met_[i];
+    const int next = levels_[node.value] + 1;
+    if (levels_[to.value] >= 0 && next > levels_[to.value]) break;
+    if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
+    for (const Adjacency::Edge& edge : adjacency_.from(node)) {
+      if (levels_[edge.to.value] >= 0 || !allowed(graph_.links[edge.link].kind, over)) continue;
+      if (width(graph_, edge) <= 0) continue;
+      levels_[edge.to.value] = next;
+      met_.push_back(edge.to);
+    }
+  }
+  return levels_[to.value] > 0;
+}
+
+bool Router::deeper(const Adjacency::Edge& edge, int level, Over over) const {
+  return levels_[edge.to.value] == level + 1 && widths_[edge.to.value] > 0 &&
+         allowed(graph_.links[edge.link].kind, over) && width(graph_, edge) > 0;
+}
+
+std::optional<Route> Router::find(NodeId from, NodeId to, Over over) {
+  if (from == to) return Route{};
+  if (!level(from, to, over)) return std::nullopt;
+  widths_[to.value] = kWide;
+  const auto passes = [&](NodeId node) {
+    return node == from || (node != to && graph_[node].kind != NodeKind::kGpu);
+  };
+  for (auto node = met_.rbegin(); node != met_.rend(); ++node) {
+    if (!passes(*node)) continue;
+    double sum = 0;
+    for (const Adjacency::Edge& edge : adjacency_.from(*node)) {
+      if (!deeper(edge, levels_[node->value], over)) continue;
+      sum += std::min(width(graph_, edge), widths_[edge.to.value]);
+    }
+    widths_[node->value] = sum;
+  }
+  Route route;
+  flow_[from.value] = 1;
+  for (const NodeId node : met_) {
+    const double arrived = flow_[node.value];
+    if (arrived <= 0 || !passes(node)) continue;
+    for (const Adjacency::Edge& edge : adjacency_.from(node)) {
+      if (!deeper(edge, levels_[node.value], over)) continue;
+      const double part = std::min(width(graph_, edge), widths_[edge.to.value]);
+      const double share = arrived * part / widths_[node.value];
+      flow_[edge.to.value] += share;
+      route.push_back({edge.link, edge.forward, share});
+    }
+  }
+  return route;
+}
+
+std::optional<std::uint32_t> Router::hop(NodeId from, NodeId to, Over over) {
+  const std::array key{from.value, to.value, NodeId{}.value, static_cast<std::uint32_t>(over)};
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  std::optional<std::uint32_t>& place = known_[key];
+  if (auto route = find(from, to, over)) {
+    place = static_cast<std::uint32_t>(routes_.size());
+    routes_.push_back(*std::move(route));
+  }
+  return place;
+}
+
+std::optional<std::uint32_t> Router::hop(NodeId from, NodeId to) {
+  for (const Over over : {Over::kFast, Over::kHost, Over::kAny}) {
+    if (const auto found = hop(from, to, over)) return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> Router::hop(NodeId from, NodeId out, NodeId in, NodeId to) {
+  if (!out.exists() || !in.exists()) return hop(from, to);
+  const std::array key{from.value, to.value, out.value, in.value};
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  const auto up = find(from, out, Over::kHost), across = find(out, in, Over::kNetwork),
+             down = find(in, to, Over::kHost);
+  if (!up || !across || !down) return known_[key] = hop(from, to);
+  Route route = *up;
+  route.insert(route.end(), across->begin(), across->end());
+  route.insert(route.end(), down->begin(), down->end());
+  known_[key] = static_cast<std::uint32_t>(routes_.size());
+  routes_.push_back(std::move(route));
+  return known_[key];
+}
+
+}  // namespace tutti::topology
