@@ -7,7 +7,7 @@
 // that share. So lanes whose loads fit the links gather W * N/(N-1) GB/s.
 //
 // Methods, the simplest that is best wins: rotations of one order for what hangs on switches or on
-// a tree; for up to 12 endpoints packed rings (embed_rings.h); several hosts are joined rail by
+// a tree; for up to 16 endpoints packed rings (embed_rings.h); several hosts are joined rail by
 // rail (embed_groups.h). Rings are not always enough: then the report says which cut leaves room.
 #pragma once
 #include <span>
@@ -64,12 +64,12 @@ struct Load {
 Result<Load> load(const Graph& graph, const Embedding& embedding);
 
 struct EmbedOptions {
-  std::size_t most_packed = 12;  // Endpoints of one host up to which rings are packed; at most 12.
+  std::size_t most_packed = 16;  // Endpoints of one host up to which rings are packed; at most 16.
 };
 
 /// Lanes for an all-gather over these endpoints. The same input gives the same lanes everywhere.
 /// Errors: those of bound(), and endpoints that no route joins without passing another GPU. Time:
-/// about 10 ms for a host; linear in lanes times endpoints for a cluster.
+/// a few ms for 8 GPUs, a second for a mesh of 16; linear in lanes times endpoints for a cluster.
 Result<Embedding> embed(const Graph& graph, std::span<const NodeId> endpoints,
                         const EmbedOptions& options = {});
 

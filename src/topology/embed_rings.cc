@@ -23,7 +23,20 @@ class CheapestRing {
         inner_(problem.places - 1),
         cost_(problem.places * problem.places, kNever),
         way_(cost_.size()),
-        best_((std::size_t{1} << inner_) * inner_) {}
+        best_((std::size_t{1} << inner_) * inner_),
+        nexts_(inner_) {
+    for (std::size_t from = 0; from < inner_; ++from) {
+      for (std::size_t to = 0; to < inner_; ++to) {
+        if (!problem.at(from, to).empty()) nexts_[from].push_back(to);
+      }
+      hops_ += nexts_[from].size();
+    }
+  }
+
+  /// About how many additions find() takes.
+  double work() const {
+    return std::ldexp(static_cast<double>(hops_ + inner_), static_cast<int>(inner_) - 1);
+  }
 
   // The cost, or kNever; sets `ring` but for its weight.
   double find(const std::vector<double>& prices, PackedRing& ring) {
@@ -35,7 +48,7 @@ class CheapestRing {
       for (std::size_t last = 0; last < inner_; ++last) {
         const double before = at(set, last);
         if (before == kNever) continue;
-        for (std::size_t next = 0; next < inner_; ++next) {
+        for (const std::size_t next : nexts_[last]) {
           if ((set >> next & 1) != 0) continue;
           double& after = at(set | std::size_t{1} << next, next);
           after = std::min(after, before + cost(last, next));
@@ -96,6 +109,8 @@ class CheapestRing {
   std::vector<double> cost_;
   std::vector<std::uint32_t> way_;
   std::vector<double> best_;
+  std::vector<std::vector<std::size_t>> nexts_;  // By place: where hops lead, but to the last.
+  std::size_t hops_ = 0;
 };
 
 std::vector<double> loads_of(const RingProblem& problem, const PackedRing& ring) {
@@ -125,11 +140,13 @@ class Simplex {
   }
 
   std::vector<PackedRing> run() {
-    // Rounds that make headway number a few times the resources; the limit only bounds the time,
-    // for every round leaves weights that fit.
+    // Rounds that make headway number a few times the resources; the limits only bound the time
+    // (the second: about a second), for every round leaves weights that fit.
     constexpr int kMostRounds = 2000;
+    constexpr double kMostWork = 5e8;
     CheapestRing cheapest(problem_);
-    for (int round = 0; round < kMostRounds; ++round) {
+    double work = 0;
+    for (int round = 0; round < kMostRounds && work < kMostWork; ++round) {
       std::vector<double> prices = dual();
       const auto worst = std::min_element(prices.begin(), prices.end());
       if (*worst < -1e-9) {  // A slack would rather be in the basis.
@@ -141,6 +158,7 @@ class Simplex {
       }
       for (double& price : prices) price = std::max(price, 0.0);
       PackedRing ring;
+      work += cheapest.work();
       if (cheapest.find(prices, ring) >= 1 - 1e-9) break;
       columns_.push_back(ring);
       if (!enter(loads_of(problem_, ring), static_cast<int>(columns_.size() - 1))) break;
@@ -237,7 +255,7 @@ class EvenRings {
     return true;
   }
 
-  // As deep as there are places: at most 12.
+  // As deep as there are places: at most 16.
   bool extend(PackedRing& ring, std::uint32_t visited) {
     if (--steps_ < 0) return false;
     const std::uint32_t last = ring.order.back();
