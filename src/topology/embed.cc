@@ -130,7 +130,7 @@ void write_report(const Graph& graph, const Load& loads, Embedding& embedding) {
                     "every host; trees carry only what is missing there, and would be needed",
                     embedding.ring_limit));
   else
-    report.push_back(
+    report.emplace_back(
         "a ring sends all data over each of its hops; trees send only what is missing behind a "
         "link, and would be needed to reach the bound");
 }

@@ -231,8 +231,8 @@ std::optional<std::vector<Lane>> rotations(const Graph& graph, Router& router,
       // Lanes that share a NIC share its rate.
       const NodeId nic = of_group[lane].in;
       const double rate = nic.exists() ? port_rate(graph, adjacency, nic) : 0;
-      const double sharing = static_cast<double>((count - lane % nics + nics - 1) / nics);
-      if (rate > 0) weights[lane] = std::min(weights[lane], rate / sharing);
+      const std::size_t sharing = (count - lane % nics + nics - 1) / nics;
+      if (rate > 0) weights[lane] = std::min(weights[lane], rate / static_cast<double>(sharing));
       passages[lane][g] = std::move(of_group[lane]);
     }
   }

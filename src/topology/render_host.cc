@@ -97,8 +97,8 @@ HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId 
 }
 
 // Adds the roots and all below them, breadth first, so that parents come before their children.
-void HostPicture::grow(const Graph& graph, const Adjacency& adjacency, std::vector<NodeId> roots,
-                       bool c2c) {
+void HostPicture::grow(const Graph& graph, const Adjacency& adjacency,
+                       const std::vector<NodeId>& roots, bool c2c) {
   std::size_t next = c2c ? 0 : items_.size();
   for (const NodeId root : roots) {
     if (!seen_.insert(root).second) continue;

@@ -105,7 +105,8 @@ class HostPicture {
     double own = 0, below = 0;  // Widths: of the box, of all below it with gaps.
     Box box{};
   };
-  void grow(const Graph& graph, const Adjacency& adjacency, std::vector<NodeId> roots, bool c2c);
+  void grow(const Graph& graph, const Adjacency& adjacency, const std::vector<NodeId>& roots,
+            bool c2c);
   void place(const Graph& graph);
   void place_switches(const Graph& graph);
   void draw_item(Picture& picture, const Item& item, double left, double top) const;

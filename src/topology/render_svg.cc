@@ -87,11 +87,11 @@ Box draw_small(Picture& picture, const Hosts& hosts, double left, double top, do
         found == hosts.members.end() ? std::vector<NodeId>{} : found->second;
     for (const NodeId node : members) picture.anchor_of[node.value] = anchor;
     if (i >= shown) continue;
+    const std::size_t row = i / columns;
     Counts counts = counts_of(picture.graph, members);
     const Node& host = picture.graph[hosts.small[i]];
     const Box box{left + 10 + static_cast<double>(i % columns) * (kWidth + kGap),
-                  top + kTitle + static_cast<double>(i / columns) * (kHeight + kGap), kWidth,
-                  kHeight};
+                  top + kTitle + static_cast<double>(row) * (kHeight + kGap), kWidth, kHeight};
     picture.scene.box(box, "#ffffff", "#94a3b8",
                       title_of(picture.graph, host) + "\n" + words_of(counts, "\n"));
     picture.scene.text({box.middle(), box.y + 18, 10, "#0f172a", true}, shortened(host.name, 16));
@@ -138,10 +138,10 @@ double draw_row(Picture& picture, const std::vector<NodeId>& nodes, double top, 
     picture.anchor_of[nodes[i].value] = anchor;
     if (i >= shown) continue;
     const Node& node = picture.graph[nodes[i]];
-    picture.scene.box(
-        {kEdge + 8 + static_cast<double>(i % columns) * pitch,
-         top + kTitle + static_cast<double>(i / columns) * (kSide + 4), pitch - 4, kSide},
-        colour(node.kind), "#64748b", title_of(picture.graph, node), 3);
+    const std::size_t row = i / columns;
+    picture.scene.box({kEdge + 8 + static_cast<double>(i % columns) * pitch,
+                       top + kTitle + static_cast<double>(row) * (kSide + 4), pitch - 4, kSide},
+                      colour(node.kind), "#64748b", title_of(picture.graph, node), 3);
   }
   return bar.height;
 }
