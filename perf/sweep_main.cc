@@ -1,6 +1,6 @@
-// all_reduce_perf, all_gather_perf, reduce_scatter_perf, broadcast_perf.
+// all_reduce_perf and its siblings, one for each collective.
 #include "perf/sweep/sweep.h"
 
 int main(int argc, char** argv) {
-  return tutti::perf::sweep_main(*tutti::parse_collective(TUTTI_COLLECTIVE), argc, argv);
+  return tutti::perf::sweep_main(*tutti::parse_collective(TUTTI_SWEEP_COLLECTIVE), argc, argv);
 }

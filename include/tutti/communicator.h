@@ -9,10 +9,12 @@
 // they were made, and that order has to be the same on every rank. `abort` may be called at any
 // time.
 //
-// Buffers: any alignment. In place means: all-reduce and broadcast, output == input; all-gather,
-// input == output + rank * count elements; reduce-scatter, output == input + rank * count elements.
-// Any other overlap is an error of the caller. A count of 0 is legal and still synchronises
-// nothing.
+// Buffers: any alignment. A buffer that a rank does not have (the input of a broadcast or scatter,
+// the output of a reduce or gather, but at the root) may be null. In place means: input and output
+// of the same number of blocks are equal (all-reduce, broadcast, reduce, all-to-all); else the
+// smaller is the rank's own block of the larger (all-gather, gather: input == output + rank * count
+// elements; reduce-scatter, scatter: output == input + rank * count elements). Any other overlap is
+// an error of the caller. A count of 0 is legal and still synchronises nothing.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -41,6 +43,17 @@ struct Reduction {
     reduction.scale = scale;
     return reduction;
   }
+};
+
+/// The arguments of any collective, for code that treats all of them alike.
+struct Request {
+  Collective collective = Collective::kAllReduce;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;  // Elements of a block, see Collective.
+  DataType type = DataType::kUint8;
+  Reduction reduction;  // Of those that reduce.
+  Rank root{0};         // Of rooted ones.
 };
 
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.
@@ -95,6 +108,12 @@ class TUTTI_API Communicator {
                         Reduction reduction);
   Status all_gather(const void* input, void* output, std::size_t count, DataType type);
   Status broadcast(const void* input, void* output, std::size_t count, DataType type, Rank root);
+  Status reduce(const void* input, void* output, std::size_t count, DataType type,
+                Reduction reduction, Rank root);
+  Status gather(const void* input, void* output, std::size_t count, DataType type, Rank root);
+  Status scatter(const void* input, void* output, std::size_t count, DataType type, Rank root);
+  Status all_to_all(const void* input, void* output, std::size_t count, DataType type);
+  Status call(const Request& request);
   /// Returns once every rank has called it.
   Status barrier();
 
@@ -106,6 +125,14 @@ class TUTTI_API Communicator {
   Result<Work> start_all_gather(const void* input, void* output, std::size_t count, DataType type);
   Result<Work> start_broadcast(const void* input, void* output, std::size_t count, DataType type,
                                Rank root);
+  Result<Work> start_reduce(const void* input, void* output, std::size_t count, DataType type,
+                            Reduction reduction, Rank root);
+  Result<Work> start_gather(const void* input, void* output, std::size_t count, DataType type,
+                            Rank root);
+  Result<Work> start_scatter(const void* input, void* output, std::size_t count, DataType type,
+                             Rank root);
+  Result<Work> start_all_to_all(const void* input, void* output, std::size_t count, DataType type);
+  Result<Work> start(const Request& request);
 
   /// Makes memory known, so that peers can read and write it without a copy. Memory from
   /// `mem_alloc` needs no call. Here `data` has to lie in a shared mapping of the file `fd` at

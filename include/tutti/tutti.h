@@ -13,9 +13,10 @@
  *             freed, or was never one, is undefined.
  * Shapes      Counts are in elements, sizes in bytes, times in milliseconds. A count of 0 is legal
  *             (buffers may then be null) and synchronises nothing.
- * Buffers     Host memory, any alignment. In place means: all-reduce and broadcast, output ==
- *             input; all-gather, input == output + rank * count elements; reduce-scatter,
- *             output == input + rank * count elements. Any other overlap is undefined.
+ * Buffers     Host memory, any alignment. In place means: all-reduce, broadcast, reduce and
+ *             all-to-all, output == input; all-gather and gather, input == output + rank * count
+ *             elements; reduce-scatter and scatter, output == input + rank * count elements. Any
+ *             other overlap is undefined.
  * Threads     Different communicators: any threads at once. One communicator: any thread, one call
  *             at a time, in the same order on every rank. tutti_comm_abort: any thread, any time.
  * Deadlines   No call waits for ever: TUTTI_TIMEOUT_MS (60000) bounds each one.
@@ -189,6 +190,32 @@ TUTTI_API tutti_result_t tutti_all_gather(tutti_comm_t comm, const void* input, 
 TUTTI_API tutti_result_t tutti_broadcast(tutti_comm_t comm, const void* input, void* output,
                                          size_t count, tutti_data_type_t type, int root);
 
+/* output[i] = op over all ranks of input[i], i < count, at rank `root`; the others may pass NULL
+ * for the output. */
+TUTTI_API tutti_result_t tutti_reduce(tutti_comm_t comm, const void* input, void* output,
+                                      size_t count, tutti_data_type_t type, tutti_op_t op,
+                                      int root);
+
+/* The same with the sum of scale * input, each rank with its own scale. */
+TUTTI_API tutti_result_t tutti_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                  void* output, size_t count,
+                                                  tutti_data_type_t type, double scale, int root);
+
+/* output[r * count + i] = input[i] of rank r, i < count, at rank `root`, where the output holds
+ * rank_count * count elements; the others may pass NULL for it. */
+TUTTI_API tutti_result_t tutti_gather(tutti_comm_t comm, const void* input, void* output,
+                                      size_t count, tutti_data_type_t type, int root);
+
+/* output[i] = input[rank * count + i] of rank `root`, i < count. Only the root's input is read, and
+ * holds rank_count * count elements; the others may pass NULL. */
+TUTTI_API tutti_result_t tutti_scatter(tutti_comm_t comm, const void* input, void* output,
+                                       size_t count, tutti_data_type_t type, int root);
+
+/* output[r * count + i] = input[rank * count + i] of rank r, i < count. Input and output hold
+ * rank_count * count elements. */
+TUTTI_API tutti_result_t tutti_all_to_all(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type);
+
 /* Returns once every rank has called it. */
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t comm);
 
@@ -219,6 +246,22 @@ TUTTI_API tutti_result_t tutti_start_all_gather(tutti_comm_t comm, const void* i
 TUTTI_API tutti_result_t tutti_start_broadcast(tutti_comm_t comm, const void* input, void* output,
                                                size_t count, tutti_data_type_t type, int root,
                                                tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce(tutti_comm_t comm, const void* input, void* output,
+                                            size_t count, tutti_data_type_t type, tutti_op_t op,
+                                            int root, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                        void* output, size_t count,
+                                                        tutti_data_type_t type, double scale,
+                                                        int root, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_gather(tutti_comm_t comm, const void* input, void* output,
+                                            size_t count, tutti_data_type_t type, int root,
+                                            tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_scatter(tutti_comm_t comm, const void* input, void* output,
+                                             size_t count, tutti_data_type_t type, int root,
+                                             tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_all_to_all(tutti_comm_t comm, const void* input, void* output,
+                                                size_t count, tutti_data_type_t type,
+                                                tutti_work_t* work);
 
 /* Sleeps until the work is done and returns how it ended. A negative timeout waits as long as the
  * call's own deadline allows. TUTTI_TIMEOUT after `timeout_ms`: it goes on and can be waited for

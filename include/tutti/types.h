@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "tutti/export.h"
@@ -26,15 +27,19 @@ enum class ReduceOp : std::uint8_t {
 #undef TUTTI_REDUCE_OP
 };
 
-/// The collectives. `count` means: all-reduce and broadcast, elements in the whole message;
-/// all-gather, elements that each rank gives; reduce-scatter, elements that each rank gets.
+/// The collectives; the list is `collectives.def`. Inputs and outputs consist of blocks of `count`
+/// elements: one, or one for each rank. Of a rooted collective only the root has an input, or only
+/// the root gets an output.
 enum class Collective : std::uint8_t {
-  kAllReduce = 0,
-  kReduceScatter = 1,
-  kAllGather = 2,
-  kBroadcast = 3
+#define TUTTI_COLLECTIVE(enumerator, ...) enumerator,
+#include "tutti/collectives.def"
+#undef TUTTI_COLLECTIVE
 };
-inline constexpr int kCollectiveCount = 4;
+inline constexpr int kCollectiveCount = 0
+#define TUTTI_COLLECTIVE(...) +1
+#include "tutti/collectives.def"
+#undef TUTTI_COLLECTIVE
+    ;
 
 /// A position in a communicator. A type of its own: a rank is never a count, an index or a lane.
 struct Rank {
@@ -81,10 +86,11 @@ constexpr std::string_view to_string(ReduceOp op) {
 
 constexpr std::string_view to_string(Collective collective) {
   switch (collective) {
-    case Collective::kAllReduce: return "all_reduce";
-    case Collective::kReduceScatter: return "reduce_scatter";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kBroadcast: return "broadcast";
+#define TUTTI_COLLECTIVE(enumerator, text, ...) \
+  case Collective::enumerator:                  \
+    return text;
+#include "tutti/collectives.def"
+#undef TUTTI_COLLECTIVE
   }
   return "unknown collective";
 }
@@ -98,8 +104,30 @@ constexpr bool is_bitwise(ReduceOp op) {
   return op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
 }
 
-constexpr bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+/// What a collective reads and writes, see collectives.def.
+struct CollectiveTraits {
+  bool reduces;
+  bool root_input;   // Only the root has an input.
+  bool input_each;   // An input has a block for each rank.
+  bool root_output;  // Only the root gets an output.
+  bool output_each;  // An output has a block for each rank.
+};
+constexpr CollectiveTraits traits_of(Collective collective) {
+  constexpr bool every = false, root = true, one = false, each = true;
+  switch (collective) {
+#define TUTTI_COLLECTIVE(enumerator, text, reduces, from, input, to, output) \
+  case Collective::enumerator:                                               \
+    return {reduces, from, input, to, output};
+#include "tutti/collectives.def"
+#undef TUTTI_COLLECTIVE
+  }
+  return {every, one, root, each, false};
+}
+
+constexpr bool reduces(Collective collective) { return traits_of(collective).reduces; }
+/// One rank is unlike the others.
+constexpr bool has_root(Collective collective) {
+  return traits_of(collective).root_input || traits_of(collective).root_output;
 }
 
 /// The type in which partial sums of `type` are held and travel: float32 for the 16- and 8-bit
@@ -123,5 +151,7 @@ constexpr bool is_supported(DataType type, ReduceOp op) {
 TUTTI_API std::optional<DataType> parse_data_type(std::string_view text);
 TUTTI_API std::optional<ReduceOp> parse_reduce_op(std::string_view text);
 TUTTI_API std::optional<Collective> parse_collective(std::string_view text);
+/// All of them: "all_reduce, reduce_scatter, ...".
+TUTTI_API std::string collective_names();
 
 }  // namespace tutti

@@ -131,18 +131,17 @@ void fill_block(const Shape& shape, Check check, int rank, std::uint64_t seed, s
 void expect_block(const Shape& shape, Check check, int rank, std::uint64_t seed, std::size_t first,
                   std::size_t count, std::byte* to) {
   const std::size_t element = size_of(shape.type);
-  if (!reduces(shape.collective)) {
+  const CollectiveTraits mine = traits_of(shape.collective);
+  const std::size_t own = static_cast<std::size_t>(rank) * shape.count;
+  if (!mine.reduces) {
+    const std::size_t offset = mine.input_each ? own : 0;
     for (std::size_t i = 0; i < count; ++i) {  // A block at a time may span two ranks' parts.
-      const bool gather = shape.collective == Collective::kAllGather;
-      const int from = gather ? static_cast<int>((first + i) / shape.count) : shape.root;
-      fill_block(shape, check, from, seed, gather ? (first + i) % shape.count : first + i, 1,
-                 to + i * element);
+      const int from = mine.root_input ? shape.root : static_cast<int>((first + i) / shape.count);
+      fill_block(shape, check, from, seed, offset + (first + i) % shape.count, 1, to + i * element);
     }
     return;
   }
-  const std::size_t start = first + (shape.collective == Collective::kReduceScatter
-                                         ? static_cast<std::size_t>(rank) * shape.count
-                                         : 0);
+  const std::size_t start = first + (mine.input_each ? own : 0);
   if (check != Check::kBits) {
     const Encoder encode(shape.type);
     for (std::size_t i = 0; i < count; ++i)
@@ -182,6 +181,7 @@ void fill(const Shape& shape, Check check, int rank, std::uint64_t seed, std::by
 
 std::size_t count_wrong(const Shape& shape, Check check, int rank, std::uint64_t seed,
                         const std::byte* output) {
+  if (traits_of(shape.collective).root_output && rank != shape.root) return 0;
   const std::size_t element = size_of(shape.type), total = shape.output_elements();
   std::vector<std::byte> expected(kBlock * element);
   std::size_t wrong = 0;

@@ -23,11 +23,10 @@ struct Shape {
   int ranks = 1;
   int root = 0;
   std::size_t input_elements() const {
-    return collective == Collective::kReduceScatter ? count * static_cast<std::size_t>(ranks)
-                                                    : count;
+    return traits_of(collective).input_each ? count * static_cast<std::size_t>(ranks) : count;
   }
   std::size_t output_elements() const {
-    return collective == Collective::kAllGather ? count * static_cast<std::size_t>(ranks) : count;
+    return traits_of(collective).output_each ? count * static_cast<std::size_t>(ranks) : count;
   }
   /// As nccl-tests counts: the larger of what a rank gives and gets.
   std::size_t bytes() const {

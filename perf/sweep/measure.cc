@@ -47,45 +47,21 @@ double now_us(bool cpu) {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-Status call(Communicator& comm, const Shape& shape, const std::byte* input, std::byte* output) {
-  Reduction reduction(shape.op);
-  reduction.scale = scale_of(comm.rank().value);
-  switch (shape.collective) {
-    case Collective::kAllReduce:
-      return comm.all_reduce(input, output, shape.count, shape.type, reduction);
-    case Collective::kReduceScatter:
-      return comm.reduce_scatter(input, output, shape.count, shape.type, reduction);
-    case Collective::kAllGather: return comm.all_gather(input, output, shape.count, shape.type);
-    case Collective::kBroadcast:
-      return comm.broadcast(input, output, shape.count, shape.type, Rank{shape.root});
-  }
-  return ok();
-}
-
-Result<Work> start(Communicator& comm, const Shape& shape, const std::byte* input,
+Request request_of(const Communicator& comm, const Shape& shape, const std::byte* input,
                    std::byte* output) {
   Reduction reduction(shape.op);
   reduction.scale = scale_of(comm.rank().value);
-  switch (shape.collective) {
-    case Collective::kAllReduce:
-      return comm.start_all_reduce(input, output, shape.count, shape.type, reduction);
-    case Collective::kReduceScatter:
-      return comm.start_reduce_scatter(input, output, shape.count, shape.type, reduction);
-    case Collective::kAllGather:
-      return comm.start_all_gather(input, output, shape.count, shape.type);
-    case Collective::kBroadcast:
-      return comm.start_broadcast(input, output, shape.count, shape.type, Rank{shape.root});
-  }
-  return Error{Code::kInternal, "no such collective"};
+  return {shape.collective, input, output, shape.count, shape.type, reduction, Rank{shape.root}};
 }
 
 /// One "iteration": `aggregate` calls, blocking or not.
 Status iterate(Communicator& comm, const Options& options, const Shape& shape,
                const std::byte* input, std::byte* output) {
-  if (options.blocking && options.aggregate == 1) return call(comm, shape, input, output);
+  const Request request = request_of(comm, shape, input, output);
+  if (options.blocking && options.aggregate == 1) return comm.call(request);
   std::vector<Work> works;
   for (int i = 0; i < options.aggregate; ++i) {
-    TUTTI_TRY(auto work, start(comm, shape, input, output));
+    TUTTI_TRY(auto work, comm.start(request));
     works.push_back(std::move(work));
   }
   for (Work& work : works) TUTTI_CHECK_OK(work.wait());
@@ -144,11 +120,10 @@ double bus_factor(const Shape& shape) {
   const double n = shape.ranks;
   switch (shape.collective) {
     case Collective::kAllReduce: return 2 * (n - 1) / n;
-    case Collective::kReduceScatter:
-    case Collective::kAllGather: return (n - 1) / n;
-    case Collective::kBroadcast: return 1;
+    case Collective::kBroadcast:
+    case Collective::kReduce: return 1;
+    default: return (n - 1) / n;
   }
-  return 1;
 }
 
 /// Adds the wrong elements of all ranks to `timing`.
@@ -217,12 +192,10 @@ Result<double> bound_us(Communicator& comm, const Shape& shape, std::size_t byte
     TUTTI_TRY(const double all, reduce_scalar(comm, rate, ReduceOp::kSum));
     best = std::max(best, all);
   }
-  const double each =
-      static_cast<double>((shape.input_elements() + shape.output_elements()) * size_of(shape.type));
-  const double one_output = static_cast<double>(shape.output_elements() * size_of(shape.type));
-  const double traffic = shape.collective == Collective::kBroadcast
-                             ? one_output * static_cast<double>(n + 1)
-                             : each * static_cast<double>(n);
+  const CollectiveTraits traits = traits_of(shape.collective);
+  const std::size_t read = shape.input_elements() * (traits.root_input ? 1 : n);
+  const std::size_t written = shape.output_elements() * (traits.root_output ? 1 : n);
+  const auto traffic = static_cast<double>((read + written) * size_of(shape.type));
   return traffic / best;
 }
 
@@ -241,8 +214,10 @@ Result<Line> measure(Communicator& comm, const Options& options, const Shape& sh
   TUTTI_TRY(line.out_of_place,
             measure_placed(comm, options, shape, line.bytes, separate.data(), shared.data(), true));
   const std::size_t own = static_cast<std::size_t>(comm.rank().value) * shape.count * element;
-  std::byte* in = shared.data() + (shape.collective == Collective::kAllGather ? own : 0);
-  std::byte* out = shared.data() + (shape.collective == Collective::kReduceScatter ? own : 0);
+  // In place: the smaller buffer is this rank's block of the larger one.
+  const CollectiveTraits traits = traits_of(shape.collective);
+  std::byte* in = shared.data() + (traits.output_each && !traits.input_each ? own : 0);
+  std::byte* out = shared.data() + (traits.input_each && !traits.output_each ? own : 0);
   TUTTI_TRY(line.in_place, measure_placed(comm, options, shape, line.bytes, in, out, false));
   if (options.bound) {
     TUTTI_TRY(line.bound_us, bound_us(comm, shape, line.bytes, separate.data(), shared.data()));

@@ -29,9 +29,7 @@ std::string timing_text(const Timing& timing) {
 std::string op_column(const Shape& shape) {
   return reduces(shape.collective) ? op_name(shape.op) : "none";
 }
-int root_column(const Shape& shape) {
-  return shape.collective == Collective::kBroadcast ? shape.root : -1;
-}
+int root_column(const Shape& shape) { return has_root(shape.collective) ? shape.root : -1; }
 
 Status write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);

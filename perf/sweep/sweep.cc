@@ -18,7 +18,7 @@ int complain(const Error& error) {
 std::vector<Shape> shapes_of(const Options& options, int ranks) {
   std::vector<Shape> shapes;
   std::vector<int> roots = options.roots;
-  if (options.collective != Collective::kBroadcast) roots = {0};
+  if (!has_root(options.collective)) roots = {0};
   if (roots.front() < 0) {
     roots.clear();
     for (int root = 0; root < ranks; ++root) roots.push_back(root);
@@ -28,9 +28,9 @@ std::vector<Shape> shapes_of(const Options& options, int ranks) {
       if (reduces(options.collective) && !is_supported(type, op)) continue;
       for (const int root : roots) {
         for (const std::size_t bytes : sizes_of(options)) {
-          const bool per_rank = options.collective == Collective::kAllGather ||
-                                options.collective == Collective::kReduceScatter;
-          const std::size_t parts = per_rank ? static_cast<std::size_t>(ranks) : 1;
+          const CollectiveTraits traits = traits_of(options.collective);
+          const auto parts =
+              static_cast<std::size_t>(traits.input_each || traits.output_each ? ranks : 1);
           shapes.push_back(
               {options.collective, type, op, bytes / size_of(type) / parts, ranks, root});
         }

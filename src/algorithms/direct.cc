@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-void direct_reduce(plan::Builder& plan, Rank me, plan::Location result) {
+void direct_reduce_part(plan::Builder& plan, Rank me, plan::Location result) {
   const int n = plan.shape().rank_count;
   for (int hop = 1; hop < n; ++hop) {  // Start with the next rank, so that not all begin with 0.
     const int peer = wrap(me.value + hop, n);
@@ -19,7 +19,7 @@ void direct_reduce(plan::Builder& plan, Rank me, plan::Location result) {
   plan.move(mine, sources, std::span(&result, 1));
 }
 
-void direct_gather(plan::Builder& plan, Rank me, plan::Location own) {
+void direct_gather_part(plan::Builder& plan, Rank me, plan::Location own) {
   const int n = plan.shape().rank_count;
   std::vector<plan::Location> peers;
   for (int hop = 1; hop < n; ++hop)

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-void build(plan::Builder& plan, Rank me) { doubling_gather(plan, me, plan.input(0)); }
+void build(plan::Builder& plan, Rank me) { doubling_gather_part(plan, me, plan.input(0)); }
 
 }  // namespace
 

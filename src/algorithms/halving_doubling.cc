@@ -18,7 +18,7 @@
 
 namespace tutti {
 
-void halving_reduce(plan::Builder& plan, Rank me, plan::Location result) {
+void halving_reduce_part(plan::Builder& plan, Rank me, plan::Location result) {
   const int n = plan.shape().rank_count;
   for (int phase = (1 << level_count(n)) - 1; phase >= 0; --phase) {
     const int root = me.value ^ phase;
@@ -26,7 +26,7 @@ void halving_reduce(plan::Builder& plan, Rank me, plan::Location result) {
   }
 }
 
-void doubling_gather(plan::Builder& plan, Rank me, plan::Location own) {
+void doubling_gather_part(plan::Builder& plan, Rank me, plan::Location own) {
   const int n = plan.shape().rank_count;
   for (int phase = 0; phase < 1 << level_count(n); ++phase) {
     const int root = me.value ^ phase;

@@ -15,8 +15,8 @@ namespace {
 
 void build(plan::Builder& plan, Rank me) {
   const plan::Location own = plan.output(chunk_of(me.value));
-  halving_reduce(plan, me, own);
-  doubling_gather(plan, me, own);
+  halving_reduce_part(plan, me, own);
+  doubling_gather_part(plan, me, own);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-void ring_reduce(plan::Builder& plan, Rank me, plan::Location result) {
+void ring_reduce_part(plan::Builder& plan, Rank me, plan::Location result) {
   const int n = plan.shape().rank_count;
   const auto mine = chunk_of(me.value);
   if (n == 1) return plan.move(mine, {plan.input(mine)}, {result});
@@ -38,7 +38,7 @@ void ring_reduce(plan::Builder& plan, Rank me, plan::Location result) {
   }
 }
 
-void ring_gather(plan::Builder& plan, Rank me, plan::Location own) {
+void ring_gather_part(plan::Builder& plan, Rank me, plan::Location own) {
   const int n = plan.shape().rank_count;
   if (n == 1) return share(plan, me, own, {});
   const plan::Location from = plan.from(wrap(me.value - 1, n), Form::kResult);

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-void build(plan::Builder& plan, Rank me) { ring_gather(plan, me, plan.input(0)); }
+void build(plan::Builder& plan, Rank me) { ring_gather_part(plan, me, plan.input(0)); }
 
 }  // namespace
 

@@ -13,8 +13,8 @@ namespace {
 
 void build(plan::Builder& plan, Rank me) {
   const plan::Location own = plan.output(chunk_of(me.value));
-  ring_reduce(plan, me, own);
-  ring_gather(plan, me, own);
+  ring_reduce_part(plan, me, own);
+  ring_gather_part(plan, me, own);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-void build(plan::Builder& plan, Rank me) { ring_reduce(plan, me, plan.output(0)); }
+void build(plan::Builder& plan, Rank me) { ring_reduce_part(plan, me, plan.output(0)); }
 
 }  // namespace
 

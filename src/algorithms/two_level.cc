@@ -40,7 +40,7 @@ void add_up(plan::Builder& plan, const Block& group, Rank me, int chunk, Locatio
 
 }  // namespace
 
-void two_level_reduce(plan::Builder& plan, Rank me, Location result) {
+void two_level_reduce_part(plan::Builder& plan, Rank me, Location result) {
   const Groups groups(plan.shape());
   const int mine = groups.of(me.value);
   const Block neighbours = groups.block(mine);
@@ -74,7 +74,7 @@ void two_level_reduce(plan::Builder& plan, Rank me, Location result) {
   plan.move(chunk_of(me.value), sums, std::span(&result, 1));
 }
 
-void two_level_gather(plan::Builder& plan, Rank me, Location own) {
+void two_level_gather_part(plan::Builder& plan, Rank me, Location own) {
   const Groups groups(plan.shape());
   const int mine = groups.of(me.value);
   const Block neighbours = groups.block(mine);

@@ -10,8 +10,8 @@ namespace {
 
 void build(plan::Builder& plan, Rank me) {
   const plan::Location own = plan.output(chunk_of(me.value));
-  two_level_reduce(plan, me, own);
-  two_level_gather(plan, me, own);
+  two_level_reduce_part(plan, me, own);
+  two_level_gather_part(plan, me, own);
 }
 
 }  // namespace

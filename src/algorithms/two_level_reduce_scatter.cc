@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-void build(plan::Builder& plan, Rank me) { two_level_reduce(plan, me, plan.output(0)); }
+void build(plan::Builder& plan, Rank me) { two_level_reduce_part(plan, me, plan.output(0)); }
 
 }  // namespace
 

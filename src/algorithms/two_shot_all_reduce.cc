@@ -10,8 +10,8 @@ namespace {
 
 void build(plan::Builder& plan, Rank me) {
   const plan::Location own = plan.output(chunk_of(me.value));
-  direct_reduce(plan, me, own);
-  direct_gather(plan, me, own);
+  direct_reduce_part(plan, me, own);
+  direct_gather_part(plan, me, own);
 }
 
 }  // namespace

@@ -28,6 +28,13 @@ std::optional<Collective> parse_collective(std::string_view text) {
   return std::nullopt;
 }
 
+std::string collective_names() {
+  std::string names;
+  for (int i = 0; i < kCollectiveCount; ++i)
+    names += (i == 0 ? "" : ", ") + std::string(to_string(static_cast<Collective>(i)));
+  return names;
+}
+
 std::string Error::to_string() const {
   std::string text;
   if (rank.value >= 0) text += "rank " + std::to_string(rank.value) + ": ";

@@ -6,16 +6,42 @@
 namespace tutti::c_api {
 namespace {
 
-/// Runs `start` on a communicator and hands out the work that it returns.
-template <class Start>
-tutti_result_t guard_start(const char* function, tutti_comm_t comm, tutti_work_t* work,
-                           Start&& start) noexcept {
+/// A request from the numbers that C has for it; `reduction` as checked_op or scaled made it.
+Result<Request> request(const char* function, Collective collective, const void* input,
+                        void* output, std::size_t count, tutti_data_type_t type,
+                        Result<Reduction> reduction = Reduction{}, int root = 0) {
+  Request made{.collective = collective,
+               .input = input,
+               .output = output,
+               .count = count,
+               .type = DataType::kUint8,
+               .reduction = {},
+               .root = Rank{root}};
+  TUTTI_TRY(made.type, checked_type(function, type));
+  TUTTI_TRY(made.reduction, std::move(reduction));
+  return made;
+}
+
+Reduction scaled(double scale) { return Reduction::pre_mul_sum(scale); }
+
+tutti_result_t call(const char* function, tutti_comm_t comm,
+                    const Result<Request>& asked) noexcept {
+  return guard(function, comm, [&](Communicator& communicator) -> Status {
+    if (!asked) return asked.error();
+    return communicator.call(*asked);
+  });
+}
+
+/// Starts it and hands out its work.
+tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work,
+                     const Result<Request>& asked) noexcept {
   if (work != nullptr) *work = nullptr;
   return guard(function, comm, [&](Communicator& communicator) -> Status {
     if (work == nullptr) return invalid(function, "`work`, where the handle goes, is NULL");
+    if (!asked) return asked.error();
     // Made before the start: what was started must not be lost for want of memory.
     auto handle = std::make_unique<tutti_work>();
-    TUTTI_TRY(handle->work, start(communicator));
+    TUTTI_TRY(handle->work, communicator.start(*asked));
     *work = handle.release();
     return ok();
   });
@@ -24,18 +50,17 @@ tutti_result_t guard_start(const char* function, tutti_comm_t comm, tutti_work_t
 }  // namespace
 }  // namespace tutti::c_api
 
+using tutti::Collective;
 using tutti::Communicator;
 using tutti::ok;
-using tutti::Rank;
-using tutti::Reduction;
-using tutti::Result;
 using tutti::Status;
-using tutti::Work;
+using tutti::c_api::call;
 using tutti::c_api::checked_op;
-using tutti::c_api::checked_type;
 using tutti::c_api::guard;
-using tutti::c_api::guard_start;
 using tutti::c_api::invalid;
+using tutti::c_api::request;
+using tutti::c_api::scaled;
+using tutti::c_api::start;
 
 extern "C" {
 
@@ -43,54 +68,77 @@ extern "C" {
 
 tutti_result_t tutti_all_reduce(tutti_comm_t comm, const void* input, void* output, size_t count,
                                 tutti_data_type_t type, tutti_op_t op) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    TUTTI_TRY(const auto reduction, checked_op(name, op));
-    return communicator.all_reduce(input, output, count, checked, reduction);
-  });
+  return call(__func__, comm,
+              request(__func__, Collective::kAllReduce, input, output, count, type,
+                      checked_op(__func__, op)));
 }
 
 tutti_result_t tutti_all_reduce_pre_mul_sum(tutti_comm_t comm, const void* input, void* output,
                                             size_t count, tutti_data_type_t type, double scale) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.all_reduce(input, output, count, checked, Reduction::pre_mul_sum(scale));
-  });
+  return call(__func__, comm,
+              request(__func__, Collective::kAllReduce, input, output, count, type, scaled(scale)));
 }
 
 tutti_result_t tutti_reduce_scatter(tutti_comm_t comm, const void* input, void* output,
                                     size_t count, tutti_data_type_t type, tutti_op_t op) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    TUTTI_TRY(const auto reduction, checked_op(name, op));
-    return communicator.reduce_scatter(input, output, count, checked, reduction);
-  });
+  return call(__func__, comm,
+              request(__func__, Collective::kReduceScatter, input, output, count, type,
+                      checked_op(__func__, op)));
 }
 
 tutti_result_t tutti_reduce_scatter_pre_mul_sum(tutti_comm_t comm, const void* input, void* output,
                                                 size_t count, tutti_data_type_t type,
                                                 double scale) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.reduce_scatter(input, output, count, checked,
-                                       Reduction::pre_mul_sum(scale));
-  });
+  return call(
+      __func__, comm,
+      request(__func__, Collective::kReduceScatter, input, output, count, type, scaled(scale)));
 }
 
 tutti_result_t tutti_all_gather(tutti_comm_t comm, const void* input, void* output, size_t count,
                                 tutti_data_type_t type) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.all_gather(input, output, count, checked);
-  });
+  return call(__func__, comm,
+              request(__func__, Collective::kAllGather, input, output, count, type));
 }
 
 tutti_result_t tutti_broadcast(tutti_comm_t comm, const void* input, void* output, size_t count,
                                tutti_data_type_t type, int root) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.broadcast(input, output, count, checked, Rank{root});
-  });
+  return call(__func__, comm,
+              request(__func__, Collective::kBroadcast, input, output, count, type,
+                      tutti::Reduction{}, root));
+}
+
+tutti_result_t tutti_reduce(tutti_comm_t comm, const void* input, void* output, size_t count,
+                            tutti_data_type_t type, tutti_op_t op, int root) {
+  return call(__func__, comm,
+              request(__func__, Collective::kReduce, input, output, count, type,
+                      checked_op(__func__, op), root));
+}
+
+tutti_result_t tutti_reduce_pre_mul_sum(tutti_comm_t comm, const void* input, void* output,
+                                        size_t count, tutti_data_type_t type, double scale,
+                                        int root) {
+  return call(
+      __func__, comm,
+      request(__func__, Collective::kReduce, input, output, count, type, scaled(scale), root));
+}
+
+tutti_result_t tutti_gather(tutti_comm_t comm, const void* input, void* output, size_t count,
+                            tutti_data_type_t type, int root) {
+  return call(
+      __func__, comm,
+      request(__func__, Collective::kGather, input, output, count, type, tutti::Reduction{}, root));
+}
+
+tutti_result_t tutti_scatter(tutti_comm_t comm, const void* input, void* output, size_t count,
+                             tutti_data_type_t type, int root) {
+  return call(__func__, comm,
+              request(__func__, Collective::kScatter, input, output, count, type,
+                      tutti::Reduction{}, root));
+}
+
+tutti_result_t tutti_all_to_all(tutti_comm_t comm, const void* input, void* output, size_t count,
+                                tutti_data_type_t type) {
+  return call(__func__, comm, request(__func__, Collective::kAllToAll, input, output, count, type));
 }
 
 tutti_result_t tutti_barrier(tutti_comm_t comm) {
@@ -102,66 +150,85 @@ tutti_result_t tutti_barrier(tutti_comm_t comm) {
 tutti_result_t tutti_start_all_reduce(tutti_comm_t comm, const void* input, void* output,
                                       size_t count, tutti_data_type_t type, tutti_op_t op,
                                       tutti_work_t* work) {
-  const auto start = [&, name = __func__](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    TUTTI_TRY(const auto reduction, checked_op(name, op));
-    return communicator.start_all_reduce(input, output, count, checked, reduction);
-  };
-  return guard_start(__func__, comm, work, start);
+  return start(__func__, comm, work,
+               request(__func__, Collective::kAllReduce, input, output, count, type,
+                       checked_op(__func__, op)));
 }
 
 tutti_result_t tutti_start_all_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
                                                   void* output, size_t count,
                                                   tutti_data_type_t type, double scale,
                                                   tutti_work_t* work) {
-  const auto start = [&, name = __func__](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.start_all_reduce(input, output, count, checked,
-                                         Reduction::pre_mul_sum(scale));
-  };
-  return guard_start(__func__, comm, work, start);
+  return start(
+      __func__, comm, work,
+      request(__func__, Collective::kAllReduce, input, output, count, type, scaled(scale)));
 }
 
 tutti_result_t tutti_start_reduce_scatter(tutti_comm_t comm, const void* input, void* output,
                                           size_t count, tutti_data_type_t type, tutti_op_t op,
                                           tutti_work_t* work) {
-  const auto start = [&, name = __func__](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    TUTTI_TRY(const auto reduction, checked_op(name, op));
-    return communicator.start_reduce_scatter(input, output, count, checked, reduction);
-  };
-  return guard_start(__func__, comm, work, start);
+  return start(__func__, comm, work,
+               request(__func__, Collective::kReduceScatter, input, output, count, type,
+                       checked_op(__func__, op)));
 }
 
 tutti_result_t tutti_start_reduce_scatter_pre_mul_sum(tutti_comm_t comm, const void* input,
                                                       void* output, size_t count,
                                                       tutti_data_type_t type, double scale,
                                                       tutti_work_t* work) {
-  const auto start = [&, name = __func__](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.start_reduce_scatter(input, output, count, checked,
-                                             Reduction::pre_mul_sum(scale));
-  };
-  return guard_start(__func__, comm, work, start);
+  return start(
+      __func__, comm, work,
+      request(__func__, Collective::kReduceScatter, input, output, count, type, scaled(scale)));
 }
 
 tutti_result_t tutti_start_all_gather(tutti_comm_t comm, const void* input, void* output,
                                       size_t count, tutti_data_type_t type, tutti_work_t* work) {
-  const auto start = [&, name = __func__](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.start_all_gather(input, output, count, checked);
-  };
-  return guard_start(__func__, comm, work, start);
+  return start(__func__, comm, work,
+               request(__func__, Collective::kAllGather, input, output, count, type));
 }
 
 tutti_result_t tutti_start_broadcast(tutti_comm_t comm, const void* input, void* output,
                                      size_t count, tutti_data_type_t type, int root,
                                      tutti_work_t* work) {
-  const auto start = [&, name = __func__](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(const auto checked, checked_type(name, type));
-    return communicator.start_broadcast(input, output, count, checked, Rank{root});
-  };
-  return guard_start(__func__, comm, work, start);
+  return start(__func__, comm, work,
+               request(__func__, Collective::kBroadcast, input, output, count, type,
+                       tutti::Reduction{}, root));
+}
+
+tutti_result_t tutti_start_reduce(tutti_comm_t comm, const void* input, void* output, size_t count,
+                                  tutti_data_type_t type, tutti_op_t op, int root,
+                                  tutti_work_t* work) {
+  return start(__func__, comm, work,
+               request(__func__, Collective::kReduce, input, output, count, type,
+                       checked_op(__func__, op), root));
+}
+
+tutti_result_t tutti_start_reduce_pre_mul_sum(tutti_comm_t comm, const void* input, void* output,
+                                              size_t count, tutti_data_type_t type, double scale,
+                                              int root, tutti_work_t* work) {
+  return start(
+      __func__, comm, work,
+      request(__func__, Collective::kReduce, input, output, count, type, scaled(scale), root));
+}
+
+tutti_result_t tutti_start_gather(tutti_comm_t comm, const void* input, void* output, size_t count,
+                                  tutti_data_type_t type, int root, tutti_work_t* work) {
+  return start(
+      __func__, comm, work,
+      request(__func__, Collective::kGather, input, output, count, type, tutti::Reduction{}, root));
+}
+
+tutti_result_t tutti_start_scatter(tutti_comm_t comm, const void* input, void* output, size_t count,
+                                   tutti_data_type_t type, int root, tutti_work_t* work) {
+  return start(__func__, comm, work,
+               request(__func__, Collective::kScatter, input, output, count, type,
+                       tutti::Reduction{}, root));
+}
+
+tutti_result_t tutti_start_all_to_all(tutti_comm_t comm, const void* input, void* output,
+                                      size_t count, tutti_data_type_t type, tutti_work_t* work) {
+  return start(__func__, comm, work,
+               request(__func__, Collective::kAllToAll, input, output, count, type));
 }
 
 tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms) {

@@ -66,9 +66,11 @@ Status Communicator::State::check(const exec::Call& call) const {
     return bad(fmt::format("{} elements of {} on {} ranks are more than memory can hold",
                            call.count, to_string(call.type), rank_count));
   }
-  if (call.count != 0 && (call.output == nullptr || call.input == nullptr)) {
+  const bool no_input = call.input == nullptr && exec::has_input(call, me.value);
+  const bool no_output = call.output == nullptr && exec::has_output(call, me.value);
+  if (call.count != 0 && (no_input || no_output)) {
     return bad(fmt::format("the {} buffer is null, but the count is {}",
-                           call.output == nullptr ? "output" : "input", call.count));
+                           no_output ? "output" : "input", call.count));
   }
   return ok();
 }
@@ -120,10 +122,42 @@ Status Communicator::all_gather(const void* input, void* output, std::size_t cou
 
 Status Communicator::broadcast(const void* input, void* output, std::size_t count, DataType type,
                                Rank root) {
-  // Only the root's input is read; the others need not have one.
-  const void* from = root == state_->me ? input : output;
   return state_->run(
-      state_->make_call(Collective::kBroadcast, from, output, count, type, {}, root.value));
+      state_->make_call(Collective::kBroadcast, input, output, count, type, {}, root.value));
+}
+
+Status Communicator::reduce(const void* input, void* output, std::size_t count, DataType type,
+                            Reduction reduction, Rank root) {
+  return state_->run(
+      state_->make_call(Collective::kReduce, input, output, count, type, reduction, root.value));
+}
+
+Status Communicator::gather(const void* input, void* output, std::size_t count, DataType type,
+                            Rank root) {
+  return state_->run(
+      state_->make_call(Collective::kGather, input, output, count, type, {}, root.value));
+}
+
+Status Communicator::scatter(const void* input, void* output, std::size_t count, DataType type,
+                             Rank root) {
+  return state_->run(
+      state_->make_call(Collective::kScatter, input, output, count, type, {}, root.value));
+}
+
+Status Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type) {
+  return state_->run(state_->make_call(Collective::kAllToAll, input, output, count, type, {}, 0));
+}
+
+Status Communicator::call(const Request& request) {
+  return state_->run(state_->make_call(request.collective, request.input, request.output,
+                                       request.count, request.type, request.reduction,
+                                       request.root.value));
+}
+
+Result<Work> Communicator::start(const Request& request) {
+  return state_->start(state_->make_call(request.collective, request.input, request.output,
+                                         request.count, request.type, request.reduction,
+                                         request.root.value));
 }
 
 Status Communicator::barrier() {
@@ -153,9 +187,31 @@ Result<Work> Communicator::start_all_gather(const void* input, void* output, std
 
 Result<Work> Communicator::start_broadcast(const void* input, void* output, std::size_t count,
                                            DataType type, Rank root) {
-  const void* from = root == state_->me ? input : output;
   return state_->start(
-      state_->make_call(Collective::kBroadcast, from, output, count, type, {}, root.value));
+      state_->make_call(Collective::kBroadcast, input, output, count, type, {}, root.value));
+}
+
+Result<Work> Communicator::start_reduce(const void* input, void* output, std::size_t count,
+                                        DataType type, Reduction reduction, Rank root) {
+  return state_->start(
+      state_->make_call(Collective::kReduce, input, output, count, type, reduction, root.value));
+}
+
+Result<Work> Communicator::start_gather(const void* input, void* output, std::size_t count,
+                                        DataType type, Rank root) {
+  return state_->start(
+      state_->make_call(Collective::kGather, input, output, count, type, {}, root.value));
+}
+
+Result<Work> Communicator::start_scatter(const void* input, void* output, std::size_t count,
+                                         DataType type, Rank root) {
+  return state_->start(
+      state_->make_call(Collective::kScatter, input, output, count, type, {}, root.value));
+}
+
+Result<Work> Communicator::start_all_to_all(const void* input, void* output, std::size_t count,
+                                            DataType type) {
+  return state_->start(state_->make_call(Collective::kAllToAll, input, output, count, type, {}, 0));
 }
 
 Status Communicator::register_memory(void* data, std::size_t bytes, int fd, std::size_t offset) {

@@ -99,8 +99,9 @@ Result<exec::Choice> choose_plan(const exec::Call& call, bool mapped, const Sett
   TUTTI_TRY(const auto* verified, planner::prepare(recipe));
   // Past the cache once what all ranks write together no longer fits a quarter of it; inside it
   // streaming stores lose 2-3x.
-  const std::size_t written =
-      exec::output_bytes(call, rank_count) * static_cast<std::size_t>(rank_count);
+  const auto outputs =
+      static_cast<std::size_t>(traits_of(call.collective).root_output ? 1 : rank_count);
+  const std::size_t written = exec::output_bytes(call, rank_count) * outputs;
   return exec::Choice{&verified->plan, written >= cache_bytes / 4};
 }
 

@@ -22,16 +22,22 @@ struct Call {
   double scale = 1;
 };
 
-/// Bytes of the whole input, and of the whole output.
+/// Bytes of a whole input, and of a whole output, of a rank that has one.
 constexpr std::size_t input_bytes(const Call& call, int ranks) {
-  const std::size_t blocks =
-      call.collective == Collective::kReduceScatter ? static_cast<std::size_t>(ranks) : 1;
+  const auto blocks = static_cast<std::size_t>(traits_of(call.collective).input_each ? ranks : 1);
   return blocks * call.count * size_of(call.type);
 }
 constexpr std::size_t output_bytes(const Call& call, int ranks) {
-  const std::size_t blocks =
-      call.collective == Collective::kAllGather ? static_cast<std::size_t>(ranks) : 1;
+  const auto blocks = static_cast<std::size_t>(traits_of(call.collective).output_each ? ranks : 1);
   return blocks * call.count * size_of(call.type);
+}
+
+/// Whether a rank has an input, and whether it gets an output.
+constexpr bool has_input(const Call& call, int rank) {
+  return !traits_of(call.collective).root_input || rank == call.root;
+}
+constexpr bool has_output(const Call& call, int rank) {
+  return !traits_of(call.collective).root_output || rank == call.root;
 }
 
 /// The call in one word, for records and for hashing: collective, type, operation, root.

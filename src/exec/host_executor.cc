@@ -46,7 +46,7 @@ bool HostExecutor::is_packet(const Call& call) const {
   const std::size_t wide =
       scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
   std::size_t limit = options_.packet_limit[static_cast<std::size_t>(call.collective)];
-  if (lately_mapped_ && call.collective != Collective::kBroadcast) {
+  if (lately_mapped_ && !has_root(call.collective)) {
     limit = std::min(limit, options_.mapped_packet_limit);
   }
   return largest <= limit && largest * wide <= region_.config().packet_bytes;
@@ -150,7 +150,7 @@ void HostExecutor::copy_past_cache(std::byte* to) {
 }
 
 void HostExecutor::publish_packet() {
-  if (call_.collective == Collective::kBroadcast && call_.root != me_) return;
+  if (!has_input(call_, me_)) return;
   if (inline_) return publish_inline();
   std::byte* slot = region_.packet(me_, number_);
   if (context_.scaled)
@@ -193,13 +193,14 @@ bool HostExecutor::seen(int rank) {
 }
 
 bool HostExecutor::gathered() {
-  const bool one_writer = packet_ && call_.collective == Collective::kBroadcast;
+  // Whom a packet does not concern, it does not keep.
+  if (packet_ && !has_output(call_, me_)) return true;
   for (; next_peer_ < ranks_; ++next_peer_) {
-    if (next_peer_ == me_ || (one_writer && next_peer_ != call_.root)) continue;
+    if (next_peer_ == me_ || (packet_ && !has_input(call_, next_peer_))) continue;
     if (!seen(next_peer_)) return false;
   }
   // A rank that starts a call has finished the one before.
-  if (!one_writer) everyone_finished_ = std::max(everyone_finished_, number_ - 1);
+  if (symmetric()) everyone_finished_ = std::max(everyone_finished_, number_ - 1);
   return true;
 }
 
@@ -209,31 +210,28 @@ const std::byte* HostExecutor::payload_of(int rank) const {
   return gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
 }
 
+/// Copies this rank's blocks out of the packets of those who gave them.
+void HostExecutor::collect_packets(std::size_t block) {
+  const CollectiveTraits traits = traits_of(call_.collective);
+  // In place, in an all-to-all, this rank's own input is overwritten here. Peers read its packet.
+  const std::size_t from = traits.input_each ? static_cast<std::size_t>(me_) * block : 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (!has_input(call_, rank)) continue;
+    std::byte* to =
+        call_.output + (traits.output_each ? static_cast<std::size_t>(rank) * block : 0);
+    const std::byte* data = (rank == me_ ? call_.input : payload_of(rank)) + from;
+    if (to != data) std::memcpy(to, data, block);
+  }
+}
+
 void HostExecutor::finish_packet() {
   const std::size_t block = call_.count * size_of(call_.type);
   if (block == 0) return;
-  switch (call_.collective) {
-    case Collective::kBroadcast:
-      if (call_.root != me_)
-        std::memcpy(call_.output, payload_of(call_.root), block);
-      else if (call_.output != call_.input)
-        std::memcpy(call_.output, call_.input, block);
-      return;
-    case Collective::kAllGather:
-      for (int rank = 0; rank < ranks_; ++rank) {
-        std::byte* to = call_.output + static_cast<std::size_t>(rank) * block;
-        if (rank != me_)
-          std::memcpy(to, payload_of(rank), block);
-        else if (to != call_.input)
-          std::memcpy(to, call_.input, block);
-      }
-      return;
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter: break;
-  }
+  if (!has_output(call_, me_)) return;
+  if (!reduces(call_.collective)) return collect_packets(block);
   const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
-  const std::size_t mine =
-      call_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(me_) : 0;
+  const auto mine =
+      traits_of(call_.collective).input_each ? static_cast<std::size_t>(me_) : std::size_t{0};
   const std::size_t offset = mine * call_.count * element_bytes(call_.type, form);
   for (int rank = 0; rank < ranks_; ++rank) {
     const bool own_input = rank == me_ && !context_.scaled;

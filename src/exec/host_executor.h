@@ -104,7 +104,7 @@ class HostExecutor {
 
   Poll step();
   bool is_packet(const Call& call) const;
-  bool symmetric() const { return call_.collective != Collective::kBroadcast || !packet_; }
+  bool symmetric() const { return !has_root(call_.collective) || !packet_; }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
     return inline_ ? kCalls : std::min(kCalls, region_.config().packet_slots);
@@ -118,6 +118,7 @@ class HostExecutor {
   void scale_into(std::byte* to);
   void copy_past_cache(std::byte* to);
   void finish_packet();
+  void collect_packets(std::size_t block);
   void announce(const Announcement& mine);
   void learn_from_packets();
   bool read_announcements();

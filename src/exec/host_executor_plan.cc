@@ -6,8 +6,11 @@
 namespace tutti::exec {
 
 HostExecutor::Announcement HostExecutor::announcement() {
-  return {endpoint_->name(call_.input, input_bytes(call_, ranks_)),
-          endpoint_->name(call_.output, output_bytes(call_, ranks_)), 1};
+  Announcement mine;
+  if (has_input(call_, me_)) mine.input = endpoint_->name(call_.input, input_bytes(call_, ranks_));
+  if (has_output(call_, me_))
+    mine.output = endpoint_->name(call_.output, output_bytes(call_, ranks_));
+  return mine;
 }
 
 void HostExecutor::announce(const Announcement& mine) {
@@ -37,12 +40,17 @@ bool HostExecutor::read_announcements() {
     const auto r = static_cast<std::size_t>(rank);
     inputs_[r] = from.input;
     outputs_[r] = from.output;
-    for (const std::uint64_t segment : {from.input.segment, from.output.segment}) {
+    const auto look = [&](bool there, std::uint64_t segment) {
+      if (!there) return;
       if (segment == 0 || unmappable_[r].contains(segment))
         all_mapped_ = false;
       else if (!known_[r].contains(segment))
         known = false;
-    }
+    };
+    look(has_input(call_, rank), from.input.segment);
+    look(has_output(call_, rank), from.output.segment);
+    // In place, the blocks of an all-to-all have to be exchanged by way of slots.
+    if (call_.collective == Collective::kAllToAll && from.input == from.output) all_mapped_ = false;
   }
   if (!all_mapped_) return true;
   if (known) mapping_ok_ = map_peers();
@@ -57,11 +65,16 @@ bool HostExecutor::map_peers() {
       context_.buffers.peer_outputs[r] = call_.output;
       continue;
     }
-    const auto input = endpoint_->map(rank, inputs_[r], input_bytes(call_, ranks_));
-    const auto output = endpoint_->map(rank, outputs_[r], output_bytes(call_, ranks_));
-    if (!input || !output) return false;
-    context_.buffers.peer_inputs[r] = *input;
-    context_.buffers.peer_outputs[r] = *output;
+    if (has_input(call_, rank)) {
+      const auto input = endpoint_->map(rank, inputs_[r], input_bytes(call_, ranks_));
+      if (!input) return false;
+      context_.buffers.peer_inputs[r] = *input;
+    }
+    if (has_output(call_, rank)) {
+      const auto output = endpoint_->map(rank, outputs_[r], output_bytes(call_, ranks_));
+      if (!output) return false;
+      context_.buffers.peer_outputs[r] = *output;
+    }
   }
   return true;
 }
@@ -82,7 +95,7 @@ bool HostExecutor::agree_on_mapping() {
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     for (const std::uint64_t segment : {inputs_[r].segment, outputs_[r].segment}) {
-      (all_mapped_ ? known_ : unmappable_)[r].insert(segment);
+      if (segment != 0) (all_mapped_ ? known_ : unmappable_)[r].insert(segment);
     }
   }
   return true;
@@ -269,8 +282,10 @@ std::string describe_call(std::uint64_t what, std::uint64_t count) {
           std::string(to_string(static_cast<DataType>(what >> 40 & 0xff)));
   if (reduces(collective))
     text += " (" + std::string(to_string(static_cast<ReduceOp>(what >> 32 & 0xff))) + ")";
-  if (collective == Collective::kBroadcast)
-    text += " from rank " + std::to_string(what & 0xffffffffU);
+  if (has_root(collective)) {
+    text += traits_of(collective).root_input ? " from rank " : " to rank ";
+    text += std::to_string(what & 0xffffffffU);
+  }
   return text;
 }
 

@@ -48,13 +48,16 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
   std::size_t most_sources = 0, most_targets = 0;
   locations_.resize(lane_.locations.size());
   for (const Step& step : lane_.steps) {
+    piece_of_step_.push_back(step.chunk % pieces_);
     if (step.kind != StepKind::kMove) continue;
     most_sources = std::max<std::size_t>(most_sources, step.source_count);
     most_targets = std::max<std::size_t>(most_targets, step.target_count);
     for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
       const plan::Location& from = lane_.locations[step.first + i];
       BoundLocation& to = locations_[step.first + i];
-      to = {from.place, from.form, from.peer, from.chunk, nullptr, nullptr};
+      const bool user = !in_library_memory(from.place);
+      to = {from.place, from.form, from.peer, user ? from.chunk / pieces_ : from.chunk,
+            nullptr,    nullptr};
       const bool source = i < step.source_count;
       if (from.place == Place::kSlot && source) to.inbox = &links.from(from.peer, lane);
       if (from.place == Place::kSlot && !source) to.outbox = &links.to(from.peer, lane);
@@ -96,7 +99,7 @@ bool BoundLane::run(const Step& step) {
       return false;
     case StepKind::kMove: break;
   }
-  const Range piece = plan::piece_of(context_->count, pieces_, step.piece, grain_);
+  const Range piece = plan::piece_of(context_->count, pieces_, piece_of_step_[step_], grain_);
   const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
   if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
   if (!ready(step)) return false;
@@ -121,36 +124,36 @@ Form BoundLane::layout(const BoundLocation& location) const {
   return wide ? Form::kPartial : location.form;
 }
 
-std::size_t BoundLane::user_offset(std::uint32_t chunk, const Range& range) const {
-  return (chunk / pieces_ * context_->count + range.offset) * size_of(context_->arithmetic.type);
+std::size_t BoundLane::user_offset(std::uint32_t block, const Range& range) const {
+  return (block * context_->count + range.offset) * size_of(context_->arithmetic.type);
 }
 
 const std::byte* BoundLane::source_at(const BoundLocation& location, const Range& range) const {
   switch (location.place) {
-    case Place::kInput: return context_->buffers.input + user_offset(location.chunk, range);
-    case Place::kOutput: return context_->buffers.output + user_offset(location.chunk, range);
-    case Place::kScratch: return scratch_ + location.chunk * slot_bytes_;
+    case Place::kInput: return context_->buffers.input + user_offset(location.index, range);
+    case Place::kOutput: return context_->buffers.output + user_offset(location.index, range);
+    case Place::kScratch: return scratch_ + location.index * slot_bytes_;
     case Place::kSlot:
     case Place::kMulticast: return location.inbox->slot();
     case Place::kPeerInput:
       return context_->buffers.peer_inputs[static_cast<std::size_t>(location.peer)] +
-             user_offset(location.chunk, range);
+             user_offset(location.index, range);
     case Place::kPeerOutput:
       return context_->buffers.peer_outputs[static_cast<std::size_t>(location.peer)] +
-             user_offset(location.chunk, range);
+             user_offset(location.index, range);
   }
   return nullptr;
 }
 
 std::byte* BoundLane::target_at(const BoundLocation& location, const Range& range) const {
   switch (location.place) {
-    case Place::kOutput: return context_->buffers.output + user_offset(location.chunk, range);
-    case Place::kScratch: return scratch_ + location.chunk * slot_bytes_;
+    case Place::kOutput: return context_->buffers.output + user_offset(location.index, range);
+    case Place::kScratch: return scratch_ + location.index * slot_bytes_;
     case Place::kSlot:
     case Place::kMulticast: return location.outbox->slot();
     case Place::kPeerOutput:
       return context_->buffers.peer_outputs[static_cast<std::size_t>(location.peer)] +
-             user_offset(location.chunk, range);
+             user_offset(location.index, range);
     case Place::kInput:
     case Place::kPeerInput: break;  // The verifier lets no plan write there.
   }

@@ -56,7 +56,7 @@ class BoundLane {
     plan::Place place;
     Form form;
     int peer;
-    std::uint32_t chunk;
+    std::uint32_t index;  // Of the block in an input or output, of the chunk in scratch.
     Inbox* inbox;
     Outbox* outbox;
   };
@@ -67,7 +67,7 @@ class BoundLane {
   void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
                    std::size_t other_targets);
   Form layout(const BoundLocation& location) const;
-  std::size_t user_offset(std::uint32_t chunk, const plan::Range& range) const;
+  std::size_t user_offset(std::uint32_t block, const plan::Range& range) const;
   const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
   std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;
 
@@ -78,6 +78,7 @@ class BoundLane {
   std::byte* scratch_;
   std::size_t slot_bytes_;
   std::vector<BoundLocation> locations_;
+  std::vector<std::uint32_t> piece_of_step_;
   std::vector<kernels::Source> sources_;  // Of the current step; sized for the largest.
   std::vector<kernels::Target> targets_;
 

@@ -40,7 +40,7 @@ void Builder::move(std::uint32_t chunk, std::span<const Location> sources,
                         .source_count = static_cast<std::uint16_t>(sources.size()),
                         .target_count = static_cast<std::uint16_t>(targets.size()),
                         .first = static_cast<std::uint32_t>(lane.locations.size()),
-                        .piece = chunk % pieces_});
+                        .chunk = chunk});
   lane.locations.insert(lane.locations.end(), sources.begin(), sources.end());
   lane.locations.insert(lane.locations.end(), targets.begin(), targets.end());
   for (const auto& locations : {sources, targets}) {

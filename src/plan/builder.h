@@ -25,8 +25,8 @@ class Builder {
   Location from(int peer, Form form) const;
   Location to(int peer, Form form) const;
 
-  /// Adds a step to the current lane. `chunk` is the chunk that it is about: all its locations have
-  /// the size of that chunk's piece. The order of the sources is the order of reduction.
+  /// Adds a step to the current lane. `chunk` is the chunk of the message that it is about. The
+  /// order of the sources is the order of reduction.
   void move(std::uint32_t chunk, std::span<const Location> sources,
             std::span<const Location> targets);
   void move(std::uint32_t chunk, std::initializer_list<Location> sources,

@@ -86,9 +86,9 @@ class Lowering {
         allowed.writes && receiver.source_count == 1 && output_of(message) != nullptr;
     if (!read && !write) return Fate::kSlot;
     if (read && write) {
-      // Both save the slot. In a broadcast one rank has the data and many want it, so each reads
-      // for itself. Elsewhere everybody sends the same to all, which is one read and many writes.
-      return plan_.shape.collective == Collective::kBroadcast ? Fate::kRead : Fate::kWrite;
+      // Both save the slot. Where one rank has the data and many want it, each reads for itself.
+      // Elsewhere everybody sends the same to all, which is one read and many writes.
+      return traits_of(plan_.shape.collective).root_input ? Fate::kRead : Fate::kWrite;
     }
     return read ? Fate::kRead : Fate::kWrite;
   }
@@ -205,6 +205,8 @@ std::optional<Plan> direct(const Plan& plan) {
     Lowering lowering(plan, *wiring, allowed);
     if (!lowering.changes()) continue;
     Plan lowered = lowering.run();
+    // In an all-to-all every block is exchanged for another one: in place that takes slots.
+    lowered.apart = plan.apart || plan.shape.collective == Collective::kAllToAll;
     if (holds(lowered)) return lowered;
   }
   return std::nullopt;

@@ -57,7 +57,7 @@ class Joiner {
 
  private:
   bool may_join(const DraftStep& a, const DraftStep& b) const {
-    return a.kind == StepKind::kMove && b.kind == StepKind::kMove && a.piece == b.piece;
+    return a.kind == StepKind::kMove && b.kind == StepKind::kMove && a.chunk == b.chunk;
   }
 
   // Gives `previous` the targets of `step`, if that only copies on what `previous` has just
@@ -138,7 +138,7 @@ DraftLane to_draft(const Lane& lane) {
     DraftStep& copy = draft.emplace_back();
     copy.kind = step.kind;
     copy.peer = step.peer;
-    copy.piece = step.piece;
+    copy.chunk = step.chunk;
     const auto first = lane.locations.begin() + step.first;
     copy.sources.assign(first, first + step.source_count);
     copy.targets.assign(first + step.source_count, first + step.source_count + step.target_count);
@@ -156,7 +156,7 @@ Lane to_lane(const DraftLane& draft) {
     copy.source_count = static_cast<std::uint16_t>(step.sources.size());
     copy.target_count = static_cast<std::uint16_t>(step.targets.size());
     copy.first = static_cast<std::uint32_t>(lane.locations.size());
-    copy.piece = step.piece;
+    copy.chunk = step.chunk;
     lane.locations.insert(lane.locations.end(), step.sources.begin(), step.sources.end());
     lane.locations.insert(lane.locations.end(), step.targets.begin(), step.targets.end());
     for (const std::uint16_t peer : step.signals)

@@ -11,7 +11,7 @@ namespace tutti::plan {
 struct DraftStep {
   StepKind kind = StepKind::kMove;
   std::uint16_t peer = 0;
-  std::uint32_t piece = 0;
+  std::uint32_t chunk = 0;
   std::vector<Location> sources, targets;
   std::vector<std::uint16_t> signals;  // Peers to signal right after a move.
 };

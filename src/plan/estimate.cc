@@ -219,7 +219,8 @@ class Timeline {
     for (; state.tile < tiles_; ++state.tile, state.step = 0) {
       for (; state.step < steps.size(); ++state.step) {
         const Step& step = steps[state.step];
-        if (step.kind != StepKind::kMove || range(step.piece, state.tile, false) > 0) return;
+        if (step.kind != StepKind::kMove || range(step.chunk % plan_.pieces, state.tile, false) > 0)
+          return;
       }
     }
   }
@@ -289,7 +290,7 @@ class Timeline {
   }
 
   double bytes(const Location& at, const Step& step, std::size_t tile) const {
-    return static_cast<double>(range(step.piece, tile, false)) *
+    return static_cast<double>(range(step.chunk % plan_.pieces, tile, false)) *
            static_cast<double>(element_bytes(type_, at.form));
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "plan/chunks.h"
 #include "plan/names.h"
 #include "plan/structure.h"
 #include "plan/text.h"
@@ -146,7 +147,7 @@ class Parser {
       return line.expected(fmt::format("a name of 1 to {} characters", kMaxName));
     line.word();
     const auto collective = parse_collective(line.peek());
-    if (!collective) return line.expected("all_reduce, reduce_scatter, all_gather or broadcast");
+    if (!collective) return line.expected("a collective (" + collective_names() + ")");
     plan_.shape.collective = *collective;
     line.word();
     TUTTI_CHECK_OK(expect_word(line, "ranks"));
@@ -165,6 +166,7 @@ class Parser {
     if (accept_word(line, "group"))
       TUTTI_CHECK_OK(line.number("a group size", 1, kMaxRanks, plan_.shape.group_size));
     plan_.together = accept_word(line, "together");
+    plan_.apart = accept_word(line, "apart");
     has_header_ = true;
     return line.finish();
   }
@@ -204,7 +206,8 @@ class Parser {
     line.word();
     Step step;
     step.first = static_cast<std::uint32_t>(current().locations.size());
-    TUTTI_CHECK_OK(line.number("a piece", 0, plan_.pieces - 1, step.piece));
+    const std::uint64_t chunks = message_blocks(plan_.shape) * plan_.pieces;
+    TUTTI_CHECK_OK(line.number("a chunk", 0, std::min(chunks - 1, kMaxIndex), step.chunk));
     TUTTI_CHECK_OK(line.expect(":"));
     TUTTI_CHECK_OK(locations(line, true, step.source_count));
     TUTTI_CHECK_OK(line.expect("->"));

@@ -7,9 +7,10 @@
 // (it splits at the largest power of two below n), write the result to m targets. Beside it stand
 // only signal and wait, for plans that touch peers' memory (made by passes, see passes.h).
 //
-// Chunks. A message consists of blocks of `count` elements (see blocks_of), and every block is cut
-// into `pieces` chunks of nearly equal size: chunk c is piece c % pieces of block c / pieces. So
-// chunk indices are fractions of the message, never bytes.
+// Chunks. A message consists of blocks of `count` elements (chunks.h says which), and every block
+// is cut into `pieces` chunks of nearly equal size: chunk c is piece c % pieces of block c /
+// pieces. So chunk indices are fractions of the message, never bytes. Inputs and outputs are cut in
+// the same way; their chunks are counted from the start of the buffer.
 //
 // Execution. The whole step list of a lane runs once per tile (a chunk's part that fits one slot),
 // and one slot location is one slot. So a plan that the verifier finds free of deadlock with K
@@ -25,11 +26,10 @@
 namespace tutti::plan {
 
 enum class Place : std::uint8_t {
-  kInput,      // A chunk of this rank's input. Always a contribution, or a result in all-gather and
-               // broadcast.
-  kOutput,     // A chunk of this rank's output. Always a result.
-  kScratch,    // A tile of this rank's scratch memory, of any form.
-  kSlot,       // Source: the next slot from `peer`. Target: the next slot to `peer`.
+  kInput,    // A chunk of this rank's input. A contribution, or a result where nothing is reduced.
+  kOutput,   // A chunk of this rank's output. Always a result.
+  kScratch,  // A tile of this rank's scratch memory, of any form.
+  kSlot,     // Source: the next slot from `peer`. Target: the next slot to `peer`.
   kMulticast,  // Source: the next slot of `peer`'s multicast ring. Target: this rank's own (peer is
                // unused).
   kPeerInput,  // A chunk of the mapped input of `peer`; source only.
@@ -59,7 +59,7 @@ struct Step {
       0;  // Move: locations[first .. first + source_count) are the sources,
   std::uint16_t target_count = 0;  // and the next target_count the targets.
   std::uint32_t first = 0;
-  std::uint32_t piece = 0;  // Move: which piece of a block it covers; this fixes its size.
+  std::uint32_t chunk = 0;  // Move: the chunk of the message that it is about; this fixes its size.
   friend bool operator==(const Step&, const Step&) = default;
 };
 static_assert(sizeof(Step) == 16, "a kernel loads one step with one 16-byte read");
@@ -82,7 +82,7 @@ struct RankPlan {
 struct Shape {
   Collective collective = Collective::kAllReduce;
   int rank_count = 1;
-  int root = 0;        // Broadcast.
+  int root = 0;        // Of rooted collectives.
   int group_size = 1;  // Ranks [k*group_size, (k+1)*group_size) are near each other; 1: no groups.
   friend bool operator==(const Shape&, const Shape&) = default;
 };
@@ -96,20 +96,11 @@ struct Plan {
   /// have told each other at the start of a call where their buffers are; a plan that touches
   /// peers' buffers then needs no signals for it.
   bool together = false;
+  /// No rank's input shares memory with its output. All other plans may be run in place.
+  bool apart = false;
   std::uint32_t pieces = 1;
   std::vector<RankPlan> ranks;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
-
-/// Blocks of `count` elements in a rank's input and output.
-constexpr std::uint32_t input_blocks(const Shape& shape) {
-  return shape.collective == Collective::kReduceScatter
-             ? static_cast<std::uint32_t>(shape.rank_count)
-             : 1;
-}
-constexpr std::uint32_t output_blocks(const Shape& shape) {
-  return shape.collective == Collective::kAllGather ? static_cast<std::uint32_t>(shape.rank_count)
-                                                    : 1;
-}
 
 }  // namespace tutti::plan

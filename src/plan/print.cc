@@ -39,7 +39,7 @@ void print_step(std::string& text, const Lane& lane, const Step& step) {
     fmt::format_to(out, "  {} {}\n", step.kind == StepKind::kSignal ? "signal" : "wait", step.peer);
     return;
   }
-  fmt::format_to(out, "  move {}: ", step.piece);
+  fmt::format_to(out, "  move {}: ", step.chunk);
   for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
     if (i > 0) text += i == step.source_count ? " -> " : ", ";
     print_location(text, lane.locations[step.first + i], i < step.source_count);
@@ -74,6 +74,7 @@ std::string to_text(const Plan& plan) {
   if (plan.shape.root != 0) text += fmt::format(" root {}", plan.shape.root);
   if (plan.shape.group_size != 1) text += fmt::format(" group {}", plan.shape.group_size);
   if (plan.together) text += " together";
+  if (plan.apart) text += " apart";
   text += '\n';
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) print_rank(text, plan, rank);
   return text;

@@ -4,20 +4,10 @@
 
 #include <algorithm>
 
+#include "plan/chunks.h"
 #include "plan/structure.h"
 
 namespace tutti::plan {
-
-std::uint32_t in_place_output(const Plan& plan, std::uint32_t rank, std::uint32_t chunk) {
-  switch (plan.shape.collective) {
-    case Collective::kAllReduce:
-    case Collective::kBroadcast: return chunk;
-    case Collective::kAllGather: return rank * plan.pieces + chunk;
-    case Collective::kReduceScatter:
-      return chunk / plan.pieces == rank ? chunk % plan.pieces : kNoChunk;
-  }
-  return kNoChunk;
-}
 
 Races::Races(const Plan& plan) : plan_(plan), chunks_(output_chunks(plan)) {
   std::size_t actors = 0;
@@ -27,7 +17,8 @@ Races::Races(const Plan& plan) : plan_(plan), chunks_(output_chunks(plan)) {
     lowest_.resize(std::max(lowest_.size(), rank.lanes.size()), plan.pieces);
     for (std::size_t lane = 0; lane < rank.lanes.size(); ++lane) {
       for (const Step& step : rank.lanes[lane].steps) {
-        if (step.kind == StepKind::kMove) lowest_[lane] = std::min(lowest_[lane], step.piece);
+        if (step.kind == StepKind::kMove)
+          lowest_[lane] = std::min(lowest_[lane], step.chunk % plan.pieces);
       }
     }
   }

@@ -45,8 +45,10 @@ class Races {
  public:
   explicit Races(const Plan& plan);
 
-  /// Whether a slot of this piece orders what is before it and after it.
-  bool orders(std::uint32_t lane, std::uint32_t piece) const { return piece == lowest_[lane]; }
+  /// Whether a slot of this chunk orders what is before it and after it.
+  bool orders(std::uint32_t lane, std::uint32_t chunk) const {
+    return chunk % plan_.pieces == lowest_[lane];
+  }
   /// What to send along with a message of `actor` at `step`.
   Stamp stamp(Actor actor, std::size_t step);
   /// `actor` has taken a message that `from`, in the same lane, sent with this stamp.
@@ -104,9 +106,5 @@ class Races {
   std::vector<Cell> cells_;
   std::vector<Touch> touches_;
 };
-
-/// The output chunk of `rank` that its input chunk `chunk` is, in place; kNoChunk if none.
-inline constexpr std::uint32_t kNoChunk = ~std::uint32_t{0};
-std::uint32_t in_place_output(const Plan& plan, std::uint32_t rank, std::uint32_t chunk);
 
 }  // namespace tutti::plan

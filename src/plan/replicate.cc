@@ -1,4 +1,4 @@
-// Piece p becomes pieces p * lanes + 0 ... lanes - 1, and copy l of a lane handles the l-th of
+// Chunk c becomes chunks c * lanes + 0 ... lanes - 1, and copy l of a lane handles the l-th of
 // each. Scratch is not shared between lanes, so every copy has its own.
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ Plan replicate(const Plan& plan, std::uint32_t lanes) {
       for (std::uint32_t copy = 0; copy < lanes; ++copy) {
         Lane& share = copies.emplace_back(lane);
         for (Step& step : share.steps) {
-          if (step.kind == StepKind::kMove) step.piece = step.piece * lanes + copy;
+          if (step.kind == StepKind::kMove) step.chunk = step.chunk * lanes + copy;
         }
         for (Location& at : share.locations) {
           if (at.place == Place::kScratch) {

@@ -40,7 +40,7 @@ Status check_shape(const Plan& plan, const Limits& limits) {
     return plan_error(plan,
                       fmt::format("group size {}: takes 1 to {}", shape.group_size, kMaxRanks));
   }
-  const std::uint64_t blocks = std::max(input_blocks(shape), output_blocks(shape));
+  const std::uint64_t blocks = message_blocks(shape);
   if (plan.pieces < 1 || blocks * plan.pieces > 0xffffffffu) {
     return plan_error(plan, fmt::format("{} pieces: takes 1 to {}", plan.pieces,
                                         std::uint64_t{0xffffffffu} / blocks));
@@ -85,7 +85,7 @@ class RankCheck {
         if (next > lane.locations.size()) return error("names more locations than there are");
         TUTTI_CHECK_OK(check_move(lane, step));
       } else if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
-        if (step.source_count != 0 || step.target_count != 0 || step.first != 0 || step.piece != 0)
+        if (step.source_count != 0 || step.target_count != 0 || step.first != 0 || step.chunk != 0)
           return error("is not in normal form: signal and wait have no locations");
         TUTTI_CHECK_OK(check_peer(step.peer));
       } else {
@@ -97,22 +97,24 @@ class RankCheck {
   }
 
   Status check_move(const Lane& lane, const Step& step) {
-    if (step.piece >= plan_.pieces)
-      return error(fmt::format("piece {} of {}", step.piece, plan_.pieces));
+    if (step.chunk >= message_blocks(plan_.shape) * plan_.pieces) {
+      return error(fmt::format("chunk {}: the message has {}", step.chunk,
+                               message_blocks(plan_.shape) * plan_.pieces));
+    }
     if (step.source_count > 1 && !reduces(plan_.shape.collective))
       return error(fmt::format("reduces {} sources, but {} only moves data", step.source_count,
                                tutti::to_string(plan_.shape.collective)));
     const Location* first = lane.locations.data() + step.first;
     const std::span sources(first, step.source_count);
     const std::span targets(first + step.source_count, step.target_count);
-    for (const Location& at : sources) TUTTI_CHECK_OK(check_location(at, step.piece, true));
-    for (const Location& at : targets) TUTTI_CHECK_OK(check_location(at, step.piece, false));
+    for (const Location& at : sources) TUTTI_CHECK_OK(check_location(at, step.chunk, true));
+    for (const Location& at : targets) TUTTI_CHECK_OK(check_location(at, step.chunk, false));
     TUTTI_CHECK_OK(check_distinct(sources, true));
     TUTTI_CHECK_OK(check_distinct(targets, false));
     return check_scratch_forms(sources, targets);
   }
 
-  Status check_location(const Location& at, std::uint32_t piece, bool is_source) {
+  Status check_location(const Location& at, std::uint32_t chunk, bool is_source) {
     if (at.form != Form::kContribution && at.form != Form::kPartial && at.form != Form::kResult)
       return error("a location is of no known form");
     if (!reduces(plan_.shape.collective) && at.form != Form::kResult) {
@@ -121,9 +123,9 @@ class RankCheck {
     }
     switch (at.place) {
       case Place::kInput:
-      case Place::kPeerInput: return check_input(at, piece, is_source);
+      case Place::kPeerInput: return check_input(at, chunk, is_source);
       case Place::kOutput:
-      case Place::kPeerOutput: return check_output(at, piece, is_source);
+      case Place::kPeerOutput: return check_output(at, chunk, is_source);
       case Place::kScratch: return check_scratch(at, is_source);
       case Place::kSlot:
         if (at.chunk != 0) return error("is not in normal form: a slot has no chunk");
@@ -137,25 +139,31 @@ class RankCheck {
     return error("a location is in no known place");
   }
 
-  Status check_input(const Location& at, std::uint32_t piece, bool is_source) {
+  Status check_input(const Location& at, std::uint32_t chunk, bool is_source) {
     if (!is_source) return error(fmt::format("writes to {}", to_text(at, false)));
     const Form form = reduces(plan_.shape.collective) ? Form::kContribution : Form::kResult;
     if (at.form != form)
       return error(fmt::format("an input is a {}, not a {}", to_string(form), to_string(at.form)));
     TUTTI_CHECK_OK(check_owner(at));
     const std::uint32_t owner = at.place == Place::kPeerInput ? at.peer : rank_;
-    if (plan_.shape.collective == Collective::kBroadcast &&
-        owner != static_cast<std::uint32_t>(plan_.shape.root))
+    if (!has_input(plan_.shape, owner))
       return error(fmt::format(
           "reads the input of rank {}, which is undefined: only the root's is given", owner));
-    return check_chunk(at, piece, input_chunks(plan_), is_source);
+    if (at.chunk >= input_chunks(plan_)) return no_such_chunk(at, input_chunks(plan_), is_source);
+    return check_chunk(at, chunk_of_input(plan_.shape, plan_.pieces, owner, at.chunk), chunk,
+                       is_source);
   }
 
-  Status check_output(const Location& at, std::uint32_t piece, bool is_source) {
+  Status check_output(const Location& at, std::uint32_t chunk, bool is_source) {
     if (at.form != Form::kResult)
       return error(fmt::format("an output is a result, not a {}", to_string(at.form)));
     TUTTI_CHECK_OK(check_owner(at));
-    return check_chunk(at, piece, output_chunks(plan_), is_source);
+    const std::uint32_t owner = at.place == Place::kPeerOutput ? at.peer : rank_;
+    if (!has_output(plan_.shape, owner))
+      return error(fmt::format("touches the output of rank {}: only the root gets one", owner));
+    if (at.chunk >= output_chunks(plan_)) return no_such_chunk(at, output_chunks(plan_), is_source);
+    return check_chunk(at, chunk_of_output(plan_.shape, plan_.pieces, owner, at.chunk), chunk,
+                       is_source);
   }
 
   // Input and output name no peer, mapped ones a legal one.
@@ -164,15 +172,14 @@ class RankCheck {
     return at.peer == 0 ? ok() : error("is not in normal form: its own buffer has no peer");
   }
 
-  Status check_chunk(const Location& at, std::uint32_t piece, std::uint32_t chunks,
-                     bool is_source) {
-    if (at.chunk >= chunks)
-      return error(fmt::format("{}: there are {} chunks", to_text(at, is_source), chunks));
-    if (at.chunk % plan_.pieces != piece) {
-      return error(fmt::format("{} is piece {}, the step is about piece {}", to_text(at, is_source),
-                               at.chunk % plan_.pieces, piece));
-    }
-    return ok();
+  Error no_such_chunk(const Location& at, std::uint32_t chunks, bool is_source) const {
+    return error(fmt::format("{}: there are {} chunks", to_text(at, is_source), chunks));
+  }
+
+  Status check_chunk(const Location& at, std::uint32_t is, std::uint32_t wanted, bool is_source) {
+    if (is == wanted) return ok();
+    return error(fmt::format("{} is chunk {} of the message, the step is about chunk {}",
+                             to_text(at, is_source), is, wanted));
   }
 
   Status check_scratch(const Location& at, bool is_source) {
@@ -275,7 +282,9 @@ Status check_structure(const Plan& plan, const Limits& limits) {
   }
   // Every output chunk is written by some location. Asked here so that nothing of the size of all
   // outputs is allocated for a plan that is far smaller. Message numbers are 32-bit.
-  if (locations < std::uint64_t{output_chunks(plan)} * plan.ranks.size())
+  const std::uint64_t outputs =
+      traits_of(plan.shape.collective).root_output ? 1 : plan.ranks.size();
+  if (locations < output_chunks(plan) * outputs)
     return plan_error(plan, "has fewer locations than output chunks: some are never written");
   if (locations >= 0xffffffffu) return plan_error(plan, "has more than 2^32 locations");
   return ok();

@@ -4,6 +4,7 @@
 // they may stand, forms that fit the collective, resources within limits, and normal form (unused
 // fields are 0, locations lie in the order of their steps), so that equal plans compare equal.
 #pragma once
+#include "plan/chunks.h"
 #include "plan/plan.h"
 #include "plan/verify.h"
 #include "tutti/result.h"
@@ -23,7 +24,7 @@ Error step_error(const Plan& plan, std::uint32_t rank, std::uint32_t lane, std::
 /// True if some step touches the mapped buffers of a peer.
 bool touches_peers(const Plan& plan);
 
-/// Chunks in a rank's input and output.
+/// Chunks in the input of a rank that has one, and in the output of one that gets one.
 inline std::uint32_t input_chunks(const Plan& plan) {
   return input_blocks(plan.shape) * plan.pieces;
 }

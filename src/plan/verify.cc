@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/chunks.h"
 #include "plan/names.h"
 #include "plan/races.h"
 #include "plan/structure.h"
@@ -93,10 +94,10 @@ class Run {
   Status read_output(Actor actor, std::uint32_t owner, const Location& at, Value& value);
   Status combine(Actor actor, Value& value);
   Status write(Actor actor, const Step& step, std::uint32_t location, Value value);
-  Status write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at,
-                      const Value& value);
+  Status write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at);
   Status convert(Actor actor, const Step& step, const Location& at, Value& value);
   Value promised(std::uint32_t owner, std::uint32_t chunk) const;
+  bool keeps_content(std::uint32_t owner, std::uint32_t input, std::uint32_t output) const;
 
   void post(Actor actor, std::uint32_t message, const Value& value, bool orders);
   void acquire(Actor actor, std::uint32_t message);
@@ -233,19 +234,19 @@ Status Run::read(Actor actor, const Step& step, std::uint32_t location, Value& v
     return error(actor, fmt::format("{} holds a {}, not a {}", to_text(at, true),
                                     to_string(value.form), to_string(at.form)));
   }
-  if (value.chunk % plan_.pieces != step.piece) {
-    return error(actor, fmt::format("{} holds piece {}, the step is about piece {}",
-                                    to_text(at, true), value.chunk % plan_.pieces, step.piece));
+  if (value.chunk != step.chunk) {
+    return error(actor, fmt::format("{} holds chunk {} of the message, the step is about chunk {}",
+                                    to_text(at, true), value.chunk, step.chunk));
   }
   return ok();
 }
 
 Status Run::read_input(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
-  value = {owner, at.chunk, at.form};
+  value = {owner, chunk_of_input(plan_.shape, plan_.pieces, owner, at.chunk), at.form};
   if (races_) TUTTI_CHECK_OK(races_->read_input(actor, state(actor).step, owner, at.chunk));
-  if (!reduces_) return ok();  // In place, what was written there is what was there.
   const std::uint32_t same = in_place_output(plan_, owner, at.chunk);
-  if (same != kNoChunk && written_[std::size_t{owner} * output_chunks_ + same] != 0) {
+  if (same == kNoChunk || keeps_content(owner, at.chunk, same)) return ok();
+  if (written_[std::size_t{owner} * output_chunks_ + same] != 0) {
     return error(actor,
                  fmt::format("reads {} after output[{}] was written: in place that is the same "
                              "memory",
@@ -268,9 +269,6 @@ Status Run::combine(Actor actor, Value& value) {
   sources_.clear();
   for (const Value& source : values_) {
     if (source.form == Form::kResult) return error(actor, "reduces a result, which is finished");
-    if (source.chunk != value.chunk) {
-      return error(actor, fmt::format("reduces chunk {} with chunk {}", value.chunk, source.chunk));
-    }
     sources_.push_back(source.tree);
   }
   value = {trees_.reduce(sources_), value.chunk, Form::kPartial};
@@ -287,10 +285,10 @@ Status Run::write(Actor actor, const Step& step, std::uint32_t location, Value v
     case Place::kSlot:
     case Place::kMulticast:
       post(actor, wires(actor).of_location[location], value,
-           races_ != nullptr && races_->orders(actor.lane, step.piece));
+           races_ != nullptr && races_->orders(actor.lane, step.chunk));
       break;
-    case Place::kOutput: return write_output(actor, step, actor.rank, at, value);
-    case Place::kPeerOutput: return write_output(actor, step, at.peer, at, value);
+    case Place::kOutput: return write_output(actor, step, actor.rank, at);
+    case Place::kPeerOutput: return write_output(actor, step, at.peer, at);
     case Place::kInput:
     case Place::kPeerInput: return error(actor, "writes to an input");
   }
@@ -317,30 +315,27 @@ Status Run::convert(Actor actor, const Step& step, const Location& at, Value& va
 
 // What belongs in an output chunk. Any finished tree does under the relaxed contract.
 Value Run::promised(std::uint32_t owner, std::uint32_t chunk) const {
-  switch (plan_.shape.collective) {
-    case Collective::kAllReduce: return {trees_.canonical(), chunk, Form::kResult};
-    case Collective::kReduceScatter:
-      return {trees_.canonical(), owner * plan_.pieces + chunk, Form::kResult};
-    case Collective::kAllGather: return {chunk / plan_.pieces, chunk % plan_.pieces, Form::kResult};
-    case Collective::kBroadcast: return {static_cast<Tree>(plan_.shape.root), chunk, Form::kResult};
-  }
-  return {};
+  const Tree tree =
+      reduces_ ? trees_.canonical() : giver_of_output(plan_.shape, plan_.pieces, chunk);
+  return {tree, chunk_of_output(plan_.shape, plan_.pieces, owner, chunk), Form::kResult};
 }
 
-Status Run::write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at,
-                         const Value& value) {
-  const Value right = promised(owner, at.chunk);
-  if (value.chunk != right.chunk || (!reduces_ && value.tree != right.tree)) {
-    return error(
-        actor, fmt::format("{} gets chunk {} of {}, should get chunk {} of {}", to_text(at, false),
-                           value.chunk, reduces_ ? "the sum" : fmt::format("rank {}", value.tree),
-                           right.chunk, reduces_ ? "the sum" : fmt::format("rank {}", right.tree)));
-  }
+// Whether an output chunk that shares memory with an input chunk gets just what was there.
+bool Run::keeps_content(std::uint32_t owner, std::uint32_t input, std::uint32_t output) const {
+  return !reduces_ && giver_of_output(plan_.shape, plan_.pieces, output) == owner &&
+         chunk_of_input(plan_.shape, plan_.pieces, owner, input) ==
+             chunk_of_output(plan_.shape, plan_.pieces, owner, output);
+}
+
+Status Run::write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at) {
+  // That it is the right chunk is a matter of structure: the value's is the step's, and so is the
+  // output's. Where nothing is reduced, the chunk says whose data it is. Sums were checked before.
   written_[std::size_t{owner} * output_chunks_ + at.chunk] = 1;
   if (!races_) return ok();
   const Location& source = lane(actor).locations[step.first];
-  const bool self_copy = !reduces_ && owner == actor.rank && source.place == Place::kInput &&
-                         in_place_output(plan_, actor.rank, source.chunk) == at.chunk;
+  const bool self_copy = owner == actor.rank && source.place == Place::kInput &&
+                         in_place_output(plan_, actor.rank, source.chunk) == at.chunk &&
+                         keeps_content(owner, source.chunk, at.chunk);
   return races_->write_output(actor, state(actor).step, owner, at.chunk, self_copy);
 }
 
@@ -382,7 +377,9 @@ Status Run::check_done() {
     }
   }
   for (std::size_t index = 0; index < written_.size(); ++index) {
-    if (written_[index] != 0) continue;
+    if (written_[index] != 0 ||
+        !has_output(plan_.shape, static_cast<std::uint32_t>(index / output_chunks_)))
+      continue;
     return Error{Code::kInvalidPlan,
                  fmt::format("plan {}: rank {}: output[{}] is never written", plan_.name,
                              index / output_chunks_, index % output_chunks_),

@@ -59,6 +59,10 @@ std::string_view default_name(const Request& request) {
     case Collective::kReduceScatter: return "direct";
     case Collective::kAllGather: return "direct";
     case Collective::kBroadcast: return n <= 2 || !request.mapped ? "direct" : "two_shot";
+    case Collective::kReduce: return n == 1 ? "direct" : "two_shot";
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll: return "direct";
   }
   return "";
 }
@@ -124,9 +128,8 @@ Result<std::string> forced_name(std::string_view forced, Collective collective) 
     const auto which = parse_collective(entry.substr(0, equals));
     if (!which) {
       return Error{Code::kInvalidArgument,
-                   fmt::format("TUTTI_ALGORITHM: '{}' is no collective; there are all_reduce, "
-                               "reduce_scatter, all_gather and broadcast",
-                               entry.substr(0, equals))};
+                   fmt::format("TUTTI_ALGORITHM: '{}' is no collective; there are {}",
+                               entry.substr(0, equals), collective_names())};
     }
     const std::string_view value = entry.substr(equals + 1);
     if (find_algorithm(*which, value) == nullptr) return unknown_algorithm(value, which);

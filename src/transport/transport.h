@@ -41,6 +41,7 @@ int shared_cpus(std::span<const Peer> peers);
 struct BufferName {
   std::uint64_t segment = 0;
   std::uint64_t offset = 0;
+  friend bool operator==(const BufferName&, const BufferName&) = default;
 };
 
 class Endpoint {

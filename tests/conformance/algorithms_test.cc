@@ -20,6 +20,7 @@
 namespace tutti {
 namespace {
 
+using namespace std::string_view_literals;
 using plan::Place;
 using plan::Plan;
 using plan::Shape;
@@ -46,7 +47,7 @@ std::string complaint(const Algorithm& algorithm, const Shape& shape) {
 }
 
 std::set<int> roots(const Algorithm& algorithm, int n) {
-  if (algorithm.collective != Collective::kBroadcast) return {0};
+  if (!has_root(algorithm.collective)) return {0};
   return {0, std::min(1, n - 1), n / 2, n - 1};
 }
 
@@ -79,7 +80,7 @@ TEST_CASE("every algorithm's plans verify at random larger shapes") {
   for (const Algorithm* algorithm : algorithms()) {
     for (int round = 0; round < 8; ++round) {
       const int n = up_to(34, 100);
-      const int root = algorithm->collective == Collective::kBroadcast ? up_to(0, n - 1) : 0;
+      const int root = has_root(algorithm->collective) ? up_to(0, n - 1) : 0;
       const Shape shape{algorithm->collective, n, root, up_to(1, n)};
       if (!algorithm->applies(shape)) continue;
       INFO(describe(*algorithm, shape));
@@ -235,6 +236,13 @@ constexpr Claim kClaims[] = {
     {Collective::kBroadcast, "double_tree", levels,
      [](int n, int) { return std::min(2, 2 * (n - 1)); }, none},
     {Collective::kBroadcast, "ring", others, [](int n, int) { return n == 1 ? 0 : n; }, none},
+    {Collective::kReduce, "direct", one, one, none},
+    {Collective::kReduce, "two_shot", [](int n, int) { return std::min(2, 2 * (n - 1)); },
+     [](int n, int) { return n == 1 ? 0 : n; }, none},
+    {Collective::kReduce, "binomial", levels, one, none},
+    {Collective::kGather, "direct", one, one, none},
+    {Collective::kScatter, "direct", one, others, none},
+    {Collective::kAllToAll, "direct", one, others, none},
     {Collective::kBroadcast, "two_level", [](int, int groups) { return 2 + level_count(groups); },
      [](int n, int groups) { return 2 * (n / groups - 1) + level_count(groups); },
      [](int n) { return n; }},
@@ -266,20 +274,22 @@ TEST_CASE("algorithms take the rounds and send the bytes that they claim") {
 // messages to come together, and each chunk of an output one to each rank that does not have it.
 int fewest_messages(const Plan& plan) {
   const int others = plan.shape.rank_count - 1;
+  const CollectiveTraits traits = traits_of(plan.shape.collective);
   const auto chunks = static_cast<int>(plan.pieces);
-  switch (plan.shape.collective) {
-    case Collective::kAllReduce: return 2 * others * chunks;
-    case Collective::kReduceScatter:
-    case Collective::kAllGather: return plan.shape.rank_count * others * chunks;
-    case Collective::kBroadcast: return others * chunks;
-  }
-  return -1;
+  // An all-to-all has a block for each pair; a rooted one leaves the root, or comes to it.
+  const int blocks =
+      traits.input_each || traits.output_each
+          ? (has_root(plan.shape.collective) ? others : plan.shape.rank_count * others)
+          : others;
+  return (plan.shape.collective == Collective::kAllReduce ? 2 : 1) * blocks * chunks;
 }
 
-TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with it") {
+TEST_CASE("no algorithm sends more than needed, but those that buy rounds or arithmetic with it") {
   for (const Algorithm* algorithm : algorithms()) {
-    const bool buys_rounds = algorithm->collective == Collective::kAllReduce &&
-                             (algorithm->name == "one_shot" || algorithm->name == "doubling");
+    const std::pair buys{algorithm->collective, algorithm->name};
+    const bool buys_something = buys == std::pair{Collective::kAllReduce, "one_shot"sv} ||
+                                buys == std::pair{Collective::kAllReduce, "doubling"sv} ||
+                                buys == std::pair{Collective::kReduce, "two_shot"sv};
     for (int n = 1; n <= 33; ++n) {
       for (const int group_size : {1, 3, 4}) {
         const Shape shape{algorithm->collective, n, n / 3, group_size};
@@ -287,7 +297,7 @@ TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with
         INFO(describe(*algorithm, shape));
         const Plan plan = build(*algorithm, shape);
         const int total = Depths(plan).run().total;
-        if (buys_rounds)
+        if (buys_something)
           CHECK(total >= fewest_messages(plan));
         else
           CHECK(total == fewest_messages(plan));

@@ -42,8 +42,8 @@ TEST_CASE("processes: every collective, plain and mapped buffers, in and out of 
                         .count = i % 7 == 0 ? 7U : 40001U,
                         .ranks = ranks,
                         .root = i % ranks,
-                        .in_place = i / 4 % 2 == 0,
-                        .mapped = i / 8 % 2 == 0};
+                        .in_place = i / kCollectiveCount % 2 == 0,
+                        .mapped = i / kCollectiveCount / 2 % 2 == 0};
         if (auto wrong = run_case(*comm, test, static_cast<std::uint64_t>(i)); !wrong.empty())
           return wrong;
       }

@@ -21,6 +21,7 @@
 #include <tuple>
 #include <vector>
 
+#include "plan/chunks.h"
 #include "plan/partition.h"
 #include "plan/plan.h"
 
@@ -116,10 +117,21 @@ class PlanSimulator {
   using Key = std::tuple<int, std::size_t, std::size_t, std::size_t>;
 
   std::size_t offset_in_output(std::size_t rank) const {
-    return plan_.shape.collective == Collective::kAllGather ? rank * options_.count : 0;
+    const CollectiveTraits traits = traits_of(plan_.shape.collective);
+    return traits.output_each && !traits.input_each ? rank * options_.count : 0;
   }
   std::size_t offset_in_input(std::size_t rank) const {
-    return plan_.shape.collective == Collective::kReduceScatter ? rank * options_.count : 0;
+    const CollectiveTraits traits = traits_of(plan_.shape.collective);
+    return traits.input_each && !traits.output_each ? rank * options_.count : 0;
+  }
+  /// Elements that input and output of a rank share.
+  std::size_t shared_elements(std::size_t rank) const {
+    const auto r = static_cast<std::uint32_t>(rank);
+    if (!options_.in_place || plan_.apart || !plan::has_input(plan_.shape, r) ||
+        !plan::has_output(plan_.shape, r))
+      return 0;
+    return options_.count *
+           std::min(plan::input_blocks(plan_.shape), plan::output_blocks(plan_.shape));
   }
 
   void begin_call(std::size_t r) {
@@ -132,15 +144,13 @@ class PlanSimulator {
       return;
     }
     rank.input = inputs_[rank.call][r];
-    if (!options_.in_place) return;
-    for (std::size_t i = 0; i < options_.count; ++i)
+    for (std::size_t i = 0; i < shared_elements(r); ++i)
       rank.output[offset_in_output(r) + i] = rank.input[offset_in_input(r) + i];
   }
 
   float& input_element(std::size_t r, std::size_t i) {
     const std::size_t shared = i - offset_in_input(r);  // Wraps to huge where it is before.
-    if (options_.in_place && shared < options_.count)
-      return ranks_[r].output[offset_in_output(r) + shared];
+    if (shared < shared_elements(r)) return ranks_[r].output[offset_in_output(r) + shared];
     return ranks_[r].input[i];
   }
 
@@ -204,7 +214,8 @@ class PlanSimulator {
       ++signals.read[r];
       return ++at.step, true;
     }
-    const plan::Range piece = plan::piece_of(options_.count, plan_.pieces, step.piece, 1);
+    const plan::Range piece =
+        plan::piece_of(options_.count, plan_.pieces, step.chunk % plan_.pieces, 1);
     const plan::Range range = plan::tile_of(piece, at.tile, options_.tile);
     if (range.count == 0) return ++at.step, true;
     const plan::Location* sources = plan_.ranks[r].lanes[l].locations.data() + step.first;
@@ -318,14 +329,17 @@ inline std::vector<std::vector<Vector>> random_inputs(const plan::Plan& plan, st
 /// What the output of `rank` has to be, bit for bit, under the deterministic contract.
 inline Vector reference(const plan::Shape& shape, std::size_t count,
                         const std::vector<Vector>& inputs, std::size_t rank) {
-  if (shape.collective == Collective::kBroadcast)
-    return inputs[static_cast<std::size_t>(shape.root)];
+  const CollectiveTraits traits = traits_of(shape.collective);
+  const std::size_t first = traits.input_each ? rank * count : 0;
   Vector output;
-  if (shape.collective == Collective::kAllGather) {
-    for (const Vector& input : inputs) output.insert(output.end(), input.begin(), input.end());
+  if (!traits.reduces) {
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+      if (!plan::has_input(shape, static_cast<std::uint32_t>(r))) continue;
+      const auto block = std::span(inputs[r]).subspan(first, count);
+      output.insert(output.end(), block.begin(), block.end());
+    }
     return output;
   }
-  const std::size_t first = shape.collective == Collective::kReduceScatter ? rank * count : 0;
   Vector terms(inputs.size());
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t r = 0; r < inputs.size(); ++r) terms[r] = inputs[r][first + i];
@@ -349,6 +363,7 @@ inline std::optional<std::string> simulate(const plan::Plan& plan,
   if (got.stuck) return where + *got.stuck + " is stuck";
   for (std::size_t call = 0; call < kCalls; ++call) {
     for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
+      if (!plan::has_output(plan.shape, static_cast<std::uint32_t>(r))) continue;
       if (got.outputs[call][r] != reference(plan.shape, options.count, inputs[call], r))
         return where + "wrong result on rank " + std::to_string(r) + " in call " +
                std::to_string(call);

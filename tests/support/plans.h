@@ -17,7 +17,7 @@ inline void for_each_plan(std::initializer_list<int> rank_counts,
   for (const Algorithm* algorithm : algorithms()) {
     for (const int n : rank_counts) {
       std::vector<int> roots{0};
-      if (algorithm->collective == Collective::kBroadcast && n > 1) roots = {0, n / 2, n - 1};
+      if (has_root(algorithm->collective) && n > 1) roots = {0, n / 2, n - 1};
       roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
       for (const int root : roots) {
         for (const int group : {1, 2, 3, 4}) {

@@ -63,8 +63,9 @@ class Processes {
 
   void signal(int rank, int number) const { kill(pids_[static_cast<std::size_t>(rank)], number); }
 
-  /// The rank's exit code; 128 + signal if it was killed; -1 if it still ran at the limit. The usual
-  /// limit only ends what hangs: under a sanitizer, on a machine that others use, minutes pass.
+  /// The rank's exit code; 128 + signal if it was killed; -1 if it still ran at the limit. The
+  /// usual limit only ends what hangs: under a sanitizer, on a machine that others use, minutes
+  /// pass.
   int wait(int rank, std::chrono::seconds limit = std::chrono::seconds(400)) {
     pid_t& pid = pids_[static_cast<std::size_t>(rank)];
     const auto end = std::chrono::steady_clock::now() + limit;

@@ -16,11 +16,16 @@ constexpr int kBlock = 1000;
 constexpr int kRanks = 3;
 using Ints = std::vector<std::int32_t>;
 
+/// Every rank gets as many elements.
+std::function<std::size_t(int)> all_get(std::size_t count) {
+  return [count](int) { return count; };
+}
+
 /// Runs a collective on three ranks, blocking or started, and compares all of the output: rank r's
-/// input[i] is i + 7 r, and its output[i] has to be wanted(r, i), i < `count`.
+/// input[i] is i + 7 r, and its output[i] has to be wanted(r, i), i < count(r).
 template <class Blocking, class Start>
-void check_collective(std::size_t count, const std::function<int(int, int)>& wanted,
-                      Blocking blocking, Start start) {
+void check_collective(const std::function<std::size_t(int)>& count,
+                      const std::function<int(int, int)>& wanted, Blocking blocking, Start start) {
   Ranks ranks(kRanks);
   for (const bool started : {false, true}) {
     CAPTURE(started);
@@ -38,7 +43,7 @@ void check_collective(std::size_t count, const std::function<int(int, int)>& wan
         result = blocking(comm, rank, in.data(), out.data());
       }
       for (std::size_t i = 0; i < out.size(); ++i) {
-        const int value = i < count ? wanted(rank, static_cast<int>(i)) : -1;
+        const int value = i < count(rank) ? wanted(rank, static_cast<int>(i)) : -1;
         if (out[i] != value) ++wrong[static_cast<std::size_t>(rank)];
       }
       return result;
@@ -51,7 +56,7 @@ void check_collective(std::size_t count, const std::function<int(int, int)>& wan
 
 TEST_CASE("all-reduce, blocking and started") {
   check_collective(
-      kCount, [](int, int i) { return 3 * i + 21; },
+      all_get(kCount), [](int, int i) { return 3 * i + 21; },
       [](tutti_comm_t comm, int, const void* in, void* out) {
         return tutti_all_reduce(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM);
       },
@@ -62,7 +67,7 @@ TEST_CASE("all-reduce, blocking and started") {
 
 TEST_CASE("all-reduce with a scale of each rank, blocking and started") {
   check_collective(
-      kCount, [](int, int i) { return 6 * i + 2 * 7 + 3 * 14; },
+      all_get(kCount), [](int, int i) { return 6 * i + 2 * 7 + 3 * 14; },
       [](tutti_comm_t comm, int rank, const void* in, void* out) {
         return tutti_all_reduce_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1);
       },
@@ -72,9 +77,67 @@ TEST_CASE("all-reduce with a scale of each rank, blocking and started") {
       });
 }
 
+TEST_CASE("reduce to the last rank, blocking and started") {
+  check_collective(
+      [](int rank) { return rank == 2 ? kCount : 0; }, [](int, int i) { return 3 * i + 21; },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_reduce(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM, 2);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_reduce(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM, 2, work);
+      });
+}
+
+TEST_CASE("reduce with a scale of each rank, blocking and started") {
+  check_collective([](int rank) { return rank == 1 ? kCount : 0; },
+                   [](int, int i) { return 6 * i + 2 * 7 + 3 * 14; },
+                   [](tutti_comm_t comm, int rank, const void* in, void* out) {
+                     return tutti_reduce_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1,
+                                                     1);
+                   },
+                   [](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+                     return tutti_start_reduce_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32,
+                                                           rank + 1, 1, work);
+                   });
+}
+
+TEST_CASE("gather at the last rank, blocking and started") {
+  check_collective([](int rank) { return rank == 2 ? kRanks * kCount : 0; },
+                   [](int, int i) { return i % kBlock + 7 * (i / kBlock); },
+                   [](tutti_comm_t comm, int, const void* in, void* out) {
+                     return tutti_gather(comm, in, out, kCount, TUTTI_INT32, 2);
+                   },
+                   [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+                     return tutti_start_gather(comm, in, out, kCount, TUTTI_INT32, 2, work);
+                   });
+}
+
+TEST_CASE("scatter from the last rank, blocking and started") {
+  check_collective(
+      all_get(kCount), [](int rank, int i) { return rank * kBlock + i + 14; },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_scatter(comm, in, out, kCount, TUTTI_INT32, 2);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_scatter(comm, in, out, kCount, TUTTI_INT32, 2, work);
+      });
+}
+
+TEST_CASE("all-to-all, blocking and started") {
+  check_collective(
+      all_get(kRanks * kCount),
+      [](int rank, int i) { return rank * kBlock + i % kBlock + 7 * (i / kBlock); },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_all_to_all(comm, in, out, kCount, TUTTI_INT32);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_all_to_all(comm, in, out, kCount, TUTTI_INT32, work);
+      });
+}
+
 TEST_CASE("reduce-scatter, blocking and started") {
   check_collective(
-      kCount, [](int rank, int i) { return rank * kBlock + i + 14; },
+      all_get(kCount), [](int rank, int i) { return rank * kBlock + i + 14; },
       [](tutti_comm_t comm, int, const void* in, void* out) {
         return tutti_reduce_scatter(comm, in, out, kCount, TUTTI_INT32, TUTTI_MAX);
       },
@@ -85,7 +148,7 @@ TEST_CASE("reduce-scatter, blocking and started") {
 
 TEST_CASE("reduce-scatter with a scale of each rank, blocking and started") {
   check_collective(
-      kCount, [](int rank, int i) { return 6 * (rank * kBlock + i) + 2 * 7 + 3 * 14; },
+      all_get(kCount), [](int rank, int i) { return 6 * (rank * kBlock + i) + 2 * 7 + 3 * 14; },
       [](tutti_comm_t comm, int rank, const void* in, void* out) {
         return tutti_reduce_scatter_pre_mul_sum(comm, in, out, kCount, TUTTI_INT32, rank + 1);
       },
@@ -97,7 +160,7 @@ TEST_CASE("reduce-scatter with a scale of each rank, blocking and started") {
 
 TEST_CASE("all-gather, blocking and started") {
   check_collective(
-      kRanks * kCount, [](int, int i) { return i % kBlock + 7 * (i / kBlock); },
+      all_get(kRanks * kCount), [](int, int i) { return i % kBlock + 7 * (i / kBlock); },
       [](tutti_comm_t comm, int, const void* in, void* out) {
         return tutti_all_gather(comm, in, out, kCount, TUTTI_INT32);
       },
@@ -108,7 +171,7 @@ TEST_CASE("all-gather, blocking and started") {
 
 TEST_CASE("broadcast, blocking and started; only the root has an input") {
   check_collective(
-      kCount, [](int, int i) { return i + 7; },
+      all_get(kCount), [](int, int i) { return i + 7; },
       [](tutti_comm_t comm, int rank, const void* in, void* out) {
         return tutti_broadcast(comm, rank == 1 ? in : nullptr, out, kCount, TUTTI_INT32, 1);
       },

@@ -29,7 +29,7 @@ enum class Mutation {
   kPeer,
   kForm,
   kPlace,
-  kPiece,
+  kStepChunk,
 };
 constexpr int kMutations = 11;
 
@@ -77,7 +77,10 @@ class Mutator {
           return;
         }
         break;
-      case Mutation::kPiece: step.piece = static_cast<std::uint32_t>(below(plan_.pieces)); return;
+      case Mutation::kStepChunk:
+        step.chunk =
+            static_cast<std::uint32_t>(below(plan::message_blocks(plan_.shape) * plan_.pieces));
+        return;
       default: break;
     }
     if (step.kind == plan::StepKind::kMove) change_location(step, mutation);

@@ -85,7 +85,7 @@ TEST_CASE("all that the format can say") {
   REQUIRE(plan->ranks[0].lanes.size() == 2);
   const plan::Lane& lane = plan->ranks[0].lanes[0];
   REQUIRE(lane.steps.size() == 2);
-  CHECK(lane.steps[0] == plan::Step{.source_count = 2, .target_count = 1, .first = 0, .piece = 2});
+  CHECK(lane.steps[0] == plan::Step{.source_count = 2, .target_count = 1, .first = 0, .chunk = 2});
   CHECK(lane.steps[1] == plan::Step{.kind = plan::StepKind::kSignal, .peer = 1});
   CHECK(lane.locations[0] == plan::Location{plan::Place::kMulticast, Form::kResult, 1, 0});
   CHECK(lane.locations[1] == plan::Location{plan::Place::kSlot, Form::kPartial, 1, 0});
@@ -130,10 +130,10 @@ TEST_CASE("errors name line and column and say what was expected") {
   CHECK(error_of("rank 0") == "plan text, line 1, column 1: expected 'plan', found 'rank 0'");
   CHECK(error_of("plan p all_reduce\n") ==
         "plan text, line 1, column 18: expected 'ranks', found the end of the line");
-  CHECK(
-      error_of("plan p sort ranks 2") ==
-      "plan text, line 1, column 8: expected all_reduce, reduce_scatter, all_gather or broadcast, "
-      "found 'sort ranks 2'");
+  CHECK(error_of("plan p sort ranks 2") ==
+        "plan text, line 1, column 8: expected a collective (all_reduce, reduce_scatter, "
+        "all_gather, broadcast, reduce, gather, scatter, all_to_all), "
+        "found 'sort ranks 2'");
   CHECK(error_of("\nplan p all_reduce ranks 65536") ==
         "plan text, line 2, column 25: expected a rank count (1 to 65535), found '65536'");
   CHECK(error_of("plan p all_reduce ranks 2 pieces 0").find("a number of pieces") !=
@@ -162,7 +162,7 @@ TEST_CASE("errors in steps") {
         "plan text, line 4, column 1: expected 'move', 'signal', 'wait', 'lane' or 'rank', found "
         "'jump 0'");
   const std::pair<const char*, const char*> cases[] = {
-      {"move 2: input[0] -> output[0]", "column 6: expected a piece (0 to 1), found '2"},
+      {"move 2: input[0] -> output[0]", "column 6: expected a chunk (0 to 1), found '2"},
       {"move 0 input[0] -> output[0]", "column 8: expected ':'"},
       {"move 0: -> output[0]", "column 9: expected input, output, scratch, from or multicast"},
       {"move 0: input[0]", "column 17: expected '->', found the end of the line"},

@@ -64,7 +64,7 @@ rank 1
 lane 0
   signal 0
   wait 0
-  move 0: input[0] -> output[1], output(0)[1]
+  move 1: input[0] -> output[1], output(0)[1]
   signal 0
   wait 0
 )";
@@ -110,23 +110,24 @@ TEST_CASE("a contribution that is missing, doubled or of another chunk") {
 plan scatter reduce_scatter ranks 2 pieces 1 contract deterministic
 rank 0
 lane 0
-  move 0: input[1] -> to(1):contribution
+  move 1: input[1] -> to(1):contribution
   move 0: input[0], from(1):contribution -> output[0]
 rank 1
 lane 0
   move 0: input[0] -> to(0):contribution
-  move 0: from(0):contribution, input[1] -> output[0]
+  move 1: from(0):contribution, input[1] -> output[0]
 )";
   CHECK(verdict(other_block) == "ok");
   CHECK_THAT(verdict(with(other_block, "input[0], from", "input[1], from")),
-             Contains("reduces chunk 1 with chunk 0"));
-  CHECK_THAT(verdict(with(other_block, "input[1] -> to(1)", "input[0] -> to(1)")),
-             Contains("reduces chunk 0 with chunk 1"));
+             Contains("input[1] is chunk 1 of the message, the step is about chunk 0"));
+  CHECK_THAT(
+      verdict(with(other_block, "move 1: input[1] -> to(1)", "move 0: input[0] -> to(1)")),
+      Contains("from(0):contribution holds chunk 0 of the message, the step is about chunk 1"));
 }
 
 TEST_CASE("a value in the wrong output") {
   CHECK_THAT(verdict(with(kDirect, "output[0], output(1)[0]", "output[1], output(1)[0]")),
-             Contains("output[1] gets chunk 0 of rank 0, should get chunk 0 of rank 1"));
+             Contains("output[1] is chunk 1 of the message, the step is about chunk 0"));
 }
 
 TEST_CASE("an output that is never written") {
@@ -164,7 +165,8 @@ lane 0
   const std::string swapped =
       with(pieces, "move 0: from(0):result -> output[0]\n  move 1: from(0):result -> output[1]",
            "move 1: from(0):result -> output[1]\n  move 0: from(0):result -> output[0]");
-  CHECK_THAT(verdict(swapped), Contains("from(0):result holds piece 0, the step is about piece 1"));
+  CHECK_THAT(verdict(swapped),
+             Contains("from(0):result holds chunk 0 of the message, the step is about chunk 1"));
 }
 
 TEST_CASE("forms that can't become each other") {
@@ -191,12 +193,12 @@ TEST_CASE("in place, an input is gone once its output is written") {
 plan twice reduce_scatter ranks 2 pieces 1 contract deterministic
 rank 0
 lane 0
-  move 0: input[1] -> to(1):contribution
+  move 1: input[1] -> to(1):contribution
   move 0: input[0], from(1):contribution -> output[0]
 rank 1
 lane 0
   move 0: input[0] -> to(0):contribution
-  move 0: from(0):contribution, input[1] -> output[0]
+  move 1: from(0):contribution, input[1] -> output[0]
 )";
   // Of a reduce-scatter, only the rank's own block lies in its output.
   const std::string own =
@@ -206,7 +208,7 @@ lane 0
              Contains("reads input[0] after output[0] was written"));
   const std::string other =
       with(twice, "-> output[0]\nrank 1",
-           "-> output[0]\n move 0: input[1] -> scratch[0]:contribution\nrank 1");
+           "-> output[0]\n move 1: input[1] -> scratch[0]:contribution\nrank 1");
   CHECK(verdict(with(other, "rank 0\n", "rank 0 scratch 1\n")) == "ok");
 }
 
@@ -217,12 +219,12 @@ rank 0
 lane 0
   move 0: input[0] -> output[0], to(1):result
   move 1: input[1] -> output[1], to(1):result
-  move 0: from(1):result -> output[2]
-  move 1: from(1):result -> output[3]
+  move 2: from(1):result -> output[2]
+  move 3: from(1):result -> output[3]
 rank 1
 lane 0
-  move 0: input[0] -> output[2], to(0):result
-  move 1: input[1] -> output[3], to(0):result
+  move 2: input[0] -> output[2], to(0):result
+  move 3: input[1] -> output[3], to(0):result
   move 0: from(0):result -> output[0]
   move 1: from(0):result -> output[1]
 )";
@@ -271,6 +273,67 @@ TEST_CASE("mapped buffers are touched between their owner's start and end only")
   const std::string early_signal = with(late_signal, "  signal 1\n", "  signal 1\n  signal 1\n");
   CHECK_THAT(verdict(early_signal), Contains("rank 0, lane 0, step 3: race") &&
                                         Contains("rank 1, which may have left the call already"));
+}
+
+TEST_CASE("an all-to-all in place exchanges blocks by way of slots, or says that it is apart") {
+  const std::string exchange = R"(
+plan exchange all_to_all ranks 2 pieces 1 contract deterministic
+rank 0
+lane 0
+  move 0: input[0] -> output[0]
+  move 1: input[1] -> to(1):result
+  move 2: from(1):result -> output[1]
+rank 1
+lane 0
+  move 3: input[1] -> output[1]
+  move 2: input[0] -> to(0):result
+  move 1: from(0):result -> output[0]
+)";
+  CHECK(verdict(exchange) == "ok");
+  // What came has taken the place of what was to go.
+  const std::string late =
+      with(exchange, "  move 1: input[1] -> to(1):result\n  move 2: from(1):result -> output[1]",
+           "  move 2: from(1):result -> output[1]\n  move 1: input[1] -> to(1):result");
+  CHECK_THAT(verdict(late), Contains("reads input[1] after output[1] was written"));
+  CHECK(verdict(with(late, "deterministic", "deterministic apart")) == "ok");
+
+  const auto direct = plan::direct(read(exchange));
+  REQUIRE(direct);
+  CHECK(direct->apart);
+  plan::Plan in_place = *direct;
+  in_place.apart = false;
+  CHECK_THAT(verdict(in_place), Contains("race") || Contains("in place"));
+}
+
+TEST_CASE("rooted collectives: buffers that only the root has") {
+  const std::string gather = R"(
+plan direct gather ranks 2 pieces 1 contract deterministic root 1
+rank 0
+lane 0
+  move 0: input[0] -> to(1):result
+rank 1
+lane 0
+  move 1: input[0] -> output[1]
+  move 0: from(0):result -> output[0]
+)";
+  CHECK(verdict(gather) == "ok");
+  CHECK_THAT(verdict(with(gather, "-> to(1):result", "-> to(1):result, output[0]")),
+             Contains("touches the output of rank 0: only the root gets one"));
+  CHECK_THAT(verdict(with(gather, "  move 1: input[0] -> output[1]\n", "")),
+             Contains("rank 1: output[1] is never written"));
+  const std::string scatter = R"(
+plan direct scatter ranks 2 pieces 1 contract deterministic
+rank 0
+lane 0
+  move 1: input[1] -> to(1):result
+  move 0: input[0] -> output[0]
+rank 1
+lane 0
+  move 1: from(0):result -> output[0]
+)";
+  CHECK(verdict(scatter) == "ok");
+  CHECK_THAT(verdict(with(scatter, "from(0):result", "input[1]")),
+             Contains("reads the input of rank 1, which is undefined"));
 }
 
 TEST_CASE("two ranks that touch the same memory are ordered") {
@@ -322,9 +385,9 @@ lane 0
 rank 1
 lane 0
   move {0}: from(0):result -> output[{0}]
-  move 0: input[0] -> output[2], output(0)[2]
+  move 2: input[0] -> output[2], output(0)[2]
   move {1}: from(0):result -> output[{1}]
-  move 1: input[1] -> output[3], output(0)[3]
+  move 3: input[1] -> output[3], output(0)[3]
   signal 0
 )",
                        piece, other);
