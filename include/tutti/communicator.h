@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,14 @@ struct Reduction {
   }
 };
 
+/// Blocks of different sizes in a buffer that has one for each rank: by rank, elements and where
+/// they start, in elements from the start of the buffer. Without offsets they follow one another.
+/// Both ends of a block have to give it the same count: a mismatch is an error on every rank.
+struct Blocks {
+  std::span<const std::size_t> counts;
+  std::span<const std::size_t> offsets;
+};
+
 /// The arguments of any collective, for code that treats all of them alike.
 struct Request {
   Collective collective = Collective::kAllReduce;
@@ -52,8 +61,13 @@ struct Request {
   void* output = nullptr;
   std::size_t count = 0;  // Elements of a block, see Collective.
   DataType type = DataType::kUint8;
-  Reduction reduction;  // Of those that reduce.
-  Rank root{0};         // Of rooted ones.
+  Reduction reduction = {};  // Of those that reduce.
+  Rank root{0};              // Of rooted ones.
+  /// Of collectives with a block for each rank: blocks differ in size. Then the buffers with a
+  /// block for each rank are as these say, and `count` is that of this rank's one block, if it has
+  /// one.
+  bool uneven = false;
+  Blocks input_blocks = {}, output_blocks = {};
 };
 
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.
@@ -113,6 +127,23 @@ class TUTTI_API Communicator {
   Status gather(const void* input, void* output, std::size_t count, DataType type, Rank root);
   Status scatter(const void* input, void* output, std::size_t count, DataType type, Rank root);
   Status all_to_all(const void* input, void* output, std::size_t count, DataType type);
+
+  // The same with blocks of different sizes, see Blocks. In all-gather and reduce-scatter all ranks
+  // know all sizes, and this rank's own is counts[rank]. The lists are read before the call
+  // returns.
+  Status all_gather_v(const void* input, void* output, const Blocks& blocks, DataType type);
+  Status reduce_scatter_v(const void* input, const Blocks& blocks, void* output, DataType type,
+                          Reduction reduction);
+  /// Never in place.
+  Status all_to_all_v(const void* input, const Blocks& input_blocks, void* output,
+                      const Blocks& output_blocks, DataType type);
+  /// Only the root needs to know `blocks`.
+  Status gather_v(const void* input, std::size_t count, void* output, const Blocks& blocks,
+                  DataType type, Rank root);
+  Status scatter_v(const void* input, const Blocks& blocks, void* output, std::size_t count,
+                   DataType type, Rank root);
+
+  /// Any of these.
   Status call(const Request& request);
   /// Returns once every rank has called it.
   Status barrier();
@@ -132,6 +163,7 @@ class TUTTI_API Communicator {
   Result<Work> start_scatter(const void* input, void* output, std::size_t count, DataType type,
                              Rank root);
   Result<Work> start_all_to_all(const void* input, void* output, std::size_t count, DataType type);
+  /// Any, also with blocks of different sizes; their lists are copied.
   Result<Work> start(const Request& request);
 
   /// Makes memory known, so that peers can read and write it without a copy. Memory from

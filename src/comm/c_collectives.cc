@@ -22,26 +22,64 @@ Result<Request> request(const char* function, Collective collective, const void*
   return made;
 }
 
+/// The same with blocks of different sizes. What `lists` point to has a number for each rank; the
+/// offsets may be null. Which lists count is known once the communicator is.
+struct Lists {
+  const std::size_t* input_counts = nullptr;
+  const std::size_t* input_offsets = nullptr;
+  const std::size_t* output_counts = nullptr;
+  const std::size_t* output_offsets = nullptr;
+};
+
+Blocks blocks(const std::size_t* counts, const std::size_t* offsets, std::size_t ranks) {
+  Blocks made;
+  if (counts != nullptr) made.counts = {counts, ranks};
+  if (offsets != nullptr) made.offsets = {offsets, ranks};
+  return made;
+}
+
+Result<Request> with_blocks(const Communicator& comm, Result<Request> asked, const Lists& lists) {
+  if (!asked) return asked;
+  const auto ranks = static_cast<std::size_t>(comm.rank_count());
+  const auto me = static_cast<std::size_t>(comm.rank().value);
+  asked->uneven = true;
+  asked->input_blocks = blocks(lists.input_counts, lists.input_offsets, ranks);
+  asked->output_blocks = blocks(lists.output_counts, lists.output_offsets, ranks);
+  // Where all ranks know all counts, the rank's own is one of them.
+  if (asked->collective == Collective::kAllGather && lists.output_counts != nullptr)
+    asked->count = lists.output_counts[me];
+  if (asked->collective == Collective::kReduceScatter && lists.input_counts != nullptr)
+    asked->count = lists.input_counts[me];
+  return asked;
+}
+
 Reduction scaled(double scale) { return Reduction::pre_mul_sum(scale); }
 
-tutti_result_t call(const char* function, tutti_comm_t comm,
-                    const Result<Request>& asked) noexcept {
+/// Makes the call; with `lists`, of blocks of different sizes.
+tutti_result_t call(const char* function, tutti_comm_t comm, const Result<Request>& asked,
+                    const Lists* lists = nullptr) noexcept {
   return guard(function, comm, [&](Communicator& communicator) -> Status {
     if (!asked) return asked.error();
-    return communicator.call(*asked);
+    if (lists == nullptr) return communicator.call(*asked);
+    TUTTI_TRY(const Request uneven, with_blocks(communicator, asked, *lists));
+    return communicator.call(uneven);
   });
 }
 
 /// Starts it and hands out its work.
 tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work,
-                     const Result<Request>& asked) noexcept {
+                     const Result<Request>& asked, const Lists* lists = nullptr) noexcept {
   if (work != nullptr) *work = nullptr;
   return guard(function, comm, [&](Communicator& communicator) -> Status {
     if (work == nullptr) return invalid(function, "`work`, where the handle goes, is NULL");
     if (!asked) return asked.error();
     // Made before the start: what was started must not be lost for want of memory.
     auto handle = std::make_unique<tutti_work>();
-    TUTTI_TRY(handle->work, communicator.start(*asked));
+    Request request = *asked;
+    if (lists != nullptr) {
+      TUTTI_TRY(request, with_blocks(communicator, asked, *lists));
+    }
+    TUTTI_TRY(handle->work, communicator.start(request));
     *work = handle.release();
     return ok();
   });
@@ -58,6 +96,7 @@ using tutti::c_api::call;
 using tutti::c_api::checked_op;
 using tutti::c_api::guard;
 using tutti::c_api::invalid;
+using tutti::c_api::Lists;
 using tutti::c_api::request;
 using tutti::c_api::scaled;
 using tutti::c_api::start;
@@ -229,6 +268,110 @@ tutti_result_t tutti_start_all_to_all(tutti_comm_t comm, const void* input, void
                                       size_t count, tutti_data_type_t type, tutti_work_t* work) {
   return start(__func__, comm, work,
                request(__func__, Collective::kAllToAll, input, output, count, type));
+}
+
+// ---- Blocks of different sizes ----
+
+tutti_result_t tutti_all_gather_v(tutti_comm_t comm, const void* input, void* output,
+                                  const size_t* counts, const size_t* offsets,
+                                  tutti_data_type_t type) {
+  const Lists lists{.output_counts = counts, .output_offsets = offsets};
+  return call(__func__, comm, request(__func__, Collective::kAllGather, input, output, 0, type),
+              &lists);
+}
+
+tutti_result_t tutti_start_all_gather_v(tutti_comm_t comm, const void* input, void* output,
+                                        const size_t* counts, const size_t* offsets,
+                                        tutti_data_type_t type, tutti_work_t* work) {
+  const Lists lists{.output_counts = counts, .output_offsets = offsets};
+  return start(__func__, comm, work,
+               request(__func__, Collective::kAllGather, input, output, 0, type), &lists);
+}
+
+tutti_result_t tutti_reduce_scatter_v(tutti_comm_t comm, const void* input, void* output,
+                                      const size_t* counts, const size_t* offsets,
+                                      tutti_data_type_t type, tutti_op_t op) {
+  const Lists lists{.input_counts = counts, .input_offsets = offsets};
+  return call(__func__, comm,
+              request(__func__, Collective::kReduceScatter, input, output, 0, type,
+                      checked_op(__func__, op)),
+              &lists);
+}
+
+tutti_result_t tutti_start_reduce_scatter_v(tutti_comm_t comm, const void* input, void* output,
+                                            const size_t* counts, const size_t* offsets,
+                                            tutti_data_type_t type, tutti_op_t op,
+                                            tutti_work_t* work) {
+  const Lists lists{.input_counts = counts, .input_offsets = offsets};
+  return start(__func__, comm, work,
+               request(__func__, Collective::kReduceScatter, input, output, 0, type,
+                       checked_op(__func__, op)),
+               &lists);
+}
+
+tutti_result_t tutti_all_to_all_v(tutti_comm_t comm, const void* input, const size_t* input_counts,
+                                  const size_t* input_offsets, void* output,
+                                  const size_t* output_counts, const size_t* output_offsets,
+                                  tutti_data_type_t type) {
+  const Lists lists{.input_counts = input_counts,
+                    .input_offsets = input_offsets,
+                    .output_counts = output_counts,
+                    .output_offsets = output_offsets};
+  return call(__func__, comm, request(__func__, Collective::kAllToAll, input, output, 0, type),
+              &lists);
+}
+
+tutti_result_t tutti_start_all_to_all_v(tutti_comm_t comm, const void* input,
+                                        const size_t* input_counts, const size_t* input_offsets,
+                                        void* output, const size_t* output_counts,
+                                        const size_t* output_offsets, tutti_data_type_t type,
+                                        tutti_work_t* work) {
+  const Lists lists{.input_counts = input_counts,
+                    .input_offsets = input_offsets,
+                    .output_counts = output_counts,
+                    .output_offsets = output_offsets};
+  return start(__func__, comm, work,
+               request(__func__, Collective::kAllToAll, input, output, 0, type), &lists);
+}
+
+tutti_result_t tutti_gather_v(tutti_comm_t comm, const void* input, size_t count, void* output,
+                              const size_t* counts, const size_t* offsets, tutti_data_type_t type,
+                              int root) {
+  const Lists lists{.output_counts = counts, .output_offsets = offsets};
+  return call(
+      __func__, comm,
+      request(__func__, Collective::kGather, input, output, count, type, tutti::Reduction{}, root),
+      &lists);
+}
+
+tutti_result_t tutti_start_gather_v(tutti_comm_t comm, const void* input, size_t count,
+                                    void* output, const size_t* counts, const size_t* offsets,
+                                    tutti_data_type_t type, int root, tutti_work_t* work) {
+  const Lists lists{.output_counts = counts, .output_offsets = offsets};
+  return start(
+      __func__, comm, work,
+      request(__func__, Collective::kGather, input, output, count, type, tutti::Reduction{}, root),
+      &lists);
+}
+
+tutti_result_t tutti_scatter_v(tutti_comm_t comm, const void* input, const size_t* counts,
+                               const size_t* offsets, void* output, size_t count,
+                               tutti_data_type_t type, int root) {
+  const Lists lists{.input_counts = counts, .input_offsets = offsets};
+  return call(
+      __func__, comm,
+      request(__func__, Collective::kScatter, input, output, count, type, tutti::Reduction{}, root),
+      &lists);
+}
+
+tutti_result_t tutti_start_scatter_v(tutti_comm_t comm, const void* input, const size_t* counts,
+                                     const size_t* offsets, void* output, size_t count,
+                                     tutti_data_type_t type, int root, tutti_work_t* work) {
+  const Lists lists{.input_counts = counts, .input_offsets = offsets};
+  return start(
+      __func__, comm, work,
+      request(__func__, Collective::kScatter, input, output, count, type, tutti::Reduction{}, root),
+      &lists);
 }
 
 tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms) {

@@ -60,6 +60,7 @@ Status Communicator::State::check(const exec::Call& call) const {
   if (call.root < 0 || call.root >= rank_count) {
     return bad(fmt::format("root {} is not one of the {} ranks", call.root, rank_count));
   }
+  if (call.uneven) return ok();  // check_blocks has seen to the rest.
   const std::size_t most =
       static_cast<std::size_t>(PTRDIFF_MAX) / element / static_cast<std::size_t>(rank_count);
   if (call.count > most) {
@@ -78,7 +79,7 @@ Status Communicator::State::check(const exec::Call& call) const {
 Status Communicator::State::run(const exec::Call& call) {
   if (auto checked = check(call); !checked) [[unlikely]]
     return checked;
-  if (call.count == 0 && !call.barrier) return ok();
+  if (call.count == 0 && !call.barrier && !call.uneven) return ok();
   if (in_group()) [[unlikely]] {
     TUTTI_TRY(auto work, start(call));
     return ok();
@@ -93,7 +94,7 @@ Status Communicator::State::run(const exec::Call& call) {
 Result<Work> Communicator::State::start(const exec::Call& call) {
   if (auto checked = check(call); !checked) return std::move(checked.error());
   std::shared_ptr<Work::State> state;
-  if (call.count == 0 && !call.barrier) {
+  if (call.count == 0 && !call.barrier && !call.uneven) {
     state = std::make_shared<Work::State>();
     state->done = true;
   } else {
@@ -146,18 +147,6 @@ Status Communicator::scatter(const void* input, void* output, std::size_t count,
 
 Status Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type) {
   return state_->run(state_->make_call(Collective::kAllToAll, input, output, count, type, {}, 0));
-}
-
-Status Communicator::call(const Request& request) {
-  return state_->run(state_->make_call(request.collective, request.input, request.output,
-                                       request.count, request.type, request.reduction,
-                                       request.root.value));
-}
-
-Result<Work> Communicator::start(const Request& request) {
-  return state_->start(state_->make_call(request.collective, request.input, request.output,
-                                         request.count, request.type, request.reduction,
-                                         request.root.value));
 }
 
 Status Communicator::barrier() {

@@ -86,23 +86,19 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   return config;
 }
 
-Result<exec::Choice> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
-                                 int rank_count, std::size_t cache_bytes) {
+Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
+                                      int rank_count) {
   planner::Request request;
   request.shape = {call.collective, rank_count, call.root, std::max(settings.group_size, 1)};
   request.bytes =
       std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
   request.mapped = mapped;
+  request.uneven = call.uneven;
   request.contract = settings.contract;
   TUTTI_TRY(auto recipe, planner::choose(request, settings.algorithm));
   recipe.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
   TUTTI_TRY(const auto* verified, planner::prepare(recipe));
-  // Past the cache once what all ranks write together no longer fits a quarter of it; inside it
-  // streaming stores lose 2-3x.
-  const auto outputs =
-      static_cast<std::size_t>(traits_of(call.collective).root_output ? 1 : rank_count);
-  const std::size_t written = exec::output_bytes(call, rank_count) * outputs;
-  return exec::Choice{&verified->plan, written >= cache_bytes / 4};
+  return &verified->plan;
 }
 
 }  // namespace
@@ -144,10 +140,12 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
     options.packet_limit[static_cast<std::size_t>(i)] = limit;
   }
   options.mapped_packet_limit = planner::mapped_packet_limit();
-  options.choose = [settings, rank_count, cache = last_level_cache_bytes()](const exec::Call& call,
-                                                                            bool mapped) {
-    return choose_plan(call, mapped, settings, rank_count, cache);
+  options.choose = [settings, rank_count](const exec::Call& call, bool mapped) {
+    return choose_plan(call, mapped, settings, rank_count);
   };
+  // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
+  // stores lose 2-3x.
+  options.stream_from = last_level_cache_bytes() / 4;
   state->executor =
       std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
   state->queue = std::make_unique<CallQueue>(*state->executor);

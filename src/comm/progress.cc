@@ -14,6 +14,24 @@ namespace {
 constexpr int kPollsBeforeRest = 200;
 constexpr std::chrono::milliseconds kLongestRest{20};
 
+/// The call, with its block lists copied into the work, which lives as long as the call does.
+exec::Call with_own_lists(const exec::Call& call, std::size_t ranks, Work::State& work) {
+  exec::Call owned = call;
+  const auto own = [&](const std::size_t*& list) {
+    if (list == nullptr) return;
+    work.blocks.insert(work.blocks.end(), list, list + ranks);
+    list = work.blocks.data() + (work.blocks.size() - ranks);
+  };
+  if (call.uneven) {
+    work.blocks.reserve(4 * ranks);  // So that the lists stay where they are.
+    for (exec::BlockList* blocks : {&owned.input_blocks, &owned.output_blocks}) {
+      own(blocks->counts);
+      own(blocks->offsets);
+    }
+  }
+  return owned;
+}
+
 }  // namespace
 
 void Work::State::complete(Status status) {
@@ -45,7 +63,7 @@ std::shared_ptr<Work::State> Progress::submit(CallQueue& queue, const exec::Call
   {
     const std::lock_guard lock(mutex_);
     queue.pending.fetch_add(1, std::memory_order_relaxed);  // relaxed: the mutex orders it.
-    queue.calls.push_back({call, work});
+    queue.calls.push_back({with_own_lists(call, queue.executor.rank_count(), *work), work});
     if (std::find(queues_.begin(), queues_.end(), &queue) == queues_.end())
       queues_.push_back(&queue);
     if (!started_) {

@@ -23,6 +23,7 @@ struct Work::State {
   bool done = false;
   std::optional<Error> error;
   std::vector<std::function<void(const Status&)>> callbacks;
+  std::vector<std::size_t> blocks;  // What the call's block lists point to.
 
   void complete(Status status);
   Status outcome() const { return error ? Status(*error) : Status(); }

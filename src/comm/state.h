@@ -29,6 +29,10 @@ struct Communicator::State {
   Result<Work> start(const exec::Call& call);
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
+  Result<exec::Call> make_call(const Request& request) const;
+  Status check_blocks(const Request& request) const;
+  /// Of this rank's block.
+  std::size_t own_count(const Blocks& blocks) const;
 };
 
 /// Notes work that was started in the calling thread's open group; false if there is none.

@@ -10,6 +10,13 @@
 
 namespace tutti::exec {
 
+/// Where the blocks of a buffer are, in a call whose blocks differ in size: arrays by rank, in
+/// elements, of which a call owns nothing.
+struct BlockList {
+  const std::size_t* counts = nullptr;
+  const std::size_t* offsets = nullptr;  // Null: one after another.
+};
+
 struct Call {
   Collective collective = Collective::kAllReduce;
   DataType type = DataType::kUint8;
@@ -20,6 +27,8 @@ struct Call {
   std::byte* output = nullptr;
   std::size_t count = 0;  // Elements of a block, see Collective.
   double scale = 1;
+  bool uneven = false;  // Of the buffers with a block for each rank, these say how:
+  BlockList input_blocks, output_blocks;
 };
 
 /// Bytes of a whole input, and of a whole output, of a rank that has one.
@@ -40,10 +49,13 @@ constexpr bool has_output(const Call& call, int rank) {
   return !traits_of(call.collective).root_output || rank == call.root;
 }
 
+/// What ranks have to agree on beside `pack`: blocks of one size have it, others differ by rank.
+constexpr std::uint64_t common_count(const Call& call) { return call.uneven ? 0 : call.count; }
+
 /// The call in one word, for records and for hashing: collective, type, operation, root.
 constexpr std::uint64_t pack(const Call& call) {
-  return std::uint64_t{1} << 63 | std::uint64_t{call.barrier} << 56 |
-         static_cast<std::uint64_t>(call.collective) << 48 |
+  return std::uint64_t{1} << 63 | std::uint64_t{call.uneven} << 57 |
+         std::uint64_t{call.barrier} << 56 | static_cast<std::uint64_t>(call.collective) << 48 |
          static_cast<std::uint64_t>(call.type) << 40 | static_cast<std::uint64_t>(call.op) << 32 |
          static_cast<std::uint32_t>(call.root);
 }
@@ -51,11 +63,5 @@ constexpr std::uint64_t pack(const Call& call) {
 /// "all_reduce of 1024 float32 (sum)", from what pack made and a count; `what` may be a peer's
 /// bytes.
 std::string describe_call(std::uint64_t what, std::uint64_t count);
-
-/// How a large call is to be executed.
-struct Choice {
-  const plan::Plan* plan = nullptr;  // Verified, and alive as long as the process.
-  bool streaming = false;
-};
 
 }  // namespace tutti::exec

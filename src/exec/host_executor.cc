@@ -15,7 +15,7 @@ constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 /// mixed.
 std::uint64_t request_hash(const Call& call) {
   const std::uint64_t mixed =
-      (pack(call) ^ call.count * 0x9e3779b97f4a7c15ULL) * 0xd6e8feb86659fd93ULL;
+      (pack(call) ^ common_count(call) * 0x9e3779b97f4a7c15ULL) * 0xd6e8feb86659fd93ULL;
   return mixed & ~kNumberMask;
 }
 
@@ -34,12 +34,14 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       known_(static_cast<std::size_t>(ranks_)),
       unmappable_(static_cast<std::size_t>(ranks_)),
       sources_(static_cast<std::size_t>(ranks_)),
+      blocks_(static_cast<std::size_t>(ranks_)),
       gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
   context_.buffers.peer_inputs.resize(static_cast<std::size_t>(ranks_));
   context_.buffers.peer_outputs.resize(static_cast<std::size_t>(ranks_));
 }
 
 bool HostExecutor::is_packet(const Call& call) const {
+  if (call.uneven) return false;  // What fits a packet at one rank may not at another.
   // A gather's output, a scatter's input: the largest thing that a rank handles.
   const std::size_t largest = std::max(input_bytes(call, ranks_), output_bytes(call, ranks_));
   const bool scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
@@ -78,6 +80,8 @@ void HostExecutor::begin(const Call& call) {
                          static_cast<std::int64_t>(call.scale)};
   context_.scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
   context_.count = call.count;
+  context_.blocks = call.uneven ? &blocks_ : nullptr;
+  if (call.uneven) blocks_.begin(call, me_);
   packet_ = is_packet(call);
   if (packet_) {
     const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
@@ -277,11 +281,12 @@ Poll HostExecutor::step() {
       return Poll::kDone;
     case Phase::kAgreeCredit:
       if (!has_credit()) return Poll::kPending;
+      if (call_.uneven) blocks_.show(region_.blocks(me_, number_));
       announce(announcement());
       phase_ = Phase::kAgreeGather;
       [[fallthrough]];
     case Phase::kAgreeGather:
-      if (!gathered()) break;
+      if (!gathered() || !learn_blocks()) break;
       if (read_announcements()) return start_plan(), Poll::kProgressed;
       mapping_ok_ = map_peers();
       next_number();

@@ -26,6 +26,7 @@
 #include <memory>
 #include <vector>
 
+#include "exec/blocks.h"
 #include "exec/call.h"
 #include "exec/lane.h"
 #include "exec/recent.h"
@@ -43,8 +44,11 @@ class HostExecutor {
     std::array<std::size_t, kCollectiveCount> packet_limit{};
     /// The same for ranks that lately used buffers which all of them can map.
     std::size_t mapped_packet_limit = 0;
-    /// The plan for a call whose buffers all ranks can map, or not. Not called on the packet way.
-    std::function<Result<Choice>(const Call&, bool mapped)> choose;
+    /// The plan for a call whose buffers all ranks can map, or not: verified, and alive as long as
+    /// the process. Not called on the packet way.
+    std::function<Result<const plan::Plan*>(const Call&, bool mapped)> choose;
+    /// Bytes that all ranks write together, from which outputs go past the cache.
+    std::size_t stream_from = SIZE_MAX;
   };
 
   HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);
@@ -65,6 +69,7 @@ class HostExecutor {
   bool fence() const { return fence_; }
   Endpoint& endpoint() const { return *endpoint_; }
   const Options& options() const { return options_; }
+  std::size_t rank_count() const { return static_cast<std::size_t>(ranks_); }
 
   /// Ends the call in progress and all later ones, on every rank. Any thread.
   void abort(const Error& error) const { region_.abort(error); }
@@ -91,7 +96,7 @@ class HostExecutor {
     std::uint64_t what = 0, count = 0;  // pack(call) and its count; 0: an empty entry.
     BoundPlan* plan = nullptr;
     std::size_t tile_elements = 0, tiles = 0;
-    bool mapped = false, streaming = false;
+    bool mapped = false;
   };
   static constexpr std::size_t kRoutes =
       256;  // A direct-mapped cache: what collides is asked again.
@@ -107,12 +112,16 @@ class HostExecutor {
   bool symmetric() const { return !has_root(call_.collective) || !packet_; }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
-    return inline_ ? kCalls : std::min(kCalls, region_.config().packet_slots);
+    return call_.uneven ? kBlockTables
+           : inline_    ? kCalls
+                        : std::min(kCalls, region_.config().packet_slots);
   }
   bool has_credit();
   bool gathered();
   void publish(std::size_t lines);
   void publish_inline();
+  bool learn_blocks();
+  bool writes_past_cache() const;
   Announcement announcement();
   void publish_packet();
   void scale_into(std::byte* to);
@@ -166,6 +175,7 @@ class HostExecutor {
   std::vector<BufferName> inputs_, outputs_;
   std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.
   std::vector<kernels::Source> sources_;
+  Blocks blocks_;  // Of an uneven call.
   std::vector<std::byte>
       gathered_;  // By rank: payloads of several lines; of this rank, what it scaled.
   bool waiting_ = false;

@@ -6,10 +6,14 @@
 namespace tutti::exec {
 
 HostExecutor::Announcement HostExecutor::announcement() {
+  const std::size_t element = size_of(call_.type);
+  const std::size_t input =
+      call_.uneven ? blocks_.input_elements * element : input_bytes(call_, ranks_);
+  const std::size_t output =
+      call_.uneven ? blocks_.output_elements * element : output_bytes(call_, ranks_);
   Announcement mine;
-  if (has_input(call_, me_)) mine.input = endpoint_->name(call_.input, input_bytes(call_, ranks_));
-  if (has_output(call_, me_))
-    mine.output = endpoint_->name(call_.output, output_bytes(call_, ranks_));
+  if (has_input(call_, me_)) mine.input = endpoint_->name(call_.input, input);
+  if (has_output(call_, me_)) mine.output = endpoint_->name(call_.output, output);
   return mine;
 }
 
@@ -27,6 +31,26 @@ void HostExecutor::learn_from_packets() {
     mapped = from.input.segment != 0 && from.output.segment != 0;
   }
   lately_mapped_ = mapped;
+}
+
+/// Where the peers have this rank's blocks; false if they see them otherwise than this rank does.
+bool HostExecutor::learn_blocks() {
+  if (!call_.uneven) return true;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const BlockView view = region_.blocks(rank, number_)[me_];
+    if (blocks_.learn(rank, view) || rank == me_) continue;
+    const auto r = static_cast<std::size_t>(rank);
+    fail({Code::kMismatch,
+          describe_call(pack(call_), call_.count) + ": rank " + std::to_string(rank) + " gives " +
+              std::to_string(view.gives) + " elements to rank " + std::to_string(me_) +
+              ", which expects " + std::to_string(blocks_.gets[r]) + ", and expects " +
+              std::to_string(view.gets) + " from it, which gives " +
+              std::to_string(blocks_.gives[r]) +
+              "; both ends of a block must give it the same count",
+          Rank{me_}, Rank{rank}});
+    return false;
+  }
+  return true;
 }
 
 /// True if the plan can start; false if some segment was never met before: then all ranks, who see
@@ -65,13 +89,21 @@ bool HostExecutor::map_peers() {
       context_.buffers.peer_outputs[r] = call_.output;
       continue;
     }
+    // Of a peer's buffers only what this rank touches has to be there.
+    const std::size_t element = size_of(call_.type);
     if (has_input(call_, rank)) {
-      const auto input = endpoint_->map(rank, inputs_[r], input_bytes(call_, ranks_));
+      const std::size_t bytes = call_.uneven
+                                    ? (blocks_.peer_input_at[r] + blocks_.gets[r]) * element
+                                    : input_bytes(call_, ranks_);
+      const auto input = endpoint_->map(rank, inputs_[r], bytes);
       if (!input) return false;
       context_.buffers.peer_inputs[r] = *input;
     }
     if (has_output(call_, rank)) {
-      const auto output = endpoint_->map(rank, outputs_[r], output_bytes(call_, ranks_));
+      const std::size_t bytes = call_.uneven
+                                    ? (blocks_.peer_output_at[r] + blocks_.gives[r]) * element
+                                    : output_bytes(call_, ranks_);
+      const auto output = endpoint_->map(rank, outputs_[r], bytes);
       if (!output) return false;
       context_.buffers.peer_outputs[r] = *output;
     }
@@ -113,40 +145,54 @@ void HostExecutor::start_plan() {
   plan_ = way.plan;
   context_.tile_elements = way.tile_elements;
   context_.tiles = way.tiles;
-  context_.streaming = way.streaming;
-  context_.slot_streaming = plan_->tiled && slot_stores_.begin(&way);
+  context_.streaming = writes_past_cache();
+  if (call_.uneven) {  // Blocks may be empty here and there, but every call runs its signals once.
+    if (!plan_->tiled) context_.tile_elements = std::max<std::size_t>(1, blocks_.largest);
+    context_.tiles = std::max<std::size_t>(
+        1, (blocks_.largest + context_.tile_elements - 1) / context_.tile_elements);
+    context_.slot_streaming = slot_stores_.usual();
+  } else {
+    context_.slot_streaming = plan_->tiled && slot_stores_.begin(&way);
+  }
   context_.buffers.input = call_.input;
   context_.buffers.output = call_.output;
   for (BoundLane& lane : plan_->lanes) lane.start(context_);
   phase_ = Phase::kLanes;
 }
 
+/// Whether all ranks together write more than is worth keeping in the cache.
+bool HostExecutor::writes_past_cache() const {
+  const auto outputs =
+      static_cast<std::size_t>(traits_of(call_.collective).root_output ? 1 : ranks_);
+  const std::size_t each =
+      call_.uneven ? blocks_.output_elements * size_of(call_.type) : output_bytes(call_, ranks_);
+  return each * outputs >= options_.stream_from;
+}
+
 Result<const HostExecutor::Route*> HostExecutor::route() {
   const std::uint64_t what = pack(call_);
+  const std::uint64_t count = common_count(call_);
   const std::uint64_t hash =
-      (what ^ call_.count * 0x9e3779b97f4a7c15ULL ^ std::uint64_t{all_mapped_}) *
-      0xd6e8feb86659fd93ULL;
+      (what ^ count * 0x9e3779b97f4a7c15ULL ^ std::uint64_t{all_mapped_}) * 0xd6e8feb86659fd93ULL;
   Route& way = routes_[hash >> 32 & (kRoutes - 1)];
-  if (way.what == what && way.count == call_.count && way.mapped == all_mapped_) return &way;
-  TUTTI_TRY(const Choice choice, options_.choose(call_, all_mapped_));
-  const auto& lanes = choice.plan->ranks[static_cast<std::size_t>(me_)].lanes;
+  if (way.what == what && way.count == count && way.mapped == all_mapped_) return &way;
+  TUTTI_TRY(const plan::Plan* plan, options_.choose(call_, all_mapped_));
+  const auto& lanes = plan->ranks[static_cast<std::size_t>(me_)].lanes;
   if (lanes.size() > region_.config().lanes) {
-    return Error{Code::kInternal,
-                 "plan " + choice.plan->name + " has more lanes than this communicator"};
+    return Error{Code::kInternal, "plan " + plan->name + " has more lanes than this communicator"};
   }
-  BoundPlan& bound = bind(*choice.plan);
+  BoundPlan& bound = bind(*plan);
   const Form widest = bound.partials || context_.scaled ? Form::kPartial : Form::kResult;
   const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(call_.type));
   const std::size_t fits = region_.config().slot_bytes / element_bytes(call_.type, widest);
-  const std::size_t largest = plan::piece_of(call_.count, choice.plan->pieces, 0, grain).count;
+  const std::size_t largest = plan::piece_of(count, plan->pieces, 0, grain).count;
   const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
   way = {.what = what,
-         .count = call_.count,
+         .count = count,
          .plan = &bound,
          .tile_elements = tile,
          .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
-         .mapped = all_mapped_,
-         .streaming = choice.streaming};
+         .mapped = all_mapped_};
   return static_cast<const Route*>(&way);
 }
 
@@ -278,6 +324,8 @@ std::string describe_call(std::uint64_t what, std::uint64_t count) {
   if (what >> 56 & 1) return "barrier";
   const auto collective = static_cast<Collective>(what >> 48 & 0xff);
   std::string text(to_string(collective));
+  if (what >> 57 & 1)
+    return text + "_v of " + std::string(to_string(static_cast<DataType>(what >> 40 & 0xff)));
   text += " of " + std::to_string(count) + " " +
           std::string(to_string(static_cast<DataType>(what >> 40 & 0xff)));
   if (reduces(collective))

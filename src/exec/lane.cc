@@ -48,7 +48,9 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
   std::size_t most_sources = 0, most_targets = 0;
   locations_.resize(lane_.locations.size());
   for (const Step& step : lane_.steps) {
-    piece_of_step_.push_back(step.chunk % pieces_);
+    chunks_.push_back(
+        {step.chunk % pieces_,
+         plan::known_as(plan.shape, static_cast<std::uint32_t>(me), step.chunk / pieces_)});
     if (step.kind != StepKind::kMove) continue;
     most_sources = std::max<std::size_t>(most_sources, step.source_count);
     most_targets = std::max<std::size_t>(most_targets, step.target_count);
@@ -99,7 +101,10 @@ bool BoundLane::run(const Step& step) {
       return false;
     case StepKind::kMove: break;
   }
-  const Range piece = plan::piece_of(context_->count, pieces_, piece_of_step_[step_], grain_);
+  const BoundChunk& chunk = chunks_[step_];
+  const std::size_t count =
+      context_->blocks == nullptr ? context_->count : block_elements(chunk.block);
+  const Range piece = plan::piece_of(count, pieces_, chunk.piece, grain_);
   const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
   if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
   if (!ready(step)) return false;
@@ -124,36 +129,52 @@ Form BoundLane::layout(const BoundLocation& location) const {
   return wide ? Form::kPartial : location.form;
 }
 
-std::size_t BoundLane::user_offset(std::uint32_t block, const Range& range) const {
-  return (block * context_->count + range.offset) * size_of(context_->arithmetic.type);
+std::size_t BoundLane::block_elements(const plan::KnownAs& block) const {
+  const Blocks& blocks = *context_->blocks;
+  return (block.what == plan::KnownAs::What::kGives ? blocks.gives : blocks.gets)[block.rank];
+}
+
+/// Bytes from the start of the input or output that the location is in.
+std::size_t BoundLane::user_offset(const BoundLocation& location, const Range& range) const {
+  std::size_t start = location.index * context_->count;
+  if (const Blocks* blocks = context_->blocks; blocks != nullptr) {
+    const auto peer = static_cast<std::size_t>(location.peer);
+    switch (location.place) {
+      case Place::kInput: start = blocks->input_at[location.index]; break;
+      case Place::kOutput: start = blocks->output_at[location.index]; break;
+      case Place::kPeerInput: start = blocks->peer_input_at[peer]; break;
+      default: start = blocks->peer_output_at[peer]; break;
+    }
+  }
+  return (start + range.offset) * size_of(context_->arithmetic.type);
 }
 
 const std::byte* BoundLane::source_at(const BoundLocation& location, const Range& range) const {
   switch (location.place) {
-    case Place::kInput: return context_->buffers.input + user_offset(location.index, range);
-    case Place::kOutput: return context_->buffers.output + user_offset(location.index, range);
+    case Place::kInput: return context_->buffers.input + user_offset(location, range);
+    case Place::kOutput: return context_->buffers.output + user_offset(location, range);
     case Place::kScratch: return scratch_ + location.index * slot_bytes_;
     case Place::kSlot:
     case Place::kMulticast: return location.inbox->slot();
     case Place::kPeerInput:
       return context_->buffers.peer_inputs[static_cast<std::size_t>(location.peer)] +
-             user_offset(location.index, range);
+             user_offset(location, range);
     case Place::kPeerOutput:
       return context_->buffers.peer_outputs[static_cast<std::size_t>(location.peer)] +
-             user_offset(location.index, range);
+             user_offset(location, range);
   }
   return nullptr;
 }
 
 std::byte* BoundLane::target_at(const BoundLocation& location, const Range& range) const {
   switch (location.place) {
-    case Place::kOutput: return context_->buffers.output + user_offset(location.index, range);
+    case Place::kOutput: return context_->buffers.output + user_offset(location, range);
     case Place::kScratch: return scratch_ + location.index * slot_bytes_;
     case Place::kSlot:
     case Place::kMulticast: return location.outbox->slot();
     case Place::kPeerOutput:
       return context_->buffers.peer_outputs[static_cast<std::size_t>(location.peer)] +
-             user_offset(location.index, range);
+             user_offset(location, range);
     case Place::kInput:
     case Place::kPeerInput: break;  // The verifier lets no plan write there.
   }

@@ -9,10 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "exec/blocks.h"
 #include "exec/links.h"
 #include "kernels/host/reduce.h"
 #include "plan/partition.h"
 #include "plan/plan.h"
+#include "plan/uneven.h"
 
 namespace tutti::exec {
 
@@ -29,6 +31,7 @@ struct Buffers {
 /// What all lanes of a call share.
 struct CallContext {
   Buffers buffers;
+  const Blocks* blocks = nullptr;  // Of blocks that differ in size; null: all have `count`.
   kernels::Arithmetic arithmetic;
   std::size_t count = 0;          // Elements of a block.
   std::size_t tile_elements = 0;  // Elements that fit a slot.
@@ -61,13 +64,19 @@ class BoundLane {
     Outbox* outbox;
   };
 
+  struct BoundChunk {
+    std::uint32_t piece;
+    plan::KnownAs block;
+  };
+
+  std::size_t block_elements(const plan::KnownAs& block) const;
   bool ready(const plan::Step& step);
   bool run(const plan::Step& step);
   void move(const plan::Step& step, const plan::Range& range);
   void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
                    std::size_t other_targets);
   Form layout(const BoundLocation& location) const;
-  std::size_t user_offset(std::uint32_t block, const plan::Range& range) const;
+  std::size_t user_offset(const BoundLocation& location, const plan::Range& range) const;
   const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
   std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;
 
@@ -78,7 +87,7 @@ class BoundLane {
   std::byte* scratch_;
   std::size_t slot_bytes_;
   std::vector<BoundLocation> locations_;
-  std::vector<std::uint32_t> piece_of_step_;
+  std::vector<BoundChunk> chunks_;        // By step.
   std::vector<kernels::Source> sources_;  // Of the current step; sized for the largest.
   std::vector<kernels::Target> targets_;
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "plan/passes.h"
+#include "plan/uneven.h"
 #include "plan/verify.h"
 
 namespace tutti::planner {
@@ -20,7 +21,7 @@ double since_us(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-using Key = std::tuple<const Algorithm*, int, int, int, bool, bool, std::uint32_t>;
+using Key = std::tuple<const Algorithm*, int, int, int, bool, bool, std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -36,8 +37,10 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   auto start = std::chrono::steady_clock::now();
   made->plan = build(*recipe.algorithm, recipe.shape);
   if (recipe.lanes > 1) made->plan = plan::replicate(made->plan, recipe.lanes);
-  const auto apply = [&made](auto pass) {
-    if (auto lowered = pass(made->plan)) made->plan = std::move(*lowered);
+  const auto apply = [&](auto pass) {
+    auto lowered = pass(made->plan);
+    if (lowered && (!recipe.uneven || plan::runs_uneven(*lowered)))
+      made->plan = std::move(*lowered);
   };
   if (recipe.direct) apply(plan::direct);
   if (recipe.multicast) apply(plan::multicast);
@@ -45,6 +48,13 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   start = std::chrono::steady_clock::now();
   if (auto verified = plan::verify(made->plan); !verified) return std::move(verified.error());
   made->verify_us = since_us(start);
+  if (recipe.uneven && !plan::runs_uneven(made->plan)) {
+    return Error{
+        Code::kUnsupported,
+        fmt::format("{} {} hands blocks on by way of ranks that don't know their sizes, so "
+                    "all blocks must be of one size; 'direct' takes any",
+                    to_string(recipe.shape.collective), recipe.algorithm->name)};
+  }
   return made;
 }
 
@@ -86,7 +96,7 @@ Error unknown_algorithm(std::string_view name, std::optional<Collective> collect
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   const Key key{
       recipe.algorithm, recipe.shape.rank_count, recipe.shape.root, recipe.shape.group_size,
-      recipe.direct,    recipe.multicast,        recipe.lanes};
+      recipe.direct,    recipe.multicast,        recipe.lanes,      recipe.uneven};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {
@@ -144,7 +154,8 @@ Result<Recipe> choose(const Request& request, std::string_view forced) {
                 .shape = request.shape,
                 .direct = request.mapped,
                 .multicast = true,
-                .lanes = 1};
+                .lanes = 1,
+                .uneven = request.uneven};
   recipe.algorithm =
       find_algorithm(request.shape.collective, name.empty() ? default_name(request) : name);
   if (recipe.algorithm == nullptr)

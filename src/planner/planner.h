@@ -28,6 +28,7 @@ struct Recipe {
   bool direct = false;     // For ranks that map each other's buffers.
   bool multicast = false;  // One slot to all, where a step sends to all.
   std::uint32_t lanes = 1;
+  bool uneven = false;  // For blocks of any sizes, see plan/uneven.h.
 };
 
 /// Builds, lowers and verifies; or finds it done already. Plans live as long as the process. Any
@@ -39,6 +40,7 @@ struct Request {
   plan::Shape shape;
   std::size_t bytes = 0;  // Of the whole message: the larger of input and output.
   bool mapped = false;    // All ranks can map each other's buffers for this call.
+  bool uneven = false;    // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
 };
 

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303301ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303302ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -35,6 +35,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   record_ = place(sizeof(CallRecord));
   finished_ = place(sizeof(Counter));
   lines_ = place(kCalls * kCallLines * sizeof(CallLine));
+  blocks_ = place(kBlockTables * ranks * sizeof(BlockView));
   signals_ = place(ranks * lanes * sizeof(Counter));
   packets_ = place(config.packet_slots * config.packet_bytes);
   multicast_ = place(lanes * multicast_bytes_);

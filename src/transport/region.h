@@ -4,7 +4,7 @@
 // that rank touches first, so that they lie on its NUMA node):
 //
 //   header      magic, configuration, abort word
-//   section r   doorbell, record of the current call, count of finished calls,
+//   section r   doorbell, record of the current call, count of finished calls, tables of blocks,
 //               call lines       for each of kCalls calls kCallLines lines of {tag, 56 bytes}: rank
 //               r
 //                                tells all others
@@ -65,6 +65,13 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::int32_t> cpu{0};  // That the latest call began on, plus 1; 0: not known.
 };
 
+/// What a rank shows of the blocks that it gives one rank and gets from it, in elements.
+struct BlockView {
+  std::uint64_t gives = 0, gets = 0;
+  std::uint64_t input_at = 0, output_at = 0;  // From the start of its buffers.
+};
+inline constexpr std::uint32_t kBlockTables = 2;  // That a rank writes in turn.
+
 struct RegionHeader {
   std::uint64_t magic = 0;
   RegionConfig config;
@@ -100,6 +107,10 @@ class Region {
   CallLine* lines(int rank, std::uint64_t call) const {
     return at<CallLine>(rank, lines_) + call % kCalls * kCallLines;
   }
+  /// Its blocks, by rank, in calls whose blocks differ in size.
+  BlockView* blocks(int rank, std::uint64_t call) const {
+    return at<BlockView>(rank, blocks_) + call % kBlockTables * config_.rank_count;
+  }
   std::byte* packet(int rank, std::uint64_t call) const {
     return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;
   }
@@ -129,8 +140,8 @@ class Region {
   std::byte* base_ = nullptr;
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
-  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, packets_ = 0, multicast_ = 0,
-              channels_ = 0, signals_ = 0;  // Offsets within a section.
+  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, blocks_ = 0, packets_ = 0,
+              multicast_ = 0, channels_ = 0, signals_ = 0;  // Offsets within a section.
   std::size_t multicast_bytes_ = 0, channel_bytes_ = 0;
 };
 

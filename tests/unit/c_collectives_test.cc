@@ -193,3 +193,82 @@ TEST_CASE("a barrier holds until the last rank has come") {
   }));
   CHECK(seen == std::array{kRanks, kRanks, kRanks});
 }
+
+TEST_CASE("blocks of different sizes, blocking and started") {
+  // Rank r gives r + 1 elements to each; offsets leave a gap before each block.
+  const std::array<std::size_t, kRanks> counts{1, 2, 3}, offsets{1, 3, 6};
+  constexpr int kGap = -1;
+  const auto at = [](std::initializer_list<int> values) {
+    return [all = Ints(values)](int, int i) {
+      return static_cast<std::size_t>(i) < all.size() ? all[static_cast<std::size_t>(i)] : kGap;
+    };
+  };
+  check_collective(
+      all_get(9), at({kGap, 0, kGap, 7, 8, kGap, 14, 15, 16}),
+      [&](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_all_gather_v(comm, in, out, counts.data(), offsets.data(), TUTTI_INT32);
+      },
+      [&](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_all_gather_v(comm, in, out, counts.data(), offsets.data(), TUTTI_INT32,
+                                        work);
+      });
+  check_collective([](int rank) { return static_cast<std::size_t>(rank) + 1; },
+                   [&](int rank, int i) {
+                     return static_cast<int>(offsets[static_cast<std::size_t>(rank)]) + i + 14;
+                   },
+                   [&](tutti_comm_t comm, int, const void* in, void* out) {
+                     return tutti_reduce_scatter_v(comm, in, out, counts.data(), offsets.data(),
+                                                   TUTTI_INT32, TUTTI_MAX);
+                   },
+                   [&](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+                     return tutti_start_reduce_scatter_v(comm, in, out, counts.data(),
+                                                         offsets.data(), TUTTI_INT32, TUTTI_MAX,
+                                                         work);
+                   });
+  // Rank r gives s + 1 elements to rank s, and so gets r + 1 from each.
+  const auto own = [](int rank) {
+    const auto count = static_cast<std::size_t>(rank) + 1;
+    return std::array<std::size_t, kRanks>{count, count, count};
+  };
+  const auto exchanged = [](int rank, int i) {
+    const int first[] = {0, 1, 3};
+    return first[rank] + i % (rank + 1) + 7 * (i / (rank + 1));
+  };
+  const auto got = [](int rank) { return static_cast<std::size_t>(kRanks * (rank + 1)); };
+  check_collective(
+      got, exchanged,
+      [&](tutti_comm_t comm, int rank, const void* in, void* out) {
+        return tutti_all_to_all_v(comm, in, counts.data(), nullptr, out, own(rank).data(), nullptr,
+                                  TUTTI_INT32);
+      },
+      [&](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_all_to_all_v(comm, in, counts.data(), nullptr, out, own(rank).data(),
+                                        nullptr, TUTTI_INT32, work);
+      });
+  const auto mine = [&](int rank) { return counts[static_cast<std::size_t>(rank)]; };
+  check_collective([](int rank) { return rank == 1 ? 6 : 0; }, at({0, 7, 8, 14, 15, 16}),
+                   [&](tutti_comm_t comm, int rank, const void* in, void* out) {
+                     return tutti_gather_v(comm, in, mine(rank), rank == 1 ? out : nullptr,
+                                           rank == 1 ? counts.data() : nullptr, nullptr,
+                                           TUTTI_INT32, 1);
+                   },
+                   [&](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+                     return tutti_start_gather_v(comm, in, mine(rank), rank == 1 ? out : nullptr,
+                                                 rank == 1 ? counts.data() : nullptr, nullptr,
+                                                 TUTTI_INT32, 1, work);
+                   });
+  check_collective(
+      mine,
+      [](int rank, int i) {
+        return 7 + (rank == 0 ? 0 : rank == 1 ? 1 : 3) + i;
+      },
+      [&](tutti_comm_t comm, int rank, const void* in, void* out) {
+        return tutti_scatter_v(comm, rank == 1 ? in : nullptr, rank == 1 ? counts.data() : nullptr,
+                               nullptr, out, mine(rank), TUTTI_INT32, 1);
+      },
+      [&](tutti_comm_t comm, int rank, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_scatter_v(comm, rank == 1 ? in : nullptr,
+                                     rank == 1 ? counts.data() : nullptr, nullptr, out, mine(rank),
+                                     TUTTI_INT32, 1, work);
+      });
+}

@@ -1,0 +1,151 @@
+// Requests: any collective in one form, also with blocks of different sizes.
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+#include "comm/state.h"
+
+namespace tutti {
+
+std::size_t Communicator::State::own_count(const Blocks& blocks) const {
+  const auto mine = static_cast<std::size_t>(me.value);
+  return mine < blocks.counts.size() ? blocks.counts[mine] : 0;  // Else check_blocks complains.
+}
+
+/// What the user said of blocks of different sizes.
+Status Communicator::State::check_blocks(const Request& request) const {
+  const CollectiveTraits traits = traits_of(request.collective);
+  const auto bad = [&](const std::string& what) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}_v: {}", to_string(request.collective), what), me};
+  };
+  if (!traits.input_each && !traits.output_each)
+    return bad("no buffer of this collective has a block for each rank");
+  const bool at_root = request.root == me;
+  const std::size_t element = std::max<std::size_t>(1, size_of(request.type));
+  const std::size_t most = static_cast<std::size_t>(PTRDIFF_MAX) / element;
+  const auto check = [&](const char* name, const Blocks& blocks, bool each, bool there,
+                         const void* buffer) -> Status {
+    if (!there) return ok();
+    std::size_t end = request.count;
+    if (each) {
+      const auto ranks = static_cast<std::size_t>(rank_count);
+      if (blocks.counts.size() != ranks ||
+          (!blocks.offsets.empty() && blocks.offsets.size() != ranks)) {
+        return bad(fmt::format("the {} has {} counts and {} offsets, there are {} ranks", name,
+                               blocks.counts.size(), blocks.offsets.size(), rank_count));
+      }
+      end = 0;
+      for (std::size_t rank = 0, next = 0; rank < ranks; ++rank, next = end) {
+        const std::size_t start = blocks.offsets.empty() ? next : blocks.offsets[rank];
+        if (start > most || blocks.counts[rank] > most - start)
+          return bad(fmt::format("the {} block of rank {} ends beyond all memory", name, rank));
+        end = start + blocks.counts[rank];
+      }
+    }
+    const auto has_elements = [&] {
+      if (!each) return request.count != 0;
+      return std::any_of(blocks.counts.begin(), blocks.counts.end(),
+                         [](std::size_t count) { return count != 0; });
+    };
+    if (end > most) return bad(fmt::format("{} elements are more than memory can hold", end));
+    if (buffer == nullptr && has_elements())
+      return bad(fmt::format("the {} buffer is null, but not empty", name));
+    return ok();
+  };
+  TUTTI_CHECK_OK(check("input", request.input_blocks, traits.input_each,
+                       !traits.root_input || at_root, request.input));
+  TUTTI_CHECK_OK(check("output", request.output_blocks, traits.output_each,
+                       !traits.root_output || at_root, request.output));
+  if (traits.input_each && traits.output_each && request.input == request.output &&
+      request.input != nullptr)
+    return bad("input and output are the same; blocks that differ in size can't change places");
+  return ok();
+}
+
+Result<exec::Call> Communicator::State::make_call(const Request& request) const {
+  exec::Call call = make_call(request.collective, request.input, request.output, request.count,
+                              request.type, request.reduction, request.root.value);
+  if (!request.uneven) return call;
+  TUTTI_CHECK_OK(check_blocks(request));
+  call.uneven = true;
+  const auto list = [](const Blocks& blocks) {
+    return exec::BlockList{blocks.counts.data(),
+                           blocks.offsets.empty() ? nullptr : blocks.offsets.data()};
+  };
+  call.input_blocks = list(request.input_blocks);
+  call.output_blocks = list(request.output_blocks);
+  return call;
+}
+
+Status Communicator::call(const Request& request) {
+  TUTTI_TRY(const exec::Call call, state_->make_call(request));
+  return state_->run(call);
+}
+
+Result<Work> Communicator::start(const Request& request) {
+  TUTTI_TRY(const exec::Call call, state_->make_call(request));
+  return state_->start(call);
+}
+
+Status Communicator::all_gather_v(const void* input, void* output, const Blocks& blocks,
+                                  DataType type) {
+  return call({.collective = Collective::kAllGather,
+               .input = input,
+               .output = output,
+               .count = state_->own_count(blocks),
+               .type = type,
+               .uneven = true,
+               .output_blocks = blocks});
+}
+
+Status Communicator::reduce_scatter_v(const void* input, const Blocks& blocks, void* output,
+                                      DataType type, Reduction reduction) {
+  return call({.collective = Collective::kReduceScatter,
+               .input = input,
+               .output = output,
+               .count = state_->own_count(blocks),
+               .type = type,
+               .reduction = reduction,
+               .uneven = true,
+               .input_blocks = blocks});
+}
+
+Status Communicator::all_to_all_v(const void* input, const Blocks& input_blocks, void* output,
+                                  const Blocks& output_blocks, DataType type) {
+  return call({.collective = Collective::kAllToAll,
+               .input = input,
+               .output = output,
+               .type = type,
+               .uneven = true,
+               .input_blocks = input_blocks,
+               .output_blocks = output_blocks});
+}
+
+Status Communicator::gather_v(const void* input, std::size_t count, void* output,
+                              const Blocks& blocks, DataType type, Rank root) {
+  return call({.collective = Collective::kGather,
+               .input = input,
+               .output = output,
+               .count = count,
+               .type = type,
+               .root = root,
+               .uneven = true,
+               .output_blocks = blocks});
+}
+
+Status Communicator::scatter_v(const void* input, const Blocks& blocks, void* output,
+                               std::size_t count, DataType type, Rank root) {
+  return call({.collective = Collective::kScatter,
+               .input = input,
+               .output = output,
+               .count = count,
+               .type = type,
+               .root = root,
+               .uneven = true,
+               .input_blocks = blocks});
+}
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+#include "exec/blocks.h"
+
+#include <algorithm>
+
+namespace tutti::exec {
+namespace {
+
+/// Of the block for or from `rank`: where it starts. `next` is where the one before ended.
+std::size_t place(const std::size_t* offsets, int rank, std::size_t next) {
+  return offsets == nullptr ? next : offsets[rank];
+}
+
+}  // namespace
+
+void Blocks::begin(const Call& call, int me) {
+  const CollectiveTraits traits = traits_of(call.collective);
+  const int ranks = static_cast<int>(gives.size());
+  const bool giver = has_input(call, me), getter = has_output(call, me);
+  std::size_t next_input = 0, next_output = 0;
+  input_elements = output_elements = largest = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    gives[r] = gets[r] = input_at[r] = output_at[r] = 0;
+    if (giver && has_output(call, rank)) {
+      gives[r] = traits.input_each ? call.input_blocks.counts[rank] : call.count;
+      if (traits.input_each) input_at[r] = place(call.input_blocks.offsets, rank, next_input);
+      next_input = input_at[r] + gives[r];
+      input_elements = std::max(input_elements, next_input);
+    }
+    if (getter && has_input(call, rank)) {
+      gets[r] = traits.output_each ? call.output_blocks.counts[rank] : call.count;
+      if (traits.output_each) output_at[r] = place(call.output_blocks.offsets, rank, next_output);
+      next_output = output_at[r] + gets[r];
+      output_elements = std::max(output_elements, next_output);
+    }
+    largest = std::max({largest, gives[r], gets[r]});
+  }
+}
+
+void Blocks::show(BlockView* table) const {
+  for (std::size_t rank = 0; rank < gives.size(); ++rank)
+    table[rank] = {gives[rank], gets[rank], input_at[rank], output_at[rank]};
+}
+
+bool Blocks::learn(int peer, const BlockView& view) {
+  const auto p = static_cast<std::size_t>(peer);
+  peer_input_at[p] = view.input_at;
+  peer_output_at[p] = view.output_at;
+  return view.gives == gets[p] && view.gets == gives[p];
+}
+
+}  // namespace tutti::exec
