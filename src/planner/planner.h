@@ -40,7 +40,7 @@ struct Request {
   plan::Shape shape;
   std::size_t bytes = 0;  // Of the whole message: the larger of input and output.
   bool mapped = false;    // All ranks can map each other's buffers for this call.
-  bool uneven = false;    // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
+  bool uneven = false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
 };
 
