@@ -15,6 +15,7 @@ constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kRedu
                                        Collective::kAllToAll, Collective::kGather,
                                        Collective::kScatter};
 using Element = std::int32_t;
+constexpr Element kUntouched = -77;
 using Counts = std::vector<std::size_t>;
 
 struct UnevenCase {
@@ -91,8 +92,37 @@ std::size_t end_of(const Counts& counts, const Counts& offsets) {
   return end;
 }
 
+/// What is wrong with a rank's output; empty: nothing.
+std::string compare(const UnevenCase& test, int me, const Element* out, std::size_t out_size,
+                    const Counts& out_counts, const Counts& out_at) {
+  const CollectiveTraits traits = traits_of(test.collective);
+  const auto wrong = [&](std::size_t at, Element want) {
+    return out[at] == want ? ""
+                           : test.to_string() + ": rank " + std::to_string(me) + " has " +
+                                 std::to_string(out[at]) + " at " + std::to_string(at) +
+                                 ", should have " + std::to_string(want);
+  };
+  std::string complaint;
+  std::vector<bool> covered(out_size);
+  for (std::size_t from = 0; from < out_counts.size(); ++from) {
+    if (traits.root_input && static_cast<int>(from) != test.root) continue;
+    const std::size_t at = traits.output_each ? out_at[from] : 0;
+    for (std::size_t i = 0; i < out_counts[from] && complaint.empty(); ++i) {
+      Element want = 0;
+      for (int giver = 0; traits.reduces && giver < test.ranks; ++giver)
+        want += value(giver, me, i);
+      if (!traits.reduces) want = value(static_cast<int>(from), traits.input_each ? me : 0, i);
+      complaint = wrong(at + i, want);
+      covered[at + i] = true;
+    }
+  }
+  for (std::size_t at = 0; at < out_size && complaint.empty() && !test.in_place; ++at) {
+    if (!covered[at]) complaint = wrong(at, kUntouched);  // Gaps stay as they are.
+  }
+  return complaint;
+}
+
 std::string run_uneven(Communicator& comm, const UnevenCase& test) {
-  constexpr Element kUntouched = -77;
   const int me = comm.rank().value;
   const auto mine = static_cast<std::size_t>(me), n = static_cast<std::size_t>(test.ranks);
   const CollectiveTraits traits = traits_of(test.collective);
@@ -145,31 +175,7 @@ std::string run_uneven(Communicator& comm, const UnevenCase& test) {
     status = comm.call(request);
   }
   if (!status) return test.to_string() + ": " + status.error().to_string();
-  if (!gets) return "";
-  const auto wrong = [&](std::size_t at, Element want) {
-    return out[at] == want ? ""
-                           : test.to_string() + ": rank " + std::to_string(me) + " has " +
-                                 std::to_string(out[at]) + " at " + std::to_string(at) +
-                                 ", should have " + std::to_string(want);
-  };
-  std::string complaint;
-  std::vector<bool> covered(out_size);
-  for (std::size_t from = 0; from < n; ++from) {
-    if (traits.root_input && static_cast<int>(from) != test.root) continue;
-    const std::size_t at = traits.output_each ? out_at[from] : 0;
-    for (std::size_t i = 0; i < out_counts[from] && complaint.empty(); ++i) {
-      Element want = 0;
-      for (int giver = 0; traits.reduces && giver < test.ranks; ++giver)
-        want += value(giver, me, i);
-      if (!traits.reduces) want = value(static_cast<int>(from), traits.input_each ? me : 0, i);
-      complaint = wrong(at + i, want);
-      covered[at + i] = true;
-    }
-  }
-  for (std::size_t at = 0; at < out_size && complaint.empty() && !test.in_place; ++at) {
-    if (!covered[at]) complaint = wrong(at, kUntouched);  // Gaps stay as they are.
-  }
-  return complaint;
+  return gets ? compare(test, me, out, out_size, out_counts, out_at) : "";
 }
 
 TEST_CASE("blocks of different sizes arrive where they belong") {
