@@ -148,6 +148,16 @@ class TUTTI_API Communicator {
   /// Returns once every rank has called it.
   Status barrier();
 
+  // Messages between two ranks. Both ends name the same count and type; those from one rank to
+  // another arrive in the order in which they were sent. They order nothing but each other: a
+  // message and a collective may come in any order on its two ends. `send` may return before the
+  // message was received, or not: two ranks that send to each other do so in a Group, or start
+  // their messages.
+  Status send(const void* data, std::size_t count, DataType type, Rank to);
+  Status recv(void* data, std::size_t count, DataType type, Rank from);
+  Result<Work> start_send(const void* data, std::size_t count, DataType type, Rank to);
+  Result<Work> start_recv(void* data, std::size_t count, DataType type, Rank from);
+
   // The same, asynchronous: started at once, carried on by the process's progress thread.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,
                                 Reduction reduction);
@@ -189,8 +199,9 @@ class TUTTI_API Communicator {
   std::unique_ptr<State> state_;
 };
 
-/// Started between construction and `end`, collectives on one or more communicators take place as
-/// one: none blocks before `end`, so one thread can drive several ranks. May not be nested on a
+/// Started between construction and `end`, collectives and messages on one or more communicators
+/// take place as one: none blocks before `end`, so one thread can drive several ranks, and messages
+/// may be named in any order. Messages to oneself are matched in the group. May not be nested on a
 /// thread.
 class TUTTI_API Group {
  public:

@@ -321,6 +321,21 @@ TUTTI_API tutti_result_t tutti_start_scatter_v(tutti_comm_t comm, const void* in
                                                void* output, size_t count, tutti_data_type_t type,
                                                int root, tutti_work_t* work);
 
+/* ---- Messages ---------------------------------------------------------------------------------
+ * From one rank to another. Both ends name the same count and type, else TUTTI_MISMATCH on all
+ * ranks. Those from one rank to another arrive in the order in which they were sent; beside that
+ * they order nothing. tutti_send may return before the message was received, or not: two ranks that
+ * send to each other do so in a group, or start their messages. */
+
+TUTTI_API tutti_result_t tutti_send(tutti_comm_t comm, const void* data, size_t count,
+                                    tutti_data_type_t type, int to);
+TUTTI_API tutti_result_t tutti_recv(tutti_comm_t comm, void* data, size_t count,
+                                    tutti_data_type_t type, int from);
+TUTTI_API tutti_result_t tutti_start_send(tutti_comm_t comm, const void* data, size_t count,
+                                          tutti_data_type_t type, int to, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_recv(tutti_comm_t comm, void* data, size_t count,
+                                          tutti_data_type_t type, int from, tutti_work_t* work);
+
 /* ---- Work ----------------------------------------------------------------------------------- */
 
 /* Sleeps until the work is done and returns how it ended. A negative timeout waits as long as the
@@ -342,8 +357,10 @@ TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t cal
 TUTTI_API tutti_result_t tutti_work_free(tutti_work_t work);
 
 /* ---- Groups ----------------------------------------------------------------------------------
- * Collectives that this thread calls between start and end, on one or more communicators, take
- * place as one: none blocks before the end, so one thread can drive several ranks. */
+ * Collectives and messages that this thread calls between start and end, on one or more
+ * communicators, take place as one: none blocks before the end, so one thread can drive several
+ * ranks, and messages may be named in any order. Messages to oneself need their other half in the
+ * group. */
 
 /* TUTTI_INVALID_ARGUMENT if this thread has a group open: groups don't nest. */
 TUTTI_API tutti_result_t tutti_group_start(void);

@@ -1,6 +1,4 @@
 // The C API over the C++ one: collectives, blocking and started.
-#include <chrono>
-
 #include "comm/c_handles.h"
 
 namespace tutti::c_api {
@@ -69,19 +67,11 @@ tutti_result_t call(const char* function, tutti_comm_t comm, const Result<Reques
 /// Starts it and hands out its work.
 tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work,
                      const Result<Request>& asked, const Lists* lists = nullptr) noexcept {
-  if (work != nullptr) *work = nullptr;
-  return guard(function, comm, [&](Communicator& communicator) -> Status {
-    if (work == nullptr) return invalid(function, "`work`, where the handle goes, is NULL");
+  return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {
     if (!asked) return asked.error();
-    // Made before the start: what was started must not be lost for want of memory.
-    auto handle = std::make_unique<tutti_work>();
-    Request request = *asked;
-    if (lists != nullptr) {
-      TUTTI_TRY(request, with_blocks(communicator, asked, *lists));
-    }
-    TUTTI_TRY(handle->work, communicator.start(request));
-    *work = handle.release();
-    return ok();
+    if (lists == nullptr) return communicator.start(*asked);
+    TUTTI_TRY(const Request uneven, with_blocks(communicator, asked, *lists));
+    return communicator.start(uneven);
   });
 }
 
@@ -90,12 +80,9 @@ tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work
 
 using tutti::Collective;
 using tutti::Communicator;
-using tutti::ok;
-using tutti::Status;
 using tutti::c_api::call;
 using tutti::c_api::checked_op;
 using tutti::c_api::guard;
-using tutti::c_api::invalid;
 using tutti::c_api::Lists;
 using tutti::c_api::request;
 using tutti::c_api::scaled;
@@ -372,41 +359,6 @@ tutti_result_t tutti_start_scatter_v(tutti_comm_t comm, const void* input, const
       __func__, comm, work,
       request(__func__, Collective::kScatter, input, output, count, type, tutti::Reduction{}, root),
       &lists);
-}
-
-tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms) {
-  return guard(__func__, [=, name = __func__]() -> Status {
-    if (work == nullptr) return invalid(name, "the work is NULL");
-    return timeout_ms < 0 ? work->work.wait()
-                          : work->work.wait(std::chrono::milliseconds(timeout_ms));
-  });
-}
-
-tutti_result_t tutti_work_test(tutti_work_t work, int* done) {
-  return guard(__func__, [=, name = __func__]() -> Status {
-    if (work == nullptr || done == nullptr) return invalid(name, "the work or `done` is NULL");
-    *done = work->work.test() ? 1 : 0;
-    return ok();
-  });
-}
-
-tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user) {
-  return guard(__func__, [=, name = __func__]() -> Status {
-    if (work == nullptr || callback == nullptr) {
-      return invalid(name, "the work or the callback is NULL");
-    }
-    work->work.then([callback, user](const Status& outcome) {
-      if (outcome) return callback(user, TUTTI_OK, "");
-      callback(user, static_cast<tutti_result_t>(outcome.error().code),
-               outcome.error().to_string().c_str());
-    });
-    return ok();
-  });
-}
-
-tutti_result_t tutti_work_free(tutti_work_t work) {
-  delete work;
-  return TUTTI_OK;
 }
 
 }  // extern "C"

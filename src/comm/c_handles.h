@@ -55,4 +55,19 @@ tutti_result_t guard(const char* function, tutti_comm_t comm, Body&& body) noexc
   });
 }
 
+/// Runs `start`, which starts something on a communicator, and hands out the work that it returns.
+template <class Start>
+tutti_result_t guard_start(const char* function, tutti_comm_t comm, tutti_work_t* work,
+                           Start&& start) noexcept {
+  if (work != nullptr) *work = nullptr;
+  return guard(function, comm, [&](Communicator& communicator) -> Status {
+    if (work == nullptr) return invalid(function, "`work`, where the handle goes, is NULL");
+    // Made before the start: what was started must not be lost for want of memory.
+    auto handle = std::make_unique<tutti_work>();
+    TUTTI_TRY(handle->work, start(communicator));
+    *work = handle.release();
+    return ok();
+  });
+}
+
 }  // namespace tutti::c_api

@@ -62,21 +62,41 @@ std::shared_ptr<Work::State> Progress::submit(CallQueue& queue, const exec::Call
   auto work = std::make_shared<Work::State>();
   {
     const std::lock_guard lock(mutex_);
-    queue.pending.fetch_add(1, std::memory_order_relaxed);  // relaxed: the mutex orders it.
     queue.calls.push_back({with_own_lists(call, queue.executor.rank_count(), *work), work});
-    if (std::find(queues_.begin(), queues_.end(), &queue) == queues_.end())
-      queues_.push_back(&queue);
-    if (!started_) {
-      started_ = true;
-      std::thread([this] { loop(); }).detach();
-    }
-    // release: pairs with the acquire in rest, so that the new call is seen before the sleep.
-    submissions_.fetch_add(1, std::memory_order_release);
-    if (resting_on_ != nullptr && resting_on_ != &queue.executor.doorbell()) ring(*resting_on_);
+    enter(queue);
   }
+  wake();
+  return work;
+}
+
+std::shared_ptr<Work::State> Progress::submit(CallQueue& queue,
+                                              std::unique_ptr<StartedMessages> messages) {
+  auto work = messages->work;
+  {
+    const std::lock_guard lock(mutex_);
+    queue.started.push_back(std::move(messages));
+    enter(queue);
+  }
+  wake();
+  return work;
+}
+
+/// Something was put into the queue; mutex_ is held.
+void Progress::enter(CallQueue& queue) {
+  queue.pending.fetch_add(1, std::memory_order_relaxed);  // relaxed: the mutex orders it.
+  if (std::find(queues_.begin(), queues_.end(), &queue) == queues_.end()) queues_.push_back(&queue);
+  if (!started_) {
+    started_ = true;
+    std::thread([this] { loop(); }).detach();
+  }
+  // release: pairs with the acquire in rest, so that what is new is seen before the sleep.
+  submissions_.fetch_add(1, std::memory_order_release);
+  if (resting_on_ != nullptr && resting_on_ != &queue.executor.doorbell()) ring(*resting_on_);
+}
+
+void Progress::wake() {
   wake_.notify_one();
   syscall(SYS_futex, &submissions_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-  return work;
 }
 
 void Progress::drain(CallQueue& queue) {
@@ -107,13 +127,21 @@ void Progress::loop() {
   }
 }
 
-/// Polls the first call of a queue; true if anything moved.
+/// Polls the first call of a queue and its messages; true if anything moved.
 bool Progress::advance(CallQueue& queue) {
+  bool in_use = true;
+  const bool moved = advance_call(queue, in_use);
+  return (in_use && advance_messages(queue)) || moved;
+}
+
+/// `in_use` becomes false if that was all that the queue had: then it may be gone already.
+bool Progress::advance_call(CallQueue& queue, bool& in_use) {
   exec::HostExecutor& executor = queue.executor;
   if (!queue.running) {
     exec::Call call;
     {
       const std::lock_guard lock(mutex_);
+      if (queue.calls.empty()) return false;
       call = queue.calls.front().call;
     }
     executor.begin(call);
@@ -122,30 +150,64 @@ bool Progress::advance(CallQueue& queue) {
   const exec::Poll result = executor.poll();
   if (result != exec::Poll::kDone) return result == exec::Poll::kProgressed;
   queue.running = false;
-  Status status = executor.take_status();
   std::shared_ptr<Work::State> work;
   {
     const std::lock_guard lock(mutex_);
     work = std::move(queue.calls.front().work);
     queue.calls.pop_front();
-    if (queue.calls.empty()) std::erase(queues_, &queue);
   }
-  // The executor is free before the work is seen done: its owner may call again at once, and may
-  // destroy the queue once it has been told.
+  in_use = leave(queue, *work, executor.take_status());
+  return true;
+}
+
+bool Progress::advance_messages(CallQueue& queue) {
+  exec::HostExecutor& executor = queue.executor;
+  const std::size_t before = queue.under_way.size();
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& started : queue.started) queue.under_way.push_back(std::move(started));
+    queue.started.clear();
+  }
+  auto& under_way = queue.under_way;
+  if (under_way.empty()) return false;
+  for (std::size_t i = before; i < under_way.size(); ++i) {
+    under_way[i]->batch.messages = under_way[i]->messages;
+    executor.post(under_way[i]->batch);
+  }
+  const bool moved = executor.poll_messages() || under_way.size() > before;
+  // What is over leaves the list first: its owner may destroy the queue once the last one is told.
+  std::vector<std::unique_ptr<StartedMessages>> over;
+  for (auto& batch : under_way) {
+    if (batch->batch.open == 0 || executor.broken()) over.push_back(std::move(batch));
+  }
+  std::erase(under_way, nullptr);
+  for (const auto& batch : over) {
+    Status status = batch->batch.open == 0 ? ok() : executor.message_error(batch->batch);
+    (void)leave(queue, *batch->work, std::move(status));
+  }
+  return moved || !over.empty();
+}
+
+/// A call or a batch is over. The executor is free before the work is seen done: its owner may call
+/// again at once, and may destroy the queue once it has been told. False: that was the last.
+bool Progress::leave(CallQueue& queue, Work::State& work, Status status) {
+  bool in_use = true;
   {
     const std::lock_guard lock(mutex_);
     // release: pairs with the acquire of the caller's thread, which goes on with the executor.
-    queue.pending.fetch_sub(1, std::memory_order_release);
+    in_use = queue.pending.fetch_sub(1, std::memory_order_release) != 1;
+    if (!in_use) std::erase(queues_, &queue);
   }
   drained_.notify_all();
-  work->complete(std::move(status));
-  return true;
+  work.complete(std::move(status));
+  return in_use;
 }
 
 /// Nothing moves: patrols, and sleeps until a peer rings or a call is submitted.
 void Progress::rest() {
   for (CallQueue* queue : active_) {
-    if (!queue->executor.patrol()) return;  // It failed: the next poll says kDone.
+    if (queue->running && !queue->executor.patrol()) return;  // It failed: the next poll says so.
+    if (!queue->under_way.empty() && !queue->executor.patrol_messages()) return;
   }
   // acquire: pairs with the release in submit.
   const std::uint32_t seen = submissions_.load(std::memory_order_acquire);
@@ -157,9 +219,13 @@ void Progress::rest() {
       wait_detail::futex_sleep(submissions_, seen, std::chrono::microseconds(100));
     return;
   }
-  exec::HostExecutor& executor = active_.front()->executor;
+  CallQueue& queue = *active_.front();
+  exec::HostExecutor& executor = queue.executor;
   if (!same_queues(&executor.doorbell())) return;
-  const auto ready = [&] { return executor.poll() != exec::Poll::kPending || submitted(); };
+  const auto ready = [&] {
+    return (queue.running && executor.poll() != exec::Poll::kPending) ||
+           (!queue.under_way.empty() && executor.poll_messages()) || submitted();
+  };
   sleep_on(executor.doorbell(), ready, kLongestRest, executor.fence());
   const std::lock_guard lock(mutex_);
   resting_on_ = nullptr;

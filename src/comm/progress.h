@@ -29,7 +29,14 @@ struct Work::State {
   Status outcome() const { return error ? Status(*error) : Status(); }
 };
 
-/// The calls of one communicator that wait for the progress thread.
+/// Messages that were started together.
+struct StartedMessages {
+  std::vector<exec::Message> messages;
+  exec::MessageBatch batch;
+  std::shared_ptr<Work::State> work = std::make_shared<Work::State>();
+};
+
+/// The calls of one communicator that wait for the progress thread, and its messages.
 struct CallQueue {
   explicit CallQueue(exec::HostExecutor& which) : executor(which) {}
   struct Entry {
@@ -37,10 +44,14 @@ struct CallQueue {
     std::shared_ptr<Work::State> work;
   };
   exec::HostExecutor& executor;
-  std::deque<Entry> calls;  // Guarded by the progress thread's mutex.
-  bool running = false;     // The first one has begun; only the progress thread touches it.
-  /// Calls not yet completed. Zero means that the executor is free for its communicator's own
-  /// thread.
+  // Guarded by the progress thread's mutex.
+  std::deque<Entry> calls;
+  std::vector<std::unique_ptr<StartedMessages>> started;
+  // Only the progress thread touches these.
+  bool running = false;  // The first call has begun.
+  std::vector<std::unique_ptr<StartedMessages>> under_way;
+  /// Calls and batches of messages not yet completed. Zero means that the executor is free for its
+  /// communicator's own thread.
   std::atomic<std::size_t> pending{0};
 };
 
@@ -50,12 +61,18 @@ class Progress {
   static Progress& instance();
   /// Queues a call. The queue has to live until its `pending` is 0.
   std::shared_ptr<Work::State> submit(CallQueue& queue, const exec::Call& call);
+  std::shared_ptr<Work::State> submit(CallQueue& queue, std::unique_ptr<StartedMessages> messages);
   /// Waits until the queue is empty (the calls may have failed).
   void drain(CallQueue& queue);
 
  private:
   void loop();
+  void enter(CallQueue& queue);
+  void wake();
   bool advance(CallQueue& queue);
+  bool advance_call(CallQueue& queue, bool& in_use);
+  bool advance_messages(CallQueue& queue);
+  bool leave(CallQueue& queue, Work::State& work, Status status);
   void rest();
   bool same_queues(Doorbell* bell);
 

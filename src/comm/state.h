@@ -27,6 +27,10 @@ struct Communicator::State {
   /// Executes now, on this thread, unless asynchronous work or a group is under way.
   Status run(const exec::Call& call);
   Result<Work> start(const exec::Call& call);
+  /// Sends or receives, at once or by way of the progress thread.
+  Status run(exec::Message message);
+  Result<Work> start(const exec::Message& message);
+  Status check(const exec::Message& message) const;
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
   Result<exec::Call> make_call(const Request& request) const;
@@ -35,9 +39,11 @@ struct Communicator::State {
   std::size_t own_count(const Blocks& blocks) const;
 };
 
-/// Notes work that was started in the calling thread's open group; false if there is none.
+/// Whether the calling thread has a group open; notes in it work that was started, and messages,
+/// which it starts at its end.
 bool in_group();
 void add_to_group(Work work);
+Work add_to_group(Communicator::State& state, const exec::Message& message);
 
 /// The all-gather of set-up, over whatever joins the ranks so far.
 using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,

@@ -29,6 +29,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       fence_(region_.config().fence != 0),
       options_(std::move(options)),
       links_(region_, me),
+      messages_(*endpoint_, me, options_.stream_from),
       inputs_(static_cast<std::size_t>(ranks_)),
       outputs_(static_cast<std::size_t>(ranks_)),
       known_(static_cast<std::size_t>(ranks_)),

@@ -24,11 +24,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "exec/blocks.h"
 #include "exec/call.h"
 #include "exec/lane.h"
+#include "exec/messages.h"
 #include "exec/recent.h"
 #include "exec/slot_stores.h"
 #include "transport/transport.h"
@@ -55,6 +57,8 @@ class HostExecutor {
 
   /// Executes a call on this thread; returns when this rank's part is done.
   Status run(const Call& call);
+  /// Sends and receives on this thread; returns when all messages of the batch are done.
+  Status run(MessageBatch& batch);
 
   // The same in steps, for the progress thread.
   void begin(const Call& call);
@@ -62,6 +66,15 @@ class HostExecutor {
   /// Checks abort, deadline and peers; to be called now and then while `poll` is pending. False: it
   /// failed.
   bool patrol();
+  /// The same for messages. False: all have failed.
+  bool patrol_messages();
+  /// Whether this communicator is of no more use.
+  bool broken() const { return broken_; }
+  /// Why a batch failed, once it is broken.
+  Error message_error(const MessageBatch& batch) const;
+  /// Messages, for the progress thread: posts a batch; moves what is under way.
+  void post(MessageBatch& batch) { messages_.post(batch); }
+  bool poll_messages();
   /// The outcome, once poll said kDone or patrol said false.
   Status take_status() { return std::move(status_); }
 
@@ -142,6 +155,8 @@ class HostExecutor {
   void finish();
   Poll fail(Error error);
   Error explain_timeout() const;
+  Error broken_error(const std::string& what) const;
+  void end_messages(const Error& failure);
   const std::byte* payload_of(int rank) const;
   bool check_tag(int rank, const CallLine& line);
   bool seen(int rank);
@@ -152,6 +167,7 @@ class HostExecutor {
   bool fence_;
   Options options_;
   Links links_;
+  Messages messages_;
   std::map<const plan::Plan*, BoundPlan> bound_;
   std::vector<Route> routes_ = std::vector<Route>(kRoutes);
 
@@ -181,6 +197,7 @@ class HostExecutor {
   bool waiting_ = false;
   std::chrono::steady_clock::time_point wait_start_, next_look_, next_step_aside_;
   bool broken_ = false;
+  std::optional<Error> failure_;  // Of a message of this rank.
 };
 
 }  // namespace tutti::exec

@@ -20,6 +20,13 @@ class Outbox {
 
   bool has_room() { return head_ - tail_seen_ < ring_.slot_count || refresh(); }
   std::byte* slot() const { return ring_.slot(head_); }
+  /// Of the slot that is committed next; it is the same slot until a ring's length later.
+  std::uint64_t position() const { return head_; }
+  std::byte* slot_at(std::uint64_t position) const { return ring_.slot(position); }
+  /// Whether all readers are done with the slot at a position.
+  bool released(std::uint64_t position) {
+    return position < tail_seen_ || (refresh(), position < tail_seen_);
+  }
   void commit() {
     // release: publishes what was written into the slot.
     ring_.head->value.store(++head_, std::memory_order_release);
@@ -58,6 +65,8 @@ class Inbox {
     return tail_ < head_seen_;
   }
   const std::byte* slot() const { return ring_.slot(tail_); }
+  /// The same, to leave a word for the writer before it is released.
+  std::byte* slot_for_reply() const { return ring_.slot(tail_); }
   void release() {
     // release: our reads are over before the writer sees the slot free.
     tail_counter_->value.store(++tail_, std::memory_order_release);

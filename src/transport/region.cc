@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303302ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303303ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -40,6 +40,8 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   packets_ = place(config.packet_slots * config.packet_bytes);
   multicast_ = place(lanes * multicast_bytes_);
   channels_ = place(ranks * lanes * channel_bytes_);
+  message_bytes_ = 2 * sizeof(Counter) + config.message_slots * config.message_bytes;
+  messages_ = place(ranks * message_bytes_);
   sections_ = round_up(sizeof(RegionHeader), kPage);
   section_bytes_ = round_up(offset, kPage);
 }
@@ -61,16 +63,20 @@ RegionConfig Region::default_config(int rank_count) {
   if (rank_count <= 2) {
     config.slot_bytes = 32768, config.slot_count = 8, config.multicast_slots = 32;
     config.packet_bytes = 16384, config.packet_slots = 64;
+    config.message_bytes = 16384, config.message_slots = 8;
   } else if (rank_count <= 4) {
     config.slot_bytes = 32768, config.slot_count = 4, config.multicast_slots = 16;
     config.packet_bytes = 16384, config.packet_slots = 32;
+    config.message_bytes = 8192, config.message_slots = 4;
   } else if (rank_count <= 8) {
     config.slot_bytes = 32768, config.slot_count = 2, config.multicast_slots = 8;
     config.packet_bytes = 8192, config.packet_slots = 24;
+    config.message_bytes = 2560, config.message_slots = 2;
   } else {
     config.slot_bytes = rank_count <= 16 ? 16384 : 4096;
     config.slot_count = 2, config.multicast_slots = 8;
     config.packet_bytes = 4096, config.packet_slots = 16;
+    config.message_bytes = 2048, config.message_slots = 2;
   }
   return config;
 }
@@ -95,7 +101,10 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
       config.multicast_slots == 0 || config.multicast_slots > 1024 || config.packet_slots == 0 ||
       config.packet_slots > 1024 || config.slot_bytes % kCacheLine != 0 || config.slot_bytes == 0 ||
       config.slot_bytes > (std::uint64_t{1} << 30) || config.packet_bytes % kCacheLine != 0 ||
-      config.packet_bytes > (std::uint64_t{1} << 30) || bytes_for(config) > bytes) {
+      config.packet_bytes > (std::uint64_t{1} << 30) || config.message_slots == 0 ||
+      config.message_slots > 1024 || config.message_bytes % kCacheLine != 0 ||
+      config.message_bytes < 2 * kCacheLine || config.message_bytes > (std::uint64_t{1} << 30) ||
+      bytes_for(config) > bytes) {
     return Error{Code::kMismatch, "the shared memory of rank 0 has impossible sizes in its header"};
   }
   return config;
@@ -129,6 +138,14 @@ Ring Region::multicast(int from, int lane) const {
   auto* counters = reinterpret_cast<Counter*>(base);
   return {base + (1 + config_.rank_count) * sizeof(Counter), &counters[0], &counters[1],
           config_.slot_bytes, config_.multicast_slots};
+}
+
+Ring Region::messages(int from, int to) const {
+  TUTTI_DCHECK(from != to);
+  std::byte* base = at<std::byte>(to, messages_) + static_cast<std::size_t>(from) * message_bytes_;
+  auto* counters = reinterpret_cast<Counter*>(base);
+  return {base + 2 * sizeof(Counter), &counters[0], &counters[1], config_.message_bytes,
+          config_.message_slots};
 }
 
 void Region::abort(const Error& error) const {

@@ -11,6 +11,7 @@
 //               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
 //               channels         per (sender, lane): the ring from that sender to r
+//               messages         per sender: the ring for messages from that sender to r
 //               signals          per (sender, lane): the counter that r waits on
 //
 // Nothing in here is a pointer: every rank maps it at an address of its own. What a peer wrote is
@@ -44,6 +45,8 @@ struct RegionConfig {
   std::uint32_t fence = 0;            // 1: some rank has no heavy barrier, see notify.
   std::uint64_t slot_bytes = 32768;
   std::uint64_t packet_bytes = 32768;
+  std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
+  std::uint32_t message_slots = 2;
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
@@ -116,6 +119,7 @@ class Region {
   }
   Ring channel(int from, int to, int lane) const;
   Ring multicast(int from, int lane) const;
+  Ring messages(int from, int to) const;
   Counter& signal(int from, int to, int lane) const {
     return at<Counter>(to, signals_)[static_cast<std::uint32_t>(from) * config_.lanes +
                                      static_cast<std::uint32_t>(lane)];
@@ -141,8 +145,9 @@ class Region {
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, blocks_ = 0, packets_ = 0,
-              multicast_ = 0, channels_ = 0, signals_ = 0;  // Offsets within a section.
-  std::size_t multicast_bytes_ = 0, channel_bytes_ = 0;
+              multicast_ = 0, channels_ = 0, signals_ = 0,
+              messages_ = 0;  // Offsets within a section.
+  std::size_t multicast_bytes_ = 0, channel_bytes_ = 0, message_bytes_ = 0;
 };
 
 }  // namespace tutti

@@ -1,0 +1,175 @@
+// Messages and groups, as their users see them.
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "comm/state.h"
+
+namespace tutti {
+namespace {
+
+/// The messages of a group on one communicator.
+struct GroupMessages {
+  Communicator::State* state;
+  std::unique_ptr<StartedMessages> started;
+};
+
+struct OpenGroup {
+  bool open = false;
+  std::vector<Work> works;
+  std::vector<GroupMessages> messages;
+};
+thread_local OpenGroup current_group;
+
+exec::Message message_of(bool sends, const void* data, std::size_t count, DataType type,
+                         Rank peer) {
+  exec::Message message;
+  message.sends = sends;
+  message.peer = peer.value;
+  message.type = type;
+  // The engine does not write to what it sends.
+  message.data = const_cast<std::byte*>(static_cast<const std::byte*>(data));
+  message.count = count;
+  return message;
+}
+
+/// Copies what a rank sends itself, the first message to the first that is received, and takes
+/// these messages out. An error if one has no other half.
+Status match_own(std::vector<exec::Message>& messages, Rank me) {
+  std::vector<exec::Message> sends, receives;
+  for (const exec::Message& message : messages) {
+    if (message.peer == me.value) (message.sends ? sends : receives).push_back(message);
+  }
+  for (std::size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
+    if (i >= sends.size() || i >= receives.size()) {
+      const exec::Message& lone = i < sends.size() ? sends[i] : receives[i];
+      return Error{Code::kInvalidArgument,
+                   exec::describe(lone) +
+                       ": a message to oneself needs its other half in the same "
+                       "group",
+                   me};
+    }
+    if (sends[i].count != receives[i].count || sends[i].type != receives[i].type) {
+      return Error{Code::kMismatch,
+                   exec::describe(receives[i]) + ": what comes is the " + exec::describe(sends[i]),
+                   me};
+    }
+    const std::size_t bytes = sends[i].count * size_of(sends[i].type);
+    if (bytes != 0) std::memmove(receives[i].data, sends[i].data, bytes);
+  }
+  std::erase_if(messages, [me](const exec::Message& message) { return message.peer == me.value; });
+  return ok();
+}
+
+/// Starts what a group has gathered on one communicator.
+void submit(GroupMessages& of_group) {
+  StartedMessages& started = *of_group.started;
+  if (auto matched = match_own(started.messages, of_group.state->me); !matched)
+    return started.work->complete(std::move(matched));
+  if (started.messages.empty()) return started.work->complete(ok());
+  Progress::instance().submit(*of_group.state->queue, std::move(of_group.started));
+}
+
+}  // namespace
+
+Status Communicator::State::check(const exec::Message& message) const {
+  const auto bad = [&](const std::string& what) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}: {}", message.sends ? "send" : "recv", what), me};
+  };
+  const std::size_t element = size_of(message.type);
+  if (element == 0)
+    return bad(fmt::format("there is no data type {}", static_cast<int>(message.type)));
+  if (message.peer < 0 || message.peer >= rank_count)
+    return bad(fmt::format("rank {} is not one of the {} ranks", message.peer, rank_count));
+  if (message.count > static_cast<std::size_t>(PTRDIFF_MAX) / element)
+    return bad(fmt::format("{} elements are more than memory can hold", message.count));
+  if (message.count != 0 && message.data == nullptr)
+    return bad(fmt::format("the buffer is null, but the count is {}", message.count));
+  if (message.peer == me.value && !in_group())
+    return bad("a message to oneself needs its other half in the same group");
+  return ok();
+}
+
+Status Communicator::State::run(exec::Message message) {
+  TUTTI_CHECK_OK(check(message));
+  if (in_group()) {
+    (void)add_to_group(*this, message);
+    return ok();
+  }
+  // acquire: pairs with the progress thread's release when it left the executor.
+  if (queue->pending.load(std::memory_order_acquire) != 0) {
+    TUTTI_TRY(Work work, start(message));
+    return work.wait();
+  }
+  exec::MessageBatch batch{.messages = std::span(&message, 1), .open = 0, .start = {}};
+  return executor->run(batch);
+}
+
+Result<Work> Communicator::State::start(const exec::Message& message) {
+  TUTTI_CHECK_OK(check(message));
+  if (in_group()) return add_to_group(*this, message);
+  auto started = std::make_unique<StartedMessages>();
+  started->messages.push_back(message);
+  return Work(Progress::instance().submit(*queue, std::move(started)));
+}
+
+Status Communicator::send(const void* data, std::size_t count, DataType type, Rank to) {
+  return state_->run(message_of(true, data, count, type, to));
+}
+
+Status Communicator::recv(void* data, std::size_t count, DataType type, Rank from) {
+  return state_->run(message_of(false, data, count, type, from));
+}
+
+Result<Work> Communicator::start_send(const void* data, std::size_t count, DataType type, Rank to) {
+  return state_->start(message_of(true, data, count, type, to));
+}
+
+Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType type, Rank from) {
+  return state_->start(message_of(false, data, count, type, from));
+}
+
+bool in_group() { return current_group.open; }
+void add_to_group(Work work) { current_group.works.push_back(std::move(work)); }
+
+Work add_to_group(Communicator::State& state, const exec::Message& message) {
+  auto& all = current_group.messages;
+  auto found = std::find_if(all.begin(), all.end(),
+                            [&](const GroupMessages& one) { return one.state == &state; });
+  if (found == all.end()) {
+    all.push_back({&state, std::make_unique<StartedMessages>()});
+    found = all.end() - 1;
+    current_group.works.emplace_back(found->started->work);
+  }
+  found->started->messages.push_back(message);
+  return Work(found->started->work);
+}
+
+Group::Group() {
+  open_ = !current_group.open;  // Nested: the outer one keeps the calls, this one is empty.
+  if (open_) current_group = {true, {}, {}};
+}
+
+Group::~Group() {
+  if (open_) (void)end();
+}
+
+Status Group::end() {
+  if (!open_)
+    return Error{Code::kInvalidArgument, "group: already ended, or opened within another"};
+  open_ = false;
+  OpenGroup group = std::move(current_group);
+  current_group = {};
+  for (GroupMessages& messages : group.messages) submit(messages);
+  Status first;
+  for (Work& work : group.works) {
+    Status status = work.wait();
+    if (!status && first) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace tutti

@@ -1,0 +1,122 @@
+// What HostExecutor does while it waits: abort, deadline, peers that have ended; and messages.
+#include "exec/host_executor.h"
+
+namespace tutti::exec {
+
+bool HostExecutor::patrol() {
+  if (region_.aborted()) {
+    broken_ = true;
+    status_ = broken_error(describe_call(pack(call_), call_.count));
+    phase_ = Phase::kDone;
+    return false;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!waiting_) {
+    waiting_ = true;
+    wait_start_ = now;
+    next_look_ = now + std::chrono::milliseconds(50);
+    return true;
+  }
+  if (now >= next_look_) {
+    next_look_ = now + std::chrono::milliseconds(50);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == me_ || endpoint_->alive(rank)) continue;
+      // It may have finished this call before it left: one more look.
+      if (poll() != Poll::kPending) return phase_ != Phase::kDone || bool(status_);
+      fail({Code::kPeerFailed,
+            describe_call(pack(call_), call_.count) + ": rank " + std::to_string(rank) +
+                " has ended (killed, crashed, or left before this call); call " +
+                std::to_string(number_) + " can't be completed",
+            Rank{me_}, Rank{rank}});
+      return false;
+    }
+  }
+  if (now - wait_start_ > options_.timeout) {
+    fail(explain_timeout());
+    return false;
+  }
+  return true;
+}
+
+Error HostExecutor::broken_error(const std::string& what) const {
+  Error error = region_.abort_error();
+  error.rank = Rank{me_};
+  error.what = what + " was ended by rank " + std::to_string(error.peer.value) + ": " + error.what;
+  return error;
+}
+
+Error HostExecutor::explain_timeout() const {
+  int blamed = -1;
+  if (phase_ == Phase::kLanes) {
+    for (const BoundLane& lane : plan_->lanes) blamed = std::max(blamed, lane.waiting_for());
+  } else if (phase_ == Phase::kCredit || phase_ == Phase::kAgreeCredit ||
+             phase_ == Phase::kMapCredit) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const bool behind =
+          region_.finished(rank).value.load(std::memory_order_relaxed) + credit_depth() < number_;
+      if (rank != me_ && behind) blamed = rank;
+    }
+  } else {
+    blamed = next_peer_;
+  }
+  std::string what = describe_call(pack(call_), call_.count) + " (call " + std::to_string(number_) +
+                     "): waited " + std::to_string(options_.timeout.count()) + " ms";
+  if (blamed >= 0 && blamed < ranks_) {
+    const CallRecord& record = region_.record(blamed);
+    const std::uint64_t number = record.number.load(std::memory_order_relaxed);
+    what += " for rank " + std::to_string(blamed) + ", ";
+    what += number == 0 ? "which has made no call yet"
+                        : "whose latest call is " + std::to_string(number) + ", " +
+                              describe_call(record.what.load(std::memory_order_relaxed),
+                                            record.count.load(std::memory_order_relaxed));
+  }
+  return {Code::kTimeout, what + "; TUTTI_TIMEOUT_MS sets the limit", Rank{me_}, Rank{blamed}};
+}
+
+bool HostExecutor::poll_messages() {
+  const bool moved = messages_.poll();
+  if (!messages_.error()) return moved;
+  if (!broken_) end_messages(*messages_.error());
+  return true;
+}
+
+bool HostExecutor::patrol_messages() {
+  if (!broken_ && !region_.aborted()) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto failure = messages_.patrol(now, options_.timeout);
+    if (!failure) return true;
+    end_messages(*failure);
+  }
+  broken_ = true;
+  messages_.drop();
+  return false;
+}
+
+void HostExecutor::end_messages(const Error& failure) {
+  region_.abort(failure);
+  broken_ = true;
+  failure_ = failure;
+  messages_.drop();
+}
+
+Error HostExecutor::message_error(const MessageBatch& batch) const {
+  if (failure_) return *failure_;  // This rank's own.
+  return broken_error(batch.messages.empty() ? "a message" : describe(batch.messages.front()));
+}
+
+Status HostExecutor::run(MessageBatch& batch) {
+  if (broken_) return message_error(batch);
+  post(batch);
+  const auto done = [&] {
+    poll_messages();
+    return batch.open == 0 || broken_;
+  };
+  while (!done()) {
+    wait_until(
+        options_.wait, doorbell(), fence_, done, [this] { step_aside(); },
+        [this] { return patrol_messages(); });
+  }
+  return batch.open == 0 ? ok() : Status(message_error(batch));
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,269 @@
+#include "exec/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "exec/call.h"
+#include "kernels/host/reduce.h"
+
+namespace tutti::exec {
+namespace {
+
+enum class Way : std::uint32_t { kInline = 1, kMapped = 2, kSlots = 3 };
+enum class Reply : std::uint32_t { kNone = 0, kCopied = 1, kSendSlots = 2 };
+
+/// At the start of a message's first slot.
+struct alignas(kCacheLine) Header {
+  std::uint64_t count = 0;
+  std::uint32_t type = 0;
+  Way way = Way::kInline;
+  BufferName name;             // Where the message is, if it is mapped.
+  Reply reply = Reply::kNone;  // The receiver's, given with the slot.
+};
+static_assert(sizeof(Header) == kCacheLine);
+
+/// Bytes that one poll copies at most, so that other messages get their turn.
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
+/// Bytes from which mapping pays.
+constexpr std::size_t kWorthMapping = 16384;
+
+std::size_t bytes_of(const Message& message) { return message.count * size_of(message.type); }
+
+}  // namespace
+
+Messages::Messages(Endpoint& endpoint, int me, std::size_t stream_from)
+    : endpoint_(endpoint),
+      region_(endpoint.region()),
+      me_(me),
+      slot_bytes_(region_.config().message_bytes),
+      stream_from_(stream_from),
+      peers_(region_.config().rank_count) {
+  const bool fence = region_.config().fence != 0;
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+    if (peer == me) continue;
+    Doorbell* bell = &region_.doorbell(peer);
+    const Ring out = region_.messages(me, peer), in = region_.messages(peer, me);
+    Peer& ends = peers_[static_cast<std::size_t>(peer)];
+    ends.outbox = Outbox(out, {out.tails}, {bell}, fence);
+    ends.inbox = Inbox(in, in.tails, bell, fence);
+  }
+}
+
+void Messages::post(MessageBatch& batch) {
+  batch.open = batch.messages.size();
+  batch.start = std::chrono::steady_clock::now();
+  for (Message& message : batch.messages) {
+    message.batch = &batch;
+    message.next = nullptr;
+    message.stage = Message::Stage::kHeader;
+    message.moved = 0;
+    Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
+    Queue& queue = message.sends ? peer.sends : peer.receives;
+    (queue.first == nullptr ? queue.first : queue.last->next) = &message;
+    queue.last = &message;
+  }
+}
+
+const MessageBatch* Messages::first_batch() const {
+  for (const Peer& peer : peers_) {
+    if (peer.sends.first != nullptr) return peer.sends.first->batch;
+    if (peer.receives.first != nullptr) return peer.receives.first->batch;
+  }
+  return nullptr;
+}
+
+bool Messages::poll() {
+  bool moved = false;
+  for (Peer& peer : peers_) {
+    if (peer.receives.first != nullptr) moved = advance(peer.receives) || moved;
+    if (peer.sends.first != nullptr) moved = advance(peer.sends) || moved;
+    if (error_) return true;
+  }
+  return moved;
+}
+
+void Messages::drop() {
+  for (Peer& peer : peers_) peer.sends = peer.receives = {};
+}
+
+/// The first message of a queue, and those behind it while they are done at once.
+bool Messages::advance(Queue& queue) {
+  bool moved = false;
+  while (queue.first != nullptr && !error_) {
+    Message& message = *queue.first;
+    Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
+    const std::size_t before = message.moved;
+    const Message::Stage stage = message.stage;
+    const bool done = message.sends ? send(message, peer.outbox) : receive(message, peer.inbox);
+    moved = moved || done || message.moved != before || message.stage != stage;
+    if (!done) break;
+    queue.first = message.next;
+    --message.batch->open;
+  }
+  return moved;
+}
+
+bool Messages::send(Message& message, Outbox& outbox) {
+  const std::size_t bytes = bytes_of(message), room = slot_bytes_ - sizeof(Header);
+  if (message.stage == Message::Stage::kHeader) {
+    if (!outbox.has_room()) return false;
+    Header header;
+    header.count = message.count;
+    header.type = static_cast<std::uint32_t>(message.type);
+    if (bytes > room) header.way = Way::kSlots;
+    if (bytes > room && bytes >= kWorthMapping) {
+      header.name = endpoint_.name(message.data, bytes);
+      if (header.name.segment != 0) header.way = Way::kMapped;
+    }
+    std::byte* slot = outbox.slot();
+    std::memcpy(slot, &header, sizeof(header));
+    message.moved = header.way == Way::kMapped ? 0 : std::min(bytes, room);
+    copy(slot + sizeof(header), message.data, message.moved, false);
+    message.position = outbox.position();
+    outbox.commit();
+    if (header.way == Way::kInline) return true;
+    message.stage = header.way == Way::kMapped ? Message::Stage::kMapped : Message::Stage::kSlots;
+  }
+  if (message.stage == Message::Stage::kMapped) {
+    if (!outbox.released(message.position)) return false;
+    Header header;
+    std::memcpy(&header, outbox.slot_at(message.position), sizeof(header));
+    if (header.reply == Reply::kCopied) return true;
+    message.stage = Message::Stage::kSlots;
+  }
+  return send_slots(message, outbox);
+}
+
+bool Messages::send_slots(Message& message, Outbox& outbox) {
+  const std::size_t bytes = bytes_of(message);
+  while (message.moved < bytes && outbox.has_room()) {
+    const std::size_t part = std::min(slot_bytes_, bytes - message.moved);
+    copy(outbox.slot(), message.data + message.moved, part, false);
+    outbox.commit();
+    message.moved += part;
+  }
+  return message.moved == bytes;
+}
+
+bool Messages::receive(Message& message, Inbox& inbox) {
+  switch (message.stage) {
+    case Message::Stage::kHeader: return inbox.has_slot() && receive_header(message, inbox);
+    case Message::Stage::kMapped: return copy_mapped(message, inbox);
+    case Message::Stage::kSlots: return receive_slots(message, inbox);
+  }
+  return false;
+}
+
+bool Messages::receive_header(Message& message, Inbox& inbox) {
+  Header header;
+  std::memcpy(&header, inbox.slot(), sizeof(header));
+  const auto type = static_cast<std::uint32_t>(message.type);
+  if (header.count != message.count || header.type != type) {
+    const auto sent = static_cast<DataType>(header.type & 0xff);
+    return fail(message, fmt::format("rank {} sends {} {} instead; both ends of a message must "
+                                     "name the same count and type",
+                                     message.peer, header.count, to_string(sent)));
+  }
+  const std::size_t bytes = bytes_of(message), room = slot_bytes_ - sizeof(Header);
+  if (header.way == Way::kMapped) {
+    message.stage = Message::Stage::kMapped;
+    const auto mapped = endpoint_.map(message.peer, header.name, bytes);
+    message.mapped = mapped ? *mapped : nullptr;
+    return copy_mapped(message, inbox);
+  }
+  if (header.way == Way::kInline && bytes > room) return fail(message, "its header can't be right");
+  message.moved = std::min(bytes, room);
+  copy(message.data, inbox.slot() + sizeof(header), message.moved, false);
+  inbox.release();
+  if (header.way == Way::kInline) return true;
+  message.stage = Message::Stage::kSlots;
+  return receive_slots(message, inbox);
+}
+
+/// Straight from the sender's memory, a part at a time; then the sender gets its slot back.
+bool Messages::copy_mapped(Message& message, Inbox& inbox) {
+  const std::size_t bytes = bytes_of(message);
+  Reply reply = Reply::kSendSlots;
+  if (message.mapped != nullptr) {
+    const std::size_t part = std::min(kMostAtOnce, bytes - message.moved);
+    copy(message.data + message.moved, message.mapped + message.moved, part, bytes >= stream_from_);
+    message.moved += part;
+    if (message.moved < bytes) return false;
+    reply = Reply::kCopied;
+  }
+  std::memcpy(inbox.slot_for_reply() + offsetof(Header, reply), &reply, sizeof(reply));
+  inbox.release();
+  if (reply == Reply::kCopied) return true;
+  message.stage = Message::Stage::kSlots;
+  return false;
+}
+
+bool Messages::receive_slots(Message& message, Inbox& inbox) {
+  const std::size_t bytes = bytes_of(message);
+  while (message.moved < bytes && inbox.has_slot()) {
+    const std::size_t part = std::min(slot_bytes_, bytes - message.moved);
+    copy(message.data + message.moved, inbox.slot(), part, false);
+    inbox.release();
+    message.moved += part;
+  }
+  return message.moved == bytes;
+}
+
+void Messages::copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) const {
+  if (bytes == 0) return;
+  if (!stream) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const kernels::Source source{from, Form::kResult, false};
+  const kernels::Target target{to, Form::kResult};
+  kernels::reduce({.type = DataType::kUint8}, std::span(&source, 1), std::span(&target, 1), bytes,
+                  kernels::Stores::kStreaming);
+}
+
+std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
+                                      std::chrono::milliseconds timeout) {
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    for (const Queue* queue : {&peer.receives, &peer.sends}) {
+      if (queue->first == nullptr) continue;
+      const Message& message = *queue->first;
+      // What it sent before it ended is there: one more look.
+      if (!endpoint_.alive(rank) && !poll()) {
+        return failure(message, Code::kPeerFailed,
+                       fmt::format("rank {} has ended (killed, crashed, or left before)", rank));
+      }
+      if (queue->first != &message || now - message.batch->start <= timeout) continue;
+      const CallRecord& record = region_.record(rank);
+      // relaxed: for the text only.
+      const std::uint64_t number = record.number.load(std::memory_order_relaxed);
+      const std::string latest =
+          number == 0 ? "which has made no collective call yet"
+                      : fmt::format("whose latest collective call is {}, {}", number,
+                                    describe_call(record.what.load(std::memory_order_relaxed),
+                                                  record.count.load(std::memory_order_relaxed)));
+      return failure(message, Code::kTimeout,
+                     fmt::format("waited {} ms for rank {}, {}; TUTTI_TIMEOUT_MS sets the limit",
+                                 timeout.count(), rank, latest));
+    }
+  }
+  return std::nullopt;
+}
+
+bool Messages::fail(const Message& message, const std::string& what) {
+  error_ = failure(message, Code::kMismatch, what);
+  return false;
+}
+
+Error Messages::failure(const Message& message, Code code, const std::string& what) const {
+  return {code, describe(message) + ": " + what, Rank{me_}, Rank{message.peer}};
+}
+
+std::string describe(const Message& message) {
+  return fmt::format("{} of {} {} {} rank {}", message.sends ? "send" : "recv", message.count,
+                     to_string(message.type), message.sends ? "to" : "from", message.peer);
+}
+
+}  // namespace tutti::exec

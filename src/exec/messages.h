@@ -1,0 +1,112 @@
+// File: exec/messages.h: messages from one rank to another, of which the other ranks know nothing.
+//
+// Each pair of ranks has a ring of its own for them in each direction, so they order nothing and
+// hold nothing up: neither collectives nor messages of other pairs. Those of one direction arrive
+// in the order in which they were sent. By hand this is the plan
+//
+//   rank 0: move 0: input[0] -> to(1):result        rank 1: move 0: from(0):result -> output[0]
+//
+// with a header in front, because here the two sides have agreed on nothing beforehand. A message
+//
+//   that fits the header's slot   is in it; its sender is done at once;
+//   from memory that is mapped    is copied by the receiver, who keeps the slot until then;
+//   else                          follows in slots.
+//
+// Everything here is a state machine that never blocks, used by one thread at a time.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "exec/links.h"
+#include "transport/transport.h"
+#include "tutti/result.h"
+#include "tutti/types.h"
+
+namespace tutti::exec {
+
+struct MessageBatch;
+
+/// One end of a message. Whoever posts it keeps it where it is until its batch is done.
+struct Message {
+  enum class Stage : std::uint8_t { kHeader, kMapped, kSlots };
+
+  bool sends = false;
+  int peer = 0;
+  DataType type = DataType::kUint8;
+  std::byte* data = nullptr;  // Not written to if it is sent.
+  std::size_t count = 0;
+  // Of the engine.
+  MessageBatch* batch = nullptr;
+  Message* next = nullptr;  // Posted later, for the same peer and direction.
+  Stage stage = Stage::kHeader;
+  std::size_t moved = 0;       // Bytes.
+  std::uint64_t position = 0;  // Of the header's slot.
+  const std::byte* mapped = nullptr;
+};
+
+/// Messages that are waited for together.
+struct MessageBatch {
+  std::span<Message> messages;
+  std::size_t open = 0;  // Not done yet.
+  std::chrono::steady_clock::time_point start;
+};
+
+class Messages {
+ public:
+  /// `stream_from`: bytes from which a copy goes past the cache.
+  Messages(Endpoint& endpoint, int me, std::size_t stream_from);
+
+  /// Adds all messages of a batch to those under way; their peers are other ranks.
+  void post(MessageBatch& batch);
+  /// Moves what can be moved. True if anything was; see `error` then.
+  bool poll();
+  /// Messages are under way.
+  bool busy() const { return first_batch() != nullptr; }
+  /// Set when a message failed; all are over then.
+  const std::optional<Error>& error() const { return error_; }
+  /// Forgets all messages, whose batches are not done.
+  void drop();
+
+  /// To be asked now and then while nothing moves: an error if a peer of a message has ended, or a
+  /// batch waits for longer than `timeout`.
+  std::optional<Error> patrol(std::chrono::steady_clock::time_point now,
+                              std::chrono::milliseconds timeout);
+
+ private:
+  struct Queue {
+    Message* first = nullptr;
+    Message* last = nullptr;
+  };
+  struct Peer {
+    Outbox outbox;
+    Inbox inbox;
+    Queue sends, receives;
+  };
+
+  const MessageBatch* first_batch() const;
+  bool advance(Queue& queue);
+  bool send(Message& message, Outbox& outbox);
+  bool receive(Message& message, Inbox& inbox);
+  bool receive_header(Message& message, Inbox& inbox);
+  bool copy_mapped(Message& message, Inbox& inbox);
+  bool send_slots(Message& message, Outbox& outbox);
+  bool receive_slots(Message& message, Inbox& inbox);
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) const;
+  bool fail(const Message& message, const std::string& what);
+  Error failure(const Message& message, Code code, const std::string& what) const;
+
+  Endpoint& endpoint_;
+  Region region_;
+  int me_;
+  std::size_t slot_bytes_, stream_from_;
+  std::vector<Peer> peers_;  // By rank.
+  std::optional<Error> error_;
+};
+
+/// "send of 3 float32 to rank 1".
+std::string describe(const Message& message);
+
+}  // namespace tutti::exec
