@@ -21,8 +21,10 @@ using ReducePart = void(plan::Builder& plan, Rank me, plan::Location result);
 /// its place in the output, or the input of an all-gather.
 using GatherPart = void(plan::Builder& plan, Rank me, plan::Location own);
 
-ReducePart direct_reduce, halving_reduce, ring_reduce, two_level_reduce;
-GatherPart direct_gather, doubling_gather, ring_gather, two_level_gather;
+ReducePart circulant_reduce, direct_reduce, halving_reduce, pat_reduce, ring_reduce,
+    two_level_reduce;
+GatherPart circulant_gather, direct_gather, doubling_gather, pat_gather, ring_gather,
+    two_level_gather;
 
 /// Sends `own` to `targets`, and copies it to its place in the output if it is not there yet.
 void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::Location> targets);

@@ -4,25 +4,24 @@
 #include "algorithms/algorithm.h"
 
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "algorithms/double_tree.h"
 #include "algorithms/ranks.h"
 #include "plan/verify.h"
 #include "support/catch.h"
+#include "support/plan_cost.h"
 
 namespace tutti {
 namespace {
 
-using plan::Place;
 using plan::Plan;
 using plan::Shape;
+using test::Cost;
+using test::cost_of;
 
 std::string describe(const Algorithm& algorithm, const Shape& shape) {
   return std::string(to_string(shape.collective)) + " " + std::string(algorithm.name) + ", " +
@@ -102,88 +101,6 @@ TEST_CASE("algorithms have names of their own") {
   REQUIRE(find_algorithm(Collective::kAllReduce, "") == nullptr);
 }
 
-// What a plan costs, counted in the plan itself.
-struct Cost {
-  int rounds = 0;      // Messages in the longest chain in which each needs the one before.
-  int total = 0;       // Slots sent, of one chunk each.
-  int busiest = 0;     // Sent by the rank that sends most.
-  int fewest = 0;      // Sent by the rank that sends least.
-  int neighbours = 0;  // Ranks that the rank with most of them exchanges messages with.
-  int crossing = 0;    // Slots from one group to another.
-};
-
-// Runs a plan on depths: a value from a slot is one message deeper than it was at the sender.
-class Depths {
- public:
-  explicit Depths(const Plan& plan) : plan_(plan), sent_(plan.ranks.size()) {}
-
-  Cost run() {
-    std::map<std::pair<int, int>, std::size_t> at;  // The next step of [rank, lane].
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int rank = 0; rank < plan_.shape.rank_count; ++rank) {
-        const auto& lanes = plan_.ranks[static_cast<std::size_t>(rank)].lanes;
-        for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-          std::size_t& step = at[{rank, static_cast<int>(lane)}];
-          for (; step < lanes[lane].steps.size(); ++step, moved = true) {
-            if (!execute(rank, static_cast<int>(lane), lanes[lane], lanes[lane].steps[step])) break;
-          }
-        }
-      }
-    }
-    cost_.busiest = *std::max_element(sent_.begin(), sent_.end());
-    cost_.fewest = *std::min_element(sent_.begin(), sent_.end());
-    for (const int sent : sent_) cost_.total += sent;
-    std::vector<std::set<int>> neighbours(sent_.size());
-    for (const auto& [ends, channel] : channels_) {
-      const auto [from, to, lane] = ends;
-      neighbours[static_cast<std::size_t>(from)].insert(to);
-      neighbours[static_cast<std::size_t>(to)].insert(from);
-    }
-    for (const auto& of_rank : neighbours)
-      cost_.neighbours = std::max(cost_.neighbours, static_cast<int>(of_rank.size()));
-    return cost_;
-  }
-
- private:
-  bool execute(int rank, int lane, const plan::Lane& steps, const plan::Step& step) {
-    const std::span locations(steps.locations.data() + step.first,
-                              std::size_t{step.source_count} + step.target_count);
-    const auto sources = locations.first(step.source_count);
-    for (const auto& at : sources) {
-      if (at.place == Place::kSlot && channels_[{at.peer, rank, lane}].empty()) return false;
-    }
-    int depth = 0;
-    for (const auto& at : sources) {
-      if (at.place != Place::kSlot) {
-        depth = std::max(depth, memory_[{rank, at.place, at.chunk}]);
-        continue;
-      }
-      auto& channel = channels_[{at.peer, rank, lane}];
-      depth = std::max(depth, channel.front());
-      channel.pop_front();
-    }
-    for (const auto& at : locations.subspan(step.source_count)) {
-      if (at.place != Place::kSlot) {
-        memory_[{rank, at.place, at.chunk}] = depth;
-        continue;
-      }
-      channels_[{rank, at.peer, lane}].push_back(depth + 1);
-      cost_.rounds = std::max(cost_.rounds, depth + 1);
-      ++sent_[static_cast<std::size_t>(rank)];
-      const int size = plan_.shape.group_size;
-      if (rank / size != at.peer / size) ++cost_.crossing;
-    }
-    return true;
-  }
-
-  const Plan& plan_;
-  Cost cost_;
-  std::vector<int> sent_;
-  std::map<std::tuple<int, int, int>, std::deque<int>> channels_;  // [from, to, lane]
-  std::map<std::tuple<int, Place, std::uint32_t>, int> memory_;
-};
-
 // The table of docs/algorithms.md. `rounds` holds for every n, and is reached if n is a power of
 // two; `busiest`, in chunks, holds if n is a power of two, for two_level if n is a multiple of the
 // group size. For other n the busiest rank sends up to `excess` chunks more.
@@ -216,16 +133,22 @@ constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "ring", twice_others, twice_others, none},
     {Collective::kAllReduce, "two_level", [](int, int) { return 4; }, twice_others,
      [](int n) { return n; }},
+    {Collective::kAllReduce, "circulant", twice_levels, twice_others, none},
+    {Collective::kAllReduce, "pat", twice_levels, twice_others, level_excess},
     {Collective::kReduceScatter, "direct", one, others, none},
     {Collective::kReduceScatter, "halving", levels, others, none},
     {Collective::kReduceScatter, "ring", others, others, none},
     {Collective::kReduceScatter, "two_level", [](int, int) { return 2; }, others,
      [](int n) { return n; }},
+    {Collective::kReduceScatter, "circulant", levels, others, none},
+    {Collective::kReduceScatter, "pat", levels, others, none},
     {Collective::kAllGather, "direct", one, others, none},
     {Collective::kAllGather, "doubling", levels, others, level_excess},
     {Collective::kAllGather, "ring", others, others, none},
     {Collective::kAllGather, "two_level", [](int, int) { return 2; }, others,
      [](int n) { return n; }},
+    {Collective::kAllGather, "circulant", levels, others, none},
+    {Collective::kAllGather, "pat", levels, others, level_excess},
     {Collective::kBroadcast, "direct", one, others, none},
     {Collective::kBroadcast, "two_shot", [](int n, int) { return std::min(2, n - 1); }, others,
      none},
@@ -251,7 +174,7 @@ TEST_CASE("algorithms take the rounds and send the bytes that they claim") {
       const Shape shape{claim.collective, n, n / 3, 4};
       if (!algorithm->applies(shape)) continue;
       const int groups = (n + 3) / 4;
-      const Cost cost = Depths(build(*algorithm, shape)).run();
+      const Cost cost = cost_of(build(*algorithm, shape));
       INFO(n << " ranks");
       CHECK(cost.rounds <= claim.rounds(n, groups));
       CHECK(cost.busiest <= claim.busiest(n, groups) + claim.excess(n));
@@ -276,6 +199,13 @@ int fewest_messages(const Plan& plan) {
   return -1;
 }
 
+// Scratch chunks of a rank, at most.
+std::uint32_t scratch(const Algorithm& algorithm, int n) {
+  if (algorithm.name == "circulant") return chunk_of(n / 2);
+  if (algorithm.name == "pat") return chunk_of(std::min((n + 1) / 2, 8 * level_count(n)));
+  return 1;
+}
+
 TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with it") {
   for (const Algorithm* algorithm : algorithms()) {
     const bool buys_rounds = algorithm->collective == Collective::kAllReduce &&
@@ -286,12 +216,12 @@ TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with
         if (!algorithm->applies(shape)) continue;
         INFO(describe(*algorithm, shape));
         const Plan plan = build(*algorithm, shape);
-        const int total = Depths(plan).run().total;
+        const int total = cost_of(plan).total;
         if (buys_rounds)
           CHECK(total >= fewest_messages(plan));
         else
           CHECK(total == fewest_messages(plan));
-        for (const auto& rank : plan.ranks) CHECK(rank.scratch_chunks <= 1);
+        for (const auto& rank : plan.ranks) CHECK(rank.scratch_chunks <= scratch(*algorithm, n));
       }
     }
   }
@@ -299,17 +229,45 @@ TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with
 
 TEST_CASE("algorithms that claim the bandwidth optimum spread it evenly") {
   const std::pair<Collective, std::string_view> even[] = {
-      {Collective::kAllReduce, "two_shot"},    {Collective::kAllReduce, "ring"},
-      {Collective::kReduceScatter, "direct"},  {Collective::kReduceScatter, "ring"},
-      {Collective::kReduceScatter, "halving"}, {Collective::kAllGather, "direct"},
-      {Collective::kAllGather, "ring"}};
+      {Collective::kAllReduce, "two_shot"},      {Collective::kAllReduce, "ring"},
+      {Collective::kReduceScatter, "direct"},    {Collective::kReduceScatter, "ring"},
+      {Collective::kReduceScatter, "halving"},   {Collective::kAllGather, "direct"},
+      {Collective::kAllGather, "ring"},          {Collective::kAllReduce, "circulant"},
+      {Collective::kReduceScatter, "circulant"}, {Collective::kAllGather, "circulant"},
+      {Collective::kReduceScatter, "pat"}};
   for (const auto& [collective, name] : even) {
     for (int n = 1; n <= 33; ++n) {
       INFO(to_string(collective) << " " << name << ", " << n << " ranks");
-      const Cost cost = Depths(build(*find_algorithm(collective, name), {collective, n})).run();
+      const Cost cost = cost_of(build(*find_algorithm(collective, name), {collective, n}));
       const int chunks = collective == Collective::kAllReduce ? 2 * (n - 1) : n - 1;
       CHECK(cost.busiest == chunks);
       CHECK(cost.fewest == chunks);
+    }
+  }
+}
+
+// Steps of a lane run in order, so a rank that exchanges several chunks per round may wait more
+// often than there are rounds.
+TEST_CASE("algorithms that send many chunks in few rounds also wait seldom") {
+  struct Chain {
+    Collective collective;
+    std::string_view name;
+    int (*most)(int n);
+    bool for_powers_of_two;
+  };
+  const Chain chains[] = {
+      {Collective::kReduceScatter, "circulant", [](int n) { return 2 * level_count(n); }, false},
+      {Collective::kAllGather, "circulant", [](int n) { return 2 * level_count(n); }, false},
+      {Collective::kAllReduce, "circulant", [](int n) { return 4 * level_count(n); }, false},
+      {Collective::kReduceScatter, "pat", [](int n) { return level_count(n) + 1; }, true},
+      {Collective::kAllGather, "pat", [](int n) { return level_count(n) + 1; }, true},
+      {Collective::kAllReduce, "pat", [](int n) { return 2 * level_count(n) + 2; }, true}};
+  for (const Chain& claim : chains) {
+    for (int n = 1; n <= (claim.name == "pat" ? 16 : 100); ++n) {
+      const Cost cost =
+          cost_of(build(*find_algorithm(claim.collective, claim.name), {claim.collective, n}));
+      INFO(to_string(claim.collective) << " " << claim.name << ", " << n << " ranks");
+      if (!claim.for_powers_of_two || is_power_of_two(n)) CHECK(cost.chain <= claim.most(n));
     }
   }
 }
@@ -340,8 +298,7 @@ TEST_CASE("algorithms with few neighbours have no more") {
       if (claim.for_powers_of_two && !is_power_of_two(n)) continue;
       INFO(to_string(claim.collective) << " " << claim.name << ", " << n << " ranks");
       const Algorithm* algorithm = find_algorithm(claim.collective, claim.name);
-      CHECK(Depths(build(*algorithm, {claim.collective, n})).run().neighbours <=
-            claim.neighbours(n, 1));
+      CHECK(cost_of(build(*algorithm, {claim.collective, n})).neighbours <= claim.neighbours(n, 1));
     }
   }
 }
@@ -356,7 +313,7 @@ TEST_CASE("in two-level plans a chunk crosses between groups once each way") {
         const int ways = algorithm->collective == Collective::kAllReduce ? 2 : 1;
         const int chunks = algorithm->collective == Collective::kBroadcast ? group_size : n;
         const int other_groups = (n - 1) / group_size;
-        CHECK(Depths(build(*algorithm, shape)).run().crossing == ways * chunks * other_groups);
+        CHECK(cost_of(build(*algorithm, shape)).crossing == ways * chunks * other_groups);
       }
     }
   }
