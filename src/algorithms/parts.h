@@ -22,9 +22,9 @@ using ReducePart = void(plan::Builder& plan, Rank me, plan::Location result);
 using GatherPart = void(plan::Builder& plan, Rank me, plan::Location own);
 
 ReducePart circulant_reduce, direct_reduce, halving_reduce, pat_reduce, ring_reduce,
-    two_level_reduce;
+    hierarchical_reduce;
 GatherPart circulant_gather, direct_gather, doubling_gather, pat_gather, ring_gather,
-    two_level_gather;
+    hierarchical_gather;
 
 /// Sends `own` to `targets`, and copies it to its place in the output if it is not there yet.
 void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::Location> targets);

@@ -23,10 +23,16 @@ using plan::Shape;
 using test::Cost;
 using test::cost_of;
 
+std::string numbers(const std::vector<int>& list) {
+  std::string text;
+  for (const int number : list) text += std::to_string(number) + " ";
+  return text;
+}
+
 std::string describe(const Algorithm& algorithm, const Shape& shape) {
   return std::string(to_string(shape.collective)) + " " + std::string(algorithm.name) + ", " +
          std::to_string(shape.rank_count) + " ranks, root " + std::to_string(shape.root) +
-         ", groups of " + std::to_string(shape.group_size);
+         ", groups of " + numbers(shape.groups.sizes) + "weights " + numbers(shape.weights);
 }
 
 // Empty if all is well. Checks the plan itself, and that its claim is not too modest: a relaxed
@@ -49,13 +55,24 @@ std::set<int> roots(const Algorithm& algorithm, int n) {
   return {0, std::min(1, n - 1), n / 2, n - 1};
 }
 
+// All that a shape may say of n ranks.
+std::vector<Shape> shapes(Collective collective, int n, int root) {
+  std::vector<Shape> all;
+  const plan::GroupSizes groups[] = {1, 2, 3, 4, 8, {2, 4}, {2, 6}, {3, 6}, {3, 9}, {2, 4, 8}};
+  for (const auto& sizes : groups) all.push_back({collective, n, root, sizes});
+  for (const int period : {1, 2, 5}) {  // Equal weights; 0, 1, 0, 1, ...; 0, 1, 2, 3, 4, 0, ...
+    auto& weights = all.emplace_back(Shape{collective, n, root}).weights;
+    for (int rank = 0; rank < n; ++rank) weights.push_back(period == 1 ? 3 : rank % period);
+  }
+  return all;
+}
+
 TEST_CASE("every algorithm's plans verify, and keep the contract that they claim") {
   for (const Algorithm* algorithm : algorithms()) {
     int plans = 0;
     for (int n = 1; n <= 33; ++n) {
       for (const int root : roots(*algorithm, n)) {
-        for (const int group_size : {1, 2, 3, 4, 8}) {
-          const Shape shape{algorithm->collective, n, root, group_size};
+        for (const Shape& shape : shapes(algorithm->collective, n, root)) {
           if (!algorithm->applies(shape)) continue;
           ++plans;
           INFO(describe(*algorithm, shape));
@@ -79,7 +96,12 @@ TEST_CASE("every algorithm's plans verify at random larger shapes") {
     for (int round = 0; round < 8; ++round) {
       const int n = up_to(34, 100);
       const int root = algorithm->collective == Collective::kBroadcast ? up_to(0, n - 1) : 0;
-      const Shape shape{algorithm->collective, n, root, up_to(1, n)};
+      Shape shape{algorithm->collective, n, root, up_to(1, n)};
+      if (round % 2 == 1) {  // Nested groups are full.
+        const int inner = up_to(2, 4), outer = inner * up_to(2, 4);
+        shape = {algorithm->collective, outer * up_to(2, 5), 0, {inner, outer}};
+      }
+      for (int rank = 0; rank < shape.rank_count; ++rank) shape.weights.push_back(up_to(0, 3));
       if (!algorithm->applies(shape)) continue;
       INFO(describe(*algorithm, shape));
       REQUIRE(complaint(*algorithm, shape) == "");
@@ -102,8 +124,8 @@ TEST_CASE("algorithms have names of their own") {
 }
 
 // The table of docs/algorithms.md. `rounds` holds for every n, and is reached if n is a power of
-// two; `busiest`, in chunks, holds if n is a power of two, for two_level if n is a multiple of the
-// group size. For other n the busiest rank sends up to `excess` chunks more.
+// two; `busiest`, in chunks, holds if n is a power of two, for hierarchical if n is a multiple of
+// the group size. For other n the busiest rank sends up to `excess` chunks more.
 struct Claim {
   Collective collective;
   std::string_view name;
@@ -131,21 +153,21 @@ constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "double_tree", twice_levels,
      [](int n, int) { return std::min(4, 2 * (n - 1)); }, none},
     {Collective::kAllReduce, "ring", twice_others, twice_others, none},
-    {Collective::kAllReduce, "two_level", [](int, int) { return 4; }, twice_others,
+    {Collective::kAllReduce, "hierarchical", [](int, int) { return 4; }, twice_others,
      [](int n) { return n; }},
     {Collective::kAllReduce, "circulant", twice_levels, twice_others, none},
     {Collective::kAllReduce, "pat", twice_levels, twice_others, level_excess},
     {Collective::kReduceScatter, "direct", one, others, none},
     {Collective::kReduceScatter, "halving", levels, others, none},
     {Collective::kReduceScatter, "ring", others, others, none},
-    {Collective::kReduceScatter, "two_level", [](int, int) { return 2; }, others,
+    {Collective::kReduceScatter, "hierarchical", [](int, int) { return 2; }, others,
      [](int n) { return n; }},
     {Collective::kReduceScatter, "circulant", levels, others, none},
     {Collective::kReduceScatter, "pat", levels, others, none},
     {Collective::kAllGather, "direct", one, others, none},
     {Collective::kAllGather, "doubling", levels, others, level_excess},
     {Collective::kAllGather, "ring", others, others, none},
-    {Collective::kAllGather, "two_level", [](int, int) { return 2; }, others,
+    {Collective::kAllGather, "hierarchical", [](int, int) { return 2; }, others,
      [](int n) { return n; }},
     {Collective::kAllGather, "circulant", levels, others, none},
     {Collective::kAllGather, "pat", levels, others, level_excess},
@@ -158,7 +180,8 @@ constexpr Claim kClaims[] = {
     {Collective::kBroadcast, "double_tree", levels,
      [](int n, int) { return std::min(2, 2 * (n - 1)); }, none},
     {Collective::kBroadcast, "ring", others, [](int n, int) { return n == 1 ? 0 : n; }, none},
-    {Collective::kBroadcast, "two_level", [](int, int groups) { return 2 + level_count(groups); },
+    {Collective::kBroadcast, "hierarchical",
+     [](int, int groups) { return 2 + level_count(groups); },
      [](int n, int groups) { return 2 * (n / groups - 1) + level_count(groups); },
      [](int n) { return n; }},
 };
@@ -171,7 +194,7 @@ TEST_CASE("algorithms take the rounds and send the bytes that they claim") {
     INFO(to_string(claim.collective) << " " << claim.name);
     REQUIRE(algorithm != nullptr);
     for (int n = 1; n <= 33; ++n) {
-      const Shape shape{claim.collective, n, n / 3, 4};
+      const Shape shape{claim.collective, n, n / 3, 4, std::vector(static_cast<std::size_t>(n), 1)};
       if (!algorithm->applies(shape)) continue;
       const int groups = (n + 3) / 4;
       const Cost cost = cost_of(build(*algorithm, shape));
@@ -179,7 +202,7 @@ TEST_CASE("algorithms take the rounds and send the bytes that they claim") {
       CHECK(cost.rounds <= claim.rounds(n, groups));
       CHECK(cost.busiest <= claim.busiest(n, groups) + claim.excess(n));
       if (is_power_of_two(n)) CHECK(cost.rounds == claim.rounds(n, groups));
-      if (is_power_of_two(n) || (claim.name == "two_level" && n % 4 == 0))
+      if (is_power_of_two(n) || (claim.name == "hierarchical" && n % 4 == 0))
         CHECK(cost.busiest == claim.busiest(n, groups));
     }
   }
@@ -200,7 +223,10 @@ int fewest_messages(const Plan& plan) {
 }
 
 // Scratch chunks of a rank, at most.
-std::uint32_t scratch(const Algorithm& algorithm, int n) {
+std::uint32_t scratch(const Algorithm& algorithm, const Shape& shape) {
+  const int n = shape.rank_count;
+  if (algorithm.name == "hierarchical")
+    return chunk_of(static_cast<int>(shape.groups.sizes.size()));
   if (algorithm.name == "circulant") return chunk_of(n / 2);
   if (algorithm.name == "pat") return chunk_of(std::min((n + 1) / 2, 8 * level_count(n)));
   return 1;
@@ -211,8 +237,7 @@ TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with
     const bool buys_rounds = algorithm->collective == Collective::kAllReduce &&
                              (algorithm->name == "one_shot" || algorithm->name == "doubling");
     for (int n = 1; n <= 33; ++n) {
-      for (const int group_size : {1, 3, 4}) {
-        const Shape shape{algorithm->collective, n, n / 3, group_size};
+      for (const Shape& shape : shapes(algorithm->collective, n, n / 3)) {
         if (!algorithm->applies(shape)) continue;
         INFO(describe(*algorithm, shape));
         const Plan plan = build(*algorithm, shape);
@@ -221,7 +246,8 @@ TEST_CASE("no algorithm sends more than needed, but the two that buy rounds with
           CHECK(total >= fewest_messages(plan));
         else
           CHECK(total == fewest_messages(plan));
-        for (const auto& rank : plan.ranks) CHECK(rank.scratch_chunks <= scratch(*algorithm, n));
+        for (const auto& rank : plan.ranks)
+          CHECK(rank.scratch_chunks <= scratch(*algorithm, shape));
       }
     }
   }
@@ -303,17 +329,27 @@ TEST_CASE("algorithms with few neighbours have no more") {
   }
 }
 
-TEST_CASE("in two-level plans a chunk crosses between groups once each way") {
+TEST_CASE("in hierarchical plans a chunk enters each group of any level once each way") {
+  const plan::GroupSizes groups[] = {2,  3,      4,      5,      7,       8,        11,
+                                     16, {2, 4}, {2, 8}, {3, 6}, {4, 12}, {2, 4, 8}};
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->name != "two_level") continue;
+    if (algorithm->name != "hierarchical") continue;
     for (int n = 3; n <= 33; ++n) {
-      for (int group_size = 2; group_size < n; ++group_size) {
-        const Shape shape{algorithm->collective, n, n / 3, group_size};
+      for (const plan::GroupSizes& sizes : groups) {
+        const Shape shape{algorithm->collective, n, n / 3, sizes};
+        if (!algorithm->applies(shape)) continue;
         INFO(describe(*algorithm, shape));
         const int ways = algorithm->collective == Collective::kAllReduce ? 2 : 1;
-        const int chunks = algorithm->collective == Collective::kBroadcast ? group_size : n;
-        const int other_groups = (n - 1) / group_size;
-        CHECK(cost_of(build(*algorithm, shape)).crossing == ways * chunks * other_groups);
+        const int chunks =
+            algorithm->collective == Collective::kBroadcast ? sizes.sizes.front() : n;
+        const Cost cost = cost_of(build(*algorithm, shape));
+        REQUIRE(cost.crossing.size() == sizes.sizes.size());
+        for (std::size_t level = 0; level < sizes.sizes.size(); ++level) {
+          const int other_groups = (n - 1) / sizes.sizes[level];
+          CHECK(cost.crossing[level] == ways * chunks * other_groups);
+        }
+        if (algorithm->collective != Collective::kBroadcast)
+          CHECK(cost.rounds <= ways * static_cast<int>(sizes.sizes.size() + 1));
       }
     }
   }

@@ -14,20 +14,22 @@
 namespace tutti::test {
 
 struct Cost {
-  int rounds = 0;      // Messages in the longest chain in which each needs the one before.
-  int chain = 0;       // The same where every step also needs the one before it in its lane.
-  int total = 0;       // Slots sent, of one chunk each.
-  int busiest = 0;     // Sent by the rank that sends most.
-  int fewest = 0;      // Sent by the rank that sends least.
-  int neighbours = 0;  // Ranks that the rank with most of them exchanges messages with.
-  int crossing = 0;    // Slots from one group to another.
+  int rounds = 0;             // Messages in the longest chain in which each needs the one before.
+  int chain = 0;              // The same where every step also needs the one before it in its lane.
+  int total = 0;              // Slots sent, of one chunk each.
+  int busiest = 0;            // Sent by the rank that sends most.
+  int fewest = 0;             // Sent by the rank that sends least.
+  int neighbours = 0;         // Ranks that the rank with most of them exchanges messages with.
+  std::vector<int> crossing;  // Slots from one group to another, by kind of groups.
 };
 
 // Runs a plan, with as many slots as it likes, on depths: a value from a slot is one message deeper
 // than it was at the sender.
 class Depths {
  public:
-  explicit Depths(const plan::Plan& plan) : plan_(plan), sent_(plan.ranks.size()) {}
+  explicit Depths(const plan::Plan& plan) : plan_(plan), sent_(plan.ranks.size()) {
+    cost_.crossing.resize(plan.shape.groups.sizes.size());
+  }
 
   Cost run() {
     std::map<std::pair<int, int>, std::size_t> at;  // The next step of [rank, lane].
@@ -86,8 +88,10 @@ class Depths {
       cost_.rounds = std::max(cost_.rounds, depth + 1);
       cost_.chain = std::max(cost_.chain, clock + 1);
       ++sent_[static_cast<std::size_t>(rank)];
-      const int size = plan_.shape.group_size;
-      if (rank / size != at.peer / size) ++cost_.crossing;
+      for (std::size_t level = 0; level < cost_.crossing.size(); ++level) {
+        const int size = plan_.shape.groups.sizes[level];
+        if (rank / size != at.peer / size) ++cost_.crossing[level];
+      }
     }
     return true;
   }

@@ -383,6 +383,14 @@ TEST_CASE("what is out of range or out of place") {
   plan.shape.root = 2;
   CHECK_THAT(verdict(plan), Contains("root 2"));
   plan = read(kAllReduce);
+  plan.shape.groups = {2, 3};
+  CHECK_THAT(verdict(plan), Contains("groups of 2 in groups of 3: takes a larger multiple"));
+  plan = read(kAllReduce);
+  plan.shape.weights = {1, 2, 3};
+  CHECK_THAT(verdict(plan), Contains("3 weights: takes one for each rank, or none"));
+  plan.shape.weights = {1, -1};
+  CHECK_THAT(verdict(plan), Contains("weight -1"));
+  plan = read(kAllReduce);
   plan.ranks[0].lanes[0].steps[0].target_count = 9;
   CHECK_THAT(verdict(plan), Contains("more locations than there are"));
   plan = read(kAllReduce);
