@@ -155,6 +155,9 @@ constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "ring", twice_others, twice_others, none},
     {Collective::kAllReduce, "hierarchical", [](int, int) { return 4; }, twice_others,
      [](int n) { return n; }},
+    {Collective::kAllReduce, "weighted", [](int n, int) { return std::min(2, 2 * (n - 1)); },
+     // Of four times as many pieces as ranks.
+     [](int n, int) { return 8 * (n - 1); }, none},
     {Collective::kAllReduce, "circulant", twice_levels, twice_others, none},
     {Collective::kAllReduce, "pat", twice_levels, twice_others, level_excess},
     {Collective::kReduceScatter, "direct", one, others, none},
