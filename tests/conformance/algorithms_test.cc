@@ -142,6 +142,10 @@ int levels(int n, int) { return level_count(n); }
 int twice_levels(int n, int) { return 2 * level_count(n); }
 int level_excess(int n) { return level_count(n); }
 
+// Of n - 1 with base 4, and the children that rank 0 has in a tree of radix 4.
+int digits(int n) { return (level_count(n) + 1) / 2; }
+int most_children(int n, int) { return 3 * (level_count(n) / 2) + level_count(n) % 2; }
+
 constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "one_shot", one, others, none},
     {Collective::kAllReduce, "two_shot", [](int n, int) { return std::min(2, 2 * (n - 1)); },
@@ -150,6 +154,8 @@ constexpr Claim kClaims[] = {
      [](int n) { return std::max(0, n - 1 - level_count(n)); }},
     {Collective::kAllReduce, "halving_doubling", twice_levels, twice_others, level_excess},
     {Collective::kAllReduce, "binomial", twice_levels, levels, none},
+    {Collective::kAllReduce, "knomial", [](int n, int) { return 2 * digits(n); }, most_children,
+     none},
     {Collective::kAllReduce, "double_tree", twice_levels,
      [](int n, int) { return std::min(4, 2 * (n - 1)); }, none},
     {Collective::kAllReduce, "ring", twice_others, twice_others, none},
@@ -178,6 +184,7 @@ constexpr Claim kClaims[] = {
     {Collective::kBroadcast, "two_shot", [](int n, int) { return std::min(2, n - 1); }, others,
      none},
     {Collective::kBroadcast, "binomial", levels, levels, none},
+    {Collective::kBroadcast, "knomial", [](int n, int) { return digits(n); }, most_children, none},
     {Collective::kBroadcast, "scatter_all_gather",
      [](int n, int) { return std::max(0, 2 * level_count(n) - 1); }, twice_others, level_excess},
     {Collective::kBroadcast, "double_tree", levels,
