@@ -21,8 +21,10 @@ using ReducePart = void(plan::Builder& plan, Rank me, plan::Location result);
 /// its place in the output, or the input of an all-gather.
 using GatherPart = void(plan::Builder& plan, Rank me, plan::Location own);
 
-ReducePart direct_reduce_part, halving_reduce_part, ring_reduce_part, two_level_reduce_part;
-GatherPart direct_gather_part, doubling_gather_part, ring_gather_part, two_level_gather_part;
+ReducePart circulant_reduce_part, direct_reduce_part, halving_reduce_part, pat_reduce_part,
+    ring_reduce_part, hierarchical_reduce_part;
+GatherPart circulant_gather_part, direct_gather_part, doubling_gather_part, pat_gather_part,
+    ring_gather_part, hierarchical_gather_part;
 
 /// Sends `own` to `targets`, and copies it to its place in the output if it is not there yet.
 void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::Location> targets);

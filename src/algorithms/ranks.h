@@ -46,15 +46,20 @@ inline Contract deterministic_for_two(const plan::Shape& shape) {
   return shape.rank_count <= 2 ? Contract::kDeterministic : Contract::kRelaxed;
 }
 
-/// Groups of neighbours, more than one of them and not of single ranks.
+/// Groups of neighbours, more than one of them and not of single ranks. Nested ones have to be
+/// full; where groups are of one kind only, the last may be cut off.
 inline bool has_groups(const plan::Shape& shape) {
-  return 1 < shape.group_size && shape.group_size < shape.rank_count;
+  const auto& sizes = shape.groups.sizes;
+  return !sizes.empty() && 1 < sizes.front() && sizes.back() < shape.rank_count &&
+         (sizes.size() == 1 || shape.rank_count % sizes.back() == 0);
 }
 
 /// Groups of a power of two are nodes of the canonical tree; others lie across its nodes.
-inline Contract two_level_contract(const plan::Shape& shape) {
-  return (shape.group_size & (shape.group_size - 1)) == 0 ? Contract::kDeterministic
-                                                          : Contract::kRelaxed;
+inline Contract hierarchical_contract(const plan::Shape& shape) {
+  for (const int size : shape.groups.sizes) {
+    if ((size & (size - 1)) != 0) return Contract::kRelaxed;
+  }
+  return Contract::kDeterministic;
 }
 
 }  // namespace tutti

@@ -15,13 +15,13 @@
 
 namespace tutti::plan {
 
-constexpr std::uint32_t input_blocks(const Shape& shape) {
+inline std::uint32_t input_blocks(const Shape& shape) {
   return traits_of(shape.collective).input_each ? static_cast<std::uint32_t>(shape.rank_count) : 1;
 }
-constexpr std::uint32_t output_blocks(const Shape& shape) {
+inline std::uint32_t output_blocks(const Shape& shape) {
   return traits_of(shape.collective).output_each ? static_cast<std::uint32_t>(shape.rank_count) : 1;
 }
-constexpr std::uint64_t message_blocks(const Shape& shape) {
+inline std::uint64_t message_blocks(const Shape& shape) {
   return shape.collective == Collective::kAllToAll
              ? std::uint64_t{input_blocks(shape)} * output_blocks(shape)
          : std::uint64_t{input_blocks(shape)} > output_blocks(shape) ? input_blocks(shape)
@@ -29,23 +29,23 @@ constexpr std::uint64_t message_blocks(const Shape& shape) {
 }
 
 /// Whether a rank has an input, or gets an output.
-constexpr bool has_input(const Shape& shape, std::uint32_t rank) {
+inline bool has_input(const Shape& shape, std::uint32_t rank) {
   return !traits_of(shape.collective).root_input || static_cast<int>(rank) == shape.root;
 }
-constexpr bool has_output(const Shape& shape, std::uint32_t rank) {
+inline bool has_output(const Shape& shape, std::uint32_t rank) {
   return !traits_of(shape.collective).root_output || static_cast<int>(rank) == shape.root;
 }
 
 /// The chunk of the message that chunk `chunk` of a rank's input is.
-constexpr std::uint32_t chunk_of_input(const Shape& shape, std::uint32_t pieces, std::uint32_t rank,
-                                       std::uint32_t chunk) {
+inline std::uint32_t chunk_of_input(const Shape& shape, std::uint32_t pieces, std::uint32_t rank,
+                                    std::uint32_t chunk) {
   const CollectiveTraits traits = traits_of(shape.collective);
   if (!traits.output_each) return chunk;  // Block 0, or the block of the rank that gets it.
   return rank * pieces * input_blocks(shape) + chunk;
 }
 /// The chunk of the message that belongs in chunk `chunk` of a rank's output.
-constexpr std::uint32_t chunk_of_output(const Shape& shape, std::uint32_t pieces,
-                                        std::uint32_t rank, std::uint32_t chunk) {
+inline std::uint32_t chunk_of_output(const Shape& shape, std::uint32_t pieces, std::uint32_t rank,
+                                     std::uint32_t chunk) {
   const CollectiveTraits traits = traits_of(shape.collective);
   if (!traits.input_each) return chunk;  // Block 0, or the block of the rank that gives it.
   if (!traits.output_each) return rank * pieces + chunk;
@@ -53,8 +53,8 @@ constexpr std::uint32_t chunk_of_output(const Shape& shape, std::uint32_t pieces
   return (chunk / pieces * ranks + rank) * pieces + chunk % pieces;
 }
 /// The rank whose data belongs in chunk `chunk` of any output, where nothing is reduced.
-constexpr std::uint32_t giver_of_output(const Shape& shape, std::uint32_t pieces,
-                                        std::uint32_t chunk) {
+inline std::uint32_t giver_of_output(const Shape& shape, std::uint32_t pieces,
+                                     std::uint32_t chunk) {
   return traits_of(shape.collective).root_input ? static_cast<std::uint32_t>(shape.root)
                                                 : chunk / pieces;
 }
@@ -63,7 +63,7 @@ constexpr std::uint32_t giver_of_output(const Shape& shape, std::uint32_t pieces
 /// if none. In place means: the buffer of one block is that rank's block of the other one; buffers
 /// of equal size are the same.
 inline constexpr std::uint32_t kNoChunk = ~std::uint32_t{0};
-constexpr std::uint32_t in_place_output(const Plan& plan, std::uint32_t rank, std::uint32_t chunk) {
+inline std::uint32_t in_place_output(const Plan& plan, std::uint32_t rank, std::uint32_t chunk) {
   const Shape& shape = plan.shape;
   if (plan.apart || !has_input(shape, rank) || !has_output(shape, rank)) return kNoChunk;
   const CollectiveTraits traits = traits_of(shape.collective);

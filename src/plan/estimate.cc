@@ -3,9 +3,10 @@
 // A rank does one step at a time: its lanes share its compute. A move takes `step_us` and the time
 // to read and write its bytes; where it touches mapped memory, at least as long as the link needs.
 // A slot leaves when its move is done and its link is free, and arrives after its bytes and the
-// latency; its room comes back one latency after it was read. A signal takes the latency, behind
-// what was written to the same peer. A multicast slot goes over the links to all readers at the
-// same time.
+// latency; its room comes back one latency after it was read. If ranks have ports, it goes at the
+// pace of both ranks' ports too, after what went through them before; what waits for the taker's
+// port does not keep the sender's. A signal takes the latency, behind what was written to the same
+// peer. A multicast slot goes over the links to all readers at the same time.
 //
 // Large messages. Tile after tile is simulated up to a bound on the work. Beyond it, two runs of A
 // and 2A full tiles give the time that each further tile adds once the pipeline is full, and the
@@ -57,6 +58,7 @@ struct Link {
   LinkCost cost;
   double busy_until = 0;
   double bytes = 0;
+  std::uint32_t from = 0, to = 0;
 
   /// Sends `amount` bytes from `at` on at the earliest; when the last one has left.
   double send(double at, double amount) {
@@ -64,6 +66,17 @@ struct Link {
     bytes += amount;
     busy_until = std::max(at, busy_until) + (rate > 0 ? amount / rate : 0);
     return busy_until;
+  }
+};
+
+/// All that goes out of a rank, or comes in.
+struct Port {
+  double rate = 0;  // Bytes per microsecond; 0: no limit.
+  double busy_until = 0;
+
+  double pass(double at, double amount) {
+    if (rate <= 0) return at;
+    return busy_until = std::max(at, busy_until) + amount / rate;
   }
 };
 
@@ -88,7 +101,13 @@ class Timeline {
         count_(count),
         tile_elements_(tile_elements),
         full_tiles_(full_tiles),
-        rank_free_(plan.ranks.size()) {
+        rank_free_(plan.ranks.size()),
+        ports_out_(plan.ranks.size()),
+        ports_in_(plan.ranks.size()) {
+    for (std::size_t rank = 0; rank < plan.ranks.size() && model.port; ++rank) {
+      const double rate = model.port(Rank{static_cast<std::int32_t>(rank)}) * 1e3;
+      ports_out_[rank].rate = ports_in_[rank].rate = rate;
+    }
     const std::size_t largest = range(0, 0, true);
     tiles_ = full_tiles > 0 ? full_tiles : (largest + tile_elements - 1) / tile_elements;
     open_channels(slots);
@@ -166,8 +185,9 @@ class Timeline {
     const auto fresh = static_cast<std::uint32_t>(links_.size());
     const std::uint32_t found = link_index_.find_or_insert((std::uint64_t{from} << 32) | to, fresh);
     if (found == fresh) {
-      links_.push_back({model_.link(Rank{static_cast<std::int32_t>(from)},
-                                    Rank{static_cast<std::int32_t>(to)})});
+      links_.push_back(
+          {model_.link(Rank{static_cast<std::int32_t>(from)}, Rank{static_cast<std::int32_t>(to)}),
+           0, 0, from, to});
     }
     return found;
   }
@@ -304,13 +324,21 @@ class Timeline {
       if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
       if (i < step.source_count) {
         Link& from = links_[link(at.peer, state.rank)];
-        end = std::max(end, from.send(begin, amount) + from.cost.latency_us);
+        end = std::max(end, transmit(from, begin, amount) + from.cost.latency_us);
       } else {
-        end = std::max(end, links_[link(state.rank, at.peer)].send(begin, amount));
+        end = std::max(end, transmit(links_[link(state.rank, at.peer)], begin, amount));
       }
     }
     const double rate = model_.reduce_gigabytes_per_second * 1e3;
     return std::max(end, begin + model_.step_us + (rate > 0 ? moved / rate : 0));
+  }
+
+  // When `amount` bytes that are ready at `at` have come through the link and both ports.
+  double transmit(Link& over, double at, double amount) {
+    Port& out = ports_out_[over.from];
+    const double begins = std::max(at, out.busy_until);
+    const double left = std::max(out.pass(at, amount), over.send(begins, amount));
+    return std::max(left, ports_in_[over.to].pass(begins, amount));
   }
 
   void send(const State& state, std::uint32_t wire, double amount) {
@@ -321,7 +349,7 @@ class Timeline {
       Link& over = links_[channel.link];
       if (has_rooms) channel.rooms.pop();
       channel.arrivals.push(
-          {over.send(state.now.at, amount) + over.cost.latency_us, state.now.messages + 1});
+          {transmit(over, state.now.at, amount) + over.cost.latency_us, state.now.messages + 1});
       wake(channel.reader, state.lane, at);
     }
   }
@@ -347,7 +375,8 @@ class Timeline {
   const std::size_t count_, tile_elements_, full_tiles_;
   std::size_t tiles_ = 0;
   std::vector<double> rank_free_;
-  std::vector<std::size_t> first_;  // Of each rank's lanes in states_.
+  std::vector<Port> ports_out_, ports_in_;  // By rank.
+  std::vector<std::size_t> first_;          // Of each rank's lanes in states_.
   std::vector<State> states_;
   std::vector<Link> links_;
   FlatMap link_index_;

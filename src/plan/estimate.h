@@ -12,7 +12,10 @@ namespace tutti::plan {
 /// What the estimator needs to know of the machine.
 struct CostModel {
   std::function<LinkCost(Rank from, Rank to)>
-      link;                                 // A slot (or a mapped access) from one rank to another.
+      link;  // A slot (or a mapped access) from one rank to another.
+  /// GB/s, each way, that all links of a rank have together (its NIC). Without it, or where it is
+  /// 0, links don't get in each other's way.
+  std::function<double(Rank)> port = {};
   double reduce_gigabytes_per_second = 20;  // Per rank, bytes read and written by a move.
   double step_us = 0.02;                    // Per step.
 };

@@ -164,11 +164,23 @@ class Parser {
     if (accept_word(line, "root"))
       TUTTI_CHECK_OK(line.number("a rank", 0, ranks - 1, plan_.shape.root));
     if (accept_word(line, "group"))
-      TUTTI_CHECK_OK(line.number("a group size", 1, kMaxRanks, plan_.shape.group_size));
+      TUTTI_CHECK_OK(numbers(line, "a group size", 1, kMaxRanks, plan_.shape.groups.sizes));
+    if (accept_word(line, "weights"))
+      TUTTI_CHECK_OK(numbers(line, "a weight", 0, kMaxWeight, plan_.shape.weights));
     plan_.together = accept_word(line, "together");
     plan_.apart = accept_word(line, "apart");
     has_header_ = true;
     return line.finish();
+  }
+
+  // One or more, separated by commas; check_shape says what is wrong with all of them together.
+  static Status numbers(Line& line, const char* what, std::uint64_t least, std::uint64_t most,
+                        std::vector<int>& into) {
+    do {
+      if (into.size() == kMaxRanks) return line.error("a list of more numbers than ranks");
+      TUTTI_CHECK_OK(line.number(what, least, most, into.emplace_back()));
+    } while (line.accept(","));
+    return ok();
   }
 
   Status rank(Line& line) {

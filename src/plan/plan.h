@@ -17,6 +17,7 @@
 // slots per channel is free of deadlock for every message size. Scratch chunks hold one tile each.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -78,12 +79,28 @@ struct RankPlan {
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
 
+/// Which ranks are near each other: sizes of nested groups in ranks, innermost first, each a
+/// multiple of the one before it. {8, 32}: 8 ranks to a host, 4 hosts to a rack. Group k of size s
+/// is ranks [k*s, (k+1)*s), cut off at the rank count. Empty: no groups.
+struct GroupSizes {
+  GroupSizes() = default;
+  /// One kind of groups; of 1 rank: none.
+  GroupSizes(int size) {
+    if (size != 1) sizes.push_back(size);
+  }
+  GroupSizes(std::initializer_list<int> list) : sizes(list) {}
+  std::vector<int> sizes;
+  friend bool operator==(const GroupSizes&, const GroupSizes&) = default;
+};
+
 /// What the plan is for: all that an algorithm may look at, beside the rank it builds for.
 struct Shape {
   Collective collective = Collective::kAllReduce;
   int rank_count = 1;
-  int root = 0;        // Of rooted collectives.
-  int group_size = 1;  // Ranks [k*group_size, (k+1)*group_size) are near each other; 1: no groups.
+  int root = 0;  // Of rooted collectives.
+  GroupSizes groups = {};
+  /// By rank: how much of an all-reduce it owns, compared with the others. Empty: all the same.
+  std::vector<int> weights = {};
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iterator>
 
@@ -72,7 +73,11 @@ std::string to_text(const Plan& plan) {
                                  tutti::to_string(plan.shape.collective), plan.shape.rank_count,
                                  plan.pieces, to_string(plan.contract));
   if (plan.shape.root != 0) text += fmt::format(" root {}", plan.shape.root);
-  if (plan.shape.group_size != 1) text += fmt::format(" group {}", plan.shape.group_size);
+  const auto list = [&text](std::string_view word, const std::vector<int>& numbers) {
+    if (!numbers.empty()) text += fmt::format(" {} {}", word, fmt::join(numbers, ","));
+  };
+  list("group", plan.shape.groups.sizes);
+  list("weights", plan.shape.weights);
   if (plan.together) text += " together";
   if (plan.apart) text += " apart";
   text += '\n';

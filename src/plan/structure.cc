@@ -36,9 +36,23 @@ Status check_shape(const Plan& plan, const Limits& limits) {
     return plan_error(plan,
                       fmt::format("root {}: takes 0 to {}", shape.root, shape.rank_count - 1));
   }
-  if (shape.group_size < 1 || shape.group_size > kMaxRanks) {
-    return plan_error(plan,
-                      fmt::format("group size {}: takes 1 to {}", shape.group_size, kMaxRanks));
+  int inner = 1;
+  for (const int size : shape.groups.sizes) {
+    if (size <= inner || size > kMaxRanks || size % inner != 0) {
+      return plan_error(plan,
+                        fmt::format("groups of {} in groups of {}: takes a larger multiple, up "
+                                    "to {}",
+                                    inner, size, kMaxRanks));
+    }
+    inner = size;
+  }
+  if (!shape.weights.empty() && shape.weights.size() != plan.ranks.size()) {
+    return plan_error(
+        plan, fmt::format("{} weights: takes one for each rank, or none", shape.weights.size()));
+  }
+  for (const int weight : shape.weights) {
+    if (weight < 0 || weight > kMaxWeight)
+      return plan_error(plan, fmt::format("weight {}: takes 0 to {}", weight, kMaxWeight));
   }
   const std::uint64_t blocks = message_blocks(shape);
   if (plan.pieces < 1 || blocks * plan.pieces > 0xffffffffu) {

@@ -13,6 +13,7 @@ namespace tutti::plan {
 
 /// Most ranks in a plan: peers are 16-bit, and the largest value is kept free.
 inline constexpr int kMaxRanks = 65535;
+inline constexpr int kMaxWeight = 1024;
 
 /// kInvalidPlan with rank, lane, step and reason.
 Status check_structure(const Plan& plan, const Limits& limits);

@@ -6,8 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "plan/passes.h"
 #include "plan/uneven.h"
@@ -21,7 +23,8 @@ double since_us(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-using Key = std::tuple<const Algorithm*, int, int, int, bool, bool, std::uint32_t, bool>;
+using Key = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool, bool,
+                       std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -94,9 +97,9 @@ Error unknown_algorithm(std::string_view name, std::optional<Collective> collect
 }  // namespace
 
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
-  const Key key{
-      recipe.algorithm, recipe.shape.rank_count, recipe.shape.root, recipe.shape.group_size,
-      recipe.direct,    recipe.multicast,        recipe.lanes,      recipe.uneven};
+  const plan::Shape& shape = recipe.shape;
+  const Key key{recipe.algorithm, shape.rank_count, shape.root,   shape.groups.sizes, shape.weights,
+                recipe.direct,    recipe.multicast, recipe.lanes, recipe.uneven};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {
@@ -161,9 +164,13 @@ Result<Recipe> choose(const Request& request, std::string_view forced) {
   if (recipe.algorithm == nullptr)
     return unknown_algorithm(default_name(request), request.shape.collective);
   if (!recipe.algorithm->applies(request.shape)) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("TUTTI_ALGORITHM: {} does not apply to {} ranks in groups of {}", name,
-                             request.shape.rank_count, request.shape.group_size)};
+    const auto& groups = request.shape.groups.sizes;
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("TUTTI_ALGORITHM: {} does not apply to {} ranks in groups of {}, {} weights",
+                    name, request.shape.rank_count,
+                    groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
+                    request.shape.weights.empty() ? "without" : "with these")};
   }
   if (request.contract == Contract::kDeterministic &&
       recipe.algorithm->contract(request.shape) == Contract::kRelaxed) {

@@ -4,31 +4,36 @@
 #include "algorithms/algorithm.h"
 
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "algorithms/double_tree.h"
 #include "algorithms/ranks.h"
 #include "plan/verify.h"
 #include "support/catch.h"
+#include "support/plan_cost.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::string_view_literals;
-using plan::Place;
 using plan::Plan;
 using plan::Shape;
+using test::Cost;
+using test::cost_of;
+
+std::string numbers(const std::vector<int>& list) {
+  std::string text;
+  for (const int number : list) text += std::to_string(number) + " ";
+  return text;
+}
 
 std::string describe(const Algorithm& algorithm, const Shape& shape) {
   return std::string(to_string(shape.collective)) + " " + std::string(algorithm.name) + ", " +
          std::to_string(shape.rank_count) + " ranks, root " + std::to_string(shape.root) +
-         ", groups of " + std::to_string(shape.group_size);
+         ", groups of " + numbers(shape.groups.sizes) + "weights " + numbers(shape.weights);
 }
 
 // Empty if all is well. Checks the plan itself, and that its claim is not too modest: a relaxed
@@ -51,13 +56,24 @@ std::set<int> roots(const Algorithm& algorithm, int n) {
   return {0, std::min(1, n - 1), n / 2, n - 1};
 }
 
+// All that a shape may say of n ranks.
+std::vector<Shape> shapes(Collective collective, int n, int root) {
+  std::vector<Shape> all;
+  const plan::GroupSizes groups[] = {1, 2, 3, 4, 8, {2, 4}, {2, 6}, {3, 6}, {3, 9}, {2, 4, 8}};
+  for (const auto& sizes : groups) all.push_back({collective, n, root, sizes});
+  for (const int period : {1, 2, 5}) {  // Equal weights; 0, 1, 0, 1, ...; 0, 1, 2, 3, 4, 0, ...
+    auto& weights = all.emplace_back(Shape{collective, n, root}).weights;
+    for (int rank = 0; rank < n; ++rank) weights.push_back(period == 1 ? 3 : rank % period);
+  }
+  return all;
+}
+
 TEST_CASE("every algorithm's plans verify, and keep the contract that they claim") {
   for (const Algorithm* algorithm : algorithms()) {
     int plans = 0;
     for (int n = 1; n <= 33; ++n) {
       for (const int root : roots(*algorithm, n)) {
-        for (const int group_size : {1, 2, 3, 4, 8}) {
-          const Shape shape{algorithm->collective, n, root, group_size};
+        for (const Shape& shape : shapes(algorithm->collective, n, root)) {
           if (!algorithm->applies(shape)) continue;
           ++plans;
           INFO(describe(*algorithm, shape));
@@ -81,7 +97,12 @@ TEST_CASE("every algorithm's plans verify at random larger shapes") {
     for (int round = 0; round < 8; ++round) {
       const int n = up_to(34, 100);
       const int root = has_root(algorithm->collective) ? up_to(0, n - 1) : 0;
-      const Shape shape{algorithm->collective, n, root, up_to(1, n)};
+      Shape shape{algorithm->collective, n, root, up_to(1, n)};
+      if (round % 2 == 1) {  // Nested groups are full.
+        const int inner = up_to(2, 4), outer = inner * up_to(2, 4);
+        shape = {algorithm->collective, outer * up_to(2, 5), 0, {inner, outer}};
+      }
+      for (int rank = 0; rank < shape.rank_count; ++rank) shape.weights.push_back(up_to(0, 3));
       if (!algorithm->applies(shape)) continue;
       INFO(describe(*algorithm, shape));
       REQUIRE(complaint(*algorithm, shape) == "");
@@ -103,91 +124,9 @@ TEST_CASE("algorithms have names of their own") {
   REQUIRE(find_algorithm(Collective::kAllReduce, "") == nullptr);
 }
 
-// What a plan costs, counted in the plan itself.
-struct Cost {
-  int rounds = 0;      // Messages in the longest chain in which each needs the one before.
-  int total = 0;       // Slots sent, of one chunk each.
-  int busiest = 0;     // Sent by the rank that sends most.
-  int fewest = 0;      // Sent by the rank that sends least.
-  int neighbours = 0;  // Ranks that the rank with most of them exchanges messages with.
-  int crossing = 0;    // Slots from one group to another.
-};
-
-// Runs a plan on depths: a value from a slot is one message deeper than it was at the sender.
-class Depths {
- public:
-  explicit Depths(const Plan& plan) : plan_(plan), sent_(plan.ranks.size()) {}
-
-  Cost run() {
-    std::map<std::pair<int, int>, std::size_t> at;  // The next step of [rank, lane].
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int rank = 0; rank < plan_.shape.rank_count; ++rank) {
-        const auto& lanes = plan_.ranks[static_cast<std::size_t>(rank)].lanes;
-        for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-          std::size_t& step = at[{rank, static_cast<int>(lane)}];
-          for (; step < lanes[lane].steps.size(); ++step, moved = true) {
-            if (!execute(rank, static_cast<int>(lane), lanes[lane], lanes[lane].steps[step])) break;
-          }
-        }
-      }
-    }
-    cost_.busiest = *std::max_element(sent_.begin(), sent_.end());
-    cost_.fewest = *std::min_element(sent_.begin(), sent_.end());
-    for (const int sent : sent_) cost_.total += sent;
-    std::vector<std::set<int>> neighbours(sent_.size());
-    for (const auto& [ends, channel] : channels_) {
-      const auto [from, to, lane] = ends;
-      neighbours[static_cast<std::size_t>(from)].insert(to);
-      neighbours[static_cast<std::size_t>(to)].insert(from);
-    }
-    for (const auto& of_rank : neighbours)
-      cost_.neighbours = std::max(cost_.neighbours, static_cast<int>(of_rank.size()));
-    return cost_;
-  }
-
- private:
-  bool execute(int rank, int lane, const plan::Lane& steps, const plan::Step& step) {
-    const std::span locations(steps.locations.data() + step.first,
-                              std::size_t{step.source_count} + step.target_count);
-    const auto sources = locations.first(step.source_count);
-    for (const auto& at : sources) {
-      if (at.place == Place::kSlot && channels_[{at.peer, rank, lane}].empty()) return false;
-    }
-    int depth = 0;
-    for (const auto& at : sources) {
-      if (at.place != Place::kSlot) {
-        depth = std::max(depth, memory_[{rank, at.place, at.chunk}]);
-        continue;
-      }
-      auto& channel = channels_[{at.peer, rank, lane}];
-      depth = std::max(depth, channel.front());
-      channel.pop_front();
-    }
-    for (const auto& at : locations.subspan(step.source_count)) {
-      if (at.place != Place::kSlot) {
-        memory_[{rank, at.place, at.chunk}] = depth;
-        continue;
-      }
-      channels_[{rank, at.peer, lane}].push_back(depth + 1);
-      cost_.rounds = std::max(cost_.rounds, depth + 1);
-      ++sent_[static_cast<std::size_t>(rank)];
-      const int size = plan_.shape.group_size;
-      if (rank / size != at.peer / size) ++cost_.crossing;
-    }
-    return true;
-  }
-
-  const Plan& plan_;
-  Cost cost_;
-  std::vector<int> sent_;
-  std::map<std::tuple<int, int, int>, std::deque<int>> channels_;  // [from, to, lane]
-  std::map<std::tuple<int, Place, std::uint32_t>, int> memory_;
-};
-
 // The table of docs/algorithms.md. `rounds` holds for every n, and is reached if n is a power of
-// two; `busiest`, in chunks, holds if n is a power of two, for two_level if n is a multiple of the
-// group size. For other n the busiest rank sends up to `excess` chunks more.
+// two; `busiest`, in chunks, holds if n is a power of two, for hierarchical if n is a multiple of
+// the group size. For other n the busiest rank sends up to `excess` chunks more.
 struct Claim {
   Collective collective;
   std::string_view name;
@@ -204,6 +143,10 @@ int levels(int n, int) { return level_count(n); }
 int twice_levels(int n, int) { return 2 * level_count(n); }
 int level_excess(int n) { return level_count(n); }
 
+// Of n - 1 with base 4, and the children that rank 0 has in a tree of radix 4.
+int digits(int n) { return (level_count(n) + 1) / 2; }
+int most_children(int n, int) { return 3 * (level_count(n) / 2) + level_count(n) % 2; }
+
 constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "one_shot", one, others, none},
     {Collective::kAllReduce, "two_shot", [](int n, int) { return std::min(2, 2 * (n - 1)); },
@@ -212,25 +155,37 @@ constexpr Claim kClaims[] = {
      [](int n) { return std::max(0, n - 1 - level_count(n)); }},
     {Collective::kAllReduce, "halving_doubling", twice_levels, twice_others, level_excess},
     {Collective::kAllReduce, "binomial", twice_levels, levels, none},
+    {Collective::kAllReduce, "knomial", [](int n, int) { return 2 * digits(n); }, most_children,
+     none},
     {Collective::kAllReduce, "double_tree", twice_levels,
      [](int n, int) { return std::min(4, 2 * (n - 1)); }, none},
     {Collective::kAllReduce, "ring", twice_others, twice_others, none},
-    {Collective::kAllReduce, "two_level", [](int, int) { return 4; }, twice_others,
+    {Collective::kAllReduce, "hierarchical", [](int, int) { return 4; }, twice_others,
      [](int n) { return n; }},
+    {Collective::kAllReduce, "weighted", [](int n, int) { return std::min(2, 2 * (n - 1)); },
+     // Of four times as many pieces as ranks.
+     [](int n, int) { return 8 * (n - 1); }, none},
+    {Collective::kAllReduce, "circulant", twice_levels, twice_others, none},
+    {Collective::kAllReduce, "pat", twice_levels, twice_others, level_excess},
     {Collective::kReduceScatter, "direct", one, others, none},
     {Collective::kReduceScatter, "halving", levels, others, none},
     {Collective::kReduceScatter, "ring", others, others, none},
-    {Collective::kReduceScatter, "two_level", [](int, int) { return 2; }, others,
+    {Collective::kReduceScatter, "hierarchical", [](int, int) { return 2; }, others,
      [](int n) { return n; }},
+    {Collective::kReduceScatter, "circulant", levels, others, none},
+    {Collective::kReduceScatter, "pat", levels, others, none},
     {Collective::kAllGather, "direct", one, others, none},
     {Collective::kAllGather, "doubling", levels, others, level_excess},
     {Collective::kAllGather, "ring", others, others, none},
-    {Collective::kAllGather, "two_level", [](int, int) { return 2; }, others,
+    {Collective::kAllGather, "hierarchical", [](int, int) { return 2; }, others,
      [](int n) { return n; }},
+    {Collective::kAllGather, "circulant", levels, others, none},
+    {Collective::kAllGather, "pat", levels, others, level_excess},
     {Collective::kBroadcast, "direct", one, others, none},
     {Collective::kBroadcast, "two_shot", [](int n, int) { return std::min(2, n - 1); }, others,
      none},
     {Collective::kBroadcast, "binomial", levels, levels, none},
+    {Collective::kBroadcast, "knomial", [](int n, int) { return digits(n); }, most_children, none},
     {Collective::kBroadcast, "scatter_all_gather",
      [](int n, int) { return std::max(0, 2 * level_count(n) - 1); }, twice_others, level_excess},
     {Collective::kBroadcast, "double_tree", levels,
@@ -243,7 +198,8 @@ constexpr Claim kClaims[] = {
     {Collective::kGather, "direct", one, one, none},
     {Collective::kScatter, "direct", one, others, none},
     {Collective::kAllToAll, "direct", one, others, none},
-    {Collective::kBroadcast, "two_level", [](int, int groups) { return 2 + level_count(groups); },
+    {Collective::kBroadcast, "hierarchical",
+     [](int, int groups) { return 2 + level_count(groups); },
      [](int n, int groups) { return 2 * (n / groups - 1) + level_count(groups); },
      [](int n) { return n; }},
 };
@@ -256,15 +212,15 @@ TEST_CASE("algorithms take the rounds and send the bytes that they claim") {
     INFO(to_string(claim.collective) << " " << claim.name);
     REQUIRE(algorithm != nullptr);
     for (int n = 1; n <= 33; ++n) {
-      const Shape shape{claim.collective, n, n / 3, 4};
+      const Shape shape{claim.collective, n, n / 3, 4, std::vector(static_cast<std::size_t>(n), 1)};
       if (!algorithm->applies(shape)) continue;
       const int groups = (n + 3) / 4;
-      const Cost cost = Depths(build(*algorithm, shape)).run();
+      const Cost cost = cost_of(build(*algorithm, shape));
       INFO(n << " ranks");
       CHECK(cost.rounds <= claim.rounds(n, groups));
       CHECK(cost.busiest <= claim.busiest(n, groups) + claim.excess(n));
       if (is_power_of_two(n)) CHECK(cost.rounds == claim.rounds(n, groups));
-      if (is_power_of_two(n) || (claim.name == "two_level" && n % 4 == 0))
+      if (is_power_of_two(n) || (claim.name == "hierarchical" && n % 4 == 0))
         CHECK(cost.busiest == claim.busiest(n, groups));
     }
   }
@@ -284,6 +240,16 @@ int fewest_messages(const Plan& plan) {
   return (plan.shape.collective == Collective::kAllReduce ? 2 : 1) * blocks * chunks;
 }
 
+// Scratch chunks of a rank, at most.
+std::uint32_t scratch(const Algorithm& algorithm, const Shape& shape) {
+  const int n = shape.rank_count;
+  if (algorithm.name == "hierarchical")
+    return chunk_of(static_cast<int>(shape.groups.sizes.size()));
+  if (algorithm.name == "circulant") return chunk_of(n / 2);
+  if (algorithm.name == "pat") return chunk_of(std::min((n + 1) / 2, 8 * level_count(n)));
+  return 1;
+}
+
 TEST_CASE("no algorithm sends more than needed, but those that buy rounds or arithmetic with it") {
   for (const Algorithm* algorithm : algorithms()) {
     const std::pair buys{algorithm->collective, algorithm->name};
@@ -291,17 +257,17 @@ TEST_CASE("no algorithm sends more than needed, but those that buy rounds or ari
                                 buys == std::pair{Collective::kAllReduce, "doubling"sv} ||
                                 buys == std::pair{Collective::kReduce, "two_shot"sv};
     for (int n = 1; n <= 33; ++n) {
-      for (const int group_size : {1, 3, 4}) {
-        const Shape shape{algorithm->collective, n, n / 3, group_size};
+      for (const Shape& shape : shapes(algorithm->collective, n, n / 3)) {
         if (!algorithm->applies(shape)) continue;
         INFO(describe(*algorithm, shape));
         const Plan plan = build(*algorithm, shape);
-        const int total = Depths(plan).run().total;
+        const int total = cost_of(plan).total;
         if (buys_something)
           CHECK(total >= fewest_messages(plan));
         else
           CHECK(total == fewest_messages(plan));
-        for (const auto& rank : plan.ranks) CHECK(rank.scratch_chunks <= 1);
+        for (const auto& rank : plan.ranks)
+          CHECK(rank.scratch_chunks <= scratch(*algorithm, shape));
       }
     }
   }
@@ -309,17 +275,45 @@ TEST_CASE("no algorithm sends more than needed, but those that buy rounds or ari
 
 TEST_CASE("algorithms that claim the bandwidth optimum spread it evenly") {
   const std::pair<Collective, std::string_view> even[] = {
-      {Collective::kAllReduce, "two_shot"},    {Collective::kAllReduce, "ring"},
-      {Collective::kReduceScatter, "direct"},  {Collective::kReduceScatter, "ring"},
-      {Collective::kReduceScatter, "halving"}, {Collective::kAllGather, "direct"},
-      {Collective::kAllGather, "ring"}};
+      {Collective::kAllReduce, "two_shot"},      {Collective::kAllReduce, "ring"},
+      {Collective::kReduceScatter, "direct"},    {Collective::kReduceScatter, "ring"},
+      {Collective::kReduceScatter, "halving"},   {Collective::kAllGather, "direct"},
+      {Collective::kAllGather, "ring"},          {Collective::kAllReduce, "circulant"},
+      {Collective::kReduceScatter, "circulant"}, {Collective::kAllGather, "circulant"},
+      {Collective::kReduceScatter, "pat"}};
   for (const auto& [collective, name] : even) {
     for (int n = 1; n <= 33; ++n) {
       INFO(to_string(collective) << " " << name << ", " << n << " ranks");
-      const Cost cost = Depths(build(*find_algorithm(collective, name), {collective, n})).run();
+      const Cost cost = cost_of(build(*find_algorithm(collective, name), {collective, n}));
       const int chunks = collective == Collective::kAllReduce ? 2 * (n - 1) : n - 1;
       CHECK(cost.busiest == chunks);
       CHECK(cost.fewest == chunks);
+    }
+  }
+}
+
+// Steps of a lane run in order, so a rank that exchanges several chunks per round may wait more
+// often than there are rounds.
+TEST_CASE("algorithms that send many chunks in few rounds also wait seldom") {
+  struct Chain {
+    Collective collective;
+    std::string_view name;
+    int (*most)(int n);
+    bool for_powers_of_two;
+  };
+  const Chain chains[] = {
+      {Collective::kReduceScatter, "circulant", [](int n) { return 2 * level_count(n); }, false},
+      {Collective::kAllGather, "circulant", [](int n) { return 2 * level_count(n); }, false},
+      {Collective::kAllReduce, "circulant", [](int n) { return 4 * level_count(n); }, false},
+      {Collective::kReduceScatter, "pat", [](int n) { return level_count(n) + 1; }, true},
+      {Collective::kAllGather, "pat", [](int n) { return level_count(n) + 1; }, true},
+      {Collective::kAllReduce, "pat", [](int n) { return 2 * level_count(n) + 2; }, true}};
+  for (const Chain& claim : chains) {
+    for (int n = 1; n <= (claim.name == "pat" ? 16 : 100); ++n) {
+      const Cost cost =
+          cost_of(build(*find_algorithm(claim.collective, claim.name), {claim.collective, n}));
+      INFO(to_string(claim.collective) << " " << claim.name << ", " << n << " ranks");
+      if (!claim.for_powers_of_two || is_power_of_two(n)) CHECK(cost.chain <= claim.most(n));
     }
   }
 }
@@ -350,23 +344,32 @@ TEST_CASE("algorithms with few neighbours have no more") {
       if (claim.for_powers_of_two && !is_power_of_two(n)) continue;
       INFO(to_string(claim.collective) << " " << claim.name << ", " << n << " ranks");
       const Algorithm* algorithm = find_algorithm(claim.collective, claim.name);
-      CHECK(Depths(build(*algorithm, {claim.collective, n})).run().neighbours <=
-            claim.neighbours(n, 1));
+      CHECK(cost_of(build(*algorithm, {claim.collective, n})).neighbours <= claim.neighbours(n, 1));
     }
   }
 }
 
-TEST_CASE("in two-level plans a chunk crosses between groups once each way") {
+TEST_CASE("in hierarchical plans a chunk enters each group of any level once each way") {
+  const plan::GroupSizes groups[] = {2,  3,      4,      5,      7,       8,        11,
+                                     16, {2, 4}, {2, 8}, {3, 6}, {4, 12}, {2, 4, 8}};
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->name != "two_level") continue;
+    if (algorithm->name != "hierarchical") continue;
     for (int n = 3; n <= 33; ++n) {
-      for (int group_size = 2; group_size < n; ++group_size) {
-        const Shape shape{algorithm->collective, n, n / 3, group_size};
+      for (const plan::GroupSizes& sizes : groups) {
+        const Shape shape{algorithm->collective, n, n / 3, sizes};
+        if (!algorithm->applies(shape)) continue;
         INFO(describe(*algorithm, shape));
         const int ways = algorithm->collective == Collective::kAllReduce ? 2 : 1;
-        const int chunks = algorithm->collective == Collective::kBroadcast ? group_size : n;
-        const int other_groups = (n - 1) / group_size;
-        CHECK(Depths(build(*algorithm, shape)).run().crossing == ways * chunks * other_groups);
+        const int chunks =
+            algorithm->collective == Collective::kBroadcast ? sizes.sizes.front() : n;
+        const Cost cost = cost_of(build(*algorithm, shape));
+        REQUIRE(cost.crossing.size() == sizes.sizes.size());
+        for (std::size_t level = 0; level < sizes.sizes.size(); ++level) {
+          const int other_groups = (n - 1) / sizes.sizes[level];
+          CHECK(cost.crossing[level] == ways * chunks * other_groups);
+        }
+        if (algorithm->collective != Collective::kBroadcast)
+          CHECK(cost.rounds <= ways * static_cast<int>(sizes.sizes.size() + 1));
       }
     }
   }

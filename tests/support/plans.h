@@ -11,7 +11,7 @@
 namespace tutti::test {
 
 /// Calls `visit` with the plan of every registered algorithm for every rank count given, with
-/// several roots and group sizes where they matter.
+/// several roots, groups and weights where they matter.
 inline void for_each_plan(std::initializer_list<int> rank_counts,
                           const std::function<void(const plan::Plan&)>& visit) {
   for (const Algorithm* algorithm : algorithms()) {
@@ -20,12 +20,19 @@ inline void for_each_plan(std::initializer_list<int> rank_counts,
       if (has_root(algorithm->collective) && n > 1) roots = {0, n / 2, n - 1};
       roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
       for (const int root : roots) {
-        for (const int group : {1, 2, 3, 4}) {
-          const plan::Shape shape{algorithm->collective, n, root, group};
-          // Algorithms that ignore groups apply without them too: once is enough.
-          const bool ignores_groups = algorithm->applies({algorithm->collective, n, root, 1});
-          if (!algorithm->applies(shape) || (group > 1 && ignores_groups)) continue;
-          visit(build(*algorithm, shape));
+        const plan::Shape plain{algorithm->collective, n, root};
+        if (algorithm->applies(plain)) {  // What else a shape can tell of, it ignores.
+          visit(build(*algorithm, plain));
+          continue;
+        }
+        std::vector<plan::Shape> shapes;
+        const plan::GroupSizes all_groups[] = {2, 3, 4, {2, 4}};
+        for (const auto& groups : all_groups)
+          shapes.push_back({algorithm->collective, n, root, groups});
+        auto& weights = shapes.emplace_back(plain).weights;
+        for (int rank = 0; rank < n; ++rank) weights.push_back((rank + 1) % 3);
+        for (const auto& shape : shapes) {
+          if (algorithm->applies(shape)) visit(build(*algorithm, shape));
         }
       }
     }

@@ -162,6 +162,41 @@ TEST_CASE("a slow link is as slow as it is") {
   CHECK(took < 1.5 * slow);
 }
 
+TEST_CASE("a port is shared by all links of its rank") {
+  plan::CostModel model = links(3, 1);
+  model.port = [](Rank rank) { return rank.value == 0 ? 1.0 : 0.0; };
+  const auto took = [&](Collective collective) {
+    return floats(built(collective, "direct", 4), 1000, 1 << 20, 2, model).microseconds;
+  };
+  CHECK(took(Collective::kBroadcast) == Approx(3 * 4 + 3));  // Rank 0 sends to all.
+  CHECK(took(Collective::kAllGather) == Approx(3 * 4 + 3));  // It also takes from all, meanwhile.
+  model.port = [](Rank rank) { return rank.value == 3 ? 0.5 : 0.0; };
+  CHECK(took(Collective::kBroadcast) == Approx(8 + 3));
+}
+
+TEST_CASE("weights make the best of one rank with half the bandwidth") {
+  // The network is not in the way, and messages are long.
+  for (const int n : {4, 8, 16}) {
+    INFO(n << " ranks");
+    plan::CostModel model = links(1, 1000);
+    model.port = [&](Rank rank) { return rank.value == n / 2 ? 5.0 : 10.0; };
+    plan::Shape shape{Collective::kAllReduce, n};
+    shape.weights.assign(static_cast<std::size_t>(n), 1);
+    shape.weights[static_cast<std::size_t>(n / 2)] = 0;
+    const auto gigabytes_per_second = [&](std::string_view name) {
+      const auto plan = build(*find_algorithm(Collective::kAllReduce, name), shape);
+      constexpr std::size_t kCount = std::size_t{1} << 28;
+      return 4e-3 * kCount / floats(plan, kCount, 1 << 16, 8, model).microseconds;
+    };
+    const double equal = gigabytes_per_second("two_shot"),
+                 weighted = gigabytes_per_second("weighted");
+    // n min(b) / 2(n-1), and min(min b, sum b / 2(n-1)): see weighted_all_reduce.cc.
+    CHECK(equal == Approx(n * 5.0 / (2 * (n - 1))).epsilon(0.03));
+    CHECK(weighted <= 5.0);
+    CHECK(weighted / equal > (n == 4 ? 1.4 : 1.6));
+  }
+}
+
 TEST_CASE("every plan has an estimate, and large messages cost in proportion") {
   test::for_each_plan({1, 2, 3, 5, 8}, [](const plan::Plan& plan) {
     for (const auto& variant : {std::optional(plan), plan::direct(plan), plan::multicast(plan),

@@ -61,7 +61,8 @@ TEST_CASE("all that the format can say") {
   const auto plan = plan::parse(
       "# a comment\r\n"
       "\n"
-      "plan by_hand+x.1 broadcast ranks 2 pieces 3 contract relaxed root 1 group 2 # more\n"
+      "plan by_hand+x.1 broadcast ranks 2 pieces 3 contract relaxed root 1 group 2,4 , 8 "
+      "weights 0,3 # more\n"
       "rank 0 scratch 4\n"
       "lane 0\n"
       "\tmove 2:multicast( 1 ):result,  from(1):partial->scratch[3]:contribution # odd, but "
@@ -77,7 +78,7 @@ TEST_CASE("all that the format can say") {
   INFO((plan ? "" : plan.error().what));
   REQUIRE(plan);
   CHECK(plan->name == "by_hand+x.1");
-  CHECK(plan->shape == plan::Shape{Collective::kBroadcast, 2, 1, 2});
+  CHECK(plan->shape == plan::Shape{Collective::kBroadcast, 2, 1, {2, 4, 8}, {0, 3}});
   CHECK(plan->contract == Contract::kRelaxed);
   CHECK(plan->pieces == 3);
   REQUIRE(plan->ranks.size() == 2);
@@ -143,6 +144,10 @@ TEST_CASE("errors name line and column and say what was expected") {
         std::string::npos);
   CHECK(error_of("plan p broadcast ranks 2 pieces 1 contract relaxed root 2")
             .find("expected a rank (0 to 1), found '2'") != std::string::npos);
+  CHECK(error_of("plan p broadcast ranks 2 pieces 1 contract relaxed group 2,0")
+            .find("expected a group size (1 to 65535), found '0'") != std::string::npos);
+  CHECK(error_of("plan p broadcast ranks 2 pieces 1 contract relaxed weights 1 2")
+            .find("expected the end of the line, found '2'") != std::string::npos);
   CHECK(error_of(std::string(kHeader) + "rank 1") ==
         "plan text, line 2, column 6: expected the next rank (0 to 0), found '1'");
   CHECK(error_of(std::string(kHeader) + "rank 0\n") ==

@@ -3,41 +3,13 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <string_view>
 
-#include "algorithms/algorithm.h"
-#include "plan/passes.h"
-#include "plan/text.h"
-#include "plan/verify.h"
-#include "support/catch.h"
+#include "support/verdicts.h"
 
 using namespace tutti;
+using namespace tutti::test;
 
 namespace {
-
-plan::Plan read(std::string_view text) {
-  auto plan = plan::parse(text);
-  INFO((plan ? "" : plan.error().what));
-  REQUIRE(plan);
-  return *plan;
-}
-
-// The error of a plan; "ok" if there is none.
-std::string verdict(const plan::Plan& plan, plan::Limits limits = {}) {
-  const Status status = plan::verify(plan, limits);
-  if (!status) CHECK(status.error().code == Code::kInvalidPlan);
-  return status ? "ok" : status.error().what;
-}
-std::string verdict(std::string_view text, plan::Limits limits = {}) {
-  return verdict(read(text), limits);
-}
-
-// `text` with the first `from` replaced by `to`.
-std::string with(std::string text, std::string_view from, std::string_view to) {
-  const auto at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
 
 constexpr const char* kAllReduce = R"(
 plan exchange all_reduce ranks 2 pieces 1 contract deterministic
@@ -275,67 +247,6 @@ TEST_CASE("mapped buffers are touched between their owner's start and end only")
                                         Contains("rank 1, which may have left the call already"));
 }
 
-TEST_CASE("an all-to-all in place exchanges blocks by way of slots, or says that it is apart") {
-  const std::string exchange = R"(
-plan exchange all_to_all ranks 2 pieces 1 contract deterministic
-rank 0
-lane 0
-  move 0: input[0] -> output[0]
-  move 1: input[1] -> to(1):result
-  move 2: from(1):result -> output[1]
-rank 1
-lane 0
-  move 3: input[1] -> output[1]
-  move 2: input[0] -> to(0):result
-  move 1: from(0):result -> output[0]
-)";
-  CHECK(verdict(exchange) == "ok");
-  // What came has taken the place of what was to go.
-  const std::string late =
-      with(exchange, "  move 1: input[1] -> to(1):result\n  move 2: from(1):result -> output[1]",
-           "  move 2: from(1):result -> output[1]\n  move 1: input[1] -> to(1):result");
-  CHECK_THAT(verdict(late), Contains("reads input[1] after output[1] was written"));
-  CHECK(verdict(with(late, "deterministic", "deterministic apart")) == "ok");
-
-  const auto direct = plan::direct(read(exchange));
-  REQUIRE(direct);
-  CHECK(direct->apart);
-  plan::Plan in_place = *direct;
-  in_place.apart = false;
-  CHECK_THAT(verdict(in_place), Contains("race") || Contains("in place"));
-}
-
-TEST_CASE("rooted collectives: buffers that only the root has") {
-  const std::string gather = R"(
-plan direct gather ranks 2 pieces 1 contract deterministic root 1
-rank 0
-lane 0
-  move 0: input[0] -> to(1):result
-rank 1
-lane 0
-  move 1: input[0] -> output[1]
-  move 0: from(0):result -> output[0]
-)";
-  CHECK(verdict(gather) == "ok");
-  CHECK_THAT(verdict(with(gather, "-> to(1):result", "-> to(1):result, output[0]")),
-             Contains("touches the output of rank 0: only the root gets one"));
-  CHECK_THAT(verdict(with(gather, "  move 1: input[0] -> output[1]\n", "")),
-             Contains("rank 1: output[1] is never written"));
-  const std::string scatter = R"(
-plan direct scatter ranks 2 pieces 1 contract deterministic
-rank 0
-lane 0
-  move 1: input[1] -> to(1):result
-  move 0: input[0] -> output[0]
-rank 1
-lane 0
-  move 1: from(0):result -> output[0]
-)";
-  CHECK(verdict(scatter) == "ok");
-  CHECK_THAT(verdict(with(scatter, "from(0):result", "input[1]")),
-             Contains("reads the input of rank 1, which is undefined"));
-}
-
 TEST_CASE("two ranks that touch the same memory are ordered") {
   // Rank 1 reads rank 0's input, which in place rank 0 writes.
   const std::string one_shot = R"(
@@ -445,6 +356,14 @@ TEST_CASE("what is out of range or out of place") {
   plan = read(kAllReduce);
   plan.shape.root = 2;
   CHECK_THAT(verdict(plan), Contains("root 2"));
+  plan = read(kAllReduce);
+  plan.shape.groups = {2, 3};
+  CHECK_THAT(verdict(plan), Contains("groups of 2 in groups of 3: takes a larger multiple"));
+  plan = read(kAllReduce);
+  plan.shape.weights = {1, 2, 3};
+  CHECK_THAT(verdict(plan), Contains("3 weights: takes one for each rank, or none"));
+  plan.shape.weights = {1, -1};
+  CHECK_THAT(verdict(plan), Contains("weight -1"));
   plan = read(kAllReduce);
   plan.ranks[0].lanes[0].steps[0].target_count = 9;
   CHECK_THAT(verdict(plan), Contains("more locations than there are"));

@@ -1,5 +1,5 @@
-// Two-level all-gather: a block enters each other group once and is handed on inside it
-// (two_level.cc). 2 rounds.
+// Circulant all-gather: ceil(log2 n) rounds and n-1 blocks sent and taken by every rank, for any n
+// (circulant.cc): both optimal.
 #include "algorithms/algorithm.h"
 #include "algorithms/parts.h"
 #include "algorithms/ranks.h"
@@ -7,13 +7,13 @@
 namespace tutti {
 namespace {
 
-void build(plan::Builder& plan, Rank me) { two_level_gather_part(plan, me, plan.input(0)); }
+void build(plan::Builder& plan, Rank me) { circulant_gather_part(plan, me, plan.input(0)); }
 
 }  // namespace
 
-constinit const Algorithm two_level_all_gather{.name = "two_level",
+constinit const Algorithm circulant_all_gather{.name = "circulant",
                                                .collective = Collective::kAllGather,
-                                               .applies = has_groups,
+                                               .applies = always,
                                                .contract = deterministic,
                                                .pieces = one_piece,
                                                .build = build};
