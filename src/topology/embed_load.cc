@@ -33,7 +33,76 @@ Status check_route(const Graph& graph, const Route& route, NodeId from, NodeId t
   return ok();
 }
 
-Status check_orders(const Graph& graph, const Embedding& embedding) {
+Status check_ends(const Lane& lane, const Embedding& embedding, const Source& source) {
+  if (source.from >= lane.order.size()) return bad("a tree has a parent that is no endpoint");
+  if (source.hop >= embedding.routes.size())
+    return bad(fmt::format("there is no route {}", source.hop));
+  return ok();
+}
+
+// Whether following the parents from every member ends at `at`, within the group.
+Status check_spread(const Lane& lane, const Embedding& embedding, std::size_t group,
+                    std::size_t at) {
+  const std::size_t first = lane.starts[group], size = lane.starts[group + 1] - first;
+  const Source* line = &lane.spread[at * lane.width()];
+  std::vector<bool> reached(size);
+  reached[at - first] = true;
+  std::vector<std::size_t> path;
+  for (std::size_t member = 0; member < size; ++member) {
+    for (std::size_t m = member; !reached[m]; m = line[m].from - first) {
+      TUTTI_CHECK_OK(check_ends(lane, embedding, line[m]));
+      if (line[m].from < first || line[m].from >= first + size || path.size() > size)
+        return bad("a tree does not start at its root, or leaves its group");
+      path.push_back(m);
+    }
+    for (const std::size_t m : path) reached[m] = true;
+    path.clear();
+  }
+  return ok();
+}
+
+// Whether a root's block enters every other group once, from a group that it has entered.
+Status check_entries(const Lane& lane, const Embedding& embedding, std::size_t root) {
+  const std::size_t groups = lane.groups();
+  const Lane::Entry* entries = &lane.entries[root * groups];
+  const std::size_t home = lane.group_of(root);
+  if (entries[home].at != root) return bad("a block does not start at its root");
+  std::vector<bool> reached(groups);
+  reached[home] = true;
+  std::vector<std::size_t> path;
+  for (std::size_t group = 0; group < groups; ++group) {
+    for (std::size_t g = group; !reached[g]; g = lane.group_of(entries[g].source.from)) {
+      TUTTI_CHECK_OK(check_ends(lane, embedding, entries[g].source));
+      const std::size_t at = entries[g].at;
+      if (at < lane.starts[g] || at >= lane.starts[g + 1] || path.size() > groups)
+        return bad("a block enters a group outside of it, or never leaves its root");
+      path.push_back(g);
+    }
+    for (const std::size_t g : path) reached[g] = true;
+    path.clear();
+  }
+  return ok();
+}
+
+Status check_forest(const Lane& lane, const Embedding& embedding) {
+  const std::size_t size = lane.order.size(), groups = lane.groups();
+  std::size_t widest = 0;
+  bool rising = groups > 0 && lane.starts.front() == 0 && lane.starts.back() == size;
+  for (std::size_t g = 0; rising && g < groups; ++g) {
+    rising = lane.starts[g] < lane.starts[g + 1];
+    if (rising) widest = std::max<std::size_t>(widest, lane.starts[g + 1] - lane.starts[g]);
+  }
+  if (!rising || !lane.hops.empty() || lane.entries.size() != size * groups ||
+      lane.spread.size() != size * widest)
+    return bad("a lane is neither a ring nor a forest: its tables do not fit its endpoints");
+  for (std::size_t root = 0; root < size; ++root) {
+    TUTTI_CHECK_OK(check_spread(lane, embedding, lane.group_of(root), root));
+    TUTTI_CHECK_OK(check_entries(lane, embedding, root));
+  }
+  return ok();
+}
+
+Status check_lanes(const Graph& graph, const Embedding& embedding) {
   if (embedding.lanes.empty()) return bad("no lanes");
   std::vector<NodeId> first;
   for (const Lane& lane : embedding.lanes) {
@@ -42,10 +111,14 @@ Status check_orders(const Graph& graph, const Embedding& embedding) {
     if (first.empty()) first = sorted;
     const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
     if (sorted.size() < 2 || twice || sorted != first || sorted.back().value >= graph.nodes.size())
-      return bad("a lane is no ring of the endpoints of the others, each once");
-    if (lane.hops.size() != lane.order.size()) return bad("a lane has not a hop for each endpoint");
+      return bad("a lane does not have the endpoints of the others, each once");
     if (!(lane.gigabytes_per_second > 0) || !std::isfinite(lane.gigabytes_per_second))
       return bad("a lane's weight is not positive");
+    if (!lane.is_ring()) {
+      TUTTI_CHECK_OK(check_forest(lane, embedding));
+      continue;
+    }
+    if (lane.hops.size() != lane.order.size()) return bad("a ring has not a hop for each endpoint");
     for (const std::uint32_t hop : lane.hops) {
       if (hop >= embedding.routes.size()) return bad(fmt::format("there is no route {}", hop));
     }
@@ -53,24 +126,73 @@ Status check_orders(const Graph& graph, const Embedding& embedding) {
   return ok();
 }
 
+// Adds up what the routes carry, and checks each once.
+class Traffic {
+ public:
+  Traffic(const Graph& graph, const Embedding& embedding)
+      : graph_(graph),
+        embedding_(embedding),
+        rates_(embedding.routes.size()),
+        ends_(rates_.size()) {}
+
+  Status add(const Lane& lane) {
+    const auto others = static_cast<double>(lane.order.size() - 1);
+    const double block = lane.gigabytes_per_second / others;
+    if (lane.is_ring()) {
+      for (std::size_t i = 0; i < lane.order.size(); ++i)
+        TUTTI_CHECK_OK(cross(lane, {static_cast<std::uint32_t>(i), lane.hops[i]}, i + 1,
+                             lane.gigabytes_per_second));
+      return ok();
+    }
+    std::vector<double> entered(lane.order.size());  // Blocks that enter a group here, or start.
+    const std::size_t groups = lane.groups();
+    for (std::size_t i = 0; i < lane.entries.size(); ++i) {
+      const Lane::Entry& entry = lane.entries[i];
+      entered[entry.at] += block;
+      if (entry.at != i / groups) TUTTI_CHECK_OK(cross(lane, entry.source, entry.at, block));
+    }
+    for (std::size_t g = 0; g < groups; ++g) {
+      for (std::size_t at = lane.starts[g]; at < lane.starts[g + 1]; ++at) {
+        for (std::size_t to = lane.starts[g]; to < lane.starts[g + 1]; ++to) {
+          if (to == at || entered[at] <= 0) continue;
+          const Source& source = lane.spread[at * lane.width() + to - lane.starts[g]];
+          TUTTI_CHECK_OK(cross(lane, source, to, entered[at]));
+        }
+      }
+    }
+    return ok();
+  }
+
+  /// GB/s by route.
+  const std::vector<double>& rates() const { return rates_; }
+
+ private:
+  Status cross(const Lane& lane, const Source& source, std::size_t to, double rate) {
+    const std::pair hop{lane.order[source.from], lane.order[to % lane.order.size()]};
+    if (ends_[source.hop] != hop)
+      TUTTI_CHECK_OK(check_route(graph_, embedding_.routes[source.hop], hop.first, hop.second));
+    ends_[source.hop] = hop;
+    rates_[source.hop] += rate;
+    return ok();
+  }
+
+  const Graph& graph_;
+  const Embedding& embedding_;
+  std::vector<double> rates_;                    // By route.
+  std::vector<std::pair<NodeId, NodeId>> ends_;  // Whose route was checked.
+};
+
 }  // namespace
 
 Result<Load> load(const Graph& graph, const Embedding& embedding) {
-  TUTTI_CHECK_OK(check_orders(graph, embedding));
-  std::vector<double> weights(embedding.routes.size());
-  std::vector<std::pair<NodeId, NodeId>> ends(weights.size());  // Whose route was checked.
+  TUTTI_CHECK_OK(check_lanes(graph, embedding));
+  Traffic traffic(graph, embedding);
   double total = 0;
   for (const Lane& lane : embedding.lanes) {
     total += lane.gigabytes_per_second;
-    for (std::size_t i = 0; i < lane.order.size(); ++i) {
-      const std::pair hop{lane.order[i], lane.order[(i + 1) % lane.order.size()]};
-      const std::uint32_t route = lane.hops[i];
-      if (ends[route] != hop)
-        TUTTI_CHECK_OK(check_route(graph, embedding.routes[route], hop.first, hop.second));
-      ends[route] = hop;
-      weights[route] += lane.gigabytes_per_second;
-    }
+    TUTTI_CHECK_OK(traffic.add(lane));
   }
+  const std::vector<double>& weights = traffic.rates();
   Load result;
   result.links.resize(graph.links.size());
   for (std::size_t route = 0; route < weights.size(); ++route) {

@@ -8,24 +8,25 @@ namespace {
 // Wider than any link: of unknown ones, and of the target itself.
 constexpr double kWide = 1e9;
 
-bool allowed(LinkKind kind, Over over) {
-  const bool fast = kind == LinkKind::kNvlink || kind == LinkKind::kXgmi;
-  const bool network = kind == LinkKind::kPort || kind == LinkKind::kNetwork;
-  switch (over) {
-    case Over::kFast: return fast;
-    case Over::kHost: return !network;
-    case Over::kNetwork: return network;
-    case Over::kAny: return true;
-  }
-  return false;
-}
-
 double width(const Graph& graph, const Adjacency::Edge& edge) {
   const Quantity& quantity = bandwidth(graph, edge);
   return quantity.known() ? quantity.value : kWide;
 }
 
 }  // namespace
+
+bool allows(Over over, LinkKind kind) {
+  const bool fast = kind == LinkKind::kNvlink || kind == LinkKind::kXgmi;
+  const bool network = kind == LinkKind::kPort || kind == LinkKind::kNetwork;
+  switch (over) {
+    case Over::kFast: return fast;
+    case Over::kSlow: return !fast && !network;
+    case Over::kHost: return !network;
+    case Over::kNetwork: return network;
+    case Over::kAny: return true;
+  }
+  return false;
+}
 
 Router::Router(const Graph& graph)
     : graph_(graph),
@@ -41,7 +42,7 @@ std::map<NodeId, int> Router::distances(NodeId from, Over over) const {
     const NodeId node = queue[i];
     if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
     for (const Adjacency::Edge& edge : adjacency_.from(node)) {
-      if (!allowed(graph_.links[edge.link].kind, over) || width(graph_, edge) <= 0) continue;
+      if (!allows(over, graph_.links[edge.link].kind) || width(graph_, edge) <= 0) continue;
       if (found.emplace(edge.to, found[node] + 1).second) queue.push_back(edge.to);
     }
   }
@@ -62,7 +63,7 @@ bool Router::level(NodeId from, NodeId to, Over over) {
     if (levels_[to.value] >= 0 && next > levels_[to.value]) break;
     if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
     for (const Adjacency::Edge& edge : adjacency_.from(node)) {
-      if (levels_[edge.to.value] >= 0 || !allowed(graph_.links[edge.link].kind, over)) continue;
+      if (levels_[edge.to.value] >= 0 || !allows(over, graph_.links[edge.link].kind)) continue;
       if (width(graph_, edge) <= 0) continue;
       levels_[edge.to.value] = next;
       met_.push_back(edge.to);
@@ -73,7 +74,7 @@ bool Router::level(NodeId from, NodeId to, Over over) {
 
 bool Router::deeper(const Adjacency::Edge& edge, int level, Over over) const {
   return levels_[edge.to.value] == level + 1 && widths_[edge.to.value] > 0 &&
-         allowed(graph_.links[edge.link].kind, over) && width(graph_, edge) > 0;
+         allows(over, graph_.links[edge.link].kind) && width(graph_, edge) > 0;
 }
 
 std::optional<Route> Router::find(NodeId from, NodeId to, Over over) {
@@ -113,11 +114,13 @@ std::optional<std::uint32_t> Router::hop(NodeId from, NodeId to, Over over) {
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
   std::optional<std::uint32_t>& place = known_[key];
-  if (auto route = find(from, to, over)) {
-    place = static_cast<std::uint32_t>(routes_.size());
-    routes_.push_back(*std::move(route));
-  }
+  if (auto route = find(from, to, over)) place = add(*std::move(route));
   return place;
+}
+
+std::uint32_t Router::add(Route route) {
+  routes_.push_back(std::move(route));
+  return static_cast<std::uint32_t>(routes_.size() - 1);
 }
 
 std::optional<std::uint32_t> Router::hop(NodeId from, NodeId to) {
@@ -138,9 +141,7 @@ std::optional<std::uint32_t> Router::hop(NodeId from, NodeId out, NodeId in, Nod
   Route route = *up;
   route.insert(route.end(), across->begin(), across->end());
   route.insert(route.end(), down->begin(), down->end());
-  known_[key] = static_cast<std::uint32_t>(routes_.size());
-  routes_.push_back(std::move(route));
-  return known_[key];
+  return known_[key] = add(std::move(route));
 }
 
 }  // namespace tutti::topology
