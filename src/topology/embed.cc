@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -54,28 +55,40 @@ void scale(std::vector<Lane>& lanes, double by) {
   for (Lane& lane : lanes) lane.gigabytes_per_second *= by;
 }
 
-// The share t of the second in a mixture of both at which they gather the most. What they gather is
-// (1-t) a + t b over the largest of linear functions of t, so there is one peak.
-double best_share(const Graph& graph, const Found& a, const Found& b) {
-  const auto gathered = [&](double t) {
-    double busiest = 0;
+// Two kinds of lanes at once.
+struct Mixture {
+  double share = 0;  // Of the second.
+  double busiest = 0, gathered = 0;
+};
+
+// The mixture that gathers the most: by the share t of the second, (1-t) a + t b over the largest
+// of linear functions of t, so there is one peak.
+Mixture best_mixture(const Graph& graph, const Found& a, const Found& b) {
+  const auto at = [&](double t) {
+    Mixture mixture{t, 0, 0};
     for (std::size_t i = 0; i < graph.links.size(); ++i) {
       const Link& link = graph.links[i];
       const Load::Link &x = a.loads.links[i], &y = b.loads.links[i];
-      if (link.forward.value > 0)
-        busiest = std::max(busiest, ((1 - t) * x.forward + t * y.forward) / link.forward.value);
-      if (link.backward.value > 0)
-        busiest = std::max(busiest, ((1 - t) * x.backward + t * y.backward) / link.backward.value);
+      const auto look = [&](double first, double second, double rate) {
+        if (rate > 0)
+          mixture.busiest = std::max(mixture.busiest, ((1 - t) * first + t * second) / rate);
+      };
+      look(x.forward, y.forward, link.forward.value);
+      look(x.backward, y.backward, link.backward.value);
     }
-    return ((1 - t) * a.reached + t * b.reached) / busiest;
+    mixture.gathered = ((1 - t) * a.reached + t * b.reached) / mixture.busiest;
+    return mixture;
   };
   double low = 0, high = 1;
   for (int round = 0; round < 60; ++round) {
     const double left = low + (high - low) / 3, right = high - (high - low) / 3;
-    (gathered(left) < gathered(right) ? low : high) =
-        gathered(left) < gathered(right) ? left : right;
+    if (at(left).gathered < at(right).gathered) {
+      low = left;
+    } else {
+      high = right;
+    }
   }
-  return (low + high) / 2;
+  return at((low + high) / 2);
 }
 
 class Search {
@@ -164,7 +177,7 @@ class Search {
     for (auto& [method, make] : ways) {
       TUTTI_TRY(Found found, judge(std::move(method), make()));
       if (found.lanes.empty()) continue;
-      TUTTI_TRY(best, mix(std::move(best), std::move(found)));
+      best = mix(std::move(best), std::move(found));
       TUTTI_TRY(const bool done, is_enough(best));
       if (done) break;
     }
@@ -175,12 +188,9 @@ class Search {
   Result<Found> judge(std::string method, std::optional<std::vector<Lane>> lanes) {
     Found found;
     if (!lanes || lanes->empty()) return found;
-    Embedding embedding;
-    embedding.routes = router_.routes();
-    embedding.lanes = *std::move(lanes);
-    TUTTI_TRY(found.loads, load(graph_, embedding));
+    TUTTI_TRY(found.loads, load(graph_, *lanes, router_.routes()));
     found.method = std::move(method);
-    found.lanes = std::move(embedding.lanes);
+    found.lanes = *std::move(lanes);
     found.reached = found.loads.gigabytes_per_second;
     scale(found.lanes, 1 / found.loads.busiest);
     for (Load::Link& link : found.loads.links) {
@@ -191,17 +201,23 @@ class Search {
   }
 
   // Both by the shares that gather the most, or only one where the other adds less than a percent.
-  Result<Found> mix(Found a, Found b) {
+  Found mix(Found a, Found b) const {
     if (a.lanes.empty()) return b;
-    const double share = best_share(graph_, a, b);
-    std::vector<Lane> lanes = a.lanes;
-    scale(lanes, 1 - share);
-    std::vector<Lane> more = b.lanes;
-    scale(more, share);
-    lanes.insert(lanes.end(), more.begin(), more.end());
-    TUTTI_TRY(Found both, judge(a.method + "; " + b.method, std::move(lanes)));
-    if (both.reached > std::max(a.reached, b.reached) * 1.01) return both;
-    return b.reached > a.reached * 1.001 ? b : a;
+    const Mixture best = best_mixture(graph_, a, b);
+    if (best.gathered <= std::max(a.reached, b.reached) * 1.01)
+      return b.reached > a.reached * 1.001 ? b : a;
+    const double by_a = (1 - best.share) / best.busiest, by_b = best.share / best.busiest;
+    a.method += "; " + b.method;
+    a.reached = best.gathered;
+    scale(a.lanes, by_a);
+    scale(b.lanes, by_b);
+    std::move(b.lanes.begin(), b.lanes.end(), std::back_inserter(a.lanes));
+    for (std::size_t i = 0; i < a.loads.links.size(); ++i) {
+      Load::Link& link = a.loads.links[i];
+      link.forward = link.forward * by_a + b.loads.links[i].forward * by_b;
+      link.backward = link.backward * by_a + b.loads.links[i].backward * by_b;
+    }
+    return a;
   }
 
   Result<bool> is_enough(const Found& found) {

@@ -107,7 +107,10 @@ struct Load {
 
 /// Error, kInvalidPlan: lanes that are neither rings nor trees over the same endpoints, hops that
 /// lose or invent traffic, weights that are not positive, links that do not exist or carry nothing.
-Result<Load> load(const Graph& graph, const Embedding& embedding);
+Result<Load> load(const Graph& graph, std::span<const Lane> lanes, std::span<const Route> routes);
+inline Result<Load> load(const Graph& graph, const Embedding& embedding) {
+  return load(graph, embedding.lanes, embedding.routes);
+}
 
 struct EmbedOptions {
   /// Endpoints up to which rings and trees are packed, of one host or of all; at most 16.

@@ -60,7 +60,7 @@ bool Router::level(NodeId from, NodeId to, Over over) {
   for (std::size_t i = 0; i < met_.size(); ++i) {
     const NodeId node = met_[i];
     const int next = levels_[node.value] + 1;
-    if (levels_[to.value] >= 0 && next > levels_[to.value]) break;
+    if (levels_[to.value] >= 0 && next >= levels_[to.value]) break;
     if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
     for (const Adjacency::Edge& edge : adjacency_.from(node)) {
       if (levels_[edge.to.value] >= 0 || !allows(over, graph_.links[edge.link].kind)) continue;
@@ -72,39 +72,40 @@ bool Router::level(NodeId from, NodeId to, Over over) {
   return levels_[to.value] > 0;
 }
 
-bool Router::deeper(const Adjacency::Edge& edge, int level, Over over) const {
-  return levels_[edge.to.value] == level + 1 && widths_[edge.to.value] > 0 &&
-         allows(over, graph_.links[edge.link].kind) && width(graph_, edge) > 0;
-}
-
+// Back from the target over the edges that lead one level on, which says what can go on from where;
+// then forward again with the flow.
 std::optional<Route> Router::find(NodeId from, NodeId to, Over over) {
   if (from == to) return Route{};
   if (!level(from, to, over)) return std::nullopt;
-  widths_[to.value] = kWide;
-  const auto passes = [&](NodeId node) {
-    return node == from || (node != to && graph_[node].kind != NodeKind::kGpu);
+  struct Way {
+    NodeId from, to;
+    EdgeUse use;
+    double width;
   };
-  for (auto node = met_.rbegin(); node != met_.rend(); ++node) {
-    if (!passes(*node)) continue;
-    double sum = 0;
-    for (const Adjacency::Edge& edge : adjacency_.from(*node)) {
-      if (!deeper(edge, levels_[node->value], over)) continue;
-      sum += std::min(width(graph_, edge), widths_[edge.to.value]);
+  std::vector<Way> ways;
+  std::vector<NodeId> queue{to};
+  widths_[to.value] = kWide;
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    const NodeId node = queue[i];
+    for (const Adjacency::Edge& back : adjacency_.from(node)) {
+      const NodeId before = back.to;
+      if (levels_[before.value] != levels_[node.value] - 1) continue;
+      if (before != from && graph_[before].kind == NodeKind::kGpu) continue;
+      const Link& link = graph_.links[back.link];
+      const double wide = width(graph_, {node, back.link, !back.forward});
+      if (!allows(over, link.kind) || wide <= 0) continue;
+      if (widths_[before.value] == 0) queue.push_back(before);
+      const double part = std::min(wide, widths_[node.value]);
+      widths_[before.value] += part;
+      ways.push_back({before, node, {back.link, !back.forward, 0}, part});
     }
-    widths_[node->value] = sum;
   }
   Route route;
   flow_[from.value] = 1;
-  for (const NodeId node : met_) {
-    const double arrived = flow_[node.value];
-    if (arrived <= 0 || !passes(node)) continue;
-    for (const Adjacency::Edge& edge : adjacency_.from(node)) {
-      if (!deeper(edge, levels_[node.value], over)) continue;
-      const double part = std::min(width(graph_, edge), widths_[edge.to.value]);
-      const double share = arrived * part / widths_[node.value];
-      flow_[edge.to.value] += share;
-      route.push_back({edge.link, edge.forward, share});
-    }
+  for (auto way = ways.rbegin(); way != ways.rend(); ++way) {
+    way->use.share = flow_[way->from.value] * way->width / widths_[way->from.value];
+    flow_[way->to.value] += way->use.share;
+    route.push_back(way->use);
   }
   return route;
 }

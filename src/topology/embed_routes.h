@@ -45,7 +45,6 @@ class Router {
 
  private:
   bool level(NodeId from, NodeId to, Over over);
-  bool deeper(const Adjacency::Edge& edge, int level, Over over) const;
 
   const Graph& graph_;
   Adjacency adjacency_;
