@@ -45,7 +45,7 @@ std::string tree_text(const topology::Graph& graph, const topology::Lane& lane) 
       part += " " + short_name(graph, lane.order[child]);
     queue.insert(queue.end(), children[queue[i]].begin(), children[queue[i]].end());
     if (!text.empty() && text.size() + part.size() > kMostText) return text + " ...";
-    if (part.size() > kMostText) part = part.substr(0, part.rfind(' ', kMostText)) + " ...";
+    if (part.size() > kMostText) return part.substr(0, part.rfind(' ', kMostText)) + " ...";
     text += part;
   }
   return text;

@@ -257,13 +257,14 @@ void write_report(const Graph& graph, const Load& loads, Embedding& embedding) {
   const Link& link = graph.links[loads.bottleneck.link];
   const NodeId from = loads.bottleneck.forward ? link.a : link.b;
   const NodeId to = loads.bottleneck.forward ? link.b : link.a;
+  const bool one = embedding.lanes.size() == 1;
   report.push_back(
-      fmt::format("{} lanes ({}) gather {:.1f} GB/s: {:.1f} % of what is possible over "
+      fmt::format("{} lane{} ({}) gather{} {:.1f} GB/s: {:.1f} % of what is possible over "
                   "{} ({:.1f}), {:.1f} % of what is over all links ({:.1f})",
-                  embedding.lanes.size(), embedding.method, embedding.gigabytes_per_second,
-                  100 * embedding.share_of_kinds, names(embedding.kinds),
-                  embedding.bound_of_kinds.gigabytes_per_second(), 100 * embedding.share,
-                  embedding.bound.gigabytes_per_second()));
+                  embedding.lanes.size(), one ? "" : "s", embedding.method, one ? "s" : "",
+                  embedding.gigabytes_per_second, 100 * embedding.share_of_kinds,
+                  names(embedding.kinds), embedding.bound_of_kinds.gigabytes_per_second(),
+                  100 * embedding.share, embedding.bound.gigabytes_per_second()));
   report.push_back(fmt::format("full: {} -> {} ({}, {:.1f} GB/s)", graph[from].name, graph[to].name,
                                to_string(link.kind),
                                (loads.bottleneck.forward ? link.forward : link.backward).value));

@@ -47,8 +47,10 @@ std::int64_t packed_rate(const SwitchedNetwork& network, const TreePacking& pack
         }
         if (place == root) continue;
         for (const auto& [arc, share] :
-             packing.hops[forest.parents[root * network.places + place]].shares)
+             packing.hops[forest.parents[root * network.places + place]].shares) {
+          if (share <= 0 || share > 1 + 1e-9) return 0;  // A unit flow without circles.
           used[arc] += share * static_cast<double>(forest.weight);
+        }
       }
     }
   }
