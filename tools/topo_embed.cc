@@ -1,4 +1,5 @@
-// tutti topo embed: the rings that a machine's links allow, and how near they come to the bound.
+// tutti topo embed: the rings or trees that a machine's links allow, and how near they come to the
+// bound.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,15 +17,36 @@ struct EmbedCommand {
   bool json = false;
 };
 
+constexpr std::size_t kMostText = 160;
+
 // "gpu0 gpu1 ..": runs of more than most columns are cut in the middle.
 std::string order_text(const topology::Graph& graph, const topology::Lane& lane) {
-  constexpr std::size_t kMost = 160;
   std::string text;
   for (std::size_t i = 0; i < lane.order.size(); ++i) {
     const std::string name = short_name(graph, lane.order[i]);
-    if (text.size() + name.size() > kMost)
+    if (text.size() + name.size() > kMostText)
       return text + fmt::format(" ... and {} more", lane.order.size() - i);
     text += (text.empty() ? "" : " ") + name;
+  }
+  return text;
+}
+
+// The first endpoint's tree: "gpu0 > gpu1 gpu2, gpu1 > gpu3", nearest first.
+std::string tree_text(const topology::Graph& graph, const topology::Lane& lane) {
+  std::vector<std::vector<std::size_t>> children(lane.order.size());
+  for (std::size_t place = 1; place < lane.order.size(); ++place)
+    children[lane.source(0, place).from].push_back(place);
+  std::string text;
+  std::vector<std::size_t> queue{0};
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    if (children[queue[i]].empty()) continue;
+    std::string part = (text.empty() ? "" : ", ") + short_name(graph, lane.order[queue[i]]) + " >";
+    for (const std::size_t child : children[queue[i]])
+      part += " " + short_name(graph, lane.order[child]);
+    queue.insert(queue.end(), children[queue[i]].begin(), children[queue[i]].end());
+    if (!text.empty() && text.size() + part.size() > kMostText) return text + " ...";
+    if (part.size() > kMostText) return part.substr(0, part.rfind(' ', kMostText)) + " ...";
+    text += part;
   }
   return text;
 }
@@ -32,16 +54,33 @@ std::string order_text(const topology::Graph& graph, const topology::Lane& lane)
 void print_table(const topology::Graph& graph, const topology::Embedding& embedding) {
   constexpr std::size_t kMostLanes = 32;
   const auto& lanes = embedding.lanes;
-  fmt::print("{:>4} {:>7}  order\n", "lane", "GB/s");
+  const bool rings = std::all_of(lanes.begin(), lanes.end(),
+                                 [](const topology::Lane& lane) { return lane.is_ring(); });
+  fmt::print("{:>4} {:>7} {:>5}  {}\n", "lane", "GB/s", "depth",
+             rings ? "order" : "tree of the first");
   for (std::size_t i = 0; i < std::min(lanes.size(), kMostLanes); ++i) {
-    fmt::print("{}",
-               wrapped(fmt::format("{:>4} {:>7}  {}", i, rate_text(lanes[i].gigabytes_per_second),
-                                   order_text(graph, lanes[i])),
-                       14));
+    const std::string text =
+        lanes[i].is_ring() ? order_text(graph, lanes[i]) : tree_text(graph, lanes[i]);
+    fmt::print(
+        "{}", wrapped(fmt::format("{:>4} {:>7} {:>5}  {}", i,
+                                  rate_text(lanes[i].gigabytes_per_second), lanes[i].depth(), text),
+                      20));
   }
   if (lanes.size() > kMostLanes) fmt::print("     ... and {} more\n", lanes.size() - kMostLanes);
   fmt::print("\n");
   for (const std::string& line : embedding.report) fmt::print("{}", wrapped(line, 2));
+}
+
+// By root, by endpoint: the place in the order from which it gets the root's block; the root: -1.
+nlohmann::ordered_json parents_json(const topology::Lane& lane) {
+  auto roots = nlohmann::ordered_json::array();
+  for (std::size_t root = 0; root < lane.order.size(); ++root) {
+    auto parents = nlohmann::ordered_json::array();
+    for (std::size_t place = 0; place < lane.order.size(); ++place)
+      parents.push_back(place == root ? -1 : static_cast<int>(lane.source(root, place).from));
+    roots.push_back(std::move(parents));
+  }
+  return roots;
 }
 
 void print_json(const topology::Graph& graph, const topology::Embedding& embedding) {
@@ -51,12 +90,18 @@ void print_json(const topology::Graph& graph, const topology::Embedding& embeddi
                               {"share", embedding.share},
                               {"bound_of_kinds", embedding.bound_of_kinds.gigabytes_per_second()},
                               {"share_of_kinds", embedding.share_of_kinds},
+                              {"rings", embedding.rings},
                               {"report", embedding.report}};
   auto& lanes = json["lanes"] = nlohmann::ordered_json::array();
   for (const topology::Lane& lane : embedding.lanes) {
     auto order = nlohmann::ordered_json::array();
     for (const topology::NodeId node : lane.order) order.push_back(graph[node].name);
-    lanes.push_back({{"gbps", lane.gigabytes_per_second}, {"order", std::move(order)}});
+    nlohmann::ordered_json entry{{"kind", lane.is_ring() ? "ring" : "trees"},
+                                 {"gbps", lane.gigabytes_per_second},
+                                 {"depth", lane.depth()},
+                                 {"order", std::move(order)}};
+    if (!lane.is_ring()) entry["parents"] = parents_json(lane);
+    lanes.push_back(std::move(entry));
   }
   fmt::print("{}\n", json.dump(2));
 }
@@ -84,13 +129,14 @@ void define_topo_embed(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<EmbedCommand>();
   CLI::App* command =
       app.add_subcommand("embed",
-                         "Rings over this machine's links, and how near they come to the "
+                         "Rings or trees over this machine's links, and how near they come to the "
                          "bound of an all-gather");
   command->add_option("NODES", options->nodes, "Ranks; default: all GPUs, or all NUMA nodes");
   command->add_flag("--json", options->json, "As JSON");
   add_source_options(*command, options->source);
   command->footer(
       "Examples:\n  tutti topo embed --model dgx1-v100\n"
+      "  tutti topo embed --model gb200-nvl72:2 --json\n"
       "  tutti topo embed gpu0 gpu1 gpu2 --from topo.xml");
   command->callback([options, &exit_code] { exit_code = embed(*options); });
 }

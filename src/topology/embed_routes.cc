@@ -8,24 +8,25 @@ namespace {
 // Wider than any link: of unknown ones, and of the target itself.
 constexpr double kWide = 1e9;
 
-bool allowed(LinkKind kind, Over over) {
-  const bool fast = kind == LinkKind::kNvlink || kind == LinkKind::kXgmi;
-  const bool network = kind == LinkKind::kPort || kind == LinkKind::kNetwork;
-  switch (over) {
-    case Over::kFast: return fast;
-    case Over::kHost: return !network;
-    case Over::kNetwork: return network;
-    case Over::kAny: return true;
-  }
-  return false;
-}
-
 double width(const Graph& graph, const Adjacency::Edge& edge) {
   const Quantity& quantity = bandwidth(graph, edge);
   return quantity.known() ? quantity.value : kWide;
 }
 
 }  // namespace
+
+bool allows(Over over, LinkKind kind) {
+  const bool fast = kind == LinkKind::kNvlink || kind == LinkKind::kXgmi;
+  const bool network = kind == LinkKind::kPort || kind == LinkKind::kNetwork;
+  switch (over) {
+    case Over::kFast: return fast;
+    case Over::kSlow: return !fast && !network;
+    case Over::kHost: return !network;
+    case Over::kNetwork: return network;
+    case Over::kAny: return true;
+  }
+  return false;
+}
 
 Router::Router(const Graph& graph)
     : graph_(graph),
@@ -41,7 +42,7 @@ std::map<NodeId, int> Router::distances(NodeId from, Over over) const {
     const NodeId node = queue[i];
     if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
     for (const Adjacency::Edge& edge : adjacency_.from(node)) {
-      if (!allowed(graph_.links[edge.link].kind, over) || width(graph_, edge) <= 0) continue;
+      if (!allows(over, graph_.links[edge.link].kind) || width(graph_, edge) <= 0) continue;
       if (found.emplace(edge.to, found[node] + 1).second) queue.push_back(edge.to);
     }
   }
@@ -59,10 +60,10 @@ bool Router::level(NodeId from, NodeId to, Over over) {
   for (std::size_t i = 0; i < met_.size(); ++i) {
     const NodeId node = met_[i];
     const int next = levels_[node.value] + 1;
-    if (levels_[to.value] >= 0 && next > levels_[to.value]) break;
+    if (levels_[to.value] >= 0 && next >= levels_[to.value]) break;
     if (node != from && graph_[node].kind == NodeKind::kGpu) continue;
     for (const Adjacency::Edge& edge : adjacency_.from(node)) {
-      if (levels_[edge.to.value] >= 0 || !allowed(graph_.links[edge.link].kind, over)) continue;
+      if (levels_[edge.to.value] >= 0 || !allows(over, graph_.links[edge.link].kind)) continue;
       if (width(graph_, edge) <= 0) continue;
       levels_[edge.to.value] = next;
       met_.push_back(edge.to);
@@ -71,39 +72,40 @@ bool Router::level(NodeId from, NodeId to, Over over) {
   return levels_[to.value] > 0;
 }
 
-bool Router::deeper(const Adjacency::Edge& edge, int level, Over over) const {
-  return levels_[edge.to.value] == level + 1 && widths_[edge.to.value] > 0 &&
-         allowed(graph_.links[edge.link].kind, over) && width(graph_, edge) > 0;
-}
-
+// Back from the target over the edges that lead one level on, which says what can go on from where;
+// then forward again with the flow.
 std::optional<Route> Router::find(NodeId from, NodeId to, Over over) {
   if (from == to) return Route{};
   if (!level(from, to, over)) return std::nullopt;
-  widths_[to.value] = kWide;
-  const auto passes = [&](NodeId node) {
-    return node == from || (node != to && graph_[node].kind != NodeKind::kGpu);
+  struct Way {
+    NodeId from, to;
+    EdgeUse use;
+    double width;
   };
-  for (auto node = met_.rbegin(); node != met_.rend(); ++node) {
-    if (!passes(*node)) continue;
-    double sum = 0;
-    for (const Adjacency::Edge& edge : adjacency_.from(*node)) {
-      if (!deeper(edge, levels_[node->value], over)) continue;
-      sum += std::min(width(graph_, edge), widths_[edge.to.value]);
+  std::vector<Way> ways;
+  std::vector<NodeId> queue{to};
+  widths_[to.value] = kWide;
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    const NodeId node = queue[i];
+    for (const Adjacency::Edge& back : adjacency_.from(node)) {
+      const NodeId before = back.to;
+      if (levels_[before.value] != levels_[node.value] - 1) continue;
+      if (before != from && graph_[before].kind == NodeKind::kGpu) continue;
+      const Link& link = graph_.links[back.link];
+      const double wide = width(graph_, {node, back.link, !back.forward});
+      if (!allows(over, link.kind) || wide <= 0) continue;
+      if (widths_[before.value] == 0) queue.push_back(before);
+      const double part = std::min(wide, widths_[node.value]);
+      widths_[before.value] += part;
+      ways.push_back({before, node, {back.link, !back.forward, 0}, part});
     }
-    widths_[node->value] = sum;
   }
   Route route;
   flow_[from.value] = 1;
-  for (const NodeId node : met_) {
-    const double arrived = flow_[node.value];
-    if (arrived <= 0 || !passes(node)) continue;
-    for (const Adjacency::Edge& edge : adjacency_.from(node)) {
-      if (!deeper(edge, levels_[node.value], over)) continue;
-      const double part = std::min(width(graph_, edge), widths_[edge.to.value]);
-      const double share = arrived * part / widths_[node.value];
-      flow_[edge.to.value] += share;
-      route.push_back({edge.link, edge.forward, share});
-    }
+  for (auto way = ways.rbegin(); way != ways.rend(); ++way) {
+    way->use.share = flow_[way->from.value] * way->width / widths_[way->from.value];
+    flow_[way->to.value] += way->use.share;
+    route.push_back(way->use);
   }
   return route;
 }
@@ -113,11 +115,13 @@ std::optional<std::uint32_t> Router::hop(NodeId from, NodeId to, Over over) {
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
   std::optional<std::uint32_t>& place = known_[key];
-  if (auto route = find(from, to, over)) {
-    place = static_cast<std::uint32_t>(routes_.size());
-    routes_.push_back(*std::move(route));
-  }
+  if (auto route = find(from, to, over)) place = add(*std::move(route));
   return place;
+}
+
+std::uint32_t Router::add(Route route) {
+  routes_.push_back(std::move(route));
+  return static_cast<std::uint32_t>(routes_.size() - 1);
 }
 
 std::optional<std::uint32_t> Router::hop(NodeId from, NodeId to) {
@@ -138,9 +142,7 @@ std::optional<std::uint32_t> Router::hop(NodeId from, NodeId out, NodeId in, Nod
   Route route = *up;
   route.insert(route.end(), across->begin(), across->end());
   route.insert(route.end(), down->begin(), down->end());
-  known_[key] = static_cast<std::uint32_t>(routes_.size());
-  routes_.push_back(std::move(route));
-  return known_[key];
+  return known_[key] = add(std::move(route));
 }
 
 }  // namespace tutti::topology

@@ -14,10 +14,14 @@ namespace tutti::topology {
 /// Which links a route may use.
 enum class Over : std::uint8_t {
   kFast,     // NVLink, xGMI.
-  kHost,     // All but NIC ports and the network.
+  kSlow,     // In a host, but none of those: PCI Express, C2C, between sockets.
+  kHost,     // Both: all but NIC ports and the network.
   kNetwork,  // Ports and the network.
   kAny,
 };
+
+/// Whether a kind of link is one of these.
+bool allows(Over over, LinkKind kind);
 
 class Router {
  public:
@@ -33,13 +37,14 @@ class Router {
   /// side, or if there is no such way, as hop().
   std::optional<std::uint32_t> hop(NodeId from, NodeId out, NodeId in, NodeId to);
   std::optional<std::uint32_t> hop(NodeId from, NodeId to, Over over);
+  /// The place of a route that was made elsewhere.
+  std::uint32_t add(Route route);
 
   const std::vector<Route>& routes() const { return routes_; }
   std::vector<Route> take() && { return std::move(routes_); }
 
  private:
   bool level(NodeId from, NodeId to, Over over);
-  bool deeper(const Adjacency::Edge& edge, int level, Over over) const;
 
   const Graph& graph_;
   Adjacency adjacency_;

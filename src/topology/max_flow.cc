@@ -14,15 +14,18 @@ std::size_t MaxFlow::add_edge(std::uint32_t from, std::uint32_t to, std::int64_t
   return capacities_.size() - 1;
 }
 
-std::int64_t MaxFlow::run(std::uint32_t source, std::uint32_t sink) {
+std::int64_t MaxFlow::run(std::uint32_t source, std::uint32_t sink, std::int64_t enough) {
   for (std::size_t e = 0; e < capacities_.size(); ++e) {
     halves_[2 * e].residual = capacities_[e];
     halves_[2 * e + 1].residual = 0;
   }
   std::int64_t total = 0;
-  while (find_levels(source, sink)) {
+  while (total < enough && find_levels(source, sink)) {
     next_.assign(edges_.size(), 0);
-    while (const std::int64_t more = augment(source, sink)) total += more;
+    while (const std::int64_t more = augment(source, sink)) {
+      total += more;
+      if (total >= enough) break;
+    }
   }
   return total;
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace tutti::topology {
@@ -17,9 +18,12 @@ class MaxFlow {
   /// leave a source must fit 64 bits: the caller's duty (bound.cc checks its products).
   std::size_t add_edge(std::uint32_t from, std::uint32_t to, std::int64_t capacity);
   void set_capacity(std::size_t edge, std::int64_t capacity) { capacities_[edge] = capacity; }
-  /// The largest flow; whatever ran before is forgotten. The two nodes differ.
-  std::int64_t run(std::uint32_t source, std::uint32_t sink);
-  /// After run(): whether a node is on the source's side of a smallest cut.
+  /// The largest flow; whatever ran before is forgotten. The two nodes differ. Who only wants to
+  /// know whether it reaches some amount says so: then it may end there, or anywhere above.
+  std::int64_t run(std::uint32_t source, std::uint32_t sink,
+                   std::int64_t enough = std::numeric_limits<std::int64_t>::max());
+  /// After run(), if it was not ended by `enough`: whether a node is on the source's side of a
+  /// smallest cut.
   bool on_source_side(std::uint32_t node) const { return levels_[node] >= 0; }
 
  private:
