@@ -22,10 +22,12 @@ Quantity link_gbs(int sm) {
 
 class NvmlProbe {
  public:
-  explicit NvmlProbe(Probe& probe) : probe_(probe), facts_(*probe.nvml) {}
+  explicit NvmlProbe(Probe& probe) : probe_(probe), facts_(*probe.answers.nvml) {}
 
   void run() {
-    for (const NvmlGpu& gpu : facts_.gpus) nodes_.push_back(node_of(gpu));
+    for (const NvmlGpu& gpu : facts_.gpus) {
+      nodes_.push_back(probe_.gpu_at(gpu.bus, gpu.index, "NVML"));
+    }
     for (std::size_t i = 0; i < facts_.gpus.size(); ++i) {
       describe(facts_.gpus[i], nodes_[i]);
       add_rates(facts_.gpus[i], nodes_[i]);
@@ -37,7 +39,6 @@ class NvmlProbe {
   }
 
  private:
-  NodeId node_of(const NvmlGpu& gpu);
   void describe(const NvmlGpu& gpu, NodeId node);
   void add_rates(const NvmlGpu& gpu, NodeId node);
   void count_links(const NvmlGpu& gpu, NodeId node);
@@ -54,28 +55,6 @@ class NvmlProbe {
   std::map<NodeId, int> sm_;
   NodeId hidden_switch_;
 };
-
-// The GPU's node; one on the first NUMA node where sysfs does not show the GPU.
-NodeId NvmlProbe::node_of(const NvmlGpu& gpu) {
-  const auto known = probe_.by_bus.find(gpu.bus);
-  if (known != probe_.by_bus.end()) return known->second;
-  const NodeId node = probe_.add(NodeKind::kGpu, fmt::format("gpu{}", gpu.index), gpu.index);
-  probe_.graph()[node].bus = gpu.bus;
-  if (!gpu.bus.empty()) probe_.by_bus[gpu.bus] = node;
-  Link link;
-  link.kind = LinkKind::kPcie;
-  link.a = probe_.numa.begin()->second;
-  link.b = node;
-  link.pcie = Pcie{};
-  probe_.graph().add(link);
-  probe_.find(
-      Severity::kWarning, "pci-hidden", probe_.graph()[node].name,
-      fmt::format("NVML has GPU {} at {}, which sysfs does not show; it is assumed to be on "
-                  "the first NUMA node",
-                  gpu.index, gpu.bus),
-      "run outside of the container, or with /sys mounted");
-  return node;
-}
 
 void NvmlProbe::describe(const NvmlGpu& gpu, NodeId node) {
   probe_.fact(node, "model", gpu.name);
@@ -223,7 +202,7 @@ void NvmlProbe::join() {
 }  // namespace
 
 void probe_nvml(Probe& probe) {
-  if (probe.nvml) {
+  if (probe.answers.nvml) {
     NvmlProbe(probe).run();
     return;
   }
