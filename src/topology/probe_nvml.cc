@@ -3,22 +3,12 @@
 
 #include <algorithm>
 
+#include "topology/nccl_figures.h"
 #include "topology/probe_parts.h"
 #include "topology/sysfs.h"
 
 namespace tutti::topology {
 namespace {
-
-// Payload of one NVLink, GB/s and direction, by compute capability: NCCL's model (2.30.7).
-Quantity link_gbs(int sm) {
-  const auto table = [](double value) { return Quantity{value, Origin::kTable}; };
-  if (sm >= 100 && sm < 120) return table(40.1);
-  if (sm >= 90 && sm < 100) return table(20.6);
-  if (sm == 86) return table(12);
-  if (sm == 70 || sm == 72 || sm == 80) return table(20);
-  if (sm == 60) return table(18);
-  return {20, Origin::kAssumed};
-}
 
 class NvmlProbe {
  public:
@@ -172,7 +162,7 @@ void NvmlProbe::join() {
     const auto [near, far] = ends;
     const auto other = counted_.find({far, near});
     if (other != counted_.end() && far < near) continue;  // Both say it: once is enough.
-    const Quantity each = link_gbs(sm_[near]);
+    const Quantity each = nvlink_bandwidth(sm_[near]);
     assumed = assumed || each.origin == Origin::kAssumed;
     Link link;
     link.kind = LinkKind::kNvlink;
