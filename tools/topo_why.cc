@@ -71,10 +71,12 @@ void print_gain(const Graph& graph, const Path& path) {
     const double now = topology::pcie_bandwidth(link.pcie->current);
     const double most = topology::pcie_bandwidth(link.pcie->maximum);
     if (now < most)
-      fmt::print(
-          "PCIe between {} and {} runs at {} of {} GB/s now; asleep if nothing runs, "
-          "else degraded.\n",
-          short_name(graph, link.a), short_name(graph, link.b), rate_text(now), rate_text(most));
+      fmt::print("{}",
+                 wrapped(fmt::format("PCIe between {} and {} runs at {} of {} GB/s now; asleep "
+                                     "if nothing runs, else degraded.",
+                                     short_name(graph, link.a), short_name(graph, link.b),
+                                     rate_text(now), rate_text(most)),
+                         2));
   }
 }
 
@@ -90,13 +92,13 @@ void print_direct(const Graph& graph, const Path& path) {
   const topology::Direct direct = topology::direct_access(graph, path.from, path.to);
   switch (direct.verdict) {
     case Verdict::kAllowed: break;
-    case Verdict::kDepends: fmt::print("\nNot sure: {}", wrapped(direct.why, 2)); break;
+    case Verdict::kDepends: fmt::print("\n{}", wrapped("Not sure: " + direct.why, 2)); break;
     case Verdict::kDetour:
-      fmt::print("\nDetour: {}",
-                 wrapped(direct.why + "; data goes up to the processor and back", 2));
+      fmt::print("\n{}",
+                 wrapped("Detour: " + direct.why + "; data goes up to the processor and back", 2));
       break;
     case Verdict::kRefused:
-      fmt::print("\nRefused: {}", wrapped(direct.why, 2));
+      fmt::print("\n{}", wrapped("Refused: " + direct.why, 2));
       if (direct.staged.size() != 2) break;
       fmt::print("  data goes through host memory: {},\n  then {}; at most {} GB/s\n",
                  leg(graph, direct.staged[0]), leg(graph, direct.staged[1]),

@@ -1,5 +1,5 @@
-// The parser of NCCL's <graphs> against any bytes: an error is one line, and what is taken keeps the
-// bounds and invariants that nccl_graph.h states.
+// The parser of NCCL's <graphs> against any bytes: an error is one line, and what is taken keeps
+// the bounds and invariants that nccl_graph.h states.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
