@@ -108,6 +108,25 @@ TEST_CASE("whatever is bounded, the cut's figure is that of the links that cross
   }
 }
 
+TEST_CASE("an all-reduce's cut leaves by the narrow direction, whichever end it begins at") {
+  for (const bool narrow_back : {false, true}) {
+    Graph graph;
+    for (int i = 0; i < 6; ++i) add(graph, NodeKind::kGpu, "n" + std::to_string(i));
+    for (std::uint32_t a = 0; a < 6; ++a) {
+      for (std::uint32_t b = a + 1; b < 6; ++b) {
+        if (a / 3 == b / 3) join(graph, LinkKind::kNvlink, {a}, {b}, 400);
+      }
+    }
+    join(graph, LinkKind::kPcie, {0}, {3}, narrow_back ? 50 : 5);
+    graph.links.back().backward.value = narrow_back ? 5 : 50;
+    const auto got = gpu_bound(graph, Pattern::kAllReduce);
+    REQUIRE(got);
+    REQUIRE(got->cut.exit_mbps == 5000);
+    const std::uint32_t first = narrow_back ? 3 : 0;
+    REQUIRE(got->cut.inside == std::vector<NodeId>{{first}, {first + 1}, {first + 2}});
+  }
+}
+
 TEST_CASE("bounds of known machines") {
   const Graph box = test::nvswitch_box();
   REQUIRE(gbps(box, Pattern::kAllGather) == Approx(450 * 8 / 7.0));

@@ -373,5 +373,10 @@ TEST_CASE("The probe tells what checks need: allowed CPUs, IOMMU types, lanes of
     if (!narrow) continue;
     CHECK(graph[gpu].facts.at("pcie_device_width") == "16");
     CHECK(graph[gpu].facts.at("iommu_type") == "DMA-FQ");
+    // The lesser of both ends is what the link can do.
+    const Link* const link = find_link(graph, "host0/pci0000:18:00.0", graph[gpu].name);
+    REQUIRE(link != nullptr);
+    CHECK(link->pcie->maximum == PcieRate{32, 8});
+    CHECK(link->forward.value == Approx(24));
   }
 }
