@@ -149,6 +149,21 @@ TEST_CASE("ACS and the IOMMU send what passes bridges on a detour, and not NVLin
   CHECK(direct.why.find("access control (ACS) is on at host0/") == 0);
   CHECK(between(graph, "gpu1", "mlx5_1").verdict == Verdict::kAllowed);
   CHECK(between(graph, "gpu0", "gpu1").verdict == Verdict::kAllowed);
+  // Only below the place where both ways meet: what is above, they do not pass.
+  Graph above = make("hgx-h100");
+  std::map<NodeId, NodeId> parent;
+  for (const Link& link : above.links) {
+    if (link.kind == LinkKind::kPcie || link.kind == LinkKind::kInternal) parent[link.b] = link.a;
+  }
+  std::set<NodeId> mine, common;
+  for (NodeId at = gpu; parent.count(at) != 0; at = parent[at]) mine.insert(parent[at]);
+  for (NodeId at = above.find("host0/mlx5_0"); parent.count(at) != 0; at = parent[at]) {
+    if (mine.count(parent[at]) != 0) common.insert(parent[at]);
+  }
+  REQUIRE(common.size() >= 2);
+  for (const NodeId bridge : common) above[bridge].facts["acs"] = "on";
+  CHECK(between(above, "gpu0", "mlx5_0").verdict == Verdict::kAllowed);
+  CHECK(codes(above).count("gpudirect-acs") == 0);
   Graph other = make("hgx-h100");
   set(other, "/gpu0", {{"iommu_type", "DMA-FQ"}});
   CHECK(between(other, "gpu0", "mlx5_0").verdict == Verdict::kDetour);

@@ -227,6 +227,19 @@ TEST_CASE("What libraries answered comes back from a capture as it was") {
   CHECK(odd->gpus[0].access == std::vector<int>{2, 2, 2, 1});
 }
 
+TEST_CASE("A capture of this machine has what each library answered") {
+  const TempDir dir;
+  const ProbeOptions options{"/", stand_in("nvml"), stand_in("cuda"), stand_in("verbs")};
+  REQUIRE(capture(options, dir.path + "/here.tar"));
+  const auto again = probe_archive(dir.path + "/here.tar");
+  REQUIRE(again);
+  const Imported here = probe_machine(options);
+  CHECK(again->graph.notes == here.graph.notes);
+  CHECK(has(again->graph.notes, "NVML of driver 550.54: 2 GPUs"));
+  CHECK(has(again->graph.notes, "CUDA 12.4: 2 GPUs"));
+  if (verbs()) CHECK(has(again->graph.notes, "verbs: 2 devices"));
+}
+
 TEST_CASE("What CUDA says of a GPU's memory stands in the graph") {
   const Imported imported = probe_with(nvml(), cuda(), kAbsent);
   const Graph& graph = imported.graph;

@@ -7,6 +7,7 @@
 #include "topology/file_tree.h"
 #include "topology/nvml.h"
 #include "topology/probe.h"
+#include "topology/sysfs.h"
 
 using namespace tutti;
 using namespace tutti::topology;
@@ -356,6 +357,18 @@ TEST_CASE("NVML's answers survive the capture, and nonsense is refused or left o
   CHECK(!odd->gpus[0].current.known());
   CHECK(odd->gpus[0].links.size() == 1);
   CHECK(odd->gpus[0].p2p == std::vector<int>{6, 6});
+}
+
+TEST_CASE("ACS is on where a bridge redirects peers' requests, completions, or all upstream") {
+  for (unsigned bit = 0; bit < 7; ++bit) {
+    std::string config(4096, '\0');
+    config[0x100] = 0x0d;  // The extended capability ACS, the last of the list.
+    config[0x106] = static_cast<char>(1U << bit);
+    INFO(bit);
+    // Bits 0 and 1 check requests, 5 and 6 are for virtual machines: none moves peers' traffic.
+    CHECK(parse_config_space(config).acs == (bit >= 2 && bit <= 4));
+    CHECK(!parse_config_space(config.substr(0, 256)).acs);  // Without privileges: not known.
+  }
 }
 
 TEST_CASE("The probe tells what checks need: allowed CPUs, IOMMU types, lanes of devices") {
