@@ -54,11 +54,12 @@ int report(const Findings& findings, bool json, const char* nothing) {
     const std::string loss =
         finding.loss > 0 ? fmt::format(", costs {:.0f} %", finding.loss * 100) : "";
     fmt::print("{} [{}]{}\n", coloured(finding.severity), finding.code, loss);
-    fmt::print("  {}", wrapped(fmt::format("{}{}{}", finding.where,
-                                           finding.where.empty() ? "" : ": ", finding.what),
-                               4));
-    if (!finding.evidence.empty()) fmt::print("    evidence: {}", wrapped(finding.evidence, 6));
-    if (!finding.remedy.empty()) fmt::print("    remedy:   {}", wrapped(finding.remedy, 6));
+    fmt::print("{}", wrapped(fmt::format("  {}{}{}", finding.where,
+                                         finding.where.empty() ? "" : ": ", finding.what),
+                             4));
+    if (!finding.evidence.empty())
+      fmt::print("{}", wrapped("    evidence: " + finding.evidence, 6));
+    if (!finding.remedy.empty()) fmt::print("{}", wrapped("    remedy:   " + finding.remedy, 6));
   }
   if (findings.empty()) {
     fmt::print("{}\n", nothing);

@@ -148,7 +148,7 @@ void print_findings(const topology::Findings& findings) {
     fmt::print("{}", wrapped(fmt::format("{}: {}{}{}", word, finding.where,
                                          finding.where.empty() ? "" : ": ", finding.what),
                              2));
-    if (!finding.remedy.empty()) fmt::print("  {}", wrapped(finding.remedy, 4));
+    if (!finding.remedy.empty()) fmt::print("{}", wrapped("  " + finding.remedy, 4));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "topo.h"
+#include "topology/direct.h"
 #include "topology/paths.h"
 
 namespace tutti::tools {
@@ -70,10 +71,51 @@ void print_gain(const Graph& graph, const Path& path) {
     const double now = topology::pcie_bandwidth(link.pcie->current);
     const double most = topology::pcie_bandwidth(link.pcie->maximum);
     if (now < most)
-      fmt::print(
-          "PCIe between {} and {} runs at {} of {} GB/s now; asleep if nothing runs, "
-          "else degraded.\n",
-          short_name(graph, link.a), short_name(graph, link.b), rate_text(now), rate_text(most));
+      fmt::print("{}",
+                 wrapped(fmt::format("PCIe between {} and {} runs at {} of {} GB/s now; asleep "
+                                     "if nothing runs, else degraded.",
+                                     short_name(graph, link.a), short_name(graph, link.b),
+                                     rate_text(now), rate_text(most)),
+                         2));
+  }
+}
+
+std::string leg(const Graph& graph, const Path& path) {
+  return fmt::format("{} -> {} ({}, {} GB/s)", short_name(graph, path.from),
+                     short_name(graph, path.to), name_of(path.type),
+                     rate_text(path.gigabytes_per_second));
+}
+
+/// What drivers, kernel and bridges make of the path.
+void print_direct(const Graph& graph, const Path& path) {
+  using Verdict = topology::Direct::Verdict;
+  const topology::Direct direct = topology::direct_access(graph, path.from, path.to);
+  switch (direct.verdict) {
+    case Verdict::kAllowed: break;
+    case Verdict::kDepends: fmt::print("\n{}", wrapped("Not sure: " + direct.why, 2)); break;
+    case Verdict::kDetour:
+      fmt::print("\n{}",
+                 wrapped("Detour: " + direct.why + "; data goes up to the processor and back", 2));
+      break;
+    case Verdict::kRefused:
+      fmt::print("\n{}", wrapped("Refused: " + direct.why, 2));
+      if (direct.staged.size() != 2) break;
+      fmt::print("  data goes through host memory: {},\n  then {}; at most {} GB/s\n",
+                 leg(graph, direct.staged[0]), leg(graph, direct.staged[1]),
+                 rate_text(std::min(direct.staged[0].gigabytes_per_second,
+                                    direct.staged[1].gigabytes_per_second)));
+      break;
+  }
+  const auto is = [&](topology::NodeKind kind) {
+    return graph[path.from].kind == kind || graph[path.to].kind == kind;
+  };
+  if (direct.verdict != Verdict::kRefused && is(topology::NodeKind::kGpu) &&
+      is(topology::NodeKind::kNic) &&
+      (path.type == PathClass::kHost || path.type == PathClass::kSystem)) {
+    fmt::print(
+        "\nNCCL does not use GPUDirect over {} unless NCCL_NET_GDR_LEVEL says so: it goes\n"
+        "through host memory.\n",
+        name_of(path.type));
   }
 }
 
@@ -102,6 +144,7 @@ int why(const Why& options) {
     fmt::print("\nWithout the GPU between: {}, {} GB/s.\n", name_of(plain.type),
                rate_text(plain.gigabytes_per_second));
   }
+  print_direct(graph, path);
   print_gain(graph, path);
   return 0;
 }

@@ -91,7 +91,8 @@ void Difference::match(std::vector<NodeId> mine, std::vector<NodeId> other, Node
     say(folded       ? Severity::kNote
         : has < owns ? Severity::kError
                      : Severity::kWarning,
-        "differs-count", host, fmt::format("{} {}s instead of {}", other.size(), what, mine.size()),
+        "differs-count", host,
+        fmt::format("of kind {}: {} instead of {}", what, other.size(), mine.size()),
         fmt::format("{} and {}", mine.size(), other.size()), folded ? 0 : loss_of(has, owns));
   }
   if (have_indices(a, mine) && have_indices(b, other)) {

@@ -133,6 +133,16 @@ void check_unequal(const Machine& machine, Findings& findings) {
 void check_fabric(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
+    if (!fact(graph[gpu], "fabric_uuid").empty() && fact(graph[gpu], "fabric_handles") == "no") {
+      findings.push_back(
+          {Severity::kWarning, "fabric-no-handles", graph[gpu].name,
+           "the GPU is in an NVLink fabric, and its memory cannot be handed to other "
+           "hosts of it",
+           "no fabric handles (CUDA), and a fabric (NVML)",
+           "look at nvidia-imex and its channels; in a container, whether it has "
+           "them",
+           0});
+    }
     // NVML: 0 not supported, 1 not started, 2 in progress, 3 completed.
     const auto state = number_fact(graph[gpu], "fabric_state");
     if (!state || *state == 0 || *state == 3) continue;
@@ -149,12 +159,16 @@ void check_p2p(const Machine& machine, Findings& findings) {
   const std::vector<GpuLinks> links = count_links(graph);
   for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
     const std::string& refused = fact(graph[gpu], "no_p2p");
-    if (refused.empty()) continue;
+    const std::string& denied = fact(graph[gpu], "no_peer_access");
+    if (refused.empty() && denied.empty()) continue;
     // Boards without NVLink are often sold without peer access; with it, it should work.
     const bool linked = links[gpu.value].count > 0;
     findings.push_back({linked ? Severity::kWarning : Severity::kNote, "p2p-refused",
                         graph[gpu].name, "the driver refuses access to other GPUs' memory",
-                        fmt::format("no_p2p: {} (NVML)", refused),
+                        refused.empty() ? fmt::format("no_peer_access: {} (CUDA), which NVML "
+                                                      "allows",
+                                                      denied)
+                                        : fmt::format("no_p2p: {} (NVML)", refused),
                         "nvidia-smi topo -p2p r shows the reasons; ACS, IOMMU and the driver's "
                         "settings are the usual ones",
                         0});

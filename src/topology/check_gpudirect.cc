@@ -26,24 +26,56 @@ std::optional<bool> has_dma_buf(const Node& host) {
 
 }  // namespace
 
+GpuDirect gpudirect_of(const Graph& graph, NodeId gpu, NodeId nic) {
+  using State = GpuDirect::State;
+  const Node &card = graph[gpu], &port = graph[nic];
+  if (!is_nvidia(card) || !card.host.exists()) return {};
+  const Node& host = graph[card.host];
+  if (fact(host, "peermem") == "loaded") return {State::kOn, "nvidia_peermem is loaded"};
+  // dma-buf is the other way: the kernel, the GPU's driver and the NIC's all have to know it.
+  const std::string without =
+      fmt::format("kernel {}, no module nvidia_peermem",
+                  fact(host, "kernel").empty() ? "?" : fact(host, "kernel"));
+  if (fact(card, "dma_buf") == "no") return {State::kOff, without + ", no dma-buf of GPUs (CUDA)"};
+  if (fact(port, "dma_buf") == "no") return {State::kOff, without + ", no dma-buf of NICs (verbs)"};
+  const auto kernel = has_dma_buf(host);
+  if (kernel && !*kernel) return {State::kOff, without + "; dma-buf needs 5.12"};
+  if (fact(card, "dma_buf") == "yes") return {State::kOn, "the driver offers dma-buf (CUDA)"};
+  if (!kernel) return {};
+  return {State::kDepends, without};
+}
+
+std::vector<NodeId> acs_between(const Machine& machine, NodeId a, NodeId b) {
+  std::vector<NodeId> bridges;
+  if (machine.near(a, b) != Machine::Near::kSwitch) return bridges;
+  const auto &mine = machine.way[a.value], &its = machine.way[b.value];
+  for (const auto& [from, to] : {std::pair(&mine, &its), std::pair(&its, &mine)}) {
+    for (const NodeId step : *from) {
+      // Up to where the ways meet: what is above, their traffic does not pass.
+      if (std::find(to->begin(), to->end(), step) != to->end()) break;
+      if (fact(machine.graph[step], "acs") == "on") bridges.push_back(step);
+    }
+  }
+  return bridges;
+}
+
+std::string translation_of(const Node& device) {
+  const std::string& type = fact(device, "iommu_type");  // "DMA", "DMA-FQ"; "identity" passes.
+  return type.starts_with("DMA") ? type : std::string();
+}
+
 void check_gpudirect_bridges(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   std::map<NodeId, std::string> blocked;  // GPUs that a bridge with ACS keeps from their NIC.
   for (const auto& host : machine.hosts) {
     for (const NodeId gpu : host.gpus) {
       const NodeId nic = machine.nearest_nic(host, gpu);
-      if (!nic.exists() || machine.near(gpu, nic) != Machine::Near::kSwitch) continue;
-      const auto &mine = machine.way[gpu.value], &its = machine.way[nic.value];
-      for (const auto& [from, to] : {std::pair(&mine, &its), std::pair(&its, &mine)}) {
-        for (const NodeId step : *from) {
-          // Up to where the ways meet: what is above, their traffic does not pass.
-          if (std::find(to->begin(), to->end(), step) != to->end()) break;
-          if (fact(graph[step], "acs") != "on") continue;
-          std::string& list = blocked[step];
-          if (list.size() < 200) {
-            list += fmt::format("{}{} and {}", list.empty() ? "" : ", ", graph[gpu].name,
-                                graph[nic].name);
-          }
+      if (!nic.exists()) continue;
+      for (const NodeId bridge : acs_between(machine, gpu, nic)) {
+        std::string& list = blocked[bridge];
+        if (list.size() < 200) {
+          list += fmt::format("{}{} and {}", list.empty() ? "" : ", ", graph[gpu].name,
+                              graph[nic].name);
         }
       }
     }
@@ -69,11 +101,11 @@ void check_gpudirect_iommu(const Machine& machine, Findings& findings) {
     std::string type;
     for (const auto* list : {&host.gpus, &host.nics}) {
       for (const NodeId device : *list) {
-        const std::string& own = fact(graph[device], "iommu_type");
-        if (own.rfind("DMA", 0) == 0) {
+        const std::string own = translation_of(graph[device]);
+        if (!own.empty()) {
           ++translated;
           type = own;
-        } else if (!own.empty()) {
+        } else if (!fact(graph[device], "iommu_type").empty()) {
           ++passed;
         }
       }
@@ -103,27 +135,37 @@ void check_gpudirect_iommu(const Machine& machine, Findings& findings) {
 }
 
 void check_gpudirect_driver(const Machine& machine, Findings& findings) {
+  using State = GpuDirect::State;
   const Graph& graph = machine.graph;
   for (const auto& host : machine.hosts) {
     if (!host.node.exists()) continue;
-    const auto nvidia = std::count_if(host.gpus.begin(), host.gpus.end(),
-                                      [&](NodeId gpu) { return is_nvidia(graph[gpu]); });
-    const bool rdma = std::any_of(host.nics.begin(), host.nics.end(),
-                                  [&](NodeId nic) { return !fact(graph[nic], "guid").empty(); });
-    const Node& node = graph[host.node];
-    const auto dma_buf = has_dma_buf(node);
-    if (nvidia == 0 || !rdma || !dma_buf || !fact(node, "peermem").empty()) continue;
+    // The worst of all GPUs with all RDMA devices, and how many GPUs it concerns.
+    GpuDirect worst;
+    int concerned = 0;
+    for (const NodeId gpu : host.gpus) {
+      GpuDirect own;
+      for (const NodeId nic : host.nics) {
+        if (fact(graph[nic], "guid").empty()) continue;
+        const GpuDirect one = gpudirect_of(graph, gpu, nic);
+        if (one.state > own.state) own = one;
+      }
+      if (own.state > worst.state) {
+        worst = own;
+        concerned = 0;
+      }
+      concerned += own.state == worst.state ? 1 : 0;
+    }
+    const std::string& name = graph[host.node].name;
     const std::string evidence =
-        fmt::format("kernel {}, no module nvidia_peermem", fact(node, "kernel"));
-    if (*dma_buf) {
-      findings.push_back({Severity::kNote, "gpudirect-driver", node.name,
+        fmt::format("{}; {} of {} GPUs", worst.evidence, concerned, host.gpus.size());
+    if (worst.state == State::kDepends) {
+      findings.push_back({Severity::kNote, "gpudirect-driver", name,
                           "GPUDirect depends on dma-buf here, which only NVIDIA's open kernel "
                           "modules offer",
                           evidence, "modprobe nvidia_peermem, or use the open modules", 0});
-    } else {
-      findings.push_back({Severity::kWarning, "gpudirect-driver", node.name,
-                          "GPUDirect is off: nvidia_peermem is not loaded, and the kernel is too "
-                          "old for dma-buf (5.12)",
+    } else if (worst.state == State::kOff) {
+      findings.push_back({Severity::kWarning, "gpudirect-driver", name,
+                          "GPUDirect is off: nvidia_peermem is not loaded, and there is no dma-buf",
                           evidence, "modprobe nvidia_peermem", kLossWithoutGpuDirect});
     }
   }

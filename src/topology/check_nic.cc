@@ -98,7 +98,10 @@ void check_nic_state(const Machine& machine, Findings& findings) {
                               : "the NIC's port is not active",
                           fmt::format("state {}{}{} (kernel)", fact(node, "state"),
                                       physical.empty() ? "" : ", physical ", physical),
-                          "look at cable and switch; INIT means that no subnet manager has seen it",
+                          fact(node, "state") == "no driver"
+                              ? "load its driver, if it is to be used: lspci -k names it"
+                              : "look at cable and switch; INIT means that no subnet manager has "
+                                "seen it",
                           severity == Severity::kNote ? 0.0 : 1.0});
     }
   }

@@ -37,6 +37,18 @@ struct Machine {
   const Link* pcie_above(NodeId node) const;
 };
 
+/// Whether a GPU's memory and an RDMA device reach each other, by what driver and kernel say.
+struct GpuDirect {
+  enum class State { kUnknown, kOn, kDepends, kOff };  // Better first.
+  State state = State::kUnknown;
+  std::string evidence;
+};
+GpuDirect gpudirect_of(const Graph& graph, NodeId gpu, NodeId nic);
+/// Bridges with ACS between two devices that meet below a processor.
+std::vector<NodeId> acs_between(const Machine& machine, NodeId a, NodeId b);
+/// Whether the IOMMU translates a device's addresses: its group's type; "" if not, or not known.
+std::string translation_of(const Node& device);
+
 /// A fact; "" if absent.
 const std::string& fact(const Node& node, const std::string& key);
 /// The same as a whole number.

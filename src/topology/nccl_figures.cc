@@ -11,12 +11,13 @@ namespace tutti::topology {
 
 Quantity nvlink_bandwidth(int sm) {
   if (sm >= 100 && sm < 120) return {40.1, Origin::kTable};
+  if (sm >= 90 && sm < 100) return {20.6, Origin::kTable};
   switch (sm) {
     case 60: return {18, Origin::kTable};
     case 70:
+    case 72:
     case 80: return {20, Origin::kTable};
     case 86: return {12, Origin::kTable};
-    case 90: return {20.6, Origin::kTable};
     default: return {20, Origin::kAssumed};
   }
 }
@@ -28,11 +29,20 @@ int most_nvlinks(int sm) {
   return 18;
 }
 
+// A link is 16 lanes; what AMD publishes is what is signalled, of which RCCL counts on three
+// quarters, and on half with the oldest:
+//   MI50, MI100 (gfx906, 908): 23 GT/s, 46 GB/s; rocm.docs.amd.com, reference/gpu-arch/mi100.
+//   MI200 (gfx90a): 25 GT/s, 50 GB/s; the same, mi250. Programs were seen to get up to 81% of an
+//     Infinity Fabric link (Schieffer et al. 2024, "Understanding Data Movement in AMD Multi-GPU
+//     Systems with Infinity Fabric").
+//   MI300 (gfx94x): 32 GT/s, 64 GB/s; AMD's CDNA 3 white paper.
+// MI350's (gfx95x) signal faster than MI300's, whose figure stands in for them as a guess.
 Quantity xgmi_bandwidth(std::string_view gcn) {
   if (gcn.starts_with("gfx")) gcn.remove_prefix(3);
-  if (gcn == "906" || gcn == "908") return {24, Origin::kTable};
+  if (gcn == "900" || gcn == "906" || gcn == "908") return {24, Origin::kTable};
   if (gcn == "910" || gcn == "90a") return {36, Origin::kTable};
-  if (gcn.starts_with("94") || gcn.starts_with("95")) return {48, Origin::kTable};
+  if (gcn.starts_with("94")) return {48, Origin::kTable};
+  if (gcn.starts_with("95")) return {48, Origin::kAssumed};
   return {24, Origin::kAssumed};
 }
 

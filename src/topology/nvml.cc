@@ -1,11 +1,11 @@
 #include "topology/nvml.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <cstring>
 
+#include "topology/driver_library.h"
 #include "topology/sysfs.h"
 
 namespace tutti::topology {
@@ -42,7 +42,6 @@ constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171, kFieldC2cMaxMbps
 constexpr unsigned kMostGpus = 256, kMostLinks = 18;
 
 struct Library {
-  void* handle = nullptr;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*driver)(char*, unsigned) = nullptr;
@@ -67,42 +66,30 @@ struct Library {
 
   ~Library() {
     if (ready) shutdown();
-    if (handle != nullptr) dlclose(handle);
   }
 };
 
-template <class Function>
-void bind(const Library& library, Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(library.handle, name));
-}
-
-void bind_all(Library& library) {
-  bind(library, library.init, "nvmlInit_v2");
-  bind(library, library.shutdown, "nvmlShutdown");
-  bind(library, library.driver, "nvmlSystemGetDriverVersion");
-  bind(library, library.count, "nvmlDeviceGetCount_v2");
-  bind(library, library.by_index, "nvmlDeviceGetHandleByIndex_v2");
-  bind(library, library.pci, "nvmlDeviceGetPciInfo_v3");
-  bind(library, library.uuid, "nvmlDeviceGetUUID");
-  bind(library, library.name, "nvmlDeviceGetName");
-  bind(library, library.capability, "nvmlDeviceGetCudaComputeCapability");
-  bind(library, library.current_generation, "nvmlDeviceGetCurrPcieLinkGeneration");
-  bind(library, library.current_width, "nvmlDeviceGetCurrPcieLinkWidth");
-  bind(library, library.maximum_generation, "nvmlDeviceGetMaxPcieLinkGeneration");
-  bind(library, library.maximum_width, "nvmlDeviceGetMaxPcieLinkWidth");
-  bind(library, library.link_state, "nvmlDeviceGetNvLinkState");
-  bind(library, library.link_version, "nvmlDeviceGetNvLinkVersion");
-  bind(library, library.link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
-  bind(library, library.link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
-  bind(library, library.p2p, "nvmlDeviceGetP2PStatus");
-  bind(library, library.fields, "nvmlDeviceGetFieldValues");
-  bind(library, library.fabric, "nvmlDeviceGetGpuFabricInfoV");
-}
-
-// Calls a function that an old library may lack; whether it answered.
-template <class Function, class... Arguments>
-bool ask(Function function, Arguments... arguments) {
-  return function != nullptr && function(arguments...) == 0;
+void bind_all(const DriverLibrary& driver, Library& library) {
+  driver.bind(library.init, "nvmlInit_v2");
+  driver.bind(library.shutdown, "nvmlShutdown");
+  driver.bind(library.driver, "nvmlSystemGetDriverVersion");
+  driver.bind(library.count, "nvmlDeviceGetCount_v2");
+  driver.bind(library.by_index, "nvmlDeviceGetHandleByIndex_v2");
+  driver.bind(library.pci, "nvmlDeviceGetPciInfo_v3");
+  driver.bind(library.uuid, "nvmlDeviceGetUUID");
+  driver.bind(library.name, "nvmlDeviceGetName");
+  driver.bind(library.capability, "nvmlDeviceGetCudaComputeCapability");
+  driver.bind(library.current_generation, "nvmlDeviceGetCurrPcieLinkGeneration");
+  driver.bind(library.current_width, "nvmlDeviceGetCurrPcieLinkWidth");
+  driver.bind(library.maximum_generation, "nvmlDeviceGetMaxPcieLinkGeneration");
+  driver.bind(library.maximum_width, "nvmlDeviceGetMaxPcieLinkWidth");
+  driver.bind(library.link_state, "nvmlDeviceGetNvLinkState");
+  driver.bind(library.link_version, "nvmlDeviceGetNvLinkVersion");
+  driver.bind(library.link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+  driver.bind(library.link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
+  driver.bind(library.p2p, "nvmlDeviceGetP2PStatus");
+  driver.bind(library.fields, "nvmlDeviceGetFieldValues");
+  driver.bind(library.fabric, "nvmlDeviceGetGpuFabricInfoV");
 }
 
 template <std::size_t kSize, class Function>
@@ -224,10 +211,10 @@ Error absent(std::string what) { return {Code::kUnsupported, std::move(what), {}
 }  // namespace
 
 Result<NvmlFacts> read_nvml(const char* name) {
+  const DriverLibrary driver_library(name);
+  if (!driver_library.opened()) return absent(fmt::format("no NVML: there is no {}", name));
   Library library;
-  library.handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (library.handle == nullptr) return absent(fmt::format("no NVML: there is no {}", name));
-  bind_all(library);
+  bind_all(driver_library, library);
   if (library.shutdown == nullptr || !ask(library.init)) {
     return absent(fmt::format("no NVML: {} does not find a driver", name));
   }

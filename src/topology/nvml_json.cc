@@ -1,35 +1,16 @@
 // File: topology/nvml_json.cc: NVML's answers in a capture.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "topology/driver_json.h"
 #include "topology/nvml.h"
 #include "topology/sysfs.h"
 
 namespace tutti::topology {
 namespace {
 
-using Json = nlohmann::json;
 constexpr std::size_t kMostGpus = 256, kMostLinks = 64;
 
 Json rate_to_json(const PcieRate& rate) { return Json::array({rate.gigatransfers, rate.width}); }
-
-// Members that are absent or of another type keep their value: the file is from outside.
-template <class Value>
-void get(const Json& object, const char* key, Value& value) {
-  const auto found = object.find(key);
-  if (found == object.end()) return;
-  if constexpr (std::is_same_v<Value, std::string>) {
-    if (found->is_string()) value = found->template get<std::string>().substr(0, 256);
-  } else if constexpr (std::is_same_v<Value, bool>) {
-    if (found->is_boolean()) value = found->template get<bool>();
-  } else {
-    if (found->is_number() && found->template get<double>() > -1e6 &&
-        found->template get<double>() < 1e6) {
-      value = found->template get<Value>();
-    }
-  }
-}
 
 PcieRate rate_from_json(const Json& gpu, const char* key) {
   const auto found = gpu.find(key);
@@ -78,23 +59,14 @@ NvmlGpu gpu_from_json(const Json& object) {
       }
     }
   }
-  if (const auto p2p = object.find("p2p"); p2p != object.end() && p2p->is_array()) {
-    for (const Json& status : *p2p) {
-      const bool sound = status.is_number_unsigned() && status.get<std::uint64_t>() < 256;
-      if (gpu.p2p.size() < kMostGpus) gpu.p2p.push_back(sound ? status.get<int>() : 6);
-    }
-  }
+  gpu.p2p = get_list(object, "p2p", kMostGpus, 6);
   return gpu;
 }
 
 }  // namespace
 
 std::string nvml_to_json(const Result<NvmlFacts>& answer) {
-  // Names come from the driver; what is not UTF-8 must not make the writer throw.
-  const auto text = [](const Json& whole) {
-    return whole.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
-  };
-  if (!answer) return text({{"absent", answer.error().what}});
+  if (!answer) return absent_to_json(answer.error());
   const NvmlFacts& facts = *answer;
   Json gpus = Json::array();
   for (const NvmlGpu& gpu : facts.gpus) {
@@ -121,29 +93,14 @@ std::string nvml_to_json(const Result<NvmlFacts>& answer) {
                     {"fabric_state", gpu.fabric_state},
                     {"p2p", gpu.p2p}});
   }
-  return text({{"driver", facts.driver}, {"gpus", gpus}});
+  return text_of({{"driver", facts.driver}, {"gpus", gpus}});
 }
 
 Result<NvmlFacts> nvml_from_json(std::string_view text, std::string_view source) {
-  const Json whole = Json::parse(text, nullptr, false);
-  const auto bad = [&](std::string_view what) {
-    return Error{Code::kInvalidArgument, fmt::format("{}: {}", source, what), {}, {}};
-  };
-  if (!whole.is_object()) return bad("this is not the JSON of a capture");
-  if (whole.contains("absent")) {
-    std::string why = "no NVML in the capture";
-    get(whole, "absent", why);
-    return Error{Code::kUnsupported, why, {}, {}};
-  }
-  const auto gpus = whole.find("gpus");
-  if (gpus == whole.end() || !gpus->is_array()) return bad("it has no list of GPUs");
-  if (gpus->size() > kMostGpus) return bad(fmt::format("it has more than {} GPUs", kMostGpus));
+  TUTTI_TRY(const Json whole, parse_answers(text, source, "gpus", kMostGpus));
   NvmlFacts facts;
   get(whole, "driver", facts.driver);
-  for (const Json& gpu : *gpus) {
-    if (!gpu.is_object()) return bad("one of its GPUs is no object");
-    facts.gpus.push_back(gpu_from_json(gpu));
-  }
+  for (const Json& gpu : whole["gpus"]) facts.gpus.push_back(gpu_from_json(gpu));
   return facts;
 }
 

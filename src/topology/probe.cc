@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "topology/archive.h"
-#include "topology/nvml.h"
 #include "topology/probe_parts.h"
 
 namespace tutti::topology {
@@ -57,44 +58,116 @@ void Probe::find(Severity severity, std::string code, std::string where, std::st
   out.findings.push_back(std::move(finding));
 }
 
+NodeId Probe::numa_by_cuda(const std::string& bus) const {
+  if (!answers.cuda || bus.empty()) return {};
+  for (const CudaGpu& gpu : answers.cuda->gpus) {
+    if (gpu.bus != bus) continue;
+    const auto known = numa.find(gpu.host_numa);
+    return known == numa.end() ? NodeId{} : known->second;
+  }
+  return {};
+}
+
+NodeId Probe::gpu_at(const std::string& bus, int index, std::string_view who) {
+  const auto known = by_bus.find(bus);
+  if (known != by_bus.end()) return known->second;
+  int number = index;
+  for (;; ++number) {
+    const NodeId taken = graph().find(fmt::format("{}/gpu{}", graph()[host].name, number));
+    if (!taken.exists()) break;
+    // Without an address only the number says which it is; both count by address.
+    if (bus.empty()) return taken;
+  }
+  const NodeId node = add(NodeKind::kGpu, fmt::format("gpu{}", number), index);
+  graph()[node].bus = bus;
+  if (!bus.empty()) by_bus[bus] = node;
+  const NodeId said = numa_by_cuda(bus);
+  Link link;
+  link.kind = LinkKind::kPcie;
+  link.a = said.exists() ? said : numa.begin()->second;
+  link.b = node;
+  link.pcie = Pcie{};
+  graph().add(link);
+  find(Severity::kWarning, "pci-hidden", graph()[node].name,
+       fmt::format("{} has GPU {} at {}, which sysfs does not show; it is {} on {}", who, index,
+                   bus, said.exists() ? "said to be" : "assumed to be", graph()[link.a].name),
+       "run outside of the container, or with /sys mounted");
+  return node;
+}
+
 namespace {
 
 constexpr const char* kNvmlFile = "/tutti/nvml.json";
+constexpr const char* kCudaFile = "/tutti/cuda.json";
+constexpr const char* kVerbsFile = "/tutti/verbs.json";
 
-Imported run(const FileTree& files, Result<NvmlFacts> nvml) {
-  Probe probe{files, {}};
-  const std::string absent = nvml ? "" : printable(nvml.error().what);
-  if (nvml) probe.nvml = *std::move(nvml);
+Error not_asked(std::string_view what) {
+  return {Code::kUnsupported, fmt::format("no {}: it was not asked", what), {}, {}};
+}
+
+// A note for each library that answered, and for each that did not though there is what it is for.
+void note_libraries(Probe& probe) {
+  auto& notes = probe.graph().notes;
+  const auto& [nvml, cuda, verbs] = probe.answers;
+  const auto nodes = [&](NodeKind kind, const char* key, std::string_view value) {
+    const auto all = probe.graph().all(kind);
+    return std::any_of(all.begin(), all.end(), [&](NodeId node) {
+      const auto found = probe.graph()[node].facts.find(key);
+      return found != probe.graph()[node].facts.end() && (value.empty() || found->second == value);
+    });
+  };
+  notes.push_back(
+      nvml ? fmt::format("NVML of driver {}: {} GPUs", printable(nvml->driver), nvml->gpus.size())
+           : printable(nvml.error().what));
+  if (cuda) {
+    notes.push_back(fmt::format("CUDA {}.{}: {} GPUs", cuda->version / 1000,
+                                cuda->version % 1000 / 10, cuda->gpus.size()));
+  } else if (nvml || nodes(NodeKind::kGpu, "vendor", "0x10de")) {
+    notes.push_back(printable(cuda.error().what));
+  }
+  if (verbs) {
+    notes.push_back(fmt::format("verbs: {} devices", verbs->devices.size()));
+  } else if (nodes(NodeKind::kNic, "guid", "")) {
+    notes.push_back(printable(verbs.error().what));
+  }
+}
+
+Imported run(const FileTree& files, const Answers& answers) {
+  Probe probe{files, answers};
   probe.host = probe.add(NodeKind::kHost, "host0", 0);
   probe_host(probe);
   probe_numa(probe);
   probe_pci(probe, probe_ports(probe));
   probe_kfd(probe);
   probe_nvml(probe);
-  probe.graph().notes.push_back(probe.nvml ? fmt::format("NVML of driver {}: {} GPUs",
-                                                         printable(probe.nvml->driver),
-                                                         probe.nvml->gpus.size())
-                                           : absent);
+  probe_cuda(probe);
+  note_libraries(probe);
   return std::move(probe.out);
 }
 
-Result<NvmlFacts> ask_nvml(const ProbeOptions& options) {
-  if (options.nvml.empty() || options.root != "/") {
-    return Error{Code::kUnsupported, "no NVML: it was not asked", {}, {}};
-  }
-  return read_nvml(options.nvml.c_str());
+Answers ask_libraries(const ProbeOptions& options) {
+  const bool here = options.root == "/";
+  Answers answers{not_asked("NVML"), not_asked("CUDA"), not_asked("verbs")};
+  if (here && !options.nvml.empty()) answers.nvml = read_nvml(options.nvml.c_str());
+  if (here && !options.cuda.empty()) answers.cuda = read_cuda(options.cuda.c_str());
+  if (here && !options.verbs.empty()) answers.verbs = read_verbs(options.verbs.c_str());
+  return answers;
 }
 
 }  // namespace
 
 Imported probe_machine(const ProbeOptions& options) {
-  return run(*disk_tree(options.root), ask_nvml(options));
+  return run(*disk_tree(options.root), ask_libraries(options));
 }
 
 Imported probe_tree(const FileTree& files) {
-  const auto saved = files.read(kNvmlFile);
-  if (saved) return run(files, nvml_from_json(*saved, kNvmlFile));
-  return run(files, Error{Code::kUnsupported, "no NVML: it was not asked", {}, {}});
+  Answers answers{not_asked("NVML"), not_asked("CUDA"), not_asked("verbs")};
+  if (const auto saved = files.read(kNvmlFile)) answers.nvml = nvml_from_json(*saved, kNvmlFile);
+  if (const auto saved = files.read(kCudaFile)) answers.cuda = cuda_from_json(*saved, kCudaFile);
+  if (const auto saved = files.read(kVerbsFile)) {
+    answers.verbs = verbs_from_json(*saved, kVerbsFile);
+  }
+  return run(files, answers);
 }
 
 Result<Imported> probe_archive(const std::string& path) {
@@ -114,16 +187,17 @@ Result<Imported> probe_archive(const std::string& path) {
 Status capture(const ProbeOptions& options, const std::string& path) {
   const auto disk = disk_tree(options.root);
   const RecordingTree recording(*disk);
-  auto nvml = ask_nvml(options);
-  const std::string saved = nvml_to_json(nvml);
-  run(recording, std::move(nvml));
+  const Answers answers = ask_libraries(options);
+  run(recording, answers);
   MemoryTree copy;
   for (const auto& [name, item] : recording.copy().items()) {
     if (item.kind == FileTree::Kind::kFile) copy.add_file(name, item.text);
     if (item.kind == FileTree::Kind::kLink) copy.add_link(name, item.text);
     if (item.kind == FileTree::Kind::kDirectory) copy.add_directory(name);
   }
-  copy.add_file(kNvmlFile, saved);
+  copy.add_file(kNvmlFile, nvml_to_json(answers.nvml));
+  copy.add_file(kCudaFile, cuda_to_json(answers.cuda));
+  copy.add_file(kVerbsFile, verbs_to_json(answers.verbs));
   return write_archive(copy, path);
 }
 

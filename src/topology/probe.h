@@ -1,15 +1,14 @@
 // File: topology/probe.h: this machine as a graph, from what its kernel and drivers say.
 //
 // Each source may be absent without harm to the others: sysfs (PCI, NUMA, network, InfiniBand, KFD)
-// and procfs as files below a root, NVML as a library. A note of the graph says which sources were
-// there; a finding says what is hidden and what therefore had to be guessed. Nothing is measured,
-// and nothing about health is judged: that is for checks, on the graph.
+// and procfs as files below a root; NVML, CUDA and libibverbs as libraries. A note of the graph
+// says which sources were there; a finding says what is hidden and what therefore had to be
+// guessed. Nothing is measured, and nothing about health is judged: that is for checks, on the
+// graph.
 //
-// To run elsewhere: `capture` saves exactly the files that the probe reads, and NVML's answers as
-// /tutti/nvml.json, in a tar file; `probe_archive` makes the same graph of it. It reads others'
-// saved trees too, such as those of hwloc-gather-topology.
-//
-// libibverbs is not asked: what a graph has of InfiniBand is in sysfs.
+// To run elsewhere: `capture` saves exactly the files that the probe reads, and what each library
+// answered as /tutti/nvml.json and so on, in a tar file; `probe_archive` makes the same graph of
+// it. It reads others' saved trees too, such as those of hwloc-gather-topology.
 #pragma once
 #include <string>
 
@@ -21,15 +20,17 @@ namespace tutti::topology {
 
 struct ProbeOptions {
   std::string root = "/";  // Below which sys and proc lie.
-  /// The library to ask about NVIDIA's GPUs, only for this machine, so only where root is "/".
-  /// "" asks none.
+  /// The libraries to ask about NVIDIA's GPUs and RDMA devices, only about this machine, so only
+  /// where root is "/". "" asks none.
   std::string nvml = "libnvidia-ml.so.1";
+  std::string cuda = "libcuda.so.1";
+  std::string verbs = "libibverbs.so.1";
 };
 
 /// Never fails: of a machine that says nothing it makes a host with one NUMA node, and findings.
 Imported probe_machine(const ProbeOptions& options = {});
 
-/// The same of files from anywhere; NVML's answers are its /tutti/nvml.json if there is one.
+/// The same of files from anywhere; libraries' answers are its /tutti/*.json if there are any.
 Imported probe_tree(const FileTree& files);
 
 /// The same of a tar file (archive.h). An Error if it can't be read, or has neither sys nor proc.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "topology/nccl_figures.h"
 #include "topology/probe_parts.h"
 #include "topology/sysfs.h"
 
@@ -61,19 +62,16 @@ std::string iommu_words(const std::string& command_line) {
   return words;
 }
 
-// What traffic of devices gets between two sockets, GB/s: the figures of NCCL's model
-// (src/graph/topo.h of 2.30.7), by maker and model of the processor.
-Quantity socket_bandwidth(const std::string& cpuinfo) {
-  const auto table = [](double value) { return Quantity{value, Origin::kTable}; };
-  const std::string vendor = line_value(cpuinfo, "vendor_id");
+// What traffic of devices gets between two sockets: by maker and model of the processor.
+Quantity socket_of(const std::string& cpuinfo) {
+  std::string vendor = line_value(cpuinfo, "vendor_id");
+  if (line_value(cpuinfo, "cpu").starts_with("POWER")) vendor = "IBM";
+  const std::string arch = line_value(cpuinfo, "CPU implementer").empty() ? "" : "aarch64";
   const auto model = parse_integer(line_value(cpuinfo, "model"));
-  if (vendor == "GenuineIntel" && model) {
-    return table(*model >= 0xcf ? 40 : *model >= 0x8f ? 22 : *model >= 0x55 ? 10 : 6);
-  }
-  if (vendor == "AuthenticAMD") return table(16);
-  if (!line_value(cpuinfo, "CPU implementer").empty()) return table(6);
-  if (line_value(cpuinfo, "cpu").find("POWER") == 0) return table(32);
-  return {10, Origin::kAssumed};
+  const Quantity known = vendor == "GenuineIntel" && !model
+                             ? Quantity{}
+                             : socket_bandwidth(arch, vendor, static_cast<int>(model.value_or(0)));
+  return known.known() ? known : Quantity{10, Origin::kAssumed};
 }
 
 // The package of a NUMA node's first CPU; -1 if not known.
@@ -120,7 +118,7 @@ std::map<int, int> add_numa_nodes(Probe& probe) {
 
 void join_pairwise(Probe& probe, const std::vector<NodeId>& nodes) {
   if (nodes.size() < 2) return;
-  const Quantity gbs = socket_bandwidth(probe.files.text("/proc/cpuinfo"));
+  const Quantity gbs = socket_of(probe.files.text("/proc/cpuinfo"));
   if (gbs.origin == Origin::kAssumed) {
     probe.find(Severity::kNote, "socket-assumed", "host0",
                fmt::format("the bandwidth between sockets is assumed to be {} GB/s: the processor "

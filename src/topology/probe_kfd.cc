@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "topology/nccl_figures.h"
 #include "topology/probe_parts.h"
 #include "topology/sysfs.h"
 
@@ -51,12 +52,10 @@ std::vector<KfdGpu> find_gpus(const FileTree& files) {
   return gpus;
 }
 
-// Payload of one link, GB/s and direction: RCCL's figures. 0 where there is none.
-double link_gbs(std::int64_t target) {
-  if (target / 100 == 904 || target / 100 == 905) return 48;  // MI300.
-  if (target == 90010) return 36;                             // MI200.
-  if (target / 100 == 900) return 24;                         // MI50, MI100.
-  return 0;
+// "942" of 90402: the chip as the compiler calls it; "" if not known.
+std::string chip_of(std::int64_t target) {
+  return target > 0 ? fmt::format("{}{:x}{:x}", target / 10000, target / 100 % 100, target % 100)
+                    : std::string();
 }
 
 struct Half {
@@ -73,9 +72,10 @@ Half half_of(const KfdGpu& gpu, const std::string& text) {
   if (least > 0 && most <= kMostMbps && most >= least) {
     half.count = static_cast<int>(std::clamp<std::int64_t>(most / least, 1, 16));
   }
-  const double known = link_gbs(gpu.target);
-  if (known > 0) {
-    half.gbs = {known * half.count, Origin::kTable};
+  // The kernel reports what is signalled; payload is in the table, for the chips that it has.
+  const Quantity each = xgmi_bandwidth(chip_of(gpu.target));
+  if (each.origin == Origin::kTable) {
+    half.gbs = {each.value * half.count, each.origin};
   } else if (most > 0 && most <= kMostMbps) {
     half.gbs = {static_cast<double>(most) / 1000, Origin::kReportedMaximum};
   }
@@ -103,11 +103,7 @@ void probe_kfd(Probe& probe) {
       continue;
     }
     nodes[gpu.node] = known->second;
-    const std::int64_t target = gpu.target;
-    probe.fact(known->second, "gfx",
-               target > 0
-                   ? fmt::format("{}{:x}{:x}", target / 10000, target / 100 % 100, target % 100)
-                   : "");
+    probe.fact(known->second, "gfx", chip_of(gpu.target));
   }
   std::map<std::pair<NodeId, NodeId>, std::size_t> links;  // By both ends: in the graph.
   for (const KfdGpu& gpu : gpus) {

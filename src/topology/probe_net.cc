@@ -32,9 +32,19 @@ std::string state_word(const std::string& text) {
   return colon == std::string::npos ? text : text.substr(colon + 2);
 }
 
+// How good a GID is to address a RoCE peer by: an IPv4 one of version 2 is routed as its address
+// is, an IPv6 one likewise, one of the link reaches this link only. 0: version 1, which switches of
+// networks do not know, or not RoCE at all.
+int worth_of(std::string_view gid, std::string_view type) {
+  if (type != "RoCE v2") return 0;
+  if (gid.starts_with("0000:0000:0000:0000:0000:ffff:")) return 3;
+  return gid.starts_with("fe80:") ? 1 : 2;
+}
+
+// The table's entries as facts, and "roce_gid": the index of the best for RoCE, first of equals.
 void read_gids(const FileTree& files, const std::string& base, Port& port) {
-  int said = 0;
-  for (int i = 0; i < kMostGids && said < kMostGidFacts; ++i) {
+  int said = 0, best = 0;
+  for (int i = 0; i < kMostGids; ++i) {
     const auto gid = files.read(fmt::format("{}/gids/{}", base, i));
     if (!gid) break;
     if (gid->find_first_of("123456789abcdef") == std::string::npos) continue;
@@ -43,10 +53,30 @@ void read_gids(const FileTree& files, const std::string& base, Port& port) {
     if (text == "fe80:0000:0000:0000:0000:0000:0000:0000") continue;
     const std::string type = files.text(fmt::format("{}/gid_attrs/types/{}", base, i));
     const std::string device = files.text(fmt::format("{}/gid_attrs/ndevs/{}", base, i));
+    if (const int worth = worth_of(text, type); worth > best) {
+      best = worth;
+      set(port, "roce_gid", std::to_string(i));
+    }
+    if (++said > kMostGidFacts) continue;
     if (!type.empty()) text += " " + type;
     if (!device.empty()) text += " " + device;
     set(port, fmt::format("gid{}", i), text);
-    ++said;
+  }
+}
+
+// What only the library knows.
+void add_verbs(const VerbsFacts& verbs, const std::string& device, const std::string& number,
+               Port& port) {
+  const auto bytes = [](int value) { return value > 0 ? std::to_string(value) : std::string(); };
+  for (const VerbsDevice& known : verbs.devices) {
+    if (known.name != device) continue;
+    set(port, "rdma_atomics", known.atomics);
+    set(port, "dma_buf", known.dma_buf);
+    for (const VerbsPort& each : known.ports) {
+      if (std::to_string(each.number) != number) continue;
+      set(port, "active_mtu", bytes(each.active_mtu));
+      set(port, "maximum_mtu", bytes(each.maximum_mtu));
+    }
   }
 }
 
@@ -95,13 +125,17 @@ std::map<std::string, std::vector<Port>> probe_ports(Probe& probe) {
   std::map<std::string, std::vector<Port>> ports;
   for (const std::string& device : files.list("/sys/class/infiniband")) {
     const std::string function = function_of(files, "/sys/class/infiniband/" + device);
-    if (function.empty()) {
+    const std::string parent = files.text("/sys/class/infiniband/" + device + "/parent");
+    if (function.empty() && parent.empty()) {
       probe.graph().notes.push_back("left out " + device + ": it is on no PCI device");
       continue;
     }
     const auto numbers = files.list("/sys/class/infiniband/" + device + "/ports");
     for (const std::string& number : numbers) {
-      ports[function].push_back(infiniband_port(files, device, number, numbers.size() == 1));
+      Port port = infiniband_port(files, device, number, numbers.size() == 1);
+      if (probe.answers.verbs) add_verbs(*probe.answers.verbs, device, number, port);
+      set(port, "software_over", parent);  // rxe and siw: the interface that they send by.
+      ports[function].push_back(std::move(port));
     }
   }
   int left_out = 0;

@@ -3,29 +3,21 @@
 
 #include <algorithm>
 
+#include "topology/nccl_figures.h"
 #include "topology/probe_parts.h"
 #include "topology/sysfs.h"
 
 namespace tutti::topology {
 namespace {
 
-// Payload of one NVLink, GB/s and direction, by compute capability: NCCL's model (2.30.7).
-Quantity link_gbs(int sm) {
-  const auto table = [](double value) { return Quantity{value, Origin::kTable}; };
-  if (sm >= 100 && sm < 120) return table(40.1);
-  if (sm >= 90 && sm < 100) return table(20.6);
-  if (sm == 86) return table(12);
-  if (sm == 70 || sm == 72 || sm == 80) return table(20);
-  if (sm == 60) return table(18);
-  return {20, Origin::kAssumed};
-}
-
 class NvmlProbe {
  public:
-  explicit NvmlProbe(Probe& probe) : probe_(probe), facts_(*probe.nvml) {}
+  explicit NvmlProbe(Probe& probe) : probe_(probe), facts_(*probe.answers.nvml) {}
 
   void run() {
-    for (const NvmlGpu& gpu : facts_.gpus) nodes_.push_back(node_of(gpu));
+    for (const NvmlGpu& gpu : facts_.gpus) {
+      nodes_.push_back(probe_.gpu_at(gpu.bus, gpu.index, "NVML"));
+    }
     for (std::size_t i = 0; i < facts_.gpus.size(); ++i) {
       describe(facts_.gpus[i], nodes_[i]);
       add_rates(facts_.gpus[i], nodes_[i]);
@@ -37,7 +29,6 @@ class NvmlProbe {
   }
 
  private:
-  NodeId node_of(const NvmlGpu& gpu);
   void describe(const NvmlGpu& gpu, NodeId node);
   void add_rates(const NvmlGpu& gpu, NodeId node);
   void count_links(const NvmlGpu& gpu, NodeId node);
@@ -54,28 +45,6 @@ class NvmlProbe {
   std::map<NodeId, int> sm_;
   NodeId hidden_switch_;
 };
-
-// The GPU's node; one on the first NUMA node where sysfs does not show the GPU.
-NodeId NvmlProbe::node_of(const NvmlGpu& gpu) {
-  const auto known = probe_.by_bus.find(gpu.bus);
-  if (known != probe_.by_bus.end()) return known->second;
-  const NodeId node = probe_.add(NodeKind::kGpu, fmt::format("gpu{}", gpu.index), gpu.index);
-  probe_.graph()[node].bus = gpu.bus;
-  if (!gpu.bus.empty()) probe_.by_bus[gpu.bus] = node;
-  Link link;
-  link.kind = LinkKind::kPcie;
-  link.a = probe_.numa.begin()->second;
-  link.b = node;
-  link.pcie = Pcie{};
-  probe_.graph().add(link);
-  probe_.find(
-      Severity::kWarning, "pci-hidden", probe_.graph()[node].name,
-      fmt::format("NVML has GPU {} at {}, which sysfs does not show; it is assumed to be on "
-                  "the first NUMA node",
-                  gpu.index, gpu.bus),
-      "run outside of the container, or with /sys mounted");
-  return node;
-}
 
 void NvmlProbe::describe(const NvmlGpu& gpu, NodeId node) {
   probe_.fact(node, "model", gpu.name);
@@ -193,7 +162,7 @@ void NvmlProbe::join() {
     const auto [near, far] = ends;
     const auto other = counted_.find({far, near});
     if (other != counted_.end() && far < near) continue;  // Both say it: once is enough.
-    const Quantity each = link_gbs(sm_[near]);
+    const Quantity each = nvlink_bandwidth(sm_[near]);
     assumed = assumed || each.origin == Origin::kAssumed;
     Link link;
     link.kind = LinkKind::kNvlink;
@@ -223,7 +192,7 @@ void NvmlProbe::join() {
 }  // namespace
 
 void probe_nvml(Probe& probe) {
-  if (probe.nvml) {
+  if (probe.answers.nvml) {
     NvmlProbe(probe).run();
     return;
   }

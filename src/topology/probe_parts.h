@@ -6,15 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "topology/cuda.h"
 #include "topology/file_tree.h"
 #include "topology/finding.h"
 #include "topology/nvml.h"
+#include "topology/verbs.h"
 
 namespace tutti::topology {
 
+/// What the libraries that a probe may ask have answered, or why they have not.
+struct Answers {
+  Result<NvmlFacts> nvml;
+  Result<CudaFacts> cuda;
+  Result<VerbsFacts> verbs;
+};
+
 struct Probe {
   const FileTree& files;
-  std::optional<NvmlFacts> nvml;
+  const Answers& answers;
   Imported out{};
   NodeId host{};
   std::map<int, NodeId> numa{};            // By the kernel's number.
@@ -26,6 +35,11 @@ struct Probe {
   /// Sets a fact where there is something to say; what can't be printed becomes '?'.
   void fact(NodeId node, const std::string& key, std::string value);
   void join(LinkKind kind, NodeId a, NodeId b, Quantity gbs);
+  /// The node of a GPU that a library (`who`) knows by its bus address; where sysfs does not show
+  /// it, it is added to the NUMA node that CUDA says or to the first, and that is a finding.
+  NodeId gpu_at(const std::string& bus, int index, std::string_view who);
+  /// The NUMA node that CUDA says a GPU is next to; none if it does not.
+  NodeId numa_by_cuda(const std::string& bus) const;
   void find(Severity severity, std::string code, std::string where, std::string what,
             std::string remedy = {});
 };
@@ -40,7 +54,7 @@ struct Port {
 
 void probe_host(Probe& probe);  // Name, kernel, limits, IOMMU.
 void probe_numa(Probe& probe);  // NUMA nodes, packages, sockets' links.
-/// Ports by the PCI address of their function.
+/// Ports by the PCI address of their function; "": of RDMA devices made of software.
 std::map<std::string, std::vector<Port>> probe_ports(Probe& probe);
 /// GPUs, NICs and NVSwitches with all bridges above them.
 void probe_pci(Probe& probe, const std::map<std::string, std::vector<Port>>& ports);
@@ -48,6 +62,7 @@ void probe_pci(Probe& probe, const std::map<std::string, std::vector<Port>>& por
 std::vector<std::string> kfd_gpus(const FileTree& files);
 void probe_kfd(Probe& probe);   // xGMI.
 void probe_nvml(Probe& probe);  // NVLink, C2C, what sysfs does not know of GPUs.
+void probe_cuda(Probe& probe);  // Peer access, multicast, GPUDirect. After probe_nvml.
 
 /// What is inside a box limits nobody.
 inline constexpr Quantity kInside{5000, Origin::kTable};

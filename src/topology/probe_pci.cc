@@ -89,6 +89,7 @@ class PciProbe {
         attach(function, parent, probe_.add(NodeKind::kGpu, fmt::format("gpu{}", number), index));
       }
     }
+    add_software_nics();
     say_what_is_hidden();
   }
 
@@ -103,6 +104,7 @@ class PciProbe {
             const std::string& child_path);
   void add_nic(const Function& function, NodeId parent);
   NodeId add_port_node(const Port& port);
+  void add_software_nics();
   void describe(NodeId node, const std::string& bus, const std::string& path);
   void say_what_is_hidden();
 
@@ -161,8 +163,8 @@ void PciProbe::name_gpus() {
     if (bus.empty() || !taken.insert(index).second) return;
     gpu_numbers_[bus] = {index, index};
   };
-  if (probe_.nvml) {
-    for (const NvmlGpu& gpu : probe_.nvml->gpus) number(gpu.bus, gpu.index);
+  if (probe_.answers.nvml) {
+    for (const NvmlGpu& gpu : probe_.answers.nvml->gpus) number(gpu.bus, gpu.index);
   }
   int next = 0;
   if (taken.empty()) {
@@ -186,6 +188,8 @@ NodeId PciProbe::numa_of(const Function& function) {
     }
     path.resize(path.rfind('/'));
   }
+  const NodeId said = probe_.numa_by_cuda(function.bus);
+  if (said.exists()) return said;
   const NodeId first = probe_.numa.begin()->second;
   if (probe_.numa.size() > 1) append(numa_guessed_, function.bus);
   return first;
@@ -319,6 +323,15 @@ void PciProbe::add_nic(const Function& function, NodeId parent) {
   attach(function, parent, card);
   for (const Port& port : ports) {
     probe_.join(LinkKind::kInternal, card, add_port_node(port), kInside);
+  }
+}
+
+// RDMA devices made of software (rxe, siw) are a processor's work: of the first NUMA node.
+void PciProbe::add_software_nics() {
+  const auto found = ports_.find("");
+  if (found == ports_.end()) return;
+  for (const Port& port : found->second) {
+    probe_.join(LinkKind::kInternal, probe_.numa.begin()->second, add_port_node(port), kInside);
   }
 }
 

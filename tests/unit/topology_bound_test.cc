@@ -1,6 +1,7 @@
 // Bounds: against published figures, against all cuts of small random graphs, and what is refused.
 #include "topology/bound.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -81,6 +82,49 @@ TEST_CASE("bounds of small random graphs are those of all cuts") {
     }
   }
   REQUIRE(connected > 200);
+}
+
+TEST_CASE("whatever is bounded, the cut's figure is that of the links that cross it that way") {
+  std::mt19937 random(11);
+  for (int i = 0; i < 100; ++i) {
+    const Graph graph = random_graph(random);
+    for (const Pattern pattern : {Pattern::kAllGather, Pattern::kReduceScatter, Pattern::kAllReduce,
+                                  Pattern::kBroadcast, Pattern::kAllToAll}) {
+      const auto got = gpu_bound(graph, pattern);
+      if (!got) continue;
+      const auto& inside = got->cut.inside;
+      const auto in = [&](NodeId node) {
+        return std::find(inside.begin(), inside.end(), node) != inside.end();
+      };
+      double exit = 0;
+      for (const Link& link : graph.links) {
+        if (in(link.a) == in(link.b)) continue;
+        const bool forward = in(link.a) != (pattern == Pattern::kReduceScatter);
+        exit += 1000 * (forward ? link.forward : link.backward).value;
+      }
+      INFO("graph " << i << ", pattern " << static_cast<int>(pattern));
+      REQUIRE(static_cast<double>(got->cut.exit_mbps) == Approx(exit));
+    }
+  }
+}
+
+TEST_CASE("an all-reduce's cut leaves by the narrow direction, whichever end it begins at") {
+  for (const bool narrow_back : {false, true}) {
+    Graph graph;
+    for (int i = 0; i < 6; ++i) add(graph, NodeKind::kGpu, "n" + std::to_string(i));
+    for (std::uint32_t a = 0; a < 6; ++a) {
+      for (std::uint32_t b = a + 1; b < 6; ++b) {
+        if (a / 3 == b / 3) join(graph, LinkKind::kNvlink, {a}, {b}, 400);
+      }
+    }
+    join(graph, LinkKind::kPcie, {0}, {3}, narrow_back ? 50 : 5);
+    graph.links.back().backward.value = narrow_back ? 5 : 50;
+    const auto got = gpu_bound(graph, Pattern::kAllReduce);
+    REQUIRE(got);
+    REQUIRE(got->cut.exit_mbps == 5000);
+    const std::uint32_t first = narrow_back ? 3 : 0;
+    REQUIRE(got->cut.inside == std::vector<NodeId>{{first}, {first + 1}, {first + 2}});
+  }
 }
 
 TEST_CASE("bounds of known machines") {

@@ -7,6 +7,7 @@
 #include "support/catch.h"
 #include "support/topology_files.h"
 #include "topology/graph_text.h"
+#include "topology/model.h"
 #include "topology/nccl_figures.h"
 #include "topology/nccl_graph.h"
 #include "topology/nccl_xml.h"
@@ -272,6 +273,25 @@ TEST_CASE("PCI addresses and rates as texts") {
   CHECK(link_speed("2.5 GT/s") == 2.5);
   CHECK_FALSE(link_speed("Unknown speed"));
   CHECK_FALSE(link_speed("-1 GT/s"));
+}
+
+TEST_CASE("models and readers say the same of an NVLink of the same chip") {
+  int links = 0;
+  for (const Model* known : models()) {
+    const auto graph = model(known->name);
+    REQUIRE(graph);
+    for (const Link& link : graph->links) {
+      if (link.kind != LinkKind::kNvlink) continue;
+      const auto sm = (*graph)[link.a].facts.find("sm");
+      if (sm == (*graph)[link.a].facts.end()) continue;
+      INFO(known->name << " " << sm->second);
+      const Quantity each = nvlink_bandwidth(std::stoi(sm->second));
+      REQUIRE(each.origin == Origin::kTable);
+      REQUIRE(link.forward.value == Approx(each.value * link.count));
+      ++links;
+    }
+  }
+  REQUIRE(links > 100);
 }
 
 TEST_CASE("rings and trees that NCCL dumped") {

@@ -1,6 +1,9 @@
 // Paths: classes as NCCL has them, widths and lengths, and where no path may go.
 #include "topology/paths.h"
 
+#include <algorithm>
+#include <random>
+
 #include "support/catch.h"
 #include "support/topology_graphs.h"
 
@@ -141,6 +144,56 @@ TEST_CASE("a path is as wide, and of the same class, both ways where links are")
       }
     }
   }
+}
+
+TEST_CASE("a path's width is that of its links in the direction it goes") {
+  std::mt19937 random(5);
+  for (int i = 0; i < 50; ++i) {
+    Graph graph;
+    for (int n = 0; n < 6; ++n) add(graph, NodeKind::kPcieSwitch, "n" + std::to_string(n));
+    for (int n = 0; n < 12; ++n) {
+      const auto a = static_cast<std::uint32_t>(random() % 6);
+      const auto b = static_cast<std::uint32_t>(random() % 6);
+      if (a == b) continue;
+      join(graph, LinkKind::kPcie, {a}, {b}, 1 + static_cast<int>(random() % 30));
+      graph.links.back().backward.value = 1 + static_cast<int>(random() % 30);
+    }
+    const Adjacency adjacency(graph);
+    for (std::uint32_t from = 0; from < 6; ++from) {
+      for (std::uint32_t to = 0; to < 6; ++to) {
+        const Path path = best_path(graph, adjacency, {from}, {to});
+        if (path.edges.empty()) continue;
+        NodeId here{from};
+        double narrowest = 1e9;
+        for (const Adjacency::Edge& edge : path.edges) {
+          const Link& link = graph.links[edge.link];
+          REQUIRE((link.a == here ? link.b : link.a) == edge.to);
+          const double rate = (link.a == here ? link.forward : link.backward).value;
+          narrowest = std::min(narrowest, rate);
+          here = edge.to;
+        }
+        INFO("graph " << i << ", " << from << " to " << to);
+        REQUIRE(here == NodeId{to});
+        REQUIRE(path.gigabytes_per_second == narrowest);
+      }
+    }
+  }
+}
+
+TEST_CASE("PIX passes one PCIe switch, PXB more") {
+  Graph graph;
+  add(graph, NodeKind::kGpu, "gpu0");
+  for (std::uint32_t n = 1; n <= 3; ++n) {
+    add(graph, NodeKind::kPcieSwitch, "switch" + std::to_string(n));
+    add(graph, NodeKind::kNic, "nic" + std::to_string(n));
+    const NodeId sw = graph.find("switch" + std::to_string(n));
+    join(graph, LinkKind::kPcie,
+         n == 1 ? graph.find("gpu0") : graph.find("switch" + std::to_string(n - 1)), sw, 24);
+    join(graph, LinkKind::kPcie, sw, graph.find("nic" + std::to_string(n)), 24);
+  }
+  REQUIRE(between(graph, "gpu0", "nic1").type == PathClass::kSwitch);
+  REQUIRE(between(graph, "gpu0", "nic2").type == PathClass::kSwitches);
+  REQUIRE(between(graph, "gpu0", "nic3").type == PathClass::kSwitches);
 }
 
 TEST_CASE("unknown bandwidths limit nothing and are not made up; latencies add up") {

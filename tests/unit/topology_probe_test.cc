@@ -7,6 +7,7 @@
 #include "topology/file_tree.h"
 #include "topology/nvml.h"
 #include "topology/probe.h"
+#include "topology/sysfs.h"
 
 using namespace tutti;
 using namespace tutti::topology;
@@ -255,7 +256,7 @@ TEST_CASE("Disk, memory and archive make the same graph; a capture makes it agai
     // Nothing but what the probe reads: the class of devices it has no interest in, but no more.
     const auto saved = read_archive_file(dir.path + "/capture.tar");
     REQUIRE(saved);
-    CHECK((*saved)->items().size() <= tree.items().size() + 2);
+    CHECK((*saved)->items().size() <= tree.items().size() + 4);
   }
 }
 
@@ -358,6 +359,18 @@ TEST_CASE("NVML's answers survive the capture, and nonsense is refused or left o
   CHECK(odd->gpus[0].p2p == std::vector<int>{6, 6});
 }
 
+TEST_CASE("ACS is on where a bridge redirects peers' requests, completions, or all upstream") {
+  for (unsigned bit = 0; bit < 7; ++bit) {
+    std::string config(4096, '\0');
+    config[0x100] = 0x0d;  // The extended capability ACS, the last of the list.
+    config[0x106] = static_cast<char>(1U << bit);
+    INFO(bit);
+    // Bits 0 and 1 check requests, 5 and 6 are for virtual machines: none moves peers' traffic.
+    CHECK(parse_config_space(config).acs == (bit >= 2 && bit <= 4));
+    CHECK(!parse_config_space(config.substr(0, 256)).acs);  // Without privileges: not known.
+  }
+}
+
 TEST_CASE("The probe tells what checks need: allowed CPUs, IOMMU types, lanes of devices") {
   MemoryTree tree;
   load(tree, "sysfs-hgx");
@@ -373,5 +386,10 @@ TEST_CASE("The probe tells what checks need: allowed CPUs, IOMMU types, lanes of
     if (!narrow) continue;
     CHECK(graph[gpu].facts.at("pcie_device_width") == "16");
     CHECK(graph[gpu].facts.at("iommu_type") == "DMA-FQ");
+    // The lesser of both ends is what the link can do.
+    const Link* const link = find_link(graph, "host0/pci0000:18:00.0", graph[gpu].name);
+    REQUIRE(link != nullptr);
+    CHECK(link->pcie->maximum == PcieRate{32, 8});
+    CHECK(link->forward.value == Approx(24));
   }
 }
