@@ -6,8 +6,9 @@
 // back one latency after it was read. A signal takes the latency, behind what was written to the
 // same peer. A multicast slot goes over the paths to all readers at the same time.
 //
-// All that happens at one moment happens together: first everything is given to the resources, then
-// each event sees when the last of its resources is done.
+// What ranks do at one moment they do together: first everything is given to the resources, then
+// each event sees when the last of its resources is done. Only lanes take turns, as many at a time
+// as there are rank orders: lanes that stayed in step would all wait at the same time.
 //
 // Large messages. Tile after tile is simulated up to a bound on the work. Beyond it, two runs of A
 // and 2A full tiles give the time that each further tile adds once the pipeline is full, and the
@@ -54,6 +55,8 @@ class Timeline {
         State& state = states_.emplace_back();
         state.rank = rank;
         state.lane = lane;
+        state.turn =
+            lane / static_cast<std::uint32_t>(std::max<std::size_t>(1, model.orders.size()));
         state.steps = &plan.ranks[rank].lanes[lane];
         state.channels = &traffic.lanes[rank][lane];
       }
@@ -65,9 +68,10 @@ class Timeline {
     if (plan_.together) meet();
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
     while (!agenda_.empty()) {
-      const auto [now, leaves, first] = agenda_.top();
+      const auto [now, leaves, turn, first] = agenda_.top();
       batch_.clear();
-      while (!agenda_.empty() && agenda_.top().at == now && agenda_.top().leaves == leaves) {
+      while (!agenda_.empty() && agenda_.top().at == now && agenda_.top().leaves == leaves &&
+             agenda_.top().turn == turn) {
         batch_.push_back(agenda_.top().actor);
         agenda_.pop();
       }
@@ -88,7 +92,7 @@ class Timeline {
   struct State {
     const Lane* steps = nullptr;
     const LaneTraffic* channels = nullptr;
-    std::uint32_t rank = 0, lane = 0;
+    std::uint32_t rank = 0, lane = 0, turn = 0;
     std::uint32_t step = 0;
     std::size_t tile = 0;
     Event now;    // The end of the last step.
@@ -104,7 +108,7 @@ class Timeline {
   struct Entry {
     Picoseconds at;
     bool leaves;  // A step's slots depart; else a step begins.
-    std::uint32_t actor;
+    std::uint32_t turn, actor;
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
@@ -140,7 +144,7 @@ class Timeline {
       state.is_new = false;
     }
     state.blocked_on = kNobody;
-    if (can_start(state)) agenda_.push({state.start.at, false, actor});
+    if (can_start(state)) agenda_.push({state.start.at, false, state.turn, actor});
   }
 
   // Goes to the next step of which there is something in this tile.
@@ -250,7 +254,7 @@ class Timeline {
         end = std::max(end, servers_.done(route, now, 0) + (reads ? route.latency : 0));
       });
       state.now = {end, state.start.messages};
-      agenda_.push({end, true, actor});
+      agenda_.push({end, true, state.turn, actor});
     }
   }
 

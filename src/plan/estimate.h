@@ -2,11 +2,11 @@
 // share: link directions, and each rank's own compute.
 //
 // The model. A slot takes a path: a latency, and shares of resources. A resource works off what it
-// is given in the order of time; what comes at the same moment is worked off together and is done
-// together. So two messages on one link take twice the time of one, no message is faster than its
-// narrowest link, and ranks that do the same at the same time stay alike (which is what makes
-// symmetry exact, see `Plans of a few ranks`). Time is in whole picoseconds: sums do not depend on
-// the order in which they are made.
+// is given in the order of time; what ranks send at the same moment in the same lane is worked off
+// together and is done together. So two messages on one link take twice the time of one, no message
+// is faster than its narrowest link, and ranks that do the same at the same time stay alike (which
+// is what makes symmetry exact, see `Plans of a few ranks`). Time is in whole picoseconds: sums do
+// not depend on the order in which they are made.
 //
 // Plans of a few ranks. If plan.ranks lists only s ranks of the n of its shape, s dividing n, then
 // every other rank is taken to do what rank (r mod s) does, with all peers shifted by a multiple of

@@ -103,13 +103,13 @@ Result<const Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm
   std::optional<plan::Plan> plan;
   for (const auto& layout : layouts_) {
     auto made = std::make_unique<Prepared>();
-    made->lanes = layout.size();
     std::optional<Symmetric> symmetric;
     if (options_.symmetry && !protocol.joins_in_switch)
       symmetric = find_symmetry(algorithm, shape(), machine_.model(protocol), layout,
-                                machine_.groups().size);
+                                machine_.groups().size, options_.channels);
     if (symmetric) {
       made->symmetric = true;
+      made->lanes = layout.size() * symmetric->channels;
       made->plan = std::move(symmetric->plan);
       made->model = std::move(symmetric->model);
       for (const std::size_t resource : symmetric->representatives)
@@ -119,8 +119,12 @@ Result<const Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm
         TUTTI_TRY(plan, make_plan(algorithm));
       }
       const auto lanes = static_cast<std::uint32_t>(layout.size());
-      if (locations_of(plan->ranks[0]) * plan->ranks.size() * lanes > kMostSteps && best) continue;
-      made->plan = plan::replicate(*plan, lanes);
+      const std::size_t once = locations_of(plan->ranks[0]) * plan->ranks.size() * lanes;
+      if (once > kMostSteps && best) continue;
+      const auto channels = static_cast<std::uint32_t>(
+          std::clamp<std::size_t>(kMostSteps / once, 1, options_.channels));
+      made->plan = plan::replicate(*plan, lanes * channels);
+      made->lanes = std::size_t{lanes} * channels;
       made->model = machine_.model(protocol);
       made->model.orders = layout;
     }

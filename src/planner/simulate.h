@@ -24,6 +24,9 @@ struct SimulateOptions {
   // As NCCL's Simple protocol has them: 8 slots of 512 KiB for each channel and peer.
   std::size_t slot_bytes = std::size_t{512} << 10;
   int slots = 8;
+  /// So many lanes on every rank order, or as many as can be simulated: while one waits another
+  /// sends. NCCL has up to 16 and more; four hide the latency of its slots.
+  std::uint32_t channels = 4;
   bool symmetry = true;  // Off: all ranks are simulated. For tests.
 };
 

@@ -15,8 +15,15 @@ namespace tutti::planner {
 namespace {
 
 constexpr std::size_t kMostLocations = std::size_t{1} << 25;  // Of the ranks that stand for all.
+constexpr std::size_t kFewLocations = std::size_t{1} << 22;   // Up to which lanes are added.
 constexpr std::size_t kMostRoutes = std::size_t{1} << 21;
 constexpr double kSame = 1e-9;
+
+std::size_t size_of_plan(const plan::RankPlan& rank) {
+  std::size_t sum = 0;
+  for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
+  return sum;
+}
 
 bool has_peer(const plan::Location& at, bool is_source) {
   using plan::Place;
@@ -201,7 +208,7 @@ std::vector<plan::Path> images(const plan::CostModel& model, const Orders& order
 
 // The model of classes; empty if the plan's images are not alike. `merged`: lanes are images too.
 std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel& model,
-                                  const Orders& orders, bool merged) {
+                                  const Orders& orders, bool merged, std::uint32_t most_channels) {
   const std::size_t listed = plan.ranks.size(), lanes = orders.size();
   Classes classes(model);
   const auto add = [&](std::size_t from, std::size_t to) {
@@ -248,22 +255,14 @@ std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel&
   result.model.compute = [compute = model.compute, of_class](Rank place) {
     return of_class({compute(place)})[0];
   };
-  result.plan = plan::replicate(plan, static_cast<std::uint32_t>(lanes));
-  if (merged) {  // Of the copies of each lane the first.
-    for (plan::RankPlan& rank : result.plan.ranks) {
-      std::vector<plan::Lane> first;
-      for (std::size_t lane = 0; lane < rank.lanes.size(); lane += lanes)
-        first.push_back(std::move(rank.lanes[lane]));
-      rank.lanes = std::move(first);
-    }
-  }
+  std::size_t size = 0;
+  for (const plan::RankPlan& rank : plan.ranks) size += size_of_plan(rank) * (merged ? 1 : lanes);
+  result.channels =
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(kFewLocations / size, 1, most_channels));
+  const std::uint32_t copies = static_cast<std::uint32_t>(lanes) * result.channels;
+  result.plan = merged ? plan::replicate(plan, result.channels) : plan::replicate(plan, copies);
+  if (merged) result.plan.pieces = plan.pieces * copies;  // The other lanes have the rest.
   return result;
-}
-
-std::size_t size_of_plan(const plan::RankPlan& rank) {
-  std::size_t sum = 0;
-  for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
-  return sum;
 }
 
 // The first `listed` ranks, if three others of each are alike.
@@ -293,7 +292,7 @@ std::optional<plan::Plan> first_ranks(const Algorithm& algorithm, const plan::Sh
 
 std::optional<Symmetric> find_symmetry(const Algorithm& algorithm, const plan::Shape& shape,
                                        const plan::CostModel& model, const Orders& orders,
-                                       int group) {
+                                       int group, std::uint32_t channels) {
   const int n = shape.rank_count;
   if (shape.collective == Collective::kBroadcast || orders.empty()) return std::nullopt;
   for (int listed = std::max(group, 1); listed <= n / 2; listed += std::max(group, 1)) {
@@ -305,7 +304,7 @@ std::optional<Symmetric> find_symmetry(const Algorithm& algorithm, const plan::S
     if (routes > kMostRoutes) return std::nullopt;
     for (const bool merged : {true, false}) {
       if (merged && orders.size() == 1) continue;
-      if (auto found = quotient(*plan, model, orders, merged)) return found;
+      if (auto found = quotient(*plan, model, orders, merged, channels)) return found;
     }
   }
   return std::nullopt;

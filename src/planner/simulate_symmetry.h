@@ -24,13 +24,15 @@ namespace tutti::planner {
 struct Symmetric {
   plan::Plan plan;                           // Lists the ranks that stand for all.
   plan::CostModel model;                     // Its resources are classes.
+  std::uint32_t channels = 1;                // Lanes on each order.
   std::vector<std::size_t> representatives;  // By class: a resource of the model that was given.
 };
 
-/// The smallest such plan with s a multiple of `group`; none if there is none below all ranks.
-/// Looks at each route of the plan once.
+/// The smallest such plan with s a multiple of `group`, and up to `channels` lanes on each order;
+/// none if there is none below all ranks. Looks at each route of the plan once.
 std::optional<Symmetric> find_symmetry(const Algorithm& algorithm, const plan::Shape& shape,
                                        const plan::CostModel& model,
-                                       const std::vector<std::vector<Rank>>& orders, int group);
+                                       const std::vector<std::vector<Rank>>& orders, int group,
+                                       std::uint32_t channels);
 
 }  // namespace tutti::planner
