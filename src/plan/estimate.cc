@@ -16,6 +16,7 @@
 #include "plan/estimate.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <utility>
 
@@ -352,26 +353,50 @@ Extent extent(const Plan& plan, DataType type) {
 
 }  // namespace
 
-Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
-                  int slots, const CostModel& model) {
-  if (count == 0) return {};
+struct Estimator::Parts {
+  const Plan& plan;
+  const CostModel& model;
+  const DataType type;
+  const int slots;
+  const Traffic channels;
+  const Extent size;
+  const std::size_t slot_bytes;
+  // Runs of full tiles, by their number.
+  std::map<std::size_t, Estimate> full_runs;
+
+  Estimate run(std::size_t count, std::size_t tile, std::size_t full_tiles) const {
+    return Timeline(plan, channels, type, slots, model, count, tile, full_tiles).run();
+  }
+  const Estimate& full_run(std::size_t tile, std::size_t tiles) {
+    auto found = full_runs.find(tiles);
+    if (found == full_runs.end()) found = full_runs.emplace(tiles, run(0, tile, tiles)).first;
+    return found->second;
+  }
+};
+
+Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
+                     std::size_t slot_bytes, int slots)
+    : parts_(
+          new Parts{plan, model, type, slots, traffic(plan), extent(plan, type), slot_bytes, {}}) {
   TUTTI_CHECK(slots > 0 && !plan.ranks.empty());
   TUTTI_CHECK(static_cast<std::size_t>(plan.shape.rank_count) % plan.ranks.size() == 0);
-  const Traffic channels = traffic(plan);
-  const Extent size = extent(plan, type);
-  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(type));
-  const std::size_t largest = piece_of(count, plan.pieces, 0, grain).count;
-  // Without slots and scratch nothing has to be cut into tiles.
-  const std::size_t tile =
-      size.widest == 0 ? largest : std::max<std::size_t>(1, slot_bytes / size.widest);
+}
+Estimator::~Estimator() = default;
+
+Estimate Estimator::run(std::size_t count) {
+  if (count == 0) return {};
+  const Extent& size = parts_->size;
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
+  const std::size_t largest = piece_of(count, parts_->plan.pieces, 0, grain).count;
+  // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
+  if (size.widest == 0) return parts_->run(count, largest, 0);
+  const std::size_t tile = std::max<std::size_t>(1, parts_->slot_bytes / size.widest);
   const std::size_t tiles = (largest + tile - 1) / tile;
   const std::size_t half = std::clamp<std::size_t>(
       kMostSteps / 3 / std::max<std::size_t>(1, size.steps), 1, kMostTiles / 2);
-  const auto run = [&](std::size_t full_tiles) {
-    return Timeline(plan, channels, type, slots, model, count, tile, full_tiles).run();
-  };
-  if (tiles <= 2 * half) return run(0);
-  const Estimate one = run(half), two = run(2 * half);
+  if (tiles <= 2 * half) return parts_->run(count, tile, 0);
+  const Estimate& one = parts_->full_run(tile, half);
+  const Estimate& two = parts_->full_run(tile, 2 * half);
   const double more =
       static_cast<double>(largest) / static_cast<double>(tile) / static_cast<double>(half) - 2;
   const auto extend = [&](double first, double second) { return second + more * (second - first); };
@@ -384,7 +409,14 @@ Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_
                {}};
   for (std::size_t i = 0; i < one.busy_us.size(); ++i)
     all.busy_us.push_back(extend(one.busy_us[i], two.busy_us[i]));
+  // Two runs may overlap more than a third would: but nothing is done before its resources are.
+  for (const double busy : all.busy_us) all.microseconds = std::max(all.microseconds, busy);
   return all;
+}
+
+Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
+                  int slots, const CostModel& model) {
+  return Estimator(plan, model, type, slot_bytes, slots).run(count);
 }
 
 }  // namespace tutti::plan

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/link_cost.h"
@@ -70,9 +71,24 @@ struct Estimate {
   std::vector<double> busy_us;  // By resource of the model: how long it works.
 };
 
+/// Simulates a plan for messages of any size. Keeps what sizes have in common, above all the runs
+/// that long messages are extended from. Not for several threads at a time.
+class Estimator {
+ public:
+  /// The plan has to be verified, with as many slots; it and the model have to outlive this.
+  Estimator(const Plan& plan, const CostModel& model, DataType type, std::size_t slot_bytes,
+            int slots);
+  ~Estimator();
+  /// For `count` elements per block.
+  Estimate run(std::size_t count);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
 /// Simulates `plan` for a message of `count` elements (per block) of `type`, tiles of `slot_bytes`,
-/// and `slots` slots per channel. The plan has to be verified, with as many slots. Pure; any
-/// thread.
+/// and `slots` slots per channel. Pure; any thread.
 Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
                   int slots, const CostModel& model);
 

@@ -124,7 +124,11 @@ std::string protocol_names() {
 }
 
 MachineCost::MachineCost(const topology::Graph& graph, std::span<const NodeId> endpoints)
-    : graph_(graph), groups_(group(graph, endpoints)), router_(graph) {}
+    : graph_(graph),
+      groups_(group(graph, endpoints)),
+      adjacency_(graph),
+      router_(graph),
+      ways_out_(groups_.endpoints.size()) {}
 
 bool MachineCost::has(const Protocol& protocol) const {
   bool all_gpus = true, all_nvlink = true, all_join = true;
@@ -173,20 +177,66 @@ double MachineCost::hop_us(const topology::Route& route, const Protocol& protoco
   return host ? protocol.pcie_us : protocol.nvlink_us;
 }
 
+const MachineCost::WayOut& MachineCost::way_out(std::size_t place) {
+  auto& known = ways_out_[place];
+  if (known) return *known;
+  known.emplace();
+  const NodeId self = groups_.endpoints[place];
+  std::vector<std::pair<int, NodeId>> ports;  // Links to a NIC, and where its port leads.
+  for (const auto& [node, distance] : router_.distances(self, topology::Over::kHost)) {
+    if (graph_[node].kind != NodeKind::kNic) continue;
+    for (const topology::Adjacency::Edge& edge : adjacency_.from(node)) {
+      if (is_network(graph_.links[edge.link].kind)) ports.emplace_back(distance, edge.to);
+    }
+  }
+  if (ports.empty()) return *known;
+  const auto [nearest, to] = *std::min_element(ports.begin(), ports.end());
+  for (const auto& [distance, other] : ports) {
+    if (distance == nearest && other != to) return *known;
+  }
+  auto out = router_.find(self, to, topology::Over::kAny);
+  if (!out) return *known;
+  for (const EdgeUse& use : *out) {
+    const Link& link = graph_.links[use.link];
+    if (link.forward != link.backward) return *known;
+  }
+  known->to = to;
+  known->out = *out;
+  for (auto use = out->rbegin(); use != out->rend(); ++use)
+    known->in.push_back({use->link, !use->forward, use->share});
+  return *known;
+}
+
+// Between groups whose nearest NICs are on one node of the network it is the way out and the way
+// in: what the router would find, without a search through all NICs of a large network.
+std::optional<topology::Route> MachineCost::route(std::size_t from, std::size_t to) {
+  const auto size = static_cast<std::size_t>(groups_.size);
+  if (size > 1 && from / size != to / size) {
+    const WayOut &out = way_out(from), &in = way_out(to);
+    if (out.to.exists() && out.to == in.to) {
+      topology::Route route = out.out;
+      route.insert(route.end(), in.in.begin(), in.in.end());
+      return route;
+    }
+  }
+  const auto hop = router_.hop(groups_.endpoints[from], groups_.endpoints[to]);
+  if (!hop) return std::nullopt;
+  return router_.routes()[*hop];
+}
+
 plan::Path MachineCost::path(Rank from, Rank to, const Protocol& protocol) {
-  const NodeId a = groups_.endpoints[static_cast<std::size_t>(from.value)];
-  const NodeId b = groups_.endpoints[static_cast<std::size_t>(to.value)];
-  const auto hop = router_.hop(a, b);
-  if (!hop) {
-    unreachable_ = Error{Code::kInvalidArgument,
-                         fmt::format("simulate: no way leads from {} to {} but through other GPUs; "
-                                     "add the missing links, or choose other ranks",
-                                     graph_[a].name, graph_[b].name)};
+  const auto a = static_cast<std::size_t>(from.value), b = static_cast<std::size_t>(to.value);
+  const auto found = route(a, b);
+  if (!found) {
+    unreachable_ =
+        Error{Code::kInvalidArgument,
+              fmt::format("simulate: no way leads from {} to {} but through other GPUs; "
+                          "add the missing links, or choose other ranks",
+                          graph_[groups_.endpoints[a]].name, graph_[groups_.endpoints[b]].name)};
     return {};
   }
-  const topology::Route& route = router_.routes()[*hop];
-  plan::Path path(LinkCost{hop_us(route, protocol), 0});
-  for (const EdgeUse& use : route)
+  plan::Path path(LinkCost{hop_us(*found, protocol), 0});
+  for (const EdgeUse& use : *found)
     path.uses.push_back({2 * use.link + (use.forward ? 0 : 1), use.share});
   return path;
 }

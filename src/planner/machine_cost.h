@@ -70,14 +70,24 @@ class MachineCost {
   std::vector<std::vector<std::vector<Rank>>> layouts() const;
 
  private:
+  /// The way from one place to the network: nearest NICs, by shares. Only if all lead to one node
+  /// of it, and back as wide as there.
+  struct WayOut {
+    topology::NodeId to;  // None: not so.
+    topology::Route out, in;
+  };
   plan::Path path(Rank from, Rank to, const Protocol& protocol);
+  std::optional<topology::Route> route(std::size_t from, std::size_t to);
+  const WayOut& way_out(std::size_t place);
   double hop_us(const topology::Route& route, const Protocol& protocol) const;
   double memory_rate(topology::NodeId place) const;
   std::optional<std::vector<std::vector<Rank>>> ring_orders() const;
 
   const topology::Graph& graph_;
   Groups groups_;
+  topology::Adjacency adjacency_;
   topology::Router router_;
+  std::vector<std::optional<WayOut>> ways_out_;  // By place; made when asked for.
   std::optional<Error> unreachable_;
 };
 

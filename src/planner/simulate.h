@@ -69,16 +69,21 @@ class Simulator {
   Result<std::string> bound_words(bool joins_in_switch);
 
  private:
+  struct Layout;
   struct Prepared;
-  Result<const Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
+  Result<Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
+  Result<Layout> lay(const Algorithm& algorithm, std::size_t number, const Protocol& protocol,
+                     std::optional<plan::Plan>& whole, const plan::CostModel& model) const;
+  double least(const Protocol& protocol, std::size_t bytes);
   Result<plan::Plan> make_plan(const Algorithm& algorithm) const;
   plan::Shape shape() const;
-  plan::Estimate estimate(const Prepared& prepared, std::size_t bytes) const;
+  plan::Estimate estimate(Prepared& prepared, std::size_t bytes) const;
   Result<const topology::Bound*> bound(bool joins_in_switch);
 
   const SimulateOptions options_;
   MachineCost machine_;
-  std::vector<std::vector<std::vector<Rank>>> layouts_;
+  std::vector<std::vector<std::vector<Rank>>> orders_;
+  std::map<std::pair<const Algorithm*, bool>, std::unique_ptr<Layout>> layouts_;  // Joins or not.
   std::map<std::pair<const Algorithm*, const Protocol*>, std::unique_ptr<Prepared>> prepared_;
   std::map<bool, Result<topology::Bound>> bounds_;
 };

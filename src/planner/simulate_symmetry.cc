@@ -206,7 +206,7 @@ std::vector<plan::Path> images(const plan::CostModel& model, const Orders& order
   return paths;
 }
 
-// The model of classes; empty if the plan's images are not alike. `merged`: lanes are images too.
+// The classes; empty if the plan's images are not alike. `merged`: lanes are images too.
 std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel& model,
                                   const Orders& orders, bool merged, std::uint32_t most_channels) {
   const std::size_t listed = plan.ranks.size(), lanes = orders.size();
@@ -230,31 +230,13 @@ std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel&
 
   Symmetric result;
   result.representatives = classes.representatives();
-  result.model = model;
-  result.model.resources.clear();
-  for (const std::size_t resource : result.representatives)
-    result.model.resources.push_back(model.resources[resource]);
-  result.model.orders = merged ? Orders{orders[0]} : orders;
+  result.orders = merged ? Orders{orders[0]} : orders;
   const double count =
       static_cast<double>(orders[0].size() / listed) * static_cast<double>(merged ? lanes : 1);
-  const auto of_class = [classes, count](std::vector<plan::Use> uses) {
-    std::erase_if(uses, [&](const plan::Use& use) {
-      return classes.number(use.resource) == Classes::kNone;  // Latency alone is asked for.
-    });
-    for (plan::Use& use : uses) {
-      use.resource = classes.number(use.resource);
-      use.share *= count / static_cast<double>(classes.members(use.resource));
-    }
-    return uses;
-  };
-  result.model.link = [link = model.link, of_class](Rank from, Rank to) {
-    plan::Path path = link(from, to);
-    path.uses = of_class(std::move(path.uses));
-    return path;
-  };
-  result.model.compute = [compute = model.compute, of_class](Rank place) {
-    return of_class({compute(place)})[0];
-  };
+  for (std::uint32_t resource = 0; resource < model.resources.size(); ++resource)
+    result.classes.push_back(classes.number(resource));
+  for (std::uint32_t number = 0; number < result.representatives.size(); ++number)
+    result.shares.push_back(count / static_cast<double>(classes.members(number)));
   std::size_t size = 0;
   for (const plan::RankPlan& rank : plan.ranks) size += size_of_plan(rank) * (merged ? 1 : lanes);
   result.channels =
@@ -289,6 +271,33 @@ std::optional<plan::Plan> first_ranks(const Algorithm& algorithm, const plan::Sh
 }
 
 }  // namespace
+
+plan::CostModel Symmetric::model(const plan::CostModel& whole) const {
+  plan::CostModel result = whole;
+  result.resources.clear();
+  for (const std::size_t resource : representatives)
+    result.resources.push_back(whole.resources[resource]);
+  result.orders = orders;
+  const auto of_classes = [this](std::vector<plan::Use> uses) {
+    std::erase_if(uses, [this](const plan::Use& use) {
+      return classes[use.resource] == Classes::kNone;  // Latency alone is asked for.
+    });
+    for (plan::Use& use : uses) {
+      use.resource = classes[use.resource];
+      use.share *= shares[use.resource];
+    }
+    return uses;
+  };
+  result.link = [link = whole.link, of_classes](Rank from, Rank to) {
+    plan::Path path = link(from, to);
+    path.uses = of_classes(std::move(path.uses));
+    return path;
+  };
+  result.compute = [compute = whole.compute, of_classes](Rank place) {
+    return of_classes({compute(place)})[0];
+  };
+  return result;
+}
 
 std::optional<Symmetric> find_symmetry(const Algorithm& algorithm, const plan::Shape& shape,
                                        const plan::CostModel& model, const Orders& orders,

@@ -23,9 +23,17 @@ namespace tutti::planner {
 
 struct Symmetric {
   plan::Plan plan;                           // Lists the ranks that stand for all.
-  plan::CostModel model;                     // Its resources are classes.
   std::uint32_t channels = 1;                // Lanes on each order.
   std::vector<std::size_t> representatives;  // By class: a resource of the model that was given.
+
+  // From the model that was given to that of the classes.
+  std::vector<std::vector<Rank>> orders;  // As CostModel's.
+  std::vector<std::uint32_t> classes;     // By resource; ~0: not used.
+  std::vector<double> shares;             // By class: what comes together of a share of 1.
+
+  /// The model of the classes for a model like the one that was given: the same resources, rates
+  /// in the same proportions, latencies alike where they were.
+  plan::CostModel model(const plan::CostModel& whole) const;
 };
 
 /// The smallest such plan with s a multiple of `group`, and up to `channels` lanes on each order;
