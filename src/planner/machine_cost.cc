@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 
 #include "topology/embed.h"
@@ -191,9 +192,11 @@ const MachineCost::WayOut& MachineCost::way_out(std::size_t place) {
   }
   if (ports.empty()) return *known;
   const auto [nearest, to] = *std::min_element(ports.begin(), ports.end());
+  int spare = std::numeric_limits<int>::max();
   for (const auto& [distance, other] : ports) {
-    if (distance == nearest && other != to) return *known;
+    if (other != to) spare = std::min(spare, distance - nearest);
   }
+  if (spare == 0) return *known;
   auto out = router_.find(self, to, topology::Over::kAny);
   if (!out) return *known;
   for (const EdgeUse& use : *out) {
@@ -201,22 +204,33 @@ const MachineCost::WayOut& MachineCost::way_out(std::size_t place) {
     if (link.forward != link.backward) return *known;
   }
   known->to = to;
+  known->spare = spare;
   known->out = *out;
   for (auto use = out->rbegin(); use != out->rend(); ++use)
     known->in.push_back({use->link, !use->forward, use->share});
   return *known;
 }
 
-// Between groups whose nearest NICs are on one node of the network it is the way out and the way
-// in: what the router would find, without a search through all NICs of a large network.
+// Between groups: the way out, over the network, and the way in. That is what the router would
+// find, if leaving by a farther NIC saves fewer links than it costs; but without a search through a
+// large machine for every pair.
 std::optional<topology::Route> MachineCost::route(std::size_t from, std::size_t to) {
   const auto size = static_cast<std::size_t>(groups_.size);
   if (size > 1 && from / size != to / size) {
     const WayOut &out = way_out(from), &in = way_out(to);
-    if (out.to.exists() && out.to == in.to) {
-      topology::Route route = out.out;
-      route.insert(route.end(), in.in.begin(), in.in.end());
-      return route;
+    const auto across = out.to.exists() && in.to.exists()
+                            ? router_.hop(out.to, in.to, topology::Over::kNetwork)
+                            : std::nullopt;
+    if (across) {
+      const topology::Route& middle = router_.routes()[*across];
+      double links = 0;  // Shares of all that lie side by side are 1 together.
+      for (const EdgeUse& use : middle) links += use.share;
+      if (links + 0.5 < std::min(out.spare, in.spare)) {
+        topology::Route route = out.out;
+        route.insert(route.end(), middle.begin(), middle.end());
+        route.insert(route.end(), in.in.begin(), in.in.end());
+        return route;
+      }
     }
   }
   const auto hop = router_.hop(groups_.endpoints[from], groups_.endpoints[to]);

@@ -74,6 +74,7 @@ class MachineCost {
   /// of it, and back as wide as there.
   struct WayOut {
     topology::NodeId to;  // None: not so.
+    int spare = 0;        // So many links more are to the nearest NIC that leads elsewhere.
     topology::Route out, in;
   };
   plan::Path path(Rank from, Rank to, const Protocol& protocol);

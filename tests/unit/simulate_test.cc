@@ -145,7 +145,7 @@ TEST_CASE("on one switch a ring and two shots reach their closed forms") {
     for (const char* name : {"ring", twice ? "two_shot" : "direct"}) {
       INFO(to_string(collective) << " " << name);
       const double large = time_of(simulator, collective, name, simple, kLarge);
-      CHECK(large == Approx(bytes / (kRate * 1e3)).epsilon(0.01));
+      CHECK(large == Approx(bytes / (kRate * 1e3)).epsilon(0.03));  // Not all latency is hidden.
     }
     // A latency for each hop, and a cache line over each link.
     const double small = time_of(simulator, collective, "ring", simple, kSmall);
@@ -206,7 +206,10 @@ TEST_CASE("a few ranks that stand for all give the time of all") {
 }
 
 TEST_CASE("ways between hosts are those of the router") {
-  for (const char* spec : {"hgx-h100:3", "p5:3", "dgx-a100:2", "pcie-8:3", "cpu-2s:4", "p4d:2"}) {
+  // The last ones pass several switches, or leave by one of several NICs.
+  for (const char* spec : {"hgx-h100:3", "p5:3", "dgx-a100:2", "pcie-8:3", "cpu-2s:4", "p4d:2",
+                           "hgx-h100:3/fat-tree", "hgx-h100:5/fat-tree", "hgx-h100:9/dragonfly/2",
+                           "hgx-h100:9/torus", "dgx1-v100:2", "gb200-nvl72:1"}) {
     const topology::Graph graph = model(spec);
     const auto endpoints = topology::default_endpoints(graph);
     planner::MachineCost machine(graph, endpoints);
