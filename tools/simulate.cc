@@ -150,6 +150,10 @@ Status simulate_ranks(const Job& job, const topology::Graph& graph, int ranks,
   if (curve.algorithms.empty()) {
     for (const Algorithm* algorithm : candidates) curve.algorithms.emplace_back(algorithm->name);
   }
+  const bool joins = std::any_of(job.protocols.begin(), job.protocols.end(),
+                                 [&](const planner::Protocol* protocol) {
+                                   return protocol->joins_in_switch && simulator.may_use(*protocol);
+                                 });
   for (const double bytes : job.bytes) {
     SimulatedRow row{.ranks = static_cast<int>(endpoints.size()),
                      .bytes = static_cast<std::size_t>(bytes),
@@ -166,15 +170,15 @@ Status simulate_ranks(const Job& job, const topology::Graph& graph, int ranks,
       if (!best || sample->microseconds < best->microseconds) row.best = row.samples.size() - 1;
     }
     if (!row.samples.empty() && row.samples[row.best]) {
-      const bool joins = row.fastest().protocol->joins_in_switch;
       const auto bound = simulator.bound_us(row.bytes, joins);
       if (bound) row.bound_us = *bound;
       if (!bound) add_note(curve, bound.error().what);
       curve.rows.push_back(std::move(row));
     }
   }
-  const auto words = simulator.bound_words(false);
-  if (words && job.ranks.size() <= 1) add_note(curve, "bound: " + *words);
+  const auto words = simulator.bound_words(joins);
+  if (words && job.ranks.size() <= 1)
+    add_note(curve, fmt::format("bound{}: {}", joins ? ", with switches that add up" : "", *words));
   return ok();
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 // Of one tile of all ranks and lanes: seconds, and a gigabyte of memory.
 constexpr std::size_t kMostSteps = std::size_t{1} << 22;
+constexpr std::size_t kFewSteps = std::size_t{1} << 20;  // Up to which channels are added.
 // Layouts are compared by a message of so many bytes: latency counts little.
 constexpr std::size_t kLarge = std::size_t{1} << 30;
 
@@ -128,7 +129,7 @@ Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, std::size_t
     TUTTI_TRY(whole, make_plan(algorithm));
   }
   const std::size_t once = locations_of(whole->ranks[0]) * whole->ranks.size() * orders.size();
-  const std::size_t channels = std::clamp<std::size_t>(kMostSteps / once, 1, options_.channels);
+  const std::size_t channels = std::clamp<std::size_t>(kFewSteps / once, 1, options_.channels);
   layout.lanes = orders.size() * channels;
   layout.plan = plan::replicate(*whole, static_cast<std::uint32_t>(layout.lanes));
   layout.orders = orders;
@@ -144,19 +145,27 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
   if (layout == nullptr) {
     std::optional<plan::Plan> whole;
     double least = 0;
+    std::optional<Error>& failed = failed_[{&algorithm, protocol.joins_in_switch}];
+    if (failed) return *failed;
     for (std::size_t i = 0; i < orders_.size(); ++i) {
-      TUTTI_TRY(Layout laid, lay(algorithm, i, protocol, whole, model));
-      auto made = std::make_unique<Layout>(std::move(laid));
-      if (orders_.size() > 1) {
-        Prepared trial(*made, model, options_);
-        const double time = estimate(trial, kLarge).microseconds;
-        if (layout != nullptr && time >= 0.999 * least) continue;
-        least = time;
+      auto laid = lay(algorithm, i, protocol, whole, model);
+      if (!laid) {
+        failed = std::move(laid.error());
+        continue;
       }
+      auto made = std::make_unique<Layout>(*std::move(laid));
+      auto trial = std::make_unique<Prepared>(*made, model, options_);
+      const double time = orders_.size() > 1 ? estimate(*trial, kLarge).microseconds : 0;
+      if (layout != nullptr && time >= 0.999 * least) continue;
+      least = time;
+      place = std::move(trial);  // Before the layout that its predecessor needs.
       layout = std::move(made);
     }
+    if (layout == nullptr) return *failed;
+    failed.reset();  // One of the orders will do.
+  } else {
+    place = std::make_unique<Prepared>(*layout, model, options_);
   }
-  place = std::make_unique<Prepared>(*layout, model, options_);
   return place.get();
 }
 
@@ -190,16 +199,19 @@ Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protoc
   return sample;
 }
 
+// The order in which a switch adds up is its own.
+bool Simulator::may_use(const Protocol& protocol) const {
+  if (!machine_.has(protocol)) return false;
+  return !protocol.joins_in_switch || options_.contract == Contract::kRelaxed ||
+         !reduces(options_.collective);
+}
+
 Result<Sample> Simulator::run(const Algorithm& algorithm,
                               std::span<const Protocol* const> protocols, std::size_t bytes) {
   std::optional<Sample> best;
   std::optional<Error> failed;
   for (const Protocol* protocol : protocols) {
-    if (!machine_.has(*protocol)) continue;
-    // The order in which a switch adds up is its own.
-    if (protocol->joins_in_switch && options_.contract == Contract::kDeterministic &&
-        reduces(options_.collective))
-      continue;
+    if (!may_use(*protocol)) continue;
     if (best && least(*protocol, bytes) >= best->microseconds) continue;
     auto sample = run(algorithm, *protocol, bytes);
     if (!sample) {

@@ -55,10 +55,13 @@ class Simulator {
   /// The algorithms of the collective that apply here and keep the contract.
   std::vector<const Algorithm*> candidates() const;
 
+  /// Whether the machine has the protocol and the contract allows it.
+  bool may_use(const Protocol& protocol) const;
+
   /// The time of an algorithm with one protocol. Errors: too many steps to simulate, ranks that
   /// nothing joins.
   Result<Sample> run(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes);
-  /// With the fastest protocol of those given that the machine has and the contract allows.
+  /// With the fastest protocol of those given that may be used.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
                      std::size_t bytes);
 
@@ -84,6 +87,7 @@ class Simulator {
   MachineCost machine_;
   std::vector<std::vector<std::vector<Rank>>> orders_;
   std::map<std::pair<const Algorithm*, bool>, std::unique_ptr<Layout>> layouts_;  // Joins or not.
+  std::map<std::pair<const Algorithm*, bool>, std::optional<Error>> failed_;
   std::map<std::pair<const Algorithm*, const Protocol*>, std::unique_ptr<Prepared>> prepared_;
   std::map<bool, Result<topology::Bound>> bounds_;
 };
