@@ -184,8 +184,9 @@ void trim_scratch(Plan& plan) {
   }
 }
 
-bool holds(const Plan& plan) {
+bool holds(const Plan& plan, std::uint32_t slots) {
   Limits limits;
+  limits.slots = slots;
   for (const RankPlan& rank : plan.ranks)
     limits.scratch_chunks = std::max(limits.scratch_chunks, rank.scratch_chunks);
   return static_cast<bool>(verify(plan, limits));

@@ -38,7 +38,7 @@ bool join_moves(DraftLane& lane, Join which);
 /// Sets every rank's scratch_chunks to what its steps use.
 void trim_scratch(Plan& plan);
 
-/// Whether `plan` verifies with one slot per channel, however much scratch it asks for.
-bool holds(const Plan& plan);
+/// Whether `plan` verifies with so many slots per channel, however much scratch it asks for.
+bool holds(const Plan& plan, std::uint32_t slots = 1);
 
 }  // namespace tutti::plan

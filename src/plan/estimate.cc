@@ -1,12 +1,14 @@
 // Events in virtual time.
 //
-// A rank does one step at a time: its lanes share its compute. A move takes `step_us` and the time
-// to read and write its bytes; where it touches mapped memory, at least as long as the link needs.
-// A slot leaves when its move is done and its link is free, and arrives after its bytes and the
-// latency; its room comes back one latency after it was read. If ranks have ports, it goes at the
-// pace of both ranks' ports too, after what went through them before; what waits for the taker's
-// port does not keep the sender's. A signal takes the latency, behind what was written to the same
-// peer. A multicast slot goes over the links to all readers at the same time.
+// A rank's lanes share its compute. A move takes `step_us` and the time to read and write its
+// bytes; where it touches mapped memory, at least as long as the path needs. Then its slots depart:
+// each arrives when everything on its path has worked it off, and after the latency; its room comes
+// back one latency after it was read. A signal takes the latency, behind what was written to the
+// same peer. A multicast slot goes over the paths to all readers at the same time.
+//
+// What ranks do at one moment they do together: first everything is given to the resources, then
+// each event sees when the last of its resources is done. Only lanes take turns, as many at a time
+// as there are rank orders: lanes that stayed in step would all wait at the same time.
 //
 // Large messages. Tile after tile is simulated up to a bound on the work. Beyond it, two runs of A
 // and 2A full tiles give the time that each further tile adds once the pipeline is full, and the
@@ -14,15 +16,14 @@
 #include "plan/estimate.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "plan/draft.h"
-#include "plan/flat_map.h"
+#include "plan/estimate_parts.h"
 #include "plan/partition.h"
-#include "plan/wiring.h"
 
 namespace tutti::plan {
 namespace {
@@ -31,92 +32,34 @@ constexpr std::size_t kMostTiles = 32;                    // Simulated one by on
 constexpr std::size_t kMostSteps = std::size_t{1} << 22;  // Of all simulated tiles together.
 constexpr std::size_t kCacheLine = 64;
 
-/// A moment, and how many messages came one after the other to make it as late as it is.
-struct Event {
-  double at = 0;
-  std::size_t messages = 0;
-};
-Event later(const Event& a, const Event& b) { return b.at > a.at ? b : a; }
-
-class Fifo {
- public:
-  bool empty() const { return head_ == items_.size(); }
-  const Event& front() const { return items_[head_]; }
-  void push(const Event& event) { items_.push_back(event); }
-  void pop() {
-    if (++head_ < items_.size()) return;
-    items_.clear();
-    head_ = 0;
-  }
-
- private:
-  std::vector<Event> items_;
-  std::size_t head_ = 0;
-};
-
-struct Link {
-  LinkCost cost;
-  double busy_until = 0;
-  double bytes = 0;
-  std::uint32_t from = 0, to = 0;
-
-  /// Sends `amount` bytes from `at` on at the earliest; when the last one has left.
-  double send(double at, double amount) {
-    const double rate = cost.gigabytes_per_second * 1e3;  // Bytes per microsecond.
-    bytes += amount;
-    busy_until = std::max(at, busy_until) + (rate > 0 ? amount / rate : 0);
-    return busy_until;
-  }
-};
-
-/// All that goes out of a rank, or comes in.
-struct Port {
-  double rate = 0;  // Bytes per microsecond; 0: no limit.
-  double busy_until = 0;
-
-  double pass(double at, double amount) {
-    if (rate <= 0) return at;
-    return busy_until = std::max(at, busy_until) + amount / rate;
-  }
-};
-
-/// What one reader sees of a wire.
-struct Channel {
-  Fifo arrivals;
-  Fifo rooms;  // When the slots that are free became so.
-  std::uint32_t link = 0, back = 0;
-  std::uint32_t reader = 0;
-};
-
 class Timeline {
  public:
   /// Pieces as a message of `count` elements has them; if `full_tiles` is given, that many full
   /// tiles of every piece instead.
-  Timeline(const Plan& plan, const Wiring& wiring, DataType type, int slots, const CostModel& model,
-           std::size_t count, std::size_t tile_elements, std::size_t full_tiles)
+  Timeline(const Plan& plan, const Traffic& traffic, DataType type, int slots,
+           const CostModel& model, std::size_t count, std::size_t tile_elements,
+           std::size_t full_tiles)
       : plan_(plan),
-        wiring_(wiring),
+        traffic_(traffic),
         type_(type),
-        model_(model),
         count_(count),
         tile_elements_(tile_elements),
         full_tiles_(full_tiles),
-        rank_free_(plan.ranks.size()),
-        ports_out_(plan.ranks.size()),
-        ports_in_(plan.ranks.size()) {
-    for (std::size_t rank = 0; rank < plan.ranks.size() && model.port; ++rank) {
-      const double rate = model.port(Rank{static_cast<std::int32_t>(rank)}) * 1e3;
-      ports_out_[rank].rate = ports_in_[rank].rate = rate;
-    }
+        servers_(plan, model, traffic) {
     const std::size_t largest = range(0, 0, true);
     tiles_ = full_tiles > 0 ? full_tiles : (largest + tile_elements - 1) / tile_elements;
-    open_channels(slots);
+    queues_.resize(traffic.channels.size());
+    for (Queue& queue : queues_) queue.rooms.add_at_start(static_cast<std::uint32_t>(slots));
     for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
       first_.push_back(states_.size());
       for (std::uint32_t lane = 0; lane < plan.ranks[rank].lanes.size(); ++lane) {
         State& state = states_.emplace_back();
         state.rank = rank;
         state.lane = lane;
+        state.turn =
+            lane / static_cast<std::uint32_t>(std::max<std::size_t>(1, model.orders.size()));
+        state.steps = &plan.ranks[rank].lanes[lane];
+        state.channels = &traffic.lanes[rank][lane];
       }
     }
   }
@@ -125,20 +68,22 @@ class Timeline {
     if (tiles_ == 0) return {};
     if (plan_.together) meet();
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
-    while (!ready_.empty()) {
-      const std::uint32_t actor = ready_.top().second;
-      ready_.pop();
-      execute(states_[actor]);
-      offer(actor);
+    while (!agenda_.empty()) {
+      const auto [now, leaves, turn, first] = agenda_.top();
+      batch_.clear();
+      while (!agenda_.empty() && agenda_.top().at == now && agenda_.top().leaves == leaves &&
+             agenda_.top().turn == turn) {
+        batch_.push_back(agenda_.top().actor);
+        agenda_.pop();
+      }
+      leaves ? depart(now) : begin(now);
     }
     Event end;
     for (const State& state : states_) {
       TUTTI_CHECK(state.tile == tiles_ && "the plan was not verified");
       end = later(end, state.now);
     }
-    double busiest = 0;
-    for (const Link& link : links_) busiest = std::max(busiest, link.bytes);
-    return {end.at, busiest, end.messages};
+    return {to_us(end.at), servers_.bytes_on_busiest_link(), end.messages, servers_.busy_us()};
   }
 
  private:
@@ -146,7 +91,9 @@ class Timeline {
 
   // A lane. What it waits for is a channel; a step's conditions that hold stay so (`checked`).
   struct State {
-    std::uint32_t rank = 0, lane = 0;
+    const Lane* steps = nullptr;
+    const LaneTraffic* channels = nullptr;
+    std::uint32_t rank = 0, lane = 0, turn = 0;
     std::uint32_t step = 0;
     std::size_t tile = 0;
     Event now;    // The end of the last step.
@@ -155,22 +102,27 @@ class Timeline {
     std::uint32_t blocked_on = kNobody;
     bool is_new = true;  // Nothing of the next step was checked.
   };
+  // What the reader of a channel finds, and its writer.
+  struct Queue {
+    Fifo arrivals, rooms;
+  };
+  struct Entry {
+    Picoseconds at;
+    bool leaves;  // A step's slots depart; else a step begins.
+    std::uint32_t turn, actor;
+    friend auto operator<=>(const Entry&, const Entry&) = default;
+  };
 
   // All ranks start together: each has heard from the farthest of the others.
   void meet() {
     for (State& state : states_) {
-      double latency = 0;
-      for (std::uint32_t peer = 0; peer < plan_.ranks.size(); ++peer) {
+      Picoseconds latency = 0;
+      for (std::uint32_t peer = 0; peer < traffic_.ranks; ++peer) {
         if (peer != state.rank)
-          latency = std::max(latency, links_[link(peer, state.rank)].cost.latency_us);
+          latency = std::max(latency, servers_.route(state.lane, peer, state.rank).latency);
       }
       state.now = {latency, 1};
     }
-  }
-
-  const Lane& lane(const State& state) const { return plan_.ranks[state.rank].lanes[state.lane]; }
-  const LaneWiring& wires(const State& state) const {
-    return wiring_.lanes[state.rank][state.lane];
   }
 
   /// Elements of a tile of a piece, or of the whole piece.
@@ -181,45 +133,8 @@ class Timeline {
     return whole ? all.count : tile_of(all, tile, tile_elements_).count;
   }
 
-  std::uint32_t link(std::uint32_t from, std::uint32_t to) {
-    const auto fresh = static_cast<std::uint32_t>(links_.size());
-    const std::uint32_t found = link_index_.find_or_insert((std::uint64_t{from} << 32) | to, fresh);
-    if (found == fresh) {
-      links_.push_back(
-          {model_.link(Rank{static_cast<std::int32_t>(from)}, Rank{static_cast<std::int32_t>(to)}),
-           0, 0, from, to});
-    }
-    return found;
-  }
-
-  void open_channels(int slots) {
-    const auto ranks = static_cast<std::uint32_t>(plan_.ranks.size());
-    for (const Wire& wire : wiring_.wires) {
-      first_channel_.push_back(channels_.size());
-      const bool to_all = wire.kind == WireKind::kMulticast;
-      for (std::uint32_t reader = to_all ? 0 : wire.to; reader < (to_all ? ranks : wire.to + 1);
-           ++reader) {
-        Channel& channel = channels_.emplace_back();
-        channel.reader = reader;
-        if (reader == wire.from) continue;  // Its own multicast ring.
-        channel.link = link(wire.from, reader);
-        channel.back = link(reader, wire.from);
-        for (int slot = 0; slot < slots && wire.kind != WireKind::kSignals; ++slot)
-          channel.rooms.push({});
-      }
-    }
-    first_channel_.push_back(channels_.size());
-  }
-
-  std::uint32_t wire_of(std::uint32_t message) const { return wiring_.messages[message].wire; }
-  // The channel through which `reader` sees a wire.
-  std::size_t incoming(std::uint32_t wire, std::uint32_t reader) const {
-    const bool to_all = wiring_.wires[wire].kind == WireKind::kMulticast;
-    return first_channel_[wire] + (to_all ? reader : 0);
-  }
-
-  // Puts a lane in line if its next step can start; else it is offered again when what it lacks
-  // comes.
+  // Puts a lane on the agenda if its next step can start; else it is offered again when what it
+  // lacks comes.
   void offer(std::uint32_t actor) {
     State& state = states_[actor];
     skip_empty(state);
@@ -230,12 +145,12 @@ class Timeline {
       state.is_new = false;
     }
     state.blocked_on = kNobody;
-    if (can_start(state)) ready_.push({state.start.at, actor});
+    if (can_start(state)) agenda_.push({state.start.at, false, state.turn, actor});
   }
 
   // Goes to the next step of which there is something in this tile.
   void skip_empty(State& state) const {
-    const auto& steps = lane(state).steps;
+    const auto& steps = state.steps->steps;
     for (; state.tile < tiles_; ++state.tile, state.step = 0) {
       for (; state.step < steps.size(); ++state.step) {
         const Step& step = steps[state.step];
@@ -246,144 +161,176 @@ class Timeline {
   }
 
   bool can_start(State& state) {
-    const Step& step = lane(state).steps[state.step];
+    const Step& step = state.steps->steps[state.step];
     if (step.kind == StepKind::kSignal) return true;
     if (step.kind == StepKind::kWait)
-      return has_arrived(state, wire_of(wires(state).of_step[state.step]));
-    const std::uint32_t* messages = wires(state).of_location.data() + step.first;
+      return has_come(state, state.channels->of_step[state.step], &Queue::arrivals);
     const std::uint32_t locations = std::uint32_t{step.source_count} + step.target_count;
     for (; state.checked < locations; ++state.checked) {
-      const std::uint32_t message = messages[state.checked];
-      if (message == kNoMessage) continue;
-      const bool is_source = state.checked < step.source_count;
-      if (!(is_source ? has_arrived(state, wire_of(message)) : has_room(state, wire_of(message))))
-        return false;
+      const std::uint32_t channel = state.channels->of_location[step.first + state.checked];
+      if (channel == kNoChannel) continue;
+      if (state.checked < step.source_count) {
+        if (!has_come(state, channel, &Queue::arrivals)) return false;
+        continue;
+      }
+      const std::uint32_t width =
+          traffic_.width(state.steps->locations[step.first + state.checked]);
+      for (std::uint32_t i = 0; i < width; ++i) {
+        if (is_own(channel + i)) continue;
+        if (!has_come(state, channel + i, &Queue::rooms)) return false;
+      }
     }
     return true;
   }
-  bool has_arrived(State& state, std::uint32_t wire) {
-    const std::size_t at = incoming(wire, state.rank);
-    if (channels_[at].arrivals.empty()) {
-      state.blocked_on = static_cast<std::uint32_t>(at);
+  bool has_come(State& state, std::uint32_t channel, Fifo Queue::*what) {
+    const Fifo& fifo = queues_[channel].*what;
+    if (fifo.empty()) {
+      state.blocked_on = channel;
       return false;
     }
-    state.start = later(state.start, channels_[at].arrivals.front());
+    state.start = later(state.start, fifo.front());
     return true;
   }
-  bool has_room(State& state, std::uint32_t wire) {
-    for (std::size_t at = first_channel_[wire]; at < first_channel_[wire + 1]; ++at) {
-      if (channels_[at].reader == state.rank) continue;
-      if (channels_[at].rooms.empty()) {
-        state.blocked_on = static_cast<std::uint32_t>(at);
-        return false;
-      }
-      state.start = later(state.start, channels_[at].rooms.front());
-    }
-    return true;
-  }
-
-  void execute(State& state) {
-    const Step& step = lane(state).steps[state.step];
-    double& free = rank_free_[state.rank];
-    const double begin = std::max(state.start.at, free);
-    free = begin + model_.step_us;
-    const std::uint32_t* messages = wires(state).of_location.data() + step.first;
-    if (step.kind == StepKind::kMove) free = move(state, step, begin);
-    state.now = {free, state.start.messages};
-    state.is_new = true;
-    ++state.step;
-    if (step.kind == StepKind::kSignal) {
-      send(state, wire_of(wires(state).of_step[state.step - 1]), 0);
-    } else if (step.kind == StepKind::kWait) {
-      take(state, wire_of(wires(state).of_step[state.step - 1]));
-    } else {
-      for (std::uint32_t i = step.source_count;
-           i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-        if (messages[i] == kNoMessage) continue;
-        const Location& at = lane(state).locations[step.first + i];
-        send(state, wire_of(messages[i]), bytes(at, step, state.tile));
-      }
-      for (std::uint32_t i = 0; i < step.source_count; ++i) {
-        if (messages[i] != kNoMessage) take(state, wire_of(messages[i]));
-      }
-    }
-  }
+  // A multicast ring's channel to its own writer.
+  bool is_own(std::uint32_t channel) const { return traffic_.channels[channel].distance == 0; }
 
   double bytes(const Location& at, const Step& step, std::size_t tile) const {
     return static_cast<double>(range(step.chunk % plan_.pieces, tile, false)) *
            static_cast<double>(element_bytes(type_, at.form));
   }
 
-  // When a move that begins now is done.
-  double move(const State& state, const Step& step, double begin) {
-    double moved = 0, end = begin;
-    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-      const Location& at = lane(state).locations[step.first + i];
+  // Calls visit(channel, location, bytes) for every slot that the current step sends.
+  template <class Visit>
+  void for_each_sent(const State& state, Visit visit) const {
+    const Step& step = state.steps->steps[state.step];
+    if (step.kind == StepKind::kSignal) {
+      visit(state.channels->of_step[state.step], std::size_t{kNobody}, 0.0);
+      return;
+    }
+    for (std::uint32_t i = step.source_count;
+         i < std::uint32_t{step.source_count} + step.target_count; ++i) {
+      const std::size_t location = step.first + i;
+      const std::uint32_t channel = state.channels->of_location[location];
+      if (channel == kNoChannel) continue;
+      const Location& at = state.steps->locations[location];
       const double amount = bytes(at, step, state.tile);
-      moved += amount;
-      if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
-      if (i < step.source_count) {
-        Link& from = links_[link(at.peer, state.rank)];
-        end = std::max(end, transmit(from, begin, amount) + from.cost.latency_us);
-      } else {
-        end = std::max(end, transmit(links_[link(state.rank, at.peer)], begin, amount));
+      for (std::uint32_t k = 0; k < traffic_.width(at); ++k) {
+        if (!is_own(channel + k)) visit(channel + k, location, amount);
       }
     }
-    const double rate = model_.reduce_gigabytes_per_second * 1e3;
-    return std::max(end, begin + model_.step_us + (rate > 0 ? moved / rate : 0));
   }
-
-  // When `amount` bytes that are ready at `at` have come through the link and both ports.
-  double transmit(Link& over, double at, double amount) {
-    Port& out = ports_out_[over.from];
-    const double begins = std::max(at, out.busy_until);
-    const double left = std::max(out.pass(at, amount), over.send(begins, amount));
-    return std::max(left, ports_in_[over.to].pass(begins, amount));
-  }
-
-  void send(const State& state, std::uint32_t wire, double amount) {
-    const bool has_rooms = wiring_.wires[wire].kind != WireKind::kSignals;
-    for (std::size_t at = first_channel_[wire]; at < first_channel_[wire + 1]; ++at) {
-      Channel& channel = channels_[at];
-      if (channel.reader == state.rank) continue;
-      Link& over = links_[channel.link];
-      if (has_rooms) channel.rooms.pop();
-      channel.arrivals.push(
-          {transmit(over, state.now.at, amount) + over.cost.latency_us, state.now.messages + 1});
-      wake(channel.reader, state.lane, at);
+  // Calls visit(route, bytes, is_read) for every access of the current step to a peer's memory.
+  template <class Visit>
+  void for_each_mapped(const State& state, Visit visit) {
+    const Step& step = state.steps->steps[state.step];
+    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
+      const Location& at = state.steps->locations[step.first + i];
+      if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
+      const bool reads = i < step.source_count;
+      visit(reads ? servers_.route(state.lane, at.peer, state.rank)
+                  : servers_.route(state.lane, state.rank, at.peer),
+            bytes(at, step, state.tile), reads);
     }
   }
 
-  void take(const State& state, std::uint32_t wire) {
-    const std::size_t at = incoming(wire, state.rank);
-    Channel& channel = channels_[at];
-    channel.arrivals.pop();
-    if (wiring_.wires[wire].kind == WireKind::kSignals) return;
-    channel.rooms.push({state.now.at + links_[channel.back].cost.latency_us, state.now.messages});
-    wake(wiring_.wires[wire].from, state.lane, at);
+  double bytes_moved(const State& state) const {
+    const Step& step = state.steps->steps[state.step];
+    double moved = 0;
+    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i)
+      moved += bytes(state.steps->locations[step.first + i], step, state.tile);
+    return moved;
   }
 
-  void wake(std::uint32_t rank, std::uint32_t lane, std::size_t channel) {
+  // The steps of the batch begin; each is put on the agenda for when it is done.
+  void begin(Picoseconds now) {
+    for (const std::uint32_t actor : batch_) {
+      const State& state = states_[actor];
+      servers_.compute(state.rank, state.lane, now, bytes_moved(state));
+      for_each_mapped(
+          state, [&](Route& route, double amount, bool) { servers_.carry(route, now, amount, 0); });
+    }
+    for (const std::uint32_t actor : batch_) {
+      State& state = states_[actor];
+      Picoseconds end = servers_.computed(state.rank, state.lane);
+      for_each_mapped(state, [&](Route& route, double, bool reads) {
+        end = std::max(end, servers_.done(route, now, 0) + (reads ? route.latency : 0));
+      });
+      state.now = {end, state.start.messages};
+      agenda_.push({end, true, state.turn, actor});
+    }
+  }
+
+  // The steps of the batch are done: their slots depart, and what they read is free.
+  void depart(Picoseconds now) {
+    for (const std::uint32_t actor : batch_) {
+      const State& state = states_[actor];
+      for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
+        servers_.carry(servers_.route(channel), now, amount,
+                       servers_.joined(state.rank, state.lane, location));
+      });
+    }
+    for (const std::uint32_t actor : batch_) {
+      State& state = states_[actor];
+      for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double) {
+        const Route& route = servers_.route(channel);
+        const int joined = servers_.joined(state.rank, state.lane, location);
+        queues_[channel].arrivals.push(
+            {servers_.done(route, now, joined) + route.latency, state.now.messages + 1});
+        if (!traffic_.channels[channel].is_signal) queues_[channel].rooms.pop();
+      });
+      free_sources(state);
+    }
+    // Only now, so that all of the batch come before what they make possible.
+    for (const std::uint32_t actor : batch_) finish(actor);
+  }
+
+  void free_sources(const State& state) {
+    for_each_taken(state, [&](std::uint32_t channel) {
+      Queue& queue = queues_[channel];
+      queue.arrivals.pop();
+      if (!traffic_.channels[channel].is_signal)
+        queue.rooms.push({state.now.at + servers_.way_back(channel), state.now.messages});
+    });
+  }
+  template <class Visit>
+  void for_each_taken(const State& state, Visit visit) const {
+    const Step& step = state.steps->steps[state.step];
+    if (step.kind == StepKind::kWait) visit(state.channels->of_step[state.step]);
+    for (std::uint32_t i = 0; i < step.source_count; ++i) {
+      const std::uint32_t channel = state.channels->of_location[step.first + i];
+      if (channel != kNoChannel) visit(channel);
+    }
+  }
+
+  void finish(std::uint32_t actor) {
+    State& state = states_[actor];
+    for_each_sent(state, [&](std::uint32_t channel, std::size_t, double) {
+      wake(traffic_.reader(traffic_.channels[channel]), state.lane, channel);
+    });
+    for_each_taken(state, [&](std::uint32_t channel) {
+      wake(traffic_.channels[channel].from, state.lane, channel);
+    });
+    state.is_new = true;
+    ++state.step;
+    offer(actor);
+  }
+
+  void wake(std::uint32_t rank, std::uint32_t lane, std::uint32_t channel) {
     const auto actor = static_cast<std::uint32_t>(first_[rank] + lane);
     if (states_[actor].blocked_on == channel) offer(actor);
   }
 
   const Plan& plan_;
-  const Wiring& wiring_;
+  const Traffic& traffic_;
   const DataType type_;
-  const CostModel& model_;
   const std::size_t count_, tile_elements_, full_tiles_;
   std::size_t tiles_ = 0;
-  std::vector<double> rank_free_;
-  std::vector<Port> ports_out_, ports_in_;  // By rank.
-  std::vector<std::size_t> first_;          // Of each rank's lanes in states_.
+  Servers servers_;
+  std::vector<std::size_t> first_;  // Of each rank's lanes in states_.
   std::vector<State> states_;
-  std::vector<Link> links_;
-  FlatMap link_index_;
-  std::vector<Channel> channels_;
-  std::vector<std::size_t> first_channel_;  // By wire.
-  using Ready = std::pair<double, std::uint32_t>;
-  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
+  std::vector<Queue> queues_;  // By channel.
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda_;
+  std::vector<std::uint32_t> batch_;
 };
 
 struct Extent {
@@ -407,35 +354,70 @@ Extent extent(const Plan& plan, DataType type) {
 
 }  // namespace
 
-Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
-                  int slots, const CostModel& model) {
+struct Estimator::Parts {
+  const Plan& plan;
+  const CostModel& model;
+  const DataType type;
+  const int slots;
+  const Traffic channels;
+  const Extent size;
+  const std::size_t slot_bytes;
+  // Runs of full tiles, by their number.
+  std::map<std::size_t, Estimate> full_runs;
+
+  Estimate run(std::size_t count, std::size_t tile, std::size_t full_tiles) const {
+    return Timeline(plan, channels, type, slots, model, count, tile, full_tiles).run();
+  }
+  const Estimate& full_run(std::size_t tile, std::size_t tiles) {
+    auto found = full_runs.find(tiles);
+    if (found == full_runs.end()) found = full_runs.emplace(tiles, run(0, tile, tiles)).first;
+    return found->second;
+  }
+};
+
+Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
+                     std::size_t slot_bytes, int slots)
+    : parts_(
+          new Parts{plan, model, type, slots, traffic(plan), extent(plan, type), slot_bytes, {}}) {
+  TUTTI_CHECK(slots > 0 && !plan.ranks.empty());
+  TUTTI_CHECK(static_cast<std::size_t>(plan.shape.rank_count) % plan.ranks.size() == 0);
+}
+Estimator::~Estimator() = default;
+
+Estimate Estimator::run(std::size_t count) {
   if (count == 0) return {};
-  const auto wiring = wire(plan);
-  TUTTI_CHECK(wiring && "the plan was not verified");
-  TUTTI_CHECK(slots > 0);
-  const Extent size = extent(plan, type);
-  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(type));
-  const std::size_t largest = piece_of(count, plan.pieces, 0, grain).count;
-  // Without slots and scratch nothing has to be cut into tiles.
-  const std::size_t tile =
-      size.widest == 0 ? largest : std::max<std::size_t>(1, slot_bytes / size.widest);
+  const Extent& size = parts_->size;
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
+  const std::size_t largest = piece_of(count, parts_->plan.pieces, 0, grain).count;
+  // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
+  if (size.widest == 0) return parts_->run(count, largest, 0);
+  const std::size_t tile = std::max<std::size_t>(1, parts_->slot_bytes / size.widest);
   const std::size_t tiles = (largest + tile - 1) / tile;
   const std::size_t half = std::clamp<std::size_t>(
       kMostSteps / 3 / std::max<std::size_t>(1, size.steps), 1, kMostTiles / 2);
-  const auto run = [&](std::size_t full_tiles) {
-    return Timeline(plan, *wiring, type, slots, model, count, tile, full_tiles).run();
-  };
-  if (tiles <= 2 * half) return run(0);
-  const Estimate one = run(half), two = run(2 * half);
+  if (tiles <= 2 * half) return parts_->run(count, tile, 0);
+  const Estimate& one = parts_->full_run(tile, half);
+  const Estimate& two = parts_->full_run(tile, 2 * half);
   const double more =
       static_cast<double>(largest) / static_cast<double>(tile) / static_cast<double>(half) - 2;
   const auto extend = [&](double first, double second) { return second + more * (second - first); };
-  return {extend(one.microseconds, two.microseconds),
-          extend(one.bytes_on_busiest_link, two.bytes_on_busiest_link),
-          static_cast<std::size_t>(
-              extend(static_cast<double>(one.messages_on_critical_path),
-                     static_cast<double>(
-                         std::max(one.messages_on_critical_path, two.messages_on_critical_path))))};
+  Estimate all{extend(one.microseconds, two.microseconds),
+               extend(one.bytes_on_busiest_link, two.bytes_on_busiest_link),
+               static_cast<std::size_t>(
+                   extend(static_cast<double>(one.messages_on_critical_path),
+                          static_cast<double>(std::max(one.messages_on_critical_path,
+                                                       two.messages_on_critical_path)))),
+               {}};
+  for (std::size_t i = 0; i < one.busy_us.size(); ++i)
+    all.busy_us.push_back(extend(one.busy_us[i], two.busy_us[i]));
+  // Two runs may overlap more than a third would: but nothing is done before its resources are.
+  for (const double busy : all.busy_us) all.microseconds = std::max(all.microseconds, busy);
+  return all;
+}
+
+Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
+                  int slots, const CostModel& model) {
+  return Estimator(plan, model, type, slot_bytes, slots).run(count);
 }
 
 }  // namespace tutti::plan

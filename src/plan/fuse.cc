@@ -6,7 +6,7 @@
 
 namespace tutti::plan {
 
-Plan fuse(const Plan& plan) {
+Plan fuse(const Plan& plan, std::uint32_t slots) {
   for (const Join which : {Join::kAll, Join::kMemory}) {
     Plan fused = plan;
     bool changed = false;
@@ -21,7 +21,7 @@ Plan fuse(const Plan& plan) {
     if (!changed) continue;
     fused.name += "+fuse";
     trim_scratch(fused);
-    if (holds(fused)) return fused;
+    if (holds(fused, slots)) return fused;
   }
   return plan;
 }

@@ -13,8 +13,8 @@ namespace tutti::plan {
 
 /// Joins steps of a lane: a value that is moved into scratch and read once more right after goes on
 /// without the stop; a move repeated to another target becomes one move with two targets. The plan
-/// itself where there is nothing to join.
-Plan fuse(const Plan& plan);
+/// itself where there is nothing to join. With more slots per channel more can be joined.
+Plan fuse(const Plan& plan, std::uint32_t slots = 1);
 
 /// For ranks that map each other's buffers. A slot that carries a chunk of the sender's input
 /// becomes a read of the mapped input; a slot that is only copied to the receiver's output becomes

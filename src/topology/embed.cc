@@ -108,7 +108,7 @@ class Search {
     embedding.rings = best.reached;
     embedding.ring_limit = std::isfinite(limit) ? limit : 0;
     TUTTI_TRY(const bool done, is_enough(best));
-    if (!done) {
+    if (!done && !options_.rings_only) {
       TUTTI_TRY(Found other, forests(whole.gigabytes_per_second()));
       if (other.reached > best.reached * 1.001) best = std::move(other);
     }

@@ -115,6 +115,8 @@ inline Result<Load> load(const Graph& graph, const Embedding& embedding) {
 struct EmbedOptions {
   /// Endpoints up to which rings and trees are packed, of one host or of all; at most 16.
   std::size_t most_packed = 16;
+  /// Only rings, also where trees gather more: for who wants orders of the endpoints.
+  bool rings_only = false;
 };
 
 /// Lanes for an all-gather over these endpoints. The same input gives the same lanes everywhere.

@@ -1,5 +1,6 @@
 // The estimator against cases that can be worked out on paper.
 #include <cmath>
+#include <functional>
 #include <string>
 
 #include "plan/estimate.h"
@@ -21,6 +22,22 @@ plan::CostModel links(double latency_us, double gigabytes_per_second) {
               },
           .reduce_gigabytes_per_second = kFree,
           .step_us = 0};
+}
+
+// The same; and all that leaves a rank, and all that comes in, passes a port of its own.
+plan::CostModel ports(int ranks, double latency_us, double gigabytes_per_second,
+                      const std::function<double(int rank)>& rate) {
+  plan::CostModel model = links(latency_us, gigabytes_per_second);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int way = 0; way < 2; ++way)
+      model.resources.push_back({.gigabytes_per_second = rate(rank)});
+  }
+  model.link = [=](Rank from, Rank to) {
+    return plan::Path({latency_us, gigabytes_per_second},
+                      {{2 * static_cast<std::uint32_t>(from.value)},
+                       {2 * static_cast<std::uint32_t>(to.value) + 1}});
+  };
+  return model;
 }
 
 plan::Plan built(Collective collective, std::string_view name, int ranks) {
@@ -163,14 +180,13 @@ TEST_CASE("a slow link is as slow as it is") {
 }
 
 TEST_CASE("a port is shared by all links of its rank") {
-  plan::CostModel model = links(3, 1);
-  model.port = [](Rank rank) { return rank.value == 0 ? 1.0 : 0.0; };
+  plan::CostModel model = ports(4, 3, 1, [](int rank) { return rank == 0 ? 1.0 : 0.0; });
   const auto took = [&](Collective collective) {
     return floats(built(collective, "direct", 4), 1000, 1 << 20, 2, model).microseconds;
   };
   CHECK(took(Collective::kBroadcast) == Approx(3 * 4 + 3));  // Rank 0 sends to all.
   CHECK(took(Collective::kAllGather) == Approx(3 * 4 + 3));  // It also takes from all, meanwhile.
-  model.port = [](Rank rank) { return rank.value == 3 ? 0.5 : 0.0; };
+  model = ports(4, 3, 1, [](int rank) { return rank == 3 ? 0.5 : 0.0; });
   CHECK(took(Collective::kBroadcast) == Approx(8 + 3));
 }
 
@@ -178,8 +194,8 @@ TEST_CASE("weights make the best of one rank with half the bandwidth") {
   // The network is not in the way, and messages are long.
   for (const int n : {4, 8, 16}) {
     INFO(n << " ranks");
-    plan::CostModel model = links(1, 1000);
-    model.port = [&](Rank rank) { return rank.value == n / 2 ? 5.0 : 10.0; };
+    const plan::CostModel model =
+        ports(n, 1, 1000, [n](int rank) { return rank == n / 2 ? 5.0 : 10.0; });
     plan::Shape shape{Collective::kAllReduce, n};
     shape.weights.assign(static_cast<std::size_t>(n), 1);
     shape.weights[static_cast<std::size_t>(n / 2)] = 0;

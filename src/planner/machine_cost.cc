@@ -1,0 +1,344 @@
+#include "planner/machine_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+
+#include "topology/embed.h"
+#include "topology/embed_groups.h"
+
+namespace tutti::planner {
+namespace {
+
+using topology::EdgeUse;
+using topology::Link;
+using topology::LinkKind;
+using topology::Node;
+using topology::NodeId;
+using topology::NodeKind;
+
+// Simple, LL128, LL and NVLS: NCCL 2.30's cost model (src/graph/tuning.cc: baseLat and hwLat of
+// rings over NVLINK, PCI and NET; LL sends as many flags as data, LL128 is taken to reach 92 %).
+// Its latency of a whole NVLS all-reduce, 25 us, is two hops here. What ranks on CPUs pay is of
+// this library over shared memory (docs/PERFORMANCE.md), and the network as LL's.
+constexpr std::array kProtocols{
+    Protocol{.name = "simple",
+             .base_us = 8.4,
+             .nvlink_us = 3.4,
+             .pcie_us = 5.7,
+             .network_us = 14,
+             .efficiency = 1},
+    Protocol{.name = "ll128",
+             .needs_nvlink = true,
+             .base_us = 14,
+             .nvlink_us = 1.9,
+             .pcie_us = 2.5,
+             .network_us = 4,
+             .efficiency = 0.92},
+    Protocol{.name = "ll",
+             .base_us = 6.6,
+             .nvlink_us = 0.6,
+             .pcie_us = 1,
+             .network_us = 2.7,
+             .efficiency = 0.5},
+    Protocol{.name = "nvls",
+             .needs_nvlink = true,
+             .joins_in_switch = true,
+             .base_us = 0,
+             .nvlink_us = 12.5,
+             .pcie_us = 5.7,
+             .network_us = 18,
+             .efficiency = 1},
+    Protocol{.name = "host",
+             .devices = false,
+             .base_us = 0,
+             .nvlink_us = 0.2,
+             .pcie_us = 0.2,
+             .network_us = 2.7,
+             .efficiency = 1},
+};
+
+// NCCL takes 12 GB/s for a NIC of 100 Gb/s (src/graph/topo.h), headers and all; others in
+// proportion.
+constexpr double kNetworkEfficiency = 0.96;
+// Amazon's SRD, on top of the protocol's: aws-ofi-nccl's tuner (TUNER_NET_LATENCY).
+constexpr double kEfaUs = 20;
+constexpr std::string_view kEfaVendor = "0x1d0f";
+
+// What NVSwitches reach when they multicast and reduce: NVLS efficiency in NCCL's model.
+double join_efficiency(int sm) { return sm >= 100 ? 0.74 : 0.85; }
+constexpr int kFirstToJoin = 90;  // Compute capability.
+
+// Data sheets: memory bandwidth by architecture, GB/s.
+struct Memory {
+  std::string_view key, value;
+  double gigabytes_per_second;
+};
+constexpr std::array kMemories{Memory{"sm", "60", 732},    Memory{"sm", "70", 900},
+                               Memory{"sm", "80", 1555},   Memory{"sm", "86", 768},
+                               Memory{"sm", "89", 864},    Memory{"sm", "90", 3350},
+                               Memory{"sm", "100", 8000},  Memory{"gfx", "90a", 1638},
+                               Memory{"gfx", "942", 5300}, Memory{"gfx", "908", 1228}};
+constexpr double kUnknownGpu = 732, kHostRank = 20;  // One core copying (plan/estimate.h).
+
+bool is_fast(LinkKind kind) { return kind == LinkKind::kNvlink || kind == LinkKind::kXgmi; }
+bool is_network(LinkKind kind) { return kind == LinkKind::kPort || kind == LinkKind::kNetwork; }
+
+int compute_capability(const Node& node) {
+  const auto found = node.facts.find("sm");
+  return found == node.facts.end() ? 0 : std::atoi(found->second.c_str());
+}
+
+Groups group(const topology::Graph& graph, std::span<const NodeId> endpoints) {
+  Groups groups;
+  const auto found = topology::make_groups(graph, endpoints, false);
+  groups.count = static_cast<int>(found.size());
+  const std::size_t first = found.empty() ? 1 : found[0].order.size();
+  bool alike = true;
+  for (const topology::Group& one : found) {
+    alike = alike && one.order.size() == first;
+    groups.endpoints.insert(groups.endpoints.end(), one.order.begin(), one.order.end());
+  }
+  groups.size = alike ? static_cast<int>(first) : 1;
+  return groups;
+}
+
+}  // namespace
+
+std::span<const Protocol> protocols() { return kProtocols; }
+
+const Protocol* find_protocol(std::string_view name) {
+  for (const Protocol& protocol : kProtocols) {
+    if (protocol.name == name) return &protocol;
+  }
+  return nullptr;
+}
+
+std::string protocol_names() {
+  std::string names;
+  for (const Protocol& protocol : kProtocols)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", protocol.name);
+  return names;
+}
+
+MachineCost::MachineCost(const topology::Graph& graph, std::span<const NodeId> endpoints)
+    : graph_(graph),
+      groups_(group(graph, endpoints)),
+      adjacency_(graph),
+      router_(graph),
+      ways_out_(groups_.endpoints.size()) {}
+
+bool MachineCost::has(const Protocol& protocol) const {
+  bool all_gpus = true, all_nvlink = true, all_join = true;
+  std::vector<int> links(graph_.nodes.size());  // 1: NVLink; 3: to an NVSwitch.
+  for (const Link& link : graph_.links) {
+    if (!is_fast(link.kind)) continue;
+    for (const auto& [node, other] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
+      links[node.value] |= graph_[other].kind == NodeKind::kNvSwitch ? 3 : 1;
+  }
+  for (const NodeId place : groups_.endpoints) {
+    const Node& node = graph_[place];
+    all_gpus = all_gpus && node.kind == NodeKind::kGpu;
+    all_nvlink = all_nvlink && links[place.value] != 0;
+    all_join = all_join && links[place.value] == 3 && compute_capability(node) >= kFirstToJoin;
+  }
+  if (protocol.devices != all_gpus) return false;
+  if (protocol.joins_in_switch && (!all_join || groups_.size < 2)) return false;
+  return !protocol.needs_nvlink || all_nvlink;
+}
+
+double MachineCost::memory_rate(NodeId place) const {
+  const Node& node = graph_[place];
+  if (node.kind != NodeKind::kGpu) return kHostRank;
+  for (const Memory& memory : kMemories) {
+    const auto found = node.facts.find(std::string(memory.key));
+    if (found != node.facts.end() && found->second == memory.value)
+      return memory.gigabytes_per_second;
+  }
+  return kUnknownGpu;
+}
+
+double MachineCost::hop_us(const topology::Route& route, const Protocol& protocol) const {
+  bool network = false, host = false, efa = false;
+  for (const EdgeUse& use : route) {
+    const Link& link = graph_.links[use.link];
+    network = network || is_network(link.kind);
+    host = host || !is_fast(link.kind);
+    for (const NodeId end : {link.a, link.b}) {
+      const Node& node = graph_[end];
+      if (node.kind != NodeKind::kNic) continue;
+      const auto vendor = node.facts.find("vendor");
+      efa = efa || (vendor != node.facts.end() && vendor->second == kEfaVendor);
+    }
+  }
+  if (network) return protocol.network_us + (efa ? kEfaUs : 0);
+  return host ? protocol.pcie_us : protocol.nvlink_us;
+}
+
+const MachineCost::WayOut& MachineCost::way_out(std::size_t place) {
+  auto& known = ways_out_[place];
+  if (known) return *known;
+  known.emplace();
+  const NodeId self = groups_.endpoints[place];
+  std::vector<std::pair<int, NodeId>> ports;  // Links to a NIC, and where its port leads.
+  for (const auto& [node, distance] : router_.distances(self, topology::Over::kHost)) {
+    if (graph_[node].kind != NodeKind::kNic) continue;
+    for (const topology::Adjacency::Edge& edge : adjacency_.from(node)) {
+      if (is_network(graph_.links[edge.link].kind)) ports.emplace_back(distance, edge.to);
+    }
+  }
+  if (ports.empty()) return *known;
+  const auto [nearest, to] = *std::min_element(ports.begin(), ports.end());
+  int spare = std::numeric_limits<int>::max();
+  for (const auto& [distance, other] : ports) {
+    if (other != to) spare = std::min(spare, distance - nearest);
+  }
+  if (spare == 0) return *known;
+  auto out = router_.find(self, to, topology::Over::kAny);
+  if (!out) return *known;
+  for (const EdgeUse& use : *out) {
+    const Link& link = graph_.links[use.link];
+    if (link.forward != link.backward) return *known;
+  }
+  known->to = to;
+  known->spare = spare;
+  known->out = *out;
+  for (auto use = out->rbegin(); use != out->rend(); ++use)
+    known->in.push_back({use->link, !use->forward, use->share});
+  return *known;
+}
+
+// Between groups: the way out, over the network, and the way in. That is what the router would
+// find, if leaving by a farther NIC saves fewer links than it costs; but without a search through a
+// large machine for every pair.
+std::optional<topology::Route> MachineCost::route(std::size_t from, std::size_t to) {
+  const auto size = static_cast<std::size_t>(groups_.size);
+  if (size > 1 && from / size != to / size) {
+    const WayOut &out = way_out(from), &in = way_out(to);
+    const auto across = out.to.exists() && in.to.exists()
+                            ? router_.hop(out.to, in.to, topology::Over::kNetwork)
+                            : std::nullopt;
+    if (across) {
+      const topology::Route& middle = router_.routes()[*across];
+      double links = 0;  // Shares of all that lie side by side are 1 together.
+      for (const EdgeUse& use : middle) links += use.share;
+      if (links + 0.5 < std::min(out.spare, in.spare)) {
+        topology::Route route = out.out;
+        route.insert(route.end(), middle.begin(), middle.end());
+        route.insert(route.end(), in.in.begin(), in.in.end());
+        return route;
+      }
+    }
+  }
+  const auto hop = router_.hop(groups_.endpoints[from], groups_.endpoints[to]);
+  if (!hop) return std::nullopt;
+  return router_.routes()[*hop];
+}
+
+plan::Path MachineCost::path(Rank from, Rank to, const Protocol& protocol) {
+  const auto a = static_cast<std::size_t>(from.value), b = static_cast<std::size_t>(to.value);
+  const auto found = route(a, b);
+  if (!found) {
+    unreachable_ =
+        Error{Code::kInvalidArgument,
+              fmt::format("simulate: no way leads from {} to {} but through other GPUs; "
+                          "add the missing links, or choose other ranks",
+                          graph_[groups_.endpoints[a]].name, graph_[groups_.endpoints[b]].name)};
+    return {};
+  }
+  plan::Path path(LinkCost{hop_us(*found, protocol), 0});
+  for (const EdgeUse& use : *found)
+    path.uses.push_back({2 * use.link + (use.forward ? 0 : 1), use.share});
+  return path;
+}
+
+plan::CostModel MachineCost::model(const Protocol& protocol) {
+  plan::CostModel model;
+  model.step_us = 0;  // In the latency of a hop.
+  model.resources.reserve(2 * graph_.links.size() + groups_.endpoints.size());
+  for (std::size_t i = 0; i < graph_.links.size(); ++i) {
+    const Link& link = graph_.links[i];
+    for (const bool forward : {true, false}) {
+      plan::Resource& at = model.resources.emplace_back();
+      const double share = protocol.efficiency * (is_network(link.kind) ? kNetworkEfficiency : 1);
+      at.gigabytes_per_second = (forward ? link.forward : link.backward).value * share;
+      if (!protocol.joins_in_switch || link.kind != LinkKind::kNvlink) continue;
+      const Node& into = graph_[forward ? link.b : link.a];
+      const Node& out_of = graph_[forward ? link.a : link.b];
+      const bool up = into.kind == NodeKind::kNvSwitch && out_of.kind == NodeKind::kGpu;
+      const bool down = out_of.kind == NodeKind::kNvSwitch && into.kind == NodeKind::kGpu;
+      if (!up && !down) continue;
+      at.joins = up ? plan::Resource::Joins::kMulticast : plan::Resource::Joins::kReduce;
+      at.join_efficiency = join_efficiency(compute_capability(up ? out_of : into));
+      at.mirror = static_cast<std::uint32_t>(2 * i + (forward ? 1 : 0));
+    }
+  }
+  for (const NodeId place : groups_.endpoints)
+    model.resources.push_back({.gigabytes_per_second = memory_rate(place)});
+  const auto first = static_cast<std::uint32_t>(2 * graph_.links.size());
+  model.compute = [first](Rank place) {
+    return plan::Use{first + static_cast<std::uint32_t>(place.value), 1};
+  };
+  model.link = [this, &protocol](Rank from, Rank to) { return path(from, to, protocol); };
+  return model;
+}
+
+std::string MachineCost::name_of(std::size_t resource) const {
+  const std::size_t link = resource / 2;
+  if (link >= graph_.links.size()) {
+    const NodeId place = groups_.endpoints[resource - 2 * graph_.links.size()];
+    return fmt::format("memory of {}", graph_[place].name);
+  }
+  const Link& at = graph_.links[link];
+  const bool forward = resource % 2 == 0;
+  return fmt::format("{} -> {} ({})", graph_[forward ? at.a : at.b].name,
+                     graph_[forward ? at.b : at.a].name, to_string(at.kind));
+}
+
+std::optional<Error> MachineCost::unreachable() const { return unreachable_; }
+
+// Rings of one group, or of two that stand for all: every second group is passed as the second.
+std::optional<std::vector<std::vector<Rank>>> MachineCost::ring_orders() const {
+  const auto all = static_cast<std::size_t>(rank_count());
+  const auto size = static_cast<std::size_t>(groups_.size);
+  const bool alike = groups_.count > 2 && size * static_cast<std::size_t>(groups_.count) == all;
+  const std::size_t embedded = alike ? 2 * size : all;
+  if (embedded < 2) return std::nullopt;
+  const auto found =
+      topology::embed(graph_, std::span(groups_.endpoints).first(embedded), {.rings_only = true});
+  if (!found) return std::nullopt;
+  std::map<NodeId, std::int32_t> places;
+  for (std::size_t i = 0; i < embedded; ++i)
+    places[groups_.endpoints[i]] = static_cast<std::int32_t>(i);
+  std::vector<std::vector<Rank>> orders;
+  for (const topology::Lane& lane : found->lanes) {
+    std::vector<Rank> order;
+    for (const NodeId node : lane.order) order.push_back(Rank{places[node]});
+    const auto period = static_cast<std::int32_t>(embedded);
+    for (std::size_t i = embedded; i < all; ++i)
+      order.push_back(Rank{order[i - embedded].value + period});
+    if (order.size() > all) order.resize(all);
+    auto sorted = order;  // Groups that a ring does not pass one after the other can't be cut off.
+    std::sort(sorted.begin(), sorted.end());
+    for (std::int32_t i = 0; i < rank_count(); ++i) {
+      if (sorted[static_cast<std::size_t>(i)].value != i) return std::nullopt;
+    }
+    if (std::find(orders.begin(), orders.end(), order) == orders.end())
+      orders.push_back(std::move(order));
+  }
+  return orders;
+}
+
+std::vector<std::vector<std::vector<Rank>>> MachineCost::layouts() const {
+  std::vector<Rank> plain;
+  for (std::int32_t i = 0; i < rank_count(); ++i) plain.push_back(Rank{i});
+  std::vector<std::vector<std::vector<Rank>>> layouts{{plain}};
+  if (auto rings = ring_orders(); rings && *rings != layouts[0])
+    layouts.push_back(*std::move(rings));
+  return layouts;
+}
+
+}  // namespace tutti::planner

@@ -1,0 +1,95 @@
+// File: planner/machine_cost.h: what a machine (topology/graph.h) costs those who send over it.
+//
+// Ranks are endpoints of the graph. What goes from one to another takes all shortest ways by shares
+// (topology/embed_routes.h), so its resources are link directions; a rank computes with its
+// memory's bandwidth. Bandwidths are the graph's. Latencies and the share of a link that carries
+// data are of a protocol: how slots are handed over. The figures are published ones; each says
+// whose it is (machine_cost.cc). None is fitted to a row of docs/simulator.md.
+//
+// To add a protocol: a line of the table in machine_cost.cc.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/estimate.h"
+#include "topology/embed_routes.h"
+#include "topology/graph.h"
+#include "tutti/result.h"
+
+namespace tutti::planner {
+
+/// How data and the news that it is there travel.
+struct Protocol {
+  std::string_view name;
+  bool devices = true;           // Between GPUs; else between hosts' own ranks.
+  bool needs_nvlink = false;     // Relies on stores that NVLink keeps whole.
+  bool joins_in_switch = false;  // Multicast and reduction in NVSwitches (NVLS).
+  double base_us = 0;            // Once a call.
+  // A hop, from one rank's step to the other's.
+  double nvlink_us = 0, pcie_us = 0, network_us = 0;
+  double efficiency = 1;  // Data of what is sent.
+};
+
+std::span<const Protocol> protocols();
+const Protocol* find_protocol(std::string_view name);
+/// "simple, ll128, ...".
+std::string protocol_names();
+
+/// Endpoints in the order of the graph, by what NVLink and PCI Express join: a host, or a rack.
+struct Groups {
+  std::vector<topology::NodeId> endpoints;  // Rank by rank, group after group.
+  int size = 1;                             // Ranks of a group; 1 if groups differ.
+  int count = 1;
+};
+
+class MachineCost {
+ public:
+  /// The graph has to outlive this. Endpoints: as bound() takes them, any number.
+  MachineCost(const topology::Graph& graph, std::span<const topology::NodeId> endpoints);
+
+  const topology::Graph& graph() const { return graph_; }
+  const Groups& groups() const { return groups_; }
+  int rank_count() const { return static_cast<int>(groups_.endpoints.size()); }
+
+  /// Whether ranks can use it here.
+  bool has(const Protocol& protocol) const;
+  /// Costs of places: place i is endpoints[i]. Resources: link directions, 2 * link + (backward),
+  /// then the places' memories. Shares the machine; as long as it lives.
+  plan::CostModel model(const Protocol& protocol);
+  /// "host0/gpu3 -> nvswitch1 (nvlink)", "memory of host0/gpu3".
+  std::string name_of(std::size_t resource) const;
+
+  /// Two places between which the last models found no way, if any.
+  std::optional<Error> unreachable() const;
+
+  /// Rank orders to lay lanes on: the order of the groups, and those of the rings that embed()
+  /// finds, where that is another. Of many alike groups two are embedded and repeated.
+  std::vector<std::vector<std::vector<Rank>>> layouts() const;
+
+ private:
+  /// The way from one place to the network: nearest NICs, by shares. Only if all lead to one node
+  /// of it, and back as wide as there.
+  struct WayOut {
+    topology::NodeId to;  // None: not so.
+    int spare = 0;        // So many links more are to the nearest NIC that leads elsewhere.
+    topology::Route out, in;
+  };
+  plan::Path path(Rank from, Rank to, const Protocol& protocol);
+  std::optional<topology::Route> route(std::size_t from, std::size_t to);
+  const WayOut& way_out(std::size_t place);
+  double hop_us(const topology::Route& route, const Protocol& protocol) const;
+  double memory_rate(topology::NodeId place) const;
+  std::optional<std::vector<std::vector<Rank>>> ring_orders() const;
+
+  const topology::Graph& graph_;
+  Groups groups_;
+  topology::Adjacency adjacency_;
+  topology::Router router_;
+  std::vector<std::optional<WayOut>> ways_out_;  // By place; made when asked for.
+  std::optional<Error> unreachable_;
+};
+
+}  // namespace tutti::planner

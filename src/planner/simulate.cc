@@ -1,0 +1,279 @@
+#include "planner/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "plan/chunks.h"
+#include "plan/passes.h"
+#include "planner/simulate_symmetry.h"
+
+namespace tutti::planner {
+namespace {
+
+// Of one tile of all ranks and lanes: seconds, and a gigabyte of memory.
+constexpr std::size_t kMostSteps = std::size_t{1} << 22;
+constexpr std::size_t kFewSteps = std::size_t{1} << 20;  // Up to which channels are added.
+// Layouts are compared by a message of so many bytes: latency counts little.
+constexpr std::size_t kLarge = std::size_t{1} << 30;
+
+std::size_t locations_of(const plan::RankPlan& rank) {
+  std::size_t sum = 0;
+  for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
+  return sum;
+}
+
+// Elements of a block of a message of so many bytes in all.
+std::size_t elements(std::size_t bytes, const plan::Shape& shape, DataType type) {
+  const std::size_t blocks = std::max(plan::input_blocks(shape), plan::output_blocks(shape));
+  return std::max<std::size_t>(1, bytes / size_of(type) / blocks);
+}
+
+/// What bounds the collective; nothing that is known does for some.
+std::optional<topology::Pattern> pattern_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce: return topology::Pattern::kAllReduce;
+    case Collective::kReduceScatter: return topology::Pattern::kReduceScatter;
+    case Collective::kAllGather: return topology::Pattern::kAllGather;
+    case Collective::kBroadcast: return topology::Pattern::kBroadcast;
+    case Collective::kAllToAll: return topology::Pattern::kAllToAll;
+    case Collective::kReduce:
+    case Collective::kGather:
+    case Collective::kScatter: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+double algorithm_bandwidth(double bytes, double microseconds) {
+  return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
+}
+
+double bus_factor(Collective collective, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  switch (collective) {
+    case Collective::kAllReduce: return 2 * share;
+    case Collective::kBroadcast:
+    case Collective::kReduce: return 1;
+    default: return share;
+  }
+}
+
+// A plan on the rank orders that suit it.
+struct Simulator::Layout {
+  plan::Plan plan;
+  std::size_t lanes = 1;
+  std::optional<Symmetric> symmetric;
+  std::vector<std::vector<Rank>> orders;  // Where it is not symmetric.
+
+  plan::CostModel model(plan::CostModel whole) const {
+    if (symmetric) return symmetric->model(whole);
+    whole.orders = orders;
+    return whole;
+  }
+};
+
+struct Simulator::Prepared {
+  const Layout& layout;
+  const plan::CostModel model;
+  plan::Estimator estimator;
+  Prepared(const Layout& of, plan::CostModel whole, const SimulateOptions& options)
+      : layout(of),
+        model(of.model(std::move(whole))),
+        estimator(of.plan, model, options.type, options.slot_bytes, options.slots) {}
+};
+
+Simulator::Simulator(const topology::Graph& graph, std::span<const topology::NodeId> endpoints,
+                     const SimulateOptions& options)
+    : options_(options), machine_(graph, endpoints), orders_(machine_.layouts()) {}
+Simulator::~Simulator() = default;
+
+plan::Shape Simulator::shape() const {
+  return {options_.collective, machine_.rank_count(), options_.root, machine_.groups().size};
+}
+
+std::vector<const Algorithm*> Simulator::candidates() const {
+  std::vector<const Algorithm*> found;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective != options_.collective || !algorithm->applies(shape())) continue;
+    if (options_.contract == Contract::kRelaxed ||
+        algorithm->contract(shape()) == Contract::kDeterministic)
+      found.push_back(algorithm);
+  }
+  return found;
+}
+
+Result<plan::Plan> Simulator::make_plan(const Algorithm& algorithm) const {
+  const auto ranks = static_cast<std::size_t>(machine_.rank_count());
+  const std::size_t one = locations_of(build(algorithm, shape(), Rank{machine_.rank_count() / 2}));
+  if (one * ranks > kMostSteps) {
+    return Error{Code::kUnsupported,
+                 fmt::format("{} on {} ranks takes {} steps and locations, and its ranks are not "
+                             "alike here; choose fewer ranks or an algorithm of fewer rounds",
+                             algorithm.name, ranks, one * ranks)};
+  }
+  return plan::fuse(build(algorithm, shape()), static_cast<std::uint32_t>(options_.slots));
+}
+
+// The algorithm's plan on one set of rank orders; `whole` keeps the plan of all ranks.
+Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, std::size_t number,
+                                         const Protocol& protocol, std::optional<plan::Plan>& whole,
+                                         const plan::CostModel& model) const {
+  Layout layout;
+  const auto& orders = orders_[number];
+  if (options_.symmetry && !protocol.joins_in_switch)
+    layout.symmetric =
+        find_symmetry(algorithm, shape(), model, orders, machine_.groups().size, options_.channels);
+  if (layout.symmetric) {
+    layout.plan = std::move(layout.symmetric->plan);
+    layout.lanes = orders.size() * layout.symmetric->channels;
+    return layout;
+  }
+  if (!whole) {
+    TUTTI_TRY(whole, make_plan(algorithm));
+  }
+  const std::size_t once = locations_of(whole->ranks[0]) * whole->ranks.size() * orders.size();
+  const std::size_t channels = std::clamp<std::size_t>(kFewSteps / once, 1, options_.channels);
+  layout.lanes = orders.size() * channels;
+  layout.plan = plan::replicate(*whole, static_cast<std::uint32_t>(layout.lanes));
+  layout.orders = orders;
+  return layout;
+}
+
+Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
+                                                const Protocol& protocol) {
+  auto& place = prepared_[{&algorithm, &protocol}];
+  if (place != nullptr) return place.get();
+  const plan::CostModel model = machine_.model(protocol);
+  auto& layout = layouts_[{&algorithm, protocol.joins_in_switch}];
+  if (layout == nullptr) {
+    std::optional<plan::Plan> whole;
+    double least = 0;
+    std::optional<Error>& failed = failed_[{&algorithm, protocol.joins_in_switch}];
+    if (failed) return *failed;
+    for (std::size_t i = 0; i < orders_.size(); ++i) {
+      auto laid = lay(algorithm, i, protocol, whole, model);
+      if (!laid) {
+        failed = std::move(laid.error());
+        continue;
+      }
+      auto made = std::make_unique<Layout>(*std::move(laid));
+      auto trial = std::make_unique<Prepared>(*made, model, options_);
+      const double time = orders_.size() > 1 ? estimate(*trial, kLarge).microseconds : 0;
+      if (layout != nullptr && time >= 0.999 * least) continue;
+      least = time;
+      place = std::move(trial);  // Before the layout that its predecessor needs.
+      layout = std::move(made);
+    }
+    if (layout == nullptr) return *failed;
+    failed.reset();  // One of the orders will do.
+  } else {
+    place = std::make_unique<Prepared>(*layout, model, options_);
+  }
+  return place.get();
+}
+
+plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes) const {
+  std::size_t count = elements(bytes, shape(), options_.type);
+  if (prepared.layout.symmetric) {  // All pieces alike: a cache line each at least.
+    const std::size_t grain = prepared.layout.plan.pieces * (64 / size_of(options_.type));
+    count = (count + grain - 1) / grain * grain;
+  }
+  return prepared.estimator.run(count);
+}
+
+Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protocol,
+                              std::size_t bytes) {
+  TUTTI_TRY(Prepared * prepared, prepare(algorithm, protocol));
+  const plan::Estimate found = estimate(*prepared, bytes);
+  if (machine_.unreachable()) return *machine_.unreachable();
+  const Layout& layout = prepared->layout;
+  Sample sample{.microseconds = protocol.base_us + found.microseconds,
+                .algorithm = &algorithm,
+                .protocol = &protocol,
+                .lanes = layout.lanes,
+                .simulated_ranks = layout.plan.ranks.size(),
+                .bottleneck = {}};
+  const auto busiest = std::max_element(found.busy_us.begin(), found.busy_us.end());
+  if (busiest == found.busy_us.end() || sample.microseconds <= 0) return sample;
+  auto resource = static_cast<std::size_t>(busiest - found.busy_us.begin());
+  if (layout.symmetric) resource = layout.symmetric->representatives[resource];
+  sample.bottleneck = machine_.name_of(resource);
+  sample.bottleneck_share = *busiest / sample.microseconds;
+  return sample;
+}
+
+// The order in which a switch adds up is its own.
+bool Simulator::may_use(const Protocol& protocol) const {
+  if (!machine_.has(protocol)) return false;
+  return !protocol.joins_in_switch || options_.contract == Contract::kRelaxed ||
+         !reduces(options_.collective);
+}
+
+Result<Sample> Simulator::run(const Algorithm& algorithm,
+                              std::span<const Protocol* const> protocols, std::size_t bytes) {
+  std::optional<Sample> best;
+  std::optional<Error> failed;
+  for (const Protocol* protocol : protocols) {
+    if (!may_use(*protocol)) continue;
+    if (best && least(*protocol, bytes) >= best->microseconds) continue;
+    auto sample = run(algorithm, *protocol, bytes);
+    if (!sample) {
+      failed = std::move(sample.error());
+      continue;
+    }
+    if (!best || sample->microseconds < best->microseconds) best = *std::move(sample);
+  }
+  if (best) return *std::move(best);
+  if (failed) return *std::move(failed);
+  return Error{Code::kInvalidArgument,
+               "simulate: the machine has none of these protocols, or the contract forbids them; "
+               "there are " +
+                   protocol_names()};
+}
+
+// What a protocol takes at least; cheap.
+double Simulator::least(const Protocol& protocol, std::size_t bytes) {
+  const auto moves = bound_us(bytes, protocol.joins_in_switch);
+  return protocol.base_us + (moves ? *moves / protocol.efficiency : 0);
+}
+
+Result<const topology::Bound*> Simulator::bound(bool joins_in_switch) {
+  const bool fewer = joins_in_switch && options_.collective == Collective::kAllReduce;
+  const auto usual = pattern_of(options_.collective);
+  if (!usual) {
+    return Error{Code::kUnsupported,
+                 fmt::format("no lower bound of a {} is known", to_string(options_.collective))};
+  }
+  auto found = bounds_.find(fewer);
+  if (found == bounds_.end()) {
+    // Every cut is crossed by the message, in both directions, whoever adds up: as in a broadcast.
+    const topology::Pattern pattern = fewer ? topology::Pattern::kBroadcast : *usual;
+    const bool rooted = options_.collective == Collective::kBroadcast;
+    found = bounds_
+                .emplace(fewer, topology::bound(
+                                    machine_.graph(), pattern, machine_.groups().endpoints,
+                                    {.root = rooted ? static_cast<std::size_t>(options_.root) : 0}))
+                .first;
+  }
+  if (!found->second) return found->second.error();
+  return static_cast<const topology::Bound*>(&*found->second);
+}
+
+Result<double> Simulator::bound_us(std::size_t bytes, bool joins_in_switch) {
+  TUTTI_TRY(const topology::Bound* found, bound(joins_in_switch));
+  const std::size_t blocks = std::max(plan::input_blocks(shape()), plan::output_blocks(shape()));
+  // What is moved: whole elements for each block.
+  const double moved = static_cast<double>(elements(bytes, shape(), options_.type) * blocks *
+                                           size_of(options_.type));
+  return found->seconds_per_mb.value() * moved;  // Seconds a MB are microseconds a byte.
+}
+
+Result<std::string> Simulator::bound_words(bool joins_in_switch) {
+  TUTTI_TRY(const topology::Bound* found, bound(joins_in_switch));
+  return found->cut.words;
+}
+
+}  // namespace tutti::planner

@@ -1,0 +1,95 @@
+// File: planner/simulate.h: how long a collective would take on a machine that need not be here.
+//
+// An algorithm's plan, fused as far as the slots allow, is laid on the machine: its lanes on rank
+// orders (machine_cost.h), in the layout that carries a large message faster. Its events are then
+// simulated (plan/estimate.h). Where ranks are alike, a few stand for all (simulate_symmetry.h).
+// What comes out is never faster than topology/bound.h, and the tests hold it to that.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "planner/machine_cost.h"
+#include "topology/bound.h"
+
+namespace tutti::planner {
+
+struct SimulateOptions {
+  Collective collective = Collective::kAllReduce;
+  int root = 0;
+  Contract contract = Contract::kDeterministic;
+  DataType type = DataType::kFloat32;
+  // As NCCL's Simple protocol has them: 8 slots of 512 KiB for each channel and peer.
+  std::size_t slot_bytes = std::size_t{512} << 10;
+  int slots = 8;
+  /// So many lanes on every rank order, or as many as can be simulated: while one waits another
+  /// sends. NCCL has up to 16 and more; four hide the latency of its slots.
+  std::uint32_t channels = 4;
+  bool symmetry = true;  // Off: all ranks are simulated. For tests.
+};
+
+struct Sample {
+  double microseconds = 0;
+  const Algorithm* algorithm = nullptr;
+  const Protocol* protocol = nullptr;
+  std::size_t lanes = 1;
+  std::size_t simulated_ranks = 0;  // Fewer than there are: the others are alike.
+  std::string bottleneck;           // What works longest, in words,
+  double bottleneck_share = 0;      // and for which part of the time.
+};
+
+/// Bandwidth by the conventions of nccl-tests: bytes as bound() counts them.
+double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
+double bus_factor(Collective collective, int ranks);
+
+class Simulator {
+ public:
+  /// The graph has to outlive this; at least 2 endpoints.
+  Simulator(const topology::Graph& graph, std::span<const topology::NodeId> endpoints,
+            const SimulateOptions& options);
+  ~Simulator();
+
+  const MachineCost& machine() const { return machine_; }
+  /// The algorithms of the collective that apply here and keep the contract.
+  std::vector<const Algorithm*> candidates() const;
+
+  /// Whether the machine has the protocol and the contract allows it.
+  bool may_use(const Protocol& protocol) const;
+
+  /// The time of an algorithm with one protocol. Errors: too many steps to simulate, ranks that
+  /// nothing joins.
+  Result<Sample> run(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes);
+  /// With the fastest protocol of those given that may be used.
+  Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
+                     std::size_t bytes);
+
+  /// What nothing can beat, microseconds; with switches that join what passes them fewer bytes are
+  /// enough for an all-reduce. An error if the machine has none (bound.h).
+  Result<double> bound_us(std::size_t bytes, bool joins_in_switch);
+  /// The cut behind it.
+  Result<std::string> bound_words(bool joins_in_switch);
+
+ private:
+  struct Layout;
+  struct Prepared;
+  Result<Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
+  Result<Layout> lay(const Algorithm& algorithm, std::size_t number, const Protocol& protocol,
+                     std::optional<plan::Plan>& whole, const plan::CostModel& model) const;
+  double least(const Protocol& protocol, std::size_t bytes);
+  Result<plan::Plan> make_plan(const Algorithm& algorithm) const;
+  plan::Shape shape() const;
+  plan::Estimate estimate(Prepared& prepared, std::size_t bytes) const;
+  Result<const topology::Bound*> bound(bool joins_in_switch);
+
+  const SimulateOptions options_;
+  MachineCost machine_;
+  std::vector<std::vector<std::vector<Rank>>> orders_;
+  std::map<std::pair<const Algorithm*, bool>, std::unique_ptr<Layout>> layouts_;  // Joins or not.
+  std::map<std::pair<const Algorithm*, bool>, std::optional<Error>> failed_;
+  std::map<std::pair<const Algorithm*, const Protocol*>, std::unique_ptr<Prepared>> prepared_;
+  std::map<bool, Result<topology::Bound>> bounds_;
+};
+
+}  // namespace tutti::planner

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# tutti simulate as its users see it: tables that fit, files that others read, and one line for what
+# is wrong.
+set -euo pipefail
+tutti=$TEST_BUILD_DIR/tools/tutti
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "FAILED: $*"; exit 1; }
+
+echo "== tables"
+for arguments in "all_reduce --model hgx-h100:2" "all_gather --model dgx1-v100 --ranks 2:8" \
+    "broadcast --model pcie-8 --root 3" "reduce_scatter --model cpu-2s:4" \
+    "all_reduce --model dgx-a100 --algorithm ring,two_shot --bytes 8:16G:4 --contract relaxed"; do
+  # shellcheck disable=SC2086
+  "$tutti" simulate $arguments >"$work/table" || fail "$arguments"
+  awk 'length($0) > 100 { print; exit 1 }' "$work/table" || fail "$arguments: wider than 100 columns"
+  [ "$(wc -l <"$work/table")" -gt 5 ] || fail "$arguments: no rows"
+done
+
+echo "== files"
+"$tutti" simulate all_reduce --model hgx-h100 --contract relaxed --bytes 1K:1G --json \
+  --csv "$work/curve.csv" --svg "$work/curve.svg" >"$work/curve.json"
+python3 - "$work" <<'PYTHON'
+import csv, json, sys, xml.dom.minidom
+work = sys.argv[1]
+rows = json.load(open(work + "/curve.json"))["rows"]
+table = list(csv.DictReader(open(work + "/curve.csv")))
+assert len(rows) == 11, len(rows)
+for row in rows:
+    for sample in row["algorithms"]:
+        assert sample["us"] >= row["bound_us"], (row, sample)
+        same = [t for t in table if int(t["bytes"]) == row["bytes"] and t["algorithm"] == sample["algorithm"]]
+        assert len(same) == 1 and abs(float(same[0]["us"]) - sample["us"]) < 1e-3, (same, sample)
+best = min(rows[-1]["algorithms"], key=lambda sample: sample["us"])
+assert best["algorithm"] == rows[-1]["best"], best
+xml.dom.minidom.parse(work + "/curve.svg")
+PYTHON
+
+echo "== a model grows with the ranks, a file is a machine"
+"$tutti" simulate all_reduce --model hgx-h100 --ranks 16 --bytes 1M | grep -q '16 ranks' || fail "growth"
+"$tutti" topo export --model pcie-4 -o "$work/machine.topo"
+"$tutti" simulate all_reduce --from "$work/machine.topo" --bytes 1M --json >"$work/a"
+"$tutti" simulate all_reduce --model pcie-4 --bytes 1M --json >"$work/b"
+diff <(grep us "$work/a") <(grep us "$work/b") || fail "a file gives another time than its model"
+
+echo "== what is wrong is one line"
+while read -r arguments; do
+  # shellcheck disable=SC2086
+  "$tutti" simulate $arguments >"$work/out" 2>"$work/err" && fail "accepted: $arguments"
+  [ "$(wc -l <"$work/err")" = 1 ] || { cat "$work/err"; fail "$arguments: not one line"; }
+done <<'WRONG'
+all_to_some --model hgx-h100
+all_reduce --model hgx-h100 --algorithm circle
+all_reduce --model hgx-h100 --protocol morse
+all_reduce --model hgx-h100 --bytes 8:4
+all_reduce --model hgx-h100 --bytes 8:16G:1
+all_reduce --model hgx-h100 --bytes -8
+all_reduce --model hgx-h100 --ranks 1
+all_reduce --model hgx-h100:1 --ranks 16
+all_reduce --model hgx-h100 --ranks 100000
+all_reduce --model hgx-h100 --protocol host
+all_reduce --model hgx-h100 --type float31
+all_reduce --model hgx-h100 --contract loose
+broadcast --model hgx-h100 --root 8
+all_reduce --from /no/such/file
+WRONG
+echo ok

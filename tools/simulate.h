@@ -1,0 +1,42 @@
+// File: tools/simulate.h: the rows of `tutti simulate`, and the ways in which they are shown.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/simulate.h"
+
+namespace tutti::tools {
+
+struct SimulatedRow {
+  int ranks = 0;
+  std::size_t bytes = 0;
+  double bound_us = 0;                                  // 0: not known.
+  std::vector<std::optional<planner::Sample>> samples;  // By algorithm; none: could not be done.
+  std::size_t best = 0;                                 // In samples.
+
+  const planner::Sample& fastest() const { return *samples[best]; }
+  double bus_bandwidth(Collective collective, double microseconds) const {
+    return planner::algorithm_bandwidth(static_cast<double>(bytes), microseconds) *
+           planner::bus_factor(collective, ranks);
+  }
+};
+
+struct SimulatedCurve {
+  Collective collective = Collective::kAllReduce;
+  std::string machine;                  // "hgx-h100:2", a file's name.
+  std::string title;                    // One line: what, on what.
+  std::vector<std::string> algorithms;  // Names, as in the rows' samples.
+  bool compares = false;                // The algorithms were asked for by name: show each.
+  std::vector<SimulatedRow> rows;
+  std::vector<std::string> notes;  // What could not be done, and what holds it up.
+};
+
+/// At most 100 columns.
+std::string to_table(const SimulatedCurve& curve);
+std::string to_json(const SimulatedCurve& curve);
+std::string to_csv(const SimulatedCurve& curve);
+/// Bus bandwidth over bytes or, if only those differ, over ranks; with the bound.
+std::string to_svg(const SimulatedCurve& curve);
+
+}  // namespace tutti::tools

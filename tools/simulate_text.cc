@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "simulate.h"
+#include "topo.h"
+
+namespace tutti::tools {
+namespace {
+
+using planner::Sample;
+
+constexpr std::size_t kMostColumns = 5;  // Algorithms side by side in 100 columns.
+
+// "64K": as nccl-tests' options are written.
+std::string size_text(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && bytes % 1024 == 0 && unit < 4) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{}{}", bytes, kUnits[unit]);
+}
+
+// At most 8 characters.
+std::string time_text(double us) {
+  return us < 1000  ? fmt::format("{:.2f}", us)
+         : us < 1e6 ? fmt::format("{:.0f}", us)
+                    : fmt::format("{:.4g}", us);
+}
+
+std::string percent_of_bound(const SimulatedRow& row) {
+  if (row.bound_us <= 0) return "?";
+  return fmt::format("{:.1f}", 100 * row.bound_us / row.fastest().microseconds);
+}
+
+bool several_ranks(const SimulatedCurve& curve) {
+  for (const SimulatedRow& row : curve.rows) {
+    if (row.ranks != curve.rows.front().ranks) return true;
+  }
+  return false;
+}
+
+std::string cut(const std::string& text, std::size_t most) {
+  return text.size() <= most ? text : text.substr(0, most - 2) + "..";
+}
+
+}  // namespace
+
+std::string to_table(const SimulatedCurve& curve) {
+  const bool ranks = several_ranks(curve);
+  const bool columns = curve.compares && curve.algorithms.size() <= kMostColumns;
+  std::string text = wrapped(curve.title + "; times in us, GB/s as in nccl-tests", 2) + "\n";
+  text += fmt::format("{}{:>6}", ranks ? " ranks " : "", "bytes");
+  if (columns) {
+    for (const std::string& name : curve.algorithms) text += fmt::format(" {:>10}", cut(name, 10));
+    text += fmt::format(" {:>8} {:>8} {:>7}\n", "bound", "busbw", "% bound");
+  } else {
+    text += fmt::format(" {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {}\n", "time", "bound", "algbw",
+                        "busbw", "% bound", "algorithm, protocol", "busiest");
+  }
+  for (const SimulatedRow& row : curve.rows) {
+    const Sample& best = row.fastest();
+    if (ranks) text += fmt::format("{:>6} ", row.ranks);
+    text += fmt::format("{:>6}", size_text(row.bytes));
+    const std::string bound = row.bound_us > 0 ? time_text(row.bound_us) : "?";
+    if (columns) {
+      for (std::size_t i = 0; i < row.samples.size(); ++i) {
+        const auto& sample = row.samples[i];
+        text += fmt::format(" {:>9}{}", sample ? time_text(sample->microseconds) : "-",
+                            i == row.best ? '*' : ' ');
+      }
+      text += fmt::format(" {:>8} {:>8} {:>7}\n", bound,
+                          rate_text(row.bus_bandwidth(curve.collective, best.microseconds)),
+                          percent_of_bound(row));
+      continue;
+    }
+    const double bus = row.bus_bandwidth(curve.collective, best.microseconds);
+    const std::string what = fmt::format("{}, {}", best.algorithm->name, best.protocol->name);
+    const std::string line = fmt::format(
+        " {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {:>3.0f} %", time_text(best.microseconds), bound,
+        rate_text(bus / planner::bus_factor(curve.collective, row.ranks)), rate_text(bus),
+        percent_of_bound(row), cut(what, 24), 100 * best.bottleneck_share);
+    text += line + "\n";
+  }
+  if (!curve.rows.empty()) {
+    const Sample& last = curve.rows.back().fastest();
+    text += "\n" + wrapped(fmt::format("busiest in the last row: {}, {:.0f} % of the time",
+                                       last.bottleneck, 100 * last.bottleneck_share),
+                           2);
+    if (last.simulated_ranks < static_cast<std::size_t>(curve.rows.back().ranks))
+      text += wrapped(fmt::format("{} ranks were simulated in the last row; the others are alike",
+                                  last.simulated_ranks),
+                      2);
+  }
+  for (const std::string& note : curve.notes) text += wrapped(note, 2);
+  return text;
+}
+
+std::string to_json(const SimulatedCurve& curve) {
+  nlohmann::ordered_json json{{"collective", std::string(to_string(curve.collective))},
+                              {"machine", curve.machine},
+                              {"notes", curve.notes}};
+  auto& rows = json["rows"] = nlohmann::ordered_json::array();
+  for (const SimulatedRow& row : curve.rows) {
+    nlohmann::ordered_json entry{{"ranks", row.ranks}, {"bytes", row.bytes}};
+    if (row.bound_us > 0) entry["bound_us"] = row.bound_us;
+    entry["best"] = curve.algorithms.size() > row.best ? curve.algorithms[row.best] : "";
+    auto& samples = entry["algorithms"] = nlohmann::ordered_json::array();
+    for (const auto& sample : row.samples) {
+      if (!sample) continue;
+      samples.push_back({{"algorithm", std::string(sample->algorithm->name)},
+                         {"protocol", std::string(sample->protocol->name)},
+                         {"us", sample->microseconds},
+                         {"busbw", row.bus_bandwidth(curve.collective, sample->microseconds)},
+                         {"lanes", sample->lanes},
+                         {"simulated_ranks", sample->simulated_ranks},
+                         {"busiest", sample->bottleneck},
+                         {"busy", sample->bottleneck_share}});
+    }
+    rows.push_back(std::move(entry));
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string to_csv(const SimulatedCurve& curve) {
+  std::string text = "ranks,bytes,algorithm,protocol,us,algbw,busbw,bound_us\n";
+  for (const SimulatedRow& row : curve.rows) {
+    for (const auto& sample : row.samples) {
+      if (!sample) continue;
+      const double bus = row.bus_bandwidth(curve.collective, sample->microseconds);
+      text +=
+          fmt::format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f}\n", row.ranks, row.bytes,
+                      sample->algorithm->name, sample->protocol->name, sample->microseconds,
+                      bus / planner::bus_factor(curve.collective, row.ranks), bus, row.bound_us);
+    }
+  }
+  return text;
+}
+
+}  // namespace tutti::tools
