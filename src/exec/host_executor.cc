@@ -45,9 +45,11 @@ bool HostExecutor::is_packet(const Call& call) const {
   const bool scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
   const std::size_t wide =
       scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
-  std::size_t limit = options_.packet_limit[static_cast<std::size_t>(call.collective)];
-  if (lately_mapped_ && !has_root(call.collective)) {
-    limit = std::min(limit, options_.mapped_packet_limit);
+  const auto which = static_cast<std::size_t>(call.collective);
+  const std::size_t limit = options_.packet_limit[which];
+  if (largest > options_.mapped_packet_limit[which]) {
+    if (lately_mapped_) return false;
+    if (has_root(call.collective) && number_ % kRootedTrial == 0) return false;
   }
   return largest <= limit && largest * wide <= region_.config().packet_bytes;
 }

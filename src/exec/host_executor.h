@@ -42,7 +42,7 @@ class HostExecutor {
     /// Bytes up to which a collective goes by packets; the same on every rank.
     std::array<std::size_t, kCollectiveCount> packet_limit{};
     /// The same for ranks that lately used buffers which all of them can map.
-    std::size_t mapped_packet_limit = 0;
+    std::array<std::size_t, kCollectiveCount> mapped_packet_limit{};
     /// The plan for a call whose buffers all ranks can map, or not. Not called on the packet way.
     std::function<Result<Choice>(const Call&, bool mapped)> choose;
   };
@@ -93,6 +93,9 @@ class HostExecutor {
     std::size_t tile_elements = 0, tiles = 0;
     bool mapped = false, streaming = false;
   };
+  /// Of so many rooted calls, that may go either way, one goes by a plan: its call lines tell all
+  /// ranks alike whether the buffers can be mapped. Those of packets reach not everybody.
+  static constexpr std::uint64_t kRootedTrial = 64;
   static constexpr std::size_t kRoutes =
       256;  // A direct-mapped cache: what collides is asked again.
   /// What a call line carries before a plan runs: where this rank's buffers are.
