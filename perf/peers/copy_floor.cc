@@ -4,10 +4,10 @@
 // this copy of M; so its time is the floor of an all-reduce of the same size (beyond the caches).
 //   copy_floor --ranks 2 --sizes 67108864
 // It runs in the timing loop of loop.h and prints what peers print.
+#include <algorithm>
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -22,15 +22,19 @@ namespace {
 struct Shared {
   explicit Shared(int ranks) : gate(ranks) {}
   std::barrier<> gate;
-  std::uint64_t values[4] = {};
+  double times[kLoopMostRanks] = {};
 };
 
 struct Copier {
   Shared* shared;
-  int rank;
+  int rank, rank_count;
 };
 
-int copy(void*, const float* input, float* output, std::size_t count) {
+int copy(void*, const LoopCall* call) {
+  if (call->collective != kAllReduce) return loop_not_there("copy_floor", call->collective);
+  const float* input = call->input;
+  float* output = call->output;
+  const std::size_t count = call->count;
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> tag;
   const std::size_t lanes = hn::Lanes(tag);
@@ -50,12 +54,11 @@ int barrier(void* context) {
   return 0;
 }
 
-int broadcast(void* context, std::uint64_t* values, std::size_t count) {
+int share(void* context, double mine, double* of_all) {
   const auto* me = static_cast<Copier*>(context);
-  if (count > std::size(me->shared->values)) return 1;
-  if (me->rank == 0) std::memcpy(me->shared->values, values, count * sizeof *values);
+  me->shared->times[me->rank] = mine;
   me->shared->gate.arrive_and_wait();
-  std::memcpy(values, me->shared->values, count * sizeof *values);
+  std::copy_n(me->shared->times, me->rank_count, of_all);
   me->shared->gate.arrive_and_wait();
   return 0;
 }
@@ -66,8 +69,8 @@ void run_rank(int rank, const LoopOptions& options, Shared& shared) {
   const std::size_t bytes = (options.largest + kPage - 1) / kPage * kPage;
   auto* input = static_cast<float*>(std::aligned_alloc(kPage, bytes));
   auto* output = static_cast<float*>(std::aligned_alloc(kPage, bytes));
-  Copier me{&shared, rank};
-  const LoopPeer peer{"copy_floor", rank, options.ranks, 1, &me, copy, barrier, broadcast};
+  Copier me{&shared, rank, options.ranks};
+  const LoopPeer peer{"copy_floor", rank, options.ranks, 1, &me, copy, barrier, share};
   int failure = 1;
   if (input != nullptr && output != nullptr) failure = loop_run(&peer, &options, input, output);
   if (failure != 0) std::_Exit(failure);

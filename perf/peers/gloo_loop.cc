@@ -1,6 +1,6 @@
 // File: perf/peers/gloo_loop.cc: Gloo in the timing loop of loop.h: what PyTorch runs on CPUs. TCP
-// over loopback (Gloo has no shared memory), the algorithm that gloo::allreduce chooses, which is
-// its ring.
+// over loopback (Gloo has no shared memory), the algorithms that Gloo chooses; an all-reduce is its
+// ring. Its reduce-scatter has no such function and is left out.
 //   gloo_loop --ranks 2 --sizes 8,65536
 // Starts its ranks itself, as processes; they meet in a temporary folder.
 #include <sys/wait.h>
@@ -14,12 +14,17 @@
 #include <string>
 #include <vector>
 
+#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include "loop.h"
@@ -39,30 +44,99 @@ int outcome(Call call) noexcept {
   }
 }
 
-int all_reduce(void* context, const float* input, float* output, std::size_t count) {
-  return outcome([&] {
-    gloo::AllreduceOptions options(*static_cast<Context*>(context));
-    options.setInput(const_cast<float*>(input), count);  // Gloo has no input that it can't write.
-    options.setOutput(output, count);
-    options.setReduceFunction(
-        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
+/// What all of Gloo's options take alike.
+template <class Options>
+Options with_buffers(const Context& context, const LoopCall& call, bool input, bool output) {
+  Options options(context);
+  const auto blocks = static_cast<std::size_t>(context->size);
+  const bool input_each = call.collective == kAllToAll;
+  const bool output_each = call.collective != kAllReduce && call.collective != kReduce;
+  // Gloo has no input that it can't write.
+  if (input) {
+    options.setInput(const_cast<float*>(call.input), call.count * (input_each ? blocks : 1));
+  }
+  if (output) options.setOutput(call.output, call.count * (output_each ? blocks : 1));
+  return options;
+}
+
+void broadcast(const Context& context, const LoopCall& call) {
+  gloo::BroadcastOptions options(context);
+  options.setRoot(0);
+  options.setOutput(call.output, call.count);
+  gloo::broadcast(options);
+}
+
+void scatter(const Context& context, const LoopCall& call) {
+  gloo::ScatterOptions options(context);
+  std::vector<float*> blocks;
+  for (int rank = 0; rank < context->size; ++rank) {
+    blocks.push_back(const_cast<float*>(call.input) + static_cast<std::size_t>(rank) * call.count);
+  }
+  options.setRoot(0);
+  if (context->rank == 0) options.setInputs(blocks, call.count);
+  options.setOutput(call.output, call.count);
+  gloo::scatter(options);
+}
+
+void barrier(const Context& context) {
+  gloo::BarrierOptions options(context);
+  gloo::barrier(options);
+}
+
+constexpr auto kSum =
+    static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>);
+
+int call_unguarded(const Context& context, const LoopCall& call) {
+  const bool root = context->rank == 0;
+  if (call.collective == kAllReduce) {
+    auto options = with_buffers<gloo::AllreduceOptions>(context, call, true, true);
+    options.setReduceFunction(kSum);
     gloo::allreduce(options);
-  });
-}
-
-int barrier(void* context) {
-  return outcome([&] {
-    gloo::BarrierOptions options(*static_cast<Context*>(context));
-    gloo::barrier(options);
-  });
-}
-
-int broadcast(void* context, std::uint64_t* values, std::size_t count) {
-  return outcome([&] {
-    gloo::BroadcastOptions options(*static_cast<Context*>(context));
+  } else if (call.collective == kReduce) {
+    auto options = with_buffers<gloo::ReduceOptions>(context, call, true, true);
+    options.setReduceFunction(kSum);
     options.setRoot(0);
-    options.setOutput(values, count);
-    gloo::broadcast(options);
+    gloo::reduce(options);
+  } else if (call.collective == kGather) {
+    auto options = with_buffers<gloo::GatherOptions>(context, call, true, root);
+    options.setRoot(0);
+    gloo::gather(options);
+  } else if (call.collective == kAllGather) {
+    auto options = with_buffers<gloo::AllgatherOptions>(context, call, true, true);
+    gloo::allgather(options);
+  } else if (call.collective == kAllToAll) {
+    auto options = with_buffers<gloo::AlltoallOptions>(context, call, true, true);
+    gloo::alltoall(options);
+  } else if (call.collective == kBroadcast) {
+    broadcast(context, call);
+  } else if (call.collective == kScatter) {
+    scatter(context, call);
+  } else if (call.collective == kBarrier) {
+    barrier(context);
+  } else {
+    return loop_not_there("gloo", call.collective);
+  }
+  return 0;
+}
+
+int call(void* context, const LoopCall* call) {
+  int exit_code = 0;
+  const int failure =
+      outcome([&] { exit_code = call_unguarded(*static_cast<Context*>(context), *call); });
+  return failure != 0 ? failure : exit_code;
+}
+
+int wait_for_each_other(void* context) {
+  return outcome([&] { barrier(*static_cast<Context*>(context)); });
+}
+
+int share(void* context, double mine, double* of_all) {
+  return outcome([&] {
+    const Context& all = *static_cast<Context*>(context);
+    gloo::AllgatherOptions options(all);
+    options.setInput(&mine, 1);
+    options.setOutput(of_all, static_cast<std::size_t>(all->size));
+    gloo::allgather(options);
   });
 }
 
@@ -76,7 +150,7 @@ int run_rank(int rank, const LoopOptions& options, const std::string& folder) {
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, options.ranks);
     context->connectFullMesh(store, device);
     std::vector<float> input(options.largest / sizeof(float)), output(input.size());
-    const LoopPeer peer{"gloo", rank, options.ranks, 0, &context, all_reduce, barrier, broadcast};
+    const LoopPeer peer{"gloo", rank, options.ranks, 0, &context, call, wait_for_each_other, share};
     exit_code = loop_run(&peer, &options, input.data(), output.data());
   });
   return failure != 0 ? failure : exit_code;

@@ -9,6 +9,21 @@
 #include <time.h>
 
 enum { kMostBatches = 10, kLeastBatches = 3 };
+
+// What a collective gives and gets, as collectives.def says it.
+typedef struct Traits {
+  const char* name;
+  int reduces, root_input, input_each, root_output, output_each;
+} Traits;
+enum { every = 0, root = 1, one = 0, each = 1, false = 0, true = 1 };
+static const Traits kTraits[] = {
+#define TUTTI_COLLECTIVE(enumerator, name, reduces, from, input, to, output) \
+  {name, reduces, from, input, to, output},
+#include "tutti/collectives.def"
+#undef TUTTI_COLLECTIVE
+    {"barrier", false, every, one, every, one}};
+enum { kTraitCount = sizeof kTraits / sizeof kTraits[0] };
+
 static const size_t kMostBytes = (size_t)1 << 30;
 
 static double now_us(void) {
@@ -50,6 +65,22 @@ static int parse_sizes(const char* text, LoopOptions* options) {
   }
 }
 
+static int parse_collective(const char* text, LoopCollective* collective) {
+  for (int i = 0; i < kTraitCount; ++i) {
+    if (strcmp(text, kTraits[i].name) != 0) continue;
+    *collective = (LoopCollective)i;
+    return 1;
+  }
+  return 0;
+}
+
+const char* loop_name(LoopCollective collective) { return kTraits[collective].name; }
+
+int loop_not_there(const char* peer, LoopCollective collective) {
+  fprintf(stderr, "%s has no %s\n", peer, loop_name(collective));
+  return kLoopNotThere;
+}
+
 int loop_parse(int argc, char** argv, LoopOptions* options) {
   memset(options, 0, sizeof *options);
   options->min_ms = 30;
@@ -59,7 +90,11 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
     const char* value = i + 1 < argc ? argv[i + 1] : "(nothing)";
     const char* end = NULL;
     double number = 0;
-    if (strcmp(option, "--sizes") == 0) {
+    if (strcmp(option, "--collective") == 0) {
+      if (!parse_collective(value, &options->collective)) {
+        return refuse(option, value, "a collective's name, as all_reduce, or barrier");
+      }
+    } else if (strcmp(option, "--sizes") == 0) {
       if (!parse_sizes(value, options)) {
         return refuse(option, value, "up to 64 multiples of 4, up to 1 GiB, with commas between");
       }
@@ -71,12 +106,13 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
       if (!parse_number(value, "", 0, 1, &number, &end)) return refuse(option, value, "0 or 1");
       options->registered = (int)number;
     } else if (strcmp(option, "--ranks") == 0) {
-      if (!parse_number(value, "", 1, 256, &number, &end)) {
+      if (!parse_number(value, "", 1, kLoopMostRanks, &number, &end)) {
         return refuse(option, value, "a number from 1 to 256");
       }
       options->ranks = (int)number;
     } else {
-      fprintf(stderr, "%s: unknown; there are --sizes, --min-ms, --registered and --ranks\n",
+      fprintf(stderr,
+              "%s: unknown; there are --collective, --sizes, --min-ms, --registered, --ranks\n",
               option);
       return 2;
     }
@@ -84,111 +120,174 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
   return 0;
 }
 
-// Small whole numbers: their sums are exact in any order.
-static float contribution(int rank, size_t index) { return (float)(rank % 16 + (int)(index % 61)); }
+// What `rank` gives to the block `block`. Whole numbers whose sums over all ranks are below 2^24,
+// and so exact in any order. The hash betrays blocks and ranks that were mixed up; what is added to
+// it, places within a block.
+static float base(int rank, size_t block) {
+  uint32_t mixed = (uint32_t)rank * 0x9e3779b1U + (uint32_t)block * 0x85ebca77U + 0x27d4eb2fU;
+  mixed = (mixed ^ mixed >> 15) * 0x2c1b3c6dU;
+  return (float)((mixed ^ mixed >> 13) >> 17);
+}
+static float place(size_t index) { return (float)(index % 8191); }
 
-static void fill(const LoopPeer* peer, size_t count, float* input, float* output) {
-  for (size_t i = 0; i < count; ++i) {
-    input[i] = contribution(peer->rank, i);
-    output[i] = -1;  // No right result is negative.
+typedef struct Test {
+  const LoopPeer* peer;
+  LoopCall call;
+  size_t bytes;
+  const Traits* traits;
+} Test;
+
+static size_t blocks(const Test* test, int each_rank) {
+  return each_rank ? (size_t)test->peer->rank_count : 1;
+}
+
+// Both buffers; what a rank does not have too, so that its pages are there.
+static void fill(const Test* test, float* input, float* output) {
+  const size_t count = test->call.count;
+  for (size_t block = 0; block < blocks(test, test->traits->output_each); ++block) {
+    for (size_t i = 0; i < count; ++i) output[block * count + i] = -1;  // Never a right result.
+  }
+  // In place, only the root's data may be there before.
+  if (input == output && test->peer->rank != 0) return;
+  for (size_t block = 0; block < blocks(test, test->traits->input_each); ++block) {
+    const float first = base(test->peer->rank, block);
+    for (size_t i = 0; i < count; ++i) input[block * count + i] = first + place(i);
   }
 }
 
-static int verify(const LoopPeer* peer, size_t count, const float* output) {
-  float ranks = 0;
-  for (int rank = 0; rank < peer->rank_count; ++rank) ranks += contribution(rank, 0);
-  for (size_t i = 0; i < count; ++i) {
-    const float expected = peer->copies ? contribution(peer->rank, i)
-                                        : ranks + (float)peer->rank_count * contribution(0, i);
+static int verify_block(const Test* test, size_t block, float first, float places) {
+  const float* output = test->call.output + block * test->call.count;
+  for (size_t i = 0; i < test->call.count; ++i) {
+    const float expected = first + places * place(i);
     if (output[i] != expected) {
-      fprintf(stderr, "%s: rank %d: %zu bytes: element %zu is %g, expected %g\n", peer->name,
-              peer->rank, count * sizeof(float), i, (double)output[i], (double)expected);
+      fprintf(stderr, "%s: rank %d: %s of %zu bytes: element %zu of block %zu is %g, expected %g\n",
+              test->peer->name, test->peer->rank, test->traits->name, test->bytes, i, block,
+              (double)output[i], (double)expected);
       return kLoopWrongResult;
     }
   }
   return 0;
 }
 
-typedef struct Buffers {
-  const float* input;
-  float* output;
-  size_t count;
-} Buffers;
+static int verify(const Test* test) {
+  const Traits* traits = test->traits;
+  const LoopPeer* peer = test->peer;
+  if (traits->root_output && peer->rank != 0) return 0;
+  // Of a rank's input, the block that is meant for this rank.
+  const size_t mine = traits->input_each ? (size_t)peer->rank : 0;
+  if (peer->copies) return verify_block(test, 0, base(peer->rank, 0), 1);
+  if (traits->reduces) {
+    float sum = 0;
+    for (int rank = 0; rank < peer->rank_count; ++rank) sum += base(rank, mine);
+    return verify_block(test, 0, sum, (float)peer->rank_count);
+  }
+  int failure = 0;
+  for (size_t block = 0; block < blocks(test, traits->output_each) && failure == 0; ++block) {
+    const int giver = traits->root_input ? 0 : (int)block;
+    failure = verify_block(test, block, base(giver, mine), 1);
+  }
+  return failure;
+}
 
-static int time_batch(const LoopPeer* peer, Buffers buffers, uint64_t iterations, double* us) {
+// Of a batch: microseconds of one call.
+typedef struct Time {
+  double slowest, mean;  // Over the ranks.
+} Time;
+
+static int time_batch(const Test* test, uint64_t iterations, Time* time) {
+  const LoopPeer* peer = test->peer;
   int failure = peer->barrier(peer->context);
   const double start = now_us();
   for (uint64_t i = 0; i < iterations && failure == 0; ++i) {
-    failure = peer->all_reduce(peer->context, buffers.input, buffers.output, buffers.count);
+    failure = peer->call(peer->context, &test->call);
   }
-  *us = (now_us() - start) / (double)iterations;
+  const double mine = (now_us() - start) / (double)iterations;
+  double of_all[kLoopMostRanks] = {0};
+  if (failure == 0) failure = peer->share(peer->context, mine, of_all);
+  *time = (Time){0, 0};
+  for (int rank = 0; rank < peer->rank_count; ++rank) {
+    if (of_all[rank] > time->slowest) time->slowest = of_all[rank];
+    time->mean += of_all[rank] / peer->rank_count;
+  }
   return failure;
 }
 
 // Doubles until one batch fills its share of the time: warms up, and finds how many calls that is.
 // The best of three probes counts: one interruption must not make the batches short.
-static int calibrate(const LoopPeer* peer, Buffers buffers, double min_ms, uint64_t* iterations,
-                     uint64_t* batches) {
+static int calibrate(const Test* test, double min_ms, uint64_t* iterations, uint64_t* batches) {
   const double batch_us = min_ms * 1e3 / kMostBatches;
-  uint64_t plan[3] = {1, kMostBatches, 0};  // Calls, batches, whether that is final.
-  while (plan[2] == 0) {
+  for (*iterations = 1;;) {
     double best = 0;
     for (int probe = 0; probe < 3; ++probe) {
-      double us = 0;
-      const int failure = time_batch(peer, buffers, plan[0], &us);
+      Time time;
+      const int failure = time_batch(test, *iterations, &time);
       if (failure != 0) return failure;
-      if (probe == 0 || us < best) best = us;
+      if (probe == 0 || time.slowest < best) best = time.slowest;
     }
-    const double filled = best * (double)plan[0];
-    if (filled >= batch_us / 2 || plan[0] >= (uint64_t)1 << 24) {
+    const double filled = best * (double)*iterations;
+    if (filled >= batch_us / 2 || *iterations >= (uint64_t)1 << 24) {
       const double calls = batch_us / best, fitting = min_ms * 1e3 / best;
-      plan[0] = calls < 1 ? 1 : (uint64_t)calls;
-      if (fitting < kMostBatches) {
-        plan[1] = fitting < kLeastBatches ? kLeastBatches : (uint64_t)fitting;
-      }
-      plan[2] = 1;
-    } else {
-      plan[0] *= filled * 8 < batch_us ? 8 : 2;
+      *iterations = calls < 1 ? 1 : (uint64_t)calls;
+      *batches = fitting >= kMostBatches    ? kMostBatches
+                 : fitting >= kLeastBatches ? (uint64_t)fitting
+                                            : kLeastBatches;
+      return 0;
     }
-    const int failure = peer->broadcast(peer->context, plan, 3);
-    if (failure != 0) return failure;
+    *iterations *= filled * 8 < batch_us ? 8 : 2;
   }
-  *iterations = plan[0];
-  *batches = plan[1];
-  return 0;
 }
 
-static int compare_times(const void* left, const void* right) {
+static int compare_numbers(const void* left, const void* right) {
   const double a = *(const double*)left, b = *(const double*)right;
   return (a > b) - (a < b);
 }
 
-static int run_size(const LoopPeer* peer, const LoopOptions* options, Buffers buffers) {
-  int failure = peer->all_reduce(peer->context, buffers.input, buffers.output, buffers.count);
-  if (failure == 0) failure = verify(peer, buffers.count, buffers.output);
+static double median(double* numbers, uint64_t count) {
+  qsort(numbers, count, sizeof numbers[0], compare_numbers);
+  return (numbers[(count - 1) / 2] + numbers[count / 2]) / 2;
+}
+
+static int run_size(const Test* test, double min_ms) {
+  const LoopPeer* peer = test->peer;
+  int failure = peer->call(peer->context, &test->call);
+  if (failure == 0) failure = verify(test);
   uint64_t iterations = 0, batches = 0;
-  if (failure == 0) failure = calibrate(peer, buffers, options->min_ms, &iterations, &batches);
-  double times[kMostBatches] = {0};
+  if (failure == 0) failure = calibrate(test, min_ms, &iterations, &batches);
+  double slowest[kMostBatches] = {0}, mean[kMostBatches] = {0};
   for (uint64_t batch = 0; batch < batches && failure == 0; ++batch) {
-    failure = time_batch(peer, buffers, iterations, &times[batch]);
+    Time time;
+    failure = time_batch(test, iterations, &time);
+    slowest[batch] = time.slowest;
+    mean[batch] = time.mean;
   }
   if (failure != 0 || peer->rank != 0) return failure;
-  qsort(times, batches, sizeof times[0], compare_times);
+  const double us = median(slowest, batches);  // It sorts them.
   printf(
-      "{\"peer\":\"%s\",\"collective\":\"all_reduce\",\"bytes\":%zu,\"us\":%.4f,\"min\":%.4f,"
-      "\"max\":%.4f,\"batches\":%d,\"iterations\":%llu}\n",
-      peer->name, buffers.count * sizeof(float),
-      (times[(batches - 1) / 2] + times[batches / 2]) / 2, times[0], times[batches - 1],
-      (int)batches, (unsigned long long)iterations);
+      "{\"peer\":\"%s\",\"collective\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"count\":%zu,\"us\":%.4f,"
+      "\"min\":%.4f,\"max\":%.4f,\"us_mean_rank\":%.4f,\"batches\":%d,\"iterations\":%llu}\n",
+      peer->name, test->traits->name, peer->rank_count, test->bytes, test->call.count, us,
+      slowest[0], slowest[batches - 1], median(mean, batches), (int)batches,
+      (unsigned long long)iterations);
   fflush(stdout);
   return 0;
 }
 
 int loop_run(const LoopPeer* peer, const LoopOptions* options, float* input, float* output) {
+  if (peer->rank_count > kLoopMostRanks) {
+    fprintf(stderr, "%s: %d ranks; the loop takes up to %d\n", peer->name, peer->rank_count,
+            kLoopMostRanks);
+    return 2;
+  }
+  Test test = {peer, {options->collective, input, output, 0}, 0, &kTraits[options->collective]};
+  if (options->collective == kBarrier) return run_size(&test, options->min_ms);
+  if (options->collective == kBroadcast) test.call.input = input = output;
+  const size_t most_blocks = blocks(&test, test.traits->input_each || test.traits->output_each);
   for (int i = 0; i < options->size_count; ++i) {
-    const Buffers buffers = {input, output, options->sizes[i] / sizeof(float)};
-    fill(peer, buffers.count, input, output);
-    const int failure = run_size(peer, options, buffers);
+    test.bytes = options->sizes[i];
+    test.call.count = test.bytes / sizeof(float) / most_blocks;
+    if (test.call.count == 0) continue;
+    fill(&test, input, output);
+    const int failure = run_size(&test, options->min_ms);
     if (failure != 0) return failure;
   }
   return 0;

@@ -1,13 +1,23 @@
 // File: perf/peers/loop.h: the one timing loop that ours and every peer runs, in C, so that all are
 // measured by the same code: `mpicc` compiles it as it is.
 //
-// Per size: one verified all-reduce, a warm-up that finds how many calls fill a batch, then
-// batches. A batch is a barrier and that many all-reduces (float32, sum, input to output, the same
-// buffers again and again), timed on rank 0. Rank 0 decides the number of calls and batches and
-// broadcasts it, so all ranks make the same calls. Rank 0 prints one JSON object a line and size:
-//   {"peer":"openmpi","collective":"all_reduce","bytes":8,"us":0.41,"min":0.40,"max":0.52,
-//    "batches":10,"iterations":7000}
-// "us" is the median over the batches of the time of one call in microseconds.
+// Sizes are counted as nccl-tests counts: the larger of what a rank gives and what it gets. Where
+// that consists of a block for each rank, a block has bytes / ranks, rounded down to elements; a
+// size too small for an element a block is left out. A barrier has one size, 0.
+//
+// Per size: one verified call, a warm-up that finds how many calls fill a batch, then batches. A
+// batch is a barrier and that many calls (float32, sum, root 0, the same buffers again and again,
+// nothing between two calls). Every rank times itself; a batch takes as long as its slowest rank
+// does. For rooted collectives that is the throughput of calls in a row: the ranks that only give
+// may run ahead as far as their library lets them, and the same holds for every peer. Input and
+// output are apart but for a broadcast, which is in place, because MPI's is.
+//
+// All ranks know all ranks' times, so all decide alike on the number of calls and batches.
+// Rank 0 prints one JSON object a line and size:
+//   {"peer":"openmpi","collective":"all_reduce","ranks":2,"bytes":8,"count":2,"us":0.41,"min":0.40,
+//    "max":0.52,"us_mean_rank":0.41,"batches":10,"iterations":7000}
+// "us" is the time of one call in microseconds on the slowest rank, the median over the batches;
+// "us_mean_rank" the same of the mean over the ranks. "count" is of a block.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -16,10 +26,23 @@
 extern "C" {
 #endif
 
-enum { kLoopMostSizes = 64, kLoopWrongResult = 3 };
+enum {
+  kLoopMostSizes = 64,
+  kLoopMostRanks = 256,
+  kLoopWrongResult = 3,
+  kLoopNotThere = 4,  // This peer has no such collective.
+};
+
+typedef enum LoopCollective {  // NOLINT(modernize-use-using): C.
+#define TUTTI_COLLECTIVE(enumerator, ...) enumerator,
+#include "tutti/collectives.def"
+#undef TUTTI_COLLECTIVE
+  kBarrier
+} LoopCollective;
 
 // What the command line says.
-typedef struct LoopOptions {     // NOLINT(modernize-use-using): C.
+typedef struct LoopOptions {  // NOLINT(modernize-use-using): C.
+  LoopCollective collective;
   size_t sizes[kLoopMostSizes];  // Bytes, each a multiple of 4, at most 1 GiB.
   int size_count;
   size_t largest;  // Bytes of the largest size: what the buffers have to hold.
@@ -28,21 +51,36 @@ typedef struct LoopOptions {     // NOLINT(modernize-use-using): C.
   int ranks;       // Of peers that start their ranks themselves; 0 where a launcher does.
 } LoopOptions;
 
+// One call: `count` elements a block, from root 0 or to it.
+typedef struct LoopCall {  // NOLINT(modernize-use-using): C.
+  LoopCollective collective;
+  const float* input;
+  float* output;
+  size_t count;
+} LoopCall;
+
 // A library under test, as one rank sees it. The callbacks return 0, or an exit code after having
 // said on stderr what went wrong.
 typedef struct LoopPeer {  // NOLINT(modernize-use-using): C.
   const char* name;
   int rank;
   int rank_count;
-  int copies;  // Not 0: `all_reduce` copies input to output only; that is what is verified.
+  int copies;  // Not 0: an all-reduce copies input to output only; that is what is verified.
   void* context;
-  int (*all_reduce)(void* context, const float* input, float* output, size_t count);
+  int (*call)(void* context, const LoopCall* call);
   int (*barrier)(void* context);
-  int (*broadcast)(void* context, uint64_t* values, size_t count);  // From rank 0.
+  int (*share)(void* context, double mine, double* of_all);  // An all-gather of one number.
 } LoopPeer;
 
-// Reads --sizes 8,32,... --min-ms 30 --registered 0|1 --ranks N. 0, or 2 after one line on stderr.
+// Reads --collective all_reduce --sizes 8,32,... --min-ms 30 --registered 0|1 --ranks N. 0, or 2
+// after one line on stderr.
 int loop_parse(int argc, char** argv, LoopOptions* options);
+
+// The name that --collective takes.
+const char* loop_name(LoopCollective collective);
+
+// Says on stderr that `peer` lacks the collective; kLoopNotThere.
+int loop_not_there(const char* peer, LoopCollective collective);
 
 // Runs all sizes on this rank with buffers of options->largest bytes. 0, kLoopWrongResult if a
 // result was wrong (after one line on stderr), or what a callback returned.

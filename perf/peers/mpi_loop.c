@@ -7,10 +7,24 @@
 #include "loop.h"
 
 // MPI's default error handler ends the job with a message, so the calls below can't fail.
-static int all_reduce(void* context, const float* input, float* output, size_t count) {
+static int call(void* context, const LoopCall* call) {
   (void)context;
-  MPI_Allreduce(input, output, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  return 0;
+  const float* in = call->input;
+  float* out = call->output;
+  const int n = (int)call->count;
+  const MPI_Comm world = MPI_COMM_WORLD;
+  switch (call->collective) {
+    case kAllReduce: return MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, world);
+    case kReduceScatter: return MPI_Reduce_scatter_block(in, out, n, MPI_FLOAT, MPI_SUM, world);
+    case kAllGather: return MPI_Allgather(in, n, MPI_FLOAT, out, n, MPI_FLOAT, world);
+    case kBroadcast: return MPI_Bcast(out, n, MPI_FLOAT, 0, world);
+    case kReduce: return MPI_Reduce(in, out, n, MPI_FLOAT, MPI_SUM, 0, world);
+    case kGather: return MPI_Gather(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, world);
+    case kScatter: return MPI_Scatter(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, world);
+    case kAllToAll: return MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, world);
+    case kBarrier: return MPI_Barrier(world);
+    default: return loop_not_there(PEER_NAME, call->collective);
+  }
 }
 
 static int barrier(void* context) {
@@ -19,10 +33,9 @@ static int barrier(void* context) {
   return 0;
 }
 
-static int broadcast(void* context, uint64_t* values, size_t count) {
+static int share(void* context, double mine, double* of_all) {
   (void)context;
-  MPI_Bcast(values, (int)count, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-  return 0;
+  return MPI_Allgather(&mine, 1, MPI_DOUBLE, of_all, 1, MPI_DOUBLE, MPI_COMM_WORLD);
 }
 
 int main(int argc, char** argv) {
@@ -30,7 +43,7 @@ int main(int argc, char** argv) {
   LoopOptions options;
   int failure = loop_parse(argc, argv, &options);
   if (failure == 0) {
-    LoopPeer peer = {PEER_NAME, 0, 1, 0, NULL, all_reduce, barrier, broadcast};
+    LoopPeer peer = {PEER_NAME, 0, 1, 0, NULL, call, barrier, share};
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.rank_count);
     // What MPI would rather have its buffers in, though for shared memory it is malloc.

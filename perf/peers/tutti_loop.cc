@@ -16,18 +16,25 @@ int outcome(const tutti::Status& status) {
   return 1;
 }
 
-int all_reduce(void* context, const float* input, float* output, std::size_t count) {
-  return outcome(static_cast<tutti::Communicator*>(context)->all_reduce(
-      input, output, count, tutti::DataType::kFloat32, tutti::ReduceOp::kSum));
+tutti::Communicator& communicator_of(void* context) {
+  return *static_cast<tutti::Communicator*>(context);
 }
 
-int barrier(void* context) {
-  return outcome(static_cast<tutti::Communicator*>(context)->barrier());
+int call(void* context, const LoopCall* call) {
+  if (call->collective == kBarrier) return outcome(communicator_of(context).barrier());
+  tutti::Request request;
+  request.collective = static_cast<tutti::Collective>(call->collective);
+  request.input = call->input;
+  request.output = call->output;
+  request.count = call->count;
+  request.type = tutti::DataType::kFloat32;
+  return outcome(communicator_of(context).call(request));
 }
 
-int broadcast(void* context, std::uint64_t* values, std::size_t count) {
-  return outcome(static_cast<tutti::Communicator*>(context)->broadcast(
-      values, values, count, tutti::DataType::kUint64, tutti::Rank{0}));
+int barrier(void* context) { return outcome(communicator_of(context).barrier()); }
+
+int share(void* context, double mine, double* of_all) {
+  return outcome(communicator_of(context).all_gather(&mine, of_all, 1, tutti::DataType::kFloat64));
 }
 
 /// Memory for the run; given back when the process ends. Null if there is none.
@@ -58,8 +65,8 @@ int main(int argc, char** argv) {
                       communicator->rank_count(),
                       0,
                       &*communicator,
-                      all_reduce,
+                      call,
                       barrier,
-                      broadcast};
+                      share};
   return loop_run(&peer, &options, input, output);
 }

@@ -138,8 +138,9 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
     // What is forced is used at every size.
     const std::size_t limit = forced.empty() ? planner::packet_limit(rank_count, state->cpus) : 0;
     options.packet_limit[static_cast<std::size_t>(i)] = limit;
+    options.mapped_packet_limit[static_cast<std::size_t>(i)] =
+        planner::mapped_packet_limit(static_cast<Collective>(i));
   }
-  options.mapped_packet_limit = planner::mapped_packet_limit();
   options.choose = [settings, rank_count](const exec::Call& call, bool mapped) {
     return choose_plan(call, mapped, settings, rank_count);
   };

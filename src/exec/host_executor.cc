@@ -48,9 +48,11 @@ bool HostExecutor::is_packet(const Call& call) const {
   const bool scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
   const std::size_t wide =
       scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
-  std::size_t limit = options_.packet_limit[static_cast<std::size_t>(call.collective)];
-  if (lately_mapped_ && !has_root(call.collective)) {
-    limit = std::min(limit, options_.mapped_packet_limit);
+  const auto which = static_cast<std::size_t>(call.collective);
+  const std::size_t limit = options_.packet_limit[which];
+  if (largest > options_.mapped_packet_limit[which]) {
+    if (lately_mapped_) return false;
+    if (has_root(call.collective) && number_ % kRootedTrial == 0) return false;
   }
   return largest <= limit && largest * wide <= region_.config().packet_bytes;
 }
@@ -96,6 +98,21 @@ void HostExecutor::begin(const Call& call) {
     lines_ = 1;
     phase_ = Phase::kAgreeCredit;
   }
+  find_lines();
+}
+
+/// Of packets with a block for each rank, a rank reads its own block, and publishes the others'.
+void HostExecutor::find_lines() {
+  first_line_ = own_first_ = own_end_ = 0;
+  end_line_ = lines_;
+  if (lines_ == 1 || !traits_of(call_.collective).input_each) return;
+  const std::size_t block = packet_bytes_ / static_cast<std::size_t>(ranks_);
+  const std::size_t mine = static_cast<std::size_t>(me_) * block;
+  first_line_ = mine / kLinePayload;
+  end_line_ = (mine + block + kLinePayload - 1) / kLinePayload;
+  own_first_ = (mine + kLinePayload - 1) / kLinePayload;
+  own_end_ = std::max(own_first_, (mine + block) / kLinePayload);
+  next_line_ = first_line_;
 }
 
 bool HostExecutor::has_credit() {
@@ -114,6 +131,7 @@ bool HostExecutor::has_credit() {
 void HostExecutor::publish(std::size_t lines) {
   CallLine* const line = region_.lines(me_, number_);
   for (std::size_t i = 0; i < lines; ++i) {
+    if (i >= own_first_ && i < own_end_) continue;
     // release: the line's payload, and the packet slot, are there when the tag is.
     line[i].tag.store(tag_, std::memory_order_release);
   }
@@ -132,8 +150,10 @@ void HostExecutor::publish_inline() {
     from = scaled;
   }
   std::size_t left = packet_bytes_;
-  for (std::size_t i = 0; left > kLinePayload; ++i, left -= kLinePayload)
+  for (std::size_t i = 0; left > kLinePayload; ++i, left -= kLinePayload) {
+    if (i >= own_first_ && i < own_end_) continue;
     std::memcpy(line[i].payload.data(), from + i * kLinePayload, kLinePayload);
+  }
   const std::size_t last = lines_ - 1;
   if (left != 0) std::memcpy(line[last].payload.data(), from + last * kLinePayload, left);
   publish(lines_);
@@ -155,7 +175,6 @@ void HostExecutor::copy_past_cache(std::byte* to) {
 }
 
 void HostExecutor::publish_packet() {
-  if (!has_input(call_, me_)) return;
   if (inline_) return publish_inline();
   std::byte* slot = region_.packet(me_, number_);
   if (context_.scaled)
@@ -184,16 +203,22 @@ bool HostExecutor::check_tag(int rank, const CallLine& line) {
   return false;
 }
 
-/// True once all lines of a rank are there. Several lines are put together as they come.
+/// True once all lines of a rank that concern this one are there. Several lines are put together as
+/// they come.
 bool HostExecutor::seen(int rank) {
   const CallLine* const line = region_.lines(rank, number_);
-  if (lines_ == 1) return check_tag(rank, *line);
+  if (lines_ == 1) {
+    if (!check_tag(rank, *line)) return false;
+    // Who only gives may be calls ahead: what comes next is there, as a rule.
+    if (!symmetric()) __builtin_prefetch(region_.lines(rank, number_ + 1));
+    return true;
+  }
   std::byte* to = gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
-  for (; next_line_ < lines_; ++next_line_) {
+  for (; next_line_ < end_line_; ++next_line_) {
     if (!check_tag(rank, line[next_line_])) return false;
     std::memcpy(to + next_line_ * kLinePayload, line[next_line_].payload.data(), kLinePayload);
   }
-  next_line_ = 0;
+  next_line_ = first_line_;
   return true;
 }
 
@@ -248,16 +273,16 @@ void HostExecutor::finish_packet() {
 }
 
 void HostExecutor::finish() {
+  phase_ = Phase::kDone;
+  if (number_ % finished_period() != 0) return;
   // release: our reads of lines, slots and peers' memory are over.
   region_.finished(me_).value.store(number_, std::memory_order_release);
-  if (!symmetric()) {
-    // Only a root that runs ahead can be short of credit; in all other calls a peer's own line
-    // shows that it has finished the one before.
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (rank != me_) notify(region_.doorbell(rank), fence_);
-    }
+  if (symmetric()) return;
+  // Only who runs ahead, in a rooted call, can be short of credit; in all other calls a peer's own
+  // line shows that it has finished the one before.
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != me_) notify(region_.doorbell(rank), fence_);
   }
-  phase_ = Phase::kDone;
 }
 
 Poll HostExecutor::poll() {
@@ -270,8 +295,10 @@ Poll HostExecutor::step() {
   const Phase before = phase_;
   switch (phase_) {
     case Phase::kCredit:
-      if (!has_credit()) return Poll::kPending;
-      publish_packet();
+      if (publishes()) {
+        if (!has_credit()) return Poll::kPending;
+        publish_packet();
+      }
       phase_ = Phase::kGather;
       [[fallthrough]];
     case Phase::kGather:

@@ -45,7 +45,7 @@ class HostExecutor {
     /// Bytes up to which a collective goes by packets; the same on every rank.
     std::array<std::size_t, kCollectiveCount> packet_limit{};
     /// The same for ranks that lately used buffers which all of them can map.
-    std::size_t mapped_packet_limit = 0;
+    std::array<std::size_t, kCollectiveCount> mapped_packet_limit{};
     /// The plan for a call whose buffers all ranks can map, or not: verified, and alive as long as
     /// the process. Not called on the packet way.
     std::function<Result<const plan::Plan*>(const Call&, bool mapped)> choose;
@@ -111,6 +111,9 @@ class HostExecutor {
     std::size_t tile_elements = 0, tiles = 0;
     bool mapped = false;
   };
+  /// Of so many rooted calls, that may go either way, one goes by a plan: its call lines tell all
+  /// ranks alike whether the buffers can be mapped. Those of packets reach not everybody.
+  static constexpr std::uint64_t kRootedTrial = 64;
   static constexpr std::size_t kRoutes =
       256;  // A direct-mapped cache: what collides is asked again.
   /// What a call line carries before a plan runs: where this rank's buffers are.
@@ -123,11 +126,22 @@ class HostExecutor {
   Poll step();
   bool is_packet(const Call& call) const;
   bool symmetric() const { return !has_root(call_.collective) || !packet_; }
+  /// Whether anybody reads this rank's packet, or it reads what it scaled there itself.
+  bool publishes() const {
+    const bool read = !traits_of(call_.collective).root_output || me_ != call_.root;
+    return has_input(call_, me_) && (read || context_.scaled);
+  }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
     return call_.uneven ? kBlockTables
            : inline_    ? kCalls
                         : std::min(kCalls, region_.config().packet_slots);
+  }
+  /// Every how many calls a rank says that it has finished. Each time would cost reader and writer
+  /// a cache miss a call. At most the credit there is, as the next call must not hang on it; a
+  /// quarter, so that nobody waits in step.
+  std::uint64_t finished_period() const {
+    return std::max<std::uint64_t>(1, std::min(kCalls, region_.config().packet_slots) / 4);
   }
   bool has_credit();
   bool gathered();
@@ -160,6 +174,7 @@ class HostExecutor {
   const std::byte* payload_of(int rank) const;
   bool check_tag(int rank, const CallLine& line);
   bool seen(int rank);
+  void find_lines();
 
   std::unique_ptr<Endpoint> endpoint_;
   Region region_;
@@ -176,13 +191,15 @@ class HostExecutor {
   Phase phase_ = Phase::kDone;
   Status status_;
   bool packet_ = false, inline_ = false;
-  std::uint64_t number_ = 0;             // Of this call; counts up alike on every rank.
-  std::uint64_t tag_ = 0;                // number_ and the request's hash.
-  std::uint64_t everyone_finished_ = 0;  // Every rank has finished at least this call.
-  std::size_t packet_bytes_ = 0;         // That this rank publishes.
-  std::size_t lines_ = 1;                // Of the call lines, that every rank publishes.
-  int next_peer_ = 0;                    // The first rank whose lines have not all been seen,
-  std::size_t next_line_ = 0;            // and which of them is next.
+  std::uint64_t number_ = 0;                   // Of this call; counts up alike on every rank.
+  std::uint64_t tag_ = 0;                      // number_ and the request's hash.
+  std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
+  std::size_t packet_bytes_ = 0;               // That this rank publishes.
+  std::size_t lines_ = 1;                      // Of the call lines, that every rank publishes.
+  int next_peer_ = 0;                          // The first rank whose lines have not all been seen,
+  std::size_t next_line_ = 0;                  // and which of them is next.
+  std::size_t first_line_ = 0, end_line_ = 1;  // Of the lines, those that concern this rank;
+  std::size_t own_first_ = 0, own_end_ = 0;    // and of its own those that concern no other.
   CallContext context_;
   BoundPlan* plan_ = nullptr;
   SlotStores slot_stores_;

@@ -72,7 +72,9 @@ std::string_view default_name(const Request& request) {
     case Collective::kReduceScatter: return "direct";
     case Collective::kAllGather: return "direct";
     case Collective::kBroadcast: return n <= 2 || !request.mapped ? "direct" : "two_shot";
-    case Collective::kReduce: return n == 1 ? "direct" : "two_shot";
+    // With slots two shots between two ranks send half as much again. Measured: 256 KiB 34 us and
+    // 30, 16 MiB 3.3 ms and 2.9. Mapped, both share the arithmetic.
+    case Collective::kReduce: return n == 1 || (n == 2 && !request.mapped) ? "direct" : "two_shot";
     case Collective::kGather:
     case Collective::kScatter:
     case Collective::kAllToAll: return "direct";
@@ -121,7 +123,13 @@ std::size_t packet_limit(int rank_count, int usable_cpus) {
              : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
 }
 
-std::size_t mapped_packet_limit() { return 1024; }
+std::size_t mapped_packet_limit(Collective collective) {
+  // A rooted packet lets the root, or those who give, run ahead; a plan joins all ranks. Measured
+  // on 2 ranks: 2 KiB 1.3 to 2 times slower by a plan, 4 KiB 1.2 times faster (a gather 1.3 times
+  // slower), 16 KiB 2 to 4.5 times.
+  if (collective == Collective::kGather) return 4096;
+  return has_root(collective) ? 2048 : 1024;
+}
 
 Result<std::string> forced_name(std::string_view forced, Collective collective) {
   std::string name;

@@ -47,7 +47,7 @@ struct Request {
 /// Bytes up to which a call goes by packets.
 std::size_t packet_limit(int rank_count, int usable_cpus);
 /// The same where all ranks use buffers that peers can map: reading them saves the packet's copy.
-std::size_t mapped_packet_limit();
+std::size_t mapped_packet_limit(Collective collective);
 
 /// The algorithm for a request. `forced` is Settings::algorithm; an unknown or unfit name is an
 /// error.

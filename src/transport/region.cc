@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303303ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303304ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {

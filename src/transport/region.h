@@ -73,7 +73,9 @@ struct BlockView {
   std::uint64_t gives = 0, gets = 0;
   std::uint64_t input_at = 0, output_at = 0;  // From the start of its buffers.
 };
-inline constexpr std::uint32_t kBlockTables = 2;  // That a rank writes in turn.
+/// Tables that a rank writes in turn: as many as there may be calls between two of which it says
+/// that it has finished them (HostExecutor::finished_period).
+inline constexpr std::uint32_t kBlockTables = kCalls / 4;
 
 struct RegionHeader {
   std::uint64_t magic = 0;

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# perf/compare as scripts/perf-host uses it: every collective, its tables, files and errors, so that
+# it can't rot between two measurements. Asserts no times.
+set -euo pipefail
+compare=$TEST_SOURCE_DIR/perf/compare
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TUTTI_RENDEZVOUS TUTTI_CONTRACT
+
+fail() { echo "FAILED: $*"; exit 1; }
+quick=(--build "$TEST_BUILD_DIR" --rounds 1 --min-ms 1)
+
+echo "== every collective, ours and all peers that are installed"
+# Gloo and MPICH take milliseconds a call where ranks outnumber cores: only Open MPI for 3 ranks.
+for run in "2 all" "3 openmpi"; do
+  read -r ranks peers <<<"$run"
+  "$compare" "${quick[@]}" --collective all --ranks "$ranks" --sizes 8,12,64K --peers "$peers" \
+    --json "$work/$ranks.json" --plot "$work/$ranks.svg" >"$work/out" 2>"$work/err" ||
+    { cat "$work/err"; fail "compare"; }
+  cat "$work/err" # Which peers are not installed.
+  awk 'length($0) > 100 { exit 1 }' "$work/out" || fail "lines of more than 100 columns"
+done
+python3 - "$work" "$TEST_SOURCE_DIR" <<'PY'
+import json, re, sys, xml.dom.minidom
+from pathlib import Path
+work, source = sys.argv[1:]
+runs = {(run["collective"], run["ranks"]): run for n in "23"
+        for run in json.load(open(f"{work}/{n}.json"))}
+names = re.findall(r'^TUTTI_COLLECTIVE\(\w+, "(\w+)"', Path(source, "include/tutti/collectives.def").read_text(), re.M)
+assert len(names) >= 8, names
+for collective in (*names, "barrier"):
+    for ranks in (2, 3):
+        run = runs[collective, ranks]
+        one_block = collective in ("all_reduce", "broadcast", "reduce")
+        sizes = [0] if collective == "barrier" else [8, 12, 65536] if ranks == 2 or one_block else [12, 65536]
+        assert [row["bytes"] for row in run["rows"]] == sizes, (collective, ranks, run["rows"])
+        for row in run["rows"]:
+            assert {"registered", "plain"} <= set(row["times"]), row
+            for mine, ratios in row["ratios"].items():
+                for peer in set(ratios) - {"best"}:
+                    exact = row["times"][peer]["us"] / row["times"][mine]["us"]
+                    assert abs(ratios[peer] / exact - 1) < 1e-9, row
+        xml.dom.minidom.parse(f"{work}/{ranks}-{collective}-{ranks}.svg")
+assert len(runs) == 2 * (len(names) + 1), sorted(runs)
+PY
+
+echo "== what people get wrong"
+# refused WORDS ARGUMENT...: a non-zero code, and on stderr these words.
+refused() {
+  local words=$1 code=0
+  shift
+  "$compare" "$@" >"$work/out" 2>"$work/err" || code=$?
+  [ "$code" != 0 ] || fail "taken: $*"
+  grep -qF -- "$words" "$work/err" || { cat "$work/err"; fail "does not say '$words': $*"; }
+}
+refused "gathering" --collective gathering
+refused "9" --sizes 9
+refused "lam" --peers lam
+refused "no tutti_loop" --build "$work"
+refused "printed no times" "${quick[@]}" --ranks 3 --sizes 8 --collective gather --peers copy_floor
+loop=$TEST_BUILD_DIR/perf/peers/tutti_loop
+code=0
+"$loop" --collective gathering 2>"$work/err" || code=$?
+[ "$code" = 2 ] || fail "the loop takes any collective"
