@@ -11,8 +11,6 @@
 //
 // J. L. Träff: Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms. arXiv 2410.14234
 // (2024).
-#include <array>
-#include <numeric>
 
 #include "algorithms/exchange.h"
 #include "algorithms/parts.h"
@@ -33,14 +31,6 @@ std::vector<Round> rounds_of(int n) {
   std::vector<Round> rounds;
   for (int end = n; end > 1; end = rounds.back().jump) rounds.push_back({(end + 1) / 2, end});
   return rounds;
-}
-
-// Whether `rank` is at an even place of its ring of ranks at distance `jump`.
-bool leads(int rank, int jump, int n) {
-  const int first = rank % std::gcd(jump, n);
-  bool is_even = true;
-  for (int at = first; at != rank; at = wrap(at + jump, n)) is_even = !is_even;
-  return is_even;
 }
 
 }  // namespace

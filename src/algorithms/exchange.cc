@@ -1,6 +1,9 @@
 #include "algorithms/exchange.h"
 
+#include <numeric>
 #include <set>
+
+#include "algorithms/ranks.h"
 
 namespace tutti {
 namespace {
@@ -14,6 +17,13 @@ bool one_slot_each(std::span<const Move> sends) {
 }
 
 }  // namespace
+
+bool leads(int rank, int jump, int n) {
+  const int first = rank % std::gcd(jump, n);
+  bool is_even = true;
+  for (int at = first; at != rank; at = wrap(at + jump, n)) is_even = !is_even;
+  return is_even;
+}
 
 void exchange(plan::Builder& plan, bool leads, std::span<const Move> sends,
               std::span<const Move> takes) {

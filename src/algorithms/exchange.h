@@ -29,4 +29,8 @@ struct Move {
 void exchange(plan::Builder& plan, bool leads, std::span<const Move> sends,
               std::span<const Move> takes);
 
+/// Who leads where everyone sends to the rank at distance `jump` in one direction: whether `rank`
+/// is at an even place of its ring of such ranks.
+bool leads(int rank, int jump, int n);
+
 }  // namespace tutti

@@ -1,0 +1,35 @@
+// Pairwise all-to-all: everyone exchanges blocks with one peer at a time (pairs.h), and goes on to
+// the next when it has the peer's block. n-1 blocks per rank, as direct; but never more than two
+// messages on the way between a rank and the others, so no receiver is flooded. In place too: a
+// block has gone into its slot before the peer's block takes its place.
+#include "algorithms/algorithm.h"
+#include "algorithms/pairs.h"
+#include "algorithms/ranks.h"
+
+namespace tutti {
+namespace {
+
+void build(plan::Builder& plan, Rank me) {
+  const int n = plan.shape().rank_count;
+  const auto block = [n](int from, int to) { return chunk_of(from) * chunk_of(n) + chunk_of(to); };
+  const auto mine = chunk_of(me.value);
+  plan.move(block(me.value, me.value), {plan.input(mine)}, {plan.output(mine)});
+  for (int round = 0; round < meeting_rounds(n); ++round) {
+    const int peer = meets(me.value, round, n);
+    if (peer == me.value) continue;
+    const auto theirs = chunk_of(peer);
+    plan.move(block(me.value, peer), {plan.input(theirs)}, {plan.to(peer, Form::kResult)});
+    plan.move(block(peer, me.value), {plan.from(peer, Form::kResult)}, {plan.output(theirs)});
+  }
+}
+
+}  // namespace
+
+constinit const Algorithm pairwise_all_to_all{.name = "pairwise",
+                                              .collective = Collective::kAllToAll,
+                                              .applies = always,
+                                              .contract = deterministic,
+                                              .pieces = one_piece,
+                                              .build = build};
+
+}  // namespace tutti
