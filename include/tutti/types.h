@@ -113,7 +113,7 @@ struct CollectiveTraits {
   bool output_each;  // An output has a block for each rank.
 };
 constexpr CollectiveTraits traits_of(Collective collective) {
-  constexpr bool every = false, root = true, one = false, each = true;
+  constexpr bool kEvery = false, kRoot = true, kOne = false, kEach = true;
   switch (collective) {
 #define TUTTI_COLLECTIVE(enumerator, text, reduces, from, input, to, output) \
   case Collective::enumerator:                                               \
@@ -121,7 +121,7 @@ constexpr CollectiveTraits traits_of(Collective collective) {
 #include "tutti/collectives.def"
 #undef TUTTI_COLLECTIVE
   }
-  return {every, one, root, each, false};
+  return {kEvery, kOne, kRoot, kEach, false};
 }
 
 constexpr bool reduces(Collective collective) { return traits_of(collective).reduces; }

@@ -15,13 +15,13 @@ typedef struct Traits {
   const char* name;
   int reduces, root_input, input_each, root_output, output_each;
 } Traits;
-enum { every = 0, root = 1, one = 0, each = 1, false = 0, true = 1 };
+enum { kEvery = 0, kRoot = 1, kOne = 0, kEach = 1, false = 0, true = 1 };
 static const Traits kTraits[] = {
 #define TUTTI_COLLECTIVE(enumerator, name, reduces, from, input, to, output) \
   {name, reduces, from, input, to, output},
 #include "tutti/collectives.def"
 #undef TUTTI_COLLECTIVE
-    {"barrier", false, every, one, every, one}};
+    {"barrier", false, kEvery, kOne, kEvery, kOne}};
 enum { kTraitCount = sizeof kTraits / sizeof kTraits[0] };
 
 static const size_t kMostBytes = (size_t)1 << 30;

@@ -51,7 +51,9 @@ void circulant_reduce_part(plan::Builder& plan, Rank me, Location result) {
     for (int i = 0; i < end - jump; ++i) {
       auto& sum = sums[static_cast<std::size_t>(i)];
       // All ranks have added up as much, so what comes has the form of what goes.
-      std::vector sources{sum, plan.from(from, sums[static_cast<std::size_t>(jump + i)].form)};
+      std::vector sources{
+          sum,
+          plan.from(from, sums[static_cast<std::size_t>(jump) + static_cast<std::size_t>(i)].form)};
       if (from < me.value) std::swap(sources[0], sources[1]);  // The canonical order if n is 2.
       sum = jump == 1 ? result : plan.scratch(chunk_of(i), Form::kPartial);
       takes.push_back({chunk(i), sources, {sum}});

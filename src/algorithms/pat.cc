@@ -89,7 +89,9 @@ class Trees {
   }
 
  private:
-  static int level_of(int rank, int other) { return std::bit_width(chunk_of(rank ^ other)) - 1; }
+  static int level_of(int rank, int other) {
+    return static_cast<int>(std::bit_width(chunk_of(rank ^ other))) - 1;
+  }
   bool parent_at(const NearestTree& tree, int level) const {
     return tree.parent >= 0 && level_of(me_, tree.parent) == level;
   }

@@ -110,6 +110,7 @@ class Timeline {
     Picoseconds at;
     bool leaves;  // A step's slots depart; else a step begins.
     std::uint32_t turn, actor;
+    // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
