@@ -29,4 +29,8 @@ GatherPart circulant_gather_part, direct_gather_part, doubling_gather_part, pat_
 /// Sends `own` to `targets`, and copies it to its place in the output if it is not there yet.
 void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::Location> targets);
 
+/// Adds the steps of a reduce, one piece per rank: the reduce part, then everyone but the root
+/// sends the root its result.
+void reduce_and_collect(plan::Builder& plan, Rank me, ReducePart part);
+
 }  // namespace tutti

@@ -148,6 +148,12 @@ int level_excess(int n) { return level_count(n); }
 int digits(int n) { return (level_count(n) + 1) / 2; }
 int most_children(int n, int) { return 3 * (level_count(n) / 2) + level_count(n) % 2; }
 
+int twice_over_groups(int n, int groups) {
+  const int to_my_group = n - groups;        // What is for other places than mine.
+  const int along_my_rail = n - n / groups;  // What is for my place in other groups.
+  return to_my_group + along_my_rail;
+}
+
 constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "one_shot", one, others, none},
     {Collective::kAllReduce, "two_shot", [](int n, int) { return std::min(2, 2 * (n - 1)); },
@@ -203,6 +209,9 @@ constexpr Claim kMoreClaims[] = {
     {Collective::kReduce, "two_shot", [](int n, int) { return std::min(2, 2 * (n - 1)); },
      [](int n, int) { return n == 1 ? 0 : n; }, none},
     {Collective::kReduce, "binomial", levels, one, none},
+    {Collective::kReduce, "halving", [](int n, int) { return n == 1 ? 0 : level_count(n) + 1; },
+     [](int n, int) { return n == 1 ? 0 : n; }, none},
+    {Collective::kReduce, "ring", others, [](int n, int) { return n == 1 ? 0 : n; }, none},
     {Collective::kGather, "direct", one, one, none},
     {Collective::kGather, "binomial", levels, half, none},
     {Collective::kGather, "hierarchical", [](int, int) { return 2; },
@@ -211,6 +220,7 @@ constexpr Claim kMoreClaims[] = {
     {Collective::kScatter, "binomial", levels, others, none},
     {Collective::kScatter, "hierarchical", [](int, int) { return 2; }, others, none},
     {Collective::kAllToAll, "direct", one, others, none},
+    {Collective::kAllToAll, "hierarchical", [](int, int) { return 2; }, twice_over_groups, none},
     {Collective::kAllToAll, "pairwise", one, others, none},
     {Collective::kAllToAll, "bruck", levels, [](int n, int) { return level_count(n) * (n / 2); },
      none},
@@ -254,9 +264,15 @@ int fewest_messages(const Plan& plan) {
   return (plan.shape.collective == Collective::kAllReduce ? 2 : 1) * blocks * chunks;
 }
 
+bool has_blocks_of_its_own(Collective collective) {
+  return collective == Collective::kGather || collective == Collective::kScatter ||
+         collective == Collective::kAllToAll;
+}
+
 // Scratch chunks of a rank, at most.
 std::uint32_t scratch(const Algorithm& algorithm, const Shape& shape) {
   const int n = shape.rank_count;
+  if (algorithm.name == "hierarchical" && has_blocks_of_its_own(algorithm.collective)) return 0;
   if (algorithm.name == "hierarchical")
     return chunk_of(static_cast<int>(shape.groups.sizes.size()));
   if (algorithm.name == "bruck") return chunk_of(3 * n / 2);
@@ -271,10 +287,12 @@ TEST_CASE("no algorithm sends more than needed, but those that buy something wit
     const bool buys_something = buys == std::pair{Collective::kAllReduce, "one_shot"sv} ||
                                 buys == std::pair{Collective::kAllReduce, "doubling"sv} ||
                                 buys == std::pair{Collective::kReduce, "two_shot"sv} ||
+                                buys == std::pair{Collective::kReduce, "halving"sv} ||
                                 buys == std::pair{Collective::kGather, "binomial"sv} ||
                                 buys == std::pair{Collective::kGather, "hierarchical"sv} ||
                                 buys == std::pair{Collective::kScatter, "binomial"sv} ||
                                 buys == std::pair{Collective::kScatter, "hierarchical"sv} ||
+                                buys == std::pair{Collective::kAllToAll, "hierarchical"sv} ||
                                 buys == std::pair{Collective::kAllToAll, "bruck"sv};
     for (int n = 1; n <= 33; ++n) {
       for (const Shape& shape : shapes(algorithm->collective, n, n / 3)) {
@@ -373,11 +391,6 @@ TEST_CASE("algorithms with few neighbours have no more") {
       CHECK(cost_of(build(*algorithm, {claim.collective, n})).neighbours <= claim.neighbours(n, 1));
     }
   }
-}
-
-bool has_blocks_of_its_own(Collective collective) {
-  return collective == Collective::kGather || collective == Collective::kScatter ||
-         collective == Collective::kAllToAll;
 }
 
 // Blocks that one rank has for another one outside its outermost group.
