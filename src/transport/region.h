@@ -30,7 +30,10 @@
 namespace tutti {
 
 inline constexpr std::size_t kCacheLine = 64;
-inline constexpr std::uint32_t kCalls = 16;    // That a rank may be ahead of the others.
+// That a rank may be ahead of the others, in rooted calls. Where ranks share CPUs that is how many
+// are made between two switches: measured with 4 ranks on 2 CPUs, 128 bytes, 64 calls are 1.4
+// to 1.8 times faster than 16; with 2 ranks they are alike.
+inline constexpr std::uint32_t kCalls = 64;
 inline constexpr std::size_t kCallLines = 10;  // 512 bytes fit: 8 in line, 2 for the tags.
 inline constexpr std::size_t kLinePayload = 56;
 inline constexpr std::size_t kCallPayload = kCallLines * kLinePayload;
