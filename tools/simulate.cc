@@ -162,7 +162,7 @@ Status simulate_ranks(const Job& job, const topology::Graph& graph, int ranks,
       const auto sample = simulator.run(*algorithm, job.protocols, row.bytes);
       if (!sample) {
         add_note(curve, sample.error().what);
-        row.samples.emplace_back();
+        row.samples.emplace_back(std::nullopt);
         continue;
       }
       row.samples.push_back(*sample);

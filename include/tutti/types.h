@@ -44,7 +44,8 @@ inline constexpr int kCollectiveCount = 0
 /// A position in a communicator. A type of its own: a rank is never a count, an index or a lane.
 struct Rank {
   std::int32_t value = -1;
-  friend constexpr auto operator<=>(Rank, Rank) = default;
+  // clang-tidy takes the 0 in the comparison that the compiler writes for a pointer.
+  friend constexpr auto operator<=>(Rank, Rank) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// What a result may depend on. `kDeterministic`: the inputs, the rank count and the operation

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "plan/draft.h"
@@ -13,7 +14,7 @@ constexpr std::uint32_t kNone = ~std::uint32_t{0};
 double per_byte(double gigabytes_per_second) {
   return gigabytes_per_second > 0 ? 1e3 / gigabytes_per_second : 0;
 }
-Picoseconds rounded(double time) { return static_cast<Picoseconds>(time + 0.5); }
+Picoseconds rounded(double time) { return static_cast<Picoseconds>(std::llround(time)); }
 
 using Joins = Resource::Joins;
 

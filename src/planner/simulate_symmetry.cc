@@ -231,8 +231,9 @@ std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel&
   Symmetric result;
   result.representatives = classes.representatives();
   result.orders = merged ? Orders{orders[0]} : orders;
+  const std::size_t copies_of_listed = orders[0].size() / listed;
   const double count =
-      static_cast<double>(orders[0].size() / listed) * static_cast<double>(merged ? lanes : 1);
+      static_cast<double>(copies_of_listed) * static_cast<double>(merged ? lanes : 1);
   for (std::uint32_t resource = 0; resource < model.resources.size(); ++resource)
     result.classes.push_back(classes.number(resource));
   for (std::uint32_t number = 0; number < result.representatives.size(); ++number)
