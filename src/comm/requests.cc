@@ -44,6 +44,11 @@ Status Communicator::State::check_blocks(const Request& request) const {
           return bad(fmt::format("the {} block of rank {} ends beyond all memory", name, rank));
         end = start + blocks.counts[rank];
       }
+      const bool one_count = traits.input_each != traits.output_each;
+      if (one_count && blocks.counts[static_cast<std::size_t>(me.value)] != request.count)
+        return bad(
+            fmt::format("this rank's own block has {} elements in the {}, but the count is {}",
+                        blocks.counts[static_cast<std::size_t>(me.value)], name, request.count));
     }
     const auto has_elements = [&] {
       if (!each) return request.count != 0;

@@ -17,7 +17,7 @@ void Blocks::begin(const Call& call, int me) {
   const int ranks = static_cast<int>(gives.size());
   const bool giver = has_input(call, me), getter = has_output(call, me);
   std::size_t next_input = 0, next_output = 0;
-  input_elements = output_elements = largest = 0;
+  input_elements = output_elements = largest = gets_elements = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     gives[r] = gets[r] = input_at[r] = output_at[r] = 0;
@@ -34,7 +34,18 @@ void Blocks::begin(const Call& call, int me) {
       output_elements = std::max(output_elements, next_output);
     }
     largest = std::max({largest, gives[r], gets[r]});
+    gets_elements += gets[r];
   }
+}
+
+std::uint64_t Blocks::hash(int me) const {
+  std::uint64_t hash = 0;
+  for (std::size_t rank = 0; rank < gets.size(); ++rank) {
+    const std::size_t count = rank == static_cast<std::size_t>(me) ? gives[rank] : gets[rank];
+    hash = (hash ^ count) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
 }
 
 void Blocks::show(BlockView* table) const {

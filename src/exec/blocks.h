@@ -21,6 +21,7 @@ struct Blocks {
   std::vector<std::size_t> peer_input_at, peer_output_at;  // This rank's blocks in peers' buffers.
   std::size_t input_elements = 0, output_elements = 0;  // From the start to the last block's end.
   std::size_t largest = 0;
+  std::size_t gets_elements = 0;  // All that this rank gets.
 
   explicit Blocks(std::size_t ranks)
       : gives(ranks),
@@ -32,6 +33,8 @@ struct Blocks {
 
   /// What `me` knows at the start of a call.
   void begin(const Call& call, int me);
+  /// Of all blocks of an all-gather, whose sizes all ranks know; the same where they know the same.
+  std::uint64_t hash(int me) const;
   /// Writes it where the others will look.
   void show(BlockView* table) const;
   /// Takes over what a peer shows of its blocks from and to this rank; false if its sizes are not

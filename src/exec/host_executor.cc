@@ -11,11 +11,11 @@ constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCache
 constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
-/// 16 bits of the request, in place for the tag. A multiplicative hash: the high bits are well
-/// mixed.
-std::uint64_t request_hash(const Call& call) {
-  const std::uint64_t mixed =
-      (pack(call) ^ common_count(call) * 0x9e3779b97f4a7c15ULL) * 0xd6e8feb86659fd93ULL;
+/// 16 bits of the request and of its way, in place for the tag. A multiplicative hash: the high
+/// bits are well mixed.
+std::uint64_t request_hash(const Call& call, bool packet, std::uint64_t count) {
+  const std::uint64_t what = pack(call) ^ std::uint64_t{packet} << 62;
+  const std::uint64_t mixed = (what ^ count * 0x9e3779b97f4a7c15ULL) * 0xd6e8feb86659fd93ULL;
   return mixed & ~kNumberMask;
 }
 
@@ -42,9 +42,12 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
 }
 
 bool HostExecutor::is_packet(const Call& call) const {
-  if (call.uneven) return false;  // What fits a packet at one rank may not at another.
+  // What fits a packet at one rank may not at another, where they don't all know all sizes.
+  if (call.uneven && call.collective != Collective::kAllGather) return false;
   // A gather's output, a scatter's input: the largest thing that a rank handles.
-  const std::size_t largest = std::max(input_bytes(call, ranks_), output_bytes(call, ranks_));
+  const std::size_t largest =
+      call.uneven ? std::max(blocks_.gets_elements, blocks_.largest) * size_of(call.type)
+                  : std::max(input_bytes(call, ranks_), output_bytes(call, ranks_));
   const bool scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
   const std::size_t wide =
       scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
@@ -59,7 +62,9 @@ bool HostExecutor::is_packet(const Call& call) const {
 
 void HostExecutor::next_number() {
   ++number_;
-  tag_ = (number_ & kNumberMask) | request_hash(call_);
+  const bool blocks = packet_ && call_.uneven;
+  tag_ = (number_ & kNumberMask) |
+         request_hash(call_, packet_, blocks ? blocks_.hash(me_) : common_count(call_));
   next_peer_ = 0;
   next_line_ = 0;
 }
@@ -72,6 +77,8 @@ void HostExecutor::begin(const Call& call) {
     phase_ = Phase::kDone;
     return;
   }
+  if (call.uneven) blocks_.begin(call, me_);
+  packet_ = is_packet(call);
   next_number();
   CallRecord& record = region_.record(me_);
   // relaxed: read only by whoever explains a failure; a torn record costs a word in a message.
@@ -84,14 +91,12 @@ void HostExecutor::begin(const Call& call) {
   context_.scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
   context_.count = call.count;
   context_.blocks = call.uneven ? &blocks_ : nullptr;
-  if (call.uneven) blocks_.begin(call, me_);
-  packet_ = is_packet(call);
   if (packet_) {
     const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
     packet_bytes_ = input_bytes(call, ranks_) / size_of(call.type) * element_bytes(call.type, form);
-    inline_ = packet_bytes_ <= kCallPayload;
-    lines_ =
-        inline_ ? std::max<std::size_t>(1, (packet_bytes_ + kLinePayload - 1) / kLinePayload) : 1;
+    const std::size_t most = call.uneven ? blocks_.largest * size_of(call.type) : packet_bytes_;
+    inline_ = most <= kCallPayload;
+    lines_ = inline_ ? std::max<std::size_t>(1, (most + kLinePayload - 1) / kLinePayload) : 1;
     phase_ = Phase::kCredit;
   } else {
     inline_ = true;
@@ -154,7 +159,7 @@ void HostExecutor::publish_inline() {
     if (i >= own_first_ && i < own_end_) continue;
     std::memcpy(line[i].payload.data(), from + i * kLinePayload, kLinePayload);
   }
-  const std::size_t last = lines_ - 1;
+  const std::size_t last = (packet_bytes_ - left) / kLinePayload;
   if (left != 0) std::memcpy(line[last].payload.data(), from + last * kLinePayload, left);
   publish(lines_);
 }
@@ -181,25 +186,36 @@ void HostExecutor::publish_packet() {
     scale_into(slot);
   else if (slot_stores_.usual() && packet_bytes_ >= kWorthStreaming)
     copy_past_cache(slot);
-  else
+  else if (packet_bytes_ != 0)
     std::memcpy(slot, call_.input, packet_bytes_);
   announce(announcement());
+}
+
+/// Why a rank's line for this call has another tag.
+Error HostExecutor::mismatch(int rank) const {
+  const CallRecord& record = region_.record(rank);
+  const std::uint64_t what = record.what.load(std::memory_order_relaxed);
+  const std::uint64_t count = record.count.load(std::memory_order_relaxed);
+  const std::string mine = describe_call(pack(call_), call_.count);
+  const std::string both = "rank " + std::to_string(me_) + " and rank " + std::to_string(rank);
+  std::string text;
+  if (what == pack(call_) && call_.uneven) {
+    text = mine + ": " + both + " were given different counts for its blocks";
+  } else if (what == pack(call_) && count == call_.count) {
+    text = mine + ": of " + both + " one would go by packets, one by a plan" + kBuiltAlike;
+  } else {
+    text = "this rank called " + mine + ", rank " + std::to_string(rank) + " called " +
+           describe_call(what, count) + ", as call " + std::to_string(number_) +
+           "; all ranks must make the same calls in the same order";
+  }
+  return {Code::kMismatch, std::move(text), Rank{me_}, Rank{rank}};
 }
 
 bool HostExecutor::check_tag(int rank, const CallLine& line) {
   // acquire: pairs with the release in publish.
   const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
   if (tag == tag_) return true;
-  if ((tag & kNumberMask) != (number_ & kNumberMask)) return false;
-  const CallRecord& record = region_.record(rank);
-  fail({Code::kMismatch,
-        "this rank called " + describe_call(pack(call_), call_.count) + ", rank " +
-            std::to_string(rank) + " called " +
-            describe_call(record.what.load(std::memory_order_relaxed),
-                          record.count.load(std::memory_order_relaxed)) +
-            ", as call " + std::to_string(number_) +
-            "; all ranks must make the same calls in the same order",
-        Rank{me_}, Rank{rank}});
+  if ((tag & kNumberMask) == (number_ & kNumberMask)) fail(mismatch(rank));
   return false;
 }
 
@@ -247,8 +263,14 @@ void HostExecutor::collect_packets(std::size_t block) {
   const std::size_t from = traits.input_each ? static_cast<std::size_t>(me_) * block : 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!has_input(call_, rank)) continue;
-    std::byte* to =
-        call_.output + (traits.output_each ? static_cast<std::size_t>(rank) * block : 0);
+    std::size_t at = traits.output_each ? static_cast<std::size_t>(rank) * block : 0;
+    if (call_.uneven) {
+      const auto r = static_cast<std::size_t>(rank);
+      at = blocks_.output_at[r] * size_of(call_.type);
+      block = blocks_.gets[r] * size_of(call_.type);
+      if (block == 0) continue;
+    }
+    std::byte* to = call_.output + at;
     const std::byte* data = (rank == me_ ? call_.input : payload_of(rank)) + from;
     if (to != data) std::memcpy(to, data, block);
   }
@@ -256,7 +278,7 @@ void HostExecutor::collect_packets(std::size_t block) {
 
 void HostExecutor::finish_packet() {
   const std::size_t block = call_.count * size_of(call_.type);
-  if (block == 0) return;
+  if (block == 0 && !call_.uneven) return;
   if (!has_output(call_, me_)) return;
   if (!reduces(call_.collective)) return collect_packets(block);
   const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
@@ -322,12 +344,21 @@ Poll HostExecutor::step() {
       [[fallthrough]];
     case Phase::kMapCredit:
       if (!has_credit()) return Poll::kPending;
-      announce({{}, {}, mapping_ok_ ? 1U : 0U});
+      announce(Announcement{{}, {}, mapping_ok_ ? 1U : 0U});
       phase_ = Phase::kMapGather;
       [[fallthrough]];
     case Phase::kMapGather:
       if (!gathered()) break;
       start_plan();
+      return Poll::kProgressed;
+    case Phase::kPlanCredit:
+      if (!has_credit()) return Poll::kPending;
+      announce(way_->plan->name);
+      phase_ = Phase::kPlanGather;
+      [[fallthrough]];
+    case Phase::kPlanGather:
+      if (!gathered()) break;
+      if (agree_on_plan()) start_lanes();
       return Poll::kProgressed;
     case Phase::kLanes: return poll_lanes();
     case Phase::kDone: return Poll::kDone;

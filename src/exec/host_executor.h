@@ -15,12 +15,14 @@
 //   is
 //            lowered (peers are read and written directly), else slots carry the data.
 //
-// The tag of a call line carries a hash of the request: ranks that disagree get an error, not a
-// hang. Everything here is a state machine that never blocks; `run` is that machine under a wait
-// loop.
+// The tag of a call line carries a hash of the request and of its way: ranks that disagree get an
+// error, not a hang. So do ranks that would run different plans: before a route is used for the
+// first time, one more round of call lines compares them. Everything here is a state machine that
+// never blocks; `run` is that machine under a wait loop.
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -95,13 +97,22 @@ class HostExecutor {
     kAgreeGather,
     kMapCredit,
     kMapGather,
+    kPlanCredit,
+    kPlanGather,
     kLanes,
     kDone
   };
+  /// What a call line carries before a plan is run for the first time on a route: which it is.
+  struct PlanName {
+    std::uint64_t hash = 0;
+    std::array<char, kLinePayload - sizeof(std::uint64_t)> text{};  // For people; may be cut off.
+  };
+  static_assert(sizeof(PlanName) == kLinePayload);
   struct BoundPlan {
     std::vector<BoundLane> lanes;
     std::vector<std::byte> scratch;
     bool tiled = false, partials = false;
+    PlanName name;
   };
   /// How calls of one kind and size go, once the planner was asked: nothing of it is looked up
   /// again.
@@ -110,18 +121,22 @@ class HostExecutor {
     BoundPlan* plan = nullptr;
     std::size_t tile_elements = 0, tiles = 0;
     bool mapped = false;
+    bool agreed = false;  // All ranks have said that they run this plan.
   };
   /// Of so many rooted calls, that may go either way, one goes by a plan: its call lines tell all
   /// ranks alike whether the buffers can be mapped. Those of packets reach not everybody.
   static constexpr std::uint64_t kRootedTrial = 64;
-  static constexpr std::size_t kRoutes =
-      256;  // A direct-mapped cache: what collides is asked again.
+  // A cache with two places for each; what finds both taken is asked again, on all ranks alike.
+  static constexpr std::size_t kRoutes = 512;
   /// What a call line carries before a plan runs: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
     std::uint64_t mapped = 1;  // In the second round: whether this rank could map all the others'.
   };
-  static_assert(sizeof(Announcement) <= kLinePayload);
+
+  /// The remedy where ranks that make the same call would go different ways.
+  static constexpr const char* kBuiltAlike =
+      "; all ranks need the same build of Tutti, the same settings and the same plan files";
 
   Poll step();
   bool is_packet(const Call& call) const;
@@ -133,9 +148,8 @@ class HostExecutor {
   }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
-    return call_.uneven ? kBlockTables
-           : inline_    ? kCalls
-                        : std::min(kCalls, region_.config().packet_slots);
+    if (call_.uneven && !packet_) return kBlockTables;
+    return inline_ ? kCalls : std::min(kCalls, region_.config().packet_slots);
   }
   /// Every how many calls a rank says that it has finished. Each time would cost reader and writer
   /// a cache miss a call. At most the credit there is, as the next call must not hang on it; a
@@ -155,14 +169,21 @@ class HostExecutor {
   void copy_past_cache(std::byte* to);
   void finish_packet();
   void collect_packets(std::size_t block);
-  void announce(const Announcement& mine);
+  template <class Payload>
+  void announce(const Payload& mine) {
+    static_assert(sizeof(Payload) <= kLinePayload);
+    std::memcpy(region_.lines(me_, number_)->payload.data(), &mine, sizeof(mine));
+    publish(1);
+  }
   void learn_from_packets();
   bool read_announcements();
   bool map_peers();
   void next_number();
   void start_plan();
   bool agree_on_mapping();
-  Result<const Route*> route();
+  bool agree_on_plan();
+  void start_lanes();
+  Result<Route*> route();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
   void step_aside();
@@ -172,6 +193,7 @@ class HostExecutor {
   Error broken_error(const std::string& what) const;
   void end_messages(const Error& failure);
   const std::byte* payload_of(int rank) const;
+  Error mismatch(int rank) const;
   bool check_tag(int rank, const CallLine& line);
   bool seen(int rank);
   void find_lines();
@@ -201,7 +223,8 @@ class HostExecutor {
   std::size_t first_line_ = 0, end_line_ = 1;  // Of the lines, those that concern this rank;
   std::size_t own_first_ = 0, own_end_ = 0;    // and of its own those that concern no other.
   CallContext context_;
-  BoundPlan* plan_ = nullptr;
+  Route* way_ = nullptr;
+  BoundPlan* plan_ = nullptr;  // Of way_.
   SlotStores slot_stores_;
   bool all_mapped_ = false, mapping_ok_ = true;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.

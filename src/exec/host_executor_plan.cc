@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "exec/host_executor.h"
+#include "plan/hash.h"
 
 namespace tutti::exec {
 
@@ -15,11 +16,6 @@ HostExecutor::Announcement HostExecutor::announcement() {
   if (has_input(call_, me_)) mine.input = endpoint_->name(call_.input, input);
   if (has_output(call_, me_)) mine.output = endpoint_->name(call_.output, output);
   return mine;
-}
-
-void HostExecutor::announce(const Announcement& mine) {
-  std::memcpy(region_.lines(me_, number_)->payload.data(), &mine, sizeof(mine));
-  publish(1);
 }
 
 /// Notes whether this call's buffers could have been mapped. Every rank sees the same lines.
@@ -133,6 +129,8 @@ bool HostExecutor::agree_on_mapping() {
   return true;
 }
 
+/// Once it is known whether all buffers are mapped: the plan. All ranks make the same calls, so all
+/// meet a route for the first time in the same call, and tell each other what they would run.
 void HostExecutor::start_plan() {
   if (!agree_on_mapping()) return;
   lately_mapped_ = all_mapped_;
@@ -141,7 +139,37 @@ void HostExecutor::start_plan() {
     fail(found.error());
     return;
   }
-  const Route& way = **found;
+  way_ = *found;
+  if (way_->agreed) return start_lanes();
+  next_number();
+  phase_ = Phase::kPlanCredit;
+}
+
+/// After a round in which ranks told each other which plan they would run. False: it failed.
+bool HostExecutor::agree_on_plan() {
+  const PlanName& mine = way_->plan->name;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == me_) continue;
+    PlanName theirs;
+    std::memcpy(&theirs, region_.lines(rank, number_)->payload.data(), sizeof(theirs));
+    if (theirs.hash == mine.hash) continue;
+    theirs.text.back() = 0;
+    const bool same = mine.text == theirs.text;
+    fail(
+        {Code::kMismatch,
+         describe_call(pack(call_), call_.count) + ": rank " + std::to_string(me_) +
+             " would run the plan " + mine.text.data() + ", rank " + std::to_string(rank) +
+             (same ? " another one of that name" : std::string(" the plan ") + theirs.text.data()) +
+             kBuiltAlike,
+         Rank{me_}, Rank{rank}});
+    return false;
+  }
+  way_->agreed = true;
+  return true;
+}
+
+void HostExecutor::start_lanes() {
+  const Route& way = *way_;
   plan_ = way.plan;
   context_.tile_elements = way.tile_elements;
   context_.tiles = way.tiles;
@@ -169,13 +197,16 @@ bool HostExecutor::writes_past_cache() const {
   return each * outputs >= options_.stream_from;
 }
 
-Result<const HostExecutor::Route*> HostExecutor::route() {
+Result<HostExecutor::Route*> HostExecutor::route() {
   const std::uint64_t what = pack(call_);
   const std::uint64_t count = common_count(call_);
   const std::uint64_t hash =
       (what ^ count * 0x9e3779b97f4a7c15ULL ^ std::uint64_t{all_mapped_}) * 0xd6e8feb86659fd93ULL;
-  Route& way = routes_[hash >> 32 & (kRoutes - 1)];
-  if (way.what == what && way.count == count && way.mapped == all_mapped_) return &way;
+  const std::size_t at = hash >> 32 & (kRoutes - 1);
+  for (Route* known : {&routes_[at], &routes_[at ^ 1]}) {
+    if (known->what == what && known->count == count && known->mapped == all_mapped_) return known;
+  }
+  Route& way = routes_[routes_[at].what == 0 ? at : at ^ 1];
   TUTTI_TRY(const plan::Plan* plan, options_.choose(call_, all_mapped_));
   const auto& lanes = plan->ranks[static_cast<std::size_t>(me_)].lanes;
   if (lanes.size() > region_.config().lanes) {
@@ -192,8 +223,9 @@ Result<const HostExecutor::Route*> HostExecutor::route() {
          .plan = &bound,
          .tile_elements = tile,
          .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
-         .mapped = all_mapped_};
-  return static_cast<const Route*>(&way);
+         .mapped = all_mapped_,
+         .agreed = false};
+  return &way;
 }
 
 HostExecutor::BoundPlan& HostExecutor::bind(const plan::Plan& plan) {
@@ -205,6 +237,8 @@ HostExecutor::BoundPlan& HostExecutor::bind(const plan::Plan& plan) {
   bound.scratch.resize(mine.scratch_chunks * slot_bytes);
   bound.tiled = is_tiled(plan);
   bound.partials = has_partials(plan);
+  bound.name.hash = plan::hash_of(plan);
+  plan.name.copy(bound.name.text.data(), bound.name.text.size() - 1);
   for (std::size_t lane = 0; lane < mine.lanes.size(); ++lane) {
     bound.lanes.emplace_back(plan, me_, lane, links_, bound.scratch.data(), slot_bytes);
   }

@@ -50,7 +50,7 @@ Error HostExecutor::explain_timeout() const {
   if (phase_ == Phase::kLanes) {
     for (const BoundLane& lane : plan_->lanes) blamed = std::max(blamed, lane.waiting_for());
   } else if (phase_ == Phase::kCredit || phase_ == Phase::kAgreeCredit ||
-             phase_ == Phase::kMapCredit) {
+             phase_ == Phase::kMapCredit || phase_ == Phase::kPlanCredit) {
     for (int rank = 0; rank < ranks_; ++rank) {
       const bool behind =
           region_.finished(rank).value.load(std::memory_order_relaxed) + credit_depth() < number_;

@@ -222,9 +222,9 @@ TEST_CASE("every algorithm takes blocks of different sizes, or says that it can'
           std::string(to_string(algorithm->collective)) + "=" + std::string(algorithm->name);
       settings.contract = Contract::kRelaxed;
       settings.slot_bytes = 256;
-      settings.group_size = 2;
+      settings.groups = {2};
       INFO(settings.algorithm << ", " << ranks << " ranks, --rng-seed " << Catch::rngSeed());
-      if (!algorithm->applies({algorithm->collective, ranks, 0, settings.group_size})) continue;
+      if (!algorithm->applies({algorithm->collective, ranks, 0, 2})) continue;
       auto comms = Communicator::in_process(ranks, settings);
       REQUIRE(comms);
       const std::uint64_t cases = random();
@@ -267,6 +267,34 @@ TEST_CASE("ranks that see a block's size differently are told so") {
   }
 }
 
+TEST_CASE("ranks that gather blocks of other sizes than the others are told so, small and large") {
+  struct Other {
+    Counts first, second;
+  };
+  for (const auto& [first, second] :
+       {Other{{1, 2, 3}, {1, 2, 4}}, Other{{0, 0, 0}, {1, 0, 0}}, Other{{900, 2, 3}, {900, 1, 3}},
+        Other{{1, 2, 3}, {1, 90'000, 3}}, Other{{90'000, 2, 3}, {90'000, 1, 3}}}) {
+    const Counts& most = first;
+    const Counts& other = second;
+    auto comms = Communicator::in_process(3);
+    REQUIRE(comms);
+    std::vector<Error> errors(3);
+    CHECK(on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+            const auto rank = static_cast<std::size_t>(comm.rank().value);
+            const std::vector<Element> in(90'000);
+            std::vector<Element> out(200'000);
+            const Status status = comm.all_gather_v(
+                in.data(), out.data(), {rank == 1 ? other : most, {}}, DataType::kInt32);
+            if (!status) errors[rank] = status.error();
+            return status ? "no error" : "";
+          }) == "");
+    for (const Error& error : errors) {
+      CHECK(error.code == Code::kMismatch);
+      CHECK_THAT(error.what, Catch::Contains("count"));
+    }
+  }
+}
+
 TEST_CASE("bad block lists are refused before anything is sent") {
   auto comms = Communicator::in_process(1);
   REQUIRE(comms);
@@ -287,6 +315,14 @@ TEST_CASE("bad block lists are refused before anything is sent") {
         "places");
   CHECK(error(comm.scatter_v(data, {one, {}}, data + 1, 1, DataType::kInt32, Rank{1})) ==
         "scatter: root 1 is not one of the 1 ranks");
+  CHECK(error(comm.call({.collective = Collective::kAllGather,
+                         .input = data,
+                         .output = data + 1,
+                         .count = 2,
+                         .type = DataType::kInt32,
+                         .uneven = true,
+                         .output_blocks = {one, {}}})) ==
+        "all_gather_v: this rank's own block has 1 elements in the output, but the count is 2");
   CHECK(error(comm.call({.collective = Collective::kAllReduce, .uneven = true})) ==
         "all_reduce_v: no buffer of this collective has a block for each rank");
 }
