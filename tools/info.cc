@@ -77,7 +77,8 @@ ordered_json communicator_facts() {
   constexpr int kRanks = 8;
   auto settings = Settings::from_environment();
   if (!settings) return nullptr;  // The settings' part has said so.
-  settings->group_size = 0;       // That of the user's ranks need not fit these.
+  settings->groups.clear();       // Those of the user's ranks need not fit these.
+  settings->weights.clear();
   const auto made = Communicator::in_process(kRanks, *settings);
   if (!made) {
     std::fprintf(stderr, "tutti info: %s\n", made.error().to_string().c_str());
@@ -123,7 +124,9 @@ std::string in_words(const ordered_json& facts) {
   text += "\na communicator on this machine\n";
   for (const auto& line : facts["communicator"])
     text += fmt::format("  {}\n", line.get<std::string>());
-  text += fmt::format("\ntransports, best first\n  {}\n\nalgorithms\n", words(facts["transports"]));
+  text += fmt::format(
+      "\ntransports, best first\n  {}\n\nalgorithms (tutti plan prints what one does)\n",
+      words(facts["transports"]));
   for (const auto& [collective, names] : facts["algorithms"].items())
     text += fmt::format("  {:<15} {}\n", collective, words(names));
   return text;

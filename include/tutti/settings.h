@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "tutti/export.h"
 #include "tutti/result.h"
@@ -20,8 +21,15 @@ struct TUTTI_API Settings {
   std::size_t slot_bytes = 0;  // TUTTI_SLOT_BYTES: size of a channel slot; 0 chooses by rank count.
   int slot_count = 0;          // TUTTI_SLOT_COUNT: slots per channel; 0 chooses.
   int lanes = 0;               // TUTTI_LANES: parallel shares of a collective; 0 chooses.
-  int group_size = 0;  // TUTTI_GROUP_SIZE: ranks in a row that are near each other; 0 chooses.
-  int spin = -1;       // TUTTI_SPIN: pauses before a waiting rank yields; -1 chooses.
+  /// TUTTI_PLAN: files with plans to run instead of algorithms, "mine.plan" or "a.plan,b.plan".
+  std::string plan;
+  /// TUTTI_GROUPS: how many ranks in a row are near each other, {8}; nested, innermost first:
+  /// {8, 32}. Each a multiple of the one before, from 2 on. Empty: none.
+  std::vector<int> groups;
+  /// TUTTI_WEIGHTS: by rank, how much of an all-reduce it owns compared with the others, for
+  /// `weighted`. Empty: all the same.
+  std::vector<int> weights;
+  int spin = -1;             // TUTTI_SPIN: pauses before a waiting rank yields; -1 chooses.
   std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.

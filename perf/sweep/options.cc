@@ -117,6 +117,7 @@ void add_options(CLI::App& app, Options& o, Words& w) {
   app.add_flag("--percentiles", o.percentiles, "Add p50, p99 and max of single calls");
   app.add_flag("--bound", o.bound,
                "Add % of bound: the time that the memory traffic needs at least");
+  app.add_option("--plan", o.plan, "Run the plans in these files, separated by commas");
   app.add_option("--csv", o.csv, "Write the results as CSV");
   app.add_option("--plot", o.plot, "Write a picture (SVG)");
 }

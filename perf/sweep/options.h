@@ -41,6 +41,7 @@ struct Options {
   bool pin = false;
   bool percentiles = false;
   bool bound = false;
+  std::string plan;  // Files with plans to run, as TUTTI_PLAN.
   std::string csv, json, plot;
   std::vector<std::string> ignored;  // Options given that mean nothing on a host.
   std::string command_line;

@@ -22,6 +22,7 @@ int complain(const Error& error) {
 
 Result<Settings> settings_for(const Options& options) {
   TUTTI_TRY(auto settings, Settings::from_environment());
+  if (!options.plan.empty()) settings.plan = options.plan;
   if (options.timeout_s > 0) settings.timeout = std::chrono::seconds(options.timeout_s);
   return settings;
 }

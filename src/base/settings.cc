@@ -12,11 +12,21 @@
 #include <optional>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "base/log.h"
 #include "base/settings_table.h"
 
 namespace tutti {
 namespace {
+
+// Bounds: the widest values that any part of the library takes; a part may narrow them.
+constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
+constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostRanks = 4096;
+constexpr std::size_t kMostGroups = 8;
+constexpr std::int64_t kMostWeight = 1024, kMostWeights = 65535;  // Of a rank, of all together.
 
 std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t least,
                                           std::int64_t most) {
@@ -44,6 +54,51 @@ bool is_name_list(std::string_view text) {
          });
 }
 
+/// Names of files, separated by commas: no empty one, and nothing that a log could not show.
+bool is_file_list(std::string_view text) {
+  if (text.size() > 4096 || text.starts_with(',') || text.ends_with(',')) return false;
+  return text.find(",,") == std::string_view::npos &&
+         std::none_of(text.begin(), text.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; });
+}
+
+/// Numbers separated by commas; none for an empty text.
+std::optional<std::vector<int>> parse_list(std::string_view text, std::int64_t least,
+                                           std::int64_t most, std::size_t most_numbers) {
+  std::vector<int> list;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const auto number = parse_integer(text.substr(0, comma), least, most);
+    if (!number || list.size() == most_numbers || comma + 1 == text.size()) return std::nullopt;
+    list.push_back(static_cast<int>(*number));
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+  }
+  return list;
+}
+
+std::string show_list(const std::vector<int>& list) {
+  return fmt::format("{}", fmt::join(list, ","));
+}
+
+bool set_groups(Settings& settings, std::string_view text) {
+  const auto list = parse_list(text, 2, kMostRanks, kMostGroups);
+  if (!list) return false;
+  for (std::size_t i = 1; i < list->size(); ++i) {
+    if ((*list)[i] <= (*list)[i - 1] || (*list)[i] % (*list)[i - 1] != 0) return false;
+  }
+  settings.groups = *list;
+  return true;
+}
+
+bool set_weights(Settings& settings, std::string_view text) {
+  const auto list = parse_list(text, 0, kMostWeight, kMostRanks);
+  if (!list) return false;
+  const auto sum = std::accumulate(list->begin(), list->end(), std::int64_t{0});
+  if (sum == 0 || sum > kMostWeights) return false;
+  settings.weights = *list;
+  return true;
+}
+
 struct Knob {
   const char* variable;
   const char* field;
@@ -52,17 +107,13 @@ struct Knob {
   std::string (*show)(const Settings&);
 };
 
-// Bounds: the widest values that any part of the library takes; a part may narrow them.
-constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
-constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
-
 template <class Field>
 bool assign(Field& field, std::optional<std::int64_t> value) {
   if (value) field = Field(*value);
   return value.has_value();
 }
 
-const std::array<Knob, 10> kKnobs{{
+const std::array<Knob, 12> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -102,11 +153,19 @@ const std::array<Knob, 10> kKnobs{{
     {"TUTTI_LANES", "lanes", "a number from 0 to 64",
      [](Settings& s, std::string_view text) { return assign(s.lanes, parse_integer(text, 0, 64)); },
      [](const Settings& s) { return std::to_string(s.lanes); }},
-    {"TUTTI_GROUP_SIZE", "group_size", "a number from 0 to 4096",
+    {"TUTTI_PLAN", "plan", "names of files with plans, separated by commas",
      [](Settings& s, std::string_view text) {
-       return assign(s.group_size, parse_integer(text, 0, 4096));
+       s.plan = text;
+       return is_file_list(text);
      },
-     [](const Settings& s) { return std::to_string(s.group_size); }},
+     [](const Settings& s) { return s.plan; }},
+    {"TUTTI_GROUPS", "groups",
+     "ranks per group, 2 to 4096; nested as in 2,8, innermost first, each a multiple of the one "
+     "before",
+     set_groups, [](const Settings& s) { return show_list(s.groups); }},
+    {"TUTTI_WEIGHTS", "weights",
+     "a number for each rank, 0 to 1024, together 1 to 65535, separated by commas", set_weights,
+     [](const Settings& s) { return show_list(s.weights); }},
     {"TUTTI_SPIN", "spin", "a number from -1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.spin, parse_integer(text, -1, 1'000'000'000));

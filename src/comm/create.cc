@@ -23,23 +23,27 @@ struct Hello {
   Peer peer;
 };
 
-std::uint32_t shared_settings_hash(const Settings& settings) {
+std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans) {
   std::uint32_t hash = 2166136261U;
-  const std::string text =
-      settings.algorithm + "/" + settings.transport + "/" + std::to_string(settings.slot_bytes) +
-      "/" + std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) + "/" +
-      std::to_string(settings.group_size) + "/" +
-      (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+  std::string text = settings.algorithm + "/" + settings.transport + "/" +
+                     std::to_string(settings.slot_bytes) + "/" +
+                     std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) +
+                     "/" + (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic") +
+                     "/" + std::to_string(plans);
+  for (const auto* list : {&settings.groups, &settings.weights}) {
+    text += "/";
+    for (const int number : *list) text += std::to_string(number) + ",";
+  }
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return hash;
 }
 
-Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings,
+Result<std::vector<Peer>> meet(Rank me, int rank_count, std::uint32_t settings_hash,
                                const Exchange& exchange) {
   Hello mine;
   std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
   mine.rank_count = rank_count;
-  mine.settings_hash = shared_settings_hash(settings);
+  mine.settings_hash = settings_hash;
   mine.peer = this_process();
   TUTTI_TRY(const auto all, exchange("hello", std::as_bytes(std::span(&mine, 1))));
   std::vector<Peer> peers;
@@ -63,15 +67,32 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings
     if (theirs.settings_hash != mine.settings_hash) {
       return mismatch(
           "has other settings; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
-          "TUTTI_SLOT_COUNT, TUTTI_LANES and TUTTI_GROUP_SIZE must be alike on all ranks");
+          "TUTTI_SLOT_COUNT, TUTTI_LANES, TUTTI_GROUPS, TUTTI_WEIGHTS and the plans in TUTTI_PLAN "
+          "must be alike on all ranks");
     }
     peers.push_back(theirs.peer);
   }
   return peers;
 }
 
+using PlanFilesPointer = std::shared_ptr<const planner::PlanFiles>;
+
+/// The plans that users wrote. A part of a communicator has those of the whole.
+Result<PlanFilesPointer> plans_for(int rank_count, const Settings& settings,
+                                   const Communicator::State* parent) {
+  const std::size_t weights = settings.weights.size();
+  if (weights != 0 && weights != static_cast<std::size_t>(rank_count)) {
+    return Error{Code::kInvalidArgument, "TUTTI_WEIGHTS has " + std::to_string(weights) +
+                                             " weights for " + std::to_string(rank_count) +
+                                             " ranks; give one for each rank"};
+  }
+  if (parent != nullptr) return parent->plans;
+  TUTTI_TRY(auto loaded, planner::PlanFiles::load(settings.plan, settings.contract));
+  return PlanFilesPointer(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
+}
+
 Result<RegionConfig> region_config(int rank_count, const Settings& settings,
-                                   std::span<const Peer> peers) {
+                                   const planner::PlanFiles& plans, std::span<const Peer> peers) {
   RegionConfig config = Region::default_config(rank_count);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
@@ -80,22 +101,36 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
     config.multicast_slots = config.slot_count;
   }
   TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings));
+  config.lanes =
+      std::max(config.lanes, static_cast<std::uint32_t>(plans.lanes(rank_count)) *
+                                 static_cast<std::uint32_t>(std::max(settings.lanes, 1)));
   for (const Peer& peer : peers) {
     if (peer.heavy_barrier == 0) config.fence = 1;
   }
   return config;
 }
 
-Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
-                                      int rank_count) {
+Result<planner::Recipe> choose_recipe(const exec::Call& call, bool mapped, const Settings& settings,
+                                      const planner::PlanFiles& plans, int rank_count) {
   planner::Request request;
-  request.shape = {call.collective, rank_count, call.root, std::max(settings.group_size, 1)};
+  request.shape = planner::shape_of(call.collective, rank_count, call.root, settings);
+  if (const auto* written = plans.find(call.collective, rank_count, call.root, mapped))
+    return planner::Recipe{.written = written,
+                           .shape = written->shape,
+                           .direct = mapped,
+                           .multicast = true,
+                           .uneven = call.uneven};
   request.bytes =
       std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
   request.mapped = mapped;
   request.uneven = call.uneven;
   request.contract = settings.contract;
-  TUTTI_TRY(auto recipe, planner::choose(request, settings.algorithm));
+  return planner::choose(request, settings.algorithm);
+}
+
+Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
+                                      const planner::PlanFiles& plans, int rank_count) {
+  TUTTI_TRY(auto recipe, choose_recipe(call, mapped, settings, plans, rank_count));
   recipe.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
   TUTTI_TRY(const auto* verified, planner::prepare(recipe));
   return &verified->plan;
@@ -105,7 +140,8 @@ Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const
 
 Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                                                         const Settings& settings,
-                                                        const Exchange& exchange, int node_ranks) {
+                                                        const Exchange& exchange,
+                                                        const Communicator::State* parent) {
   const auto start = std::chrono::steady_clock::now();
   if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
     return Error{Code::kInvalidArgument,
@@ -113,9 +149,14 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                      " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
                      std::to_string(kMostRanks)};
   }
-  TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange));
+  // What only this rank can't read must not keep the others waiting: they have to hear of it.
+  auto plans = plans_for(rank_count, settings, parent);
+  const auto met = meet(me, rank_count,
+                        shared_settings_hash(settings, plans ? (*plans)->hash() : ~0ULL), exchange);
+  if (!plans) return std::move(plans.error());
+  TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
-  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers));
+  TUTTI_TRY(const auto config, region_config(rank_count, settings, **plans, peers));
   const Opening opening{.me = me.value,
                         .peers = peers,
                         .config = config,
@@ -127,8 +168,9 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   state->rank_count = rank_count;
   state->settings = settings;
   state->transport = transport->name;
-  state->node_ranks = std::max(node_ranks, rank_count);
+  state->node_ranks = std::max(parent == nullptr ? 0 : parent->node_ranks, rank_count);
   state->cpus = shared_cpus(peers);
+  state->plans = *plans;
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
@@ -136,13 +178,15 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
     TUTTI_TRY(const auto forced,
               planner::forced_name(settings.algorithm, static_cast<Collective>(i)));
     // What is forced is used at every size.
-    const std::size_t limit = forced.empty() ? planner::packet_limit(rank_count, state->cpus) : 0;
+    const bool free = forced.empty() && !state->plans->has(static_cast<Collective>(i), rank_count);
+    const std::size_t limit = free ? planner::packet_limit(rank_count, state->cpus) : 0;
     options.packet_limit[static_cast<std::size_t>(i)] = limit;
     options.mapped_packet_limit[static_cast<std::size_t>(i)] =
         planner::mapped_packet_limit(static_cast<Collective>(i));
   }
-  options.choose = [settings, rank_count](const exec::Call& call, bool mapped) {
-    return choose_plan(call, mapped, settings, rank_count);
+  options.choose = [settings, rank_count, plans = state->plans](const exec::Call& call,
+                                                                bool mapped) {
+    return choose_plan(call, mapped, settings, *plans, rank_count);
   };
   // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
   // stores lose 2-3x.
@@ -162,7 +206,7 @@ Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int r
                                                            std::span<const std::byte> mine) {
     return exchange(rendezvous, me, rank_count, prefix + "/" + std::string(phase), mine, deadline);
   };
-  auto state = make_state(me, rank_count, settings, through, 0);
+  auto state = make_state(me, rank_count, settings, through, nullptr);
   if (!state) {
     Error error = std::move(state.error());
     if (error.rank.value < 0) error.rank = me;
@@ -248,8 +292,13 @@ Result<Communicator> Communicator::split(int color, int key) {
     }
     return members;
   };
-  auto state =
-      make_state(me, static_cast<int>(all.size()), state_->settings, through, state_->node_ranks);
+  Settings settings = state_->settings;
+  if (!settings.weights.empty()) {  // Ranks keep theirs.
+    settings.weights.clear();
+    for (const Choice& member : all)
+      settings.weights.push_back(state_->settings.weights[static_cast<std::size_t>(member.rank)]);
+  }
+  auto state = make_state(me, static_cast<int>(all.size()), settings, through, state_.get());
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
                  rank()};

@@ -5,6 +5,7 @@
 
 #include "comm/progress.h"
 #include "exec/host_executor.h"
+#include "planner/plan_files.h"
 #include "planner/planner.h"
 #include "tutti/communicator.h"
 
@@ -18,6 +19,7 @@ struct Communicator::State {
   int node_ranks = 1;  // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
+  std::shared_ptr<const planner::PlanFiles> plans;  // That users wrote; never null.
   std::unique_ptr<exec::HostExecutor> executor;
   std::unique_ptr<CallQueue> queue;
   int splits = 0;  // Numbers the splits, alike on every rank.
@@ -50,9 +52,10 @@ using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase
                                                           std::span<const std::byte> mine)>;
 
 /// Makes a communicator's insides: everybody says who he is, the transport is chosen and opened.
-/// `node_ranks` of the parent, or 0. Collective.
+/// Of a split, `parent` is what it is a part of; else null. Collective.
 Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                                                         const Settings& settings,
-                                                        const Exchange& exchange, int node_ranks);
+                                                        const Exchange& exchange,
+                                                        const Communicator::State* parent);
 
 }  // namespace tutti

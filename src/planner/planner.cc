@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "plan/hash.h"
 #include "plan/passes.h"
 #include "plan/uneven.h"
 #include "plan/verify.h"
@@ -23,8 +24,9 @@ double since_us(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-using Key = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool, bool,
-                       std::uint32_t, bool>;
+// Of a plan that somebody wrote, its hash is enough.
+using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
+                       std::vector<int>, bool, bool, std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -38,7 +40,7 @@ Cache& cache() {
 Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   auto made = std::make_unique<VerifiedPlan>();
   auto start = std::chrono::steady_clock::now();
-  made->plan = build(*recipe.algorithm, recipe.shape);
+  made->plan = recipe.written != nullptr ? *recipe.written : build(*recipe.algorithm, recipe.shape);
   if (recipe.lanes > 1) made->plan = plan::replicate(made->plan, recipe.lanes);
   const auto apply = [&](auto pass) {
     auto lowered = pass(made->plan);
@@ -56,7 +58,7 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
         Code::kUnsupported,
         fmt::format("{} {} hands blocks on by way of ranks that don't know their sizes, so "
                     "all blocks must be of one size; 'direct' takes any",
-                    to_string(recipe.shape.collective), recipe.algorithm->name)};
+                    to_string(recipe.shape.collective), made->plan.name)};
   }
   return made;
 }
@@ -100,8 +102,9 @@ Error unknown_algorithm(std::string_view name, std::optional<Collective> collect
 
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   const plan::Shape& shape = recipe.shape;
-  const Key key{recipe.algorithm, shape.rank_count, shape.root,   shape.groups.sizes, shape.weights,
-                recipe.direct,    recipe.multicast, recipe.lanes, recipe.uneven};
+  const std::uint64_t written = recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written);
+  const Key key{recipe.algorithm, written,       shape.rank_count, shape.root,   shape.groups.sizes,
+                shape.weights,    recipe.direct, recipe.multicast, recipe.lanes, recipe.uneven};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {
@@ -191,12 +194,19 @@ Result<Recipe> choose(const Request& request, std::string_view forced) {
   return recipe;
 }
 
+plan::Shape shape_of(Collective collective, int rank_count, int root, const Settings& settings) {
+  plan::Shape shape{collective, rank_count, root};
+  shape.groups.sizes = settings.groups;
+  shape.weights = settings.weights;
+  return shape;
+}
+
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings) {
   std::size_t most = 1;
   for (int i = 0; i < kCollectiveCount; ++i) {
     for (const bool mapped : {false, true}) {
       Request request;
-      request.shape = {static_cast<Collective>(i), rank_count, 0, std::max(settings.group_size, 1)};
+      request.shape = shape_of(static_cast<Collective>(i), rank_count, 0, settings);
       request.mapped = mapped;
       request.contract = settings.contract;
       TUTTI_TRY(const auto recipe, choose(request, settings.algorithm));

@@ -21,9 +21,11 @@ struct VerifiedPlan {
   double verify_us = 0;
 };
 
-/// What a plan is made from: an algorithm, a shape, and how it is lowered.
+/// What a plan is made from: an algorithm and a shape, or a plan that somebody wrote, and how it is
+/// lowered.
 struct Recipe {
   const Algorithm* algorithm = nullptr;
+  const plan::Plan* written = nullptr;  // Instead of an algorithm.
   plan::Shape shape;
   bool direct = false;     // For ranks that map each other's buffers.
   bool multicast = false;  // One slot to all, where a step sends to all.
@@ -56,6 +58,9 @@ Result<Recipe> choose(const Request& request, std::string_view forced);
 /// The name that `forced` gives for a collective ("ring", "all_reduce=ring,broadcast=binomial");
 /// empty: none.
 Result<std::string> forced_name(std::string_view forced, Collective collective);
+
+/// What the plan of a call is for, with the groups and weights that are set.
+plan::Shape shape_of(Collective collective, int rank_count, int root, const Settings& settings);
 
 /// The lanes that the plans of a communicator may have: as many channels are needed between two
 /// ranks.

@@ -43,7 +43,14 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
         {"1025M", "1073741825", "-1", "K", "1k", "1G", "99999999999999999999M"}}},
       {"TUTTI_SLOT_COUNT", {{"0", "1024"}, {"-1", "1025"}}},
       {"TUTTI_LANES", {{"0", "64"}, {"-1", "65"}}},
-      {"TUTTI_GROUP_SIZE", {{"0", "4096"}, {"-1", "4097"}}},
+      {"TUTTI_PLAN",
+       {{"a.plan", "/tmp/my plan.txt,b=1"}, {",a", "a,", "a,,b", "a\nb", std::string(4097, 'a')}}},
+      {"TUTTI_GROUPS",
+       {{"2", "4096", "2,4", "8,32,4096"},
+        {"0", "1", "-2", "4097", "2,3", "4,4", "8,4", "2,", ",2", "2,,4", "2 4", "x",
+         "2,4,8,16,32,64,128,256,512"}}},
+      {"TUTTI_WEIGHTS",
+       {{"1", "0,1", "1024,0,1", "3,2,1"}, {"0", "0,0", "-1,2", "1025", "1,", ",", "1;2"}}},
       {"TUTTI_SPIN", {{"-1", "0", "1000000000"}, {"-2", "1000000001", "0x10"}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
@@ -75,7 +82,9 @@ TEST_CASE("each variable sets its own field") {
                               {"TUTTI_SLOT_BYTES", "64K"},
                               {"TUTTI_SLOT_COUNT", "3"},
                               {"TUTTI_LANES", "2"},
-                              {"TUTTI_GROUP_SIZE", "4"},
+                              {"TUTTI_PLAN", "a.plan,b.plan"},
+                              {"TUTTI_GROUPS", "4,8"},
+                              {"TUTTI_WEIGHTS", "1,0,2"},
                               {"TUTTI_SPIN", "0"},
                               {"TUTTI_LOG", "off"}});
   REQUIRE(settings);
@@ -86,7 +95,9 @@ TEST_CASE("each variable sets its own field") {
   CHECK(settings->slot_bytes == 65536);
   CHECK(settings->slot_count == 3);
   CHECK(settings->lanes == 2);
-  CHECK(settings->group_size == 4);
+  CHECK(settings->plan == "a.plan,b.plan");
+  CHECK(settings->groups == std::vector<int>{4, 8});
+  CHECK(settings->weights == std::vector<int>{1, 0, 2});
   CHECK(settings->spin == 0);
   CHECK(settings->log == "off");
 }

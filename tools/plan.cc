@@ -1,0 +1,164 @@
+// tutti plan: prints the plan of an algorithm, to read or to start one's own from, and checks what
+// somebody wrote.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "command.h"
+#include "plan/text.h"
+#include "planner/plan_files.h"
+#include "planner/planner.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr int kMostRanks = 1024;
+
+struct Options {
+  std::string collective = "all_reduce", algorithm;
+  int ranks = 2, root = 0, lanes = 1;
+  std::vector<int> groups, weights;
+  bool direct = false, multicast = false;
+  std::vector<std::string> check;
+};
+
+Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
+
+Result<planner::Recipe> understand(const Options& options) {
+  const auto collective = parse_collective(options.collective);
+  if (!collective)
+    return bad(
+        fmt::format("'{}' is no collective; there are {}", options.collective, collective_names()));
+  planner::Recipe recipe{.shape = {*collective, options.ranks, options.root},
+                         .direct = options.direct,
+                         .multicast = options.multicast,
+                         .lanes = static_cast<std::uint32_t>(options.lanes)};
+  recipe.shape.groups.sizes = options.groups;
+  recipe.shape.weights = options.weights;
+  if (options.root >= options.ranks)
+    return bad(fmt::format("--root {}: there are ranks 0 to {}", options.root, options.ranks - 1));
+  if (options.algorithm.empty()) {
+    TUTTI_TRY(const auto chosen,
+              planner::choose({.shape = recipe.shape, .mapped = options.direct}, ""));
+    recipe.algorithm = chosen.algorithm;
+    return recipe;
+  }
+  recipe.algorithm = find_algorithm(*collective, options.algorithm);
+  if (recipe.algorithm == nullptr) {
+    std::string known;
+    for (const Algorithm* algorithm : algorithms()) {
+      if (algorithm->collective == *collective)
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", algorithm->name);
+    }
+    return bad(fmt::format("--algorithm: no {} is called '{}'; there are {}", options.collective,
+                           options.algorithm, known));
+  }
+  if (!recipe.algorithm->applies(recipe.shape))
+    return bad(
+        fmt::format("{} does not apply to {} ranks in these groups with these weights; see "
+                    "--groups, --weights and docs/algorithms.md",
+                    options.algorithm, options.ranks));
+  return recipe;
+}
+
+std::string_view name_of(Contract contract) {
+  return contract == Contract::kRelaxed ? "relaxed" : "deterministic";
+}
+
+Status print(const Options& options) {
+  TUTTI_TRY(const auto recipe, understand(options));
+  TUTTI_TRY(const auto* made, planner::prepare(recipe));
+  fmt::print("# Verified. TUTTI_PLAN=FILE{} runs it; docs/plan-format.md says what it means.\n{}",
+             made->plan.contract == Contract::kRelaxed ? " TUTTI_CONTRACT=relaxed" : "",
+             plan::to_text(made->plan));
+  return ok();
+}
+
+struct Size {
+  std::size_t lanes = 0, steps = 0, messages = 0;
+};
+
+Size size_of(const plan::Plan& plan) {
+  Size size;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    size.lanes = std::max(size.lanes, rank.lanes.size());
+    for (const plan::Lane& lane : rank.lanes) {
+      size.steps += lane.steps.size();
+      for (const plan::Step& step : lane.steps) {
+        for (std::uint32_t i = 0; i < step.target_count; ++i) {
+          const auto place = lane.locations[step.first + step.source_count + i].place;
+          if (place == plan::Place::kSlot || place == plan::Place::kMulticast) ++size.messages;
+        }
+      }
+    }
+  }
+  return size;
+}
+
+Status check(const std::string& file) {
+  TUTTI_TRY(const auto written, planner::read_plan(file));
+  const plan::Plan& plan = written.plan;
+  const plan::Shape& shape = plan.shape;
+  const bool relaxed = plan.contract == Contract::kRelaxed;
+  const Size size = size_of(plan);
+  fmt::print("{}: {} {} of {} ranks{}{}\n", file, plan.name, to_string(shape.collective),
+             shape.rank_count,
+             has_root(shape.collective) ? fmt::format(", root {}", shape.root) : "",
+             written.mapped_only ? ", for buffers that all ranks can map" : "");
+  fmt::print("  result    right; contract {}{}\n", name_of(plan.contract),
+             relaxed ? ": not in canonical order" : "");
+  fmt::print("  deadlock  none, with one slot per channel\n");
+  fmt::print("  races     none, also in place and from call to call\n");
+  fmt::print("  size      {} lane(s), {} steps and {} messages of all ranks, for each tile\n",
+             size.lanes, size.steps, size.messages);
+  fmt::print("  run with  {}TUTTI_PLAN={}\n", relaxed ? "TUTTI_CONTRACT=relaxed " : "", file);
+  return ok();
+}
+
+int run(const Options& options) {
+  const auto complain = [](const Status& status) {
+    if (!status) fmt::print(stderr, "tutti plan: {}\n", status.error().what);
+    return status ? 0 : status.error().code == Code::kInvalidArgument ? kUsage : 1;
+  };
+  if (options.check.empty()) return complain(print(options));
+  int code = 0;
+  for (const std::string& file : options.check) code = std::max(code, complain(check(file)));
+  return code;
+}
+
+}  // namespace
+
+void define_plan(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("plan", "Print an algorithm's plan, or check your own");
+  command->add_option("COLLECTIVE", options->collective, "all_reduce, broadcast, ...")
+      ->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Rank count")
+      ->check(CLI::Range(1, kMostRanks))
+      ->capture_default_str();
+  command->add_option("--algorithm", options->algorithm,
+                      "Which (see tutti info); by itself the one that the library would choose");
+  command->add_option("--root", options->root, "Of a rooted collective")
+      ->check(CLI::Range(0, kMostRanks - 1))
+      ->capture_default_str();
+  command->add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")
+      ->delimiter(',');
+  command->add_option("--weights", options->weights, "By rank, as TUTTI_WEIGHTS")->delimiter(',');
+  command->add_option("--lanes", options->lanes, "Parallel shares, as TUTTI_LANES")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
+  command->add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
+  command->add_option("--check", options->check, "Verify these files, and say what was proved");
+  command->footer(
+      "Examples:\n  tutti plan all_reduce --ranks 4 --algorithm ring >mine.plan\n"
+      "  tutti plan --check mine.plan\n"
+      "  TUTTI_CONTRACT=relaxed TUTTI_PLAN=mine.plan all_reduce_perf --ranks 4 -c bits");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tutti::tools
