@@ -1,9 +1,13 @@
 #include "algorithms/double_tree.h"
 
+#include <algorithm>
+
+#include "algorithms/ranks.h"
+
 namespace tutti {
 namespace {
 
-// Between labels and ranks of tree 1; 0 stays 0. `by` is 1 from rank to label, -1 back.
+// Between labels and numbers of tree 1; 0 stays 0. `by` is 1 from number to label, -1 back.
 int swap_parity(int number, int n, int by) {
   const int others = n - 1;
   if (number == 0) return 0;
@@ -11,18 +15,25 @@ int swap_parity(int number, int n, int by) {
   return (number - 1 + others + by) % others + 1;
 }
 
+int parent_of(int label, int n) {
+  const int bit = label & -label;
+  const int above = (label ^ bit) | (2 * bit);
+  return above < n ? above : label ^ bit;
+}
+
 }  // namespace
 
-BinaryTree double_tree(int me, int tree, int n) {
-  const auto rank_of = [&](int label) { return tree == 0 ? label : swap_parity(label, n, -1); };
-  const int label = tree == 0 ? me : swap_parity(me, n, 1);
+BinaryTree double_tree(Rank me, int tree, int n, int root) {
+  const auto rank_of = [&](int label) {
+    return wrap(root + (tree == 0 ? label : swap_parity(label, n, -1)), n);
+  };
+  const int number = wrap(me.value - root, n);
+  const int label = tree == 0 ? number : swap_parity(number, n, 1);
   const int bit = label & -label;
   BinaryTree place;
-  if (label != 0) {
-    const int above = (label ^ bit) | (2 * bit);
-    place.parent = rank_of(above < n ? above : label ^ bit);
-    if (bit > 1) place.children.push_back(rank_of(label - bit / 2));
-  }
+  if (label != 0) place.parent = rank_of(parent_of(label, n));
+  for (int above = label; above != 0; above = parent_of(above, n)) ++place.depth;
+  if (bit > 1) place.children.push_back(rank_of(label - bit / 2));
   // The upper half may be cut off; what is left of it has its root at the largest step that fits.
   int step = bit / 2;
   if (label == 0) {
@@ -32,6 +43,23 @@ BinaryTree double_tree(int me, int tree, int n) {
   while (step > 0 && label + step >= n) step /= 2;
   if (step > 0) place.children.push_back(rank_of(label + step));
   return place;
+}
+
+void add_up_tree(plan::Builder& plan, Rank me, std::uint32_t piece, int tree,
+                 std::span<const plan::Location> targets) {
+  const plan::Shape& shape = plan.shape();
+  const auto at = [&](int rank) {
+    return double_tree(Rank{rank}, tree, shape.rank_count, shape.root);
+  };
+  std::vector<int> ranks = at(me.value).children;
+  ranks.push_back(me.value);
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<plan::Location> sources;
+  for (const int rank : ranks) {
+    const Form form = at(rank).children.empty() ? Form::kContribution : Form::kPartial;
+    sources.push_back(rank == me.value ? plan.input(piece) : plan.from(rank, form));
+  }
+  plan.move(piece, sources, targets);
 }
 
 }  // namespace tutti

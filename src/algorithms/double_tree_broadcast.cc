@@ -11,14 +11,13 @@ namespace tutti {
 namespace {
 
 void build(plan::Builder& plan, Rank me) {
-  const int n = plan.shape().rank_count, root = plan.shape().root;
   for (std::uint32_t piece = 0; piece < 2; ++piece) {
-    const BinaryTree tree = double_tree(wrap(me.value - root, n), static_cast<int>(piece), n);
+    const BinaryTree place =
+        double_tree(me, static_cast<int>(piece), plan.shape().rank_count, plan.shape().root);
     const plan::Location source =
-        tree.parent < 0 ? plan.input(piece) : plan.from(wrap(tree.parent + root, n), Form::kResult);
+        place.parent < 0 ? plan.input(piece) : plan.from(place.parent, Form::kResult);
     std::vector<plan::Location> targets{plan.output(piece)};
-    for (const int child : tree.children)
-      targets.push_back(plan.to(wrap(child + root, n), Form::kResult));
+    for (const int child : place.children) targets.push_back(plan.to(child, Form::kResult));
     plan.lane(piece);
     plan.move(piece, std::span(&source, 1), targets);
   }

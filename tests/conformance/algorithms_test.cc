@@ -170,7 +170,8 @@ constexpr Claim kClaims[] = {
     {Collective::kAllReduce, "knomial", [](int n, int) { return 2 * digits(n); }, most_children,
      none},
     {Collective::kAllReduce, "double_tree", twice_levels,
-     [](int n, int) { return std::min(4, 2 * (n - 1)); }, none},
+     // Of 4 parts for each tree.
+     [](int n, int) { return 4 * std::min(4, 2 * (n - 1)); }, none},
     {Collective::kAllReduce, "ring", twice_others, twice_others, none},
     {Collective::kAllReduce, "hierarchical", [](int, int) { return 4; }, twice_others,
      [](int n) { return n; }},
@@ -216,6 +217,7 @@ constexpr Claim kMoreClaims[] = {
     {Collective::kReduce, "binomial", levels, one, none},
     {Collective::kReduce, "halving", [](int n, int) { return n == 1 ? 0 : level_count(n) + 1; },
      [](int n, int) { return n == 1 ? 0 : n; }, none},
+    {Collective::kReduce, "double_tree", levels, [](int n, int) { return n == 1 ? 0 : 2; }, none},
     {Collective::kReduce, "ring", others, [](int n, int) { return n == 1 ? 0 : n; }, none},
     {Collective::kGather, "direct", one, one, none},
     {Collective::kGather, "binomial", levels, half, none},
@@ -378,6 +380,8 @@ TEST_CASE("algorithms with few neighbours have no more") {
                      {Collective::kAllGather, "ring", two, false},
                      {Collective::kBroadcast, "ring", two, false},
                      {Collective::kAllReduce, "double_tree", four, false},
+                     {Collective::kBroadcast, "double_tree", four, false},
+                     {Collective::kReduce, "double_tree", four, false},
                      {Collective::kAllReduce, "binomial", levels, false},
                      {Collective::kAllReduce, "doubling", levels, true},
                      {Collective::kAllReduce, "halving_doubling", levels, true},
@@ -445,7 +449,7 @@ TEST_CASE("in double trees nobody but the root has children twice") {
   for (int n = 1; n <= 100; ++n) {
     INFO(n << " ranks");
     for (int rank = 0; rank < n; ++rank) {
-      const BinaryTree trees[] = {double_tree(rank, 0, n), double_tree(rank, 1, n)};
+      const BinaryTree trees[] = {double_tree(Rank{rank}, 0, n), double_tree(Rank{rank}, 1, n)};
       if (rank > 0) CHECK((trees[0].children.empty() || trees[1].children.empty()));
       for (const BinaryTree& tree : trees) CHECK(tree.children.size() <= 2);
     }
