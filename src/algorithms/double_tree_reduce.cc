@@ -26,7 +26,7 @@ void build(plan::Builder& plan, Rank me) {
 constinit const Algorithm double_tree_reduce{.name = "double_tree",
                                              .collective = Collective::kReduce,
                                              .applies = always,
-                                             .contract = deterministic_for_two,
+                                             .contract = deterministic_for_chains,
                                              .pieces = piece_per_tree,
                                              .build = build};
 

@@ -46,6 +46,13 @@ inline Contract deterministic_for_two(const plan::Shape& shape) {
   return shape.rank_count <= 2 ? Contract::kDeterministic : Contract::kRelaxed;
 }
 
+/// The same for reduces that may be a chain to the root: the canonical tree of three numbers is a
+/// chain from 0 to 2.
+inline Contract deterministic_for_chains(const plan::Shape& shape) {
+  return shape.rank_count == 3 && shape.root == 2 ? Contract::kDeterministic
+                                                  : deterministic_for_two(shape);
+}
+
 /// Groups of neighbours, more than one of them and not of single ranks. Nested ones have to be
 /// full; where groups are of one kind only, the last may be cut off.
 inline bool has_groups(const plan::Shape& shape) {

@@ -28,18 +28,12 @@ void build(plan::Builder& plan, Rank me) {
   }
 }
 
-// The canonical tree of three numbers is a chain from 0 to 2.
-Contract contract(const plan::Shape& shape) {
-  return shape.rank_count == 3 && shape.root == 2 ? Contract::kDeterministic
-                                                  : deterministic_for_two(shape);
-}
-
 }  // namespace
 
 constinit const Algorithm ring_reduce{.name = "ring",
                                       .collective = Collective::kReduce,
                                       .applies = always,
-                                      .contract = contract,
+                                      .contract = deterministic_for_chains,
                                       .pieces = piece_per_rank,
                                       .build = build};
 
