@@ -157,6 +157,23 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("ranks with other groups or weights are told so") {
+  for (const bool groups : {false, true}) {
+    const auto errors = errors_of(3, [&](int rank) {
+      Settings settings;
+      if (groups)
+        settings.groups = {rank == 1 ? 2 : 4};
+      else
+        settings.weights = {1, 2, rank == 1 ? 1 : 2};
+      return settings;
+    });
+    for (const Error& error : errors) {
+      CHECK(error.code == Code::kMismatch);
+      CHECK_THAT(error.what, Catch::Contains("TUTTI_GROUPS") && Catch::Contains("TUTTI_WEIGHTS"));
+    }
+  }
+}
+
 TEST_CASE("groups and weights reach the algorithms that are for them") {
   struct Way {
     const char* algorithm;
