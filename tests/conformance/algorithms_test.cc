@@ -298,6 +298,7 @@ TEST_CASE("no algorithm sends more than needed, but those that buy something wit
                                 buys == std::pair{Collective::kAllReduce, "doubling"sv} ||
                                 buys == std::pair{Collective::kReduce, "two_shot"sv} ||
                                 buys == std::pair{Collective::kReduce, "halving"sv} ||
+                                buys == std::pair{Collective::kReduce, "hierarchical"sv} ||
                                 buys == std::pair{Collective::kGather, "binomial"sv} ||
                                 buys == std::pair{Collective::kGather, "hierarchical"sv} ||
                                 buys == std::pair{Collective::kScatter, "binomial"sv} ||
