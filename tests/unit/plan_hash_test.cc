@@ -33,7 +33,7 @@ TEST_CASE("plans have the same hash if and only if their texts are the same") {
 
 TEST_CASE("no field of a plan can change without its hash") {
   const auto plan = build(*find_algorithm(Collective::kReduce, "binomial"),
-                                {Collective::kReduce, 4, 1, {2}, {1, 2, 3, 4}});
+                          {Collective::kReduce, 4, 1, {2}, {1, 2, 3, 4}});
   std::map<std::string, plan::Plan> others;
   others.emplace("as it was", plan);
   const auto change = [&](const std::string& what, auto edit) {
