@@ -265,8 +265,9 @@ std::string describe_call(std::uint64_t what, std::uint64_t count) {
     text += " (" + std::string(to_string(static_cast<ReduceOp>(what >> 32 & 0xff))) + ")";
   if (has_root(collective)) {
     text += traits_of(collective).root_input ? " from rank " : " to rank ";
-    text += std::to_string(what & 0xffffffffU);
+    text += std::to_string(what & 0xffffU);
   }
+  if ((what >> 16 & 0xffff) != 0) text += ", with an algorithm of its own";
   return text;
 }
 
