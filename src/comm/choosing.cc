@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
+#include "planner/select.h"
 #include "planner/wish.h"
 
 namespace tutti {
@@ -57,13 +59,17 @@ planner::Request Choosing::request_for(const exec::Call& call, bool mapped) cons
   return request;
 }
 
-Result<const plan::Plan*> Choosing::plan(const exec::Call& call, bool mapped) const {
+Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, bool mapped,
+                                                    std::size_t which) const {
   planner::Request request = request_for(call, mapped);
   const std::string wish = planner::wish_text(call.wish);
   request.wish = wish;
-  TUTTI_TRY(const auto recipe, planner::choose(request, knowledge_));
-  TUTTI_TRY(const auto* verified, planner::prepare(recipe));
-  return &verified->plan;
+  TUTTI_TRY(const auto plans, planner::contenders(request, knowledge_));
+  TUTTI_CHECK(which < plans.size() && "a plan is tried that was not offered");
+  const planner::Candidate& taken = plans[which];
+  TUTTI_TRY(const auto* verified,
+            planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));
+  return exec::HostExecutor::Choice{&verified->plan, plans.size(), plans.front().microseconds};
 }
 
 Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {

@@ -26,8 +26,9 @@ class Choosing {
 
   /// Up to which sizes calls go by packets.
   Status limit_packets(exec::HostExecutor::Options& options) const;
-  /// The plan for a call: verified, and alive as long as the process.
-  Result<const plan::Plan*> plan(const exec::Call& call, bool mapped) const;
+  /// The plan for a call, as HostExecutor::Options::choose.
+  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, bool mapped,
+                                            std::size_t which) const;
   /// What the user wants of one call, as the call carries it. kInvalidArgument for what there is
   /// not, or can't be taken here.
   Status take_wish(exec::Call& call, std::string_view wish) const;

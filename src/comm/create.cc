@@ -135,8 +135,8 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
   TUTTI_CHECK_OK(choosing->limit_packets(options));
-  options.choose = [choosing](const exec::Call& call, bool mapped) {
-    return choosing->plan(call, mapped);
+  options.choose = [choosing](const exec::Call& call, bool mapped, std::size_t which) {
+    return choosing->choose(call, mapped, which);
   };
   // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
   // stores lose 2-3x.

@@ -325,7 +325,7 @@ Poll HostExecutor::step() {
       [[fallthrough]];
     case Phase::kMapCredit:
       if (!has_credit()) return Poll::kPending;
-      announce({{}, {}, mapping_ok_ ? 1U : 0U});
+      announce({.input = {}, .output = {}, .mapped = mapping_ok_ ? 1U : 0U});
       phase_ = Phase::kMapGather;
       [[fallthrough]];
     case Phase::kMapGather:

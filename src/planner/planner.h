@@ -66,9 +66,10 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32
 /// kInvalidArgument if a forced one can't be taken, or everything is forbidden.
 Result<Recipe> choose(const Request& request, const Knowledge& knowledge);
 
-/// Bytes up to which a call goes by packets: as long as they are the first of candidates(). With
-/// `request.mapped`: where ranks lately used buffers that all of them can map, as reading these
-/// saves the packet's copy. The request's bytes are not used.
+/// Bytes up to which a call goes by packets: the largest message of which they are the first of
+/// candidates(). With `request.mapped`: where ranks lately used buffers that all of them can map,
+/// as reading these saves the packet's copy. The request's bytes are not used. Estimates have no
+/// say.
 Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge);
 
 /// The lanes that the plans of a communicator may have: as many channels are needed between two

@@ -3,54 +3,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
-#include <mutex>
-#include <tuple>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "plan/chunks.h"
-#include "plan/estimate.h"
 #include "planner/wish.h"
 
 namespace tutti::planner {
 namespace {
-
-// A wait costs more where the rank waited for has no CPU: a switch, and a share of the others'
-// turns. Measured with 4 and 8 ranks on 2 CPUs, 8 bytes: 3 and 8 us.
-constexpr double kSwitchUs = 1.5;
-// Of messages and tiles that are simulated together.
-constexpr std::size_t kMostEvents = std::size_t{1} << 18;
-
-const HostCosts& costs_of(const Knowledge& knowledge) {
-  return knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
-}
-
-double hop_us(const Request& request, const Knowledge& knowledge) {
-  const double turns =
-      static_cast<double>(request.shape.rank_count) / std::max(1, knowledge.usable_cpus);
-  const HostCosts& costs = costs_of(knowledge);
-  return costs.link.latency_us + (turns > 1 ? kSwitchUs * turns : 0);
-}
-
-plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
-  const HostCosts& costs = costs_of(knowledge);
-  const LinkCost link{hop_us(request, knowledge), costs.link.gigabytes_per_second};
-  plan::CostModel model;
-  model.link = [link](Rank, Rank) { return plan::Path(link); };
-  const auto cpus = static_cast<std::uint32_t>(
-      std::clamp(knowledge.usable_cpus, 1, std::max(1, request.shape.rank_count)));
-  for (std::uint32_t i = 0; i < cpus; ++i) {
-    plan::Resource cpu;
-    cpu.gigabytes_per_second = costs.reduce_gigabytes_per_second;
-    model.resources.push_back(cpu);
-  }
-  model.compute = [cpus](Rank rank) {
-    return plan::Use{static_cast<std::uint32_t>(rank.value) % cpus, 1};
-  };
-  return model;
-}
 
 std::size_t lanes_of(const Algorithm& algorithm, const plan::Shape& shape) {
   return build(algorithm, shape, Rank{0}).lanes.size();
@@ -131,8 +92,10 @@ class Listing {
   Listing(const Request& request, const Knowledge& knowledge, Wish wish)
       : request_(request), knowledge_(knowledge), wish_(std::move(wish)) {}
 
-  /// Without times of what is estimated, which stands in the order of the registry.
-  std::vector<Candidate> make() {
+  /// Without times of what is estimated, which stands in the order of the registry. Ends with the
+  /// first one for which `enough` is true.
+  std::vector<Candidate> make(bool (*enough)(const Candidate&)) {
+    enough_ = enough;
     const Collective collective = request_.shape.collective;
     if (!wish_.forced.empty()) add(wish_.forced, 1, 0, Evidence::kForced);
     // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
@@ -157,6 +120,7 @@ class Listing {
 
  private:
   void add(std::string_view name, std::uint32_t lanes, double microseconds, Evidence evidence) {
+    if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;
     candidate.packet = name == kPacketWay;
     candidate.lanes = candidate.packet ? 1 : knowledge_.lanes != 0 ? knowledge_.lanes : lanes;
@@ -186,10 +150,21 @@ class Listing {
   const Request& request_;
   const Knowledge& knowledge_;
   const Wish wish_;
+  bool (*enough_)(const Candidate&) = nullptr;
   std::vector<Candidate> list_;
 };
 
-Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& knowledge) {
+// How much of a list is made.
+bool never(const Candidate&) { return false; }
+bool at_first(const Candidate& candidate) { return candidate.refused.empty(); }
+/// Estimates have to be compared.
+bool at_first_plan(const Candidate& candidate) {
+  return candidate.refused.empty() && !candidate.packet &&
+         candidate.evidence != Evidence::kEstimated;
+}
+
+Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& knowledge,
+                                      bool (*enough)(const Candidate&)) {
   const Collective collective = request.shape.collective;
   TUTTI_TRY(Wish wish, wish_for(collective, knowledge.wishes, "TUTTI_ALGORITHM"));
   if (!request.wish.empty()) {
@@ -198,52 +173,12 @@ Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& k
     own.forbidden.insert(own.forbidden.end(), wish.forbidden.begin(), wish.forbidden.end());
     wish = std::move(own);
   }
-  return Listing(request, knowledge, std::move(wish)).make();
+  return Listing(request, knowledge, std::move(wish)).make(enough);
 }
 
 /// What is estimated is put in order once for all sizes of a class, so that few are simulated.
 std::size_t size_class(std::size_t bytes) {
   return std::bit_ceil(std::clamp<std::size_t>(bytes, 64, std::size_t{1} << 40));
-}
-
-/// Estimates that were made in this process: by all that they depend on.
-using EstimateKey = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool,
-                               bool, std::size_t, int, double, double, double, std::size_t, int>;
-struct Estimates {
-  std::mutex mutex;
-  std::map<EstimateKey, std::optional<double>> known;
-};
-constexpr std::size_t kMostKnown = 4096;
-
-std::optional<double> known_estimate_us(const Algorithm& algorithm, const Request& request,
-                                        const Knowledge& knowledge) {
-  static auto* estimates = new Estimates();  // Threads may still ask when the process ends.
-  const plan::Shape& shape = request.shape;
-  const HostCosts& costs = costs_of(knowledge);
-  const EstimateKey key{&algorithm,
-                        shape.rank_count,
-                        shape.root,
-                        shape.groups.sizes,
-                        shape.weights,
-                        request.mapped,
-                        request.uneven,
-                        request.bytes,
-                        knowledge.usable_cpus,
-                        costs.link.latency_us,
-                        costs.link.gigabytes_per_second,
-                        costs.reduce_gigabytes_per_second,
-                        knowledge.slot_bytes,
-                        knowledge.slots};
-  {
-    const std::lock_guard lock(estimates->mutex);
-    if (const auto found = estimates->known.find(key); found != estimates->known.end())
-      return found->second;
-  }
-  const auto us = estimate_us(algorithm, request, knowledge);
-  const std::lock_guard lock(estimates->mutex);
-  if (estimates->known.size() >= kMostKnown) estimates->known.clear();
-  estimates->known[key] = us;
-  return us;
 }
 
 /// Puts in times, and in order what estimates decide.
@@ -253,7 +188,7 @@ void estimate(std::vector<Candidate>& list, Request request, const Knowledge& kn
     if (!candidate.refused.empty() || candidate.microseconds > 0) continue;
     if (candidate.packet) {
       candidate.microseconds = estimate_packet_us(request, knowledge);
-    } else if (const auto us = known_estimate_us(*candidate.algorithm, request, knowledge)) {
+    } else if (const auto us = estimate_us(*candidate.algorithm, request, knowledge)) {
       candidate.microseconds = *us;
     } else if (candidate.evidence == Evidence::kEstimated) {
       candidate.refused =
@@ -315,79 +250,53 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32
 }
 
 Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(auto list, listed(request, knowledge));
+  TUTTI_TRY(auto list, listed(request, knowledge, never));
   estimate(list, request, knowledge);
   return list;
 }
 
-std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
-                                  const Knowledge& knowledge) {
-  const plan::Shape& shape = request.shape;
-  const plan::RankPlan one = build(algorithm, shape, Rank{shape.rank_count / 2});
-  std::size_t events = 0;
-  for (const plan::Lane& lane : one.lanes) events += lane.steps.size() + lane.locations.size();
-  events = std::max<std::size_t>(1, events * static_cast<std::size_t>(shape.rank_count));
-  if (events > kMostEstimated) return std::nullopt;
-  const auto made = prepare(recipe_of(algorithm, request, 1));
-  if (!made) return std::nullopt;
-  const plan::Plan& plan = (*made)->plan;
-  const std::size_t blocks = std::max(plan::input_blocks(shape), plan::output_blocks(shape));
-  const std::size_t block_bytes = request.bytes / blocks;
-  // Fewer, larger tiles where there are too many to simulate.
-  const std::size_t tiles = std::max<std::size_t>(1, kMostEvents / events);
-  const std::size_t slot_bytes = std::max(knowledge.slot_bytes, block_bytes / plan.pieces / tiles);
-  const plan::CostModel model = cost_model(request, knowledge);
-  plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes,
-                            std::max(1, knowledge.slots));
-  return estimator.run(std::max<std::size_t>(1, block_bytes / 4)).microseconds;
-}
-
-double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
-  const HostCosts& costs = costs_of(knowledge);
-  const double n = request.shape.rank_count;
-  const CollectiveTraits traits = traits_of(request.shape.collective);
-  const auto bytes = static_cast<double>(request.bytes);
-  // Of the larger of input and output: what a rank writes, and what it reads of all.
-  const double given = bytes / (traits.output_each && !traits.input_each ? n : 1);
-  const double read = traits.root_input                         ? given
-                      : traits.input_each && traits.output_each ? given
-                                                                : given * n;
-  const double turns = std::max(1.0, n / std::max(1, knowledge.usable_cpus));
-  const double moved = 2 * given + read;
-  return hop_us(request, knowledge) + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second;
+Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge) {
+  TUTTI_TRY(auto list, listed(request, knowledge, at_first_plan));
+  std::erase_if(list, [](const Candidate& candidate) { return candidate.packet; });
+  const bool guess = list.front().refused.empty() && list.front().evidence == Evidence::kEstimated;
+  if (guess) estimate(list, request, knowledge);
+  std::vector<Candidate> usable;
+  std::copy_if(list.begin(), list.end(), std::back_inserter(usable), is_plan);
+  if (usable.empty()) return nothing_left(list, request);
+  usable.resize(guess ? std::min(usable.size(), kMostTried) : 1);
+  return usable;
 }
 
 Result<Recipe> choose(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(auto list, listed(request, knowledge));
-  auto found = std::find_if(list.begin(), list.end(), is_plan);
-  if (found != list.end() && found->evidence == Evidence::kEstimated) {
-    estimate(list, request, knowledge);
-    found = std::find_if(list.begin(), list.end(), is_plan);
-  }
-  if (found != list.end()) return recipe_of(*found->algorithm, request, found->lanes);
-  return nothing_left(list, request);
+  TUTTI_TRY(const auto usable, contenders(request, knowledge));
+  return recipe_of(*usable.front().algorithm, request, usable.front().lanes);
 }
 
 Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
-  // Where packets stop is looked for among the ends of the ranges, and between them in steps of a
-  // quarter.
-  std::size_t limit = 0;
-  for (std::size_t bytes = 1; bytes <= knowledge.packet_bytes; bytes += (bytes + 3) / 4) {
-    request.bytes = bytes;
-    TUTTI_TRY(const auto list, listed(request, knowledge));
-    if (!list.front().packet || !list.front().refused.empty()) break;
-    limit = bytes;
-  }
-  if (limit == 0) return limit;
+  // The ends of ranges are where rules change. What is tuned is interpolated, so it changes between
+  // them as well: seen in steps of a quarter.
+  std::vector<std::size_t> sizes{1, knowledge.packet_bytes};
   const TuningTable rules = built_in_table(request.shape.rank_count);
   for (const TuningTable* table : {knowledge.table, &rules}) {
     if (table == nullptr) continue;
-    for (const Range& range : table->of(request.shape.collective, request.mapped)) {
-      if (range.up_to <= limit || range.up_to > limit + (limit + 3) / 4) continue;
-      request.bytes = range.up_to;
-      TUTTI_TRY(const auto list, listed(request, knowledge));
-      if (list.front().packet && list.front().refused.empty()) limit = range.up_to;
-    }
+    for (const Range& range : table->of(request.shape.collective, request.mapped))
+      sizes.push_back(range.up_to);
+  }
+  if (knowledge.table != nullptr) {
+    for (std::size_t bytes = 8; bytes < knowledge.packet_bytes; bytes += bytes / 4)
+      sizes.push_back(bytes);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  std::size_t limit = 0;
+  for (const std::size_t bytes : sizes) {
+    if (bytes > knowledge.packet_bytes) break;
+    request.bytes = bytes;
+    TUTTI_TRY(const auto list, listed(request, knowledge, at_first));
+    const bool packet = std::any_of(list.begin(), list.end(), [](const Candidate& candidate) {
+      return candidate.packet && candidate.refused.empty() &&
+             candidate.evidence != Evidence::kEstimated;
+    });
+    if (packet) limit = bytes;
   }
   return limit;
 }
@@ -408,11 +317,11 @@ Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
       }
       for (const std::size_t bytes : sizes) {
         request.bytes = bytes;
-        TUTTI_TRY(const auto list, listed(request, knowledge));
+        TUTTI_TRY(const auto list, listed(request, knowledge, at_first_plan));
         const auto first = std::find_if(list.begin(), list.end(), is_plan);
         if (first == list.end()) return nothing_left(list, request);
-        const bool repeated = first->evidence == Evidence::kEstimated;
-        const std::size_t lanes = repeated ? 1 : lanes_of(*first->algorithm, request.shape);
+        const bool estimated = first->evidence == Evidence::kEstimated;
+        const std::size_t lanes = estimated ? 1 : lanes_of(*first->algorithm, request.shape);
         most = std::max(most, lanes * first->lanes);
       }
     }

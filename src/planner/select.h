@@ -41,8 +41,13 @@ struct Candidate {
 /// registry. kInvalidArgument if the wishes name what there is not.
 Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge);
 
+/// The plans that are worth trying, best first: one, if that is known to be best; up to kMostTried,
+/// if it is an estimate. Never empty; choose() takes the first. Errors as choose().
+Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge);
+inline constexpr std::size_t kMostTried = 4;
+
 /// How long a plan of the algorithm would take. Bounded: a plan of more than kMostEstimated steps
-/// in all is not simulated, and has no value.
+/// in all is not simulated, and has no value. Remembered for the process. Any thread.
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
                                   const Knowledge& knowledge);
 inline constexpr std::size_t kMostEstimated = std::size_t{1} << 17;
