@@ -45,7 +45,8 @@ std::string_view large(Collective collective, int n, bool mapped) {
 
 }  // namespace
 
-TuningTable built_in_table(int rank_count) {
+TuningTable built_in_table(int rank_count, int usable_cpus) {
+  (void)usable_cpus;
   TuningTable table;
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);

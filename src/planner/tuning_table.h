@@ -99,7 +99,7 @@ void put_table(std::vector<TuningTable>& tables, TuningTable table);
 
 /// The rules that hold where nothing was measured. Up to kBuiltInRanks they come before any
 /// estimate.
-TuningTable built_in_table(int rank_count);
+TuningTable built_in_table(int rank_count, int usable_cpus);
 inline constexpr int kBuiltInRanks = 8;
 
 }  // namespace tutti::planner
