@@ -64,9 +64,10 @@ std::string in_words(const std::vector<planner::Range>& ranges) {
 
 void print(const planner::TuningTable& table) {
   const planner::TuningKey& key = table.key;
-  fmt::print("{} ranks on {} CPUs, {}: a hop {:.2f} us, {:.1f} GB/s; a rank adds at {:.1f} GB/s\n",
-             key.rank_count, key.usable_cpus, key.transport, table.costs.link.latency_us,
-             table.costs.link.gigabytes_per_second, table.costs.reduce_gigabytes_per_second);
+  fmt::print(
+      "{} ranks on {} CPUs, {}: a hop {:.2f} us; copies at {:.1f} GB/s, adds at {:.1f} GB/s\n",
+      key.rank_count, key.usable_cpus, key.transport, table.costs.link.latency_us,
+      table.costs.link.gigabytes_per_second, table.costs.reduce_gigabytes_per_second);
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     for (const bool mapped : {false, true}) {
@@ -146,7 +147,7 @@ Result<TuneOptions> understand(const TuneCommand& command) {
 }
 
 int run_tune(const TuneCommand& command) {
-  const auto options = understand(command);
+  auto options = understand(command);
   if (!options) return complain(options.error());
   const std::string path = command.output.empty() ? default_tuning_file() : command.output;
   if (path.empty()) {
@@ -157,7 +158,7 @@ int run_tune(const TuneCommand& command) {
   key.machine = topology::fingerprint_of_this_machine();
   key.version = TUTTI_VERSION;
   key.transport = "shared_memory";
-  key.usable_cpus = usable_cpus();
+  key.usable_cpus = options->cpus = usable_cpus();
   std::vector<int> counts = command.ranks;
   if (counts.empty()) counts.push_back(std::max(2, key.usable_cpus));
   for (const int ranks : counts) {

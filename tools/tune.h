@@ -11,8 +11,9 @@ struct TuneOptions {
   std::vector<Collective> collectives;
   std::size_t least_bytes = 64, most_bytes = std::size_t{4} << 20;
   std::size_t factor = 4;
-  int rounds = 5;
-  double round_us = 1000;  // Of one candidate in one round; longer calls are made once.
+  int cpus = 1;  // That the ranks share.
+  int rounds = 9;
+  double round_us = 2000;  // Of one candidate in one round; longer calls are made once.
 };
 
 /// How far it is: of so many sizes, this one is next.

@@ -197,26 +197,48 @@ class List {
   std::size_t packet_bytes_ = 32768;
 };
 
-/// What a message of so many bytes takes from rank 0 to rank 1: half of there and back.
-Result<double> one_way_us(Communicator& comm, std::size_t bytes, int times) {
-  std::vector<std::byte> data(bytes);
+/// What 8 bytes take from rank 0 to rank 1: half of there and back.
+Result<double> hop_us(Communicator& comm) {
+  constexpr int kTimes = 200;
+  std::uint64_t data = 0;
   std::vector<double> rounds;
   for (int round = 0; round < 5; ++round) {
     TUTTI_CHECK_OK(comm.barrier());
     const auto start = Clock::now();
     const int me = comm.rank().value;
-    for (int i = 0; i < times && me < 2; ++i) {
+    for (int i = 0; i < kTimes && me < 2; ++i) {
       for (const bool there : {true, false}) {
         const bool sends = (me == 0) == there;
-        TUTTI_CHECK_OK(sends ? comm.send(data.data(), bytes, DataType::kUint8, Rank{1 - me})
-                             : comm.recv(data.data(), bytes, DataType::kUint8, Rank{1 - me}));
+        TUTTI_CHECK_OK(sends ? comm.send(&data, 1, DataType::kUint64, Rank{1 - me})
+                             : comm.recv(&data, 1, DataType::kUint64, Rank{1 - me}));
       }
     }
-    double us = me < 2 ? since_us(start) / times / 2 : 0;
-    TUTTI_TRY(us, slowest(comm, us));
+    TUTTI_TRY(const double us, slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0));
     rounds.push_back(us);
   }
   return median(rounds);
+}
+
+/// Bytes of another rank's that a rank copies, GB/s: all but one copy at once, on the CPUs that
+/// there are.
+Result<double> copy_rate(Communicator& comm, int cpus) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const Buffer in(kBytes, true), out(kBytes, true);
+  if (in.data() == nullptr || out.data() == nullptr)
+    return Error{Code::kSystem, "no memory for the buffers", comm.rank()};
+  const Request request{.collective = Collective::kBroadcast,
+                        .input = in.data(),
+                        .output = out.data(),
+                        .count = kBytes,
+                        .algorithm = "direct"};
+  TUTTI_TRY(double us, timed(comm, request, 1));  // Makes the plan, too.
+  std::vector<double> rounds;
+  for (int round = 0; round < 5; ++round) {
+    TUTTI_TRY(us, timed(comm, request, 10));
+    rounds.push_back(us);
+  }
+  const double turns = std::max(1.0, static_cast<double>(comm.rank_count() - 1) / cpus);
+  return turns * static_cast<double>(kBytes) / median(rounds) * 1e-3;
 }
 
 /// Bytes read and written while two vectors are added, GB/s, on one rank while the others sleep.
@@ -244,15 +266,15 @@ Result<double> reduce_rate(Communicator& comm) {
   return slowest(comm, rate);  // Rank 0's is the only one.
 }
 
-Result<planner::HostCosts> measure_costs(Communicator& comm) {
+Result<planner::HostCosts> measure_costs(Communicator& comm, int cpus) {
   planner::HostCosts costs;
   if (comm.rank_count() > 1) {
-    constexpr std::size_t kLarge = std::size_t{1} << 20;
-    TUTTI_TRY(costs.link.latency_us, one_way_us(comm, 8, 200));
-    TUTTI_TRY(const double large_us, one_way_us(comm, kLarge, 10));
-    costs.link.gigabytes_per_second = static_cast<double>(kLarge) / large_us * 1e-3;
+    TUTTI_TRY(costs.link.latency_us, hop_us(comm));
+    TUTTI_TRY(costs.link.gigabytes_per_second, copy_rate(comm, cpus));
   }
-  TUTTI_TRY(costs.reduce_gigabytes_per_second, reduce_rate(comm));
+  TUTTI_TRY(const double own, reduce_rate(comm));
+  // What a rank adds comes from others, as a rule, no faster than it can be copied.
+  costs.reduce_gigabytes_per_second = std::min(own, 2 * costs.link.gigabytes_per_second);
   return costs;
 }
 
@@ -269,7 +291,7 @@ std::vector<std::size_t> tune_sizes(const TuneOptions& options) {
 Result<planner::TuningTable> tune(Communicator& comm, const TuneOptions& options,
                                   const TuneProgress& progress) {
   planner::TuningTable table;
-  TUTTI_TRY(table.costs, measure_costs(comm));
+  TUTTI_TRY(table.costs, measure_costs(comm, options.cpus));
   const auto sizes = tune_sizes(options);
   const std::size_t all = options.collectives.size() * 2 * sizes.size();
   std::size_t done = 0;

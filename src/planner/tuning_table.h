@@ -30,8 +30,8 @@ inline constexpr std::string_view kPacketWay = "packet";
 
 /// What a host's ranks need to estimate a plan. The defaults are of 2 cores of an AMD EPYC.
 struct HostCosts {
-  LinkCost link{0.15, 12};                  // From one rank to another: a slot or a signal.
-  double reduce_gigabytes_per_second = 12;  // Of one rank, bytes read and written.
+  LinkCost link{0.18, 22};                  // From one rank to another: a slot or a signal.
+  double reduce_gigabytes_per_second = 45;  // Of one rank, bytes read and written.
   friend bool operator==(const HostCosts& a, const HostCosts& b) {
     return a.link.latency_us == b.link.latency_us &&
            a.link.gigabytes_per_second == b.link.gigabytes_per_second &&

@@ -29,7 +29,7 @@ TEST_CASE("with ^ it is forbidden") {
   CHECK(wish.forbids("ring"));
   CHECK(wish.forbids("packet"));
   CHECK_FALSE(wish.forbids("two_shot"));
-  CHECK_FALSE(read(Collective::kBroadcast, "all_reduce=^direct").forbids("direct"));
+  CHECK_FALSE(read(Collective::kBroadcast, "reduce=^direct").forbids("direct"));
 }
 
 TEST_CASE("what there is not is an error that says what there is, whichever collective asks") {
