@@ -104,8 +104,9 @@ class Listing {
            ways_of(knowledge_.table->of(collective, request_.mapped), request_.bytes))
         add(way.name, way.lanes, way.microseconds, Evidence::kTuned);
     }
-    const TuningTable rules = built_in_table(request_.shape.rank_count, knowledge_.usable_cpus);
-    for (const Way& way : ways_of(rules.of(collective, request_.mapped), request_.bytes)) {
+    const auto rules = built_in_ranges(collective, request_.mapped, request_.shape.rank_count,
+                                       knowledge_.usable_cpus);
+    for (const Way& way : ways_of(rules, request_.bytes)) {
       const bool measured = request_.shape.rank_count <= kBuiltInRanks || request_.uneven;
       if (measured || way.name == kPacketWay) add(way.name, way.lanes, 0, Evidence::kRule);
     }
@@ -276,13 +277,13 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
   // The ends of ranges are where rules change. What is tuned is interpolated, so it changes between
   // them as well: seen in steps of a quarter.
   std::vector<std::size_t> sizes{1, knowledge.packet_bytes};
-  const TuningTable rules = built_in_table(request.shape.rank_count, knowledge.usable_cpus);
-  for (const TuningTable* table : {knowledge.table, &rules}) {
-    if (table == nullptr) continue;
-    for (const Range& range : table->of(request.shape.collective, request.mapped))
-      sizes.push_back(range.up_to);
-  }
+  const Collective collective = request.shape.collective;
+  for (const Range& range :
+       built_in_ranges(collective, request.mapped, request.shape.rank_count, knowledge.usable_cpus))
+    sizes.push_back(range.up_to);
   if (knowledge.table != nullptr) {
+    for (const Range& range : knowledge.table->of(collective, request.mapped))
+      sizes.push_back(range.up_to);
     for (std::size_t bytes = 8; bytes < knowledge.packet_bytes; bytes += bytes / 4)
       sizes.push_back(bytes);
   }

@@ -4,7 +4,7 @@
 //
 //   the user    a forced way is the only one; a forbidden one is refused (wish.h)
 //   a table     the ways that were measured on this machine, by their times
-//   the rules   the built-in table (tuning_table.h), for up to kBuiltInRanks ranks
+//   the rules   built_in_ranges (tuning_table.h), for up to kBuiltInRanks ranks
 //   estimates   plan/estimate.h over what a hop and a byte cost here
 //
 // What one of them has a say in stands before all that only those below know of. So a table that

@@ -9,8 +9,8 @@
 // A file holds tables for several keys, as JSON: see tuning_text. What is read is bounded, and
 // checked for everything but names: a table of another version may name ways that this one lacks.
 //
-// The table that stands for no machine, `built_in_table`, has the rules that were measured on 2
-// CPUs (docs/PERFORMANCE.md). It has no times.
+// `built_in_ranges` stands for no machine: the rules that were measured on 2 CPUs
+// (docs/PERFORMANCE.md), without times.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -97,9 +97,10 @@ std::string why_no_table(const std::vector<TuningTable>& tables, const TuningKey
 /// Puts a table in the place of one of the same key, or adds it.
 void put_table(std::vector<TuningTable>& tables, TuningTable table);
 
-/// The rules that hold where nothing was measured. Up to kBuiltInRanks they come before any
-/// estimate.
-TuningTable built_in_table(int rank_count, int usable_cpus);
+/// The rules that hold where nothing was measured, as ranges without times. Up to kBuiltInRanks
+/// they come before any estimate.
+std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_count,
+                                   int usable_cpus);
 inline constexpr int kBuiltInRanks = 8;
 
 }  // namespace tutti::planner

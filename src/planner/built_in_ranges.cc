@@ -45,21 +45,15 @@ std::string_view large(Collective collective, int n, bool mapped) {
 
 }  // namespace
 
-TuningTable built_in_table(int rank_count, int usable_cpus) {
+std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_count,
+                                   int usable_cpus) {
   (void)usable_cpus;
-  TuningTable table;
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    for (const bool mapped : {false, true}) {
-      const std::string name(large(collective, rank_count, mapped));
-      const std::size_t packets =
-          mapped ? std::min(mapped_packets(collective), plain_packets(rank_count))
-                 : plain_packets(rank_count);
-      table.of(collective, mapped) = {{packets, {{std::string(kPacketWay), 1, 0}, {name, 1, 0}}},
-                                      {std::numeric_limits<std::size_t>::max(), {{name, 1, 0}}}};
-    }
-  }
-  return table;
+  const std::string name(large(collective, rank_count, mapped));
+  const std::size_t packets = mapped
+                                  ? std::min(mapped_packets(collective), plain_packets(rank_count))
+                                  : plain_packets(rank_count);
+  return {{packets, {{std::string(kPacketWay), 1, 0}, {name, 1, 0}}},
+          {std::numeric_limits<std::size_t>::max(), {{name, 1, 0}}}};
 }
 
 }  // namespace tutti::planner
