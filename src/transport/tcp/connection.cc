@@ -48,8 +48,8 @@ Error broken(const Connection& connection, const char* operation, int error_numb
     case EHOSTDOWN:
     case ENETDOWN:
       return failure(connection, operation,
-                     fmt::format("no answer for {:g} s ({}): its host is down, or the network "
-                                 "between the two",
+                     fmt::format("no answer for {:g} s ({}): its host or the network between is "
+                                 "down, or it does not read",
                                  connection.silence_ms / 1000.0,
                                  std::generic_category().message(error_number)));
     default: return failure(connection, operation, std::generic_category().message(error_number));

@@ -18,8 +18,10 @@ struct Connection {
 };
 
 /// Small messages don't wait for others; a peer that does not answer for that long is given up,
-/// whether something was sent to it (TCP_USER_TIMEOUT) or not (keepalive). Before the connection is
-/// made, because the window's scale is agreed on then.
+/// whether something was sent to it (TCP_USER_TIMEOUT) or not (keepalive). The first also ends a
+/// connection to a peer that answers but takes nothing for so long (its window stays closed).
+/// Buffers are left to the kernel, which grows them as needed: SO_SNDBUF and SO_RCVBUF would pin
+/// them at net.core.wmem_max and rmem_max, which are far below tcp_wmem and tcp_rmem by default.
 void set_options(int socket, std::chrono::milliseconds silence);
 
 /// What an errno of a connection means: "rank 3 (node7) over ...: the connection was reset while
