@@ -165,7 +165,7 @@ Status simulate_ranks(const Job& job, const topology::Graph& graph, int ranks,
         row.samples.emplace_back(std::nullopt);
         continue;
       }
-      row.samples.push_back(*sample);
+      row.samples.emplace_back(*sample);
       const auto& best = row.samples[row.best];
       if (!best || sample->microseconds < best->microseconds) row.best = row.samples.size() - 1;
     }

@@ -4,6 +4,7 @@
 // --registered 1 takes buffers from mem_alloc, which peers read and write without a copy.
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "loop.h"
 #include "tutti/communicator.h"
@@ -37,14 +38,22 @@ int share(void* context, double mine, double* of_all) {
   return outcome(communicator_of(context).all_gather(&mine, of_all, 1, tutti::DataType::kFloat64));
 }
 
-/// Memory for the run; given back when the process ends. Null if there is none.
-float* allocate(const LoopOptions& options) {
+void free_plain(float* memory) { std::free(memory); }
+void free_registered(float* memory) {
+  if (const auto freed = tutti::mem_free(memory); !freed)
+    std::fprintf(stderr, "tutti_loop: %s\n", freed.error().to_string().c_str());
+}
+using Memory = std::unique_ptr<float, void (*)(float*)>;
+
+/// Memory for the run. Null if there is none.
+Memory allocate(const LoopOptions& options) {
   constexpr std::size_t kPage = 4096;
   const std::size_t bytes = (options.largest + kPage - 1) / kPage * kPage;
-  if (options.registered == 0) return static_cast<float*>(std::aligned_alloc(kPage, bytes));
+  if (options.registered == 0)
+    return {static_cast<float*>(std::aligned_alloc(kPage, bytes)), free_plain};
   const auto memory = tutti::mem_alloc(bytes);
   if (!memory) std::fprintf(stderr, "tutti_loop: %s\n", memory.error().to_string().c_str());
-  return memory ? static_cast<float*>(*memory) : nullptr;
+  return {memory ? static_cast<float*>(*memory) : nullptr, free_registered};
 }
 
 }  // namespace
@@ -57,8 +66,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "tutti_loop: %s\n", communicator.error().to_string().c_str());
     return 1;
   }
-  float* input = allocate(options);
-  float* output = allocate(options);
+  const Memory input = allocate(options);
+  const Memory output = allocate(options);
   if (input == nullptr || output == nullptr) return 1;
   const LoopPeer peer{"tutti",
                       communicator->rank().value,
@@ -68,5 +77,5 @@ int main(int argc, char** argv) {
                       call,
                       barrier,
                       share};
-  return loop_run(&peer, &options, input, output);
+  return loop_run(&peer, &options, input.get(), output.get());
 }

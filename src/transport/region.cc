@@ -70,7 +70,7 @@ RegionConfig Region::default_config(int rank_count) {
     config.message_bytes = 8192, config.message_slots = 4;
   } else if (rank_count <= 8) {
     config.slot_bytes = 32768, config.slot_count = 2, config.multicast_slots = 8;
-    config.packet_bytes = 8192, config.packet_slots = 24;
+    config.packet_bytes = 8192, config.packet_slots = 20;
     config.message_bytes = 2560, config.message_slots = 2;
   } else {
     config.slot_bytes = rank_count <= 16 ? 16384 : 4096;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "support/catch.h"
+#include "support/sample.h"
 #include "support/topology_graphs.h"
 #include "topology/embed_rings.h"
 #include "topology/model.h"
@@ -17,6 +18,8 @@ namespace {
 
 using test::add;
 using test::join;
+using test::kSanitized;
+using test::sampled;
 
 Graph machine(std::string_view spec) {
   auto graph = model(spec);
@@ -123,8 +126,10 @@ bool has_trees(const Embedding& embedding) { return !embedding.lanes.front().is_
 }  // namespace
 
 TEST_CASE("Embedding: 95 % of the bound on every model, with 1, 2 and 4 hosts") {
+  std::mt19937 random(Catch::rngSeed());
   for (const Model* each : models()) {
     for (const int size : {1, 2, 4}) {
+      if (!sampled(random, 2)) continue;
       const std::string spec = std::string(each->name) + ":" + std::to_string(size);
       CAPTURE(spec);
       const Graph graph = machine(spec);
@@ -205,7 +210,7 @@ TEST_CASE("Embedding: random parts of machines, the same twice") {
        {"dgx1-v100", "dgx2", "mi300x", "hgx-h100:3", "pcie-8", "pcie-8:2", "dgx1-v100:2",
         "dgx-a100:4", "pcie-4:4", "gb200-nvl72", "p5:2"}) {
     const Graph graph = machine(spec);
-    for (int round = 0; round < 6; ++round) {
+    for (int round = 0; round < (kSanitized ? 2 : 6); ++round) {
       auto all = default_endpoints(graph);
       const std::size_t size = 2 + random() % (all.size() - 1);
       for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random() % i]);
@@ -224,7 +229,7 @@ TEST_CASE("Embedding: random parts of machines, the same twice") {
 
 TEST_CASE("Embedding: random machines of one host, 95 % of the bound") {
   double slowest_ms = 0;
-  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint32_t seed = 1; seed <= (kSanitized ? 15U : 60U); ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
     const Graph graph = random_machine(random);
