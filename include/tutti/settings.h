@@ -22,7 +22,8 @@ struct TUTTI_API Settings {
   int lanes = 0;               // TUTTI_LANES: parallel shares of a collective; 0 chooses.
   int group_size = 0;  // TUTTI_GROUP_SIZE: ranks in a row that are near each other; 0 chooses.
   int spin = -1;       // TUTTI_SPIN: pauses before a waiting rank yields; -1 chooses.
-  std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
+  std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
+  std::string log = "warn";    // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.
   static Result<Settings> from_environment();

@@ -220,7 +220,7 @@ Poll HostExecutor::poll_lanes() {
   }
   if (done) {
     if (plan_->tiled) slot_stores_.end();
-    return finish(), Poll::kDone;
+    return finish(), leave();
   }
   return progressed ? Poll::kProgressed : Poll::kPending;
 }

@@ -50,6 +50,7 @@ struct RegionConfig {
   std::uint64_t packet_bytes = 32768;
   std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
   std::uint32_t message_slots = 2;
+  std::uint32_t wire = 0;  // 1: an image of one rank's own, see wire.h.
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
@@ -122,6 +123,7 @@ class Region {
   std::byte* packet(int rank, std::uint64_t call) const {
     return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;
   }
+  std::size_t section_bytes() const { return section_bytes_; }
   Ring channel(int from, int to, int lane) const;
   Ring multicast(int from, int lane) const;
   Ring messages(int from, int to) const;
@@ -140,6 +142,10 @@ class Region {
   Error abort_error() const;
 
  private:
+  Ring ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
+               std::uint32_t slots) const;
+  std::size_t ring_bytes(std::size_t readers, std::size_t slot_bytes, std::uint32_t slots) const;
+
   template <class T>
   T* at(int rank, std::size_t offset) const {
     return reinterpret_cast<T*>(base_ + sections_ +
