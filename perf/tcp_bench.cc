@@ -6,6 +6,7 @@
 // is the median of the rounds' ratios, so what else the machine does hits both sides.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <CLI/CLI.hpp>
 
@@ -29,6 +30,8 @@ namespace {
 using namespace tutti;
 using namespace tutti::tcp;
 using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kWays = 4;
 
 struct Options {
   int connections = 1;
@@ -71,6 +74,25 @@ class Target : public FrameSink {
   std::vector<std::byte> memory_;
 };
 
+/// What a rank does when nothing moves: asks again and again, and lets others run after a while, as
+/// the executor does at first; or sleeps in poll until something comes.
+class Waiting {
+ public:
+  explicit Waiting(bool asks) : asks_(asks) {}
+  void moved() { fruitless_ = 0; }
+  void wait(std::span<pollfd> polled) {
+    constexpr int kAsks = 100;
+    if (!asks_)
+      ::poll(polled.data(), polled.size(), 1000);
+    else if (++fruitless_ > kAsks)
+      sched_yield();
+  }
+
+ private:
+  bool asks_;
+  int fruitless_ = 0;
+};
+
 /// One way to send: what is measured is the same for all of them.
 class Way {
  public:
@@ -83,8 +105,9 @@ class Way {
 
 class Frames : public Way {
  public:
-  Frames(std::vector<Connection> connections, const Options& options)
-      : bundle_(std::move(connections),
+  Frames(std::vector<Connection> connections, const Options& options, bool asks)
+      : waiting_(asks),
+        bundle_(std::move(connections),
                 {.spread_bytes = options.spread, .zero_copy_bytes = options.zero_copy}),
         target_(options.mebibytes << 20),
         frame_(options.frame) {}
@@ -128,7 +151,17 @@ class Frames : public Way {
  private:
   Status move() {
     TUTTI_TRY(const bool moved, bundle_.progress(target_));
-    static_cast<void>(moved);
+    if (moved) {
+      waiting_.moved();
+      return ok();
+    }
+    std::array<pollfd, kMostConnections> polled{};
+    std::size_t count = 0;
+    for (const Stream& one : bundle_.streams()) {
+      const int events = one.blocked() ? POLLIN | POLLOUT : POLLIN;
+      polled[count++] = {one.descriptor(), static_cast<short>(events), 0};
+    }
+    waiting_.wait(std::span(polled).first(count));
     return ok();
   }
   Status wait_for(std::uint64_t count) {
@@ -139,16 +172,17 @@ class Frames : public Way {
     while (bundle_.pending() != 0) TUTTI_CHECK_OK(move());
     return ok();
   }
+  Waiting waiting_;
   Bundle bundle_;
   Target target_;
   std::size_t frame_;
 };
 
-/// Plain sockets. `spin`: ask again and again, as progress() does; else sleep in poll.
+/// Plain sockets.
 class Plain : public Way {
  public:
-  Plain(std::vector<Connection> connections, const Options& options, bool spin)
-      : connections_(std::move(connections)), memory_(options.mebibytes << 20), spin_(spin) {}
+  Plain(std::vector<Connection> connections, const Options& options, bool asks)
+      : waiting_(asks), connections_(std::move(connections)), memory_(options.mebibytes << 20) {}
   Status ping(int me, int count) override {
     std::array<std::byte, 8> word{};
     for (int i = 0; i < count; ++i) {
@@ -179,17 +213,20 @@ class Plain : public Way {
         done[i] += static_cast<std::size_t>(part);
         if (done[i] == end(i)) --left;
       }
-      if (!moved && !spin_) sleep(me == 0 ? POLLOUT : POLLIN);
+      if (moved)
+        waiting_.moved();
+      else
+        wait(me == 0 ? POLLOUT : POLLIN);
     }
     return me == 0 ? take(word) : give(word);
   }
 
  private:
   static Status gone() { return Error{Code::kPeerFailed, "tcp_bench: the other rank has gone"}; }
-  void sleep(short events) {
+  void wait(short events) {
     std::vector<pollfd> polled;
     for (const Connection& one : connections_) polled.push_back({one.socket.get(), events, 0});
-    ::poll(polled.data(), polled.size(), 1000);
+    waiting_.wait(polled);
   }
   Status give(std::span<const std::byte> bytes) {
     const ssize_t count =
@@ -201,14 +238,18 @@ class Plain : public Way {
     while (!bytes.empty()) {
       const ssize_t count = ::recv(polled.fd, bytes.data(), bytes.size(), 0);
       if (count == 0 || (count < 0 && errno != EAGAIN)) return gone();
-      if (count > 0) bytes = bytes.subspan(static_cast<std::size_t>(count));
-      if (count < 0 && !spin_) ::poll(&polled, 1, 1000);
+      if (count < 0) {
+        waiting_.wait(std::span(&polled, 1));
+        continue;
+      }
+      waiting_.moved();
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
     return ok();
   }
+  Waiting waiting_;
   std::vector<Connection> connections_;
   std::vector<std::byte> memory_;
-  bool spin_;
 };
 
 /// GB/s of iperf3 with as many streams, or what went wrong. Rank 1 serves, as it is the receiver.
@@ -263,19 +304,25 @@ Status measure(int me, const Options& options, std::vector<std::pair<Row, Way*>>
   return ok();
 }
 
+/// Rows come in pairs: frames, and what they are compared with.
 void print(const std::vector<std::pair<Row, Way*>>& ways) {
   fmt::print("{:<28}{:>12}{:>10}{:>12}{:>10}\n", "", "8 B, us", "ratio", "GB/s", "ratio");
-  const Row& frames = ways.front().first;
-  for (const auto& [row, way] : ways) {
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const Row& row = ways[i].first;
+    fmt::print("{:<28}{:>12.2f}", row.name, median(row.ping_us));
     std::vector<double> latency, bandwidth;
-    for (std::size_t i = 0; i < row.ping_us.size(); ++i) {
-      latency.push_back(frames.ping_us[i] / row.ping_us[i]);
-      bandwidth.push_back(frames.gigabytes[i] / row.gigabytes[i]);
+    for (std::size_t round = 0; round < row.ping_us.size(); ++round) {
+      const Row& plain = ways[i | 1].first;
+      latency.push_back(row.ping_us[round] / plain.ping_us[round]);
+      bandwidth.push_back(row.gigabytes[round] / plain.gigabytes[round]);
     }
-    fmt::print("{:<28}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}\n", row.name, median(row.ping_us),
-               median(latency), median(row.gigabytes), median(bandwidth));
+    if (i % 2 == 0) {
+      fmt::print("{:>10.2f}{:>12.2f}{:>10.2f}\n", median(latency), median(row.gigabytes),
+                 median(bandwidth));
+    } else {
+      fmt::print("{:>22.2f}\n", median(row.gigabytes));
+    }
   }
-  fmt::print("ratio: frames against this row; below 1 is better for 8 B, above 1 for GB/s\n");
 }
 
 Status run(const Options& options) {
@@ -294,7 +341,7 @@ Status run(const Options& options) {
   joining.me = me;
   joining.rank_count = 2;
   joining.peers = {1 - me};
-  joining.connections = 3 * options.connections;
+  joining.connections = static_cast<int>(kWays) * options.connections;
   joining.addresses = chosen.addresses;
   joining.deadline = soon();
   joining.exchange = [&](std::string_view phase, std::span<const std::byte> mine) {
@@ -308,28 +355,31 @@ Status run(const Options& options) {
   const std::string where = mesh.connections.front().where;
   const std::string address = far_end(mesh.connections.front().socket.get()).ip_text();
 
-  std::array<std::vector<Connection>, 3> shares;
+  std::array<std::vector<Connection>, kWays> shares;
   for (std::size_t i = 0; i < mesh.connections.size(); ++i) {
     Connection& one = mesh.connections[i];
-    one.index = static_cast<int>(i / 3);
-    shares[i % 3].push_back(std::move(one));
+    one.index = static_cast<int>(i / kWays);
+    shares[i % kWays].push_back(std::move(one));
   }
-  Frames frames(std::move(shares[0]), options);
-  Plain spinning(std::move(shares[1]), options, true),
+  Frames asking(std::move(shares[0]), options, true),
       sleeping(std::move(shares[2]), options, false);
-  std::vector<std::pair<Row, Way*>> ways{{{"frames", {}, {}}, &frames},
-                                         {{"plain sockets, asking", {}, {}}, &spinning},
-                                         {{"plain sockets, poll", {}, {}}, &sleeping}};
+  Plain plain_asking(std::move(shares[1]), options, true);
+  Plain plain_sleeping(std::move(shares[3]), options, false);
+  std::vector<std::pair<Row, Way*>> ways{{{"frames, asking", {}, {}}, &asking},
+                                         {{"plain sockets, asking", {}, {}}, &plain_asking},
+                                         {{"frames, poll", {}, {}}, &sleeping},
+                                         {{"plain sockets, poll", {}, {}}, &plain_sleeping}};
   if (me == 0) {
     fmt::print(
         "{}\n{} connections, {} rounds of {} x 8 B there and back (half of it is shown) and "
         "{} MiB in frames of {} bytes\n",
         where, options.connections, options.rounds, options.pings, options.mebibytes,
         options.frame);
+    std::fflush(stdout);
   }
   TUTTI_CHECK_OK(measure(me, options, ways));
   if (me == 0) print(ways);
-  if (me == 0 && options.zero_copy != 0) fmt::print("zero copy: {}\n", frames.zero_copies());
+  if (me == 0 && options.zero_copy != 0) fmt::print("zero copy: {}\n", sleeping.zero_copies());
   if (options.iperf) {
     const std::string said = iperf(me, address, options.connections, *rendezvous);
     if (me == 0) fmt::print("iperf3 -P {}: {}\n", options.connections, said);
@@ -346,7 +396,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Frames over TCP against plain sockets; two ranks, started by a launcher.");
   app.add_option("-c,--connections", options.connections, "of each way")
-      ->check(CLI::Range(1, kMostConnections / 3));
+      ->check(CLI::Range(1, kMostConnections / static_cast<int>(kWays)));
   app.add_option("-r,--rounds", options.rounds, "that alternate")->check(CLI::Range(1, 1000));
   app.add_option("-p,--pings", options.pings, "of a round")->check(CLI::Range(1, 1'000'000));
   app.add_option("-m,--mebibytes", options.mebibytes, "that are streamed in a round")

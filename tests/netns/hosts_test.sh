@@ -49,11 +49,13 @@ wait "$run" 2>/dev/null || true
 [ -n "$(left "$run")" ] || fail "nothing was left behind that could be removed"
 "$netns" down
 [ -z "$(left "$run")" ] || fail "the next call left: $(left "$run")"
+# A process that nobody has waited for yet is no process any more.
+runs() { grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$sleeper/status"; }
 for ((i = 0; i < 500; ++i)); do
-  [ -d "/proc/$sleeper" ] || break
+  runs || break
   sleep 0.02
 done
-[ ! -d "/proc/$sleeper" ] || fail "a rank of the killed run still runs"
+if runs; then fail "a rank of the killed run still runs: $(ps -fp "$sleeper")"; fi
 
 # Two hosts speak TCP over the addresses that were meant for it.
 said=$("$netns" run 2 1 -- "$bench" --rounds 2 --pings 50 --mebibytes 2 --connections 2)

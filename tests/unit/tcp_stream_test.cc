@@ -172,13 +172,14 @@ TEST_CASE("frames of all sizes arrive in order and in place, both ways at once")
       for (const std::size_t zero_copy : {std::size_t{0}, std::size_t{10'000}}) {
         INFO(connections << " connections, spread from " << spread << ", zero copy from "
                          << zero_copy);
-        // Small buffers, so that frames are cut everywhere.
-        Pair pair = connect(connections, 16'384);
+        // Small buffers, so that frames are cut everywhere. Much smaller ones, and it is the
+        // receiver's delayed acknowledgements that one waits for.
+        Pair pair = connect(connections, 65'536);
         const BundleOptions options{.spread_bytes = spread, .zero_copy_bytes = zero_copy};
         Bundle a(std::move(pair.ends[0]), options), b(std::move(pair.ends[1]), options);
-        CHECK(exchange(a, b, random_load(seed, 700, 100'000), random_load(seed + 1, 700, 50'000)) ==
+        CHECK(exchange(a, b, random_load(seed, 200, 200'000), random_load(seed + 1, 200, 50'000)) ==
               "");
-        CHECK(a.released() == 700);
+        CHECK(a.released() == 200);
       }
     }
   }
@@ -203,8 +204,8 @@ TEST_CASE("a sink without room stops the sender, and nothing is lost") {
   Pair pair = connect(1, 16'384);
   Bundle a(std::move(pair.ends[0])), b(std::move(pair.ends[1]));
   Load load;
-  load.sizes.assign(1000, 10'000);
-  load.memory.resize(10'000'000, std::byte{1});
+  load.sizes.assign(400, 10'000);
+  load.memory.resize(4'000'000, std::byte{1});
   std::mt19937 random(Catch::rngSeed());
   for (std::byte& byte : load.memory) byte = static_cast<std::byte>(random());
   Memory at_a(0), at_b(load.memory.size());
@@ -217,7 +218,7 @@ TEST_CASE("a sink without room stops the sender, and nothing is lost") {
   }
   CHECK_FALSE(a.room(10'000));
   CHECK(a.pending() == Stream::kMostQueued);  // Nothing else holds what was not taken.
-  CHECK(sender.next < 500);
+  CHECK(sender.next < 350);
   CHECK(at_b.headers.empty());
   CHECK(at_b.asked > 0);
   at_b.closed = false;
