@@ -89,6 +89,7 @@ class HostExecutor {
     wire_->sleep(longest);
     return false;
   }
+  bool fence() const { return fence_; }
   /// Ends a nap. Any thread.
   void wake() const {
     if (wire_ != nullptr)

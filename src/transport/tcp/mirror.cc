@@ -2,6 +2,7 @@
 
 #include <linux/sockios.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -33,6 +34,8 @@ struct AbortImage {
 
 // Frames for one peer that may wait in its queues; below what Stream takes.
 constexpr std::size_t kMostPending = Stream::kMostQueued - 16;
+// Up to so many peers a look at each costs less than to ask which are worth one.
+constexpr std::size_t kFewPeers = 2;
 // How long a rank that leaves waits for its last words to be acknowledged.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
@@ -325,13 +328,23 @@ void Mirror::Peer::leave() {
 }
 
 Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections)
-    : region_(region), me_(me), published_(kCalls), alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    : region_(region),
+      me_(me),
+      published_(kCalls),
+      ready_(connections.size()),
+      ready_set_(epoll_create1(EPOLL_CLOEXEC)),
+      alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   TUTTI_CHECK(region.config().wire != 0);
   for (std::size_t rank = 0; rank < connections.size(); ++rank) {
     peers_.push_back(connections[rank].empty()
                          ? nullptr
                          : std::make_unique<Peer>(region, me, static_cast<int>(rank),
                                                   std::move(connections[rank])));
+    if (peers_.back() == nullptr) continue;
+    for (const Stream& stream : peers_.back()->bundle().streams()) {
+      epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
+      epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream.descriptor(), &event);
+    }
   }
 }
 
@@ -361,7 +374,31 @@ bool Mirror::progress() {
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->failure) continue;
     moved = peer->offer(published_, published_count_) || moved;
-    moved = peer->exchange() || moved;
+    if (peers_.size() <= kFewPeers + 1) moved = exchange(*peer) || moved;
+  }
+  return peers_.size() <= kFewPeers + 1 ? moved : exchange_ready() || moved;
+}
+
+bool Mirror::exchange(Peer& peer) {
+  const bool moved = peer.exchange();
+  if (peer.failure) {  // What has ended is always ready.
+    for (const Stream& stream : peer.bundle().streams())
+      epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream.descriptor(), nullptr);
+  }
+  return moved;
+}
+
+/// With those who have sent something, or are to get something.
+bool Mirror::exchange_ready() {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(ready_set_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) ready_[events[static_cast<std::size_t>(i)].data.u64] = true;
+  bool moved = false;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer* peer = peers_[rank].get();
+    if (peer == nullptr || peer->failure) continue;
+    if (ready_[rank] || peer->bundle().pending() != 0) moved = exchange(*peer) || moved;
+    ready_[rank] = false;
   }
   return moved;
 }

@@ -46,6 +46,8 @@ class Mirror final : public Wire {
  private:
   class Peer;
   void say_abort();
+  bool exchange(Peer& peer);
+  bool exchange_ready();
 
   Region region_;
   int me_;
@@ -53,7 +55,9 @@ class Mirror final : public Wire {
   std::vector<Published> published_;          // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;
   bool abort_said_ = false;
-  Fd alarm_;  // An eventfd: wakes whoever sleeps.
+  std::vector<bool> ready_;  // By rank: its connections have something.
+  Fd ready_set_;             // An epoll of all connections.
+  Fd alarm_;                 // An eventfd: wakes whoever sleeps.
 };
 
 }  // namespace tutti::tcp
