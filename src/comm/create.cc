@@ -118,6 +118,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers));
   const Opening opening{.me = me.value,
                         .peers = peers,
+                        .rank = me.value,
                         .config = config,
                         .net_interfaces = settings.net_interfaces,
                         .exchange = exchange,

@@ -95,6 +95,13 @@ class Region {
  public:
   Region() = default;
   Region(std::byte* base, const RegionConfig& config);
+  /// The same region with sections in several places: `bases` has, by rank, the base of the region
+  /// or image in which that rank's section lies, and has to stay where it is. The header is
+  /// `base`'s.
+  Region(std::byte* base, const RegionConfig& config, std::byte* const* bases)
+      : Region(base, config) {
+    bases_ = bases;
+  }
 
   static std::size_t bytes_for(const RegionConfig& config);
   /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks, all ranks together.
@@ -148,11 +155,13 @@ class Region {
 
   template <class T>
   T* at(int rank, std::size_t offset) const {
-    return reinterpret_cast<T*>(base_ + sections_ +
-                                static_cast<std::size_t>(rank) * section_bytes_ + offset);
+    std::byte* const base = bases_ == nullptr ? base_ : bases_[rank];
+    return reinterpret_cast<T*>(base + sections_ + static_cast<std::size_t>(rank) * section_bytes_ +
+                                offset);
   }
 
   std::byte* base_ = nullptr;
+  std::byte* const* bases_ = nullptr;  // By rank; null: all in one.
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, blocks_ = 0, packets_ = 0,

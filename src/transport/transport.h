@@ -71,8 +71,11 @@ class Endpoint {
 /// All that opening an endpoint needs. `exchange` is the all-gather of set-up: every rank gives
 /// bytes under a phase's name and gets everybody's.
 struct Opening {
-  int me = 0;
+  int me = 0;  // In `peers`.
   std::span<const Peer> peers;
+  /// The rank whose section of the region is this one's: `me`, unless others than the peers are
+  /// joined as well, by another transport.
+  int rank = 0;
   RegionConfig config;
   std::string_view net_interfaces{};  // Settings::net_interfaces.
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>

@@ -36,6 +36,8 @@ struct AbortImage {
 constexpr std::size_t kMostPending = Stream::kMostQueued - 16;
 // Up to so many peers a look at each costs less than to ask which are worth one.
 constexpr std::size_t kFewPeers = 2;
+// No system call waits for sockets and for a futex that ranks of this host would wake.
+constexpr std::chrono::microseconds kNearNap{50};
 // How long a rank that leaves waits for its last words to be acknowledged.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
@@ -327,9 +329,11 @@ void Mirror::Peer::leave() {
   }
 }
 
-Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections)
+Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections,
+               bool near)
     : region_(region),
       me_(me),
+      near_(near),
       published_(kCalls),
       ready_(connections.size()),
       ready_set_(epoll_create1(EPOLL_CLOEXEC)),
@@ -410,6 +414,7 @@ bool Mirror::pending() const {
 }
 
 void Mirror::sleep(std::chrono::nanoseconds longest) {
+  if (near_) longest = std::min<std::chrono::nanoseconds>(longest, kNearNap);
   std::vector<pollfd> sources{{alarm_.get(), POLLIN, 0}};
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->failure) continue;

@@ -30,7 +30,8 @@ namespace tutti::tcp {
 class Mirror final : public Wire {
  public:
   /// `connections`: of each peer those with it. Ranks without are not this wire's business.
-  Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections);
+  /// `near`: this rank also waits for some that share memory with it.
+  Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections, bool near);
   /// Waits a moment for what has been sent to arrive.
   ~Mirror() override;
 
@@ -51,6 +52,7 @@ class Mirror final : public Wire {
 
   Region region_;
   int me_;
+  bool near_;
   std::vector<std::unique_ptr<Peer>> peers_;  // By rank; null: none.
   std::vector<Published> published_;          // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;
