@@ -54,6 +54,7 @@ class Mirror::Peer final : public FrameSink {
   bool pending(std::uint64_t published_count) const;
   void say_abort(const Error& error);
   void leave();
+  bool left() const;
   const Bundle& bundle() const { return bundle_; }
 
   std::optional<Error> failure;
@@ -314,19 +315,24 @@ Status Mirror::Peer::take_abort() const {
   return ok();
 }
 
-/// A close with unread bytes would cut off what was sent last; so would the end of the process.
 void Mirror::Peer::leave() {
   for (const Stream& stream : bundle_.streams()) ::shutdown(stream.descriptor(), SHUT_WR);
-  const auto last = std::chrono::steady_clock::now() + kLastWords;
-  for (const Stream& stream : bundle_.streams()) {
-    for (int unsent = 0; std::chrono::steady_clock::now() < last;) {
-      std::array<std::byte, 4096> rest;
-      while (::recv(stream.descriptor(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
-      }
-      if (::ioctl(stream.descriptor(), SIOCOUTQ, &unsent) != 0 || unsent == 0) break;
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  }
+}
+
+/// Whether a connection can be closed. A close with unread bytes, or before bytes that come later,
+/// would cut off what was sent last; so it has to be acknowledged first, or the peer has to have
+/// left as well: then it got all that it wanted.
+bool Mirror::Peer::left() const {
+  return std::all_of(bundle_.streams().begin(), bundle_.streams().end(), [](const Stream& stream) {
+    std::array<std::byte, 4096> rest;
+    ssize_t got = 0;
+    do {
+      got = ::recv(stream.descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
+    } while (got > 0);
+    if (got == 0 || errno != EAGAIN) return true;
+    int unsent = 0;  // The end of the stream counts as a byte.
+    return ::ioctl(stream.descriptor(), SIOCOUTQ, &unsent) != 0 || unsent <= 1;
+  });
 }
 
 Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections,
@@ -355,6 +361,12 @@ Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>
 Mirror::~Mirror() {
   for (const auto& peer : peers_) {
     if (peer != nullptr && !peer->failure) peer->leave();
+  }
+  const auto last = std::chrono::steady_clock::now() + kLastWords;
+  for (const auto& peer : peers_) {
+    while (peer != nullptr && !peer->failure && !peer->left() &&
+           std::chrono::steady_clock::now() < last)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
