@@ -129,7 +129,7 @@ const std::array<Knob, 12> kKnobs{{
      "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are excluded",
      [](Settings& s, std::string_view text) {
        s.net_interfaces = text;
-       return text.size() <= 256;
+       return text.size() <= 256 && is_path(text);
      },
      [](const Settings& s) { return s.net_interfaces; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
