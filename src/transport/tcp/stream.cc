@@ -80,25 +80,24 @@ void Stream::send(const FrameHeader& header, std::span<const Piece> pieces) {
 }
 
 Result<bool> Stream::progress(FrameSink& sink) {
-  TUTTI_TRY(const bool sent, flush());
+  TUTTI_TRY(const bool more, flush());
   TUTTI_TRY(const bool received, receive(sink));
-  return sent || received;
+  return more || received;
 }
 
 // Sending.
 
 Result<bool> Stream::flush() {
-  bool moved = false, more = true;
+  bool more = true;
   for (int i = 0; more && flushed_ != queued_ && i < kMostCalls; ++i) {
-    TUTTI_TRY(const bool sent, send_batch(&more));
-    moved |= sent;
+    TUTTI_TRY(more, send_batch());
   }
   if (zero_copies_ != zero_copies_done_) TUTTI_CHECK_OK(read_completions());
   release();
-  return moved;
+  return more && flushed_ != queued_;
 }
 
-Result<bool> Stream::send_batch(bool* more) {
+Result<bool> Stream::send_batch() {
   Batch batch;
   // A frame that is sent without copying goes alone, so that small ones are not held up by it.
   const auto is_large = [this](const Frame& one) {
@@ -123,13 +122,12 @@ Result<bool> Stream::send_batch(bool* more) {
     count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL);
   }
   if (count < 0) {
-    *more = errno == EINTR;
-    if (errno == EINTR || errno == EAGAIN) return false;
+    if (errno == EINTR || errno == EAGAIN) return errno == EINTR;
     return broken(connection_, kSending, errno);
   }
   auto left = static_cast<std::size_t>(count);
   unsent_bytes_ -= left;
-  *more = left == batch.bytes;
+  const bool more = left == batch.bytes;
   if (zero_copy) frame(flushed_).zero_copy_end = ++zero_copies_;
   while (left != 0) {
     Frame& one = frame(flushed_);
@@ -138,7 +136,7 @@ Result<bool> Stream::send_batch(bool* more) {
     left -= part;
     if (one.sent == one.size()) ++flushed_;
   }
-  return true;
+  return more;
 }
 
 Status Stream::read_completions() {
