@@ -130,7 +130,7 @@ class Frames : public Way {
     }
     for (std::size_t at = 0; at < memory.size(); at += frame_) {
       const auto payload = memory.subspan(at, std::min(frame_, memory.size() - at));
-      while (!bundle_.room(payload.size())) TUTTI_CHECK_OK(move());
+      TUTTI_CHECK_OK(until([&] { return bundle_.room(payload.size()); }));
       bundle_.send({.bytes = static_cast<std::uint32_t>(payload.size()), .kind = 2, .position = at},
                    payload);
     }
@@ -148,12 +148,20 @@ class Frames : public Way {
   }
 
  private:
-  Status move() {
-    TUTTI_TRY(const bool moved, bundle_.progress(target_));
-    if (moved) {
-      waiting_.moved();
-      return ok();
+  /// Moves until the condition holds. It is looked at before waiting: what made it true may have
+  /// been the last thing to happen.
+  template <class Condition>
+  Status until(const Condition& condition) {
+    while (!condition()) {
+      TUTTI_TRY(const bool more, bundle_.progress(target_));
+      if (more)
+        waiting_.moved();
+      else if (!condition())
+        wait();
     }
+    return ok();
+  }
+  void wait() {
     std::array<pollfd, kMostConnections> polled{};
     std::size_t count = 0;
     for (const Stream& one : bundle_.streams()) {
@@ -161,15 +169,12 @@ class Frames : public Way {
       polled[count++] = {one.descriptor(), static_cast<short>(events), 0};
     }
     waiting_.wait(std::span(polled).first(count));
-    return ok();
   }
   Status wait_for(std::uint64_t count) {
-    while (target_.count < count) TUTTI_CHECK_OK(move());
-    return ok();
+    return until([&] { return target_.count >= count; });
   }
   Status drain() {
-    while (bundle_.pending() != 0) TUTTI_CHECK_OK(move());
-    return ok();
+    return until([&] { return bundle_.pending() == 0; });
   }
   Waiting waiting_;
   Bundle bundle_;
