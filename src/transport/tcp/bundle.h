@@ -35,9 +35,8 @@ class Bundle final : private FrameSink {
   void send(FrameHeader header, std::span<const Piece> pieces);
   void send(const FrameHeader& header, Piece payload) { send(header, std::span(&payload, 1)); }
 
-  /// Sends and receives what goes without waiting; false if it is time to wait for the sockets (of
-  /// all streams), as Stream::progress says. `sink` gets `place` in any order, `arrived` in the
-  /// order of sending.
+  /// Sends and receives what goes without waiting; true if anything moved. `sink` gets `place` in
+  /// any order, `arrived` in the order of sending.
   Result<bool> progress(FrameSink& sink);
 
   /// Frames queued since the beginning, and how many of them, from the first on, are released: the

@@ -80,24 +80,25 @@ void Stream::send(const FrameHeader& header, std::span<const Piece> pieces) {
 }
 
 Result<bool> Stream::progress(FrameSink& sink) {
-  TUTTI_TRY(const bool more, flush());
+  TUTTI_TRY(const bool sent, flush());
   TUTTI_TRY(const bool received, receive(sink));
-  return more || received;
+  return sent || received;
 }
 
 // Sending.
 
 Result<bool> Stream::flush() {
-  bool more = true;
+  bool moved = false, more = true;
   for (int i = 0; more && flushed_ != queued_ && i < kMostCalls; ++i) {
-    TUTTI_TRY(more, send_batch());
+    TUTTI_TRY(const bool sent, send_batch(&more));
+    moved |= sent;
   }
   if (zero_copies_ != zero_copies_done_) TUTTI_CHECK_OK(read_completions());
   release();
-  return more && flushed_ != queued_;
+  return moved;
 }
 
-Result<bool> Stream::send_batch() {
+Result<bool> Stream::send_batch(bool* more) {
   Batch batch;
   // A frame that is sent without copying goes alone, so that small ones are not held up by it.
   const auto is_large = [this](const Frame& one) {
@@ -122,12 +123,13 @@ Result<bool> Stream::send_batch() {
     count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL);
   }
   if (count < 0) {
-    if (errno == EINTR || errno == EAGAIN) return errno == EINTR;
+    *more = errno == EINTR;
+    if (errno == EINTR || errno == EAGAIN) return false;
     return broken(connection_, kSending, errno);
   }
   auto left = static_cast<std::size_t>(count);
   unsent_bytes_ -= left;
-  const bool more = left == batch.bytes;
+  *more = left == batch.bytes;
   if (zero_copy) frame(flushed_).zero_copy_end = ++zero_copies_;
   while (left != 0) {
     Frame& one = frame(flushed_);
@@ -136,7 +138,7 @@ Result<bool> Stream::send_batch() {
     left -= part;
     if (one.sent == one.size()) ++flushed_;
   }
-  return more;
+  return true;
 }
 
 Status Stream::read_completions() {

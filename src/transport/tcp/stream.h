@@ -41,9 +41,8 @@ class Stream {
   bool room() const { return queued_ - released_ < kMostQueued; }
   /// Queues a frame; there must be room. The pieces have header.bytes bytes together.
   void send(const FrameHeader& header, std::span<const Piece> pieces);
-  /// Sends and receives what goes without waiting. True if something came, or more can be sent
-  /// right away; if false, it is time to wait for the socket. An error (kPeerFailed, or what the
-  /// sink said) says who and where; the connection is of no use then.
+  /// Sends and receives what goes without waiting; true if anything moved. An error (kPeerFailed,
+  /// or what the sink said) says who and where; the connection is of no use then.
   Result<bool> progress(FrameSink& sink);
 
   /// Frames queued and released since the beginning; between them are those whose memory is in use.
@@ -76,9 +75,8 @@ class Stream {
   Frame& frame(std::uint64_t number) { return frames_[number % kMostQueued]; }
   const Frame& frame(std::uint64_t number) const { return frames_[number % kMostQueued]; }
 
-  // These say whether more can be sent right away.
   Result<bool> flush();
-  Result<bool> send_batch();
+  Result<bool> send_batch(bool* more);
   Status read_completions();
   void complete(std::uint32_t first, std::uint32_t last, bool copied);
   void release();
