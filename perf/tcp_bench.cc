@@ -115,7 +115,7 @@ class Frames : public Way {
     const std::array<std::byte, 8> word{};
     for (int i = 0; i < count; ++i) {
       if (me == 0) bundle_.send({.bytes = 8, .kind = 1}, word);
-      TUTTI_CHECK_OK(wait_for(target_.count + 1));
+      TUTTI_CHECK_OK(wait_for(++due_));
       if (me == 1) bundle_.send({.bytes = 8, .kind = 1}, word);
     }
     return drain();
@@ -124,18 +124,17 @@ class Frames : public Way {
     const std::array<std::byte, 8> word{};
     const std::size_t frames = (memory.size() + frame_ - 1) / frame_;
     if (me == 1) {
-      TUTTI_CHECK_OK(wait_for(target_.count + frames));
+      TUTTI_CHECK_OK(wait_for(due_ += frames));
       bundle_.send({.bytes = 8, .kind = 1}, word);
       return drain();
     }
-    const std::uint64_t answer = target_.count + 1;
     for (std::size_t at = 0; at < memory.size(); at += frame_) {
       const auto payload = memory.subspan(at, std::min(frame_, memory.size() - at));
-      while (!bundle_.room(payload.size())) TUTTI_CHECK_OK(move());
+      TUTTI_CHECK_OK(until([&] { return bundle_.room(payload.size()); }));
       bundle_.send({.bytes = static_cast<std::uint32_t>(payload.size()), .kind = 2, .position = at},
                    payload);
     }
-    return wait_for(answer);
+    return wait_for(++due_);
   }
   std::string zero_copies() const {
     std::uint64_t count = 0;
@@ -149,12 +148,20 @@ class Frames : public Way {
   }
 
  private:
-  Status move() {
-    TUTTI_TRY(const bool moved, bundle_.progress(target_));
-    if (moved) {
-      waiting_.moved();
-      return ok();
+  /// Moves until the condition holds. It is looked at before waiting: what made it true may have
+  /// been the last thing to happen.
+  template <class Condition>
+  Status until(const Condition& condition) {
+    while (!condition()) {
+      TUTTI_TRY(const bool more, bundle_.progress(target_));
+      if (more)
+        waiting_.moved();
+      else if (!condition())
+        wait();
     }
+    return ok();
+  }
+  void wait() {
     std::array<pollfd, kMostConnections> polled{};
     std::size_t count = 0;
     for (const Stream& one : bundle_.streams()) {
@@ -162,20 +169,18 @@ class Frames : public Way {
       polled[count++] = {one.descriptor(), static_cast<short>(events), 0};
     }
     waiting_.wait(std::span(polled).first(count));
-    return ok();
   }
   Status wait_for(std::uint64_t count) {
-    while (target_.count < count) TUTTI_CHECK_OK(move());
-    return ok();
+    return until([&] { return target_.count >= count; });
   }
   Status drain() {
-    while (bundle_.pending() != 0) TUTTI_CHECK_OK(move());
-    return ok();
+    return until([&] { return bundle_.pending() == 0; });
   }
   Waiting waiting_;
   Bundle bundle_;
   Target target_;
   std::size_t frame_;
+  std::uint64_t due_ = 0;  // Frames that are to have come. Some may come early, while we drain.
 };
 
 /// Plain sockets.

@@ -60,7 +60,7 @@ if runs; then fail "a rank of the killed run still runs: $(ps -fp "$sleeper")"; 
 # Two hosts speak TCP over the addresses that were meant for it.
 said=$("$netns" run 2 1 -- "$bench" --rounds 2 --pings 50 --mebibytes 2 --connections 2)
 grep -q "^rank 1 (host1) over eth0, 10.77.0.1:[0-9]* to 10.77.0.2:[0-9]*$" <<<"$said" || fail "$said"
-grep -q "^frames " <<<"$said" || fail "$said"
+grep -q "^frames, poll " <<<"$said" || fail "$said"
 said=$("$netns" run 2 1 -- "$bench" --rounds 2 --pings 50 --mebibytes 2 --interfaces fd77::/64)
 grep -q "^rank 1 (host1) over eth0, \[fd77::1\]:[0-9]* to \[fd77::2\]:" <<<"$said" || fail "$said"
 echo "ok"

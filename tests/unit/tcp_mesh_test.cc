@@ -183,6 +183,24 @@ TEST_CASE("strangers at the doors neither get in nor hold up the ranks") {
   CHECK(meshes[0]->strangers > 0);
 }
 
+TEST_CASE("silent strangers are bounded in number: the oldest ones go") {
+  constexpr int kStrangers = 300;
+  std::vector<Fd> open;
+  auto meshes = test::join_mesh(2, [&](Joining& one) {
+    const auto plain = one.exchange;
+    one.exchange = [&, plain, me = one.me](std::string_view phase,
+                                           std::span<const std::byte> mine) {
+      auto cards = plain(phase, mine);
+      // They stand before rank 1 in the queue of rank 0's door.
+      for (int i = 0; cards && me == 1 && i < kStrangers; ++i)
+        open.push_back(connect_to(parse_card((*cards)[0])->addresses.front().address));
+      return cards;
+    };
+  });
+  CHECK(check_all(meshes, 1) == "");
+  CHECK(meshes[0]->strangers >= kStrangers - 65);  // 64, and the one rank that is expected.
+}
+
 TEST_CASE("an address that leads nowhere, or to somebody else, is passed over") {
   // A server of somebody else: it accepts (the kernel does) and never says a word.
   const Fd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
