@@ -38,6 +38,7 @@ FILES_MAY_ALSO = {
     "perf/plan_bench": {"plan", "algorithms", "planner", "exec", "base"},  # Measures the insides.
     "perf/kernel_bench": {"kernels", "base"},                              # Measures the kernels.
     "perf/sweep/measure": {"base"},                                        # The size of the cache.
+    "perf/sweep/bound": {"base", "topology", "planner"},                   # What the host allows.
 }
 # The reference against which a sweep compares bits.
 PERF_REFERENCE = "kernels/host/reduce.h"
