@@ -23,6 +23,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/export.h"
@@ -68,6 +69,9 @@ struct Request {
   /// one.
   bool uneven = false;
   Blocks input_blocks = {}, output_blocks = {};
+  /// For this call alone, goes before Settings::algorithm: an algorithm's name, "packet", or
+  /// "^name" for any but that. Alike on all ranks. Read before the call returns.
+  std::string_view algorithm = {};
 };
 
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.

@@ -40,8 +40,14 @@ std::optional<std::int64_t> parse_bytes(std::string_view text, std::int64_t most
 bool is_name_list(std::string_view text) {
   return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '=' ||
-                  c == ',';
+                  c == ',' || c == '^';
          });
+}
+
+/// What can be shown in one line, and opened.
+bool is_path(std::string_view text) {
+  return text.size() <= 4096 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != 127; });
 }
 
 struct Knob {
@@ -62,7 +68,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const std::array<Knob, 10> kKnobs{{
+const std::array<Knob, 11> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -77,7 +83,8 @@ const std::array<Knob, 10> kKnobs{{
        return std::string(s.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
      }},
     {"TUTTI_ALGORITHM", "algorithm",
-     "an algorithm's name, or collective=name pairs separated by commas (see tutti info)",
+     "an algorithm's name, or collective=name pairs separated by commas, ^name to forbid one (see "
+     "tutti info)",
      [](Settings& s, std::string_view text) {
        s.algorithm = text;
        return is_name_list(text);
@@ -112,6 +119,12 @@ const std::array<Knob, 10> kKnobs{{
        return assign(s.spin, parse_integer(text, -1, 1'000'000'000));
      },
      [](const Settings& s) { return std::to_string(s.spin); }},
+    {"TUTTI_TUNING", "tuning", "a file that tutti tune wrote, or off",
+     [](Settings& s, std::string_view text) {
+       s.tuning = text;
+       return is_path(text);
+     },
+     [](const Settings& s) { return s.tuning; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
      [](Settings& s, std::string_view text) {
        s.log = text;

@@ -34,14 +34,21 @@ std::uint32_t shared_settings_hash(const Settings& settings) {
   return hash;
 }
 
+/// Who the others are; `tuning` becomes what rank 0 found, unless it is there already.
 Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings,
-                               const Exchange& exchange) {
+                               const Exchange& exchange, std::shared_ptr<const Tuning>& tuning) {
   Hello mine;
   std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
   mine.rank_count = rank_count;
   mine.settings_hash = shared_settings_hash(settings);
   mine.peer = this_process();
-  TUTTI_TRY(const auto all, exchange("hello", std::as_bytes(std::span(&mine, 1))));
+  const auto plain = std::as_bytes(std::span(&mine, 1));
+  Bytes sent(plain.begin(), plain.end());
+  if (me.value == 0 && tuning == nullptr) {
+    const Bytes found = pack_tuning(find_tuning(settings));
+    sent.insert(sent.end(), found.begin(), found.end());
+  }
+  TUTTI_TRY(const auto all, exchange("hello", sent));
   std::vector<Peer> peers;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto mismatch = [&](const std::string& what) {
@@ -49,7 +56,7 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings
                    Rank{static_cast<int>(rank)}};
     };
     Hello theirs;
-    if (all[rank].size() != sizeof(Hello))
+    if (all[rank].size() < sizeof(Hello) || (rank != 0 && all[rank].size() != sizeof(Hello)))
       return mismatch("uses another version of Tutti than " TUTTI_VERSION);
     std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
     if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
@@ -67,11 +74,15 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings
     }
     peers.push_back(theirs.peer);
   }
+  if (tuning == nullptr) {
+    TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(Hello))));
+    tuning = std::make_shared<const Tuning>(std::move(found));
+  }
   return peers;
 }
 
 Result<RegionConfig> region_config(int rank_count, const Settings& settings,
-                                   std::span<const Peer> peers) {
+                                   std::span<const Peer> peers, const Choosing& choosing) {
   RegionConfig config = Region::default_config(rank_count);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
@@ -79,33 +90,19 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
     config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
     config.multicast_slots = config.slot_count;
   }
-  TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings));
+  TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings, choosing.knowledge()));
   for (const Peer& peer : peers) {
     if (peer.heavy_barrier == 0) config.fence = 1;
   }
   return config;
 }
 
-Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
-                                      int rank_count) {
-  planner::Request request;
-  request.shape = {call.collective, rank_count, call.root, std::max(settings.group_size, 1)};
-  request.bytes =
-      std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
-  request.mapped = mapped;
-  request.uneven = call.uneven;
-  request.contract = settings.contract;
-  TUTTI_TRY(auto recipe, planner::choose(request, settings.algorithm));
-  recipe.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
-  TUTTI_TRY(const auto* verified, planner::prepare(recipe));
-  return &verified->plan;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                                                         const Settings& settings,
-                                                        const Exchange& exchange, int node_ranks) {
+                                                        const Exchange& exchange,
+                                                        const Communicator::State* parent) {
   const auto start = std::chrono::steady_clock::now();
   if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
     return Error{Code::kInvalidArgument,
@@ -113,9 +110,13 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                      " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
                      std::to_string(kMostRanks)};
   }
-  TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange));
+  auto tuning = parent != nullptr ? parent->choosing->tuning() : nullptr;
+  TUTTI_TRY(const auto peers, meet(me, rank_count, settings, exchange, tuning));
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
-  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers));
+  const auto choosing = std::make_shared<Choosing>(settings, rank_count, shared_cpus(peers), tuning,
+                                                   std::string(transport->name));
+  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *choosing));
+  choosing->set(config);
   const Opening opening{.me = me.value,
                         .peers = peers,
                         .config = config,
@@ -127,22 +128,15 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   state->rank_count = rank_count;
   state->settings = settings;
   state->transport = transport->name;
-  state->node_ranks = std::max(node_ranks, rank_count);
+  state->node_ranks = std::max(parent != nullptr ? parent->node_ranks : 0, rank_count);
+  state->choosing = choosing;
   state->cpus = shared_cpus(peers);
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    TUTTI_TRY(const auto forced,
-              planner::forced_name(settings.algorithm, static_cast<Collective>(i)));
-    // What is forced is used at every size.
-    const std::size_t limit = forced.empty() ? planner::packet_limit(rank_count, state->cpus) : 0;
-    options.packet_limit[static_cast<std::size_t>(i)] = limit;
-    options.mapped_packet_limit[static_cast<std::size_t>(i)] =
-        planner::mapped_packet_limit(static_cast<Collective>(i));
-  }
-  options.choose = [settings, rank_count](const exec::Call& call, bool mapped) {
-    return choose_plan(call, mapped, settings, rank_count);
+  TUTTI_CHECK_OK(choosing->limit_packets(options));
+  options.choose = [choosing](const exec::Call& call, bool mapped, std::size_t which) {
+    return choosing->choose(call, mapped, which);
   };
   // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
   // stores lose 2-3x.
@@ -162,7 +156,7 @@ Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int r
                                                            std::span<const std::byte> mine) {
     return exchange(rendezvous, me, rank_count, prefix + "/" + std::string(phase), mine, deadline);
   };
-  auto state = make_state(me, rank_count, settings, through, 0);
+  auto state = make_state(me, rank_count, settings, through, nullptr);
   if (!state) {
     Error error = std::move(state.error());
     if (error.rank.value < 0) error.rank = me;
@@ -249,7 +243,7 @@ Result<Communicator> Communicator::split(int color, int key) {
     return members;
   };
   auto state =
-      make_state(me, static_cast<int>(all.size()), state_->settings, through, state_->node_ranks);
+      make_state(me, static_cast<int>(all.size()), state_->settings, through, state_.get());
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
                  rank()};

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/choosing.h"
 #include "comm/progress.h"
 #include "exec/host_executor.h"
 #include "planner/planner.h"
@@ -18,8 +19,15 @@ struct Communicator::State {
   int node_ranks = 1;  // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
+  std::shared_ptr<const Choosing> choosing;
   std::unique_ptr<exec::HostExecutor> executor;
   std::unique_ptr<CallQueue> queue;
+  /// The last call's wish of its own, so that a row of alike calls is looked up once.
+  struct Wished {
+    std::string text;
+    exec::Call call;  // Its collective, root and unevenness, and what the wish made of it.
+  };
+  mutable Wished wished;
   int splits = 0;  // Numbers the splits, alike on every rank.
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
@@ -34,6 +42,7 @@ struct Communicator::State {
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
   Result<exec::Call> make_call(const Request& request) const;
+  Status take_wish(exec::Call& call, std::string_view wish) const;
   Status check_blocks(const Request& request) const;
   /// Of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;
@@ -50,9 +59,10 @@ using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase
                                                           std::span<const std::byte> mine)>;
 
 /// Makes a communicator's insides: everybody says who he is, the transport is chosen and opened.
-/// `node_ranks` of the parent, or 0. Collective.
+/// `parent`: that it is split off from, or null. Collective.
 Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                                                         const Settings& settings,
-                                                        const Exchange& exchange, int node_ranks);
+                                                        const Exchange& exchange,
+                                                        const Communicator::State* parent);
 
 }  // namespace tutti

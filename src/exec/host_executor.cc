@@ -49,6 +49,9 @@ bool HostExecutor::is_packet(const Call& call) const {
   const std::size_t wide =
       scaled ? element_bytes(call.type, Form::kPartial) / size_of(call.type) : 1;
   const auto which = static_cast<std::size_t>(call.collective);
+  if (call.packets != Packets::kBySize) {
+    return call.packets == Packets::kAlways && largest * wide <= region_.config().packet_bytes;
+  }
   const std::size_t limit = options_.packet_limit[which];
   if (largest > options_.mapped_packet_limit[which]) {
     if (lately_mapped_) return false;
@@ -322,7 +325,7 @@ Poll HostExecutor::step() {
       [[fallthrough]];
     case Phase::kMapCredit:
       if (!has_credit()) return Poll::kPending;
-      announce({{}, {}, mapping_ok_ ? 1U : 0U});
+      announce({.input = {}, .output = {}, .mapped = mapping_ok_ ? 1U : 0U});
       phase_ = Phase::kMapGather;
       [[fallthrough]];
     case Phase::kMapGather:

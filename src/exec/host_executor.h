@@ -21,6 +21,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,12 +34,19 @@
 #include "exec/messages.h"
 #include "exec/recent.h"
 #include "exec/slot_stores.h"
+#include "exec/trial.h"
 #include "transport/transport.h"
 
 namespace tutti::exec {
 
 class HostExecutor {
  public:
+  /// A plan, and how many there are to try: more than one where the first is a guess.
+  struct Choice {
+    const plan::Plan* plan = nullptr;
+    std::size_t plans = 1;
+    double predicted_us = 0;  // Of the first; 0: nothing is predicted.
+  };
   struct Options {
     WaitPolicy wait;
     std::chrono::milliseconds timeout{60'000};
@@ -47,8 +55,9 @@ class HostExecutor {
     /// The same for ranks that lately used buffers which all of them can map.
     std::array<std::size_t, kCollectiveCount> mapped_packet_limit{};
     /// The plan for a call whose buffers all ranks can map, or not: verified, and alive as long as
-    /// the process. Not called on the packet way.
-    std::function<Result<const plan::Plan*>(const Call&, bool mapped)> choose;
+    /// the process. Not called on the packet way. `which` counts the plans that may be tried, the
+    /// one that promises most first.
+    std::function<Result<Choice>(const Call&, bool mapped, std::size_t which)> choose;
     /// Bytes that all ranks write together, from which outputs go past the cache.
     std::size_t stream_from = SIZE_MAX;
   };
@@ -82,6 +91,10 @@ class HostExecutor {
   bool fence() const { return fence_; }
   Endpoint& endpoint() const { return *endpoint_; }
   const Options& options() const { return options_; }
+  /// How often a plan was tried because the one before took longer than predicted. Any thread.
+  std::uint64_t plans_tried() const {
+    return plans_tried_.load(std::memory_order_relaxed);  // relaxed: to be shown.
+  }
   std::size_t rank_count() const { return static_cast<std::size_t>(ranks_); }
 
   /// Ends the call in progress and all later ones, on every rank. Any thread.
@@ -110,6 +123,8 @@ class HostExecutor {
     BoundPlan* plan = nullptr;
     std::size_t tile_elements = 0, tiles = 0;
     bool mapped = false;
+    std::size_t which = 0;  // Of the plans that may be tried.
+    Trial trial = {};
   };
   /// Of so many rooted calls, that may go either way, one goes by a plan: its call lines tell all
   /// ranks alike whether the buffers can be mapped. Those of packets reach not everybody.
@@ -119,7 +134,8 @@ class HostExecutor {
   /// What a call line carries before a plan runs: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
-    std::uint64_t mapped = 1;  // In the second round: whether this rank could map all the others'.
+    std::uint32_t mapped = 1;   // In the second round: whether this rank could map all the others'.
+    std::uint32_t took_ns = 0;  // The last call that went by a plan on trial; 0: not timed.
   };
   static_assert(sizeof(Announcement) <= kLinePayload);
 
@@ -162,7 +178,8 @@ class HostExecutor {
   void next_number();
   void start_plan();
   bool agree_on_mapping();
-  Result<const Route*> route();
+  Result<Route*> route();
+  void note_times();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
   void step_aside();
@@ -202,6 +219,10 @@ class HostExecutor {
   std::size_t own_first_ = 0, own_end_ = 0;    // and of its own those that concern no other.
   CallContext context_;
   BoundPlan* plan_ = nullptr;
+  Route* on_trial_ = nullptr;  // That the last call by a plan took, if it was timed.
+  std::chrono::steady_clock::time_point trial_start_;
+  std::uint32_t took_ns_ = 0;
+  std::atomic<std::uint64_t> plans_tried_{0};
   SlotStores slot_stores_;
   bool all_mapped_ = false, mapping_ok_ = true;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
