@@ -20,7 +20,7 @@ constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // Of a picture's plan
 
 struct Options : SimulateWords {
   Options() { bytes = "64M"; }
-  bool json = false, plan = false;
+  bool json = false, plan = false, mapped = false;
   int rank = -1;
   std::string svg;
 };
@@ -41,7 +41,19 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
   plan::Recording recording;
   TUTTI_TRY(const auto sample,
             simulator.run(*best.algorithm, *best.protocol, explained.bytes, &recording));
-  return to_svg(explained, {*plan, recording, sample});
+  const double bound_us = explained.explanation.bound_us;
+  std::string words = fmt::format("{} over {}, {} lane{}: {} us, bus bandwidth {} GB/s",
+                                  sample.algorithm->name, sample.protocol->name, sample.lanes,
+                                  sample.lanes == 1 ? "" : "s", time_text(sample.microseconds),
+                                  rate_text(explained.bus_bandwidth(sample.microseconds)));
+  if (bound_us > 0)
+    words += fmt::format(", {:.0f} % of the bound", 100 * bound_us / sample.microseconds);
+  return to_svg({.title = explained.title(),
+                 .words = words,
+                 .plan = *plan,
+                 .recording = recording,
+                 .start_us = sample.protocol->base_us,
+                 .bound_us = bound_us});
 }
 
 /// What a lane does; of all ranks or of one.
@@ -62,6 +74,24 @@ Status explain(const Options& options) {
   if (job.bytes.size() != 1) return bad("--bytes: one size at a time, such as 64M");
   if (job.ranks.size() > 1) return bad("--ranks: one number at a time");
   const int ranks = job.ranks.empty() ? 0 : static_cast<int>(job.ranks[0]);
+  if (options.source.from.empty() && options.source.model.empty()) {
+    if (!options.algorithms.empty() || !options.protocols.empty())
+      return bad(
+          "--algorithm and --protocol are for --model and --from; on this machine "
+          "TUTTI_ALGORITHM forces or forbids");
+    return explain_host({.collective = job.simulate.collective,
+                         .type = job.simulate.type,
+                         .contract = job.simulate.contract,
+                         .bytes = static_cast<std::size_t>(job.bytes[0]),
+                         .ranks = ranks,
+                         .root = options.root,
+                         .mapped = options.mapped,
+                         .json = options.json,
+                         .plan = options.plan,
+                         .rank = options.rank,
+                         .svg = options.svg});
+  }
+  if (options.mapped) return bad("--mapped is for ranks on this machine");
   TUTTI_TRY(const RankedMachine machine, machine_for(options.source, ranks, options.root));
   planner::Simulator simulator(machine.graph, machine.ranks, job.simulate);
   Explained explained{.collective = job.simulate.collective,
@@ -100,7 +130,8 @@ void define_explain(CLI::App& app, int& exit_code) {
   command->add_option("--bytes", options->bytes, "Size of the message: 8, 64K, 1G")
       ->capture_default_str();
   command->add_option("--ranks", options->ranks,
-                      "So many ranks; a model without a size grows. Default: all");
+                      "So many ranks; a model without a size grows. Default: all, or the CPUs");
+  command->add_flag("--mapped", options->mapped, "On this machine: buffers that peers can map");
   auto* json = command->add_flag("--json", options->json, "As JSON");
   command->add_flag("--plan", options->plan, "Also print the plan that is chosen")->excludes(json);
   command->add_option("--rank", options->rank, "Of the plan only this rank's part")
@@ -110,7 +141,8 @@ void define_explain(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n  tutti explain all_reduce --model hgx-h100:4 --bytes 64M --type bf16\n"
       "  tutti explain all_gather --from machine.xml --bytes 8 --svg gather.svg\n"
-      "  tutti explain all_reduce --model dgx1-v100 --contract relaxed --plan --rank 0");
+      "  tutti explain all_reduce --model dgx1-v100 --contract relaxed --plan --rank 0\n"
+      "  tutti explain all_gather --ranks 4 --bytes 1M");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

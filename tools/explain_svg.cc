@@ -106,11 +106,8 @@ class Row {
 
 class Drawing {
  public:
-  Drawing(const Explained& explained, const PlayedPlan& played)
-      : explained_(explained),
-        played_(played),
-        recording_(played.recording),
-        start_(played.sample.protocol->base_us) {
+  explicit Drawing(const PlayedPlan& played)
+      : played_(played), recording_(played.recording), start_(played.start_us) {
     ranks_ = std::min(played.plan.ranks.size(), kMostRows);
     all_lanes_ = played.plan.ranks[0].lanes.size();
     lanes_ = std::min(all_lanes_, std::max<std::size_t>(1, kMostRows / ranks_));
@@ -120,7 +117,7 @@ class Drawing {
     whole_ = recording_.tiles >= recording_.of_tiles;
     const double length = recording_.microseconds;
     end_ = start_ + length;
-    if (whole_) end_ = std::max(end_, explained.explanation.bound_us);
+    if (whole_) end_ = std::max(end_, played.bound_us);
     // Where starting up would take most of the picture, only its end is drawn.
     if (start_ > kMostStart * length) begin_ = start_ - kMostStart / 2 * length;
     end_ += 0.01 * (end_ - begin_);
@@ -131,7 +128,7 @@ class Drawing {
     std::string svg = svg_head(kWidth, bottom_ + 92) + heading() + axis();
     svg += rows();
     svg += arrows();
-    if (whole_ && explained_.explanation.bound_us > 0) svg += bound();
+    if (whole_ && played_.bound_us > 0) svg += bound();
     return svg + legend() + "</svg>\n";
   }
 
@@ -171,22 +168,14 @@ class Drawing {
   }
 
   std::string heading() const {
-    const planner::Sample& sample = played_.sample;
-    std::string svg = text_at(16, 26, "start", explained_.title(), 16, "#111");
-    std::string words = fmt::format("{} over {}, {} lane{}: {} us, bus bandwidth {:.1f} GB/s",
-                                    sample.algorithm->name, sample.protocol->name, all_lanes_,
-                                    all_lanes_ == 1 ? "" : "s", time_text(sample.microseconds),
-                                    explained_.bus_bandwidth(sample.microseconds));
-    if (explained_.explanation.bound_us > 0)
-      words += fmt::format(", {:.0f} % of the bound",
-                           100 * explained_.explanation.bound_us / sample.microseconds);
-    svg += text_at(16, 47, "start", words, 13, "#333");
+    std::string svg = text_at(16, 26, "start", played_.title, 16, "#111");
+    svg += text_at(16, 47, "start", played_.words, 13, "#333");
     return svg + text_at(16, 65, "start", left_out(), 11, "#777");
   }
 
   std::string left_out() const {
     std::vector<std::string> parts;
-    const auto all = static_cast<std::size_t>(explained_.ranks);
+    const auto all = static_cast<std::size_t>(played_.plan.shape.rank_count);
     if (played_.plan.ranks.size() < all)
       parts.push_back(fmt::format("{} ranks stand for all {}", played_.plan.ranks.size(), all));
     if (ranks_ < played_.plan.ranks.size())
@@ -217,9 +206,8 @@ class Drawing {
     if (start_ > 0) {
       const double width = x(start_) - kLeft;
       svg += fmt::format(
-          "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='#f3f0e8'><title>{} "
-          "takes {} us to start</title></rect>\n",
-          kLeft, kTop, width, bottom_ - kTop, played_.sample.protocol->name, start_);
+          "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='#f3f0e8'/>\n", kLeft,
+          kTop, width, bottom_ - kTop);
       if (begin_ > 0)
         svg += text_at(kLeft, kTop - 6, "start",
                        fmt::format("{} us of starting up, cut off", start_), 10, "#887");
@@ -339,7 +327,7 @@ class Drawing {
   }
 
   std::string bound() const {
-    const double us = explained_.explanation.bound_us, place = x(us);
+    const double us = played_.bound_us, place = x(us);
     if (us < begin_)
       return text_at(kRight, kTop - 6, "end",
                      fmt::format("bound {} us: before this", time_text(us)), 12, "#b00020");
@@ -385,7 +373,6 @@ class Drawing {
     return svg;
   }
 
-  const Explained& explained_;
   const PlayedPlan& played_;
   const Recording& recording_;
   const double start_;
@@ -399,8 +386,6 @@ class Drawing {
 
 }  // namespace
 
-std::string to_svg(const Explained& explained, const PlayedPlan& played) {
-  return Drawing(explained, played).draw();
-}
+std::string to_svg(const PlayedPlan& played) { return Drawing(played).draw(); }
 
 }  // namespace tutti::tools

@@ -85,11 +85,7 @@ Result<LinksBound> links_bound(Communicator& comm, Collective collective, int ro
 }
 
 double memory_traffic(const Shape& shape) {
-  const auto n = static_cast<std::size_t>(shape.ranks);
-  const CollectiveTraits traits = traits_of(shape.collective);
-  const std::size_t read = shape.input_elements() * (traits.root_input ? 1 : n);
-  const std::size_t written = shape.output_elements() * (traits.root_output ? 1 : n);
-  return static_cast<double>((read + written) * size_of(shape.type));
+  return planner::memory_traffic({shape.collective, shape.ranks, shape.root}, shape.bytes());
 }
 
 }  // namespace tutti::perf

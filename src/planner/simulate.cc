@@ -50,16 +50,6 @@ double algorithm_bandwidth(double bytes, double microseconds) {
   return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
 }
 
-double bus_factor(Collective collective, int ranks) {
-  const double share = static_cast<double>(ranks - 1) / ranks;
-  switch (collective) {
-    case Collective::kAllReduce: return 2 * share;
-    case Collective::kBroadcast:
-    case Collective::kReduce: return 1;
-    default: return share;
-  }
-}
-
 // A plan on the rank orders that suit it.
 struct Simulator::Layout {
   plan::Plan plan;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "planner/explain.h"
 #include "planner/machine_cost.h"
 #include "topology/bound.h"
 
@@ -54,7 +55,6 @@ struct Sample {
 
 /// Bandwidth by the conventions of nccl-tests: bytes as bound() counts them.
 double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
-double bus_factor(Collective collective, int ranks);
 
 /// What bounds the collective; of some nothing is known that does.
 std::optional<topology::Pattern> pattern_of(Collective collective);

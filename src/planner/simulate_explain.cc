@@ -22,13 +22,16 @@ std::string us_text(double us) {
                      : fmt::format("{:.2f} s", us * 1e-6);
 }
 
-// What a time is the sum of.
+// What a time is the sum of. While the busiest resource works, latency is hidden, so what it works
+// is never counted as latency.
 struct Parts {
   double start = 0, latency = 0, rest = 0;
-  explicit Parts(const Sample& sample)
-      : start(sample.protocol->base_us),
-        latency(std::min(sample.latency_us, sample.microseconds - start)),
-        rest(sample.microseconds - start - latency) {}
+  explicit Parts(const Sample& sample) : start(sample.protocol->base_us) {
+    const double moving = sample.microseconds - start;
+    const double busiest = sample.busy.empty() ? 0 : sample.busy[0].us;
+    rest = std::min(moving, std::max(moving - sample.latency_us, busiest));
+    latency = moving - rest;
+  }
 };
 
 std::string messages_text(std::size_t messages) {

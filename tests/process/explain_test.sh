@@ -43,6 +43,25 @@ all_to_all --model mi300x --bytes 1G
 reduce --model cpu-2s:2 --bytes 5000
 RIGHT
 
+echo "== ranks on this machine"
+export TUTTI_TUNING=off
+for arguments in "all_gather --ranks 4 --bytes 1M" "all_reduce --ranks 3 --bytes 4M --mapped" \
+    "broadcast --bytes 8"; do
+  # shellcheck disable=SC2086
+  "$tutti" explain $arguments >"$work/text" || fail "$arguments"
+  awk 'length($0) > 100 { print; exit 1 }' "$work/text" || fail "$arguments: wider than 100 columns"
+  grep -q '^Taken: ' "$work/text" || fail "$arguments: nothing is taken"
+  # shellcheck disable=SC2086
+  "$tutti" explain $arguments --json | python3 -c '
+import json, sys
+all = json.load(sys.stdin)
+assert all["candidates"][0]["algorithm"] == all["chosen"] and all["bound_us"] > 0, all'
+done
+"$tutti" explain all_gather --ranks 4 --bytes 1M --svg "$work/host.svg" --plan >"$work/text"
+python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$work/host.svg"
+TUTTI_ALGORITHM=^direct "$tutti" explain all_gather --ranks 4 --bytes 1M | grep -q 'is forbidden' ||
+  fail "a forbidden algorithm"
+
 echo "== of one rank's plan, and of all"
 "$tutti" explain all_reduce --model pcie-4 --plan >"$work/all"
 "$tutti" explain all_reduce --model pcie-4 --rank 2 >"$work/one"
@@ -78,6 +97,11 @@ all_reduce --model hgx-h100 --algorithm ring
 all_reduce --model hgx-h100 --rank 8
 broadcast --model hgx-h100 --root 8
 all_reduce --model hgx-h100 --from x
+all_reduce --model hgx-h100 --mapped
+all_reduce --ranks 100000
+broadcast --ranks 4 --root 4
+all_reduce --ranks 4 --algorithm ring
+all_reduce --ranks 4 --bytes 1M --rank 4
 WRONG
 "$tutti" explain all_reduce --from /no/such/file >"$work/out" 2>"$work/err" && fail "no file"
 [ "$(wc -l <"$work/err")" = 1 ] || { cat "$work/err"; fail "no file: not one line"; }
