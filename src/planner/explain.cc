@@ -144,12 +144,14 @@ std::string to_text(const HostExplanation& explanation, const Request& request,
   text += "\n";
   text += wrapped(
       fmt::format("Taken: {}{}{}.", taken.name(),
-                  taken.microseconds > 0 ? fmt::format(": {} us", us_text(taken.microseconds)) : "",
-                  taken.evidence == Evidence::kForced  ? ", as it is forced"
+                  taken.evidence == Evidence::kForced  ? ", which is forced"
                   : taken.evidence == Evidence::kTuned ? ", as measured on this machine"
-                  : taken.evidence == Evidence::kRule
-                      ? " by estimate; taken by a rule that was measured on 2 CPUs"
-                      : " by estimate"),
+                  : taken.evidence == Evidence::kRule  ? ", by a rule that was measured on 2 CPUs"
+                                                       : "",
+                  taken.microseconds > 0
+                      ? fmt::format(": {} us{}", us_text(taken.microseconds),
+                                    taken.evidence == Evidence::kTuned ? "" : " by estimate")
+                      : ""),
       2);
   text += wrapped(
       fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);

@@ -67,7 +67,7 @@ std::string behind(const Sample& sample, const Sample& best) {
   const double start = own.start - other.start, latency = own.latency - other.latency,
                rest = own.rest - other.rest;
   if (latency >= start && latency >= rest)
-    return fmt::format("latency: {}, {} (best: {}, {})", messages_text(sample.messages),
+    return fmt::format("latency: {}, {} not hidden (best: {}, {})", messages_text(sample.messages),
                        us_text(own.latency), best.messages, us_text(other.latency));
   if (start >= rest)
     return fmt::format("{} takes {} to start, {} {}", sample.protocol->name, us_text(own.start),
