@@ -35,6 +35,7 @@ class TableFile {
   }
 };
 
+/// Between threads, who can reach any buffer of each other: what counts is the list of mapped ones.
 planner::TuningTable table_for(int ranks) {
   planner::TuningTable table;
   const Peer self = this_process();
@@ -167,9 +168,9 @@ bool has_plan(const Communicator& comm, const std::string& name, int ranks) {
 TEST_CASE("a table of this machine decides, and what is forced goes before it") {
   constexpr int kRanks = 6;
   planner::TuningTable table = table_for(kRanks);
-  table.of(Collective::kAllReduce, false) = {
-      {512, {{"packet", 1, 1}, {"binomial", 1, 2}}},
-      {65536, {{"binomial", 1, 2}, {"packet", 1, 9}, {"one_shot", 1, 40}}}};
+  table.of(Collective::kAllReduce, true) = {
+      {512, {{"packet", 1, 1}, {"one_shot", 1, 2}}},
+      {65536, {{"one_shot", 1, 2}, {"packet", 1, 9}, {"two_shot", 1, 40}}}};
   const TableFile file({table});
   Settings settings;
   settings.tuning = file.path();
@@ -178,16 +179,16 @@ TEST_CASE("a table of this machine decides, and what is forced goes before it") 
     off.tuning = "off";
     auto comms = ranks_with(kRanks, off);
     CHECK(on_all_ranks(comms, [](Communicator& comm) { return sums(comm, 3000, 1); }) == "");
-    CHECK_FALSE(has_plan(comms[0], "all_reduce binomial", kRanks));
+    CHECK_FALSE(has_plan(comms[0], "all_reduce one_shot", kRanks));
   }
   auto comms = ranks_with(kRanks, settings);
   CHECK_THAT(comms[0].describe(), Catch::Contains("tuning: " + file.path() + " (machine "));
   CHECK(on_all_ranks(comms, [](Communicator& comm) { return sums(comm, 3000, 1); }) == "");
-  CHECK(has_plan(comms[1], "all_reduce binomial", kRanks));
-  settings.algorithm = "knomial";
+  CHECK(has_plan(comms[1], "all_reduce one_shot", kRanks));
+  settings.algorithm = "pat";
   auto forced = ranks_with(kRanks, settings);
   CHECK(on_all_ranks(forced, [](Communicator& comm) { return sums(comm, 3000, 1); }) == "");
-  CHECK(has_plan(forced[1], "all_reduce knomial", kRanks));
+  CHECK(has_plan(forced[1], "all_reduce pat", kRanks));
 }
 
 TEST_CASE("a table for something else is left alone, and describe says why") {
@@ -243,7 +244,7 @@ TEST_CASE("a file that was asked for and is broken or missing is one error for a
 
 TEST_CASE("ranks that are split off use the table for their number") {
   planner::TuningTable table = table_for(5);
-  table.of(Collective::kAllReduce, false) = {{512, {{"binomial", 1, 1}}}};
+  table.of(Collective::kAllReduce, true) = {{512, {{"one_shot", 1, 1}}}};
   const TableFile file({table_for(10), table});
   Settings settings;
   settings.tuning = file.path();
@@ -253,7 +254,7 @@ TEST_CASE("ranks that are split off use the table for their number") {
           if (!half) return half.error().to_string();
           const std::string what = sums(*half, 3000, 1);
           if (!what.empty()) return what;
-          return has_plan(*half, "all_reduce binomial", 5) ? "" : half->describe();
+          return has_plan(*half, "all_reduce one_shot", 5) ? "" : half->describe();
         }) == "");
 }
 
