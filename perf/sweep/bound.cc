@@ -16,7 +16,6 @@ namespace tutti::perf {
 namespace {
 
 using topology::LinkKind;
-using topology::Node;
 using topology::NodeId;
 using topology::NodeKind;
 
