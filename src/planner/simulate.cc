@@ -218,18 +218,19 @@ Result<const plan::Plan*> Simulator::plan_of(const Algorithm& algorithm, const P
 }
 
 // The order in which a switch adds up is its own.
-bool Simulator::may_use(const Protocol& protocol) const {
+bool Simulator::may_use(const Protocol& protocol, std::optional<Contract> contract) const {
   if (!machine_.has(protocol)) return false;
-  return !protocol.joins_in_switch || options_.contract == Contract::kRelaxed ||
+  return !protocol.joins_in_switch || contract.value_or(options_.contract) == Contract::kRelaxed ||
          !reduces(options_.collective);
 }
 
 Result<Sample> Simulator::run(const Algorithm& algorithm,
-                              std::span<const Protocol* const> protocols, std::size_t bytes) {
+                              std::span<const Protocol* const> protocols, std::size_t bytes,
+                              std::optional<Contract> contract) {
   std::optional<Sample> best;
   std::optional<Error> failed;
   for (const Protocol* protocol : protocols) {
-    if (!machine_.has(*protocol)) continue;
+    if (!may_use(*protocol, contract)) continue;
     if (best && least(*protocol, bytes) >= best->microseconds) continue;
     auto sample = run(algorithm, *protocol, bytes);
     if (!sample) {

@@ -70,16 +70,17 @@ class Simulator {
   /// The algorithms of the collective that apply here and keep the contract.
   std::vector<const Algorithm*> candidates() const;
 
-  /// Whether the machine has the protocol and the contract allows it.
-  bool may_use(const Protocol& protocol) const;
+  /// Whether the machine has the protocol and the contract, by default that of the options, allows
+  /// it.
+  bool may_use(const Protocol& protocol, std::optional<Contract> contract = {}) const;
 
   /// The time of an algorithm with one protocol, whether or not they keep the contract. Errors: too
   /// many steps to simulate, ranks that nothing joins. A recording gets what Estimator::run says.
   Result<Sample> run(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes,
                      plan::Recording* recording = nullptr);
-  /// With the fastest of the protocols given that the machine has.
+  /// With the fastest of the protocols given that may be used, under that contract.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
-                     std::size_t bytes);
+                     std::size_t bytes, std::optional<Contract> contract = {});
   /// The plan that is simulated; valid as long as this. Errors as of run.
   Result<const plan::Plan*> plan_of(const Algorithm& algorithm, const Protocol& protocol);
   plan::Shape shape() const;
