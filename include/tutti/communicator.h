@@ -198,6 +198,11 @@ class TUTTI_API Communicator {
   /// What this communicator is: ranks, transports, shared memory, waiting, plans and their cost.
   std::string describe() const;
 
+  /// Which way this call would go, how long that takes by what was measured or by estimate, why not
+  /// the others, and what would be faster: lines of at most 100 columns. Nothing is called; buffers
+  /// may be null (then they are plain ones). Not collective. kInvalidArgument as of call().
+  Result<std::string> explain(const Request& request) const;
+
  private:
   explicit Communicator(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -32,12 +32,12 @@ class Choosing {
   /// What the user wants of one call, as the call carries it. kInvalidArgument for what there is
   /// not, or can't be taken here.
   Status take_wish(exec::Call& call, std::string_view wish) const;
+  /// What the planner is asked for a call.
+  planner::Request request_for(const exec::Call& call, bool mapped) const;
   /// A line for Communicator::describe().
   std::string describe() const;
 
  private:
-  planner::Request request_for(const exec::Call& call, bool mapped) const;
-
   const Settings settings_;
   const int rank_count_;
   const std::shared_ptr<const Tuning> tuning_;

@@ -49,7 +49,7 @@ plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
 }
 
 std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
-                                  const Knowledge& knowledge) {
+                                  const Knowledge& knowledge, plan::Recording* recording) {
   const plan::Shape& shape = request.shape;
   const plan::RankPlan one = build(algorithm, shape, Rank{shape.rank_count / 2});
   std::size_t events = 0;
@@ -67,7 +67,7 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
   const plan::CostModel model = cost_model(request, knowledge);
   plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes,
                             std::max(1, knowledge.slots));
-  return estimator.run(std::max<std::size_t>(1, block_bytes / 4)).microseconds;
+  return estimator.run(std::max<std::size_t>(1, block_bytes / 4), recording).microseconds;
 }
 
 /// Estimates that were made in this process: by all that they depend on.
@@ -107,11 +107,16 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
     if (const auto found = estimates->known.find(key); found != estimates->known.end())
       return found->second;
   }
-  const auto us = simulate_us(algorithm, request, knowledge);
+  const auto us = simulate_us(algorithm, request, knowledge, nullptr);
   const std::lock_guard lock(estimates->mutex);
   if (estimates->known.size() >= kMostKnown) estimates->known.clear();
   estimates->known[key] = us;
   return us;
+}
+
+std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
+                                const Knowledge& knowledge, plan::Recording& recording) {
+  return simulate_us(algorithm, request, knowledge, &recording);
 }
 
 double estimate_packet_us(const Request& request, const Knowledge& knowledge) {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/recording.h"
 #include "planner/planner.h"
 #include "planner/tuning_table.h"
 
@@ -51,6 +52,10 @@ inline constexpr std::size_t kMostTried = 4;
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
                                   const Knowledge& knowledge);
 inline constexpr std::size_t kMostEstimated = std::size_t{1} << 17;
+
+/// The same, with what happens when; not remembered.
+std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
+                                const Knowledge& knowledge, plan::Recording& recording);
 
 /// The same for packets, whatever their size.
 double estimate_packet_us(const Request& request, const Knowledge& knowledge);
