@@ -32,6 +32,11 @@ struct SimulatedCurve {
   std::vector<std::string> notes;  // What could not be done, and what holds it up.
 };
 
+/// "64K": as the options of nccl-tests are written.
+std::string size_text(std::size_t bytes);
+/// Microseconds, at most 8 characters.
+std::string time_text(double us);
+
 /// At most 100 columns.
 std::string to_table(const SimulatedCurve& curve);
 std::string to_json(const SimulatedCurve& curve);

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "simulate.h"
+#include "svg.h"
 
 namespace tutti::tools {
 namespace {
@@ -16,9 +17,7 @@ namespace {
 constexpr double kWidth = 1110, kHeight = 470, kTop = 64, kBottom = 400;
 constexpr double kPanel = 400;  // Wide.
 constexpr std::size_t kMostLines = 8;
-// Okabe and Ito: told apart by the colour-blind too.
-constexpr std::array<const char*, kMostLines> kColours{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                                       "#E69F00", "#56B4E9", "#6b4c9a", "#555555"};
+static_assert(kMostLines == kColours.size());
 
 struct Point {
   double x = 0, us = 0, bus = 0;
@@ -28,21 +27,6 @@ struct Line {
   std::vector<Point> points;
   bool is_bound = false;
 };
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 std::string quantity_text(double value, bool bytes) {
   constexpr std::array kUnits{"", "K", "M", "G", "T", "P"};
@@ -106,22 +90,6 @@ struct Axis {
     return from + std::clamp(share, 0.0, 1.0) * (to - from);
   }
 };
-
-// 1, 2 or 5 times a power of ten, so that `high` takes about five of them.
-double round_step(double high) {
-  const double power = std::pow(10, std::floor(std::log10(high / 5)));
-  for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
-    if (factor * power * 6 >= high) return factor * power;
-  }
-  return 10 * power;
-}
-
-std::string text_at(double x, double y, const char* anchor, const std::string& text, int size = 12,
-                    const char* fill = "#444") {
-  return fmt::format(
-      "<text x='{:.1f}' y='{:.1f}' text-anchor='{}' font-size='{}' fill='{}'>{}</text>\n", x, y,
-      anchor, size, fill, escaped(text));
-}
 
 class Panel {
  public:
@@ -217,10 +185,7 @@ class Panel {
 std::string to_svg(const SimulatedCurve& curve) {
   const std::vector<Line> lines = lines_of(curve);
   const bool bytes = !over_ranks(curve);
-  std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' viewBox='0 0 {0} {1}' "
-      "font-family='sans-serif'>\n<rect width='{0}' height='{1}' fill='white'/>\n",
-      kWidth, kHeight);
+  std::string svg = svg_head(kWidth, kHeight);
   svg += text_at(64, 28, "start", curve.title, 15, "#111");
   svg += Panel(64, lines, bytes, false).draw();
   svg += Panel(564, lines, bytes, true).draw();

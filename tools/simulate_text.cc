@@ -12,7 +12,8 @@ using planner::Sample;
 
 constexpr std::size_t kMostColumns = 5;  // Algorithms side by side in 100 columns.
 
-// "64K": as nccl-tests' options are written.
+}  // namespace
+
 std::string size_text(std::size_t bytes) {
   constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
   std::size_t unit = 0;
@@ -23,12 +24,13 @@ std::string size_text(std::size_t bytes) {
   return fmt::format("{}{}", bytes, kUnits[unit]);
 }
 
-// At most 8 characters.
 std::string time_text(double us) {
   return us < 1000  ? fmt::format("{:.2f}", us)
          : us < 1e6 ? fmt::format("{:.0f}", us)
                     : fmt::format("{:.4g}", us);
 }
+
+namespace {
 
 std::string percent_of_bound(const SimulatedRow& row) {
   if (row.bound_us <= 0) return "?";
@@ -81,14 +83,15 @@ std::string to_table(const SimulatedCurve& curve) {
     const std::string line = fmt::format(
         " {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {:>3.0f} %", time_text(best.microseconds), bound,
         rate_text(bus / planner::bus_factor(curve.collective, row.ranks)), rate_text(bus),
-        percent_of_bound(row), cut(what, 24), 100 * best.bottleneck_share);
+        percent_of_bound(row), cut(what, 24), 100 * best.bottleneck_share());
     text += line + "\n";
   }
   if (!curve.rows.empty()) {
     const Sample& last = curve.rows.back().fastest();
-    text += "\n" + wrapped(fmt::format("busiest in the last row: {}, {:.0f} % of the time",
-                                       last.bottleneck, 100 * last.bottleneck_share),
-                           2);
+    if (!last.busy.empty())
+      text += "\n" + wrapped(fmt::format("busiest in the last row: {}, {:.0f} % of the time",
+                                         last.busy[0].name, 100 * last.bottleneck_share()),
+                             2);
     if (last.simulated_ranks < static_cast<std::size_t>(curve.rows.back().ranks))
       text += wrapped(fmt::format("{} ranks were simulated in the last row; the others are alike",
                                   last.simulated_ranks),
@@ -116,8 +119,8 @@ std::string to_json(const SimulatedCurve& curve) {
                          {"busbw", row.bus_bandwidth(curve.collective, sample->microseconds)},
                          {"lanes", sample->lanes},
                          {"simulated_ranks", sample->simulated_ranks},
-                         {"busiest", sample->bottleneck},
-                         {"busy", sample->bottleneck_share}});
+                         {"busiest", sample->busy.empty() ? "" : sample->busy[0].name},
+                         {"busy", sample->bottleneck_share()}});
     }
     rows.push_back(std::move(entry));
   }

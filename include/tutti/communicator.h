@@ -23,6 +23,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/export.h"
@@ -68,6 +69,9 @@ struct Request {
   /// one.
   bool uneven = false;
   Blocks input_blocks = {}, output_blocks = {};
+  /// For this call alone, goes before Settings::algorithm: an algorithm's name, "packet", or
+  /// "^name" for any but that. Alike on all ranks. Read before the call returns.
+  std::string_view algorithm = {};
 };
 
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.
@@ -193,6 +197,11 @@ class TUTTI_API Communicator {
 
   /// What this communicator is: ranks, transports, shared memory, waiting, plans and their cost.
   std::string describe() const;
+
+  /// Which way this call would go, how long that takes by what was measured or by estimate, why not
+  /// the others, and what would be faster: lines of at most 100 columns. Nothing is called; buffers
+  /// may be null (then they are plain ones). Not collective. kInvalidArgument as of call().
+  Result<std::string> explain(const Request& request) const;
 
  private:
   explicit Communicator(std::unique_ptr<State> state);

@@ -15,8 +15,9 @@ namespace tutti {
 struct TUTTI_API Settings {
   std::chrono::milliseconds timeout{60'000};     // TUTTI_TIMEOUT_MS: the deadline of every wait.
   Contract contract = Contract::kDeterministic;  // TUTTI_CONTRACT: deterministic or relaxed.
-  std::string
-      algorithm;  // TUTTI_ALGORITHM: force one, "direct" or "all_reduce=ring,broadcast=binomial".
+  /// TUTTI_ALGORITHM: force one, "direct" or "all_reduce=ring,broadcast=binomial"; or forbid one,
+  /// "^ring", "all_reduce=^packet".
+  std::string algorithm;
   std::string transport;       // TUTTI_TRANSPORT: force one, "shared_memory".
   std::size_t slot_bytes = 0;  // TUTTI_SLOT_BYTES: size of a channel slot; 0 chooses by rank count.
   int slot_count = 0;          // TUTTI_SLOT_COUNT: slots per channel; 0 chooses.
@@ -29,8 +30,12 @@ struct TUTTI_API Settings {
   /// TUTTI_WEIGHTS: by rank, how much of an all-reduce it owns compared with the others, for
   /// `weighted`. Empty: all the same.
   std::vector<int> weights;
-  int spin = -1;             // TUTTI_SPIN: pauses before a waiting rank yields; -1 chooses.
-  std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
+  int spin = -1;  // TUTTI_SPIN: pauses before a waiting rank yields; -1 chooses.
+  /// TUTTI_TUNING: the file of tables that `tutti tune` wrote; "off" for none; empty for the usual
+  /// place, if there is one. Rank 0's is what all ranks use.
+  std::string tuning;
+  std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
+  std::string log = "warn";    // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.
   static Result<Settings> from_environment();

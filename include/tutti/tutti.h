@@ -155,6 +155,14 @@ TUTTI_API tutti_result_t tutti_comm_count(tutti_comm_t comm, int* rank_count);
 TUTTI_API tutti_result_t tutti_comm_describe(tutti_comm_t comm, char* text, size_t size,
                                              size_t* needed);
 
+/* Writes which way a call would go, why not the others, and what would be faster, into `text`, as
+ * tutti_comm_describe does. `collective` is its name: "all_reduce". Nothing is called; `input` and
+ * `output` only say whether peers can map them, and may be NULL. Reductions are sums. */
+TUTTI_API tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* collective,
+                                            const void* input, void* output, size_t count,
+                                            tutti_data_type_t type, int root, char* text,
+                                            size_t size, size_t* needed);
+
 /* ---- Blocking collectives --------------------------------------------------------------------
  * They return once this rank's output is complete and its buffers are free again. Within a group
  * they return at once, and tutti_group_end waits. Errors: TUTTI_INVALID_ARGUMENT for null buffers,

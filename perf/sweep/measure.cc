@@ -166,11 +166,10 @@ Result<Timing> measure_placed(Communicator& comm, const Options& options, const 
   return timing;
 }
 
-/// The time that the call's memory traffic needs at least: every input byte read once, every output
-/// byte written once, on all ranks together, at the rate of a plain copy that all ranks do at once,
-/// in the same run, over buffers of the same size; past the cache with streaming stores.
-Result<double> bound_us(Communicator& comm, const Shape& shape, std::size_t bytes,
-                        const std::byte* from, std::byte* to) {
+/// The rate of the memory: bytes read and written a microsecond, all ranks together
+/// (sweep/bound.h).
+Result<double> memory_rate(Communicator& comm, const Shape& shape, std::size_t bytes,
+                           const std::byte* from, std::byte* to) {
   const std::size_t n = static_cast<std::size_t>(shape.ranks);
   const kernels::Stores stores = 4 * n * bytes >= last_level_cache_bytes()
                                      ? kernels::Stores::kStreaming
@@ -192,16 +191,13 @@ Result<double> bound_us(Communicator& comm, const Shape& shape, std::size_t byte
     TUTTI_TRY(const double all, reduce_scalar(comm, rate, ReduceOp::kSum));
     best = std::max(best, all);
   }
-  const CollectiveTraits traits = traits_of(shape.collective);
-  const std::size_t read = shape.input_elements() * (traits.root_input ? 1 : n);
-  const std::size_t written = shape.output_elements() * (traits.root_output ? 1 : n);
-  const auto traffic = static_cast<double>((read + written) * size_of(shape.type));
-  return traffic / best;
+  return best;
 }
 
 }  // namespace
 
-Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape) {
+Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape,
+                     const LinksBound& links) {
   Line line;
   line.shape = shape;
   const std::size_t element = size_of(shape.type);
@@ -220,7 +216,12 @@ Result<Line> measure(Communicator& comm, const Options& options, const Shape& sh
   std::byte* out = shared.data() + (traits.input_each && !traits.output_each ? own : 0);
   TUTTI_TRY(line.in_place, measure_placed(comm, options, shape, line.bytes, in, out, false));
   if (options.bound) {
-    TUTTI_TRY(line.bound_us, bound_us(comm, shape, line.bytes, separate.data(), shared.data()));
+    TUTTI_TRY(const double rate,
+              memory_rate(comm, shape, line.bytes, separate.data(), shared.data()));
+    const double memory_us = memory_traffic(shape) / rate;
+    const double links_us = static_cast<double>(line.bytes) * links.us_per_byte;
+    line.bound_us = std::max(memory_us, links_us);
+    line.bound_by = memory_us >= links_us ? "memory" : "links";
   }
   return line;
 }

@@ -1,8 +1,10 @@
 // File: sweep/measure.h: one line of a sweep: buffers, timing loop, verification, bound.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "perf/sweep/bound.h"
 #include "perf/sweep/check.h"
 #include "tutti/communicator.h"
 
@@ -20,13 +22,15 @@ struct Line {
   Shape shape;
   std::size_t bytes = 0;
   Timing out_of_place, in_place;
-  double bound_us = 0;  // What the memory traffic needs at least; 0: not measured.
+  double bound_us = 0;             // Nothing can be faster (sweep/bound.h); 0: not asked for.
+  std::string_view bound_by = "";  // "memory" or "links".
   double percent_of_bound() const {
     return bound_us > 0 && out_of_place.us > 0 ? 100 * bound_us / out_of_place.us : 0;
   }
 };
 
 /// Measures on all ranks; every rank gets the same line. The first error ends it.
-Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape);
+Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape,
+                     const LinksBound& links);
 
 }  // namespace tutti::perf

@@ -116,7 +116,7 @@ void add_options(CLI::App& app, Options& o, Words& w) {
   app.add_flag("--pin", o.pin, "Pin local rank r to the r-th usable CPU");
   app.add_flag("--percentiles", o.percentiles, "Add p50, p99 and max of single calls");
   app.add_flag("--bound", o.bound,
-               "Add % of bound: the time that the memory traffic needs at least");
+               "Add % of bound: of what memory and the links between NUMA nodes allow");
   app.add_option("--plan", o.plan, "Run the plans in these files, separated by commas");
   app.add_option("--csv", o.csv, "Write the results as CSV");
   app.add_option("--plot", o.plot, "Write a picture (SVG)");
@@ -249,6 +249,10 @@ std::optional<DataType> parse_type(const std::string& text) {
   }
   if (text == "fp8_e4m3") return DataType::kFloat8E4M3;
   if (text == "fp8_e5m2") return DataType::kFloat8E5M2;
+  if (text == "bf16") return DataType::kBfloat16;
+  if (text == "fp16") return DataType::kFloat16;
+  if (text == "fp32") return DataType::kFloat32;
+  if (text == "fp64") return DataType::kFloat64;
   return parse_data_type(text);
 }
 

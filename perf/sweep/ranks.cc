@@ -20,9 +20,12 @@ int complain(const Error& error) {
   return 1;
 }
 
-Result<Settings> settings_for(const Options& options) {
+using Adjust = std::function<void(Settings&)>;
+
+Result<Settings> settings_for(const Options& options, const Adjust& adjust) {
   TUTTI_TRY(auto settings, Settings::from_environment());
   if (!options.plan.empty()) settings.plan = options.plan;
+  if (adjust) adjust(settings);
   if (options.timeout_s > 0) settings.timeout = std::chrono::seconds(options.timeout_s);
   return settings;
 }
@@ -56,9 +59,9 @@ void remove_directory(const std::string& directory) {
 
 /// A process of `options.ranks`: joins the others through a directory.
 int run_forked(const Options& options, const std::string& directory, int rank,
-               const std::function<int(Communicator&)>& body) {
+               const std::function<int(Communicator&)>& body, const Adjust& adjust) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto settings = settings_for(options);
+  const auto settings = settings_for(options, adjust);
   if (!settings) return complain(settings.error());
   auto rendezvous = file_rendezvous(directory, "sweep");
   if (!rendezvous) return complain(rendezvous.error());
@@ -71,7 +74,8 @@ int run_forked(const Options& options, const std::string& directory, int rank,
   return run_one(options, std::move(comm), rank, body);
 }
 
-int run_processes(const Options& options, const std::function<int(Communicator&)>& body) {
+int run_processes(const Options& options, const std::function<int(Communicator&)>& body,
+                  const Adjust& adjust) {
   std::string directory = (std::filesystem::temp_directory_path() / "tutti-sweep-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) {
     return complain({Code::kSystem, "no temporary directory: " + directory});
@@ -81,7 +85,7 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      const int code = run_forked(options, directory, rank, body);
+      const int code = run_forked(options, directory, rank, body, adjust);
       std::fflush(nullptr);
       _exit(code);
     }
@@ -99,8 +103,9 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
   return code;
 }
 
-int run_threads(const Options& options, const std::function<int(Communicator&)>& body) {
-  const auto settings = settings_for(options);
+int run_threads(const Options& options, const std::function<int(Communicator&)>& body,
+                const Adjust& adjust) {
+  const auto settings = settings_for(options, adjust);
   if (!settings) return complain(settings.error());
   auto comms = Communicator::in_process(options.threads, *settings);
   if (!comms) return complain(comms.error());
@@ -122,7 +127,8 @@ int run_threads(const Options& options, const std::function<int(Communicator&)>&
 
 }  // namespace
 
-int run_ranks(const Options& options, const std::function<int(Communicator&)>& body) {
+int run_ranks(const Options& options, const std::function<int(Communicator&)>& body,
+              const std::function<void(Settings&)>& adjust) {
   const auto launch = detect_launch();
   if (!launch) return complain(launch.error());
   if (!launch->launcher.empty() && (options.ranks > 0 || options.threads > 1)) {
@@ -130,8 +136,8 @@ int run_ranks(const Options& options, const std::function<int(Communicator&)>& b
                      "started by " + launch->launcher +
                          ", which says how many ranks there are: leave --ranks and -t out"});
   }
-  if (options.ranks > 0) return run_processes(options, body);
-  if (options.threads > 1) return run_threads(options, body);
+  if (options.ranks > 0) return run_processes(options, body, adjust);
+  if (options.threads > 1) return run_threads(options, body, adjust);
   if (launch->rank_count < 2) {
     const std::string how =
         launch->launcher.empty() ? "started alone" : launch->launcher + " started one rank";
@@ -139,7 +145,7 @@ int run_ranks(const Options& options, const std::function<int(Communicator&)>& b
                                                    "N, or mpirun, torchrun, srun or tutti run "
                                                    "(--ranks 1 if one is what you want)"});
   }
-  const auto settings = settings_for(options);
+  const auto settings = settings_for(options, adjust);
   if (!settings) return complain(settings.error());
   const auto rendezvous = launch_rendezvous(*launch, Deadline::after(settings->timeout));
   if (!rendezvous) return complain(rendezvous.error());

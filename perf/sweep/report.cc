@@ -67,7 +67,7 @@ void print_columns(const std::array<const char*, 7>& names, const std::array<con
 
 }  // namespace
 
-void print_header(const Options& options, const Communicator& comm) {
+void print_header(const Options& options, const Communicator& comm, const LinksBound& links) {
   const std::string step = options.factor > 0 ? fmt::format("{}(factor)", options.factor)
                                               : fmt::format("{}(bytes)", options.step_bytes);
   fmt::print("# Collective test starting: {}_perf\n", to_string(options.collective));
@@ -89,6 +89,12 @@ void print_header(const Options& options, const Communicator& comm) {
   }
   if (!options.ignored.empty())
     fmt::print("# without effect on a host: {}\n", fmt::join(options.ignored, " "));
+  if (options.bound)
+    fmt::print(
+        "# %bound of what no library beats: inputs read and outputs written once, at the rate of\n"
+        "#   copies that all ranks make at once in buffers of that size; and what crosses between\n"
+        "#   NUMA nodes ({})\n",
+        links.words);
   const char* time = options.report_cpu ? "cputime" : "time";
   fmt::print("#\n# {:54}{:^33}{:^33}\n", "", "out-of-place", "in-place");
   print_columns({"size", "count", "type", "redop", "root", time, time},
@@ -178,7 +184,8 @@ Status write_json(const std::string& path, const Options& options, int ranks,
                        {"out_of_place", to_json(line.out_of_place)},
                        {"in_place", to_json(line.in_place)}};
     if (line.bound_us > 0)
-      row["bound_us"] = line.bound_us, row["percent_of_bound"] = line.percent_of_bound();
+      row["bound_us"] = line.bound_us, row["percent_of_bound"] = line.percent_of_bound(),
+      row["bound_by"] = line.bound_by;
     json["results"].push_back(std::move(row));
   }
   return write_file(path, json.dump(2) + "\n");

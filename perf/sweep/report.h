@@ -8,7 +8,8 @@
 
 namespace tutti::perf {
 
-void print_header(const Options& options, const Communicator& comm);
+/// `links` is only asked for with --bound.
+void print_header(const Options& options, const Communicator& comm, const LinksBound& links);
 void print_line(const Options& options, const Line& line);
 /// Returns the number of wrong elements.
 long long print_footer(const Options& options, const std::vector<Line>& lines);

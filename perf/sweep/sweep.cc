@@ -56,13 +56,24 @@ int sweep(Communicator& comm, const Options& options) {
     return 2;
   }
   const std::vector<Shape> shapes = shapes_of(options, comm.rank_count());
-  if (speaks) print_header(options, comm);
+  LinksBound links;
+  int links_root = -1;  // The root that they are for.
+  const auto find_links = [&](int root) -> Status {
+    if (!options.bound || root == links_root) return ok();
+    links_root = root;
+    TUTTI_TRY(links, links_bound(comm, options.collective, root));
+    return ok();
+  };
+  if (auto found = find_links(shapes.empty() ? 0 : shapes[0].root); !found)
+    return complain(found.error());
+  if (speaks) print_header(options, comm, links);
   long long wrong = 0;
   for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
     std::vector<Line> lines;
     for (const Shape& shape : shapes) {
       if (speaks) show_progress(shape.bytes(), lines.size(), shapes.size());
-      auto line = measure(comm, options, shape);
+      if (auto found = find_links(shape.root); !found) return complain(found.error());
+      auto line = measure(comm, options, shape, links);
       if (!line) return complain(line.error());
       lines.push_back(*line);
       if (speaks) print_line(options, *line);

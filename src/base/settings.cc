@@ -50,16 +50,20 @@ std::optional<std::int64_t> parse_bytes(std::string_view text, std::int64_t most
 bool is_name_list(std::string_view text) {
   return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '=' ||
-                  c == ',';
+                  c == ',' || c == '^';
          });
 }
 
-/// Names of files, separated by commas: no empty one, and nothing that a log could not show.
+/// What can be shown in one line, and opened.
+bool is_path(std::string_view text) {
+  return text.size() <= 4096 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != 127; });
+}
+
+/// Several of them, separated by commas: no empty one.
 bool is_file_list(std::string_view text) {
-  if (text.size() > 4096 || text.starts_with(',') || text.ends_with(',')) return false;
-  return text.find(",,") == std::string_view::npos &&
-         std::none_of(text.begin(), text.end(),
-                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; });
+  return is_path(text) && !text.starts_with(',') && !text.ends_with(',') &&
+         text.find(",,") == std::string_view::npos;
 }
 
 /// Numbers separated by commas; none for an empty text.
@@ -113,7 +117,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const std::array<Knob, 12> kKnobs{{
+const std::array<Knob, 14> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -128,7 +132,8 @@ const std::array<Knob, 12> kKnobs{{
        return std::string(s.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
      }},
     {"TUTTI_ALGORITHM", "algorithm",
-     "an algorithm's name, or collective=name pairs separated by commas (see tutti info)",
+     "an algorithm's name, or collective=name pairs separated by commas, ^name to forbid one (see "
+     "tutti info)",
      [](Settings& s, std::string_view text) {
        s.algorithm = text;
        return is_name_list(text);
@@ -171,6 +176,19 @@ const std::array<Knob, 12> kKnobs{{
        return assign(s.spin, parse_integer(text, -1, 1'000'000'000));
      },
      [](const Settings& s) { return std::to_string(s.spin); }},
+    {"TUTTI_TUNING", "tuning", "a file that tutti tune wrote, or off",
+     [](Settings& s, std::string_view text) {
+       s.tuning = text;
+       return is_path(text);
+     },
+     [](const Settings& s) { return s.tuning; }},
+    {"TUTTI_NET_INTERFACES", "net_interfaces",
+     "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are excluded",
+     [](Settings& s, std::string_view text) {
+       s.net_interfaces = text;
+       return text.size() <= 256 && is_path(text);
+     },
+     [](const Settings& s) { return s.net_interfaces; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
      [](Settings& s, std::string_view text) {
        s.log = text;

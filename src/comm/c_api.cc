@@ -97,6 +97,18 @@ tutti_result_t guard_make(const char* function, tutti_comm_t* comm, Make&& make)
   });
 }
 
+/// A text into a caller's buffer, cut to the room there is; `needed` holds all of it.
+Status hand_out(const char* function, const std::string& all, char* text, std::size_t size,
+                std::size_t* needed) {
+  if (text == nullptr && size != 0) return invalid(function, "`text` is NULL, but `size` is not 0");
+  if (needed != nullptr) *needed = all.size() + 1;
+  if (size == 0) return ok();
+  const std::size_t fits = std::min(all.size(), size - 1);
+  std::memcpy(text, all.data(), fits);
+  text[fits] = 0;
+  return ok();
+}
+
 }  // namespace
 
 tutti_result_t report(const Status& outcome) {
@@ -135,9 +147,11 @@ using tutti::Rank;
 using tutti::Result;
 using tutti::Settings;
 using tutti::Status;
+using tutti::c_api::checked_type;
 using tutti::c_api::find;
 using tutti::c_api::guard;
 using tutti::c_api::guard_make;
+using tutti::c_api::hand_out;
 using tutti::c_api::invalid;
 using tutti::c_api::kTypes;
 using tutti::c_api::last_error;
@@ -246,14 +260,29 @@ tutti_result_t tutti_comm_count(tutti_comm_t comm, int* rank_count) {
 
 tutti_result_t tutti_comm_describe(tutti_comm_t comm, char* text, size_t size, size_t* needed) {
   return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    if (text == nullptr && size != 0) return invalid(name, "`text` is NULL, but `size` is not 0");
-    const std::string all = communicator.describe();
-    if (needed != nullptr) *needed = all.size() + 1;
-    if (size == 0) return ok();
-    const std::size_t fits = std::min(all.size(), size - 1);
-    std::memcpy(text, all.data(), fits);
-    text[fits] = 0;
-    return ok();
+    return hand_out(name, communicator.describe(), text, size, needed);
+  });
+}
+
+tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* collective, const void* input,
+                                  void* output, size_t count, tutti_data_type_t type, int root,
+                                  char* text, size_t size, size_t* needed) {
+  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
+    if (collective == nullptr) return invalid(name, "`collective` is NULL");
+    const auto which = tutti::parse_collective(collective);
+    if (!which)
+      return invalid(name, std::string("'") + collective + "' is no collective; there are " +
+                               tutti::collective_names());
+    TUTTI_TRY(const auto checked, checked_type(name, type));
+    tutti::Request request;
+    request.collective = *which;
+    request.input = input;
+    request.output = output;
+    request.count = count;
+    request.type = checked;
+    request.root = tutti::Rank{root};
+    TUTTI_TRY(const std::string all, communicator.explain(request));
+    return hand_out(name, all, text, size, needed);
   });
 }
 

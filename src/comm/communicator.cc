@@ -233,7 +233,9 @@ std::string Communicator::describe() const {
       fmt::format("contract: {}; instruction set: {}\n",
                   state.settings.contract == Contract::kDeterministic ? "deterministic" : "relaxed",
                   kernels::instruction_set());
-  text += state.plans->describe(state.rank_count);
+  text += state.choosing->describe();
+  if (const auto tried = executor.plans_tried(); tried > 0)
+    text += fmt::format("trials: {} plans tried where an estimate was wrong\n", tried);
   const std::string plans = planner::describe_plans();
   return text + (plans.empty() ? "plans: none prepared yet\n"
                                : "plans prepared in this process:\n" + plans);

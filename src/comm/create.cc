@@ -38,14 +38,22 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
   return hash;
 }
 
-Result<std::vector<Peer>> meet(Rank me, int rank_count, std::uint32_t settings_hash,
-                               const Exchange& exchange) {
+/// Who the others are; `tuning` becomes what rank 0 found, unless it is there already.
+Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings,
+                               std::uint32_t settings_hash, const Exchange& exchange,
+                               std::shared_ptr<const Tuning>& tuning) {
   Hello mine;
   std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
   mine.rank_count = rank_count;
   mine.settings_hash = settings_hash;
   mine.peer = this_process();
-  TUTTI_TRY(const auto all, exchange("hello", std::as_bytes(std::span(&mine, 1))));
+  const auto plain = std::as_bytes(std::span(&mine, 1));
+  Bytes sent(plain.begin(), plain.end());
+  if (me.value == 0 && tuning == nullptr) {
+    const Bytes found = pack_tuning(find_tuning(settings));
+    sent.insert(sent.end(), found.begin(), found.end());
+  }
+  TUTTI_TRY(const auto all, exchange("hello", sent));
   std::vector<Peer> peers;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto mismatch = [&](const std::string& what) {
@@ -53,7 +61,7 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, std::uint32_t settings_h
                    Rank{static_cast<int>(rank)}};
     };
     Hello theirs;
-    if (all[rank].size() != sizeof(Hello))
+    if (all[rank].size() < sizeof(Hello) || (rank != 0 && all[rank].size() != sizeof(Hello)))
       return mismatch("uses another version of Tutti than " TUTTI_VERSION);
     std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
     if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
@@ -72,27 +80,29 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, std::uint32_t settings_h
     }
     peers.push_back(theirs.peer);
   }
+  if (tuning == nullptr) {
+    TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(Hello))));
+    tuning = std::make_shared<const Tuning>(std::move(found));
+  }
   return peers;
 }
 
-using PlanFilesPointer = std::shared_ptr<const planner::PlanFiles>;
-
 /// The plans that users wrote. A part of a communicator has those of the whole.
-Result<PlanFilesPointer> plans_for(int rank_count, const Settings& settings,
-                                   const Communicator::State* parent) {
+Result<Choosing::Plans> plans_for(int rank_count, const Settings& settings,
+                                  const Communicator::State* parent) {
   const std::size_t weights = settings.weights.size();
   if (weights != 0 && weights != static_cast<std::size_t>(rank_count)) {
     return Error{Code::kInvalidArgument, "TUTTI_WEIGHTS has " + std::to_string(weights) +
                                              " weights for " + std::to_string(rank_count) +
                                              " ranks; give one for each rank"};
   }
-  if (parent != nullptr) return parent->plans;
+  if (parent != nullptr) return parent->choosing->plans();
   TUTTI_TRY(auto loaded, planner::PlanFiles::load(settings.plan, settings.contract));
-  return PlanFilesPointer(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
+  return Choosing::Plans(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
 }
 
 Result<RegionConfig> region_config(int rank_count, const Settings& settings,
-                                   const planner::PlanFiles& plans, std::span<const Peer> peers) {
+                                   std::span<const Peer> peers, const Choosing& choosing) {
   RegionConfig config = Region::default_config(rank_count);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
@@ -100,40 +110,14 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
     config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
     config.multicast_slots = config.slot_count;
   }
-  TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings));
+  TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings, choosing.knowledge()));
   config.lanes =
-      std::max(config.lanes, static_cast<std::uint32_t>(plans.lanes(rank_count)) *
+      std::max(config.lanes, static_cast<std::uint32_t>(choosing.plans()->lanes(rank_count)) *
                                  static_cast<std::uint32_t>(std::max(settings.lanes, 1)));
   for (const Peer& peer : peers) {
     if (peer.heavy_barrier == 0) config.fence = 1;
   }
   return config;
-}
-
-Result<planner::Recipe> choose_recipe(const exec::Call& call, bool mapped, const Settings& settings,
-                                      const planner::PlanFiles& plans, int rank_count) {
-  planner::Request request;
-  request.shape = planner::shape_of(call.collective, rank_count, call.root, settings);
-  if (const auto* written = plans.find(call.collective, rank_count, call.root, mapped))
-    return planner::Recipe{.written = written,
-                           .shape = written->shape,
-                           .direct = mapped,
-                           .multicast = true,
-                           .uneven = call.uneven};
-  request.bytes =
-      std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
-  request.mapped = mapped;
-  request.uneven = call.uneven;
-  request.contract = settings.contract;
-  return planner::choose(request, settings.algorithm);
-}
-
-Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
-                                      const planner::PlanFiles& plans, int rank_count) {
-  TUTTI_TRY(auto recipe, choose_recipe(call, mapped, settings, plans, rank_count));
-  recipe.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
-  TUTTI_TRY(const auto* verified, planner::prepare(recipe));
-  return &verified->plan;
 }
 
 }  // namespace
@@ -151,15 +135,22 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   }
   // What only this rank can't read must not keep the others waiting: they have to hear of it.
   auto plans = plans_for(rank_count, settings, parent);
-  const auto met = meet(me, rank_count,
-                        shared_settings_hash(settings, plans ? (*plans)->hash() : ~0ULL), exchange);
+  auto tuning = parent != nullptr ? parent->choosing->tuning() : nullptr;
+  const auto met =
+      meet(me, rank_count, settings,
+           shared_settings_hash(settings, plans ? (*plans)->hash() : ~0ULL), exchange, tuning);
   if (!plans) return std::move(plans.error());
   TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
-  TUTTI_TRY(const auto config, region_config(rank_count, settings, **plans, peers));
+  const auto choosing = std::make_shared<Choosing>(settings, *plans, rank_count, shared_cpus(peers),
+                                                   tuning, std::string(transport->name));
+  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *choosing));
+  choosing->set(config);
   const Opening opening{.me = me.value,
                         .peers = peers,
+                        .rank = me.value,
                         .config = config,
+                        .net_interfaces = settings.net_interfaces,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout)};
   TUTTI_TRY(auto endpoint, transport->open(opening));
@@ -168,25 +159,15 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   state->rank_count = rank_count;
   state->settings = settings;
   state->transport = transport->name;
-  state->node_ranks = std::max(parent == nullptr ? 0 : parent->node_ranks, rank_count);
+  state->node_ranks = std::max(parent != nullptr ? parent->node_ranks : 0, rank_count);
+  state->choosing = choosing;
   state->cpus = shared_cpus(peers);
-  state->plans = *plans;
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    TUTTI_TRY(const auto forced,
-              planner::forced_name(settings.algorithm, static_cast<Collective>(i)));
-    // What is forced is used at every size.
-    const bool free = forced.empty() && !state->plans->has(static_cast<Collective>(i), rank_count);
-    const std::size_t limit = free ? planner::packet_limit(rank_count, state->cpus) : 0;
-    options.packet_limit[static_cast<std::size_t>(i)] = limit;
-    options.mapped_packet_limit[static_cast<std::size_t>(i)] =
-        planner::mapped_packet_limit(static_cast<Collective>(i));
-  }
-  options.choose = [settings, rank_count, plans = state->plans](const exec::Call& call,
-                                                                bool mapped) {
-    return choose_plan(call, mapped, settings, *plans, rank_count);
+  TUTTI_CHECK_OK(choosing->limit_packets(options));
+  options.choose = [choosing](const exec::Call& call, bool mapped, std::size_t which) {
+    return choosing->choose(call, mapped, which);
   };
   // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
   // stores lose 2-3x.
@@ -271,7 +252,7 @@ Result<Communicator> Communicator::split(int color, int key) {
     if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
   }
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
-  constexpr std::size_t kMost = 512;
+  constexpr std::size_t kMost = 1024;
   const Exchange through = [&](std::string_view,
                                std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
     std::vector<std::byte> sent(kMost), got(kMost * parents);

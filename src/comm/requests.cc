@@ -70,12 +70,26 @@ Status Communicator::State::check_blocks(const Request& request) const {
   return ok();
 }
 
+Status Communicator::State::take_wish(exec::Call& call, std::string_view wish) const {
+  const exec::Call& last = wished.call;
+  if (wished.text != wish || last.collective != call.collective || last.root != call.root ||
+      last.uneven != call.uneven) {
+    wished.text.clear();
+    TUTTI_CHECK_OK(choosing->take_wish(call, wish));
+    wished = {std::string(wish), call};
+  }
+  call.wish = last.wish;
+  call.packets = last.packets;
+  return ok();
+}
+
 Result<exec::Call> Communicator::State::make_call(const Request& request) const {
   exec::Call call = make_call(request.collective, request.input, request.output, request.count,
                               request.type, request.reduction, request.root.value);
+  call.uneven = request.uneven;
+  if (!request.algorithm.empty()) TUTTI_CHECK_OK(take_wish(call, request.algorithm));
   if (!request.uneven) return call;
   TUTTI_CHECK_OK(check_blocks(request));
-  call.uneven = true;
   const auto list = [](const Blocks& blocks) {
     return exec::BlockList{blocks.counts.data(),
                            blocks.offsets.empty() ? nullptr : blocks.offsets.data()};

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/choosing.h"
 #include "comm/progress.h"
 #include "exec/host_executor.h"
 #include "planner/plan_files.h"
@@ -19,9 +20,15 @@ struct Communicator::State {
   int node_ranks = 1;  // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
-  std::shared_ptr<const planner::PlanFiles> plans;  // That users wrote; never null.
+  std::shared_ptr<const Choosing> choosing;
   std::unique_ptr<exec::HostExecutor> executor;
   std::unique_ptr<CallQueue> queue;
+  /// The last call's wish of its own, so that a row of alike calls is looked up once.
+  struct Wished {
+    std::string text;
+    exec::Call call;  // Its collective, root and unevenness, and what the wish made of it.
+  };
+  mutable Wished wished;
   int splits = 0;  // Numbers the splits, alike on every rank.
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
@@ -36,6 +43,7 @@ struct Communicator::State {
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
   Result<exec::Call> make_call(const Request& request) const;
+  Status take_wish(exec::Call& call, std::string_view wish) const;
   Status check_blocks(const Request& request) const;
   /// Of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;

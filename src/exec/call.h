@@ -17,6 +17,9 @@ struct BlockList {
   const std::size_t* offsets = nullptr;  // Null: one after another.
 };
 
+/// Whether a call goes by packets.
+enum class Packets : std::uint8_t { kBySize, kNever, kAlways };  // Always: if it fits one.
+
 struct Call {
   Collective collective = Collective::kAllReduce;
   DataType type = DataType::kUint8;
@@ -29,6 +32,8 @@ struct Call {
   double scale = 1;
   bool uneven = false;  // Of the buffers with a block for each rank, these say how:
   BlockList input_blocks, output_blocks;
+  std::uint16_t wish = 0;  // What the user wants of this call alone: a number of the planner's.
+  Packets packets = Packets::kBySize;  // As the wish says.
 };
 
 /// Bytes of a whole input, and of a whole output, of a rank that has one.
@@ -52,12 +57,12 @@ constexpr bool has_output(const Call& call, int rank) {
 /// What ranks have to agree on beside `pack`: blocks of one size have it, others differ by rank.
 constexpr std::uint64_t common_count(const Call& call) { return call.uneven ? 0 : call.count; }
 
-/// The call in one word, for records and for hashing: collective, type, operation, root.
+/// The call in one word, for records and for hashing: collective, type, operation, wish, root.
 constexpr std::uint64_t pack(const Call& call) {
   return std::uint64_t{1} << 63 | std::uint64_t{call.uneven} << 57 |
          std::uint64_t{call.barrier} << 56 | static_cast<std::uint64_t>(call.collective) << 48 |
          static_cast<std::uint64_t>(call.type) << 40 | static_cast<std::uint64_t>(call.op) << 32 |
-         static_cast<std::uint32_t>(call.root);
+         std::uint64_t{call.wish} << 16 | static_cast<std::uint16_t>(call.root);
 }
 
 /// "all_reduce of 1024 float32 (sum)", from what pack made and a count; `what` may be a peer's

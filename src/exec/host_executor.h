@@ -22,6 +22,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -35,12 +36,19 @@
 #include "exec/messages.h"
 #include "exec/recent.h"
 #include "exec/slot_stores.h"
+#include "exec/trial.h"
 #include "transport/transport.h"
 
 namespace tutti::exec {
 
 class HostExecutor {
  public:
+  /// A plan, and how many there are to try: more than one where the first is a guess.
+  struct Choice {
+    const plan::Plan* plan = nullptr;
+    std::size_t plans = 1;
+    double predicted_us = 0;  // Of the first; 0: nothing is predicted.
+  };
   struct Options {
     WaitPolicy wait;
     std::chrono::milliseconds timeout{60'000};
@@ -49,8 +57,9 @@ class HostExecutor {
     /// The same for ranks that lately used buffers which all of them can map.
     std::array<std::size_t, kCollectiveCount> mapped_packet_limit{};
     /// The plan for a call whose buffers all ranks can map, or not: verified, and alive as long as
-    /// the process. Not called on the packet way.
-    std::function<Result<const plan::Plan*>(const Call&, bool mapped)> choose;
+    /// the process. Not called on the packet way. `which` counts the plans that may be tried, the
+    /// one that promises most first.
+    std::function<Result<Choice>(const Call&, bool mapped, std::size_t which)> choose;
     /// Bytes that all ranks write together, from which outputs go past the cache.
     std::size_t stream_from = SIZE_MAX;
   };
@@ -77,13 +86,34 @@ class HostExecutor {
   /// Messages, for the progress thread: posts a batch; moves what is under way.
   void post(MessageBatch& batch) { messages_.post(batch); }
   bool poll_messages();
+  /// Whether what messages have written is on its way.
+  bool messages_left() const { return wire_ == nullptr || !wire_->pending(); }
   /// The outcome, once poll said kDone or patrol said false.
   Status take_status() { return std::move(status_); }
 
-  Doorbell& doorbell() const { return region_.doorbell(me_); }
+  /// One nap, until a peer has changed something, `ready` says so, or `longest` is over. True if
+  /// ready.
+  template <class Ready>
+  bool sleep(Ready&& ready, std::chrono::nanoseconds longest) {
+    if (wire_ == nullptr) return sleep_on(region_.doorbell(me_), ready, longest, fence_);
+    if (ready()) return true;
+    wire_->sleep(longest);
+    return false;
+  }
   bool fence() const { return fence_; }
+  /// Ends a nap. Any thread.
+  void wake() const {
+    if (wire_ != nullptr)
+      wire_->wake();
+    else
+      ring(region_.doorbell(me_));
+  }
   Endpoint& endpoint() const { return *endpoint_; }
   const Options& options() const { return options_; }
+  /// How often a plan was tried because the one before took longer than predicted. Any thread.
+  std::uint64_t plans_tried() const {
+    return plans_tried_.load(std::memory_order_relaxed);  // relaxed: to be shown.
+  }
   std::size_t rank_count() const { return static_cast<std::size_t>(ranks_); }
 
   /// Ends the call in progress and all later ones, on every rank. Any thread.
@@ -100,6 +130,7 @@ class HostExecutor {
     kPlanCredit,
     kPlanGather,
     kLanes,
+    kLeave,
     kDone
   };
   /// What a call line carries before a plan is run for the first time on a route: which it is.
@@ -121,6 +152,8 @@ class HostExecutor {
     BoundPlan* plan = nullptr;
     std::size_t tile_elements = 0, tiles = 0;
     bool mapped = false;
+    std::size_t which = 0;  // Of the plans that may be tried.
+    Trial trial = {};
     bool agreed = false;  // All ranks have said that they run this plan.
   };
   /// Of so many rooted calls, that may go either way, one goes by a plan: its call lines tell all
@@ -131,7 +164,8 @@ class HostExecutor {
   /// What a call line carries before a plan runs: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
-    std::uint64_t mapped = 1;  // In the second round: whether this rank could map all the others'.
+    std::uint32_t mapped = 1;   // In the second round: whether this rank could map all the others'.
+    std::uint32_t took_ns = 0;  // The last call that went by a plan on trial; 0: not timed.
   };
 
   /// The remedy where ranks that make the same call would go different ways.
@@ -139,6 +173,7 @@ class HostExecutor {
       "; all ranks need the same build of Tutti, the same settings and the same plan files";
 
   Poll step();
+  Poll leave();
   bool is_packet(const Call& call) const;
   bool symmetric() const { return !has_root(call_.collective) || !packet_; }
   /// Whether anybody reads this rank's packet, or it reads what it scaled there itself.
@@ -184,6 +219,7 @@ class HostExecutor {
   bool agree_on_plan();
   void start_lanes();
   Result<Route*> route();
+  void note_times();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
   void step_aside();
@@ -199,6 +235,7 @@ class HostExecutor {
   void find_lines();
 
   std::unique_ptr<Endpoint> endpoint_;
+  Wire* wire_;  // Null: all ranks see each other's memory.
   Region region_;
   int me_, ranks_;
   bool fence_;
@@ -225,6 +262,10 @@ class HostExecutor {
   CallContext context_;
   Route* way_ = nullptr;
   BoundPlan* plan_ = nullptr;  // Of way_.
+  Route* on_trial_ = nullptr;  // That the last call by a plan took, if it was timed.
+  std::chrono::steady_clock::time_point trial_start_;
+  std::uint32_t took_ns_ = 0;
+  std::atomic<std::uint64_t> plans_tried_{0};
   SlotStores slot_stores_;
   bool all_mapped_ = false, mapping_ok_ = true;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.

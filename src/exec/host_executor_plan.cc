@@ -15,6 +15,7 @@ HostExecutor::Announcement HostExecutor::announcement() {
   Announcement mine;
   if (has_input(call_, me_)) mine.input = endpoint_->name(call_.input, input);
   if (has_output(call_, me_)) mine.output = endpoint_->name(call_.output, output);
+  mine.took_ns = took_ns_;
   return mine;
 }
 
@@ -49,9 +50,23 @@ bool HostExecutor::learn_blocks() {
   return true;
 }
 
+/// What all ranks have said of the last call that was timed. Every rank sees the same lines.
+void HostExecutor::note_times() {
+  std::uint32_t slowest = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    Announcement from;
+    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
+    slowest = std::max(slowest, from.took_ns);
+  }
+  on_trial_->trial.note(slowest * 1e-3);
+  on_trial_ = nullptr;
+  took_ns_ = 0;
+}
+
 /// True if the plan can start; false if some segment was never met before: then all ranks, who see
 /// the same lines and so know the same segments, try to map it and tell each other how it went.
 bool HostExecutor::read_announcements() {
+  if (on_trial_ != nullptr) note_times();
   all_mapped_ = !context_.scaled;  // A rank's own scale is not known to peers that read its input.
   bool known = true;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -169,7 +184,7 @@ bool HostExecutor::agree_on_plan() {
 }
 
 void HostExecutor::start_lanes() {
-  const Route& way = *way_;
+  Route& way = *way_;
   plan_ = way.plan;
   context_.tile_elements = way.tile_elements;
   context_.tiles = way.tiles;
@@ -184,6 +199,10 @@ void HostExecutor::start_lanes() {
   }
   context_.buffers.input = call_.input;
   context_.buffers.output = call_.output;
+  if (!way.trial.settled()) {
+    on_trial_ = &way;
+    trial_start_ = std::chrono::steady_clock::now();
+  }
   for (BoundLane& lane : plan_->lanes) lane.start(context_);
   phase_ = Phase::kLanes;
 }
@@ -203,11 +222,17 @@ Result<HostExecutor::Route*> HostExecutor::route() {
   const std::uint64_t hash =
       (what ^ count * 0x9e3779b97f4a7c15ULL ^ std::uint64_t{all_mapped_}) * 0xd6e8feb86659fd93ULL;
   const std::size_t at = hash >> 32 & (kRoutes - 1);
-  for (Route* known : {&routes_[at], &routes_[at ^ 1]}) {
-    if (known->what == what && known->count == count && known->mapped == all_mapped_) return known;
+  Route* known = nullptr;
+  for (Route* route : {&routes_[at], &routes_[at ^ 1]}) {
+    if (route->what == what && route->count == count && route->mapped == all_mapped_) known = route;
   }
-  Route& way = routes_[routes_[at].what == 0 ? at : at ^ 1];
-  TUTTI_TRY(const plan::Plan* plan, options_.choose(call_, all_mapped_));
+  if (known != nullptr && known->which == known->trial.plan()) return known;
+  const std::size_t which = known != nullptr ? known->trial.plan() : 0;
+  TUTTI_TRY(const Choice choice, options_.choose(call_, all_mapped_, which));
+  const plan::Plan* const plan = choice.plan;
+  // relaxed: to be shown.
+  if (known != nullptr) plans_tried_.fetch_add(1, std::memory_order_relaxed);
+  Route& way = known != nullptr ? *known : routes_[routes_[at].what == 0 ? at : at ^ 1];
   const auto& lanes = plan->ranks[static_cast<std::size_t>(me_)].lanes;
   if (lanes.size() > region_.config().lanes) {
     return Error{Code::kInternal, "plan " + plan->name + " has more lanes than this communicator"};
@@ -218,13 +243,16 @@ Result<HostExecutor::Route*> HostExecutor::route() {
   const std::size_t fits = region_.config().slot_bytes / element_bytes(call_.type, widest);
   const std::size_t largest = plan::piece_of(count, plan->pieces, 0, grain).count;
   const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
-  way = {.what = what,
-         .count = count,
-         .plan = &bound,
-         .tile_elements = tile,
-         .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
-         .mapped = all_mapped_,
-         .agreed = false};
+  way = {
+      .what = what,
+      .count = count,
+      .plan = &bound,
+      .tile_elements = tile,
+      .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
+      .mapped = all_mapped_,
+      .which = which,
+      .trial = known != nullptr ? std::move(way.trial) : Trial(choice.plans, choice.predicted_us),
+      .agreed = false};
   return &way;
 }
 
@@ -254,7 +282,11 @@ Poll HostExecutor::poll_lanes() {
   }
   if (done) {
     if (plan_->tiled) slot_stores_.end();
-    return finish(), Poll::kDone;
+    if (on_trial_ != nullptr) {
+      const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - trial_start_;
+      took_ns_ = static_cast<std::uint32_t>(std::clamp<std::int64_t>(took.count(), 1, UINT32_MAX));
+    }
+    return finish(), leave();
   }
   return progressed ? Poll::kProgressed : Poll::kPending;
 }
@@ -299,8 +331,9 @@ std::string describe_call(std::uint64_t what, std::uint64_t count) {
     text += " (" + std::string(to_string(static_cast<ReduceOp>(what >> 32 & 0xff))) + ")";
   if (has_root(collective)) {
     text += traits_of(collective).root_input ? " from rank " : " to rank ";
-    text += std::to_string(what & 0xffffffffU);
+    text += std::to_string(what & 0xffffU);
   }
+  if ((what >> 16 & 0xffff) != 0) text += ", with an algorithm of its own";
   return text;
 }
 

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <queue>
 #include <utility>
 
@@ -38,7 +39,7 @@ class Timeline {
   /// tiles of every piece instead.
   Timeline(const Plan& plan, const Traffic& traffic, DataType type, int slots,
            const CostModel& model, std::size_t count, std::size_t tile_elements,
-           std::size_t full_tiles)
+           std::size_t full_tiles, Recording* recording)
       : plan_(plan),
         traffic_(traffic),
         type_(type),
@@ -48,6 +49,10 @@ class Timeline {
         servers_(plan, model, traffic) {
     const std::size_t largest = range(0, 0, true);
     tiles_ = full_tiles > 0 ? full_tiles : (largest + tile_elements - 1) / tile_elements;
+    if (recording != nullptr) {
+      recording->tiles = tiles_;
+      recorder_.emplace(*recording, traffic.channels.size(), slots);
+    }
     queues_.resize(traffic.channels.size());
     for (Queue& queue : queues_) queue.rooms.add_at_start(static_cast<std::uint32_t>(slots));
     for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
@@ -83,7 +88,8 @@ class Timeline {
       TUTTI_CHECK(state.tile == tiles_ && "the plan was not verified");
       end = later(end, state.now);
     }
-    return {to_us(end.at), servers_.bytes_on_busiest_link(), end.messages, servers_.busy_us()};
+    return {to_us(end.at), servers_.bytes_on_busiest_link(), end.messages, to_us(end.latency),
+            servers_.busy_us()};
   }
 
  private:
@@ -101,6 +107,9 @@ class Timeline {
     std::uint32_t checked = 0;
     std::uint32_t blocked_on = kNobody;
     bool is_new = true;  // Nothing of the next step was checked.
+    // Of recordings: what made `start` as late as it is, and the step that began.
+    Recording::Waited waited = Recording::Waited::kForNothing;
+    std::uint32_t waited_on = kNobody, recorded = Recording::kNone;
   };
   // What the reader of a channel finds, and its writer.
   struct Queue {
@@ -122,7 +131,7 @@ class Timeline {
         if (peer != state.rank)
           latency = std::max(latency, servers_.route(state.lane, peer, state.rank).latency);
       }
-      state.now = {latency, 1};
+      state.now = {latency, 1, latency};
     }
   }
 
@@ -144,6 +153,7 @@ class Timeline {
       state.start = state.now;
       state.checked = 0;
       state.is_new = false;
+      state.waited = Recording::Waited::kForNothing;
     }
     state.blocked_on = kNobody;
     if (can_start(state)) agenda_.push({state.start.at, false, state.turn, actor});
@@ -188,6 +198,11 @@ class Timeline {
     if (fifo.empty()) {
       state.blocked_on = channel;
       return false;
+    }
+    if (recorder_ && fifo.front().at > state.start.at) {
+      state.waited =
+          what == &Queue::rooms ? Recording::Waited::kForRoom : Recording::Waited::kForMessage;
+      state.waited_on = channel;
     }
     state.start = later(state.start, fifo.front());
     return true;
@@ -252,12 +267,16 @@ class Timeline {
     }
     for (const std::uint32_t actor : batch_) {
       State& state = states_[actor];
-      Picoseconds end = servers_.computed(state.rank, state.lane);
+      Event end{servers_.computed(state.rank, state.lane), state.start.messages,
+                state.start.latency};
       for_each_mapped(state, [&](Route& route, double, bool reads) {
-        end = std::max(end, servers_.done(route, now, 0) + (reads ? route.latency : 0));
+        const Picoseconds latency = reads ? route.latency : 0;
+        end = later(end, {servers_.done(route, now, 0) + latency, state.start.messages,
+                          state.start.latency + latency});
       });
-      state.now = {end, state.start.messages};
-      agenda_.push({end, true, state.turn, actor});
+      if (recorder_) record(state, end.at);
+      state.now = end;
+      agenda_.push({end.at, true, state.turn, actor});
     }
   }
 
@@ -272,12 +291,19 @@ class Timeline {
     }
     for (const std::uint32_t actor : batch_) {
       State& state = states_[actor];
-      for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double) {
+      for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
         const Route& route = servers_.route(channel);
-        const int joined = servers_.joined(state.rank, state.lane, location);
+        const Picoseconds sent =
+            servers_.done(route, now, servers_.joined(state.rank, state.lane, location));
         queues_[channel].arrivals.push(
-            {servers_.done(route, now, joined) + route.latency, state.now.messages + 1});
-        if (!traffic_.channels[channel].is_signal) queues_[channel].rooms.pop();
+            {sent + route.latency, state.now.messages + 1, state.now.latency + route.latency});
+        const bool is_signal = traffic_.channels[channel].is_signal;
+        if (!is_signal) queues_[channel].rooms.pop();
+        if (!recorder_) return;
+        recorder_->send(
+            {state.rank, traffic_.reader(traffic_.channels[channel]), state.lane, state.recorded,
+             Recording::kNone, amount, to_us(now), to_us(sent), to_us(sent + route.latency)},
+            channel, !is_signal);
       });
       free_sources(state);
     }
@@ -289,9 +315,24 @@ class Timeline {
     for_each_taken(state, [&](std::uint32_t channel) {
       Queue& queue = queues_[channel];
       queue.arrivals.pop();
-      if (!traffic_.channels[channel].is_signal)
-        queue.rooms.push({state.now.at + servers_.way_back(channel), state.now.messages});
+      const bool is_signal = traffic_.channels[channel].is_signal;
+      const Picoseconds back = servers_.way_back(channel);
+      if (!is_signal)
+        queue.rooms.push({state.now.at + back, state.now.messages, state.now.latency + back});
+      if (recorder_) recorder_->take(state.recorded, channel, !is_signal);
     });
+  }
+  // Of a step that begins, while state.now is still the end of the one before it.
+  void record(State& state, Picoseconds end) {
+    state.recorded = recorder_->start({.rank = state.rank,
+                                       .lane = state.lane,
+                                       .step = state.step,
+                                       .tile = state.tile,
+                                       .ready_us = to_us(state.now.at),
+                                       .start_us = to_us(state.start.at),
+                                       .end_us = to_us(end),
+                                       .waited = state.waited},
+                                      state.waited_on);
   }
   template <class Visit>
   void for_each_taken(const State& state, Visit visit) const {
@@ -332,6 +373,7 @@ class Timeline {
   std::vector<Queue> queues_;  // By channel.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda_;
   std::vector<std::uint32_t> batch_;
+  std::optional<Recorder> recorder_;  // Only if somebody wants to know.
 };
 
 struct Extent {
@@ -366,8 +408,9 @@ struct Estimator::Parts {
   // Runs of full tiles, by their number.
   std::map<std::size_t, Estimate> full_runs;
 
-  Estimate run(std::size_t count, std::size_t tile, std::size_t full_tiles) const {
-    return Timeline(plan, channels, type, slots, model, count, tile, full_tiles).run();
+  Estimate run(std::size_t count, std::size_t tile, std::size_t full_tiles,
+               Recording* recording = nullptr) const {
+    return Timeline(plan, channels, type, slots, model, count, tile, full_tiles, recording).run();
   }
   const Estimate& full_run(std::size_t tile, std::size_t tiles) {
     auto found = full_runs.find(tiles);
@@ -385,18 +428,27 @@ Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
 }
 Estimator::~Estimator() = default;
 
-Estimate Estimator::run(std::size_t count) {
+Estimate Estimator::run(std::size_t count, Recording* recording) {
+  if (recording != nullptr) *recording = {};
   if (count == 0) return {};
   const Extent& size = parts_->size;
   const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
   const std::size_t largest = piece_of(count, parts_->plan.pieces, 0, grain).count;
   // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
-  if (size.widest == 0) return parts_->run(count, largest, 0);
-  const std::size_t tile = std::max<std::size_t>(1, parts_->slot_bytes / size.widest);
+  const std::size_t tile =
+      size.widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / size.widest);
   const std::size_t tiles = (largest + tile - 1) / tile;
   const std::size_t half = std::clamp<std::size_t>(
       kMostSteps / 3 / std::max<std::size_t>(1, size.steps), 1, kMostTiles / 2);
-  if (tiles <= 2 * half) return parts_->run(count, tile, 0);
+  const auto recorded = [&](const Estimate& estimate) {
+    if (recording != nullptr) {
+      recording->microseconds = estimate.microseconds;
+      recording->of_tiles = tiles;
+    }
+    return estimate;
+  };
+  if (tiles <= 2 * half) return recorded(parts_->run(count, tile, 0, recording));
+  if (recording != nullptr) recorded(parts_->run(0, tile, 2 * half, recording));
   const Estimate& one = parts_->full_run(tile, half);
   const Estimate& two = parts_->full_run(tile, 2 * half);
   const double more =
@@ -408,6 +460,7 @@ Estimate Estimator::run(std::size_t count) {
                    extend(static_cast<double>(one.messages_on_critical_path),
                           static_cast<double>(std::max(one.messages_on_critical_path,
                                                        two.messages_on_critical_path)))),
+               extend(one.latency_us, std::max(one.latency_us, two.latency_us)),
                {}};
   for (std::size_t i = 0; i < one.busy_us.size(); ++i)
     all.busy_us.push_back(extend(one.busy_us[i], two.busy_us[i]));

@@ -21,6 +21,7 @@
 
 #include "base/link_cost.h"
 #include "plan/plan.h"
+#include "plan/recording.h"
 #include "tutti/types.h"
 
 namespace tutti::plan {
@@ -68,6 +69,8 @@ struct Estimate {
   double microseconds = 0;           // Until the last rank is done.
   double bytes_on_busiest_link = 0;  // Sent over the rank-to-rank link that carries most.
   std::size_t messages_on_critical_path = 0;
+  double latency_us = 0;        // Part of the time: what these messages, and the news of room in
+                                // slots, take whatever their bytes.
   std::vector<double> busy_us;  // By resource of the model: how long it works.
 };
 
@@ -79,8 +82,9 @@ class Estimator {
   Estimator(const Plan& plan, const CostModel& model, DataType type, std::size_t slot_bytes,
             int slots);
   ~Estimator();
-  /// For `count` elements per block.
-  Estimate run(std::size_t count);
+  /// For `count` elements per block. A recording gets all that was simulated for this: of a long
+  /// message its first tiles, taken as full.
+  Estimate run(std::size_t count, Recording* recording = nullptr);
 
  private:
   struct Parts;

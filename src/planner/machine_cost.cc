@@ -287,15 +287,28 @@ plan::CostModel MachineCost::model(const Protocol& protocol) {
 }
 
 std::string MachineCost::name_of(std::size_t resource) const {
+  const bool one_host = graph_.all(NodeKind::kHost).size() == 1;
+  // Without the host where it is clear which: there is one, or the other end has said it.
+  const auto name = [&](NodeId node, bool short_form) {
+    const Node& at = graph_[node];
+    const std::string host = at.host.exists() ? graph_[at.host].name + "/" : "";
+    const bool has_host = !host.empty() && at.name.starts_with(host);
+    return short_form && has_host ? at.name.substr(host.size()) : at.name;
+  };
   const std::size_t link = resource / 2;
-  if (link >= graph_.links.size()) {
-    const NodeId place = groups_.endpoints[resource - 2 * graph_.links.size()];
-    return fmt::format("memory of {}", graph_[place].name);
-  }
+  if (link >= graph_.links.size())
+    return fmt::format("memory of {}",
+                       name(groups_.endpoints[resource - 2 * graph_.links.size()], one_host));
   const Link& at = graph_.links[link];
-  const bool forward = resource % 2 == 0;
-  return fmt::format("{} -> {} ({})", graph_[forward ? at.a : at.b].name,
-                     graph_[forward ? at.b : at.a].name, to_string(at.kind));
+  const NodeId from = resource % 2 == 0 ? at.a : at.b, to = resource % 2 == 0 ? at.b : at.a;
+  return fmt::format("{} -> {} ({})", name(from, one_host),
+                     name(to, one_host || graph_[from].host == graph_[to].host),
+                     to_string(at.kind));
+}
+
+std::string_view MachineCost::kind_of(std::size_t resource) const {
+  const std::size_t link = resource / 2;
+  return link < graph_.links.size() ? to_string(graph_.links[link].kind) : "memory";
 }
 
 std::optional<Error> MachineCost::unreachable() const { return unreachable_; }

@@ -61,6 +61,8 @@ class MachineCost {
   plan::CostModel model(const Protocol& protocol);
   /// "host0/gpu3 -> nvswitch1 (nvlink)", "memory of host0/gpu3".
   std::string name_of(std::size_t resource) const;
+  /// "nvlink", "memory".
+  std::string_view kind_of(std::size_t resource) const;
 
   /// Two places between which the last models found no way, if any.
   std::optional<Error> unreachable() const;

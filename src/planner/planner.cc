@@ -1,15 +1,12 @@
 #include "planner/planner.h"
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "plan/hash.h"
 #include "plan/passes.h"
@@ -63,41 +60,6 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   return made;
 }
 
-/// Candidates, best first, for what is not forced.
-std::string_view default_name(const Request& request) {
-  const int n = request.shape.rank_count;
-  switch (request.shape.collective) {
-    // Between two ranks one shot moves as much as two do, with half the waits. Mapped, two shots
-    // move less.
-    case Collective::kAllReduce:
-      return n == 1 || (n == 2 && !request.mapped) ? "one_shot" : "two_shot";
-    case Collective::kReduceScatter: return "direct";
-    case Collective::kAllGather: return "direct";
-    case Collective::kBroadcast: return n <= 2 || !request.mapped ? "direct" : "two_shot";
-    // With slots two shots between two ranks send half as much again. Measured: 256 KiB 34 us and
-    // 30, 16 MiB 3.3 ms and 2.9. Mapped, both share the arithmetic.
-    case Collective::kReduce: return n == 1 || (n == 2 && !request.mapped) ? "direct" : "two_shot";
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kAllToAll: return "direct";
-  }
-  return "";
-}
-
-Error unknown_algorithm(std::string_view name, std::optional<Collective> collective) {
-  std::string known;
-  for (const Algorithm* algorithm : algorithms()) {
-    if (collective && algorithm->collective != *collective) continue;
-    if (known.find(fmt::format(" {},", algorithm->name)) == std::string::npos)
-      known += fmt::format(" {},", algorithm->name);
-  }
-  if (!known.empty()) known.pop_back();
-  return {Code::kInvalidArgument,
-          fmt::format("TUTTI_ALGORITHM: no {} algorithm is called '{}'; there are{}",
-                      collective ? to_string(*collective) : std::string_view("registered"), name,
-                      known)};
-}
-
 }  // namespace
 
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
@@ -115,105 +77,11 @@ Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   return static_cast<const VerifiedPlan*>(slot.get());
 }
 
-std::size_t packet_limit(int rank_count, int usable_cpus) {
-  // Beyond it two shots win: one shot makes every rank read every rank's whole message. With more
-  // ranks than CPUs that is weighed against one more round of switches. Measured, see
-  // docs/PERFORMANCE.md.
-  (void)usable_cpus;
-  return rank_count <= 4 ? 16384
-         : rank_count <= 8
-             ? 8192
-             : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
-}
-
-std::size_t mapped_packet_limit(Collective collective) {
-  // A rooted packet lets the root, or those who give, run ahead; a plan joins all ranks. Measured
-  // on 2 ranks: 2 KiB 1.3 to 2 times slower by a plan, 4 KiB 1.2 times faster (a gather 1.3 times
-  // slower), 16 KiB 2 to 4.5 times.
-  if (collective == Collective::kGather) return 4096;
-  return has_root(collective) ? 2048 : 1024;
-}
-
-Result<std::string> forced_name(std::string_view forced, Collective collective) {
-  std::string name;
-  while (!forced.empty()) {
-    const auto comma = forced.find(',');
-    const std::string_view entry = forced.substr(0, comma);
-    forced = comma == std::string_view::npos ? std::string_view{} : forced.substr(comma + 1);
-    const auto equals = entry.find('=');
-    if (equals ==
-        std::string_view::npos) {  // For every collective that has an algorithm of that name.
-      bool known = false;
-      for (const Algorithm* algorithm : algorithms()) known = known || algorithm->name == entry;
-      if (!known) return unknown_algorithm(entry, std::nullopt);
-      if (find_algorithm(collective, entry) != nullptr) name = entry;
-      continue;
-    }
-    const auto which = parse_collective(entry.substr(0, equals));
-    if (!which) {
-      return Error{Code::kInvalidArgument,
-                   fmt::format("TUTTI_ALGORITHM: '{}' is no collective; there are {}",
-                               entry.substr(0, equals), collective_names())};
-    }
-    const std::string_view value = entry.substr(equals + 1);
-    if (find_algorithm(*which, value) == nullptr) return unknown_algorithm(value, which);
-    if (*which == collective) return std::string(value);
-  }
-  return name;
-}
-
-Result<Recipe> choose(const Request& request, std::string_view forced) {
-  TUTTI_TRY(const std::string name, forced_name(forced, request.shape.collective));
-  Recipe recipe{.algorithm = nullptr,
-                .shape = request.shape,
-                .direct = request.mapped,
-                .multicast = true,
-                .lanes = 1,
-                .uneven = request.uneven};
-  recipe.algorithm =
-      find_algorithm(request.shape.collective, name.empty() ? default_name(request) : name);
-  if (recipe.algorithm == nullptr)
-    return unknown_algorithm(default_name(request), request.shape.collective);
-  if (!recipe.algorithm->applies(request.shape)) {
-    const auto& groups = request.shape.groups.sizes;
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("TUTTI_ALGORITHM: {} does not apply to {} ranks in groups of {}, {} weights",
-                    name, request.shape.rank_count,
-                    groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
-                    request.shape.weights.empty() ? "without" : "with these")};
-  }
-  if (request.contract == Contract::kDeterministic &&
-      recipe.algorithm->contract(request.shape) == Contract::kRelaxed) {
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("TUTTI_ALGORITHM: {} with {} ranks keeps the relaxed contract only; set "
-                    "TUTTI_CONTRACT=relaxed to allow it",
-                    name, request.shape.rank_count)};
-  }
-  return recipe;
-}
-
 plan::Shape shape_of(Collective collective, int rank_count, int root, const Settings& settings) {
   plan::Shape shape{collective, rank_count, root};
   shape.groups.sizes = settings.groups;
   shape.weights = settings.weights;
   return shape;
-}
-
-Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings) {
-  std::size_t most = 1;
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    for (const bool mapped : {false, true}) {
-      Request request;
-      request.shape = shape_of(static_cast<Collective>(i), rank_count, 0, settings);
-      request.mapped = mapped;
-      request.contract = settings.contract;
-      TUTTI_TRY(const auto recipe, choose(request, settings.algorithm));
-      most = std::max(most, build(*recipe.algorithm, request.shape, Rank{0}).lanes.size());
-    }
-  }
-  return static_cast<std::uint32_t>(most) * static_cast<std::uint32_t>(std::max(settings.lanes, 1));
 }
 
 std::string describe_plans() {

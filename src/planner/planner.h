@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithm.h"
 #include "plan/plan.h"
+#include "planner/tuning_table.h"
 #include "tutti/result.h"
 #include "tutti/settings.h"
 
@@ -44,27 +45,43 @@ struct Request {
   bool mapped = false;    // All ranks can map each other's buffers for this call.
   bool uneven = false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
+  std::string_view wish = {};  // For this call alone, see wish.h; goes before Knowledge::wishes.
 };
 
-/// Bytes up to which a call goes by packets.
-std::size_t packet_limit(int rank_count, int usable_cpus);
-/// The same where all ranks use buffers that peers can map: reading them saves the packet's copy.
-std::size_t mapped_packet_limit(Collective collective);
+/// What a choice is made from, beside the request: alike on all ranks of a communicator.
+struct Knowledge {
+  const TuningTable* table = nullptr;  // Of this machine and these ranks, if there is one.
+  HostCosts costs;                     // For estimates, where there is no table.
+  int usable_cpus = 2;
+  std::string_view wishes = {};  // Settings::algorithm.
+  std::uint32_t lanes = 0;       // Settings::lanes: how often lanes are repeated; 0: by the table.
+  std::uint32_t most_lanes = 0;  // That the communicator has; 0: as many as anything needs.
+  std::size_t packet_bytes = 32768;  // The largest packet,
+  std::size_t slot_bytes = 32768;    // and what the channels are made of.
+  int slots = 2;
+};
 
-/// The algorithm for a request. `forced` is Settings::algorithm; an unknown or unfit name is an
-/// error.
-Result<Recipe> choose(const Request& request, std::string_view forced);
+/// How a request's plan is made of an algorithm.
+Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32_t lanes);
 
-/// The name that `forced` gives for a collective ("ring", "all_reduce=ring,broadcast=binomial");
-/// empty: none.
-Result<std::string> forced_name(std::string_view forced, Collective collective);
+/// The plan for a request: of the first of candidates() (select.h) that is not packets.
+/// kInvalidArgument if a forced one can't be taken, or everything is forbidden.
+Result<Recipe> choose(const Request& request, const Knowledge& knowledge);
+
+/// Bytes up to which a call goes by packets: the largest message of which they are the first of
+/// candidates(). With `request.mapped`: where ranks lately used buffers that all of them can map,
+/// as reading these saves the packet's copy. The request's bytes are not used. Estimates have no
+/// say.
+Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge);
 
 /// What the plan of a call is for, with the groups and weights that are set.
 plan::Shape shape_of(Collective collective, int rank_count, int root, const Settings& settings);
 
 /// The lanes that the plans of a communicator may have: as many channels are needed between two
-/// ranks.
-Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings);
+/// ranks. What is forced, tuned, or a rule has as many as it needs; what is estimated has to do
+/// with them. kInvalidArgument where what is forced can't be taken.
+Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
+                                   const Knowledge& knowledge);
 
 /// One line per plan prepared so far: name, shape, steps, cost.
 std::string describe_plans();

@@ -30,7 +30,8 @@ std::size_t elements(std::size_t bytes, const plan::Shape& shape, DataType type)
   return std::max<std::size_t>(1, bytes / size_of(type) / blocks);
 }
 
-/// What bounds the collective; nothing that is known does for some.
+}  // namespace
+
 std::optional<topology::Pattern> pattern_of(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce: return topology::Pattern::kAllReduce;
@@ -45,20 +46,8 @@ std::optional<topology::Pattern> pattern_of(Collective collective) {
   return std::nullopt;
 }
 
-}  // namespace
-
 double algorithm_bandwidth(double bytes, double microseconds) {
   return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
-}
-
-double bus_factor(Collective collective, int ranks) {
-  const double share = static_cast<double>(ranks - 1) / ranks;
-  switch (collective) {
-    case Collective::kAllReduce: return 2 * share;
-    case Collective::kBroadcast:
-    case Collective::kReduce: return 1;
-    default: return share;
-  }
 }
 
 // A plan on the rank orders that suit it.
@@ -161,7 +150,7 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
       }
       auto made = std::make_unique<Layout>(*std::move(laid));
       auto trial = std::make_unique<Prepared>(*made, model, options_);
-      const double time = orders_.size() > 1 ? estimate(*trial, kLarge).microseconds : 0;
+      const double time = orders_.size() > 1 ? estimate(*trial, kLarge, nullptr).microseconds : 0;
       if (layout != nullptr && time >= 0.999 * least) continue;
       least = time;
       place = std::move(trial);  // Before the layout that its predecessor needs.
@@ -175,49 +164,73 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
   return place.get();
 }
 
-plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes) const {
+plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes,
+                                   plan::Recording* recording) const {
   std::size_t count = elements(bytes, shape(), options_.type);
   if (prepared.layout.symmetric) {  // All pieces alike: a cache line each at least.
     const std::size_t grain = prepared.layout.plan.pieces * (64 / size_of(options_.type));
     count = (count + grain - 1) / grain * grain;
   }
-  return prepared.estimator.run(count);
+  return prepared.estimator.run(count, recording);
+}
+
+// Which of a kind works longest; of resources that stand for many, the first of these.
+std::vector<Busy> Simulator::busiest(const Layout& layout, const plan::Estimate& estimate) const {
+  std::vector<std::pair<std::size_t, double>> longest;  // By kind: resource and microseconds.
+  for (std::size_t i = 0; i < estimate.busy_us.size(); ++i) {
+    if (estimate.busy_us[i] <= 0) continue;
+    const std::size_t resource = layout.symmetric ? layout.symmetric->representatives[i] : i;
+    const auto same = std::find_if(longest.begin(), longest.end(), [&](const auto& other) {
+      return machine_.kind_of(other.first) == machine_.kind_of(resource);
+    });
+    if (same == longest.end())
+      longest.emplace_back(resource, estimate.busy_us[i]);
+    else if (estimate.busy_us[i] > same->second)
+      *same = {resource, estimate.busy_us[i]};
+  }
+  std::stable_sort(longest.begin(), longest.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<Busy> busy;
+  for (const auto& [resource, us] : longest)
+    busy.push_back({machine_.kind_of(resource), machine_.name_of(resource), us});
+  return busy;
 }
 
 Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protocol,
-                              std::size_t bytes) {
+                              std::size_t bytes, plan::Recording* recording) {
   TUTTI_TRY(Prepared * prepared, prepare(algorithm, protocol));
-  const plan::Estimate found = estimate(*prepared, bytes);
+  const plan::Estimate found = estimate(*prepared, bytes, recording);
   if (machine_.unreachable()) return *machine_.unreachable();
   const Layout& layout = prepared->layout;
-  Sample sample{.microseconds = protocol.base_us + found.microseconds,
+  return Sample{.microseconds = protocol.base_us + found.microseconds,
                 .algorithm = &algorithm,
                 .protocol = &protocol,
                 .lanes = layout.lanes,
                 .simulated_ranks = layout.plan.ranks.size(),
-                .bottleneck = {}};
-  const auto busiest = std::max_element(found.busy_us.begin(), found.busy_us.end());
-  if (busiest == found.busy_us.end() || sample.microseconds <= 0) return sample;
-  auto resource = static_cast<std::size_t>(busiest - found.busy_us.begin());
-  if (layout.symmetric) resource = layout.symmetric->representatives[resource];
-  sample.bottleneck = machine_.name_of(resource);
-  sample.bottleneck_share = *busiest / sample.microseconds;
-  return sample;
+                .messages = found.messages_on_critical_path,
+                .latency_us = found.latency_us,
+                .busy = busiest(layout, found)};
+}
+
+Result<const plan::Plan*> Simulator::plan_of(const Algorithm& algorithm, const Protocol& protocol) {
+  TUTTI_TRY(const Prepared* prepared, prepare(algorithm, protocol));
+  return &prepared->layout.plan;
 }
 
 // The order in which a switch adds up is its own.
-bool Simulator::may_use(const Protocol& protocol) const {
+bool Simulator::may_use(const Protocol& protocol, std::optional<Contract> contract) const {
   if (!machine_.has(protocol)) return false;
-  return !protocol.joins_in_switch || options_.contract == Contract::kRelaxed ||
+  return !protocol.joins_in_switch || contract.value_or(options_.contract) == Contract::kRelaxed ||
          !reduces(options_.collective);
 }
 
 Result<Sample> Simulator::run(const Algorithm& algorithm,
-                              std::span<const Protocol* const> protocols, std::size_t bytes) {
+                              std::span<const Protocol* const> protocols, std::size_t bytes,
+                              std::optional<Contract> contract) {
   std::optional<Sample> best;
   std::optional<Error> failed;
   for (const Protocol* protocol : protocols) {
-    if (!may_use(*protocol)) continue;
+    if (!may_use(*protocol, contract)) continue;
     if (best && least(*protocol, bytes) >= best->microseconds) continue;
     auto sample = run(algorithm, *protocol, bytes);
     if (!sample) {

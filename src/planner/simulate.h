@@ -7,10 +7,12 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "planner/explain.h"
 #include "planner/machine_cost.h"
 #include "topology/bound.h"
 
@@ -30,19 +32,32 @@ struct SimulateOptions {
   bool symmetry = true;  // Off: all ranks are simulated. For tests.
 };
 
+/// The resource of a kind that works longest.
+struct Busy {
+  std::string_view kind;  // "nvlink", "port", "memory".
+  std::string name;       // In words.
+  double us = 0;
+};
+
 struct Sample {
   double microseconds = 0;
   const Algorithm* algorithm = nullptr;
   const Protocol* protocol = nullptr;
   std::size_t lanes = 1;
   std::size_t simulated_ranks = 0;  // Fewer than there are: the others are alike.
-  std::string bottleneck;           // What works longest, in words,
-  double bottleneck_share = 0;      // and for which part of the time.
+  std::size_t messages = 0;         // One after the other, on the critical path,
+  double latency_us = 0;            // and what they take whatever their bytes.
+  std::vector<Busy> busy;           // One of each kind that is used, longest first.
+
+  /// For which part of the time the busiest works.
+  double bottleneck_share() const { return busy.empty() ? 0 : busy[0].us / microseconds; }
 };
 
 /// Bandwidth by the conventions of nccl-tests: bytes as bound() counts them.
 double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
-double bus_factor(Collective collective, int ranks);
+
+/// What bounds the collective; of some nothing is known that does.
+std::optional<topology::Pattern> pattern_of(Collective collective);
 
 class Simulator {
  public:
@@ -55,15 +70,21 @@ class Simulator {
   /// The algorithms of the collective that apply here and keep the contract.
   std::vector<const Algorithm*> candidates() const;
 
-  /// Whether the machine has the protocol and the contract allows it.
-  bool may_use(const Protocol& protocol) const;
+  /// Whether the machine has the protocol and the contract, by default that of the options, allows
+  /// it.
+  bool may_use(const Protocol& protocol, std::optional<Contract> contract = {}) const;
 
-  /// The time of an algorithm with one protocol. Errors: too many steps to simulate, ranks that
-  /// nothing joins.
-  Result<Sample> run(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes);
-  /// With the fastest protocol of those given that may be used.
+  /// The time of an algorithm with one protocol, whether or not they keep the contract. Errors: too
+  /// many steps to simulate, ranks that nothing joins. A recording gets what Estimator::run says.
+  Result<Sample> run(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes,
+                     plan::Recording* recording = nullptr);
+  /// With the fastest of the protocols given that may be used, under that contract.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
-                     std::size_t bytes);
+                     std::size_t bytes, std::optional<Contract> contract = {});
+  /// The plan that is simulated; valid as long as this. Errors as of run.
+  Result<const plan::Plan*> plan_of(const Algorithm& algorithm, const Protocol& protocol);
+  plan::Shape shape() const;
+  const SimulateOptions& options() const { return options_; }
 
   /// What nothing can beat, microseconds; with switches that join what passes them fewer bytes are
   /// enough for an all-reduce. An error if the machine has none (bound.h).
@@ -79,8 +100,8 @@ class Simulator {
                      std::optional<plan::Plan>& whole, const plan::CostModel& model) const;
   double least(const Protocol& protocol, std::size_t bytes);
   Result<plan::Plan> make_plan(const Algorithm& algorithm) const;
-  plan::Shape shape() const;
-  plan::Estimate estimate(Prepared& prepared, std::size_t bytes) const;
+  plan::Estimate estimate(Prepared& prepared, std::size_t bytes, plan::Recording* recording) const;
+  std::vector<Busy> busiest(const Layout& layout, const plan::Estimate& estimate) const;
   Result<const topology::Bound*> bound(bool joins_in_switch);
 
   const SimulateOptions options_;

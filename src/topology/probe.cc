@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "topology/archive.h"
 #include "topology/probe_parts.h"
 
 namespace tutti::topology {
@@ -97,14 +96,6 @@ NodeId Probe::gpu_at(const std::string& bus, int index, std::string_view who) {
 
 namespace {
 
-constexpr const char* kNvmlFile = "/tutti/nvml.json";
-constexpr const char* kCudaFile = "/tutti/cuda.json";
-constexpr const char* kVerbsFile = "/tutti/verbs.json";
-
-Error not_asked(std::string_view what) {
-  return {Code::kUnsupported, fmt::format("no {}: it was not asked", what), {}, {}};
-}
-
 // A note for each library that answered, and for each that did not though there is what it is for.
 void note_libraries(Probe& probe) {
   auto& notes = probe.graph().notes;
@@ -132,7 +123,9 @@ void note_libraries(Probe& probe) {
   }
 }
 
-Imported run(const FileTree& files, const Answers& answers) {
+}  // namespace
+
+Imported probe_parts(const FileTree& files, const Answers& answers) {
   Probe probe{files, answers};
   probe.host = probe.add(NodeKind::kHost, "host0", 0);
   probe_host(probe);
@@ -145,19 +138,8 @@ Imported run(const FileTree& files, const Answers& answers) {
   return std::move(probe.out);
 }
 
-Answers ask_libraries(const ProbeOptions& options) {
-  const bool here = options.root == "/";
-  Answers answers{not_asked("NVML"), not_asked("CUDA"), not_asked("verbs")};
-  if (here && !options.nvml.empty()) answers.nvml = read_nvml(options.nvml.c_str());
-  if (here && !options.cuda.empty()) answers.cuda = read_cuda(options.cuda.c_str());
-  if (here && !options.verbs.empty()) answers.verbs = read_verbs(options.verbs.c_str());
-  return answers;
-}
-
-}  // namespace
-
-Imported probe_machine(const ProbeOptions& options) {
-  return run(*disk_tree(options.root), ask_libraries(options));
+Error not_asked(std::string_view what) {
+  return {Code::kUnsupported, fmt::format("no {}: it was not asked", what), {}, {}};
 }
 
 Imported probe_tree(const FileTree& files) {
@@ -167,38 +149,7 @@ Imported probe_tree(const FileTree& files) {
   if (const auto saved = files.read(kVerbsFile)) {
     answers.verbs = verbs_from_json(*saved, kVerbsFile);
   }
-  return run(files, answers);
-}
-
-Result<Imported> probe_archive(const std::string& path) {
-  TUTTI_TRY(const auto tree, read_archive_file(path));
-  if (!tree->real_path("/sys") && !tree->real_path("/proc")) {
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("{}: there is neither sys nor proc in it; it has to be what capture or "
-                    "hwloc-gather-topology writes",
-                    path),
-        {},
-        {}};
-  }
-  return probe_tree(*tree);
-}
-
-Status capture(const ProbeOptions& options, const std::string& path) {
-  const auto disk = disk_tree(options.root);
-  const RecordingTree recording(*disk);
-  const Answers answers = ask_libraries(options);
-  run(recording, answers);
-  MemoryTree copy;
-  for (const auto& [name, item] : recording.copy().items()) {
-    if (item.kind == FileTree::Kind::kFile) copy.add_file(name, item.text);
-    if (item.kind == FileTree::Kind::kLink) copy.add_link(name, item.text);
-    if (item.kind == FileTree::Kind::kDirectory) copy.add_directory(name);
-  }
-  copy.add_file(kNvmlFile, nvml_to_json(answers.nvml));
-  copy.add_file(kCudaFile, cuda_to_json(answers.cuda));
-  copy.add_file(kVerbsFile, verbs_to_json(answers.verbs));
-  return write_archive(copy, path);
+  return probe_parts(files, answers);
 }
 
 }  // namespace tutti::topology

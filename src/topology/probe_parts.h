@@ -52,6 +52,15 @@ struct Port {
   bool active = false;
 };
 
+// Where a tree has what each library answered.
+inline constexpr const char* kNvmlFile = "/tutti/nvml.json";
+inline constexpr const char* kCudaFile = "/tutti/cuda.json";
+inline constexpr const char* kVerbsFile = "/tutti/verbs.json";
+/// The answer of a library that was not asked.
+Error not_asked(std::string_view what);
+
+/// All of the below, one after the other.
+Imported probe_parts(const FileTree& files, const Answers& answers);
 void probe_host(Probe& probe);  // Name, kernel, limits, IOMMU.
 void probe_numa(Probe& probe);  // NUMA nodes, packages, sockets' links.
 /// Ports by the PCI address of their function; "": of RDMA devices made of software.

@@ -44,6 +44,11 @@ TEST_CASE("a null communicator is an error of every function that takes one") {
       {"tutti_comm_rank", [&] { return tutti_comm_rank(nullptr, &number); }},
       {"tutti_comm_count", [&] { return tutti_comm_count(nullptr, &number); }},
       {"tutti_comm_describe", [&] { return tutti_comm_describe(nullptr, nullptr, 0, nullptr); }},
+      {"tutti_comm_explain",
+       [&] {
+         return tutti_comm_explain(nullptr, "all_reduce", in, out, 4, TUTTI_FLOAT32, 0, nullptr, 0,
+                                   nullptr);
+       }},
       {"tutti_all_reduce",
        [&] { return tutti_all_reduce(nullptr, in, out, 4, TUTTI_FLOAT32, TUTTI_SUM); }},
       {"tutti_all_reduce_pre_mul_sum",
@@ -104,6 +109,16 @@ TEST_CASE("a null place for a result is an error") {
   check_invalid("tutti_comm_count", [&] { return tutti_comm_count(comm, nullptr); });
   check_invalid("tutti_comm_describe",
                 [&] { return tutti_comm_describe(comm, nullptr, sizeof(text), nullptr); });
+  const auto explain = [&](const char* collective, tutti_data_type_t type, int root, char* into) {
+    return tutti_comm_explain(comm, collective, in, out, 4, type, root, into, sizeof(text),
+                              nullptr);
+  };
+  check_invalid("tutti_comm_explain", [&] { return explain(nullptr, TUTTI_FLOAT32, 0, text); });
+  check_invalid("tutti_comm_explain",
+                [&] { return explain("all_to_some", TUTTI_FLOAT32, 0, text); });
+  check_invalid("tutti_comm_explain", [&] { return explain("broadcast", 99, 0, text); });
+  check_invalid("tutti_comm_explain",
+                [&] { return explain("broadcast", TUTTI_FLOAT32, 0, nullptr); });
   check_invalid("tutti_start_all_reduce", [&] {
     return tutti_start_all_reduce(comm, in, out, 4, TUTTI_FLOAT32, TUTTI_SUM, nullptr);
   });
@@ -261,20 +276,31 @@ TEST_CASE("an abort ends a rank that waits, and says why") {
   CHECK(tutti_comm_abort(ranks[0], nullptr) == TUTTI_OK);  // Twice, and without a reason.
 }
 
-TEST_CASE("a description is cut to the room there is, and always ends") {
+TEST_CASE("descriptions and explanations are cut to the room there is, and always end") {
   Ranks ranks(2);
-  std::size_t needed = 0;
-  REQUIRE(tutti_comm_describe(ranks[0], nullptr, 0, &needed) == TUTTI_OK);
-  REQUIRE(needed > 20);
-  std::string all(needed, 'x');
-  REQUIRE(tutti_comm_describe(ranks[0], all.data(), all.size(), nullptr) == TUTTI_OK);
-  CHECK(std::strlen(all.c_str()) + 1 == needed);
-  for (const std::size_t size : {std::size_t{1}, std::size_t{10}, needed - 1}) {
-    std::string some(size + 1, 'x');
-    REQUIRE(tutti_comm_describe(ranks[0], some.data(), size, nullptr) == TUTTI_OK);
-    CHECK(std::strlen(some.c_str()) == size - 1);
-    CHECK(all.compare(0, size - 1, some.c_str()) == 0);
-    CHECK(some[size] == 'x');
+  using Say = std::function<tutti_result_t(char*, std::size_t, std::size_t*)>;
+  const std::vector<Say> ways{[&](char* text, std::size_t size, std::size_t* needed) {
+                                return tutti_comm_describe(ranks[0], text, size, needed);
+                              },
+                              [&](char* text, std::size_t size, std::size_t* needed) {
+                                return tutti_comm_explain(ranks[0], "all_gather", nullptr, nullptr,
+                                                          1000, TUTTI_FLOAT32, 0, text, size,
+                                                          needed);
+                              }};
+  for (const Say& say : ways) {
+    std::size_t needed = 0;
+    REQUIRE(say(nullptr, 0, &needed) == TUTTI_OK);
+    REQUIRE(needed > 20);
+    std::string all(needed, 'x');
+    REQUIRE(say(all.data(), all.size(), nullptr) == TUTTI_OK);
+    CHECK(std::strlen(all.c_str()) + 1 == needed);
+    for (const std::size_t size : {std::size_t{1}, std::size_t{10}, needed - 1}) {
+      std::string some(size + 1, 'x');
+      REQUIRE(say(some.data(), size, nullptr) == TUTTI_OK);
+      CHECK(std::strlen(some.c_str()) == size - 1);
+      CHECK(all.compare(0, size - 1, some.c_str()) == 0);
+      CHECK(some[size] == 'x');
+    }
   }
 }
 

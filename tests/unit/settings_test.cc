@@ -36,7 +36,8 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
        {{"1", "1000000000"}, {"0", "-1", "1000000001", "1s", " 1", "1 ", "1.5"}}},
       {"TUTTI_CONTRACT", {{"deterministic", "relaxed"}, {"Relaxed", "strict"}}},
       {"TUTTI_ALGORITHM",
-       {{"ring", "all_reduce=ring,broadcast=binomial"}, {"Ring", "ring;tree", "a b", "a\nb"}}},
+       {{"ring", "all_reduce=ring,broadcast=binomial", "^ring,gather=^direct"},
+        {"Ring", "ring;tree", "a b", "a\nb"}}},
       {"TUTTI_TRANSPORT", {{"shared_memory"}, {"shared-memory", std::string(257, 'a')}}},
       {"TUTTI_SLOT_BYTES",
        {{"0", "1", "64K", "1024M", "1073741824"},
@@ -52,6 +53,8 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_WEIGHTS",
        {{"1", "0,1", "1024,0,1", "3,2,1"}, {"0", "0,0", "-1,2", "1025", "1,", ",", "1;2"}}},
       {"TUTTI_SPIN", {{"-1", "0", "1000000000"}, {"-2", "1000000001", "0x10"}}},
+      {"TUTTI_TUNING", {{"off", "/a path/x.json"}, {"a\nb", std::string(4097, 'a')}}},
+      {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
   for (const SettingRow& row : setting_rows({})) {
@@ -86,6 +89,7 @@ TEST_CASE("each variable sets its own field") {
                               {"TUTTI_GROUPS", "4,8"},
                               {"TUTTI_WEIGHTS", "1,0,2"},
                               {"TUTTI_SPIN", "0"},
+                              {"TUTTI_TUNING", "off"},
                               {"TUTTI_LOG", "off"}});
   REQUIRE(settings);
   CHECK(settings->timeout == std::chrono::milliseconds(1500));
@@ -99,6 +103,7 @@ TEST_CASE("each variable sets its own field") {
   CHECK(settings->groups == std::vector<int>{4, 8});
   CHECK(settings->weights == std::vector<int>{1, 0, 2});
   CHECK(settings->spin == 0);
+  CHECK(settings->tuning == "off");
   CHECK(settings->log == "off");
 }
 

@@ -126,7 +126,7 @@ TEST_CASE("nothing is faster than the bound, and larger messages never take less
               REQUIRE(bound);
               CHECK(sample->microseconds >= *bound * (1 - 1e-6));
               CHECK(sample->microseconds >= before * (1 - 1e-6));
-              CHECK(sample->bottleneck_share <= 1 + 1e-6);
+              CHECK(sample->bottleneck_share() <= 1 + 1e-6);
               before = sample->microseconds;
             }
           }
@@ -203,7 +203,7 @@ TEST_CASE("a few ranks that stand for all give the time of all") {
             REQUIRE(b);
             CHECK(b->simulated_ranks == endpoints.size());
             CHECK(a->microseconds == Approx(b->microseconds).epsilon(1e-5));
-            CHECK(a->bottleneck_share == Approx(b->bottleneck_share).epsilon(1e-3));
+            CHECK(a->bottleneck_share() == Approx(b->bottleneck_share()).epsilon(1e-3));
             if (a->simulated_ranks < endpoints.size()) ++fewer;
           }
         }

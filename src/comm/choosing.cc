@@ -1,0 +1,122 @@
+#include "comm/choosing.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "planner/select.h"
+#include "planner/wish.h"
+
+namespace tutti {
+
+Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
+                   std::shared_ptr<const Tuning> tuning, const std::string& transport)
+    : settings_(std::move(settings)),
+      plans_(std::move(plans)),
+      rank_count_(rank_count),
+      tuning_(std::move(tuning)) {
+  key_.version = TUTTI_VERSION;
+  key_.transport = transport;
+  key_.rank_count = rank_count;
+  key_.usable_cpus = cpus;
+  // All that are here are of this machine.
+  if (!tuning_->tables.empty()) key_.machine = tuning_->tables.front().key.machine;
+  knowledge_.table = planner::find_table(tuning_->tables, key_);
+  knowledge_.usable_cpus = cpus;
+  knowledge_.wishes = settings_.algorithm;
+  knowledge_.lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 0));
+}
+
+void Choosing::set(const RegionConfig& config) {
+  knowledge_.most_lanes = config.lanes;
+  knowledge_.packet_bytes = config.packet_bytes;
+  knowledge_.slot_bytes = config.slot_bytes;
+  knowledge_.slots = static_cast<int>(config.slot_count);
+}
+
+Status Choosing::limit_packets(exec::HostExecutor::Options& options) const {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    planner::Request request;
+    request.shape = planner::shape_of(static_cast<Collective>(i), rank_count_, 0, settings_);
+    request.contract = settings_.contract;
+    for (const bool mapped : {false, true}) {
+      request.mapped = mapped;
+      auto& most = (mapped ? options.mapped_packet_limit
+                           : options.packet_limit)[static_cast<std::size_t>(i)];
+      most = 0;  // What is written is for every size.
+      if (plans_->has(request.shape.collective, rank_count_)) continue;
+      auto limit = planner::packet_limit(request, knowledge_);
+      if (!limit) return std::move(limit.error());
+      most = *limit;
+    }
+  }
+  return ok();
+}
+
+planner::Request Choosing::request_for(const exec::Call& call, bool mapped) const {
+  planner::Request request;
+  request.shape = planner::shape_of(call.collective, rank_count_, call.root, settings_);
+  request.bytes =
+      std::max(exec::input_bytes(call, rank_count_), exec::output_bytes(call, rank_count_));
+  request.mapped = mapped;
+  request.uneven = call.uneven;
+  request.contract = settings_.contract;
+  return request;
+}
+
+Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, bool mapped,
+                                                    std::size_t which) const {
+  planner::Request request = request_for(call, mapped);
+  if (const auto* written = plans_->find(call.collective, rank_count_, call.root, mapped)) {
+    TUTTI_TRY(const auto* verified,
+              planner::prepare({.written = written,
+                                .shape = written->shape,
+                                .direct = mapped,
+                                .multicast = true,
+                                .lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 1)),
+                                .uneven = call.uneven}));
+    return exec::HostExecutor::Choice{&verified->plan, 1, 0};
+  }
+  const std::string wish = planner::wish_text(call.wish);
+  request.wish = wish;
+  TUTTI_TRY(const auto plans, planner::contenders(request, knowledge_));
+  TUTTI_CHECK(which < plans.size() && "a plan is tried that was not offered");
+  const planner::Candidate& taken = plans[which];
+  TUTTI_TRY(const auto* verified,
+            planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));
+  return exec::HostExecutor::Choice{&verified->plan, plans.size(), plans.front().microseconds};
+}
+
+Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {
+  TUTTI_TRY(call.wish, planner::wish_number(call.collective, wish));
+  const bool of_packets = wish.ends_with(planner::kPacketWay);
+  const bool forbids = wish.starts_with('^');
+  call.packets = of_packets == forbids ? exec::Packets::kNever
+                 : of_packets          ? exec::Packets::kAlways
+                                       : exec::Packets::kBySize;
+  // What can't be taken is said now, to the caller, and not amid the call, to all ranks.
+  if (call.root < 0 || call.root >= rank_count_) return ok();  // Its check has a better word.
+  planner::Request request = request_for(call, false);
+  request.bytes = std::size_t{1} << 30;  // Of a size for which packets do not stand in.
+  request.wish = wish;
+  auto recipe = planner::choose(request, knowledge_);
+  return recipe ? ok() : Status(std::move(recipe.error()));
+}
+
+std::string Choosing::describe() const {
+  const auto& tables = tuning_->tables;
+  std::string text = "tuning: ";
+  if (knowledge_.table != nullptr) {
+    text += fmt::format("{} (machine {:016x}, {}, {} ranks on {} CPUs)", tuning_->source,
+                        key_.machine, key_.transport, key_.rank_count, key_.usable_cpus);
+  } else if (!tuning_->source.empty()) {
+    text += fmt::format("{} is not used: {}", tuning_->source,
+                        tables.empty() ? tuning_->reason : planner::why_no_table(tables, key_));
+  } else {
+    text += tuning_->reason;
+  }
+  return text + "\n" + plans_->describe(rank_count_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,54 @@
+// File: comm/choosing.h: what a communicator chooses its plans from.
+//
+// All of it is alike on every rank: settings that ranks compare when they meet, rank 0's table, the
+// CPUs that all of them share. So ranks choose alike without a word between them.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "comm/tuning.h"
+#include "exec/host_executor.h"
+#include "planner/plan_files.h"
+#include "planner/planner.h"
+
+namespace tutti {
+
+class Choosing {
+ public:
+  using Plans = std::shared_ptr<const planner::PlanFiles>;
+
+  /// `plans`: that users wrote; never null.
+  Choosing(Settings settings, Plans plans, int rank_count, int cpus,
+           std::shared_ptr<const Tuning> tuning, const std::string& transport);
+  Choosing(const Choosing&) = delete;
+  Choosing& operator=(const Choosing&) = delete;
+
+  const planner::Knowledge& knowledge() const { return knowledge_; }
+  const std::shared_ptr<const Tuning>& tuning() const { return tuning_; }
+  const Plans& plans() const { return plans_; }
+  /// What the communicator has, once that is known.
+  void set(const RegionConfig& config);
+
+  /// Up to which sizes calls go by packets.
+  Status limit_packets(exec::HostExecutor::Options& options) const;
+  /// The plan for a call, as HostExecutor::Options::choose.
+  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, bool mapped,
+                                            std::size_t which) const;
+  /// What the user wants of one call, as the call carries it. kInvalidArgument for what there is
+  /// not, or can't be taken here.
+  Status take_wish(exec::Call& call, std::string_view wish) const;
+  /// What the planner is asked for a call.
+  planner::Request request_for(const exec::Call& call, bool mapped) const;
+  /// Lines for Communicator::describe().
+  std::string describe() const;
+
+ private:
+  const Settings settings_;
+  const Plans plans_;
+  const int rank_count_;
+  const std::shared_ptr<const Tuning> tuning_;
+  planner::TuningKey key_;
+  planner::Knowledge knowledge_;  // Points into the above.
+};
+
+}  // namespace tutti

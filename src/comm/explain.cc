@@ -1,0 +1,39 @@
+// Which way a call would go, and why: for people.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "comm/state.h"
+#include "planner/explain.h"
+#include "transport/segments.h"
+
+namespace tutti {
+
+Result<std::string> Communicator::explain(const Request& request) const {
+  const State& state = *state_;
+  Request asked = request;
+  std::byte anything{};  // Buffers may be left out; nothing is read or written.
+  if (asked.input == nullptr) asked.input = &anything;
+  if (asked.output == nullptr) asked.output = &anything;
+  TUTTI_TRY(const exec::Call call, state.make_call(asked));
+  TUTTI_CHECK_OK(state.check(call));
+  const auto segments = segments::snapshot();
+  const auto mapped = [&](const void* data) {
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    return std::any_of(segments.begin(), segments.end(), [at](const segments::Segment& segment) {
+      return segment.begin <= at && at < segment.end;
+    });
+  };
+  const bool all_mapped = mapped(request.input) && mapped(request.output);
+  planner::Request wanted = state.choosing->request_for(call, all_mapped);
+  wanted.wish = request.algorithm;
+  TUTTI_TRY(const auto found, planner::explain(wanted, state.choosing->knowledge()));
+  return planner::to_text(
+      found, wanted,
+      fmt::format("{} of {} bytes ({} x {}) between {} ranks over {}, {} buffers, contract {}",
+                  to_string(call.collective), wanted.bytes, call.count, to_string(call.type),
+                  state.rank_count, state.transport, all_mapped ? "mapped" : "plain",
+                  wanted.contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
+}
+
+}  // namespace tutti

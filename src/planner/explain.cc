@@ -1,0 +1,165 @@
+#include "planner/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/chunks.h"
+
+namespace tutti::planner {
+namespace {
+
+constexpr double kAlike = 1.005;                // Times as long: no reason to prefer one.
+constexpr std::size_t kWidth = 100, kWhy = 54;  // Columns; where the words of a row begin.
+
+std::string us_text(double us) {
+  return us < 1000 ? fmt::format("{:.2f}", us) : fmt::format("{:.0f}", us);
+}
+
+std::string why_not(const Candidate& other, const Candidate& taken) {
+  if (!other.refused.empty()) return other.refused;
+  if (other.microseconds <= 0 || taken.microseconds <= 0)
+    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
+  const double times = other.microseconds / taken.microseconds;
+  if (times > kAlike) return fmt::format("{:.2g} times as long", times);
+  if (other.evidence != taken.evidence)
+    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
+  return "as fast";
+}
+
+/// The best of another request, if it is faster.
+std::string faster_with(const Request& request, const Knowledge& knowledge, double us,
+                        std::string_view what) {
+  const auto list = candidates(request, knowledge);
+  if (!list || list->empty() || !list->front().refused.empty()) return {};
+  const Candidate& best = list->front();
+  if (best.microseconds <= 0 || best.microseconds * kAlike >= us) return {};
+  return fmt::format("{}: {} in {} us, {:.2g} times as fast", what, best.name(),
+                     us_text(best.microseconds), us / best.microseconds);
+}
+
+/// Lines of at most 100 columns, all but the first indented; breaks at blanks.
+std::string wrapped(std::string_view text, std::size_t indent) {
+  std::string lines;
+  for (std::size_t room = kWidth; !text.empty(); room = kWidth - indent) {
+    std::size_t end = text.size();
+    if (end > room) {
+      const std::size_t blank = text.rfind(' ', room);
+      end = blank == std::string_view::npos || blank == 0 ? room : blank;
+    }
+    if (!lines.empty()) lines += std::string(indent, ' ');
+    lines += std::string(text.substr(0, end)) + "\n";
+    text.remove_prefix(end + (end < text.size() && text[end] == ' ' ? 1 : 0));
+  }
+  return lines;
+}
+
+}  // namespace
+
+double bus_factor(Collective collective, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  switch (collective) {
+    case Collective::kAllReduce: return 2 * share;
+    case Collective::kBroadcast:
+    case Collective::kReduce: return 1;
+    default: return share;
+  }
+}
+
+double memory_traffic(const plan::Shape& shape, std::size_t bytes) {
+  const double n = shape.rank_count;
+  const CollectiveTraits traits = traits_of(shape.collective);
+  const double in = plan::input_blocks(shape), out = plan::output_blocks(shape);
+  const double block = static_cast<double>(bytes) / std::max(in, out);
+  return block * (in * (traits.root_input ? 1 : n) + out * (traits.root_output ? 1 : n));
+}
+
+Result<HostExplanation> explain(const Request& request, const Knowledge& knowledge) {
+  TUTTI_TRY(auto list, candidates(request, knowledge));
+  if (list.empty() || !list.front().refused.empty()) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("explain: there is nothing left to choose for {}{}",
+                             to_string(request.shape.collective),
+                             list.empty() ? "" : ": " + list.front().refused)};
+  }
+  HostExplanation all;
+  const Candidate taken = list.front();
+  for (Candidate& candidate : list) {
+    const bool first = all.ways.empty();
+    std::string why = first ? "" : why_not(candidate, taken);
+    all.ways.push_back({std::move(candidate), std::move(why)});
+  }
+  const HostCosts& costs = knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
+  const int cpus = std::clamp(knowledge.usable_cpus, 1, request.shape.rank_count);
+  const double rate = costs.reduce_gigabytes_per_second;
+  all.bound_us = memory_traffic(request.shape, request.bytes) * 1e-3 / (rate * cpus);
+  all.bound_words =
+      fmt::format("inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})",
+                  cpus, cpus == 1 ? "" : "s", rate,
+                  knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
+  const auto add = [&](std::string sentence) {
+    if (!sentence.empty()) all.to_be_faster.push_back(std::move(sentence));
+  };
+  if (!request.mapped) {
+    Request mapped = request;
+    mapped.mapped = true;
+    add(faster_with(mapped, knowledge, taken.microseconds,
+                    "memory that peers can map (mem_alloc, register_memory)"));
+  }
+  if (request.contract == Contract::kDeterministic && reduces(request.shape.collective)) {
+    Request relaxed = request;
+    relaxed.contract = Contract::kRelaxed;
+    add(faster_with(relaxed, knowledge, taken.microseconds, "the relaxed contract"));
+  }
+  if (knowledge.table == nullptr)
+    add("nothing was measured here: `tutti tune` makes a table that comes before rules and "
+        "estimates");
+  return all;
+}
+
+std::string to_text(const HostExplanation& explanation, const Request& request,
+                    std::string_view heading) {
+  std::string text = wrapped(heading, 2) + "\n";
+  text += fmt::format("{:>2} {:<18} {:>5} {:>8} {:>7} {:>6}  {:<9}  {}\n", "", "way", "lanes", "us",
+                      "busbw", "%bound", "from", "why");
+  const double factor = bus_factor(request.shape.collective, request.shape.rank_count);
+  std::size_t number = 0;
+  for (const ExplainedWay& way : explanation.ways) {
+    const Candidate& candidate = way.candidate;
+    const bool refused = !candidate.refused.empty();
+    const bool timed = !refused && candidate.microseconds > 0;
+    std::string row =
+        fmt::format("{:>2} {:<18} {:>5} ", refused ? "-" : fmt::format("{}", ++number),
+                    candidate.name(), candidate.lanes);
+    if (timed)
+      row +=
+          fmt::format("{:>8} {:>7.2f} {:>6.1f}", us_text(candidate.microseconds),
+                      1e-3 * factor * static_cast<double>(request.bytes) / candidate.microseconds,
+                      100 * explanation.bound_us / candidate.microseconds);
+    row.resize(std::max<std::size_t>(row.size(), kWhy - 2), ' ');
+    row += fmt::format("{:<9}  ", refused ? "" : to_string(candidate.evidence));
+    text += wrapped(row + (number == 1 && !refused ? "taken" : way.why), kWhy + 9);
+  }
+  const Candidate& taken = explanation.ways.front().candidate;
+  text += "\n";
+  text += wrapped(
+      fmt::format("Taken: {}{}{}.", taken.name(),
+                  taken.evidence == Evidence::kForced  ? ", which is forced"
+                  : taken.evidence == Evidence::kTuned ? ", as measured on this machine"
+                  : taken.evidence == Evidence::kRule  ? ", by a rule that was measured on 2 CPUs"
+                                                       : "",
+                  taken.microseconds > 0
+                      ? fmt::format(": {} us{}", us_text(taken.microseconds),
+                                    taken.evidence == Evidence::kTuned ? "" : " by estimate")
+                      : ""),
+      2);
+  text += wrapped(
+      fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);
+  std::string faster;
+  for (const std::string& sentence : explanation.to_be_faster)
+    faster += (faster.empty() ? "" : "; ") + sentence;
+  if (!faster.empty()) text += wrapped("To be faster: " + faster + ".", 2);
+  return text;
+}
+
+}  // namespace tutti::planner

@@ -1,0 +1,44 @@
+// File: planner/explain.h: which way a call of this host's ranks goes, why the others do not, and
+// what it can be compared with.
+//
+// Times are those of select.h: measured where a tuning table has them, else estimated. The bound is
+// the memory's: every input byte read once and every output byte written once, by as many CPUs as
+// there are, each at the rate at which it copies. (What is measured to be faster than that shows
+// that the rate is not this machine's: `tutti tune` measures it.)
+#pragma once
+#include <string>
+#include <vector>
+
+#include "planner/select.h"
+
+namespace tutti::planner {
+
+/// What bandwidth is multiplied by, as nccl-tests do it, to compare collectives and rank counts.
+double bus_factor(Collective collective, int ranks);
+
+/// Bytes that have to be read and written at least, all ranks together; `bytes` is the message: the
+/// larger of what a rank gives and gets.
+double memory_traffic(const plan::Shape& shape, std::size_t bytes);
+
+/// A way, and why it is not the one that is taken.
+struct ExplainedWay {
+  Candidate candidate;
+  std::string why;  // Of the one that is taken, empty.
+};
+
+struct HostExplanation {
+  std::vector<ExplainedWay> ways;  // As candidates() has them: what is taken comes first.
+  double bound_us = 0;
+  std::string bound_words;
+  std::vector<std::string> to_be_faster;  // What would have to change, one sentence each.
+};
+
+/// Pure, but for estimates, which are kept. Errors: those of candidates(), and where there is
+/// nothing left to choose. Any thread.
+Result<HostExplanation> explain(const Request& request, const Knowledge& knowledge);
+
+/// A table and what follows from it, at most 100 columns wide. `heading` is its first line.
+std::string to_text(const HostExplanation& explanation, const Request& request,
+                    std::string_view heading);
+
+}  // namespace tutti::planner

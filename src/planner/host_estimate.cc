@@ -1,0 +1,137 @@
+// How long a call takes between ranks of a host, by plan/estimate.h: every rank computes on one of
+// the CPUs, and shares it with others where there are more ranks than CPUs.
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "plan/chunks.h"
+#include "plan/estimate.h"
+#include "planner/select.h"
+
+namespace tutti::planner {
+namespace {
+
+// A wait costs more where the rank waited for has no CPU: a switch, and a share of the others'
+// turns. Measured with 4 and 8 ranks on 2 CPUs, from rank to rank: 2.4 and 4.3 us. A table's hop
+// was measured among as many ranks.
+constexpr double kSwitchUs = 1.1;
+// Of messages and tiles that are simulated together.
+constexpr std::size_t kMostEvents = std::size_t{1} << 18;
+
+const HostCosts& costs_of(const Knowledge& knowledge) {
+  return knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
+}
+
+double hop_us(const Request& request, const Knowledge& knowledge) {
+  const double us = costs_of(knowledge).link.latency_us;
+  const double turns =
+      static_cast<double>(request.shape.rank_count) / std::max(1, knowledge.usable_cpus);
+  return knowledge.table != nullptr || turns <= 1 ? us : us + kSwitchUs * turns;
+}
+
+plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
+  const HostCosts& costs = costs_of(knowledge);
+  const LinkCost link{hop_us(request, knowledge), costs.link.gigabytes_per_second};
+  plan::CostModel model;
+  model.link = [link](Rank, Rank) { return plan::Path(link); };
+  const auto cpus = static_cast<std::uint32_t>(
+      std::clamp(knowledge.usable_cpus, 1, std::max(1, request.shape.rank_count)));
+  for (std::uint32_t i = 0; i < cpus; ++i) {
+    plan::Resource cpu;
+    cpu.gigabytes_per_second = costs.reduce_gigabytes_per_second;
+    model.resources.push_back(cpu);
+  }
+  model.compute = [cpus](Rank rank) {
+    return plan::Use{static_cast<std::uint32_t>(rank.value) % cpus, 1};
+  };
+  return model;
+}
+
+std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
+                                  const Knowledge& knowledge, plan::Recording* recording) {
+  const plan::Shape& shape = request.shape;
+  const plan::RankPlan one = build(algorithm, shape, Rank{shape.rank_count / 2});
+  std::size_t events = 0;
+  for (const plan::Lane& lane : one.lanes) events += lane.steps.size() + lane.locations.size();
+  events = std::max<std::size_t>(1, events * static_cast<std::size_t>(shape.rank_count));
+  if (events > kMostEstimated) return std::nullopt;
+  const auto made = prepare(recipe_of(algorithm, request, 1));
+  if (!made) return std::nullopt;
+  const plan::Plan& plan = (*made)->plan;
+  const std::size_t blocks = std::max(plan::input_blocks(shape), plan::output_blocks(shape));
+  const std::size_t block_bytes = request.bytes / blocks;
+  // Fewer, larger tiles where there are too many to simulate.
+  const std::size_t tiles = std::max<std::size_t>(1, kMostEvents / events);
+  const std::size_t slot_bytes = std::max(knowledge.slot_bytes, block_bytes / plan.pieces / tiles);
+  const plan::CostModel model = cost_model(request, knowledge);
+  plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes,
+                            std::max(1, knowledge.slots));
+  return estimator.run(std::max<std::size_t>(1, block_bytes / 4), recording).microseconds;
+}
+
+/// Estimates that were made in this process: by all that they depend on.
+using EstimateKey =
+    std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool, bool,
+               std::size_t, int, bool, double, double, double, std::size_t, int>;
+struct Estimates {
+  std::mutex mutex;
+  std::map<EstimateKey, std::optional<double>> known;
+};
+constexpr std::size_t kMostKnown = 4096;
+
+}  // namespace
+
+std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
+                                  const Knowledge& knowledge) {
+  static auto* estimates = new Estimates();  // Threads may still ask when the process ends.
+  const plan::Shape& shape = request.shape;
+  const HostCosts& costs = costs_of(knowledge);
+  const EstimateKey key{&algorithm,
+                        shape.rank_count,
+                        shape.root,
+                        shape.groups.sizes,
+                        shape.weights,
+                        request.mapped,
+                        request.uneven,
+                        request.bytes,
+                        knowledge.usable_cpus,
+                        knowledge.table != nullptr,
+                        costs.link.latency_us,
+                        costs.link.gigabytes_per_second,
+                        costs.reduce_gigabytes_per_second,
+                        knowledge.slot_bytes,
+                        knowledge.slots};
+  {
+    const std::lock_guard lock(estimates->mutex);
+    if (const auto found = estimates->known.find(key); found != estimates->known.end())
+      return found->second;
+  }
+  const auto us = simulate_us(algorithm, request, knowledge, nullptr);
+  const std::lock_guard lock(estimates->mutex);
+  if (estimates->known.size() >= kMostKnown) estimates->known.clear();
+  estimates->known[key] = us;
+  return us;
+}
+
+std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
+                                const Knowledge& knowledge, plan::Recording& recording) {
+  return simulate_us(algorithm, request, knowledge, &recording);
+}
+
+double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
+  const HostCosts& costs = costs_of(knowledge);
+  const double n = request.shape.rank_count;
+  const CollectiveTraits traits = traits_of(request.shape.collective);
+  const auto bytes = static_cast<double>(request.bytes);
+  // Of the larger of input and output: what a rank writes, and what it reads of all.
+  const double given = bytes / (traits.output_each && !traits.input_each ? n : 1);
+  const double read = traits.root_input                         ? given
+                      : traits.input_each && traits.output_each ? given
+                                                                : given * n;
+  const double turns = std::max(1.0, n / std::max(1, knowledge.usable_cpus));
+  const double moved = 2 * given + read;
+  return hop_us(request, knowledge) + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second;
+}
+
+}  // namespace tutti::planner

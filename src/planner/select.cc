@@ -1,0 +1,333 @@
+#include "planner/select.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "planner/wish.h"
+
+namespace tutti::planner {
+namespace {
+
+std::size_t lanes_of(const Algorithm& algorithm, const plan::Shape& shape) {
+  return build(algorithm, shape, Rank{0}).lanes.size();
+}
+
+/// Why an algorithm can't be taken; empty: it can.
+std::string refusal(const Algorithm& algorithm, std::uint32_t repeated, const Request& request,
+                    const Knowledge& knowledge) {
+  const plan::Shape& shape = request.shape;
+  if (!algorithm.applies(shape)) {
+    const auto& groups = shape.groups.sizes;
+    return fmt::format("does not apply to {} ranks in groups of {}, {} weights", shape.rank_count,
+                       groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
+                       shape.weights.empty() ? "without" : "with these");
+  }
+  if (request.contract == Contract::kDeterministic &&
+      algorithm.contract(shape) == Contract::kRelaxed) {
+    return fmt::format(
+        "with {} ranks keeps the relaxed contract only; set TUTTI_CONTRACT=relaxed "
+        "to allow it",
+        shape.rank_count);
+  }
+  const std::size_t lanes = lanes_of(algorithm, shape) * repeated;
+  if (knowledge.most_lanes != 0 && lanes > knowledge.most_lanes) {
+    return fmt::format(
+        "takes {} lanes, this communicator has {}; force it by TUTTI_ALGORITHM "
+        "to have as many",
+        lanes, knowledge.most_lanes);
+  }
+  if (!request.uneven) return {};
+  const auto made = prepare(recipe_of(algorithm, request, repeated));
+  return made ? std::string{} : made.error().what;
+}
+
+std::string packet_refusal(const Request& request, const Knowledge& knowledge) {
+  if (request.uneven) return "blocks that differ in size take a plan";
+  if (request.bytes <= knowledge.packet_bytes) return {};
+  return fmt::format("a packet takes at most {} bytes", knowledge.packet_bytes);
+}
+
+/// The time of a way of `ranges[at]` for so many bytes: between two ends on the straight line of
+/// logarithms, as times are constant at first and proportional later; beyond the last in
+/// proportion.
+double interpolated(const std::vector<Range>& ranges, std::size_t at, const Way& way,
+                    std::size_t bytes) {
+  const Range& range = ranges[at];
+  const auto size = static_cast<double>(std::max<std::size_t>(1, bytes));
+  const auto end = static_cast<double>(std::max<std::size_t>(1, range.up_to));
+  if (bytes > range.up_to) return way.microseconds * size / end;
+  if (at == 0 || way.microseconds <= 0) return way.microseconds;
+  for (const Way& before : ranges[at - 1].ways) {
+    if (before.name != way.name || before.lanes != way.lanes || before.microseconds <= 0) continue;
+    const auto begin = static_cast<double>(std::max<std::size_t>(1, ranges[at - 1].up_to));
+    const double share = std::log(size / begin) / std::log(end / begin);
+    return before.microseconds * std::pow(way.microseconds / before.microseconds, share);
+  }
+  return way.microseconds;
+}
+
+std::vector<Way> ways_of(const std::vector<Range>& ranges, std::size_t bytes) {
+  if (ranges.empty()) return {};
+  std::size_t at = 0;
+  while (at + 1 < ranges.size() && bytes > ranges[at].up_to) ++at;
+  std::vector<Way> ways = ranges[at].ways;
+  for (Way& way : ways) way.microseconds = interpolated(ranges, at, way, bytes);
+  const bool measured =
+      std::all_of(ways.begin(), ways.end(), [](const Way& way) { return way.microseconds > 0; });
+  if (measured) {
+    std::stable_sort(ways.begin(), ways.end(),
+                     [](const Way& a, const Way& b) { return a.microseconds < b.microseconds; });
+  }
+  return ways;
+}
+
+/// Makes the list: first what the wishes, the table and the rules say, then all the rest.
+class Listing {
+ public:
+  Listing(const Request& request, const Knowledge& knowledge, Wish wish)
+      : request_(request), knowledge_(knowledge), wish_(std::move(wish)) {}
+
+  /// Without times of what is estimated, which stands in the order of the registry. Ends with the
+  /// first one for which `enough` is true.
+  std::vector<Candidate> make(bool (*enough)(const Candidate&)) {
+    enough_ = enough;
+    const Collective collective = request_.shape.collective;
+    if (!wish_.forced.empty()) add(wish_.forced, 1, 0, Evidence::kForced);
+    // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
+    if (knowledge_.table != nullptr && !request_.uneven) {
+      for (const Way& way :
+           ways_of(knowledge_.table->of(collective, request_.mapped), request_.bytes))
+        add(way.name, way.lanes, way.microseconds, Evidence::kTuned);
+    }
+    const auto rules = built_in_ranges(collective, request_.mapped, request_.shape.rank_count,
+                                       knowledge_.usable_cpus);
+    for (const Way& way : ways_of(rules, request_.bytes)) {
+      const bool measured = request_.shape.rank_count <= kBuiltInRanks || request_.uneven;
+      if (measured || way.name == kPacketWay) add(way.name, way.lanes, 0, Evidence::kRule);
+    }
+    add(kPacketWay, 1, 0, Evidence::kEstimated);
+    for (const Algorithm* algorithm : algorithms()) {
+      if (algorithm->collective == collective) add(algorithm->name, 1, 0, Evidence::kEstimated);
+    }
+    std::stable_partition(list_.begin(), list_.end(),
+                          [](const Candidate& candidate) { return candidate.refused.empty(); });
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::string_view name, std::uint32_t lanes, double microseconds, Evidence evidence) {
+    if (!list_.empty() && enough_(list_.back())) return;
+    Candidate candidate;
+    candidate.packet = name == kPacketWay;
+    candidate.lanes = candidate.packet ? 1 : knowledge_.lanes != 0 ? knowledge_.lanes : lanes;
+    candidate.microseconds = microseconds;
+    candidate.evidence = evidence;
+    if (!candidate.packet) {
+      candidate.algorithm = find_algorithm(request_.shape.collective, name);
+      if (candidate.algorithm == nullptr) return;  // Of a table from elsewhere.
+    }
+    // Of the registry only what nobody spoke of; of a table every number of lanes.
+    for (const Candidate& other : list_) {
+      if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
+        return;
+    }
+    // Packets are taken as far as they go; what is larger goes as ever.
+    if (!wish_.forced.empty() && name != wish_.forced && wish_.forced != kPacketWay)
+      candidate.refused = fmt::format("{} is forced", wish_.forced);
+    else if (wish_.forced.empty() && wish_.forbids(name))
+      candidate.refused = "is forbidden";
+    else
+      candidate.refused =
+          candidate.packet ? packet_refusal(request_, knowledge_)
+                           : refusal(*candidate.algorithm, candidate.lanes, request_, knowledge_);
+    list_.push_back(std::move(candidate));
+  }
+
+  const Request& request_;
+  const Knowledge& knowledge_;
+  const Wish wish_;
+  bool (*enough_)(const Candidate&) = nullptr;
+  std::vector<Candidate> list_;
+};
+
+// How much of a list is made.
+bool never(const Candidate&) { return false; }
+bool at_first(const Candidate& candidate) { return candidate.refused.empty(); }
+/// Estimates have to be compared.
+bool at_first_plan(const Candidate& candidate) {
+  return candidate.refused.empty() && !candidate.packet &&
+         candidate.evidence != Evidence::kEstimated;
+}
+
+Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& knowledge,
+                                      bool (*enough)(const Candidate&)) {
+  const Collective collective = request.shape.collective;
+  TUTTI_TRY(Wish wish, wish_for(collective, knowledge.wishes, "TUTTI_ALGORITHM"));
+  if (!request.wish.empty()) {
+    TUTTI_TRY(Wish own, wish_for(collective, request.wish, "algorithm"));
+    if (own.forced.empty() && !own.forbids(wish.forced)) own.forced = wish.forced;
+    own.forbidden.insert(own.forbidden.end(), wish.forbidden.begin(), wish.forbidden.end());
+    wish = std::move(own);
+  }
+  return Listing(request, knowledge, std::move(wish)).make(enough);
+}
+
+/// What is estimated is put in order once for all sizes of a class, so that few are simulated.
+std::size_t size_class(std::size_t bytes) {
+  return std::bit_ceil(std::clamp<std::size_t>(bytes, 64, std::size_t{1} << 40));
+}
+
+/// Puts in times, and in order what estimates decide.
+void estimate(std::vector<Candidate>& list, Request request, const Knowledge& knowledge) {
+  request.bytes = size_class(request.bytes);
+  for (Candidate& candidate : list) {
+    if (!candidate.refused.empty() || candidate.microseconds > 0) continue;
+    if (candidate.packet) {
+      candidate.microseconds = estimate_packet_us(request, knowledge);
+    } else if (const auto us = estimate_us(*candidate.algorithm, request, knowledge)) {
+      candidate.microseconds = *us;
+    } else if (candidate.evidence == Evidence::kEstimated) {
+      candidate.refused =
+          fmt::format("{} ranks take too many steps to estimate it", request.shape.rank_count);
+    }
+  }
+  std::stable_sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
+    const bool no_a = !a.refused.empty(), no_b = !b.refused.empty();
+    if (no_a != no_b) return no_b;
+    if (no_a || a.evidence != b.evidence || a.evidence != Evidence::kEstimated)
+      return !no_a && a.evidence < b.evidence;
+    return a.microseconds < b.microseconds;
+  });
+}
+
+}  // namespace
+
+namespace {
+
+bool is_plan(const Candidate& candidate) { return candidate.refused.empty() && !candidate.packet; }
+
+Error nothing_left(const std::vector<Candidate>& list, const Request& request) {
+  std::string reasons;
+  for (const Candidate& candidate : list) {
+    if (candidate.packet) continue;
+    const std::string reason = fmt::format("{} {}", candidate.name(), candidate.refused);
+    if (candidate.evidence == Evidence::kForced)
+      return {
+          Code::kInvalidArgument,
+          fmt::format("{}: {}", request.wish.empty() ? "TUTTI_ALGORITHM" : "algorithm", reason)};
+    reasons += (reasons.empty() ? "" : "; ") + reason;
+  }
+  return {Code::kInvalidArgument,
+          fmt::format("TUTTI_ALGORITHM: there is nothing left to choose for {}: {}",
+                      to_string(request.shape.collective), reasons)};
+}
+
+}  // namespace
+
+std::string_view to_string(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::kForced: return "forced";
+    case Evidence::kTuned: return "tuned";
+    case Evidence::kRule: return "rule";
+    case Evidence::kEstimated: return "estimated";
+  }
+  return "";
+}
+
+std::string_view Candidate::name() const { return packet ? kPacketWay : algorithm->name; }
+
+Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32_t lanes) {
+  return {.algorithm = &algorithm,
+          .shape = request.shape,
+          .direct = request.mapped,
+          .multicast = true,
+          .lanes = lanes,
+          .uneven = request.uneven};
+}
+
+Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge) {
+  TUTTI_TRY(auto list, listed(request, knowledge, never));
+  estimate(list, request, knowledge);
+  return list;
+}
+
+Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge) {
+  TUTTI_TRY(auto list, listed(request, knowledge, at_first_plan));
+  std::erase_if(list, [](const Candidate& candidate) { return candidate.packet; });
+  const bool guess = list.front().refused.empty() && list.front().evidence == Evidence::kEstimated;
+  if (guess) estimate(list, request, knowledge);
+  std::vector<Candidate> usable;
+  std::copy_if(list.begin(), list.end(), std::back_inserter(usable), is_plan);
+  if (usable.empty()) return nothing_left(list, request);
+  usable.resize(guess ? std::min(usable.size(), kMostTried) : 1);
+  return usable;
+}
+
+Result<Recipe> choose(const Request& request, const Knowledge& knowledge) {
+  TUTTI_TRY(const auto usable, contenders(request, knowledge));
+  return recipe_of(*usable.front().algorithm, request, usable.front().lanes);
+}
+
+Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
+  // The ends of ranges are where rules change. What is tuned is interpolated, so it changes between
+  // them as well: seen in steps of a quarter.
+  std::vector<std::size_t> sizes{1, knowledge.packet_bytes};
+  const Collective collective = request.shape.collective;
+  for (const Range& range :
+       built_in_ranges(collective, request.mapped, request.shape.rank_count, knowledge.usable_cpus))
+    sizes.push_back(range.up_to);
+  if (knowledge.table != nullptr) {
+    for (const Range& range : knowledge.table->of(collective, request.mapped))
+      sizes.push_back(range.up_to);
+    for (std::size_t bytes = 8; bytes < knowledge.packet_bytes; bytes += bytes / 4)
+      sizes.push_back(bytes);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  std::size_t limit = 0;
+  for (const std::size_t bytes : sizes) {
+    if (bytes > knowledge.packet_bytes) break;
+    request.bytes = bytes;
+    TUTTI_TRY(const auto list, listed(request, knowledge, at_first));
+    const bool packet = std::any_of(list.begin(), list.end(), [](const Candidate& candidate) {
+      return candidate.packet && candidate.refused.empty() &&
+             candidate.evidence != Evidence::kEstimated;
+    });
+    if (packet) limit = bytes;
+  }
+  return limit;
+}
+
+Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
+                                   const Knowledge& knowledge) {
+  std::size_t most = 1;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    Request request;
+    request.shape = shape_of(static_cast<Collective>(i), rank_count, 0, settings);
+    request.contract = settings.contract;
+    for (const bool mapped : {false, true}) {
+      request.mapped = mapped;
+      std::vector<std::size_t> sizes{std::size_t{1} << 30};
+      if (knowledge.table != nullptr) {
+        for (const Range& range : knowledge.table->of(request.shape.collective, mapped))
+          sizes.push_back(range.up_to);
+      }
+      for (const std::size_t bytes : sizes) {
+        request.bytes = bytes;
+        TUTTI_TRY(const auto list, listed(request, knowledge, at_first_plan));
+        const auto first = std::find_if(list.begin(), list.end(), is_plan);
+        if (first == list.end()) return nothing_left(list, request);
+        const bool estimated = first->evidence == Evidence::kEstimated;
+        const std::size_t lanes = estimated ? 1 : lanes_of(*first->algorithm, request.shape);
+        most = std::max(most, lanes * first->lanes);
+      }
+    }
+  }
+  return static_cast<std::uint32_t>(most);
+}
+
+}  // namespace tutti::planner

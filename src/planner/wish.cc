@@ -1,0 +1,98 @@
+#include "planner/wish.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "algorithms/algorithm.h"
+#include "planner/tuning_table.h"
+
+namespace tutti::planner {
+namespace {
+
+constexpr std::uint16_t kForbids = 0x8000;
+constexpr std::uint16_t kPacketNumber = 1;  // Algorithms count on, in the order of the registry.
+
+bool has(std::optional<Collective> collective, std::string_view name) {
+  if (name == kPacketWay) return true;
+  const auto all = algorithms();
+  return std::any_of(all.begin(), all.end(), [&](const Algorithm* algorithm) {
+    return algorithm->name == name && (!collective || algorithm->collective == *collective);
+  });
+}
+
+Error unknown(std::string_view who, std::string_view name, std::optional<Collective> collective) {
+  std::string known;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (collective && algorithm->collective != *collective) continue;
+    if (known.find(fmt::format(" {},", algorithm->name)) == std::string::npos)
+      known += fmt::format(" {},", algorithm->name);
+  }
+  return {Code::kInvalidArgument,
+          fmt::format("{}: no {} algorithm is called '{}'; there are{} {}", who,
+                      collective ? to_string(*collective) : std::string_view("registered"), name,
+                      known, kPacketWay)};
+}
+
+}  // namespace
+
+bool Wish::forbids(std::string_view name) const {
+  return std::find(forbidden.begin(), forbidden.end(), name) != forbidden.end();
+}
+
+Result<Wish> wish_for(Collective collective, std::string_view list, std::string_view who) {
+  Wish wish;
+  std::string forced_for_all;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    std::string_view entry = list.substr(0, comma);
+    list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
+    std::optional<Collective> only;
+    if (const auto equals = entry.find('='); equals != std::string_view::npos) {
+      only = parse_collective(entry.substr(0, equals));
+      if (!only) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("{}: '{}' is no collective; there are {}", who,
+                                 entry.substr(0, equals), collective_names())};
+      }
+      entry.remove_prefix(equals + 1);
+    }
+    const bool forbidden = entry.starts_with('^');
+    if (forbidden) entry.remove_prefix(1);
+    if (!has(only, entry)) return unknown(who, entry, only);
+    if ((only && *only != collective) || !has(collective, entry)) continue;
+    if (forbidden)
+      wish.forbidden.emplace_back(entry);
+    else
+      (only ? wish.forced : forced_for_all) = entry;
+  }
+  if (wish.forced.empty()) wish.forced = forced_for_all;
+  return wish;
+}
+
+Result<std::uint16_t> wish_number(Collective collective, std::string_view wish) {
+  if (wish.empty()) return std::uint16_t{0};
+  const bool forbids = wish.starts_with('^');
+  const std::string_view name = forbids ? wish.substr(1) : wish;
+  const std::uint16_t flag = forbids ? kForbids : 0;
+  if (name == kPacketWay) return static_cast<std::uint16_t>(kPacketNumber | flag);
+  const auto all = algorithms();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->collective == collective && all[i]->name == name)
+      return static_cast<std::uint16_t>((i + 1 + kPacketNumber) | flag);
+  }
+  return unknown("algorithm", name, collective);
+}
+
+std::string wish_text(std::uint16_t number) {
+  if (number == 0) return {};
+  const std::string flag = (number & kForbids) != 0 ? "^" : "";
+  const std::size_t which = number & ~kForbids;
+  const auto all = algorithms();
+  if (which <= kPacketNumber || which > all.size() + kPacketNumber)
+    return flag + std::string(kPacketWay);
+  return flag + std::string(all[which - 1 - kPacketNumber]->name);
+}
+
+}  // namespace tutti::planner

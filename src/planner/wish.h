@@ -1,0 +1,34 @@
+// File: planner/wish.h: what a user wants or forbids: TUTTI_ALGORITHM, and the same for one call.
+//
+// A list of names, separated by commas. "ring": this one, for every collective that has it.
+// "all_reduce=ring": for one collective. With ^ before the name it is never taken: "^ring",
+// "all_reduce=^packet". The way by packets is called "packet".
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/result.h"
+
+namespace tutti::planner {
+
+/// What a list says about one collective.
+struct Wish {
+  std::string forced;                  // Empty: none.
+  std::vector<std::string> forbidden;  // Names.
+  bool forbids(std::string_view name) const;
+};
+
+/// Reads a list. An entry for the collective alone wins over one for all; of several alike the
+/// last. `who` begins an error: "TUTTI_ALGORITHM". kInvalidArgument for a name that nothing has,
+/// with the names that there are.
+Result<Wish> wish_for(Collective collective, std::string_view list, std::string_view who);
+
+/// The wish for one call, "ring" or "^ring", as a number that ranks compare and calls carry; 0:
+/// none. kInvalidArgument for a name that the collective has not.
+Result<std::uint16_t> wish_number(Collective collective, std::string_view wish);
+/// The reverse.
+std::string wish_text(std::uint16_t number);
+
+}  // namespace tutti::planner

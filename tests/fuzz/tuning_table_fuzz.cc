@@ -1,0 +1,44 @@
+// Any bytes: reading gives tables or one line, tables give a text that reads as the same tables,
+// and whatever is in a table, there is a choice.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "planner/select.h"
+
+namespace {
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tutti;
+  using namespace tutti::planner;
+  const auto tables = parse_tuning({reinterpret_cast<const char*>(data), size}, "fuzz");
+  if (!tables) {
+    require(tables.error().what.find('\n') == std::string::npos, "an error of several lines");
+    return 0;
+  }
+  const auto again = parse_tuning(tuning_text(*tables), "fuzz");
+  require(again && *again == *tables, "another table after writing and reading");
+  for (const TuningTable& table : *tables) {
+    Knowledge knowledge;
+    knowledge.table = &table;
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      Request request;
+      request.shape = {static_cast<Collective>(i), 3, 0};
+      request.bytes = 5000;
+      require(bool(choose(request, knowledge)), "no choice");
+      const auto limit = packet_limit(request, knowledge);
+      require(limit && *limit <= knowledge.packet_bytes, "packets beyond their size");
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# tutti tune: measures, writes a table that programs find, keeps a file's other tables, and says what
+# is wrong with its arguments.
+set -euo pipefail
+tutti=$TEST_BUILD_DIR/tools/tutti
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+fail() { echo "FAILED: $*"; exit 1; }
+tune() { "$tutti" tune --quick --max-bytes 16K "$@"; }
+
+tune -n 2 --collective all_reduce >"$work/out" || fail "tune: $(cat "$work/out")"
+file=$XDG_CACHE_HOME/tutti/tuning.json
+[ -s "$file" ] || fail "nothing was written to $file"
+grep -q "2 ranks on .* CPUs, shared_memory: a hop" "$work/out" || fail "no summary: $(cat "$work/out")"
+grep -q "^  all_reduce  *plain  *[a-z]" "$work/out" || fail "no line for all_reduce"
+[ "$(awk 'length > 100' "$work/out" | wc -l)" = 0 ] || fail "a line of more than 100 columns"
+
+# Ranks that are processes find it by themselves; rank 0 says so.
+found=$("$tutti" run -n 2 --no-prefix -- bash -c "'$TEST_BUILD_DIR'/perf/all_reduce_perf -b 1K -e 1K -n 5 -w 1" 2>&1) ||
+  fail "a sweep with the table: $found"
+# Threads are of another transport; the file is asked for by name, and says why not.
+TUTTI_TUNING=$file "$tutti" info | grep -q "is not used: made over shared_memory" ||
+  fail "info does not say why the table is not used"
+
+# A second table goes beside the first; the same one again takes its place.
+tune -n 3 --collective broadcast --collective gather >"$work/out" || fail "tune -n 3"
+tune -n 2 --collective broadcast >"$work/out" || fail "tune -n 2 again"
+[ "$(grep -c '"machine"' "$file")" = 2 ] || fail "$(grep -c '"machine"' "$file") tables, not 2"
+grep -q '"all_reduce"' "$file" && fail "the old table of 2 ranks is still there"
+
+tune -n 2 --collective gather --output "$work/deep/er/mine.json" >"$work/out" || fail "--output"
+[ -s "$work/deep/er/mine.json" ] || fail "--output wrote nothing"
+
+expect_usage() {
+  local code=0
+  "$tutti" tune "$@" >"$work/out" 2>&1 || code=$?
+  [ "$code" = 2 ] || fail "tune $*: exit code $code"
+}
+expect_usage --collective nonsense
+grep -q "'nonsense' is no collective; there are all_reduce" "$work/out" || fail "$(cat "$work/out")"
+expect_usage --max-bytes x
+expect_usage -n 1
+echo ok

@@ -1,0 +1,310 @@
+// Choosing: over all collectives, shapes and sizes, and tables of any content.
+#include "planner/select.h"
+
+#include <algorithm>
+#include <set>
+
+#include "support/catch.h"
+#include "support/tuning_tables.h"
+
+namespace tutti::planner {
+namespace {
+
+constexpr std::size_t kSizes[] = {8, 1000, 4096, 16384, 40000, 1 << 20};
+
+/// Calls `check(request)` for every collective, some rank counts and sizes, both kinds of buffers
+/// and contracts.
+template <class Check>
+void for_all_requests(Check check) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    for (const int ranks : {1, 2, 3, 4, 8, 9, 12}) {
+      for (const std::size_t bytes : kSizes) {
+        for (const int bits : {0, 1, 2, 3}) {
+          Request request;
+          request.shape = {static_cast<Collective>(i), ranks, ranks / 2};
+          request.bytes = bytes;
+          request.mapped = (bits & 1) != 0;
+          request.contract = (bits & 2) != 0 ? Contract::kRelaxed : Contract::kDeterministic;
+          INFO(to_string(request.shape.collective)
+               << ", " << ranks << " ranks, " << bytes << " bytes, mapped " << request.mapped
+               << ", relaxed " << (bits >> 1));
+          check(request);
+        }
+      }
+    }
+  }
+}
+
+std::vector<Candidate> listed(const Request& request, const Knowledge& knowledge) {
+  auto list = candidates(request, knowledge);
+  INFO((list ? "" : list.error().what));
+  REQUIRE(list);
+  return *std::move(list);
+}
+
+void check_sound(const std::vector<Candidate>& list, const Request& request) {
+  std::set<std::string_view> names;
+  bool refused = false;
+  for (const Candidate& candidate : list) {
+    INFO(candidate.name());
+    names.insert(candidate.name());
+    CHECK((candidate.algorithm == nullptr) == candidate.packet);
+    CHECK(candidate.refused.find('\n') == std::string::npos);
+    refused = refused || !candidate.refused.empty();
+    CHECK(refused == !candidate.refused.empty());  // Those come last.
+    if (refused || candidate.packet) continue;
+    CHECK(candidate.algorithm->applies(request.shape));
+    if (request.contract == Contract::kDeterministic)
+      CHECK(candidate.algorithm->contract(request.shape) == Contract::kDeterministic);
+  }
+  std::size_t known = 1;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective != request.shape.collective) continue;
+    ++known;
+    CHECK(names.count(algorithm->name) == 1);
+  }
+  CHECK(names.size() == known);
+}
+
+/// choose() takes the first that is a plan.
+void check_chosen(const std::vector<Candidate>& list, const Request& request,
+                  const Knowledge& knowledge) {
+  const auto chosen = choose(request, knowledge);
+  const auto first = std::find_if(list.begin(), list.end(), [](const Candidate& candidate) {
+    return !candidate.packet && candidate.refused.empty();
+  });
+  REQUIRE(bool(chosen) == (first != list.end()));
+  if (!chosen) return;
+  CHECK(chosen->algorithm->name == first->algorithm->name);
+  CHECK(chosen->lanes == first->lanes);
+  CHECK(chosen->direct == request.mapped);
+}
+
+TEST_CASE("every way is listed once, best first, and the first plan is chosen") {
+  const Knowledge knowledge;
+  for_all_requests([&](const Request& request) {
+    const auto list = listed(request, knowledge);
+    check_sound(list, request);
+    check_chosen(list, request, knowledge);
+    for (std::size_t i = 1; i < list.size(); ++i) {
+      const Candidate &a = list[i - 1], &b = list[i];
+      if (!b.refused.empty() || a.evidence != b.evidence || a.evidence != Evidence::kEstimated)
+        continue;
+      CHECK(a.microseconds <= b.microseconds);
+    }
+    for (const Candidate& candidate : list) {
+      if (request.shape.rank_count > 1 && candidate.refused.empty())
+        CHECK(candidate.microseconds > 0);
+    }
+  });
+}
+
+TEST_CASE("a way that was measured goes before rules and estimates, and the fastest goes first") {
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const TuningTable table = test::random_table(random);
+    Knowledge knowledge;
+    knowledge.table = &table;
+    for_all_requests([&](Request request) {
+      const auto& ranges = table.of(request.shape.collective, request.mapped);
+      if (ranges.empty()) return;
+      const Range& range = ranges[random() % ranges.size()];
+      request.bytes = range.up_to;
+      const auto list = listed(request, knowledge);
+      check_sound(list, request);
+      check_chosen(list, request, knowledge);
+      // At the end of a range, times are those that were measured.
+      std::size_t at = 0;
+      for (const Way& way : range.ways) {
+        const auto found = std::find_if(list.begin(), list.end(), [&](const Candidate& candidate) {
+          return candidate.name() == way.name;
+        });
+        REQUIRE(found != list.end());
+        if (!found->refused.empty()) continue;
+        CHECK(found->evidence == Evidence::kTuned);
+        CHECK(found->microseconds == Approx(way.microseconds));
+        CHECK(static_cast<std::size_t>(found - list.begin()) == at++);
+      }
+    });
+  }
+}
+
+TEST_CASE("between two sizes a time is between theirs, and beyond the last it grows") {
+  TuningTable table;
+  table.of(Collective::kAllReduce, false) = {{1024, {{"two_shot", 1, 10}, {"one_shot", 1, 20}}},
+                                             {65536, {{"one_shot", 1, 40}, {"two_shot", 1, 100}}}};
+  Knowledge knowledge;
+  knowledge.table = &table;
+  Request request;
+  request.shape = {Collective::kAllReduce, 4, 0};
+  const auto us = [&](std::size_t bytes, std::string_view name) {
+    request.bytes = bytes;
+    for (const Candidate& candidate : listed(request, knowledge)) {
+      if (candidate.name() == name) return candidate.microseconds;
+    }
+    return 0.0;
+  };
+  CHECK(us(64, "two_shot") == 10);
+  CHECK(us(8192, "two_shot") == Approx(std::sqrt(10.0 * 100)));
+  CHECK(us(2 * 65536, "one_shot") == Approx(80));
+  double before = 0;
+  for (std::size_t bytes = 1; bytes < 1 << 20; bytes += 1 + bytes / 3) {
+    const double now = us(bytes, "two_shot");
+    CHECK(now >= before);
+    before = now;
+  }
+  // Where the two lines cross the choice changes, not only at the ends of ranges.
+  const auto name = [&](std::size_t bytes) {
+    request.bytes = bytes;
+    return choose(request, knowledge)->algorithm->name;
+  };
+  CHECK(name(1025) == "two_shot");
+  CHECK(name(60000) == "one_shot");
+}
+
+TEST_CASE("what the user forces goes before a table; what is forbidden is never taken") {
+  std::mt19937_64 random(3);
+  const TuningTable table = test::random_table(random);
+  Knowledge knowledge;
+  knowledge.table = &table;
+  for_all_requests([&](Request request) {
+    if (request.bytes != 40000) return;
+    std::string all;
+    for (const Algorithm* algorithm : algorithms()) {
+      if (algorithm->collective != request.shape.collective) continue;
+      all += (all.empty() ? "^" : ",^") + std::string(algorithm->name);
+      const bool may = algorithm->applies(request.shape) &&
+                       (request.contract == Contract::kRelaxed ||
+                        algorithm->contract(request.shape) == Contract::kDeterministic);
+      for (const bool by_call : {false, true}) {
+        Knowledge wished = knowledge;
+        (by_call ? request.wish : wished.wishes) = algorithm->name;
+        if (by_call) wished.wishes = "direct,one_shot";  // The call's own word counts.
+        const auto forced = choose(request, wished);
+        REQUIRE(bool(forced) == may);
+        if (may) CHECK(forced->algorithm == algorithm);
+        const std::string forbidden = "^" + std::string(algorithm->name);
+        (by_call ? request.wish : wished.wishes) = forbidden;
+        if (by_call) wished.wishes = {};
+        const auto other = choose(request, wished);
+        if (other) CHECK(other->algorithm != algorithm);
+        request.wish = {};
+      }
+    }
+    knowledge.wishes = all;
+    const auto none = choose(request, knowledge);
+    REQUIRE_FALSE(none);
+    CHECK(none.error().code == Code::kInvalidArgument);
+    CHECK(none.error().what.find('\n') == std::string::npos);
+    CHECK_THAT(none.error().what, Catch::Contains("nothing left to choose"));
+    knowledge.wishes = {};
+  });
+}
+
+TEST_CASE("packets are taken up to where they are the best, and never if a plan is forced") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const TuningTable table = test::random_table(random);
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      Request request;
+      request.shape = {static_cast<Collective>(i), 4, 0};
+      for (const bool mapped : {false, true}) {
+        request.mapped = mapped;
+        Knowledge knowledge;
+        knowledge.table = &table;
+        const auto limit = packet_limit(request, knowledge);
+        REQUIRE(limit);
+        CHECK(*limit <= knowledge.packet_bytes);
+        request.bytes = *limit;
+        if (*limit > 0) CHECK(listed(request, knowledge).front().packet);
+        // At no end of a range beyond it.
+        for (const Range& range : table.of(request.shape.collective, mapped)) {
+          request.bytes = range.up_to;
+          if (range.up_to > *limit && range.up_to <= knowledge.packet_bytes) {
+            const auto list = listed(request, knowledge);
+            CHECK_FALSE((list.front().packet && list.front().evidence == Evidence::kTuned));
+          }
+        }
+        knowledge.wishes = "direct,two_shot";
+        CHECK(*packet_limit(request, knowledge) == 0);
+        knowledge.wishes = "^packet";
+        CHECK(*packet_limit(request, knowledge) == 0);
+        knowledge.wishes = "packet";
+        CHECK(*packet_limit(request, knowledge) == knowledge.packet_bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("where nothing was measured, the rules of docs/PERFORMANCE.md hold") {
+  const Knowledge knowledge;
+  const auto chosen = [&](Collective collective, int ranks, bool mapped) {
+    Request request;
+    request.shape = {collective, ranks, 0};
+    request.bytes = 1 << 20;
+    request.mapped = mapped;
+    return choose(request, knowledge)->algorithm->name;
+  };
+  CHECK(chosen(Collective::kAllReduce, 2, false) == "one_shot");
+  CHECK(chosen(Collective::kAllReduce, 2, true) == "two_shot");
+  CHECK(chosen(Collective::kAllReduce, 8, false) == "two_shot");
+  CHECK(chosen(Collective::kReduce, 2, false) == "direct");
+  CHECK(chosen(Collective::kReduce, 4, false) == "two_shot");
+  CHECK(chosen(Collective::kBroadcast, 4, false) == "direct");
+  CHECK(chosen(Collective::kBroadcast, 4, true) == "two_shot");
+  CHECK(chosen(Collective::kAllToAll, 8, true) == "direct");
+  const auto limit = [&](Collective collective, int ranks, bool mapped) {
+    Request request;
+    request.shape = {collective, ranks, 0};
+    request.mapped = mapped;
+    return *packet_limit(request, knowledge);
+  };
+  CHECK(limit(Collective::kAllReduce, 4, false) == 16384);
+  CHECK(limit(Collective::kAllReduce, 8, false) == 8192);
+  CHECK(limit(Collective::kAllReduce, 64, false) == 1024);
+  CHECK(limit(Collective::kAllReduce, 2, true) == 1024);
+  CHECK(limit(Collective::kBroadcast, 2, true) == 2048);
+  CHECK(limit(Collective::kGather, 2, true) == 4096);
+}
+
+TEST_CASE("a communicator has the lanes that anything it is sure to choose needs") {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const TuningTable table = test::random_table(random);
+    for (const bool tuned : {false, true}) {
+      Knowledge knowledge;
+      knowledge.table = tuned ? &table : nullptr;
+      const auto lanes = lanes_needed(4, {}, knowledge);
+      REQUIRE(lanes);
+      knowledge.most_lanes = *lanes;
+      for_all_requests([&](Request request) {
+        if (request.shape.rank_count != 4 || request.shape.root != 2) return;
+        request.contract = Contract::kDeterministic;
+        const auto chosen = choose(request, knowledge);
+        REQUIRE(chosen);
+        const auto plan = build(*chosen->algorithm, request.shape, Rank{0});
+        CHECK(plan.lanes.size() * chosen->lanes <= *lanes);
+      });
+    }
+  }
+}
+
+TEST_CASE("many ranks: a choice is made of what can be estimated in bounded time") {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    Request request;
+    request.shape = {static_cast<Collective>(i), 96, 0};
+    request.bytes = 1 << 22;
+    Knowledge knowledge;
+    knowledge.usable_cpus = 96;
+    const auto list = listed(request, knowledge);
+    INFO(to_string(request.shape.collective));
+    CHECK(list.front().refused.empty());
+    check_chosen(list, request, knowledge);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::planner

@@ -1,0 +1,66 @@
+// Taking turns among plans whose estimate was wrong.
+#include "exec/trial.h"
+
+#include <random>
+
+#include "support/catch.h"
+
+namespace tutti::exec {
+namespace {
+
+/// Calls until it is settled; at most so many.
+int settle(Trial& trial, const std::vector<double>& us, std::mt19937_64& random) {
+  int calls = 0;
+  for (; !trial.settled() && calls < 1000; ++calls) {
+    // What disturbs a call makes it slower, never faster.
+    const double noise = random() % 3 == 0 ? 1 + 1e-3 * static_cast<double>(random() % 5000) : 1;
+    trial.note(us[trial.plan()] * noise);
+  }
+  return calls;
+}
+
+TEST_CASE("a wrong estimate ends with the fastest plan, a right one with the first") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    std::vector<double> us(1 + random() % 4);
+    for (double& time : us) time = 1 + static_cast<double>(random() % 1000);
+    const auto fastest =
+        static_cast<std::size_t>(std::min_element(us.begin(), us.end()) - us.begin());
+    Trial wrong(us.size(), us[0] / 3);
+    const int calls = settle(wrong, us, random);
+    CHECK(wrong.settled());
+    CHECK(calls <= Trial::kPatience + 4 * Trial::kCalls);
+    // Of kCalls - 1 calls that count one at least was left alone, as a rule: within the noise.
+    CHECK(us[wrong.plan()] <= us[fastest] * 6);
+    std::vector<double> quiet = us;
+    Trial exact(us.size(), us[0] / 3);
+    while (!exact.settled()) exact.note(quiet[exact.plan()]);
+    CHECK(quiet[exact.plan()] == us[fastest]);
+
+    Trial right(us.size(), us[0]);
+    while (!right.settled()) right.note(us[right.plan()]);
+    CHECK(right.plan() == 0);
+  }
+}
+
+TEST_CASE("some slow calls among many do not start a trial, nor does the first") {
+  Trial trial(3, 10);
+  trial.note(1e6);  // The first binds the plan.
+  for (int i = 1; i < Trial::kPatience; ++i) trial.note(i % 30 == 0 ? 1e6 : 10);
+  CHECK(trial.settled());
+  CHECK(trial.plan() == 0);
+}
+
+TEST_CASE("one plan, no prediction, no time: nothing to try") {
+  CHECK(Trial().settled());
+  CHECK(Trial(1, 5).settled());
+  CHECK(Trial(4, 0).settled());
+  Trial trial(2, 5);
+  for (int i = 0; i < 1000; ++i) trial.note(0);
+  CHECK_FALSE(trial.settled());
+  CHECK(trial.plan() == 0);
+}
+
+}  // namespace
+}  // namespace tutti::exec

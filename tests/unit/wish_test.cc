@@ -1,0 +1,66 @@
+// What users force and forbid, in words.
+#include "planner/wish.h"
+
+#include "algorithms/algorithm.h"
+#include "support/catch.h"
+
+namespace tutti::planner {
+namespace {
+
+Wish read(Collective collective, std::string_view list) {
+  const auto wish = wish_for(collective, list, "TUTTI_ALGORITHM");
+  INFO((wish ? "" : wish.error().what));
+  REQUIRE(wish);
+  return *wish;
+}
+
+TEST_CASE("a name is for every collective that has it, a pair for one, the last one counts") {
+  CHECK(read(Collective::kAllReduce, "ring").forced == "ring");
+  CHECK(read(Collective::kGather, "ring").forced.empty());  // It has none.
+  CHECK(read(Collective::kAllReduce, "ring,two_shot").forced == "two_shot");
+  CHECK(read(Collective::kAllReduce, "all_reduce=two_shot,ring").forced == "two_shot");
+  CHECK(read(Collective::kBroadcast, "all_reduce=two_shot,ring").forced == "ring");
+  CHECK(read(Collective::kAllReduce, "packet").forced == "packet");
+}
+
+TEST_CASE("with ^ it is forbidden") {
+  const Wish wish = read(Collective::kAllReduce, "^ring,all_reduce=^packet,broadcast=^direct");
+  CHECK(wish.forced.empty());
+  CHECK(wish.forbids("ring"));
+  CHECK(wish.forbids("packet"));
+  CHECK_FALSE(wish.forbids("two_shot"));
+  CHECK_FALSE(read(Collective::kBroadcast, "reduce=^direct").forbids("direct"));
+}
+
+TEST_CASE("what there is not is an error that says what there is, whichever collective asks") {
+  for (const char* list : {"nonsense", "^nonsense", "all_reduce=nonsense", "nonsense=ring",
+                           "all_reduce=^nonsense", "gather=ring", "^"}) {
+    for (const Collective asks : {Collective::kAllReduce, Collective::kBroadcast}) {
+      INFO(list);
+      const auto wish = wish_for(asks, list, "TUTTI_ALGORITHM");
+      REQUIRE_FALSE(wish);
+      CHECK(wish.error().code == Code::kInvalidArgument);
+      CHECK_THAT(wish.error().what,
+                 Catch::StartsWith("TUTTI_ALGORITHM: ") && Catch::Contains("there are"));
+    }
+  }
+}
+
+TEST_CASE("a call's wish travels as a number") {
+  for (const Algorithm* algorithm : algorithms()) {
+    for (const char* flag : {"", "^"}) {
+      const std::string wish = flag + std::string(algorithm->name);
+      const auto number = wish_number(algorithm->collective, wish);
+      REQUIRE(number);
+      CHECK(*number != 0);
+      CHECK(wish_text(*number) == wish);
+    }
+  }
+  CHECK(wish_text(*wish_number(Collective::kGather, "^packet")) == "^packet");
+  CHECK(*wish_number(Collective::kGather, "") == 0);
+  CHECK(wish_text(0).empty());
+  CHECK_FALSE(wish_number(Collective::kGather, "ring"));
+}
+
+}  // namespace
+}  // namespace tutti::planner

@@ -1,0 +1,213 @@
+// tutti tune: measures which way is best here, and writes it down for programs to use.
+#include "tune.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "algorithms/algorithm.h"
+#include "base/cpus.h"
+#include "base/settings_paths.h"
+#include "comm/tuning.h"
+#include "command.h"
+#include "perf/sweep/options.h"
+#include "perf/sweep/ranks.h"
+#include "topology/fingerprint.h"
+
+namespace tutti::tools {
+namespace {
+
+struct TuneCommand {
+  std::vector<int> ranks;
+  std::vector<std::string> collectives;
+  std::string output, most = "4M";
+  bool quick = false;
+};
+
+int complain(const Error& error) {
+  fmt::print(stderr, "tutti tune: {}\n", error.to_string());
+  return error.code == Code::kInvalidArgument ? kUsage : 1;
+}
+
+std::string size_text(std::size_t bytes) {
+  if (bytes >= (std::size_t{1} << 20)) return fmt::format("{}M", bytes >> 20);
+  return bytes >= 1024 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
+}
+
+/// On a terminal, on a line that the next one overwrites.
+void show(int ranks, std::size_t done, std::size_t all, Collective collective, bool mapped,
+          std::size_t bytes) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  const std::size_t filled = 30 * done / std::max<std::size_t>(1, all);
+  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {} ranks: {} {} {:<8}\033[K", "", filled, "", 30 - filled,
+             ranks, to_string(collective), mapped ? "mapped" : "plain", size_text(bytes));
+  std::fflush(stderr);
+}
+
+void clear() {
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+}
+
+/// "packet to 4K, one_shot to 64K, two_shot", and the time of the largest.
+std::string in_words(const std::vector<planner::Range>& ranges) {
+  std::string text;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::string& name = ranges[i].ways.front().name;
+    if (i + 1 < ranges.size() && ranges[i + 1].ways.front().name == name) continue;
+    text += (text.empty() ? "" : ", ") + name;
+    if (i + 1 < ranges.size()) text += " to " + size_text(ranges[i].up_to);
+  }
+  return text;
+}
+
+void print(const planner::TuningTable& table) {
+  const planner::TuningKey& key = table.key;
+  fmt::print(
+      "{} ranks on {} CPUs, {}: a hop {:.2f} us; copies at {:.1f} GB/s, adds at {:.1f} GB/s\n",
+      key.rank_count, key.usable_cpus, key.transport, table.costs.link.latency_us,
+      table.costs.link.gigabytes_per_second, table.costs.reduce_gigabytes_per_second);
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    for (const bool mapped : {false, true}) {
+      const auto& ranges = table.of(collective, mapped);
+      if (ranges.empty()) continue;
+      const std::string words = in_words(ranges);
+      fmt::print("  {:<14} {:<6}  {}\n", mapped ? "" : to_string(collective),
+                 mapped ? "mapped" : "plain", words);
+    }
+  }
+}
+
+/// On one rank; rank 0 adds the table to the file.
+int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path,
+              const planner::TuningKey& key) {
+  const bool first = comm.rank().value == 0;
+  auto table = tune(comm, options,
+                    [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
+                        std::size_t bytes) {
+                      if (first) show(key.rank_count, done, all, collective, mapped, bytes);
+                    });
+  if (!first) return table ? 0 : 1;
+  clear();
+  if (!table) return complain(table.error());
+  table->key = key;
+  print(*table);
+  std::vector<planner::TuningTable> tables;
+  if (auto old = read_tuning_file(path)) tables = *std::move(old);  // Else it is written anew.
+  planner::put_table(tables, *std::move(table));
+  if (tables.size() > planner::kMostTables) tables.erase(tables.begin());
+  if (auto status = write_tuning_file(path, tables); !status) return complain(status.error());
+  return 0;
+}
+
+/// Lanes for everything that may be measured, and no table.
+void adjust(Settings& settings, int ranks) {
+  settings.tuning = "off";
+  settings.contract = Contract::kRelaxed;
+  settings.lanes = 0;
+  settings.algorithm.clear();
+  // A forced algorithm has the lanes that it needs; each call says its own.
+  std::size_t most = 1;
+  for (const Algorithm* algorithm : algorithms()) {
+    const plan::Shape shape{algorithm->collective, ranks, 0};
+    if (!algorithm->applies(shape)) continue;
+    const std::size_t lanes = build(*algorithm, shape, Rank{0}).lanes.size();
+    if (lanes <= most) continue;
+    most = lanes;
+    settings.algorithm = fmt::format("{}={}", to_string(algorithm->collective), algorithm->name);
+  }
+}
+
+Result<TuneOptions> understand(const TuneCommand& command) {
+  TuneOptions options;
+  for (const std::string& name : command.collectives) {
+    const auto collective = parse_collective(name);
+    if (!collective) {
+      return Error{Code::kInvalidArgument,
+                   fmt::format("'{}' is no collective; there are {}", name, collective_names())};
+    }
+    options.collectives.push_back(*collective);
+  }
+  for (int i = 0; i < kCollectiveCount && command.collectives.empty(); ++i)
+    options.collectives.push_back(static_cast<Collective>(i));
+  const auto most = perf::parse_size(command.most);
+  if (!most || *most < options.least_bytes || *most > (std::size_t{1} << 30)) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("--max-bytes: '{}' is no size from 64 to 1G", command.most)};
+  }
+  options.most_bytes = *most;
+  if (command.quick) {
+    options.rounds = 3;
+    options.round_us = 200;
+    options.factor = 16;
+  }
+  return options;
+}
+
+int run_tune(const TuneCommand& command) {
+  auto options = understand(command);
+  if (!options) return complain(options.error());
+  const std::string path = command.output.empty() ? default_tuning_file() : command.output;
+  if (path.empty()) {
+    return complain({Code::kInvalidArgument,
+                     "neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"});
+  }
+  planner::TuningKey key;
+  key.machine = topology::fingerprint_of_this_machine();
+  key.version = TUTTI_VERSION;
+  key.transport = "shared_memory";
+  key.usable_cpus = options->cpus = usable_cpus();
+  std::vector<int> counts = command.ranks;
+  if (counts.empty()) counts.push_back(std::max(2, key.usable_cpus));
+  for (const int ranks : counts) {
+    key.rank_count = ranks;
+    perf::Options sweep;
+    sweep.ranks = ranks;
+    const int code = perf::run_ranks(
+        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path, key); },
+        [&](Settings& settings) {
+          adjust(settings, ranks);
+          settings.transport = key.transport;
+        });
+    if (code != 0) return code;
+  }
+  fmt::print("written to {}\n", path);
+  return 0;
+}
+
+}  // namespace
+
+void define_tune(CLI::App& app, int& exit_code) {
+  auto command = std::make_shared<TuneCommand>();
+  CLI::App* tune =
+      app.add_subcommand("tune", "Measure which algorithm is best here, for programs to use");
+  tune->add_option("-n,--ranks", command->ranks,
+                   "Rank counts, one table for each; as many as there are CPUs if left out")
+      ->type_name("COUNT")
+      ->check(CLI::Range(2, 256).description(""));
+  tune->add_option("--collective", command->collectives, "Only these")->type_name("NAME");
+  tune->add_option("--max-bytes", command->most, "The largest message; larger ones go like it")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  tune->add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
+  tune->add_option("-o,--output", command->output,
+                   "Write the tables here; a file's other tables are kept")
+      ->type_name("FILE");
+  tune->footer(
+      "Ranks are processes on this host. The tables go to tutti/tuning.json in $XDG_CACHE_HOME or\n"
+      "~/.cache, where programs find them by themselves, or wherever TUTTI_TUNING says. A table "
+      "holds\n"
+      "for this machine, this version, this number of ranks and these CPUs; programs that have "
+      "others\n"
+      "go on as if there were none. Leave the machine alone while it is measured.\n"
+      "Examples:\n"
+      "  tutti tune\n"
+      "  tutti tune -n 2 4 8\n"
+      "  tutti tune -n 4 --collective all_reduce --max-bytes 64M\n"
+      "  tutti tune --output here.json && TUTTI_TUNING=here.json tutti run -n 2 -- ./program");
+  tune->callback([command, &exit_code] { exit_code = run_tune(*command); });
+}
+
+}  // namespace tutti::tools
