@@ -65,11 +65,10 @@ Status Communicator::State::check_blocks(const Request& request) const {
   return ok();
 }
 
-Result<exec::Call> Communicator::State::make_call(const Request& request) const {
+exec::Call Communicator::State::make_call(const Request& request) const {
   exec::Call call = make_call(request.collective, request.input, request.output, request.count,
                               request.type, request.reduction, request.root.value);
   if (!request.uneven) return call;
-  TUTTI_CHECK_OK(check_blocks(request));
   call.uneven = true;
   const auto list = [](const Blocks& blocks) {
     return exec::BlockList{blocks.counts.data(),
@@ -81,13 +80,13 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
 }
 
 Status Communicator::call(const Request& request) {
-  TUTTI_TRY(const exec::Call call, state_->make_call(request));
-  return state_->run(call);
+  if (request.uneven) TUTTI_CHECK_OK(state_->check_blocks(request));
+  return state_->run(state_->make_call(request));
 }
 
 Result<Work> Communicator::start(const Request& request) {
-  TUTTI_TRY(const exec::Call call, state_->make_call(request));
-  return state_->start(call);
+  if (request.uneven) TUTTI_CHECK_OK(state_->check_blocks(request));
+  return state_->start(state_->make_call(request));
 }
 
 Status Communicator::all_gather_v(const void* input, void* output, const Blocks& blocks,
