@@ -87,13 +87,14 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
 }
 
 Result<const plan::Plan*> choose_plan(const exec::Call& call, bool mapped, const Settings& settings,
-                                      int rank_count) {
+                                      int rank_count, bool crowded) {
   planner::Request request;
   request.shape = {call.collective, rank_count, call.root, std::max(settings.group_size, 1)};
   request.bytes =
       std::max(exec::input_bytes(call, rank_count), exec::output_bytes(call, rank_count));
   request.mapped = mapped;
   request.uneven = call.uneven;
+  request.crowded = crowded;
   request.contract = settings.contract;
   TUTTI_TRY(auto recipe, planner::choose(request, settings.algorithm));
   recipe.lanes = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
@@ -139,10 +140,11 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
     const std::size_t limit = forced.empty() ? planner::packet_limit(rank_count, state->cpus) : 0;
     options.packet_limit[static_cast<std::size_t>(i)] = limit;
     options.mapped_packet_limit[static_cast<std::size_t>(i)] =
-        planner::mapped_packet_limit(static_cast<Collective>(i));
+        planner::mapped_packet_limit(static_cast<Collective>(i), rank_count, state->cpus);
   }
-  options.choose = [settings, rank_count](const exec::Call& call, bool mapped) {
-    return choose_plan(call, mapped, settings, rank_count);
+  options.choose = [settings, rank_count, crowded = rank_count > state->cpus](
+                       const exec::Call& call, bool mapped) {
+    return choose_plan(call, mapped, settings, rank_count, crowded);
   };
   // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
   // stores lose 2-3x.

@@ -40,14 +40,16 @@ struct Request {
   plan::Shape shape;
   std::size_t bytes = 0;  // Of the whole message: the larger of input and output.
   bool mapped = false;    // All ranks can map each other's buffers for this call.
-  bool uneven = false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
+  bool uneven = false;   // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
+  bool crowded = false;  // More ranks than CPUs: every wait for another rank costs a switch.
   Contract contract = Contract::kDeterministic;
 };
 
 /// Bytes up to which a call goes by packets.
 std::size_t packet_limit(int rank_count, int usable_cpus);
-/// The same where all ranks use buffers that peers can map: reading them saves the packet's copy.
-std::size_t mapped_packet_limit(Collective collective);
+/// The same where all ranks use buffers that peers can map: reading them saves the packet's copy,
+/// but a plan takes one more round in which all ranks wait for each other.
+std::size_t mapped_packet_limit(Collective collective, int rank_count, int usable_cpus);
 
 /// The algorithm for a request. `forced` is Settings::algorithm; an unknown or unfit name is an
 /// error.
