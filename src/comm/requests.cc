@@ -83,13 +83,11 @@ Status Communicator::State::take_wish(exec::Call& call, std::string_view wish) c
   return ok();
 }
 
-Result<exec::Call> Communicator::State::make_call(const Request& request) const {
+exec::Call Communicator::State::make_call(const Request& request) const {
   exec::Call call = make_call(request.collective, request.input, request.output, request.count,
                               request.type, request.reduction, request.root.value);
   call.uneven = request.uneven;
-  if (!request.algorithm.empty()) TUTTI_CHECK_OK(take_wish(call, request.algorithm));
   if (!request.uneven) return call;
-  TUTTI_CHECK_OK(check_blocks(request));
   const auto list = [](const Blocks& blocks) {
     return exec::BlockList{blocks.counts.data(),
                            blocks.offsets.empty() ? nullptr : blocks.offsets.data()};
@@ -100,12 +98,16 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
 }
 
 Status Communicator::call(const Request& request) {
-  TUTTI_TRY(const exec::Call call, state_->make_call(request));
+  if (request.uneven) TUTTI_CHECK_OK(state_->check_blocks(request));
+  exec::Call call = state_->make_call(request);
+  if (!request.algorithm.empty()) TUTTI_CHECK_OK(state_->take_wish(call, request.algorithm));
   return state_->run(call);
 }
 
 Result<Work> Communicator::start(const Request& request) {
-  TUTTI_TRY(const exec::Call call, state_->make_call(request));
+  if (request.uneven) TUTTI_CHECK_OK(state_->check_blocks(request));
+  exec::Call call = state_->make_call(request);
+  if (!request.algorithm.empty()) TUTTI_CHECK_OK(state_->take_wish(call, request.algorithm));
   return state_->start(call);
 }
 
