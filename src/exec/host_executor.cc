@@ -156,7 +156,7 @@ void HostExecutor::publish(std::size_t lines) {
     wire_->publish({.call = number_,
                     .lines = static_cast<std::uint32_t>(lines),
                     .packet_bytes = static_cast<std::uint32_t>(packet),
-                    .blocks = call_.uneven});
+                    .blocks = call_.uneven && !packet_});
   }
 }
 
@@ -362,7 +362,7 @@ Poll HostExecutor::step() {
       [[fallthrough]];
     case Phase::kMapCredit:
       if (!has_credit()) return Poll::kPending;
-      announce({.input = {}, .output = {}, .mapped = mapping_ok_ ? 1U : 0U});
+      announce(Announcement{.input = {}, .output = {}, .mapped = mapping_ok_ ? 1U : 0U});
       phase_ = Phase::kMapGather;
       [[fallthrough]];
     case Phase::kMapGather:
