@@ -26,7 +26,8 @@ struct TUTTI_API Settings {
   /// TUTTI_TUNING: the file of tables that `tutti tune` wrote; "off" for none; empty for the usual
   /// place, if there is one. Rank 0's is what all ranks use.
   std::string tuning;
-  std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
+  std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
+  std::string log = "warn";    // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.
   static Result<Settings> from_environment();

@@ -68,7 +68,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const std::array<Knob, 11> kKnobs{{
+const std::array<Knob, 12> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -125,6 +125,13 @@ const std::array<Knob, 11> kKnobs{{
        return is_path(text);
      },
      [](const Settings& s) { return s.tuning; }},
+    {"TUTTI_NET_INTERFACES", "net_interfaces",
+     "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are excluded",
+     [](Settings& s, std::string_view text) {
+       s.net_interfaces = text;
+       return text.size() <= 256 && is_path(text);
+     },
+     [](const Settings& s) { return s.net_interfaces; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
      [](Settings& s, std::string_view text) {
        s.log = text;

@@ -90,9 +90,10 @@ bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, b
 /// Waits until `ready()` is true. `spun()` is called once when the spins were not enough.
 /// `patrol()` is called now and then while waiting, after that; it returns false to end the wait
 /// (abort, deadline, a dead peer). True if ready.
-template <class Ready, class Spun, class Patrol>
-bool wait_until(const WaitPolicy& policy, Doorbell& bell, bool fence, Ready&& ready, Spun&& spun,
-                Patrol&& patrol) {
+/// `sleep(ready, longest)` is one nap, as sleep_on; true if ready.
+template <class Ready, class Spun, class Patrol, class Sleep>
+bool wait_until(const WaitPolicy& policy, Ready&& ready, Spun&& spun, Patrol&& patrol,
+                Sleep&& sleep) {
   for (int i = 0; i <= policy.spins; ++i) {
     if (ready()) return true;
     cpu_relax();
@@ -103,7 +104,7 @@ bool wait_until(const WaitPolicy& policy, Doorbell& bell, bool fence, Ready&& re
     if (ready()) return true;
   }
   while (patrol()) {
-    if (sleep_on(bell, ready, std::chrono::milliseconds(20), fence)) return true;
+    if (sleep(ready, std::chrono::milliseconds(20))) return true;
     if (ready()) return true;
   }
   return false;

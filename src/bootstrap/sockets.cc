@@ -1,6 +1,5 @@
 #include "bootstrap/sockets.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -8,11 +7,9 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <string_view>
 
 #include "bootstrap/limits.h"
 
@@ -20,35 +17,6 @@ namespace tutti::bootstrap {
 namespace {
 
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
-
-const sockaddr* as_sockaddr(const SocketAddress& address) {
-  return reinterpret_cast<const sockaddr*>(&address.storage);
-}
-
-template <class Family>
-SocketAddress wrap(const Family& address) {
-  SocketAddress wrapped;
-  std::memcpy(&wrapped.storage, &address, sizeof(address));
-  wrapped.length = sizeof(address);
-  return wrapped;
-}
-
-template <class Family>
-Family unwrap(const SocketAddress& address) {
-  Family plain;
-  std::memcpy(&plain, &address.storage, sizeof(plain));
-  return plain;
-}
-
-/// Bridges and tunnels that container engines and hypervisors make: their addresses mean something
-/// else, or nothing, on other hosts.
-bool is_virtual_bridge(std::string_view name) {
-  constexpr std::array<std::string_view, 12> kPrefixes{"docker", "br-",  "veth",    "virbr",
-                                                       "vnet",   "cni",  "flannel", "cali",
-                                                       "lxc",    "lxdb", "podman",  "tap"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [name](std::string_view prefix) { return name.starts_with(prefix); });
-}
 
 /// `error_number` says why it did not work.
 Fd listen_on(const SocketAddress& address, int* error_number) {
@@ -60,21 +28,12 @@ Fd listen_on(const SocketAddress& address, int* error_number) {
   // One socket for both families, where it stands for every interface.
   if (socket && family == AF_INET6)
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  if (!socket || ::bind(socket.get(), as_sockaddr(address), address.length) != 0 ||
+  if (!socket || ::bind(socket.get(), address.get(), address.length) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
     *error_number = errno;
     return Fd();
   }
   return socket;
-}
-
-int port_of(int socket) {
-  SocketAddress bound;
-  bound.length = sizeof(bound.storage);
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0)
-    return 0;
-  // The port lies at the same place in both families.
-  return ntohs(unwrap<sockaddr_in>(bound).sin_port);
 }
 
 int milliseconds_left(Deadline deadline) {
@@ -88,42 +47,6 @@ Error gone() {
 }
 
 }  // namespace
-
-std::string SocketAddress::text() const {
-  std::array<char, INET6_ADDRSTRLEN> name{};
-  if (storage.ss_family == AF_INET6) {
-    const auto plain = unwrap<sockaddr_in6>(*this);
-    inet_ntop(AF_INET6, &plain.sin6_addr, name.data(), name.size());
-    return "[" + std::string(name.data()) + "]:" + std::to_string(ntohs(plain.sin6_port));
-  }
-  const auto plain = unwrap<sockaddr_in>(*this);
-  inet_ntop(AF_INET, &plain.sin_addr, name.data(), name.size());
-  return std::string(name.data()) + ":" + std::to_string(ntohs(plain.sin_port));
-}
-
-bool SocketAddress::is_loopback() const {
-  if (storage.ss_family == AF_INET6) {
-    const auto plain = unwrap<sockaddr_in6>(*this);
-    return IN6_IS_ADDR_LOOPBACK(&plain.sin6_addr);
-  }
-  return ntohl(unwrap<sockaddr_in>(*this).sin_addr.s_addr) >> 24 == 127;
-}
-
-SocketAddress ipv4_address(const in_addr& address, std::uint16_t port) {
-  sockaddr_in plain{};
-  plain.sin_family = AF_INET;
-  plain.sin_addr = address;
-  plain.sin_port = htons(port);
-  return wrap(plain);
-}
-
-SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port) {
-  sockaddr_in6 plain{};
-  plain.sin6_family = AF_INET6;
-  plain.sin6_addr = address;
-  plain.sin6_port = htons(port);
-  return wrap(plain);
-}
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
   addrinfo hints{};
@@ -159,9 +82,8 @@ std::vector<SocketAddress> own_addresses() {
       SocketAddress address;
       address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
       std::memcpy(&address.storage, one->ifa_addr, address.length);
-      const auto plain = unwrap<sockaddr_in6>(address);
       // A link-local address means nothing without the interface it is on.
-      if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&plain.sin6_addr)) continue;
+      if (family == AF_INET6 && address.is_link_local()) continue;
       if (!address.is_loopback()) addresses.push_back(address);
     }
   }
@@ -184,7 +106,7 @@ Result<Listening> listen_at(const std::string& host, int port) {
     int error_number = 0;
     Fd socket = listen_on(candidate, &error_number);
     if (socket) {
-      listening.port = port_of(socket.get());
+      listening.port = own_end(socket.get()).port();
       listening.sockets.push_back(std::move(socket));
       if (!loopback || port == 0) break;  // "Any" serves both families; a free port is one port.
     } else {
@@ -214,7 +136,7 @@ Status wait_for(int socket, short events, Deadline deadline) {
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
   Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return system_error("rendezvous: socket", errno);
-  if (::connect(socket.get(), as_sockaddr(address), address.length) != 0) {
+  if (::connect(socket.get(), address.get(), address.length) != 0) {
     if (errno != EINPROGRESS) return system_error("connecting to " + address.text(), errno);
     if (!wait_for(socket.get(), POLLOUT, deadline)) {
       return Error{Code::kTimeout, "connecting to " + address.text() + ": no answer"};

@@ -3,30 +3,16 @@
 // Every socket here is non-blocking and closed on exec; a function that waits does so in poll,
 // until its deadline. Any thread.
 #pragma once
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/socket_address.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti::bootstrap {
-
-/// An IP address and a port.
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  /// "10.0.0.1:29500" or "[fd00::2]:29500".
-  std::string text() const;
-  bool is_loopback() const;
-};
-
-SocketAddress ipv4_address(const in_addr& address, std::uint16_t port);
-SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port);
 
 /// What the name stands for, in the resolver's order. Asks the system's resolver, which has its own
 /// limits of time.

@@ -195,8 +195,7 @@ void TcpServer::accept_all(int listener) {
   for (;;) {
     SocketAddress peer;
     peer.length = sizeof(peer.storage);
-    Fd socket(::accept4(listener, reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
-                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd socket(::accept4(listener, peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const int reason = errno;

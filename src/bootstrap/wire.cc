@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/bytes.h"
+
 namespace tutti::bootstrap::wire {
 namespace {
 
@@ -24,37 +26,6 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Takes numbers and pieces off the front; once something is missing, everything is.
-class Cursor {
- public:
-  explicit Cursor(std::span<const std::byte> bytes) : rest_(bytes) {}
-  template <class Unsigned>
-  Unsigned number() {
-    Unsigned value = 0;
-    const auto bytes = take(sizeof(Unsigned));
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      value = static_cast<Unsigned>(value | static_cast<Unsigned>(bytes[i]) << (8 * i));
-    return value;
-  }
-  std::span<const std::byte> take(std::size_t count) {
-    if (count > rest_.size()) {
-      short_ = true;
-      rest_ = {};
-      return {};
-    }
-    const auto taken = rest_.first(count);
-    rest_ = rest_.subspan(count);
-    return taken;
-  }
-  std::span<const std::byte> take_rest() { return take(rest_.size()); }
-  /// Everything was there, and nothing is left over.
-  bool complete() const { return !short_ && rest_.empty(); }
-
- private:
-  std::span<const std::byte> rest_;
-  bool short_ = false;
-};
-
 void append_error(Bytes& to, const Error& error) {
   append_number(to, static_cast<std::uint32_t>(error.code));
   append_number(to, static_cast<std::uint32_t>(error.rank.value));
@@ -62,7 +33,7 @@ void append_error(Bytes& to, const Error& error) {
   append_text(to, std::string_view(error.what).substr(0, kMostErrorBytes));
 }
 
-Error take_error(Cursor& cursor) {
+Error take_error(ByteReader& cursor) {
   Error error;
   const auto code = cursor.number<std::uint32_t>();
   const bool known = code >= static_cast<std::uint32_t>(Code::kInvalidArgument) &&
@@ -98,7 +69,7 @@ Bytes encode(const Hello& hello) {
 }
 
 std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes) {
-  Cursor cursor(bytes);
+  ByteReader cursor(bytes);
   if (as_text(cursor.take(kMagic.size())) != kMagic) return std::nullopt;
   Hello hello;
   hello.version = cursor.number<std::uint32_t>();
@@ -134,7 +105,7 @@ Bytes encode(const Message& message) {
 }
 
 Result<Message> parse(std::span<const std::byte> frame) {
-  Cursor cursor(frame);
+  ByteReader cursor(frame);
   Message message;
   message.kind = static_cast<Kind>(cursor.number<std::uint8_t>());
   switch (message.kind) {
@@ -157,7 +128,7 @@ Result<Message> parse(std::span<const std::byte> frame) {
     case Kind::kAbsent: break;
     default: return malformed("a message of unknown kind");
   }
-  if (!cursor.complete()) return malformed("a message that is too short or too long for its kind");
+  if (!cursor.whole()) return malformed("a message that is too short or too long for its kind");
   return message;
 }
 
@@ -171,7 +142,7 @@ void FrameReader::append(std::span<const std::byte> bytes) {
 Result<std::optional<std::span<const std::byte>>> FrameReader::next() {
   const auto rest = std::span<const std::byte>(buffer_).subspan(read_);
   if (rest.size() < kLengthBytes) return std::optional<std::span<const std::byte>>{};
-  const auto length = Cursor(rest).number<std::uint32_t>();
+  const auto length = ByteReader(rest).number<std::uint32_t>();
   if (length == 0 || length > most_) {
     return malformed("a message of " + std::to_string(length) + " bytes; at most " +
                      std::to_string(most_) + " are allowed");

@@ -119,7 +119,9 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   choosing->set(config);
   const Opening opening{.me = me.value,
                         .peers = peers,
+                        .rank = me.value,
                         .config = config,
+                        .net_interfaces = settings.net_interfaces,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout)};
   TUTTI_TRY(auto endpoint, transport->open(opening));
@@ -221,7 +223,7 @@ Result<Communicator> Communicator::split(int color, int key) {
     if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
   }
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
-  constexpr std::size_t kMost = 512;
+  constexpr std::size_t kMost = 1024;
   const Exchange through = [&](std::string_view,
                                std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
     std::vector<std::byte> sent(kMost), got(kMost * parents);

@@ -91,7 +91,7 @@ void Progress::enter(CallQueue& queue) {
   }
   // release: pairs with the acquire in rest, so that what is new is seen before the sleep.
   submissions_.fetch_add(1, std::memory_order_release);
-  if (resting_on_ != nullptr && resting_on_ != &queue.executor.doorbell()) ring(*resting_on_);
+  if (resting_on_ != nullptr && resting_on_ != &queue.executor) resting_on_->wake();
 }
 
 void Progress::wake() {
@@ -178,7 +178,8 @@ bool Progress::advance_messages(CallQueue& queue) {
   // What is over leaves the list first: its owner may destroy the queue once the last one is told.
   std::vector<std::unique_ptr<StartedMessages>> over;
   for (auto& batch : under_way) {
-    if (batch->batch.open == 0 || executor.broken()) over.push_back(std::move(batch));
+    const bool done = batch->batch.open == 0 && executor.messages_left();
+    if (done || executor.broken()) over.push_back(std::move(batch));
   }
   std::erase(under_way, nullptr);
   for (const auto& batch : over) {
@@ -221,21 +222,21 @@ void Progress::rest() {
   }
   CallQueue& queue = *active_.front();
   exec::HostExecutor& executor = queue.executor;
-  if (!same_queues(&executor.doorbell())) return;
+  if (!same_queues(&executor)) return;
   const auto ready = [&] {
     return (queue.running && executor.poll() != exec::Poll::kPending) ||
            (!queue.under_way.empty() && executor.poll_messages()) || submitted();
   };
-  sleep_on(executor.doorbell(), ready, kLongestRest, executor.fence());
+  (void)executor.sleep(ready, kLongestRest);
   const std::lock_guard lock(mutex_);
   resting_on_ = nullptr;
 }
 
 /// False if queues came meanwhile; else notes where the thread is about to sleep.
-bool Progress::same_queues(Doorbell* bell) {
+bool Progress::same_queues(const exec::HostExecutor* executor) {
   const std::lock_guard lock(mutex_);
   if (queues_ != active_) return false;
-  resting_on_ = bell;
+  resting_on_ = executor;
   return true;
 }
 

@@ -74,14 +74,14 @@ class Progress {
   bool advance_messages(CallQueue& queue);
   bool leave(CallQueue& queue, Work::State& work, Status status);
   void rest();
-  bool same_queues(Doorbell* bell);
+  bool same_queues(const exec::HostExecutor* executor);
 
   std::mutex mutex_;
   std::condition_variable wake_, drained_;
   std::vector<CallQueue*> queues_;             // Those with calls. Guarded by mutex_.
   std::vector<CallQueue*> active_;             // The progress thread's copy.
   std::atomic<std::uint32_t> submissions_{0};  // Changes with every submission; a futex word.
-  Doorbell* resting_on_ =
+  const exec::HostExecutor* resting_on_ =
       nullptr;  // Where the thread sleeps with one queue at hand. Guarded by mutex_.
   bool started_ = false;
   int pid_ = 0;

@@ -23,6 +23,7 @@ std::uint64_t request_hash(const Call& call) {
 
 HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options)
     : endpoint_(std::move(endpoint)),
+      wire_(endpoint_->wire()),
       region_(endpoint_->region()),
       me_(me),
       ranks_(static_cast<int>(region_.config().rank_count)),
@@ -37,6 +38,8 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       sources_(static_cast<std::size_t>(ranks_)),
       blocks_(static_cast<std::size_t>(ranks_)),
       gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
+  // A look at the network is a system call, and what wakes a sleeper is not a rank but the kernel.
+  if (wire_ != nullptr && !options_.wait.cpu_each) options_.wait.yields = 0;
   context_.buffers.peer_inputs.resize(static_cast<std::size_t>(ranks_));
   context_.buffers.peer_outputs.resize(static_cast<std::size_t>(ranks_));
 }
@@ -140,6 +143,13 @@ void HostExecutor::publish(std::size_t lines) {
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank != me_) notify(region_.doorbell(rank), fence_);
+  }
+  if (wire_ != nullptr) {
+    const std::size_t packet = packet_ && !inline_ ? packet_bytes_ : 0;
+    wire_->publish({.call = number_,
+                    .lines = static_cast<std::uint32_t>(lines),
+                    .packet_bytes = static_cast<std::uint32_t>(packet),
+                    .blocks = call_.uneven});
   }
 }
 
@@ -289,7 +299,9 @@ void HostExecutor::finish() {
 }
 
 Poll HostExecutor::poll() {
-  const Poll result = step();
+  const bool moved = wire_ != nullptr && wire_->progress();
+  Poll result = step();
+  if (moved && result == Poll::kPending) result = Poll::kProgressed;
   if (result != Poll::kPending) waiting_ = false;
   return result;
 }
@@ -309,7 +321,7 @@ Poll HostExecutor::step() {
       finish_packet();
       if (!inline_ && symmetric()) learn_from_packets();
       finish();
-      return Poll::kDone;
+      return leave();
     case Phase::kAgreeCredit:
       if (!has_credit()) return Poll::kPending;
       if (call_.uneven) blocks_.show(region_.blocks(me_, number_));
@@ -333,10 +345,22 @@ Poll HostExecutor::step() {
       start_plan();
       return Poll::kProgressed;
     case Phase::kLanes: return poll_lanes();
+    case Phase::kLeave: return leave();
     case Phase::kDone: return Poll::kDone;
   }
   if (phase_ == Phase::kDone) return Poll::kDone;  // It failed.
   return phase_ == before ? Poll::kPending : Poll::kProgressed;
+}
+
+/// This rank's part is done. What it wrote last still has to leave: nobody else will see to that.
+Poll HostExecutor::leave() {
+  if (wire_ != nullptr) {
+    phase_ = Phase::kLeave;
+    wire_->progress();
+    if (wire_->pending()) return Poll::kPending;
+    phase_ = Phase::kDone;
+  }
+  return Poll::kDone;
 }
 
 Status HostExecutor::run(const Call& call) {
@@ -346,8 +370,9 @@ Status HostExecutor::run(const Call& call) {
     if (result == Poll::kDone) return take_status();
     if (result == Poll::kProgressed) continue;
     const bool moved = wait_until(
-        options_.wait, doorbell(), fence_, [&] { return (result = poll()) != Poll::kPending; },
-        [this] { step_aside(); }, [this] { return patrol(); });
+        options_.wait, [&] { return (result = poll()) != Poll::kPending; },
+        [this] { step_aside(); }, [this] { return patrol(); },
+        [this](auto& ready, auto longest) { return sleep(ready, longest); });
     if (!moved || result == Poll::kDone) return take_status();
   }
 }
@@ -355,6 +380,7 @@ Status HostExecutor::run(const Call& call) {
 Poll HostExecutor::fail(Error error) {
   error.rank = Rank{me_};
   region_.abort(error);
+  if (wire_ != nullptr) wire_->progress();  // To tell the others.
   broken_ = true;
   status_ = std::move(error);
   phase_ = Phase::kDone;

@@ -84,11 +84,28 @@ class HostExecutor {
   /// Messages, for the progress thread: posts a batch; moves what is under way.
   void post(MessageBatch& batch) { messages_.post(batch); }
   bool poll_messages();
+  /// Whether what messages have written is on its way.
+  bool messages_left() const { return wire_ == nullptr || !wire_->pending(); }
   /// The outcome, once poll said kDone or patrol said false.
   Status take_status() { return std::move(status_); }
 
-  Doorbell& doorbell() const { return region_.doorbell(me_); }
+  /// One nap, until a peer has changed something, `ready` says so, or `longest` is over. True if
+  /// ready.
+  template <class Ready>
+  bool sleep(Ready&& ready, std::chrono::nanoseconds longest) {
+    if (wire_ == nullptr) return sleep_on(region_.doorbell(me_), ready, longest, fence_);
+    if (ready()) return true;
+    wire_->sleep(longest);
+    return false;
+  }
   bool fence() const { return fence_; }
+  /// Ends a nap. Any thread.
+  void wake() const {
+    if (wire_ != nullptr)
+      wire_->wake();
+    else
+      ring(region_.doorbell(me_));
+  }
   Endpoint& endpoint() const { return *endpoint_; }
   const Options& options() const { return options_; }
   /// How often a plan was tried because the one before took longer than predicted. Any thread.
@@ -109,6 +126,7 @@ class HostExecutor {
     kMapCredit,
     kMapGather,
     kLanes,
+    kLeave,
     kDone
   };
   struct BoundPlan {
@@ -140,6 +158,7 @@ class HostExecutor {
   static_assert(sizeof(Announcement) <= kLinePayload);
 
   Poll step();
+  Poll leave();
   bool is_packet(const Call& call) const;
   bool symmetric() const { return !has_root(call_.collective) || !packet_; }
   /// Whether anybody reads this rank's packet, or it reads what it scaled there itself.
@@ -194,6 +213,7 @@ class HostExecutor {
   void find_lines();
 
   std::unique_ptr<Endpoint> endpoint_;
+  Wire* wire_;  // Null: all ranks see each other's memory.
   Region region_;
   int me_, ranks_;
   bool fence_;

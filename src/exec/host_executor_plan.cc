@@ -249,7 +249,7 @@ Poll HostExecutor::poll_lanes() {
       const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - trial_start_;
       took_ns_ = static_cast<std::uint32_t>(std::clamp<std::int64_t>(took.count(), 1, UINT32_MAX));
     }
-    return finish(), Poll::kDone;
+    return finish(), leave();
   }
   return progressed ? Poll::kProgressed : Poll::kPending;
 }

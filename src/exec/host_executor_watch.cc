@@ -5,6 +5,7 @@ namespace tutti::exec {
 
 bool HostExecutor::patrol() {
   if (region_.aborted()) {
+    if (wire_ != nullptr) wire_->progress();  // To pass it on.
     broken_ = true;
     status_ = broken_error(describe_call(pack(call_), call_.count));
     phase_ = Phase::kDone;
@@ -24,9 +25,9 @@ bool HostExecutor::patrol() {
       // It may have finished this call before it left: one more look.
       if (poll() != Poll::kPending) return phase_ != Phase::kDone || bool(status_);
       fail({Code::kPeerFailed,
-            describe_call(pack(call_), call_.count) + ": rank " + std::to_string(rank) +
-                " has ended (killed, crashed, or left before this call); call " +
-                std::to_string(number_) + " can't be completed",
+            describe_call(pack(call_), call_.count) + ": rank " + std::to_string(rank) + " " +
+                endpoint_->why_dead(rank) + "; call " + std::to_string(number_) +
+                " can't be completed",
             Rank{me_}, Rank{rank}});
       return false;
     }
@@ -74,7 +75,8 @@ Error HostExecutor::explain_timeout() const {
 }
 
 bool HostExecutor::poll_messages() {
-  const bool moved = messages_.poll();
+  const bool carried = wire_ != nullptr && wire_->progress();
+  const bool moved = messages_.poll() || carried;
   if (!messages_.error()) return moved;
   if (!broken_) end_messages(*messages_.error());
   return true;
@@ -94,6 +96,7 @@ bool HostExecutor::patrol_messages() {
 
 void HostExecutor::end_messages(const Error& failure) {
   region_.abort(failure);
+  if (wire_ != nullptr) wire_->progress();
   broken_ = true;
   failure_ = failure;
   messages_.drop();
@@ -109,12 +112,12 @@ Status HostExecutor::run(MessageBatch& batch) {
   post(batch);
   const auto done = [&] {
     poll_messages();
-    return batch.open == 0 || broken_;
+    return (batch.open == 0 && messages_left()) || broken_;
   };
   while (!done()) {
     wait_until(
-        options_.wait, doorbell(), fence_, done, [this] { step_aside(); },
-        [this] { return patrol_messages(); });
+        options_.wait, done, [this] { step_aside(); }, [this] { return patrol_messages(); },
+        [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
   return batch.open == 0 ? ok() : Status(message_error(batch));
 }

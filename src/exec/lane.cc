@@ -207,7 +207,10 @@ void BoundLane::move(const Step& step, const Range& range) {
   }
   reduce_into(range.count, step.source_count, slot_targets, other_targets);
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
-    if (first_target[i].outbox != nullptr) first_target[i].outbox->commit();
+    Outbox* outbox = first_target[i].outbox;
+    if (outbox != nullptr)
+      outbox->commit(range.count *
+                     element_bytes(context_->arithmetic.type, layout(first_target[i])));
   }
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     if (first[i].inbox != nullptr) first[i].inbox->release();

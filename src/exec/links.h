@@ -27,7 +27,10 @@ class Outbox {
   bool released(std::uint64_t position) {
     return position < tail_seen_ || (refresh(), position < tail_seen_);
   }
-  void commit() {
+  /// `bytes` of the slot are used.
+  void commit(std::size_t bytes) {
+    if (ring_.used != nullptr)
+      ring_.used[head_ % ring_.slot_count] = static_cast<std::uint32_t>(bytes);
     // release: publishes what was written into the slot.
     ring_.head->value.store(++head_, std::memory_order_release);
     for (Doorbell* reader : readers_) notify(*reader, fence_);

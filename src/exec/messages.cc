@@ -122,7 +122,7 @@ bool Messages::send(Message& message, Outbox& outbox) {
     message.moved = header.way == Way::kMapped ? 0 : std::min(bytes, room);
     copy(slot + sizeof(header), message.data, message.moved, false);
     message.position = outbox.position();
-    outbox.commit();
+    outbox.commit(sizeof(header) + message.moved);
     if (header.way == Way::kInline) return true;
     message.stage = header.way == Way::kMapped ? Message::Stage::kMapped : Message::Stage::kSlots;
   }
@@ -141,7 +141,7 @@ bool Messages::send_slots(Message& message, Outbox& outbox) {
   while (message.moved < bytes && outbox.has_room()) {
     const std::size_t part = std::min(slot_bytes_, bytes - message.moved);
     copy(outbox.slot(), message.data + message.moved, part, false);
-    outbox.commit();
+    outbox.commit(part);
     message.moved += part;
   }
   return message.moved == bytes;
@@ -233,7 +233,7 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
       // What it sent before it ended is there: one more look.
       if (!endpoint_.alive(rank) && !poll()) {
         return failure(message, Code::kPeerFailed,
-                       fmt::format("rank {} has ended (killed, crashed, or left before)", rank));
+                       fmt::format("rank {} {}", rank, endpoint_.why_dead(rank)));
       }
       if (queue->first != &message || now - message.batch->start <= timeout) continue;
       const CallRecord& record = region_.record(rank);

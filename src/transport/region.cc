@@ -23,8 +23,9 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
 
 Region::Region(std::byte* base, const RegionConfig& config) : base_(base), config_(config) {
   const std::size_t ranks = config.rank_count, lanes = config.lanes;
-  multicast_bytes_ = (1 + ranks) * sizeof(Counter) + config.multicast_slots * config.slot_bytes;
-  channel_bytes_ = 2 * sizeof(Counter) + config.slot_count * config.slot_bytes;
+  multicast_bytes_ = ring_bytes(ranks, config.slot_bytes, config.multicast_slots);
+  channel_bytes_ = ring_bytes(1, config.slot_bytes, config.slot_count);
+  message_bytes_ = ring_bytes(1, config.message_bytes, config.message_slots);
   std::size_t offset = 0;
   const auto place = [&offset](std::size_t bytes) {
     const std::size_t here = offset;
@@ -40,7 +41,6 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   packets_ = place(config.packet_slots * config.packet_bytes);
   multicast_ = place(lanes * multicast_bytes_);
   channels_ = place(ranks * lanes * channel_bytes_);
-  message_bytes_ = 2 * sizeof(Counter) + config.message_slots * config.message_bytes;
   messages_ = place(ranks * message_bytes_);
   sections_ = round_up(sizeof(RegionHeader), kPage);
   section_bytes_ = round_up(offset, kPage);
@@ -122,30 +122,39 @@ void Region::touch(int rank) const {
   }
 }
 
+// Head, tails, slots; and how much of each slot is used, where that matters.
+Ring Region::ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
+                     std::uint32_t slots) const {
+  auto* counters = reinterpret_cast<Counter*>(base);
+  std::byte* first = base + (1 + readers) * sizeof(Counter);
+  auto* used = reinterpret_cast<std::uint32_t*>(first + slots * slot_bytes);
+  return {first, &counters[0], &counters[1], slot_bytes, slots, config_.wire != 0 ? used : nullptr};
+}
+
+std::size_t Region::ring_bytes(std::size_t readers, std::size_t slot_bytes,
+                               std::uint32_t slots) const {
+  const std::size_t used = config_.wire != 0 ? slots * sizeof(std::uint32_t) : 0;
+  return (1 + readers) * sizeof(Counter) + slots * slot_bytes + round_up(used, kCacheLine);
+}
+
 Ring Region::channel(int from, int to, int lane) const {
   TUTTI_DCHECK(from != to);
   const auto index =
       static_cast<std::size_t>(from) * config_.lanes + static_cast<std::size_t>(lane);
-  std::byte* base = at<std::byte>(to, channels_) + index * channel_bytes_;
-  auto* counters = reinterpret_cast<Counter*>(base);
-  return {base + 2 * sizeof(Counter), &counters[0], &counters[1], config_.slot_bytes,
-          config_.slot_count};
+  return ring_at(at<std::byte>(to, channels_) + index * channel_bytes_, 1, config_.slot_bytes,
+                 config_.slot_count);
 }
 
 Ring Region::multicast(int from, int lane) const {
-  std::byte* base =
-      at<std::byte>(from, multicast_) + static_cast<std::size_t>(lane) * multicast_bytes_;
-  auto* counters = reinterpret_cast<Counter*>(base);
-  return {base + (1 + config_.rank_count) * sizeof(Counter), &counters[0], &counters[1],
-          config_.slot_bytes, config_.multicast_slots};
+  return ring_at(
+      at<std::byte>(from, multicast_) + static_cast<std::size_t>(lane) * multicast_bytes_,
+      config_.rank_count, config_.slot_bytes, config_.multicast_slots);
 }
 
 Ring Region::messages(int from, int to) const {
   TUTTI_DCHECK(from != to);
-  std::byte* base = at<std::byte>(to, messages_) + static_cast<std::size_t>(from) * message_bytes_;
-  auto* counters = reinterpret_cast<Counter*>(base);
-  return {base + 2 * sizeof(Counter), &counters[0], &counters[1], config_.message_bytes,
-          config_.message_slots};
+  return ring_at(at<std::byte>(to, messages_) + static_cast<std::size_t>(from) * message_bytes_, 1,
+                 config_.message_bytes, config_.message_slots);
 }
 
 void Region::abort(const Error& error) const {

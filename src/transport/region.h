@@ -50,6 +50,7 @@ struct RegionConfig {
   std::uint64_t packet_bytes = 32768;
   std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
   std::uint32_t message_slots = 2;
+  std::uint32_t wire = 0;  // 1: an image of one rank's own, see wire.h.
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
@@ -94,6 +95,13 @@ class Region {
  public:
   Region() = default;
   Region(std::byte* base, const RegionConfig& config);
+  /// The same region with sections in several places: `bases` has, by rank, the base of the region
+  /// or image in which that rank's section lies, and has to stay where it is. The header is
+  /// `base`'s.
+  Region(std::byte* base, const RegionConfig& config, std::byte* const* bases)
+      : Region(base, config) {
+    bases_ = bases;
+  }
 
   static std::size_t bytes_for(const RegionConfig& config);
   /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks, all ranks together.
@@ -122,6 +130,7 @@ class Region {
   std::byte* packet(int rank, std::uint64_t call) const {
     return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;
   }
+  std::size_t section_bytes() const { return section_bytes_; }
   Ring channel(int from, int to, int lane) const;
   Ring multicast(int from, int lane) const;
   Ring messages(int from, int to) const;
@@ -140,13 +149,19 @@ class Region {
   Error abort_error() const;
 
  private:
+  Ring ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
+               std::uint32_t slots) const;
+  std::size_t ring_bytes(std::size_t readers, std::size_t slot_bytes, std::uint32_t slots) const;
+
   template <class T>
   T* at(int rank, std::size_t offset) const {
-    return reinterpret_cast<T*>(base_ + sections_ +
-                                static_cast<std::size_t>(rank) * section_bytes_ + offset);
+    std::byte* const base = bases_ == nullptr ? base_ : bases_[rank];
+    return reinterpret_cast<T*>(base + sections_ + static_cast<std::size_t>(rank) * section_bytes_ +
+                                offset);
   }
 
   std::byte* base_ = nullptr;
+  std::byte* const* bases_ = nullptr;  // By rank; null: all in one.
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, blocks_ = 0, packets_ = 0,

@@ -2,7 +2,7 @@
 //
 // A ring is plain memory: whoever executes a plan writes and reads it directly, without a call.
 // Between ranks that share memory the two sides look at the same ring. Any other transport keeps a
-// ring at each side and moves slots between them in its `progress`. A device sees the same five
+// ring at each side and moves slots between them in its `progress`. A device sees the same
 // fields.
 //
 //      sender                              receiver
@@ -34,6 +34,8 @@ struct Ring {
   Counter* tails = nullptr;
   std::size_t slot_bytes = 0;
   std::uint32_t slot_count = 0;
+  /// By slot: the bytes that are used. Only for rings whose slots are carried, else null.
+  std::uint32_t* used = nullptr;
 
   std::byte* slot(std::uint64_t position) const {
     return slots + position % slot_count * slot_bytes;

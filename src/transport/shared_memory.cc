@@ -153,14 +153,15 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   // Everybody fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
   TUTTI_TRY(auto mapping, segments::fetch(addresses[0], hello.region, opening.deadline));
   TUTTI_TRY(const auto config, Region::inspect(mapping.data(), mapping.bytes()));
-  if (config.rank_count != opening.peers.size()) {
-    return Error{Code::kMismatch, "shared_memory: rank 0 counts " +
-                                      std::to_string(config.rank_count) + " ranks, this one " +
-                                      std::to_string(opening.peers.size())};
+  if (config != opening.config) {
+    return Error{Code::kMismatch, "shared_memory: rank 0's region has " +
+                                      std::to_string(config.rank_count) + " ranks, this one's " +
+                                      std::to_string(opening.config.rank_count) +
+                                      ", or other sizes"};
   }
   auto endpoint = std::make_unique<SharedMemoryEndpoint>(
       opening.me, std::move(addresses), std::move(mapping), config, opening.deadline);
-  endpoint->region().touch(opening.me);
+  endpoint->region().touch(opening.rank);
   // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
   TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("mapped", {}));
   return std::unique_ptr<Endpoint>(std::move(endpoint));

@@ -15,6 +15,7 @@
 
 #include "base/cpus.h"
 #include "transport/region.h"
+#include "transport/wire.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
 
@@ -57,6 +58,12 @@ class Endpoint {
   virtual Result<std::byte*> map(int peer, BufferName name, std::size_t bytes) = 0;
   /// False once the rank's process is known to have ended. Slow: for patrols.
   virtual bool alive(int peer) const = 0;
+  /// Why, in words that follow "rank 3 ".
+  virtual std::string why_dead(int) const {
+    return "has ended (killed, crashed, or left before this call)";
+  }
+  /// Carries what this rank writes to those that don't see its memory; null if all do.
+  virtual Wire* wire() { return nullptr; }
   /// Bytes of memory shared with peers that this communicator holds.
   virtual std::size_t shared_bytes() const = 0;
 };
@@ -64,9 +71,13 @@ class Endpoint {
 /// All that opening an endpoint needs. `exchange` is the all-gather of set-up: every rank gives
 /// bytes under a phase's name and gets everybody's.
 struct Opening {
-  int me = 0;
+  int me = 0;  // In `peers`.
   std::span<const Peer> peers;
+  /// The rank whose section of the region is this one's: `me`, unless others than the peers are
+  /// joined as well, by another transport.
+  int rank = 0;
   RegionConfig config;
+  std::string_view net_interfaces{};  // Settings::net_interfaces.
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
   Deadline deadline;

@@ -1,0 +1,50 @@
+// File: transport/tcp/card.h: what a rank tells the others before they connect: where its doors
+// are.
+//
+//   host length u8 · host · count u8 · count addresses:
+//   interface length u8 · interface · 4 or 6 · IPv4 or IPv6 address · port u16 · prefix bits u8 ·
+//   speed in Mbit/s u32
+//
+// Cards come through the rendezvous, from ranks that are believed; they are bounded all the same.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/tcp/interfaces.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti::tcp {
+
+inline constexpr std::size_t kMostHostBytes = 64;
+inline constexpr std::size_t kMostInterfaceBytes = 15;  // Of Linux.
+
+struct Card {
+  std::string host;  // For messages only.
+  std::vector<InterfaceAddress> addresses;
+};
+
+/// Names are cut, and what is no printable ASCII in them becomes "?".
+Bytes encode(const Card& card);
+/// Empty: no card. Scopes of link-local addresses are not carried: they mean nothing elsewhere.
+std::optional<Card> parse_card(std::span<const std::byte> bytes);
+
+/// The host's own name, for messages: it is never looked up.
+std::string host_name();
+
+/// One address to try.
+struct Candidate {
+  InterfaceAddress there;
+  int grade = 0;       // 0: in a network of ours; 1: of a family that we have; 2: any other.
+  int speed_mbps = 0;  // Of the slower end; 0: neither says.
+};
+/// In which order a rank with the addresses `mine` should try those of a card: what is in a network
+/// of its own first, then the fastest. Link-local addresses get the scope of each interface of ours
+/// that has one. Loopback addresses are only for who has one too. Pure.
+std::vector<Candidate> candidates(std::span<const InterfaceAddress> mine, const Card& card);
+/// How many candidates at the front are as good as the first one, each on an interface of its own:
+/// several connections are spread over them.
+std::size_t rails(std::span<const Candidate> candidates);
+
+}  // namespace tutti::tcp

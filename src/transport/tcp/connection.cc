@@ -1,0 +1,63 @@
+#include "transport/tcp/connection.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace tutti::tcp {
+namespace {
+
+void set(int socket, int level, int option, int value) {
+  // What a system does not know it does without: the deadlines of calls still hold.
+  setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+Error failure(const Connection& connection, const char* operation, const std::string& what) {
+  return {Code::kPeerFailed, fmt::format("tcp: {}: {} while {}", connection.where, what, operation),
+          Rank{}, Rank{connection.peer}};
+}
+
+}  // namespace
+
+void set_options(int socket, std::chrono::milliseconds silence) {
+  const int ms = static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1000, 1'000'000'000));
+  constexpr int kProbes = 3;
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  // Half of the time silent, the other half asking. Seconds; Linux takes up to 32767.
+  const int seconds = std::clamp(ms / 1000, 1, 32767);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds / 2));
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / (2 * kProbes)));
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
+
+Error broken(const Connection& connection, const char* operation, int error_number) {
+  switch (error_number) {
+    case ECONNRESET:
+    case EPIPE:
+      return failure(connection, operation, "the connection was reset: its process has ended");
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case ENETDOWN:
+      return failure(connection, operation,
+                     fmt::format("no answer for {:g} s ({}): its host or the network between is "
+                                 "down, or it does not read",
+                                 connection.silence_ms / 1000.0,
+                                 std::generic_category().message(error_number)));
+    default: return failure(connection, operation, std::generic_category().message(error_number));
+  }
+}
+
+Error closed(const Connection& connection, const char* operation) {
+  return failure(connection, operation, "the peer closed the connection: its process has ended");
+}
+
+}  // namespace tutti::tcp

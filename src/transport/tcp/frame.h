@@ -1,0 +1,68 @@
+// File: transport/tcp/frame.h: what travels on an authenticated connection: headers and payloads.
+//
+//   bytes u32 · kind u16 · 0 u16 · channel u32 · sequence u32 · position u64, then `bytes` bytes
+//
+// All numbers are little-endian. What kinds, channels and positions mean is the business of whoever
+// sends frames; here they are only carried.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/bytes.h"
+#include "tutti/result.h"
+
+namespace tutti::tcp {
+
+inline constexpr std::size_t kHeaderBytes = 24;
+inline constexpr std::size_t kMostFrameBytes = std::size_t{16} << 20;
+
+struct FrameHeader {
+  std::uint32_t bytes = 0;     // Of the payload; at most kMostFrameBytes.
+  std::uint16_t kind = 0;      // From 1.
+  std::uint32_t channel = 0;   // Which of the things that the two ranks share,
+  std::uint64_t position = 0;  // and where in it.
+  std::uint32_t sequence = 0;  // Counts the frames from one rank to another; set by Bundle.
+};
+
+inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
+  std::array<std::byte, kHeaderBytes> bytes{};
+  ByteWriter writer(bytes);
+  writer.number(header.bytes);
+  writer.number(header.kind);
+  writer.number(std::uint16_t{0});
+  writer.number(header.channel);
+  writer.number(header.sequence);
+  writer.number(header.position);
+  return bytes;
+}
+
+/// Empty: this is no header; the two sides have lost each other.
+inline std::optional<FrameHeader> parse_header(std::span<const std::byte, kHeaderBytes> bytes) {
+  ByteReader reader(bytes);
+  FrameHeader header;
+  header.bytes = reader.number<std::uint32_t>();
+  header.kind = reader.number<std::uint16_t>();
+  const auto zero = reader.number<std::uint16_t>();
+  header.channel = reader.number<std::uint32_t>();
+  header.sequence = reader.number<std::uint32_t>();
+  header.position = reader.number<std::uint64_t>();
+  if (header.bytes > kMostFrameBytes || header.kind == 0 || zero != 0) return std::nullopt;
+  return header;
+}
+
+/// Takes the frames that come in. Called from progress() only.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  /// Where the frame's payload belongs: memory of header.bytes bytes that stays until `arrived`.
+  /// Empty: not now; the connection is not read until a later call says where. An error breaks the
+  /// connection: the header makes no sense.
+  virtual Result<std::optional<std::byte*>> place(const FrameHeader& header) = 0;
+  /// The payload is there.
+  virtual Status arrived(const FrameHeader& header) = 0;
+};
+
+}  // namespace tutti::tcp

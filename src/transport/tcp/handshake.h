@@ -1,0 +1,115 @@
+// File: transport/tcp/handshake.h: both ends of a connection prove that they know the job's secret.
+//
+// Nothing that a connection says is believed before. The secret never travels; each side shows a
+// keyed hash (BLAKE2b, libsodium's crypto_generichash) of what both have said, so it is good for
+// this one connection only:
+//
+//   connector -> acceptor   hello    magic (8) · version u32 · from u32 · to u32 · index u32 ·
+//                                    job u64 · nonce (32)
+//   acceptor -> connector   answer   magic (8) · version u32 · 0 u32 · nonce (32) ·
+//                                    H(secret, "acceptor", hello, nonce)
+//   connector -> acceptor   proof    H(secret, "connector", hello, both nonces)
+//   acceptor -> connector   welcome  H(secret, "welcome", hello, both nonces)
+//
+// This is the three-pass mutual authentication of ISO/IEC 9798-4 with a fourth message, so that the
+// connector knows that it was let in. The words bind each hash to a role, and the hello binds all
+// of them to the two ranks, so an answer can't be had by reflecting a hello to its sender (Bird et
+// al., "Systematic design of two-party authentication protocols", CRYPTO '91). What it does not do:
+// hide or seal what is sent afterwards. Who can change packets on the way is not kept out.
+//
+// All messages have a constant size and all numbers are little-endian. A `Handshake` is one end as
+// a state machine, without a socket: bytes in, bytes out. Not thread-safe.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tutti/result.h"
+
+namespace tutti::tcp {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::size_t kHelloBytes = 64;
+inline constexpr std::size_t kAnswerBytes = 80;
+inline constexpr std::size_t kHashBytes = 32;
+
+/// What all ranks of a job know, and nobody else.
+using Secret = std::array<std::byte, 32>;
+using Nonce = std::array<std::byte, 32>;
+/// Fresh random bytes; for a secret (which one rank makes and the rendezvous carries) or a nonce.
+/// kSystem where the system gives none.
+Result<std::array<std::byte, 32>> random_bytes();
+/// Names the job of that secret without telling anything about it: it is sent in the clear.
+std::uint64_t job_of(const Secret& secret);
+
+/// What a connector says that its connection is.
+struct Hello {
+  std::uint32_t version = kProtocolVersion;
+  int from = 0, to = 0;  // Ranks: of the connector, and whom it wants.
+  int index = 0;         // Which of the connections between the two.
+  std::uint64_t job = 0;
+  Nonce nonce{};
+};
+std::array<std::byte, kHelloBytes> encode(const Hello& hello);
+/// Empty: not one of ours. Of another version, only `version` has a meaning. Ranks and index are
+/// not negative.
+std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes);
+
+class Handshake {
+ public:
+  /// The end that connects, as `hello` says (its job and nonce are filled in).
+  static Result<Handshake> connector(const Secret& secret, Hello hello);
+  /// The end that accepts, at rank `me`. `from` may be any rank; whoever drives it has to check
+  /// `hello()` when it is proven.
+  static Result<Handshake> acceptor(const Secret& secret, int me);
+
+  /// How many bytes the next message from the other side has, less what has come of it. 0: nothing
+  /// is expected. Never read more than this: what comes behind the handshake is not for it.
+  std::size_t wanted() const { return incoming_ - received_; }
+  /// Takes at most `wanted()` bytes. kMismatch: the other side has another version; kPeerFailed: it
+  /// is a stranger. After an error the connection is to be dropped.
+  Status take(std::span<const std::byte> bytes);
+  /// What is to be sent now; `sent` removes it.
+  std::span<const std::byte> to_send() const {
+    return std::span(outgoing_).first(outgoing_bytes_).subspan(sent_);
+  }
+  void sent(std::size_t bytes);
+
+  /// Acceptor only: the other side has proved itself and waits for `welcome`.
+  bool proven() const { return state_ == State::kProven; }
+  void welcome();
+  /// Connector: welcomed. Acceptor: welcome said, though perhaps not yet sent. Both sides know each
+  /// other.
+  bool done() const { return state_ == State::kDone; }
+  /// Connector only: the acceptor has proved itself, and our proof is on its way. From now on the
+  /// acceptor may count on this connection.
+  bool committed() const { return state_ == State::kWantsWelcome || state_ == State::kDone; }
+  const Hello& hello() const { return hello_; }
+
+ private:
+  enum class State { kWantsHello, kWantsAnswer, kWantsProof, kProven, kWantsWelcome, kDone };
+  using Hash = std::array<std::byte, kHashBytes>;
+
+  Handshake(const Secret& secret, int me, State state) : secret_(secret), me_(me), state_(state) {}
+  Hash hash(std::string_view word) const;
+  bool is_hash(std::string_view word, std::span<const std::byte> bytes) const;
+  void expect(State state, std::size_t bytes);
+  void say(std::span<const std::byte> bytes);
+  Status take_message(std::span<const std::byte> message);
+  Status take_hello(std::span<const std::byte> message);
+  Status take_answer(std::span<const std::byte> message);
+
+  Secret secret_;
+  int me_ = 0;
+  State state_;
+  Hello hello_;
+  Nonce answer_nonce_{};
+  std::array<std::byte, kAnswerBytes> buffer_{};    // Of the message that is coming in.
+  std::array<std::byte, kAnswerBytes> outgoing_{};  // The longest that there is.
+  std::size_t incoming_ = 0, received_ = 0, outgoing_bytes_ = 0, sent_ = 0;
+};
+
+}  // namespace tutti::tcp

@@ -1,0 +1,274 @@
+#include "transport/tcp/mesh.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "transport/tcp/mesh_builder.h"
+
+namespace tutti::tcp {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Strangers that may be at the doors at a time, besides the ranks that are expected.
+constexpr std::size_t kMostStrangers = 64;
+constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
+// Of the missing ranks, how many are described.
+constexpr std::size_t kMostDescribed = 4;
+
+Error system_error(const std::string& what, int number) {
+  return {Code::kSystem, "tcp: " + what + ": " + std::generic_category().message(number)};
+}
+
+milliseconds time_left(Deadline deadline) {
+  return std::chrono::ceil<milliseconds>(deadline.at - steady_clock::now());
+}
+
+Status check(const Joining& joining) {
+  const auto bad = [](const std::string& what) {
+    return Error{Code::kInvalidArgument, "tcp: joining a mesh with " + what};
+  };
+  if (joining.connections < 1 || joining.connections > kMostConnections)
+    return bad(fmt::format("{} connections to a rank; it takes 1 to {}", joining.connections,
+                           kMostConnections));
+  if (joining.addresses.empty()) return bad("no address");
+  std::vector<int> peers = joining.peers;
+  std::sort(peers.begin(), peers.end());
+  if (std::adjacent_find(peers.begin(), peers.end()) != peers.end()) return bad("a peer twice");
+  for (const int peer : peers) {
+    if (peer < 0 || peer >= joining.rank_count || peer == joining.me)
+      return bad(
+          fmt::format("rank {} as a peer of rank {} of {}", peer, joining.me, joining.rank_count));
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status watch(int epoll, int operation, int descriptor, std::uint32_t events, std::uint64_t number) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = number;
+  if (epoll_ctl(epoll, operation, descriptor, &event) != 0) return system_error("epoll", errno);
+  return ok();
+}
+
+MeshBuilder::MeshBuilder(const Joining& joining)
+    : joining_(joining), silence_(time_left(joining.deadline)), start_(steady_clock::now()) {}
+
+Status MeshBuilder::open_doors() {
+  std::string reasons;
+  for (const InterfaceAddress& one : joining_.addresses) {
+    Door door{Fd(::socket(one.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+              one};
+    const int on = 1;
+    if (door.socket) {
+      set_options(door.socket.get(), silence_);  // Whoever is accepted inherits them.
+      if (one.address.family() == AF_INET6)
+        setsockopt(door.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    }
+    if (!door.socket || ::bind(door.socket.get(), one.address.get(), one.address.length) != 0 ||
+        ::listen(door.socket.get(), kBacklog) != 0) {
+      const int number = errno;
+      reasons += (reasons.empty() ? "" : "; ") + describe(one) + ": " +
+                 std::generic_category().message(number);
+      continue;
+    }
+    door.address.address.set_port(own_end(door.socket.get()).port());
+    TUTTI_CHECK_OK(watch(epoll_.get(), EPOLL_CTL_ADD, door.socket.get(), EPOLLIN,
+                         event_number(About::kDoor, doors_.size())));
+    doors_.push_back(std::move(door));
+  }
+  if (doors_.empty()) {
+    return Error{Code::kSystem,
+                 fmt::format("tcp: rank {} ({}) can't listen at any of its addresses: "
+                             "{}; TUTTI_NET_INTERFACES names others",
+                             joining_.me, joining_.host, reasons)};
+  }
+  if (!reasons.empty()) log::warn("tcp: not listening at {}", reasons);
+  return ok();
+}
+
+Status MeshBuilder::exchange_cards() {
+  Card mine{joining_.host, {}};
+  for (const Door& door : doors_) mine.addresses.push_back(door.address);
+  TUTTI_TRY(const auto all, joining_.exchange("tcp", encode(mine)));
+  if (all.size() != static_cast<std::size_t>(joining_.rank_count))
+    return Error{Code::kInternal, "tcp: the exchange of addresses gave the wrong number of them"};
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    auto card = parse_card(all[rank]);
+    if (!card) {
+      return Error{Code::kMismatch,
+                   fmt::format("tcp: what rank {} says of its addresses makes no sense: all ranks "
+                               "need the same Tutti",
+                               rank),
+                   Rank{joining_.me}, Rank{static_cast<int>(rank)}};
+    }
+    cards_.push_back(*std::move(card));
+  }
+  return ok();
+}
+
+Status MeshBuilder::make_calls() {
+  std::vector<int> peers = joining_.peers;
+  std::sort(peers.begin(), peers.end());
+  slots_.assign(static_cast<std::size_t>(joining_.rank_count), -1);
+  for (const int peer : peers) {
+    slots_[static_cast<std::size_t>(peer)] = static_cast<int>(mesh_.connections.size());
+    for (int index = 0; index < joining_.connections; ++index) {
+      Connection& connection = mesh_.connections.emplace_back();
+      connection.peer = peer;
+      connection.index = index;
+    }
+    if (peer > joining_.me) {
+      most_guests_ += static_cast<std::size_t>(joining_.connections);
+      continue;
+    }
+    const Card& card = cards_[static_cast<std::size_t>(peer)];
+    const auto ways = candidates(joining_.addresses, card);
+    if (ways.empty()) {
+      return Error{
+          Code::kUnsupported,
+          fmt::format("tcp: {} has no address that rank {} ({}) could reach, which is at "
+                      "{}; TUTTI_NET_INTERFACES names others",
+                      name(peer), joining_.me, joining_.host, describe(joining_.addresses.front())),
+          Rank{joining_.me}, Rank{peer}};
+    }
+    const std::size_t rail_count = rails(ways);
+    for (int index = 0; index < joining_.connections; ++index) {
+      Call call;
+      call.peer = peer;
+      call.index = index;
+      call.candidates = ways;
+      call.candidate = static_cast<std::size_t>(index) % rail_count;
+      call.next = start_;
+      calls_.push_back(std::move(call));
+    }
+  }
+  most_guests_ += kMostStrangers;
+  return ok();
+}
+
+std::size_t MeshBuilder::slot(int peer, int index) const {
+  const int first = slots_[static_cast<std::size_t>(peer)];
+  TUTTI_CHECK(first >= 0);
+  return static_cast<std::size_t>(first + index);
+}
+
+void MeshBuilder::keep(int peer, int index, Fd socket) {
+  Connection& connection = mesh_.connections[slot(peer, index)];
+  const SocketAddress own = own_end(socket.get());
+  connection.where = fmt::format("{} over {}, {} to {}", name(peer), interface_of(own), own.text(),
+                                 far_end(socket.get()).text());
+  connection.silence_ms = static_cast<int>(silence_.count());
+  connection.socket = std::move(socket);
+  log::debug("tcp: connection {} with {}", index, connection.where);
+}
+
+bool MeshBuilder::complete() const {
+  return std::all_of(mesh_.connections.begin(), mesh_.connections.end(),
+                     [](const Connection& one) { return static_cast<bool>(one.socket); });
+}
+
+std::string MeshBuilder::name(int peer) const {
+  const auto index = static_cast<std::size_t>(peer);
+  return fmt::format("rank {} ({})", peer, index < cards_.size() ? cards_[index].host : "?");
+}
+
+std::string MeshBuilder::interface_of(const SocketAddress& own) const {
+  for (const InterfaceAddress& one : joining_.addresses) {
+    if (one.address.ip_text() == own.ip_text()) return one.interface;
+  }
+  return "an interface that was not chosen";
+}
+
+int MeshBuilder::milliseconds_to_next() const {
+  Time next = joining_.deadline.at;
+  for (const Call& call : calls_) {
+    if (!mesh_.connections[slot(call.peer, call.index)].socket) next = std::min(next, call.next);
+  }
+  if (!guests_.empty()) next = std::min(next, guests_.begin()->second.until);
+  const auto left = std::chrono::ceil<milliseconds>(next - steady_clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+}
+
+Status MeshBuilder::loop() {
+  std::array<epoll_event, 64> events{};
+  constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kAboutShift) - 1;
+  while (!complete()) {
+    if (joining_.deadline.passed()) return missing();
+    end_calls(steady_clock::now());
+    end_guests(steady_clock::now());
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds_to_next());
+    if (count < 0 && errno != EINTR) return system_error("epoll", errno);
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
+      const std::uint64_t index = number & kIndexMask;
+      switch (static_cast<About>(number >> kAboutShift)) {
+        case About::kDoor: on_door(doors_[index]); break;
+        case About::kCall: on_call(calls_[index]); break;
+        case About::kGuest: on_guest(index); break;
+      }
+    }
+  }
+  return ok();
+}
+
+std::string MeshBuilder::missing_peer(int peer) const {
+  if (peer < joining_.me) {
+    for (const Call& call : calls_) {
+      if (call.peer == peer && !mesh_.connections[slot(peer, call.index)].socket)
+        return name(peer) + " at " + (call.last.empty() ? "an address not yet tried" : call.last);
+    }
+  }
+  std::string doors;
+  for (const Door& door : doors_)
+    doors +=
+        (doors.empty() ? "" : " or ") + door.address.interface + " " + door.address.address.text();
+  return name(peer) + " did not come to " + doors;
+}
+
+Error MeshBuilder::missing() const {
+  std::vector<int> ranks;
+  for (const Connection& one : mesh_.connections) {
+    if (!one.socket && (ranks.empty() || ranks.back() != one.peer)) ranks.push_back(one.peer);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostDescribed); ++i)
+    text += (text.empty() ? "" : "; ") + missing_peer(ranks[i]);
+  const std::chrono::duration<double> waited = steady_clock::now() - start_;
+  return {Code::kTimeout,
+          fmt::format("tcp: rank {} ({}) waited {:.3g} s for {} {}: {}; check that these processes "
+                      "run and that no firewall is between, or name interfaces in "
+                      "TUTTI_NET_INTERFACES",
+                      joining_.me, joining_.host, waited.count(),
+                      ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "), text),
+          Rank{joining_.me}, Rank{ranks.front()}};
+}
+
+Result<Mesh> MeshBuilder::run() {
+  epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) return system_error("epoll", errno);
+  TUTTI_CHECK_OK(open_doors());
+  TUTTI_CHECK_OK(exchange_cards());
+  TUTTI_CHECK_OK(make_calls());
+  TUTTI_CHECK_OK(loop());
+  return std::move(mesh_);
+}
+
+Result<Mesh> connect_mesh(const Joining& joining) {
+  TUTTI_CHECK_OK(check(joining));
+  return MeshBuilder(joining).run();
+}
+
+}  // namespace tutti::tcp

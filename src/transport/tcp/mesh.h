@@ -1,0 +1,59 @@
+// File: transport/tcp/mesh.h: authenticated connections between every two of some ranks.
+//
+// Every rank opens a door (a listening socket) at each of its addresses, tells the others by its
+// card, and then the higher rank of each pair connects to the lower one, so that connections can't
+// cross. It tries the addresses of the other's card, best first, again and again until the
+// deadline. All of it is non-blocking, on one epoll of the calling thread.
+//
+// Whoever comes to a door is a guest until the handshake has proved it. Guests that say nothing or
+// nonsense hold up nobody: their number and their time are bounded, and when there are too many the
+// one that has been silent longest goes. A connector never gives up a connection on which it has
+// shown its proof unless the connection broke; so if a proven connection comes twice, the first one
+// is dead, and the second one counts.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/tcp/card.h"
+#include "transport/tcp/connection.h"
+#include "transport/tcp/handshake.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti::tcp {
+
+inline constexpr int kMostConnections = 64;  // Between two ranks.
+
+/// All that joining a mesh needs.
+struct Joining {
+  int me = 0;
+  int rank_count = 1;
+  /// Ranks to connect with; the relation is symmetric. Without this one; in any order.
+  std::vector<int> peers;
+  /// Between any two ranks. They are spread over interfaces that are equally good.
+  int connections = 1;
+  Secret secret{};
+  /// What this rank offers, best first (choose_addresses).
+  std::vector<InterfaceAddress> addresses;
+  std::string host = host_name();
+  /// The all-gather of set-up, as in Opening.
+  std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
+      exchange;
+  /// For the whole mesh. What is left of it at the start is also the longest silence that a
+  /// connection survives later.
+  Deadline deadline;
+};
+
+struct Mesh {
+  std::vector<Connection> connections;  // By peer, and by index; peers.size() * connections.
+  int strangers = 0;                    // That came to our doors and were sent away.
+};
+
+/// Collective over all ranks (the exchange is), even those without peers. kTimeout names the ranks
+/// that are missing, with host, interface, address and what was last tried; kSystem: no door could
+/// be opened.
+Result<Mesh> connect_mesh(const Joining& joining);
+
+}  // namespace tutti::tcp

@@ -1,0 +1,121 @@
+// Who comes to our doors: guests, until they have proved that they belong to the job.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+
+#include "base/log.h"
+#include "transport/tcp/mesh_builder.h"
+
+namespace tutti::tcp {
+namespace {
+
+constexpr std::chrono::seconds kGuestTime{10};
+// While the process is out of descriptors, guests wait in the kernel's queue.
+constexpr std::chrono::milliseconds kAcceptPause{20};
+
+}  // namespace
+
+Status talk(int socket, Handshake& handshake) {
+  const auto failed = [](int number) {
+    return Error{Code::kPeerFailed, std::generic_category().message(number)};
+  };
+  for (;;) {
+    while (!handshake.to_send().empty()) {
+      const auto bytes = handshake.to_send();
+      const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      // A new socket takes so few bytes whole; if not, something is wrong with it.
+      if (count < 0) return failed(errno);
+      handshake.sent(static_cast<std::size_t>(count));
+    }
+    if (handshake.wanted() == 0) return ok();
+    std::array<std::byte, kAnswerBytes> buffer;
+    const auto into = std::span(buffer).first(std::min(buffer.size(), handshake.wanted()));
+    const ssize_t count = ::recv(socket, into.data(), into.size(), 0);
+    if (count == 0) return Error{Code::kPeerFailed, "it closed the connection"};
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno == EAGAIN ? ok() : Status(failed(errno));
+    TUTTI_CHECK_OK(handshake.take(into.first(static_cast<std::size_t>(count))));
+  }
+}
+
+void MeshBuilder::on_door(const Door& door) {
+  for (;;) {
+    SocketAddress peer;
+    peer.length = sizeof(peer.storage);
+    Fd socket(::accept4(door.socket.get(), peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!socket) {
+      if (errno != EAGAIN) {
+        log::debug("tcp: accepting at {}: {}", door.address.address.text(),
+                   std::generic_category().message(errno));
+        if (!guests_.empty()) send_away(guests_.begin()->first, "descriptors have run out");
+        std::this_thread::sleep_for(kAcceptPause);  // Nothing here is worth a busy loop.
+      }
+      return;
+    }
+    if (guests_.size() >= most_guests_)
+      send_away(guests_.begin()->first, "too many strangers are at the door");
+    auto handshake = Handshake::acceptor(joining_.secret, joining_.me);
+    if (!handshake) return;
+    const std::uint64_t id = next_guest_++;
+    if (!watch(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN | EPOLLRDHUP,
+               event_number(About::kGuest, id))) {
+      continue;
+    }
+    guests_.emplace(id, Guest{std::move(socket), *std::move(handshake), peer.text(),
+                              std::chrono::steady_clock::now() + kGuestTime});
+  }
+}
+
+void MeshBuilder::on_guest(std::uint64_t id) {
+  const auto found = guests_.find(id);
+  if (found == guests_.end()) return;  // Sent away earlier in this round.
+  Guest& guest = found->second;
+  Status talked = talk(guest.socket.get(), guest.handshake);
+  if (talked && guest.handshake.proven()) {
+    if (!admit(guest)) return send_away(id, "it is not expected");
+    talked = talk(guest.socket.get(), guest.handshake);  // The welcome.
+    if (talked) {
+      const Hello hello = guest.handshake.hello();
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, guest.socket.get(), nullptr);
+      keep(hello.from, hello.index, std::move(guest.socket));
+      guests_.erase(id);
+      return;
+    }
+  }
+  if (talked) return;
+  // Of another version, it is to learn ours: talk stops before that is sent.
+  const auto rest = guest.handshake.to_send();
+  if (!rest.empty()) (void)::send(guest.socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+  send_away(id, talked.error().what);
+}
+
+bool MeshBuilder::admit(Guest& guest) {
+  const Hello& hello = guest.handshake.hello();
+  // Only higher ranks connect to this one.
+  if (hello.from <= joining_.me || hello.from >= joining_.rank_count) return false;
+  if (slots_[static_cast<std::size_t>(hello.from)] < 0) return false;
+  if (hello.index >= joining_.connections) return false;
+  guest.handshake.welcome();
+  return true;
+}
+
+void MeshBuilder::send_away(std::uint64_t id, const std::string& why) {
+  const auto found = guests_.find(id);
+  ++mesh_.strangers;
+  log::debug("tcp: sent away {} (the {}. stranger): {}", found->second.name, mesh_.strangers, why);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.socket.get(), nullptr);
+  guests_.erase(found);
+}
+
+void MeshBuilder::end_guests(Time now) {
+  while (!guests_.empty() && guests_.begin()->second.until <= now)
+    send_away(guests_.begin()->first, "it did not prove itself in time");
+}
+
+}  // namespace tutti::tcp

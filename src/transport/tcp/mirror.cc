@@ -1,0 +1,456 @@
+#include "transport/tcp/mirror.h"
+
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace tutti::tcp {
+namespace {
+
+enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbort };
+
+/// A call record as it travels, a whole line: what follows it keeps its alignment.
+struct alignas(kCacheLine) RecordImage {
+  std::uint64_t number = 0, what = 0, count = 0;
+  std::uint64_t lines = 0;
+};
+struct AbortImage {
+  std::int32_t code = 0, rank = -1;
+  std::array<char, 240> text{};
+};
+
+// Frames for one peer that may wait in its queues; below what Stream takes.
+constexpr std::size_t kMostPending = Stream::kMostQueued - 16;
+// Up to so many peers a look at each costs less than to ask which are worth one.
+constexpr std::size_t kFewPeers = 2;
+// No system call waits for sockets and for a futex that ranks of this host would wake.
+constexpr std::chrono::microseconds kNearNap{50};
+// How long a rank that leaves waits for its last words to be acknowledged.
+constexpr std::chrono::milliseconds kLastWords{1000};
+
+}  // namespace
+
+/// What is exchanged with one rank.
+class Mirror::Peer final : public FrameSink {
+ public:
+  Peer(const Region& region, int me, int rank, std::vector<Connection> connections);
+
+  /// Queues what has changed; true if anything had.
+  bool offer(const std::vector<Published>& published, std::uint64_t count);
+  bool exchange();
+  bool pending(std::uint64_t published_count) const;
+  void say_abort(const Error& error);
+  void leave();
+  bool left() const;
+  const Bundle& bundle() const { return bundle_; }
+
+  std::optional<Error> failure;
+
+ private:
+  struct Sent {
+    const std::atomic<std::uint64_t>* value;
+    std::uint64_t last = 0;
+  };
+  struct Outgoing {
+    Ring ring;
+    std::uint64_t next = 0;
+  };
+  struct Incoming {
+    Ring ring;
+    const Counter* tail;  // This rank's.
+  };
+
+  bool full() const { return bundle_.pending() >= kMostPending; }
+  bool offer_call(const Published& call);
+  Result<std::optional<std::byte*>> place(const FrameHeader& header) override;
+  std::byte* destination(const FrameHeader& header);
+  Status arrived(const FrameHeader& header) override;
+  Status take_lines(const FrameHeader& header);
+  Status take_abort() const;
+  Error nonsense(const FrameHeader& header) const;
+
+  Region region_;
+  int me_, rank_;
+  Bundle bundle_;
+  // The same lists in the same order on both sides.
+  std::vector<Sent> counters_;
+  std::vector<std::atomic<std::uint64_t>*> counters_in_;
+  std::vector<Outgoing> rings_;
+  std::vector<Incoming> rings_in_;
+  std::uint64_t calls_ = 0;  // Published calls that were queued.
+  std::array<RecordImage, kCalls> records_{};
+  // Where lines lie until they are complete.
+  struct alignas(kCacheLine) Staged {
+    RecordImage record;
+    std::array<std::byte, kCallLines * sizeof(CallLine)> lines{};
+  } staged_;
+  AbortImage abort_out_, abort_in_;
+  bool staging_ = false;
+};
+
+Mirror::Peer::Peer(const Region& region, int me, int rank, std::vector<Connection> connections)
+    : region_(region), me_(me), rank_(rank), bundle_(std::move(connections)) {
+  const Ring to = region.messages(me, rank), from = region.messages(rank, me);
+  const auto counter = [this](Counter& mine, Counter& theirs) {
+    counters_.push_back({&mine.value});
+    counters_in_.push_back(&theirs.value);
+  };
+  counter(region.finished(me), region.finished(rank));
+  counter(*from.tails, *to.tails);
+  rings_.push_back({to});
+  rings_in_.push_back({from, from.tails});
+  for (std::uint32_t i = 0; i < region.config().lanes; ++i) {
+    const int lane = static_cast<int>(i);
+    const Ring out = region.channel(me, rank, lane), in = region.channel(rank, me, lane);
+    const Ring mine = region.multicast(me, lane), theirs = region.multicast(rank, lane);
+    counter(*in.tails, *out.tails);
+    counter(theirs.tails[me], mine.tails[rank]);
+    counter(region.signal(me, rank, lane), region.signal(rank, me, lane));
+    rings_.push_back({out});
+    rings_.push_back({mine});
+    rings_in_.push_back({in, in.tails});
+    rings_in_.push_back({theirs, &theirs.tails[me]});
+  }
+}
+
+bool Mirror::Peer::offer_call(const Published& call) {
+  const std::uint64_t number = call.call;
+  if (call.packet_bytes != 0) {
+    bundle_.send({.bytes = call.packet_bytes, .kind = kPacket, .position = number},
+                 Piece(region_.packet(me_, number), call.packet_bytes));
+  }
+  if (call.blocks) {
+    const std::size_t bytes = region_.config().rank_count * sizeof(BlockView);
+    bundle_.send(
+        {.bytes = static_cast<std::uint32_t>(bytes), .kind = kBlocks, .position = number},
+        std::as_bytes(std::span(region_.blocks(me_, number), region_.config().rank_count)));
+  }
+  const CallRecord& record = region_.record(me_);
+  RecordImage& image = records_[calls_ % kCalls];
+  // relaxed: this thread wrote them.
+  image = {record.number.load(std::memory_order_relaxed),
+           record.what.load(std::memory_order_relaxed),
+           record.count.load(std::memory_order_relaxed), call.lines};
+  const std::size_t bytes = call.lines * sizeof(CallLine);
+  const std::array pieces{
+      std::as_bytes(std::span(&image, 1)),
+      Piece(reinterpret_cast<const std::byte*>(region_.lines(me_, number)), bytes)};
+  bundle_.send({.bytes = static_cast<std::uint32_t>(sizeof(image) + bytes),
+                .kind = kLines,
+                .position = number},
+               pieces);
+  return true;
+}
+
+bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
+  bool moved = false;
+  for (; calls_ != count && !full(); ++calls_)
+    moved = offer_call(published[calls_ % published.size()]);
+  for (std::size_t i = 0; i < rings_.size(); ++i) {
+    Outgoing& at = rings_[i];
+    // relaxed: this thread wrote it.
+    const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
+    for (; at.next != head && !full(); ++at.next) {
+      const std::uint32_t bytes = at.ring.used[at.next % at.ring.slot_count];
+      bundle_.send({.bytes = bytes,
+                    .kind = kSlot,
+                    .channel = static_cast<std::uint32_t>(i),
+                    .position = at.next},
+                   Piece(at.ring.slot(at.next), bytes));
+      moved = true;
+    }
+  }
+  for (std::size_t i = 0; i < counters_.size() && !full(); ++i) {
+    Sent& at = counters_[i];
+    const std::uint64_t value = at.value->load(std::memory_order_relaxed);  // As above.
+    if (value == at.last) continue;
+    at.last = value;
+    bundle_.send({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value},
+                 Piece());
+    moved = true;
+  }
+  return moved;
+}
+
+bool Mirror::Peer::pending(std::uint64_t published_count) const {
+  if (failure) return false;
+  if (calls_ != published_count || bundle_.pending() != 0) return true;
+  const auto differs = [](const Sent& at) {
+    return at.value->load(std::memory_order_relaxed) != at.last;
+  };
+  const auto unsent = [](const Outgoing& at) {
+    return at.ring.head->value.load(std::memory_order_relaxed) != at.next;
+  };
+  return std::any_of(counters_.begin(), counters_.end(), differs) ||
+         std::any_of(rings_.begin(), rings_.end(), unsent);
+}
+
+bool Mirror::Peer::exchange() {
+  const auto moved = bundle_.progress(*this);
+  if (moved) return *moved;
+  failure = moved.error();
+  return true;
+}
+
+void Mirror::Peer::say_abort(const Error& error) {
+  if (failure || bundle_.pending() >= Stream::kMostQueued - 1) return;
+  abort_out_.code = static_cast<std::int32_t>(error.code);
+  abort_out_.rank = error.peer.value;
+  const std::size_t length = std::min(error.what.size(), abort_out_.text.size() - 1);
+  std::memcpy(abort_out_.text.data(), error.what.data(), length);
+  bundle_.send({.bytes = sizeof(AbortImage), .kind = kAbort},
+               std::as_bytes(std::span(&abort_out_, 1)));
+}
+
+Error Mirror::Peer::nonsense(const FrameHeader& header) const {
+  return {Code::kPeerFailed,
+          fmt::format("tcp: {}: a frame of kind {}, channel {}, position {} and {} bytes makes no "
+                      "sense here: the stream is corrupt",
+                      bundle_.streams().front().connection().where, header.kind, header.channel,
+                      header.position, header.bytes),
+          Rank{me_}, Rank{rank_}};
+}
+
+Result<std::optional<std::byte*>> Mirror::Peer::place(const FrameHeader& header) {
+  if (header.kind == kLines && staging_) return std::optional<std::byte*>{};
+  std::byte* const to = destination(header);
+  if (to == nullptr) return nonsense(header);
+  staging_ = staging_ || header.kind == kLines;
+  return std::optional(to);
+}
+
+/// Null if the frame makes no sense.
+std::byte* Mirror::Peer::destination(const FrameHeader& header) {
+  const RegionConfig& config = region_.config();
+  switch (header.kind) {
+    case kLines:
+      if (header.bytes < sizeof(RecordImage) + sizeof(CallLine) || header.bytes > sizeof(Staged))
+        return nullptr;
+      return reinterpret_cast<std::byte*>(&staged_);
+    case kPacket:
+      return header.bytes <= config.packet_bytes ? region_.packet(rank_, header.position) : nullptr;
+    case kBlocks:
+      if (header.bytes != config.rank_count * sizeof(BlockView)) return nullptr;
+      return reinterpret_cast<std::byte*>(region_.blocks(rank_, header.position));
+    case kSlot: {
+      if (header.channel >= rings_in_.size()) return nullptr;
+      const Incoming& at = rings_in_[header.channel];
+      // Free, and not yet announced. relaxed: this thread wrote both.
+      const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
+      const std::uint64_t tail = at.tail->value.load(std::memory_order_relaxed);
+      const bool free = header.position >= head && header.position - tail < at.ring.slot_count;
+      return free && header.bytes <= at.ring.slot_bytes ? at.ring.slot(header.position) : nullptr;
+    }
+    case kCounter:
+      if (header.bytes != 0 || header.channel >= counters_in_.size()) return nullptr;
+      return reinterpret_cast<std::byte*>(&staged_);  // Nothing is written.
+    case kAbort:
+      if (header.bytes != sizeof(AbortImage)) return nullptr;
+      return reinterpret_cast<std::byte*>(&abort_in_);
+    default: return nullptr;
+  }
+}
+
+Status Mirror::Peer::arrived(const FrameHeader& header) {
+  switch (header.kind) {
+    case kLines: return take_lines(header);
+    case kSlot: {
+      const Incoming& at = rings_in_[header.channel];
+      if (at.ring.head->value.load(std::memory_order_relaxed) != header.position)
+        return nonsense(header);
+      // release: as if the peer had committed it.
+      at.ring.head->value.store(header.position + 1, std::memory_order_release);
+      return ok();
+    }
+    case kCounter:
+      // release: as if the peer had stored it.
+      counters_in_[header.channel]->store(header.position, std::memory_order_release);
+      return ok();
+    case kAbort: return take_abort();
+    default: return ok();
+  }
+}
+
+Status Mirror::Peer::take_lines(const FrameHeader& header) {
+  staging_ = false;
+  const RecordImage& image = staged_.record;
+  const std::size_t lines = (header.bytes - sizeof(RecordImage)) / sizeof(CallLine);
+  if (image.lines != lines || header.bytes != sizeof(RecordImage) + lines * sizeof(CallLine))
+    return nonsense(header);
+  CallRecord& record = region_.record(rank_);
+  // relaxed: for messages only, as in HostExecutor::begin.
+  record.number.store(image.number, std::memory_order_relaxed);
+  record.what.store(image.what, std::memory_order_relaxed);
+  record.count.store(image.count, std::memory_order_relaxed);
+  CallLine* to = region_.lines(rank_, header.position);
+  for (std::size_t i = 0; i < lines; ++i) {
+    const std::byte* from = staged_.lines.data() + i * sizeof(CallLine);
+    std::uint64_t tag = 0;
+    std::memcpy(&tag, from, sizeof(tag));
+    std::memcpy(to[i].payload.data(), from + sizeof(tag), kLinePayload);
+    // release: as if the peer had stored it.
+    to[i].tag.store(tag, std::memory_order_release);
+  }
+  return ok();
+}
+
+Status Mirror::Peer::take_abort() const {
+  const auto code = static_cast<Code>(abort_in_.code);
+  const std::string text(abort_in_.text.data(),
+                         strnlen(abort_in_.text.data(), abort_in_.text.size()));
+  region_.abort({code, text, Rank{abort_in_.rank}, Rank{abort_in_.rank}});
+  return ok();
+}
+
+void Mirror::Peer::leave() {
+  for (const Stream& stream : bundle_.streams()) ::shutdown(stream.descriptor(), SHUT_WR);
+}
+
+/// Whether a connection can be closed. A close with unread bytes, or before bytes that come later,
+/// would cut off what was sent last; so it has to be acknowledged first, or the peer has to have
+/// left as well: then it got all that it wanted.
+bool Mirror::Peer::left() const {
+  return std::all_of(bundle_.streams().begin(), bundle_.streams().end(), [](const Stream& stream) {
+    std::array<std::byte, 4096> rest;
+    ssize_t got = 0;
+    do {
+      got = ::recv(stream.descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
+    } while (got > 0);
+    if (got == 0 || errno != EAGAIN) return true;
+    int unsent = 0;  // The end of the stream counts as a byte.
+    return ::ioctl(stream.descriptor(), SIOCOUTQ, &unsent) != 0 || unsent <= 1;
+  });
+}
+
+Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections,
+               bool near)
+    : region_(region),
+      me_(me),
+      near_(near),
+      published_(kCalls),
+      ready_(connections.size()),
+      ready_set_(epoll_create1(EPOLL_CLOEXEC)),
+      alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  TUTTI_CHECK(region.config().wire != 0);
+  for (std::size_t rank = 0; rank < connections.size(); ++rank) {
+    peers_.push_back(connections[rank].empty()
+                         ? nullptr
+                         : std::make_unique<Peer>(region, me, static_cast<int>(rank),
+                                                  std::move(connections[rank])));
+    if (peers_.back() == nullptr) continue;
+    for (const Stream& stream : peers_.back()->bundle().streams()) {
+      epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
+      epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream.descriptor(), &event);
+    }
+  }
+}
+
+Mirror::~Mirror() {
+  for (const auto& peer : peers_) {
+    if (peer != nullptr && !peer->failure) peer->leave();
+  }
+  const auto last = std::chrono::steady_clock::now() + kLastWords;
+  for (const auto& peer : peers_) {
+    while (peer != nullptr && !peer->failure && !peer->left() &&
+           std::chrono::steady_clock::now() < last)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+void Mirror::publish(const Published& what) {
+  published_[published_count_ % published_.size()] = what;
+  ++published_count_;
+  progress();  // At once: others wait for this.
+}
+
+void Mirror::say_abort() {
+  abort_said_ = true;
+  const Error error = region_.abort_error();
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->say_abort(error);
+  }
+}
+
+bool Mirror::progress() {
+  bool moved = false;
+  if (region_.aborted() && !abort_said_) say_abort();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || peer->failure) continue;
+    moved = peer->offer(published_, published_count_) || moved;
+    if (peers_.size() <= kFewPeers + 1) moved = exchange(*peer) || moved;
+  }
+  return peers_.size() <= kFewPeers + 1 ? moved : exchange_ready() || moved;
+}
+
+bool Mirror::exchange(Peer& peer) {
+  const bool moved = peer.exchange();
+  if (peer.failure) {  // What has ended is always ready.
+    for (const Stream& stream : peer.bundle().streams())
+      epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream.descriptor(), nullptr);
+  }
+  return moved;
+}
+
+/// With those who have sent something, or are to get something.
+bool Mirror::exchange_ready() {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(ready_set_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) ready_[events[static_cast<std::size_t>(i)].data.u64] = true;
+  bool moved = false;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer* peer = peers_[rank].get();
+    if (peer == nullptr || peer->failure) continue;
+    if (ready_[rank] || peer->bundle().pending() != 0) moved = exchange(*peer) || moved;
+    ready_[rank] = false;
+  }
+  return moved;
+}
+
+bool Mirror::pending() const {
+  return std::any_of(peers_.begin(), peers_.end(), [this](const auto& peer) {
+    return peer != nullptr && peer->pending(published_count_);
+  });
+}
+
+void Mirror::sleep(std::chrono::nanoseconds longest) {
+  if (near_) longest = std::min<std::chrono::nanoseconds>(longest, kNearNap);
+  std::vector<pollfd> sources{{alarm_.get(), POLLIN, 0}};
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || peer->failure) continue;
+    for (const Stream& stream : peer->bundle().streams()) {
+      const int events = POLLIN | (stream.blocked() ? POLLOUT : 0);
+      sources.push_back({stream.descriptor(), static_cast<short>(events), 0});
+    }
+  }
+  const timespec span{static_cast<time_t>(longest.count() / 1'000'000'000),
+                      static_cast<long>(longest.count() % 1'000'000'000)};
+  ::ppoll(sources.data(), sources.size(), &span, nullptr);
+  if (std::uint64_t count = 0; (sources[0].revents & POLLIN) != 0)
+    (void)!::read(alarm_.get(), &count, sizeof(count));
+}
+
+void Mirror::wake() {
+  const std::uint64_t one = 1;
+  (void)!::write(alarm_.get(), &one, sizeof(one));
+}
+
+const std::optional<Error>& Mirror::failure(int peer) const {
+  static const std::optional<Error> kNone;
+  const auto& at = peers_[static_cast<std::size_t>(peer)];
+  return at == nullptr ? kNone : at->failure;
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,273 @@
+#include "transport/tcp/stream.h"
+
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tutti::tcp {
+namespace {
+
+// Of one sendmsg.
+constexpr std::size_t kMostParts = 64;
+// Of one progress(): the other connections are to have their turn.
+constexpr int kMostCalls = 16;
+constexpr const char* kSending = "sending";
+constexpr const char* kReceiving = "receiving";
+
+iovec part(Piece bytes) {
+  // sendmsg takes non-const memory, and only reads it.
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+/// What one sendmsg is given.
+struct Stream::Batch {
+  std::array<iovec, kMostParts> parts{};
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+
+  bool full() const { return count + 1 + kMostPieces > parts.size(); }
+  /// The part of `piece` that is behind the first `*skip` bytes.
+  void add(Piece piece, std::size_t* skip) {
+    const std::size_t skipped = std::min(*skip, piece.size());
+    *skip -= skipped;
+    if (skipped == piece.size()) return;
+    parts[count++] = part(piece.subspan(skipped));
+    bytes += piece.size() - skipped;
+  }
+};
+
+Stream::Stream(Connection connection, std::size_t zero_copy_bytes)
+    : connection_(std::move(connection)), zero_copy_bytes_(zero_copy_bytes), frames_(kMostQueued) {
+  early_.reserve(
+      kMostQueued);  // More sends than frames can be under way, but not this much out of order.
+  const int on = 1;
+  if (zero_copy_bytes_ != 0 &&
+      setsockopt(descriptor(), SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) != 0) {
+    zero_copy_bytes_ = 0;
+  }
+}
+
+void Stream::send(const FrameHeader& header, std::span<const Piece> pieces) {
+  TUTTI_CHECK(room() && pieces.size() <= kMostPieces && header.bytes <= kMostFrameBytes);
+  Frame& one = frame(queued_++);
+  one.header = header;
+  one.head = encode(header);
+  one.pieces = {};
+  one.sent = 0;
+  one.zero_copy_end = 0;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (header.bytes <= kCopiedBytes) {
+      std::ranges::copy(pieces[i], one.copy.begin() + static_cast<std::ptrdiff_t>(bytes));
+    } else {
+      one.pieces[i] = pieces[i];
+    }
+    bytes += pieces[i].size();
+  }
+  TUTTI_CHECK(bytes == header.bytes);
+  if (bytes <= kCopiedBytes) one.pieces[0] = std::span(one.copy).first(bytes);
+  unsent_bytes_ += one.size();
+}
+
+Result<bool> Stream::progress(FrameSink& sink) {
+  TUTTI_TRY(const bool sent, flush());
+  TUTTI_TRY(const bool received, receive(sink));
+  return sent || received;
+}
+
+// Sending.
+
+Result<bool> Stream::flush() {
+  bool moved = false, more = true;
+  for (int i = 0; more && flushed_ != queued_ && i < kMostCalls; ++i) {
+    TUTTI_TRY(const bool sent, send_batch(&more));
+    moved |= sent;
+  }
+  if (zero_copies_ != zero_copies_done_) TUTTI_CHECK_OK(read_completions());
+  release();
+  return moved;
+}
+
+Result<bool> Stream::send_batch(bool* more) {
+  Batch batch;
+  // A frame that is sent without copying goes alone, so that small ones are not held up by it.
+  const auto is_large = [this](const Frame& one) {
+    return zero_copy_bytes_ != 0 && one.header.bytes >= zero_copy_bytes_;
+  };
+  const bool large = is_large(frame(flushed_));
+  for (std::uint64_t number = flushed_; number != queued_ && !batch.full(); ++number) {
+    const Frame& one = frame(number);
+    if (number != flushed_ && (large || is_large(one))) break;
+    std::size_t skip = one.sent;
+    batch.add(one.head, &skip);
+    for (const Piece piece : one.pieces) batch.add(piece, &skip);
+  }
+  msghdr message{};
+  message.msg_iov = batch.parts.data();
+  message.msg_iovlen = batch.count;
+  bool zero_copy = large;
+  ssize_t count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL | (large ? MSG_ZEROCOPY : 0));
+  if (count < 0 && errno == ENOBUFS && large) {
+    // Too much memory is pinned already (net.core.optmem_max): this time with a copy.
+    zero_copy = false;
+    count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL);
+  }
+  if (count < 0) {
+    *more = errno == EINTR;
+    if (errno == EINTR || errno == EAGAIN) return false;
+    return broken(connection_, kSending, errno);
+  }
+  auto left = static_cast<std::size_t>(count);
+  unsent_bytes_ -= left;
+  *more = left == batch.bytes;
+  if (zero_copy) frame(flushed_).zero_copy_end = ++zero_copies_;
+  while (left != 0) {
+    Frame& one = frame(flushed_);
+    const std::size_t part = std::min(left, one.size() - one.sent);
+    one.sent += part;
+    left -= part;
+    if (one.sent == one.size()) ++flushed_;
+  }
+  return true;
+}
+
+Status Stream::read_completions() {
+  for (;;) {
+    alignas(cmsghdr) std::array<std::byte, 256> control{};
+    msghdr message{};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    if (::recvmsg(descriptor(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN ? ok() : Status(broken(connection_, kSending, errno));
+    }
+    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
+         head = CMSG_NXTHDR(&message, head)) {
+      sock_extended_err report{};
+      if (head->cmsg_len < CMSG_LEN(sizeof(report))) continue;
+      std::memcpy(&report, CMSG_DATA(head), sizeof(report));
+      if (report.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
+      complete(report.ee_info, report.ee_data, (report.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
+    }
+  }
+}
+
+void Stream::complete(std::uint32_t first, std::uint32_t last, bool copied) {
+  if (copied) zero_copy_bytes_ = 0;
+  // The kernel counts in 32 bits, from 0; what is under way is far less than that.
+  const auto done = static_cast<std::uint32_t>(zero_copies_done_);
+  const std::uint64_t begin = zero_copies_done_ + (first - done);
+  early_.emplace_back(begin, begin + (last - first) + 1);
+  // As good as always there is one entry, and it is the next one.
+  for (bool found = true; found;) {
+    found = false;
+    for (std::size_t i = 0; i < early_.size() && !found; ++i) {
+      if (early_[i].first != zero_copies_done_) continue;
+      zero_copies_done_ = early_[i].second;
+      early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+      found = true;
+    }
+  }
+}
+
+void Stream::release() {
+  while (released_ != flushed_ && frame(released_).zero_copy_end <= zero_copies_done_) ++released_;
+}
+
+// Receiving.
+
+Result<bool> Stream::receive(FrameSink& sink) {
+  bool moved = false;
+  for (int i = 0; i < kMostCalls; ++i) {
+    TUTTI_CHECK_OK(use_staged(sink, &moved));
+    // The sink has no place for now: leave the rest to the kernel, which then slows the sender.
+    if (current_ && !target_) break;
+    bool more = false;
+    TUTTI_TRY(const bool read, read_socket(&more));
+    moved |= read;
+    if (!more) {
+      if (read) TUTTI_CHECK_OK(use_staged(sink, &moved));
+      break;
+    }
+  }
+  return moved;
+}
+
+Result<bool> Stream::read_socket(bool* more) {
+  // What is staged now is the beginning of a header, if anything.
+  std::memmove(staging_.data(), staging_.data() + used_, staged_ - used_);
+  staged_ -= used_;
+  used_ = 0;
+  std::array<iovec, 2> parts{};
+  std::size_t direct = 0, count = 0;
+  if (current_) {
+    direct = current_->bytes - received_;
+    parts[count++] = {*target_ + received_, direct};
+  }
+  const auto rest = std::span(staging_).subspan(staged_);
+  parts[count++] = {rest.data(), rest.size()};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t got = ::recvmsg(descriptor(), &message, 0);
+  if (got == 0) return closed(connection_, kReceiving);
+  if (got < 0) {
+    *more = errno == EINTR;
+    if (errno == EINTR || errno == EAGAIN) return false;
+    return broken(connection_, kReceiving, errno);
+  }
+  const auto bytes = static_cast<std::size_t>(got);
+  received_ += std::min(bytes, direct);
+  staged_ += bytes - std::min(bytes, direct);
+  // Less than there was room for: the socket is empty, and asking again would only say so.
+  *more = bytes == direct + rest.size();
+  return true;
+}
+
+Status Stream::use_staged(FrameSink& sink, bool* moved) {
+  for (;;) {
+    if (!current_) {
+      if (staged_ - used_ < kHeaderBytes) return ok();
+      TUTTI_CHECK_OK(begin_frame());
+    }
+    if (!target_) {
+      TUTTI_TRY(target_, sink.place(*current_));
+      if (!target_) return ok();
+    }
+    const std::size_t part = std::min(current_->bytes - received_, staged_ - used_);
+    if (part != 0) std::memcpy(*target_ + received_, staging_.data() + used_, part);
+    used_ += part;
+    received_ += part;
+    if (received_ != current_->bytes) return ok();
+    const FrameHeader header = *std::exchange(current_, std::nullopt);
+    target_.reset();
+    *moved = true;
+    TUTTI_CHECK_OK(sink.arrived(header));
+  }
+}
+
+Status Stream::begin_frame() {
+  const auto header =
+      parse_header(std::span<const std::byte, kHeaderBytes>(staging_.data() + used_, kHeaderBytes));
+  if (!header) {
+    return Error{Code::kPeerFailed,
+                 "tcp: " + connection_.where + ": what came is no frame: the stream is corrupt",
+                 Rank{}, Rank{connection_.peer}};
+  }
+  used_ += kHeaderBytes;
+  current_ = *header;
+  received_ = 0;
+  return ok();
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,69 @@
+// Everything that a stranger can send to a rank over TCP, in any pieces: hello, answer, proof and
+// welcome, the card with its addresses, the header of a frame.
+//
+// The first byte says into what pieces the rest is cut, the second who is listening. What is
+// checked: nobody is believed who does not know the secret, parsing does not depend on the pieces,
+// and what parses is the same after another round of encoding and parsing.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include "transport/tcp/card.h"
+#include "transport/tcp/frame.h"
+#include "transport/tcp/handshake.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::tcp;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+/// Feeds the bytes to one end. It answers as if all it says arrived.
+void attack(Handshake end, std::span<const std::byte> bytes, std::size_t piece) {
+  while (!bytes.empty() && end.wanted() != 0) {
+    end.sent(end.to_send().size());
+    const auto part = bytes.first(std::min({piece, bytes.size(), end.wanted()}));
+    bytes = bytes.subspan(part.size());
+    if (!end.take(part)) return;
+  }
+  require(!end.done() && !end.proven() && !end.committed());
+}
+
+void check_parsers(std::span<const std::byte> bytes) {
+  if (bytes.size() >= kHelloBytes) {
+    const auto first = bytes.first<kHelloBytes>();
+    const auto hello = parse_hello(first);
+    if (hello) require(std::ranges::equal(encode(*hello), first));
+  }
+  if (bytes.size() >= kHeaderBytes) {
+    const auto first = bytes.first<kHeaderBytes>();
+    const auto header = parse_header(first);
+    if (header) {
+      require(header->bytes <= kMostFrameBytes);
+      require(std::ranges::equal(encode(*header), first));
+    }
+  }
+  if (const auto card = parse_card(bytes)) {
+    require(card->addresses.size() <= kMostAddresses);
+    const auto again = encode(*card);
+    require(std::ranges::equal(again, bytes));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  static const Secret secret = *random_bytes();
+  const std::size_t piece = std::size_t{1} + data[0];
+  const auto bytes = std::as_bytes(std::span(data + 2, size - 2));
+  if (data[1] % 2 == 0)
+    attack(*Handshake::acceptor(secret, 3), bytes, piece);
+  else
+    attack(*Handshake::connector(secret, {.from = 7, .to = 3}), bytes, piece);
+  check_parsers(bytes);
+  return 0;
+}
