@@ -50,14 +50,23 @@ void clear() {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
 }
 
-/// "packet to 4K, one_shot to 64K, two_shot", and the time of the largest.
-std::string in_words(const std::vector<planner::Range>& ranges) {
+/// "packet to 4K, one_shot to 64K, two_shot", broken into lines that begin at the column `indent`.
+std::string in_words(const std::vector<planner::Range>& ranges, std::size_t indent) {
+  constexpr std::size_t kColumns = 100;
   std::string text;
+  std::size_t column = indent;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const std::string& name = ranges[i].ways.front().name;
-    if (i + 1 < ranges.size() && ranges[i + 1].ways.front().name == name) continue;
-    text += (text.empty() ? "" : ", ") + name;
-    if (i + 1 < ranges.size()) text += " to " + size_text(ranges[i].up_to);
+    const bool last = i + 1 == ranges.size();
+    if (!last && ranges[i + 1].ways.front().name == name) continue;
+    const std::string words = name + (last ? "" : " to " + size_text(ranges[i].up_to) + ",");
+    if (column + 1 + words.size() > kColumns) {
+      text += fmt::format("\n{:{}}", "", indent);
+      column = indent;
+    }
+    const bool first = column == indent;
+    text += (first ? "" : " ") + words;
+    column += words.size() + (first ? 0 : 1);
   }
   return text;
 }
@@ -73,9 +82,8 @@ void print(const planner::TuningTable& table) {
     for (const bool mapped : {false, true}) {
       const auto& ranges = table.of(collective, mapped);
       if (ranges.empty()) continue;
-      const std::string words = in_words(ranges);
       fmt::print("  {:<14} {:<6}  {}\n", mapped ? "" : to_string(collective),
-                 mapped ? "mapped" : "plain", words);
+                 mapped ? "mapped" : "plain", in_words(ranges, 25));
     }
   }
 }
