@@ -24,6 +24,16 @@ static const Traits kTraits[] = {
     {"barrier", false, kEvery, kOne, kEvery, kOne}};
 enum { kTraitCount = sizeof kTraits / sizeof kTraits[0] };
 
+// A collective's result by two others; the first takes the input, the second what the first gave.
+typedef struct Detour {
+  LoopCollective whole, first, then;
+} Detour;
+static const Detour kDetours[] = {{kAllReduce, kReduce, kBroadcast},
+                                  {kAllReduce, kReduceScatter, kAllGather},
+                                  {kAllGather, kGather, kBroadcast},
+                                  {kBroadcast, kScatter, kAllGather}};
+enum { kDetourCount = sizeof kDetours / sizeof kDetours[0] };
+
 static const size_t kMostBytes = (size_t)1 << 30;
 
 static double now_us(void) {
@@ -74,6 +84,22 @@ static int parse_collective(const char* text, LoopCollective* collective) {
   return 0;
 }
 
+// "reduce+broadcast", of those that lead to `whole`.
+static int parse_detour(const char* text, LoopCollective whole, const Detour** by) {
+  const char* plus = strchr(text, '+');
+  for (int i = 0; i < kDetourCount && plus != NULL; ++i) {
+    const char* first = kTraits[kDetours[i].first].name;
+    if (kDetours[i].whole != whole || strlen(first) != (size_t)(plus - text) ||
+        strncmp(text, first, strlen(first)) != 0 ||
+        strcmp(plus + 1, kTraits[kDetours[i].then].name) != 0) {
+      continue;
+    }
+    *by = &kDetours[i];
+    return 1;
+  }
+  return 0;
+}
+
 const char* loop_name(LoopCollective collective) { return kTraits[collective].name; }
 
 int loop_not_there(const char* peer, LoopCollective collective) {
@@ -110,10 +136,15 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
         return refuse(option, value, "a number from 1 to 256");
       }
       options->ranks = (int)number;
+    } else if (strcmp(option, "--by") == 0) {
+      if (!parse_detour(value, options->collective, &options->by)) {
+        return refuse(option, value, "two collectives that make --collective, as reduce+broadcast");
+      }
     } else {
-      fprintf(stderr,
-              "%s: unknown; there are --collective, --sizes, --min-ms, --registered, --ranks\n",
-              option);
+      fprintf(
+          stderr,
+          "%s: unknown; there are --collective, --by, --sizes, --min-ms, --registered, --ranks\n",
+          option);
       return 2;
     }
   }
@@ -135,6 +166,7 @@ typedef struct Test {
   LoopCall call;
   size_t bytes;
   const Traits* traits;
+  const Detour* by;  // NULL: the collective itself.
 } Test;
 
 static size_t blocks(const Test* test, int each_rank) {
@@ -189,6 +221,36 @@ static int verify(const Test* test) {
   return failure;
 }
 
+// Whether a collective is of one block for each rank, on one side or both.
+static int has_blocks(LoopCollective collective) {
+  return kTraits[collective].input_each || kTraits[collective].output_each;
+}
+
+// Whether the blocks of a detour's parts come out even.
+static int divides(const Detour* by, size_t elements, int ranks) {
+  return (!has_blocks(by->first) && !has_blocks(by->then)) || elements % (size_t)ranks == 0;
+}
+
+// One half of a detour. A piece of the result lies where the whole result will have it.
+static int call_part(const Test* test, LoopCollective collective, int is_second) {
+  const LoopPeer* peer = test->peer;
+  const Traits* traits = &kTraits[collective];
+  const size_t all = test->call.count * blocks(test, test->traits->output_each);
+  const size_t count = has_blocks(collective) ? all / (size_t)peer->rank_count : all;
+  float* const whole = test->call.output;
+  float* const piece = whole + (size_t)peer->rank * count;
+  LoopCall part = {collective, test->call.input, whole, count};
+  if (traits->input_each && !traits->output_each) part.output = piece;
+  if (is_second) part.input = traits->output_each && !traits->input_each ? piece : whole;
+  return peer->call(peer->context, &part);
+}
+
+static int call_once(const Test* test) {
+  if (test->by == NULL) return test->peer->call(test->peer->context, &test->call);
+  const int failure = call_part(test, test->by->first, 0);
+  return failure != 0 ? failure : call_part(test, test->by->then, 1);
+}
+
 // Of a batch: microseconds of one call.
 typedef struct Time {
   double slowest, mean;  // Over the ranks.
@@ -199,7 +261,7 @@ static int time_batch(const Test* test, uint64_t iterations, Time* time) {
   int failure = peer->barrier(peer->context);
   const double start = now_us();
   for (uint64_t i = 0; i < iterations && failure == 0; ++i) {
-    failure = peer->call(peer->context, &test->call);
+    failure = call_once(test);
   }
   const double mine = (now_us() - start) / (double)iterations;
   double of_all[kLoopMostRanks] = {0};
@@ -249,7 +311,7 @@ static double median(double* numbers, uint64_t count) {
 
 static int run_size(const Test* test, double min_ms) {
   const LoopPeer* peer = test->peer;
-  int failure = peer->call(peer->context, &test->call);
+  int failure = call_once(test);
   if (failure == 0) failure = verify(test);
   uint64_t iterations = 0, batches = 0;
   if (failure == 0) failure = calibrate(test, min_ms, &iterations, &batches);
@@ -278,14 +340,17 @@ int loop_run(const LoopPeer* peer, const LoopOptions* options, float* input, flo
             kLoopMostRanks);
     return 2;
   }
-  Test test = {peer, {options->collective, input, output, 0}, 0, &kTraits[options->collective]};
+  Test test = {
+      peer, {options->collective, input, output, 0}, 0, &kTraits[options->collective], options->by};
   if (options->collective == kBarrier) return run_size(&test, options->min_ms);
   if (options->collective == kBroadcast) test.call.input = input = output;
-  const size_t most_blocks = blocks(&test, test.traits->input_each || test.traits->output_each);
+  const size_t most_blocks = blocks(&test, has_blocks(options->collective));
   for (int i = 0; i < options->size_count; ++i) {
     test.bytes = options->sizes[i];
     test.call.count = test.bytes / sizeof(float) / most_blocks;
     if (test.call.count == 0) continue;
+    if (test.by != NULL && !divides(test.by, test.bytes / sizeof(float), peer->rank_count))
+      continue;
     fill(&test, input, output);
     const int failure = run_size(&test, options->min_ms);
     if (failure != 0) return failure;

@@ -12,6 +12,11 @@
 // may run ahead as far as their library lets them, and the same holds for every peer. Input and
 // output are apart but for a broadcast, which is in place, because MPI's is.
 //
+// `by` runs another way to the same result, two collectives one after the other, in place (Traff,
+// Gropp, Thakur, "Self-consistent MPI performance guidelines", IEEE TPDS 2010): all-reduce by
+// reduce and broadcast, say. It is for ours alone: MPI wants to be told of buffers that overlap.
+// Sizes that such a pair can't cut into equal pieces are left out.
+//
 // All ranks know all ranks' times, so all decide alike on the number of calls and batches.
 // Rank 0 prints one JSON object a line and size:
 //   {"peer":"openmpi","collective":"all_reduce","ranks":2,"bytes":8,"count":2,"us":0.41,"min":0.40,
@@ -45,10 +50,11 @@ typedef struct LoopOptions {  // NOLINT(modernize-use-using): C.
   LoopCollective collective;
   size_t sizes[kLoopMostSizes];  // Bytes, each a multiple of 4, at most 1 GiB.
   int size_count;
-  size_t largest;  // Bytes of the largest size: what the buffers have to hold.
-  double min_ms;   // Time to measure for, per size.
-  int registered;  // Buffers that peers can map; ours only.
-  int ranks;       // Of peers that start their ranks themselves; 0 where a launcher does.
+  size_t largest;           // Bytes of the largest size: what the buffers have to hold.
+  double min_ms;            // Time to measure for, per size.
+  int registered;           // Buffers that peers can map; ours only.
+  int ranks;                // Of peers that start their ranks themselves; 0 where a launcher does.
+  const struct Detour* by;  // Another way to the same result; NULL: the collective itself.
 } LoopOptions;
 
 // One call: `count` elements a block, from root 0 or to it.
@@ -72,8 +78,8 @@ typedef struct LoopPeer {  // NOLINT(modernize-use-using): C.
   int (*share)(void* context, double mine, double* of_all);  // An all-gather of one number.
 } LoopPeer;
 
-// Reads --collective all_reduce --sizes 8,32,... --min-ms 30 --registered 0|1 --ranks N. 0, or 2
-// after one line on stderr.
+// Reads --collective all_reduce --sizes 8,32,... --min-ms 30 --registered 0|1 --ranks N
+// --by reduce+broadcast (after --collective). 0, or 2 after one line on stderr.
 int loop_parse(int argc, char** argv, LoopOptions* options);
 
 // The name that --collective takes.
