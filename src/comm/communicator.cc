@@ -61,9 +61,12 @@ Status Communicator::State::check(const exec::Call& call) const {
     return bad(fmt::format("root {} is not one of the {} ranks", call.root, rank_count));
   }
   if (call.uneven) return ok();  // check_blocks has seen to the rest.
-  const std::size_t most =
-      static_cast<std::size_t>(PTRDIFF_MAX) / element / static_cast<std::size_t>(rank_count);
-  if (call.count > most) {
+  // Divisions would take a tenth of a call of 8 bytes.
+  constexpr std::size_t kFewElements = std::size_t{1} << 31;
+  const auto most = [&] {
+    return static_cast<std::size_t>(PTRDIFF_MAX) / element / static_cast<std::size_t>(rank_count);
+  };
+  if (call.count > kFewElements && call.count > most()) [[unlikely]] {
     return bad(fmt::format("{} elements of {} on {} ranks are more than memory can hold",
                            call.count, to_string(call.type), rank_count));
   }

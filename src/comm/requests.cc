@@ -95,6 +95,12 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
 }
 
 Status Communicator::call(const Request& request) {
+  // The usual call is made where it is used: a Result of one would be copied twice.
+  if (!request.uneven && request.algorithm.empty()) [[likely]] {
+    return state_->run(state_->make_call(request.collective, request.input, request.output,
+                                         request.count, request.type, request.reduction,
+                                         request.root.value));
+  }
   TUTTI_TRY(const exec::Call call, state_->make_call(request));
   return state_->run(call);
 }

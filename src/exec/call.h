@@ -36,10 +36,12 @@ struct Call {
   Packets packets = Packets::kBySize;  // As the wish says.
 };
 
-/// Bytes of a whole input, and of a whole output, of a rank that has one.
+/// Of a whole input, and of a whole output, of a rank that has one.
+constexpr std::size_t input_elements(const Call& call, int ranks) {
+  return static_cast<std::size_t>(traits_of(call.collective).input_each ? ranks : 1) * call.count;
+}
 constexpr std::size_t input_bytes(const Call& call, int ranks) {
-  const auto blocks = static_cast<std::size_t>(traits_of(call.collective).input_each ? ranks : 1);
-  return blocks * call.count * size_of(call.type);
+  return input_elements(call, ranks) * size_of(call.type);
 }
 constexpr std::size_t output_bytes(const Call& call, int ranks) {
   const auto blocks = static_cast<std::size_t>(traits_of(call.collective).output_each ? ranks : 1);

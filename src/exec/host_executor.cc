@@ -28,6 +28,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       me_(me),
       ranks_(static_cast<int>(region_.config().rank_count)),
       fence_(region_.config().fence != 0),
+      finished_period_(finished_period(region_.config())),
       options_(std::move(options)),
       links_(region_, me),
       messages_(*endpoint_, me, options_.stream_from),
@@ -94,7 +95,7 @@ void HostExecutor::begin(const Call& call) {
   packet_ = is_packet(call);
   if (packet_) {
     const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
-    packet_bytes_ = input_bytes(call, ranks_) / size_of(call.type) * element_bytes(call.type, form);
+    packet_bytes_ = input_elements(call, ranks_) * element_bytes(call.type, form);
     inline_ = packet_bytes_ <= kCallPayload;
     lines_ =
         inline_ ? std::max<std::size_t>(1, (packet_bytes_ + kLinePayload - 1) / kLinePayload) : 1;
@@ -112,7 +113,8 @@ void HostExecutor::find_lines() {
   first_line_ = own_first_ = own_end_ = 0;
   end_line_ = lines_;
   if (lines_ == 1 || !traits_of(call_.collective).input_each) return;
-  const std::size_t block = packet_bytes_ / static_cast<std::size_t>(ranks_);
+  const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
+  const std::size_t block = call_.count * element_bytes(call_.type, form);
   const std::size_t mine = static_cast<std::size_t>(me_) * block;
   first_line_ = mine / kLinePayload;
   end_line_ = (mine + block + kLinePayload - 1) / kLinePayload;
@@ -287,7 +289,8 @@ void HostExecutor::finish_packet() {
 
 void HostExecutor::finish() {
   phase_ = Phase::kDone;
-  if (number_ % finished_period() != 0) return;
+  if (number_ - said_finished_ < finished_period_) return;
+  said_finished_ = number_;
   // release: our reads of lines, slots and peers' memory are over.
   region_.finished(me_).value.store(number_, std::memory_order_release);
   if (symmetric()) return;

@@ -175,8 +175,8 @@ class HostExecutor {
   /// Every how many calls a rank says that it has finished. Each time would cost reader and writer
   /// a cache miss a call. At most the credit there is, as the next call must not hang on it; a
   /// quarter, so that nobody waits in step.
-  std::uint64_t finished_period() const {
-    return std::max<std::uint64_t>(1, std::min(kCalls, region_.config().packet_slots) / 4);
+  static std::uint64_t finished_period(const RegionConfig& config) {
+    return std::max<std::uint64_t>(1, std::min(kCalls, config.packet_slots) / 4);
   }
   bool has_credit();
   bool gathered();
@@ -217,6 +217,7 @@ class HostExecutor {
   Region region_;
   int me_, ranks_;
   bool fence_;
+  std::uint64_t finished_period_;
   Options options_;
   Links links_;
   Messages messages_;
@@ -231,6 +232,7 @@ class HostExecutor {
   std::uint64_t number_ = 0;                   // Of this call; counts up alike on every rank.
   std::uint64_t tag_ = 0;                      // number_ and the request's hash.
   std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
+  std::uint64_t said_finished_ = 0;            // The last that this rank has said it finished.
   std::size_t packet_bytes_ = 0;               // That this rank publishes.
   std::size_t lines_ = 1;                      // Of the call lines, that every rank publishes.
   int next_peer_ = 0;                          // The first rank whose lines have not all been seen,
