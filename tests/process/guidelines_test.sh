@@ -56,7 +56,7 @@ found, rows = broken(figures())
 assert found == [], found
 # All that the figures allow, twice: 3 sizes each; of the barrier one; 2 pairs of sizes each.
 count = {kind: sum(row["kind"] == kind for row in rows) for kind in {row["kind"] for row in rows}}
-assert count == {"composition": 24, "special": 32, "monotone": 32, "registered": 25,
+assert count == {"composition": 24, "special": 38, "monotone": 32, "registered": 25,
                  "selection": 12}, count
 
 MIDDLE = "4096"
@@ -82,6 +82,9 @@ assert broken(planted("reduce", MIDDLE, 1.3))[0] == [], "4 % more than an all_re
 assert broken(planted("reduce", MIDDLE, 1.3), "--noise", "0.01")[0] != []
 assert broken(planted("reduce", MIDDLE, 9, rounds=(1,)))[0] == [], "one round"
 assert broken(planted("reduce", MIDDLE, 9, rounds=(0, 2)))[0] == [], "faster in one round"
+calm = planted("reduce", MIDDLE, 9, rounds=(0, 1))
+calm[2]["plain"]["reduce"][MIDDLE] *= 1.3
+assert broken(calm)[0] == [], "4 % more in the fastest round"
 one_bad = planted("reduce", MIDDLE, 1.3)
 one_bad[1]["plain"]["reduce"][MIDDLE] *= 9
 assert broken(one_bad)[0] == [], "4 % more in the median"
