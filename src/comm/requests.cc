@@ -83,11 +83,13 @@ Status Communicator::State::take_wish(exec::Call& call, std::string_view wish) c
   return ok();
 }
 
-exec::Call Communicator::State::make_call(const Request& request) const {
+Result<exec::Call> Communicator::State::make_call(const Request& request) const {
   exec::Call call = make_call(request.collective, request.input, request.output, request.count,
                               request.type, request.reduction, request.root.value);
   call.uneven = request.uneven;
+  if (!request.algorithm.empty()) TUTTI_CHECK_OK(take_wish(call, request.algorithm));
   if (!request.uneven) return call;
+  TUTTI_CHECK_OK(check_blocks(request));
   const auto list = [](const Blocks& blocks) {
     return exec::BlockList{blocks.counts.data(),
                            blocks.offsets.empty() ? nullptr : blocks.offsets.data()};
@@ -98,16 +100,18 @@ exec::Call Communicator::State::make_call(const Request& request) const {
 }
 
 Status Communicator::call(const Request& request) {
-  if (request.uneven) TUTTI_CHECK_OK(state_->check_blocks(request));
-  exec::Call call = state_->make_call(request);
-  if (!request.algorithm.empty()) TUTTI_CHECK_OK(state_->take_wish(call, request.algorithm));
+  // The usual call is made where it is used: a Result of one would be copied twice.
+  if (!request.uneven && request.algorithm.empty()) [[likely]] {
+    return state_->run(state_->make_call(request.collective, request.input, request.output,
+                                         request.count, request.type, request.reduction,
+                                         request.root.value));
+  }
+  TUTTI_TRY(const exec::Call call, state_->make_call(request));
   return state_->run(call);
 }
 
 Result<Work> Communicator::start(const Request& request) {
-  if (request.uneven) TUTTI_CHECK_OK(state_->check_blocks(request));
-  exec::Call call = state_->make_call(request);
-  if (!request.algorithm.empty()) TUTTI_CHECK_OK(state_->take_wish(call, request.algorithm));
+  TUTTI_TRY(const exec::Call call, state_->make_call(request));
   return state_->start(call);
 }
 

@@ -42,8 +42,7 @@ struct Communicator::State {
   Status check(const exec::Message& message) const;
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
-  /// Of a request whose blocks, if it has any, are checked.
-  exec::Call make_call(const Request& request) const;
+  Result<exec::Call> make_call(const Request& request) const;
   Status take_wish(exec::Call& call, std::string_view wish) const;
   Status check_blocks(const Request& request) const;
   /// Of this rank's block.

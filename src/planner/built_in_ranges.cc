@@ -17,33 +17,12 @@ std::size_t plain_packets(int rank_count) {
              : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
 }
 
-std::size_t mapped_packets(Collective collective, int rank_count, int usable_cpus) {
-  // Where ranks share CPUs a plan's rounds cost a switch to every rank, and a packet's rooted call
-  // none. Measured on 2 CPUs: 8 ranks, 8 KiB: all-reduce 28 us and by a plan 59, broadcast 3.0 and
-  // 41; 4 ranks, 16 KiB: all-gather 7.1 and 16.2, scatter 1.9 and 8.9. Where every rank handles the
-  // whole message it ends earlier: 4 ranks, 16 KiB: all-reduce 23 and 9, broadcast 30 and 10.
-  const std::size_t most = plain_packets(rank_count);
-  if (rank_count > usable_cpus) {
-    const CollectiveTraits traits = traits_of(collective);
-    return traits.input_each || traits.output_each ? most : std::min<std::size_t>(8192, most);
-  }
-  // A rooted packet lets the root, or those who give, run ahead; a plan joins all ranks. Measured
-  // on 2 ranks: 2 KiB 1.3 to 2 times slower by a plan, 4 KiB 1.2 times faster (a gather 1.3 times
-  // slower), 16 KiB 2 to 4.5 times.
-  const std::size_t fits = collective == Collective::kGather ? 4096
-                           : has_root(collective)            ? 2048
-                                                             : 1024;
-  return std::min(fits, most);
-}
-
-/// Where ranks share CPUs, a plan with fewer waits wins while messages are small, though one rank
-/// does most of the work. Measured on 2 CPUs, medians of interleaved rounds, mapped, time of direct
-/// / of two_shot: reduce of 32 KiB 0.70 (3 ranks), 0.56 and 0.73 (4), 0.83 (8), plain 0.50 to 0.67,
-/// of 128 KiB 1.11 (4); broadcast of 32 KiB 0.96 (3), 0.70 and 0.74 (4), 0.94 (8), of 128 KiB 1.45
-/// (8).
-std::size_t one_shot_wins_to(Collective collective, int rank_count, int usable_cpus) {
-  const bool rooted = collective == Collective::kReduce || collective == Collective::kBroadcast;
-  return rooted && rank_count > usable_cpus ? 32768 : 0;
+/// A rooted packet lets the root, or those who give, run ahead; a plan joins all ranks. Measured
+/// on 2 ranks: 2 KiB 1.3 to 2 times slower by a plan, 4 KiB 1.2 times faster (a gather 1.3 times
+/// slower), 16 KiB 2 to 4.5 times.
+std::size_t mapped_packets(Collective collective) {
+  if (collective == Collective::kGather) return 4096;
+  return has_root(collective) ? 2048 : 1024;
 }
 
 std::string_view large(Collective collective, int n, bool mapped) {
@@ -64,17 +43,39 @@ std::string_view large(Collective collective, int n, bool mapped) {
   return "direct";
 }
 
+/// Bytes up to which messages in mapped buffers are packets. Where ranks share CPUs a plan's rounds
+/// cost a switch to every rank, and a packet's rooted call none. Measured on 2 CPUs: 8 ranks, 8
+/// KiB: all-reduce 28 us and by a plan 59, broadcast 3.0 and 41; 4 ranks, 16 KiB: all-gather 7.1
+/// and 16.2, scatter 1.9 and 8.9. Where every rank handles the whole message it ends earlier: 4
+/// ranks, 16 KiB: all-reduce 23 and 9, broadcast 30 and 10.
+std::size_t mapped_packets(Collective collective, int rank_count, bool crowded) {
+  const std::size_t most = plain_packets(rank_count);
+  if (!crowded) return std::min(mapped_packets(collective), most);
+  const CollectiveTraits traits = traits_of(collective);
+  return traits.input_each || traits.output_each ? most : std::min<std::size_t>(8192, most);
+}
+
+/// Where ranks share CPUs, a plan with fewer waits wins while messages are small, though one rank
+/// does most of the work. Measured on 2 CPUs, medians of interleaved rounds, mapped, time of direct
+/// / of two_shot: reduce of 32 KiB 0.70 (3 ranks), 0.56 to 0.83 (4), 0.77 and 0.83 (8), plain 0.50
+/// to 0.67, of 128 KiB 1.01 and 1.11 (4); broadcast of 32 KiB 0.96 (3), 0.70 and 0.74 (4), 0.90 and
+/// 0.94 (8), of 128 KiB 1.45 (8).
+constexpr std::size_t kCrowdedOneShot = 32768;
+bool one_shot_wins(Collective collective) {
+  return collective == Collective::kReduce || collective == Collective::kBroadcast;
+}
+
 }  // namespace
 
 std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_count,
                                    int usable_cpus) {
+  const bool crowded = rank_count > usable_cpus;
   const std::string name(large(collective, rank_count, mapped));
+  const std::string small(crowded && one_shot_wins(collective) ? "direct" : name);
   const std::size_t packets =
-      mapped ? mapped_packets(collective, rank_count, usable_cpus) : plain_packets(rank_count);
-  const std::size_t direct = one_shot_wins_to(collective, rank_count, usable_cpus);
-  const std::string small = direct > 0 ? "direct" : name;
+      mapped ? mapped_packets(collective, rank_count, crowded) : plain_packets(rank_count);
   std::vector<Range> ranges{{packets, {{std::string(kPacketWay), 1, 0}, {small, 1, 0}}}};
-  if (direct > packets) ranges.push_back({direct, {{small, 1, 0}}});
+  if (small != name) ranges.push_back({kCrowdedOneShot, {{small, 1, 0}}});
   ranges.push_back({std::numeric_limits<std::size_t>::max(), {{name, 1, 0}}});
   return ranges;
 }

@@ -239,11 +239,12 @@ TEST_CASE("packets are taken up to where they are the best, and never if a plan 
 }
 
 TEST_CASE("where nothing was measured, the rules of docs/PERFORMANCE.md hold") {
-  const Knowledge knowledge;
-  const auto chosen = [&](Collective collective, int ranks, bool mapped) {
+  Knowledge knowledge;  // Of 2 CPUs.
+  const auto chosen = [&](Collective collective, int ranks, bool mapped,
+                          std::size_t bytes = 1 << 20) {
     Request request;
     request.shape = {collective, ranks, 0};
-    request.bytes = 1 << 20;
+    request.bytes = bytes;
     request.mapped = mapped;
     return choose(request, knowledge)->algorithm->name;
   };
@@ -267,6 +268,14 @@ TEST_CASE("where nothing was measured, the rules of docs/PERFORMANCE.md hold") {
   CHECK(limit(Collective::kAllReduce, 2, true) == 1024);
   CHECK(limit(Collective::kBroadcast, 2, true) == 2048);
   CHECK(limit(Collective::kGather, 2, true) == 4096);
+  // Where ranks share CPUs.
+  CHECK(limit(Collective::kScatter, 4, true) == 16384);
+  CHECK(limit(Collective::kBroadcast, 4, true) == 8192);
+  CHECK(chosen(Collective::kReduce, 4, true, 32768) == "direct");
+  CHECK(chosen(Collective::kReduce, 4, true, 32772) == "two_shot");
+  knowledge.usable_cpus = 4;
+  CHECK(limit(Collective::kScatter, 4, true) == 2048);
+  CHECK(chosen(Collective::kReduce, 4, true, 32768) == "two_shot");
 }
 
 TEST_CASE("a communicator has the lanes that anything it is sure to choose needs") {
