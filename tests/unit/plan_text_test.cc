@@ -96,9 +96,9 @@ TEST_CASE("all that the format can say") {
 }
 
 TEST_CASE("the plans in the documentation are plans") {
-  const char* source = std::getenv("TUTTI_SOURCE_DIR");
+  const char* source = std::getenv("TEST_SOURCE_DIR");
   if (source == nullptr) {
-    WARN("TUTTI_SOURCE_DIR is not set: run this through ctest");
+    WARN("TEST_SOURCE_DIR is not set: run this through ctest");
     return;
   }
   std::ifstream file(std::string(source) + "/docs/plan-format.md");
