@@ -42,8 +42,10 @@ Result<planner::Recipe> understand(const Options& options) {
   if (options.root >= options.ranks)
     return bad(fmt::format("--root {}: there are ranks 0 to {}", options.root, options.ranks - 1));
   if (options.algorithm.empty()) {
-    TUTTI_TRY(const auto chosen,
-              planner::choose({.shape = recipe.shape, .mapped = options.direct}, ""));
+    // Of a size for which packets do not stand in.
+    const planner::Request large{
+        .shape = recipe.shape, .bytes = std::size_t{1} << 30, .mapped = options.direct};
+    TUTTI_TRY(const auto chosen, planner::choose(large, {}));
     recipe.algorithm = chosen.algorithm;
     return recipe;
   }
