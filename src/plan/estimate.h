@@ -81,6 +81,8 @@ class Estimator {
   /// The plan has to be verified, with as many slots; it and the model have to outlive this.
   Estimator(const Plan& plan, const CostModel& model, DataType type, std::size_t slot_bytes,
             int slots);
+  /// A temporary would not outlive it.
+  Estimator(const Plan&, CostModel&&, DataType, std::size_t, int) = delete;
   ~Estimator();
   /// For `count` elements per block. A recording gets all that was simulated for this: of a long
   /// message its first tiles, taken as full.

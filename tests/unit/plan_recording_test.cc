@@ -136,7 +136,8 @@ TEST_CASE("of a long message the first tiles are recorded, and how many there ar
   const Algorithm* ring = find_algorithm(Collective::kAllGather, "ring");
   REQUIRE(ring != nullptr);
   const plan::Plan plan = build(*ring, {Collective::kAllGather, 3, 0, 1});
-  plan::Estimator estimator(plan, machine(3, 1, 10), DataType::kFloat32, 1024, 2);
+  const plan::CostModel model = machine(3, 1, 10);
+  plan::Estimator estimator(plan, model, DataType::kFloat32, 1024, 2);
   Recording recording;
   const auto estimate = estimator.run(1000 * 256, &recording);
   CHECK(recording.of_tiles == 1000);
