@@ -141,7 +141,8 @@ std::string check(const Load& sent, const Memory& got) {
       return "the header of frame " + std::to_string(i) + " has changed";
     position += sent.sizes[i];
   }
-  if (std::memcmp(sent.memory.data(), got.memory.data(), position) != 0) return "payloads differ";
+  const auto end = sent.memory.begin() + static_cast<std::ptrdiff_t>(position);
+  if (!std::equal(sent.memory.begin(), end, got.memory.begin())) return "payloads differ";
   return "";
 }
 
