@@ -59,7 +59,7 @@ std::vector<Status> outcomes(
     };
     adjust(me, options);
     exec::HostExecutor executor(std::move(endpoint), me, std::move(options));
-    const std::size_t bytes = kCount * sizeof(float) * static_cast<std::size_t>(ranks);
+    const std::size_t bytes = (kCount + 1) * sizeof(float) * static_cast<std::size_t>(ranks);
     std::vector<std::byte> input(bytes), output(bytes);
     for (int i = 0; i < times; ++i) {
       exec::Call call;

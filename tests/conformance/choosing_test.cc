@@ -1,6 +1,7 @@
 // Choosing on real ranks: forced, forbidden, tuned, or found by trying; results stay right and
 // ranks agree.
 #include <unistd.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
@@ -113,7 +114,7 @@ TEST_CASE("a call may ask for any algorithm that applies, or for packets, and ge
                   const Memory in(test.input_bytes(), mapped, 0);
                   const Memory out(test.output_bytes(), mapped, 0);
                   const Buffer& mine = inputs[static_cast<std::size_t>(me)];
-                  std::memcpy(in.data(), mine.data(), mine.size());
+                  std::copy(mine.begin(), mine.end(), in.data());
                   if (auto status = comm.call({.collective = collective,
                                                .input = in.data(),
                                                .output = out.data(),
@@ -123,7 +124,7 @@ TEST_CASE("a call may ask for any algorithm that applies, or for packets, and ge
                       !status)
                     return status.error().to_string();
                   const Buffer want = expected(test, me, inputs);
-                  return std::memcmp(out.data(), want.data(), want.size()) == 0 ? "" : "wrong";
+                  return std::equal(want.begin(), want.end(), out.data()) ? "" : "wrong";
                 }) == "");
         }
       }

@@ -121,7 +121,8 @@ TEST_CASE("every step is recorded once for each tile that has something of it") 
   const plan::Plan plan = build(*ring, {Collective::kAllReduce, 4, 0, 1});
   constexpr std::size_t kTiles = 3, kTileElements = 1024;
   Recording recording;
-  plan::Estimator(plan, machine(4, 1, 10), DataType::kFloat32, kTileElements * 4, 2)
+  const plan::CostModel model = machine(4, 1, 10);
+  plan::Estimator(plan, model, DataType::kFloat32, kTileElements * 4, 2)
       .run(kTiles * kTileElements * 4, &recording);  // Four pieces of three full tiles each.
   std::size_t steps = 0;
   for (const plan::RankPlan& rank : plan.ranks) steps += rank.lanes.at(0).steps.size();
