@@ -1,8 +1,8 @@
 // Choosing on real ranks: forced, forbidden, tuned, or found by trying; results stay right and
 // ranks agree.
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
