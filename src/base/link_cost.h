@@ -6,6 +6,7 @@ namespace tutti {
 struct LinkCost {
   double latency_us = 0;
   double gigabytes_per_second = 0;
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
 }  // namespace tutti

@@ -12,8 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostRanks =
-    4096;  // Of one host; more is a mistake until there are network transports.
+constexpr int kMostRanks = 4096;  // Images and connections have not been tried with more.
 
 /// What every rank says first. Plain data.
 struct Hello {

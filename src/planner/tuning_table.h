@@ -32,11 +32,7 @@ inline constexpr std::string_view kPacketWay = "packet";
 struct HostCosts {
   LinkCost link{0.18, 22};                  // From one rank to another: a slot or a signal.
   double reduce_gigabytes_per_second = 45;  // Of one rank, bytes read and written.
-  friend bool operator==(const HostCosts& a, const HostCosts& b) {
-    return a.link.latency_us == b.link.latency_us &&
-           a.link.gigabytes_per_second == b.link.gigabytes_per_second &&
-           a.reduce_gigabytes_per_second == b.reduce_gigabytes_per_second;
-  }
+  friend bool operator==(const HostCosts&, const HostCosts&) = default;
 };
 
 /// For whom a table holds.

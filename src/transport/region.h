@@ -130,7 +130,6 @@ class Region {
   std::byte* packet(int rank, std::uint64_t call) const {
     return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;
   }
-  std::size_t section_bytes() const { return section_bytes_; }
   Ring channel(int from, int to, int lane) const;
   Ring multicast(int from, int lane) const;
   Ring messages(int from, int to) const;

@@ -91,9 +91,10 @@ Result<const Transport*> choose_transport(std::span<const Peer> peers, std::stri
     return Error{Code::kInvalidArgument, "TUTTI_TRANSPORT: no transport is called '" +
                                              std::string(forced) + "'; there are " + known};
   }
-  return Error{Code::kUnsupported, reason +
-                                       ": they run on different hosts or network namespaces, and "
-                                       "this build has no network transport"};
+  return Error{Code::kUnsupported,
+               "TUTTI_TRANSPORT: " + reason +
+                   ", which are not in one process, or not on one host and in one network "
+                   "namespace; without the setting a transport that joins them is found"};
 }
 
 }  // namespace tutti

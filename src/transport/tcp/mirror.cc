@@ -34,8 +34,8 @@ struct AbortImage {
 
 // Frames for one peer that may wait in its queues; below what Stream takes.
 constexpr std::size_t kMostPending = Stream::kMostQueued - 16;
-// Up to so many peers a look at each costs less than to ask which are worth one.
-constexpr std::size_t kFewPeers = 2;
+// Among so many ranks a look at each costs less than to ask which are worth one.
+constexpr std::size_t kFewRanks = 3;
 // No system call waits for sockets and for a futex that ranks of this host would wake.
 constexpr std::chrono::microseconds kNearNap{50};
 // How long a rank that leaves waits for its last words to be acknowledged.
@@ -74,7 +74,7 @@ class Mirror::Peer final : public FrameSink {
   };
 
   bool full() const { return bundle_.pending() >= kMostPending; }
-  bool offer_call(const Published& call);
+  void offer_call(const Published& call);
   Result<std::optional<std::byte*>> place(const FrameHeader& header) override;
   std::byte* destination(const FrameHeader& header);
   Status arrived(const FrameHeader& header) override;
@@ -126,7 +126,7 @@ Mirror::Peer::Peer(const Region& region, int me, int rank, std::vector<Connectio
   }
 }
 
-bool Mirror::Peer::offer_call(const Published& call) {
+void Mirror::Peer::offer_call(const Published& call) {
   const std::uint64_t number = call.call;
   if (call.packet_bytes != 0) {
     bundle_.send({.bytes = call.packet_bytes, .kind = kPacket, .position = number},
@@ -152,13 +152,14 @@ bool Mirror::Peer::offer_call(const Published& call) {
                 .kind = kLines,
                 .position = number},
                pieces);
-  return true;
 }
 
 bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
   bool moved = false;
-  for (; calls_ != count && !full(); ++calls_)
-    moved = offer_call(published[calls_ % published.size()]);
+  for (; calls_ != count && !full(); ++calls_) {
+    offer_call(published[calls_ % published.size()]);
+    moved = true;
+  }
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     Outgoing& at = rings_[i];
     // relaxed: this thread wrote it.
@@ -385,14 +386,15 @@ void Mirror::say_abort() {
 }
 
 bool Mirror::progress() {
+  const bool few = peers_.size() <= kFewRanks;
   bool moved = false;
   if (region_.aborted() && !abort_said_) say_abort();
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->failure) continue;
     moved = peer->offer(published_, published_count_) || moved;
-    if (peers_.size() <= kFewPeers + 1) moved = exchange(*peer) || moved;
+    if (few) moved = exchange(*peer) || moved;
   }
-  return peers_.size() <= kFewPeers + 1 ? moved : exchange_ready() || moved;
+  return few ? moved : exchange_ready() || moved;
 }
 
 bool Mirror::exchange(Peer& peer) {

@@ -75,10 +75,10 @@ class TcpEndpoint final : public Endpoint {
               std::vector<std::vector<Connection>> connections)
       : near_(std::move(near)),
         image_(std::move(image)),
-        near_index_(connections.size(), -1),
-        bases_(connections.size(), image_->base()),
+        near_index_(index_of(near_ranks, connections.size())),
+        bases_(bases_of(near_index_, *near_, *image_)),
         region_(base_of(*near_), config, bases_.data()),
-        mirror_(place_near(near_ranks), me, std::move(connections), near_ranks.size() > 1) {}
+        mirror_(region_, me, std::move(connections), near_ranks.size() > 1) {}
 
   const Region& region() const override { return region_; }
   BufferName name(const void*, std::size_t) override { return {}; }
@@ -101,13 +101,17 @@ class TcpEndpoint final : public Endpoint {
   static std::byte* base_of(const Endpoint& near) {
     return reinterpret_cast<std::byte*>(&near.region().header());
   }
-  const Region& place_near(std::span<const int> ranks) {
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const auto rank = static_cast<std::size_t>(ranks[i]);
-      near_index_[rank] = static_cast<int>(i);
-      bases_[rank] = base_of(*near_);
-    }
-    return region_;
+  static std::vector<int> index_of(std::span<const int> near_ranks, std::size_t count) {
+    std::vector<int> index(count, -1);
+    for (std::size_t i = 0; i < near_ranks.size(); ++i)
+      index[static_cast<std::size_t>(near_ranks[i])] = static_cast<int>(i);
+    return index;
+  }
+  static std::vector<std::byte*> bases_of(const std::vector<int>& near_index, const Endpoint& near,
+                                          const Image& image) {
+    std::vector<std::byte*> bases;
+    for (const int index : near_index) bases.push_back(index >= 0 ? base_of(near) : image.base());
+    return bases;
   }
 
   std::unique_ptr<Endpoint> near_;
