@@ -117,7 +117,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const auto kKnobs = std::to_array<Knob>({
+const std::array<Knob, 14> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -195,7 +195,7 @@ const auto kKnobs = std::to_array<Knob>({
        return log::parse_level(text).has_value();
      },
      [](const Settings& s) { return s.log; }},
-});
+}};
 
 // What launchers and people say to bootstrap/launch.cc; not knobs of a communicator.
 constexpr std::array<std::string_view, 6> kLaunchVariables{
