@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "transport/net/frame.h"
 #include "transport/tcp/card.h"
-#include "transport/tcp/frame.h"
 #include "transport/tcp/handshake.h"
 
 namespace {
@@ -38,11 +38,11 @@ void check_parsers(std::span<const std::byte> bytes) {
     const auto hello = parse_hello(first);
     if (hello) require(std::ranges::equal(encode(*hello), first));
   }
-  if (bytes.size() >= kHeaderBytes) {
-    const auto first = bytes.first<kHeaderBytes>();
-    const auto header = parse_header(first);
+  if (bytes.size() >= net::kHeaderBytes) {
+    const auto first = bytes.first<net::kHeaderBytes>();
+    const auto header = net::parse_header(first);
     if (header) {
-      require(header->bytes <= kMostFrameBytes);
+      require(header->bytes <= net::kMostFrameBytes);
       require(std::ranges::equal(encode(*header), first));
     }
   }

@@ -1,6 +1,12 @@
 #include "transport/tcp/bundle.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <limits>
 #include <utility>
 
@@ -53,10 +59,26 @@ Result<bool> Bundle::progress(FrameSink& sink) {
   return moved;
 }
 
+void Bundle::leave() {
+  for (const Stream& stream : streams_) ::shutdown(stream.descriptor(), SHUT_WR);
+}
+
+bool Bundle::left() {
+  return std::all_of(streams_.begin(), streams_.end(), [](const Stream& stream) {
+    std::array<std::byte, 4096> rest;
+    ssize_t got = 0;
+    do {
+      got = ::recv(stream.descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
+    } while (got > 0);
+    if (got == 0 || errno != EAGAIN) return true;
+    int unsent = 0;  // The end of the stream counts as a byte.
+    return ::ioctl(stream.descriptor(), SIOCOUTQ, &unsent) != 0 || unsent <= 1;
+  });
+}
+
 Error Bundle::corrupt() const {
-  const Connection& first = streams_.front().connection();
-  return {Code::kPeerFailed, "tcp: " + first.where + ": a frame came twice: the stream is corrupt",
-          Rank{}, Rank{first.peer}};
+  return {Code::kPeerFailed, where() + ": a frame came twice: the stream is corrupt", Rank{},
+          Rank{streams_.front().connection().peer}};
 }
 
 Result<std::optional<std::byte*>> Bundle::place(const FrameHeader& header) {

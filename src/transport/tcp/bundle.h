@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/net/network.h"
 #include "transport/tcp/stream.h"
 
 namespace tutti::tcp {
@@ -24,27 +25,28 @@ struct BundleOptions {
   std::size_t zero_copy_bytes = 0;
 };
 
-class Bundle final : private FrameSink {
+class Bundle final : public net::Carrier, private FrameSink {
  public:
   /// Of one peer; at least one. All connections of both sides have to be in it, by index.
   explicit Bundle(std::vector<Connection> connections, const BundleOptions& options = {});
 
   /// Whether a frame of so many bytes can be queued now.
   bool room(std::size_t bytes) const { return streams_[pick(bytes)].room(); }
-  /// Queues a frame; there must be room. As in Stream::send; the sequence is set here.
-  void send(FrameHeader header, std::span<const Piece> pieces);
-  void send(const FrameHeader& header, Piece payload) { send(header, std::span(&payload, 1)); }
-
-  /// Sends and receives what goes without waiting; true if anything moved. `sink` gets `place` in
-  /// any order, `arrived` in the order of sending.
-  Result<bool> progress(FrameSink& sink);
+  void send(FrameHeader header, std::span<const Piece> pieces) override;
+  using Carrier::send;
+  Result<bool> progress(FrameSink& sink) override;
 
   /// Frames queued since the beginning, and how many of them, from the first on, are released: the
   /// memory of their payloads is free again.
   std::uint64_t queued() const { return queued_; }
   std::uint64_t released() const;
-  /// Frames that are not released.
-  std::size_t pending() const { return static_cast<std::size_t>(queued_ - released()); }
+  std::size_t pending() const override { return static_cast<std::size_t>(queued_ - released()); }
+  std::string where() const override { return "tcp: " + streams_.front().connection().where; }
+  void leave() override;
+  /// A close with unread bytes, or before bytes that come later, would cut off what was sent last;
+  /// so it has to be acknowledged first, or the peer has to have left as well: then it got all that
+  /// it wanted.
+  bool left() override;
   std::span<const Stream> streams() const { return streams_; }
 
  private:

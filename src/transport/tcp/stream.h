@@ -20,18 +20,22 @@
 #include <span>
 #include <vector>
 
+#include "transport/net/frame.h"
 #include "transport/tcp/connection.h"
-#include "transport/tcp/frame.h"
 
 namespace tutti::tcp {
 
-/// A payload in pieces.
-using Piece = std::span<const std::byte>;
+using net::FrameHeader;
+using net::FrameSink;
+using net::kHeaderBytes;
+using net::kMostFrameBytes;
+using net::kMostPieces;
+using net::parse_header;
+using net::Piece;
 
 class Stream {
  public:
   static constexpr std::size_t kMostQueued = 256;  // Frames.
-  static constexpr std::size_t kMostPieces = 2;    // Of a payload.
   static constexpr std::size_t kCopiedBytes = 64;
   static constexpr std::size_t kStagingBytes = 4096;
 

@@ -1,4 +1,5 @@
-// File: transport/tcp/frame.h: what travels on an authenticated connection: headers and payloads.
+// File: transport/net/frame.h: what travels from a rank to one that shares no memory with it:
+// headers and payloads.
 //
 //   bytes u32 · kind u16 · 0 u16 · channel u32 · sequence u32 · position u64, then `bytes` bytes
 //
@@ -14,8 +15,12 @@
 #include "base/bytes.h"
 #include "tutti/result.h"
 
-namespace tutti::tcp {
+namespace tutti::net {
 
+/// A payload in pieces.
+using Piece = std::span<const std::byte>;
+
+inline constexpr std::size_t kMostPieces = 2;  // Of a payload.
 inline constexpr std::size_t kHeaderBytes = 24;
 inline constexpr std::size_t kMostFrameBytes = std::size_t{16} << 20;
 
@@ -24,7 +29,7 @@ struct FrameHeader {
   std::uint16_t kind = 0;      // From 1.
   std::uint32_t channel = 0;   // Which of the things that the two ranks share,
   std::uint64_t position = 0;  // and where in it.
-  std::uint32_t sequence = 0;  // Counts the frames from one rank to another; set by Bundle.
+  std::uint32_t sequence = 0;  // Counts the frames from one rank to another; set by who carries it.
 };
 
 inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
@@ -58,11 +63,11 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
   /// Where the frame's payload belongs: memory of header.bytes bytes that stays until `arrived`.
-  /// Empty: not now; the connection is not read until a later call says where. An error breaks the
-  /// connection: the header makes no sense.
+  /// Empty: not now; a later call with the same header says where. An error breaks the connection:
+  /// the header makes no sense.
   virtual Result<std::optional<std::byte*>> place(const FrameHeader& header) = 0;
   /// The payload is there.
   virtual Status arrived(const FrameHeader& header) = 0;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

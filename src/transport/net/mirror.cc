@@ -1,12 +1,4 @@
-#include "transport/tcp/mirror.h"
-
-#include <linux/sockios.h>
-#include <poll.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "transport/net/mirror.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace tutti::tcp {
+namespace tutti::net {
 namespace {
 
 enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbort };
@@ -32,11 +24,9 @@ struct AbortImage {
   std::array<char, 240> text{};
 };
 
-// Frames for one peer that may wait in its queues; below what Stream takes.
-constexpr std::size_t kMostPending = Stream::kMostQueued - 16;
-// Among so many ranks a look at each costs less than to ask which are worth one.
-constexpr std::size_t kFewRanks = 3;
-// No system call waits for sockets and for a futex that ranks of this host would wake.
+// Frames for one peer that may wait in its queues; below what a carrier takes.
+constexpr std::size_t kMostPending = Carrier::kMostQueued - 16;
+// No system call waits for a network and for a futex that ranks of this host would wake.
 constexpr std::chrono::microseconds kNearNap{50};
 // How long a rank that leaves waits for its last words to be acknowledged.
 constexpr std::chrono::milliseconds kLastWords{1000};
@@ -46,16 +36,14 @@ constexpr std::chrono::milliseconds kLastWords{1000};
 /// What is exchanged with one rank.
 class Mirror::Peer final : public FrameSink {
  public:
-  Peer(const Region& region, int me, int rank, std::vector<Connection> connections);
+  Peer(const Region& region, int me, int rank, Carrier& carrier);
 
   /// Queues what has changed; true if anything had.
   bool offer(const std::vector<Published>& published, std::uint64_t count);
   bool exchange();
   bool pending(std::uint64_t published_count) const;
   void say_abort(const Error& error);
-  void leave();
-  bool left() const;
-  const Bundle& bundle() const { return bundle_; }
+  Carrier& carrier() const { return carrier_; }
 
   std::optional<Error> failure;
 
@@ -73,7 +61,7 @@ class Mirror::Peer final : public FrameSink {
     const Counter* tail;  // This rank's.
   };
 
-  bool full() const { return bundle_.pending() >= kMostPending; }
+  bool full() const { return carrier_.pending() >= kMostPending; }
   void offer_call(const Published& call);
   Result<std::optional<std::byte*>> place(const FrameHeader& header) override;
   std::byte* destination(const FrameHeader& header);
@@ -84,7 +72,7 @@ class Mirror::Peer final : public FrameSink {
 
   Region region_;
   int me_, rank_;
-  Bundle bundle_;
+  Carrier& carrier_;
   // The same lists in the same order on both sides.
   std::vector<Sent> counters_;
   std::vector<std::atomic<std::uint64_t>*> counters_in_;
@@ -101,8 +89,8 @@ class Mirror::Peer final : public FrameSink {
   bool staging_ = false;
 };
 
-Mirror::Peer::Peer(const Region& region, int me, int rank, std::vector<Connection> connections)
-    : region_(region), me_(me), rank_(rank), bundle_(std::move(connections)) {
+Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier)
+    : region_(region), me_(me), rank_(rank), carrier_(carrier) {
   const Ring to = region.messages(me, rank), from = region.messages(rank, me);
   const auto counter = [this](Counter& mine, Counter& theirs) {
     counters_.push_back({&mine.value});
@@ -129,12 +117,12 @@ Mirror::Peer::Peer(const Region& region, int me, int rank, std::vector<Connectio
 void Mirror::Peer::offer_call(const Published& call) {
   const std::uint64_t number = call.call;
   if (call.packet_bytes != 0) {
-    bundle_.send({.bytes = call.packet_bytes, .kind = kPacket, .position = number},
-                 Piece(region_.packet(me_, number), call.packet_bytes));
+    carrier_.send({.bytes = call.packet_bytes, .kind = kPacket, .position = number},
+                  Piece(region_.packet(me_, number), call.packet_bytes));
   }
   if (call.blocks) {
     const std::size_t bytes = region_.config().rank_count * sizeof(BlockView);
-    bundle_.send(
+    carrier_.send(
         {.bytes = static_cast<std::uint32_t>(bytes), .kind = kBlocks, .position = number},
         std::as_bytes(std::span(region_.blocks(me_, number), region_.config().rank_count)));
   }
@@ -148,10 +136,10 @@ void Mirror::Peer::offer_call(const Published& call) {
   const std::array pieces{
       std::as_bytes(std::span(&image, 1)),
       Piece(reinterpret_cast<const std::byte*>(region_.lines(me_, number)), bytes)};
-  bundle_.send({.bytes = static_cast<std::uint32_t>(sizeof(image) + bytes),
-                .kind = kLines,
-                .position = number},
-               pieces);
+  carrier_.send({.bytes = static_cast<std::uint32_t>(sizeof(image) + bytes),
+                 .kind = kLines,
+                 .position = number},
+                pieces);
 }
 
 bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
@@ -166,11 +154,11 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
     const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
     for (; at.next != head && !full(); ++at.next) {
       const std::uint32_t bytes = at.ring.used[at.next % at.ring.slot_count];
-      bundle_.send({.bytes = bytes,
-                    .kind = kSlot,
-                    .channel = static_cast<std::uint32_t>(i),
-                    .position = at.next},
-                   Piece(at.ring.slot(at.next), bytes));
+      carrier_.send({.bytes = bytes,
+                     .kind = kSlot,
+                     .channel = static_cast<std::uint32_t>(i),
+                     .position = at.next},
+                    Piece(at.ring.slot(at.next), bytes));
       moved = true;
     }
   }
@@ -179,8 +167,8 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
     const std::uint64_t value = at.value->load(std::memory_order_relaxed);  // As above.
     if (value == at.last) continue;
     at.last = value;
-    bundle_.send({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value},
-                 Piece());
+    carrier_.send({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value},
+                  Piece());
     moved = true;
   }
   return moved;
@@ -188,7 +176,7 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
 
 bool Mirror::Peer::pending(std::uint64_t published_count) const {
   if (failure) return false;
-  if (calls_ != published_count || bundle_.pending() != 0) return true;
+  if (calls_ != published_count || carrier_.pending() != 0) return true;
   const auto differs = [](const Sent& at) {
     return at.value->load(std::memory_order_relaxed) != at.last;
   };
@@ -200,28 +188,27 @@ bool Mirror::Peer::pending(std::uint64_t published_count) const {
 }
 
 bool Mirror::Peer::exchange() {
-  const auto moved = bundle_.progress(*this);
+  const auto moved = carrier_.progress(*this);
   if (moved) return *moved;
   failure = moved.error();
   return true;
 }
 
 void Mirror::Peer::say_abort(const Error& error) {
-  if (failure || bundle_.pending() >= Stream::kMostQueued - 1) return;
+  if (failure || carrier_.pending() >= Carrier::kMostQueued - 1) return;
   abort_out_.code = static_cast<std::int32_t>(error.code);
   abort_out_.rank = error.peer.value;
   const std::size_t length = std::min(error.what.size(), abort_out_.text.size() - 1);
   std::memcpy(abort_out_.text.data(), error.what.data(), length);
-  bundle_.send({.bytes = sizeof(AbortImage), .kind = kAbort},
-               std::as_bytes(std::span(&abort_out_, 1)));
+  carrier_.send({.bytes = sizeof(AbortImage), .kind = kAbort},
+                std::as_bytes(std::span(&abort_out_, 1)));
 }
 
 Error Mirror::Peer::nonsense(const FrameHeader& header) const {
   return {Code::kPeerFailed,
-          fmt::format("tcp: {}: a frame of kind {}, channel {}, position {} and {} bytes makes no "
+          fmt::format("{}: a frame of kind {}, channel {}, position {} and {} bytes makes no "
                       "sense here: the stream is corrupt",
-                      bundle_.streams().front().connection().where, header.kind, header.channel,
-                      header.position, header.bytes),
+                      carrier_.where(), header.kind, header.channel, header.position, header.bytes),
           Rank{me_}, Rank{rank_}};
 }
 
@@ -316,56 +303,28 @@ Status Mirror::Peer::take_abort() const {
   return ok();
 }
 
-void Mirror::Peer::leave() {
-  for (const Stream& stream : bundle_.streams()) ::shutdown(stream.descriptor(), SHUT_WR);
-}
-
-/// Whether a connection can be closed. A close with unread bytes, or before bytes that come later,
-/// would cut off what was sent last; so it has to be acknowledged first, or the peer has to have
-/// left as well: then it got all that it wanted.
-bool Mirror::Peer::left() const {
-  return std::all_of(bundle_.streams().begin(), bundle_.streams().end(), [](const Stream& stream) {
-    std::array<std::byte, 4096> rest;
-    ssize_t got = 0;
-    do {
-      got = ::recv(stream.descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
-    } while (got > 0);
-    if (got == 0 || errno != EAGAIN) return true;
-    int unsent = 0;  // The end of the stream counts as a byte.
-    return ::ioctl(stream.descriptor(), SIOCOUTQ, &unsent) != 0 || unsent <= 1;
-  });
-}
-
-Mirror::Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections,
-               bool near)
+Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network, bool near)
     : region_(region),
       me_(me),
       near_(near),
+      network_(std::move(network)),
       published_(kCalls),
-      ready_(connections.size()),
-      ready_set_(epoll_create1(EPOLL_CLOEXEC)),
-      alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      ready_(region.config().rank_count) {
   TUTTI_CHECK(region.config().wire != 0);
-  for (std::size_t rank = 0; rank < connections.size(); ++rank) {
-    peers_.push_back(connections[rank].empty()
-                         ? nullptr
-                         : std::make_unique<Peer>(region, me, static_cast<int>(rank),
-                                                  std::move(connections[rank])));
-    if (peers_.back() == nullptr) continue;
-    for (const Stream& stream : peers_.back()->bundle().streams()) {
-      epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
-      epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream.descriptor(), &event);
-    }
+  for (int rank = 0; rank < static_cast<int>(region.config().rank_count); ++rank) {
+    Carrier* const carrier = network_->carrier(rank);
+    peers_.push_back(carrier == nullptr ? nullptr
+                                        : std::make_unique<Peer>(region, me, rank, *carrier));
   }
 }
 
 Mirror::~Mirror() {
   for (const auto& peer : peers_) {
-    if (peer != nullptr && !peer->failure) peer->leave();
+    if (peer != nullptr && !peer->failure) peer->carrier().leave();
   }
   const auto last = std::chrono::steady_clock::now() + kLastWords;
   for (const auto& peer : peers_) {
-    while (peer != nullptr && !peer->failure && !peer->left() &&
+    while (peer != nullptr && !peer->failure && !peer->carrier().left() &&
            std::chrono::steady_clock::now() < last)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -386,38 +345,27 @@ void Mirror::say_abort() {
 }
 
 bool Mirror::progress() {
-  const bool few = peers_.size() <= kFewRanks;
   bool moved = false;
   if (region_.aborted() && !abort_said_) say_abort();
   for (const auto& peer : peers_) {
-    if (peer == nullptr || peer->failure) continue;
-    moved = peer->offer(published_, published_count_) || moved;
-    if (few) moved = exchange(*peer) || moved;
+    if (peer != nullptr && !peer->failure)
+      moved = peer->offer(published_, published_count_) || moved;
   }
-  return few ? moved : exchange_ready() || moved;
-}
-
-bool Mirror::exchange(Peer& peer) {
-  const bool moved = peer.exchange();
-  if (peer.failure) {  // What has ended is always ready.
-    for (const Stream& stream : peer.bundle().streams())
-      epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream.descriptor(), nullptr);
+  network_->look(ready_);
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    const Peer* const peer = peers_[rank].get();
+    if (peer == nullptr || peer->failure) continue;
+    if (ready_[rank] || peer->carrier().pending() != 0)
+      moved = exchange(static_cast<int>(rank)) || moved;
+    ready_[rank] = false;
   }
   return moved;
 }
 
-/// With those who have sent something, or are to get something.
-bool Mirror::exchange_ready() {
-  std::array<epoll_event, 64> events;
-  const int count = epoll_wait(ready_set_.get(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) ready_[events[static_cast<std::size_t>(i)].data.u64] = true;
-  bool moved = false;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    Peer* peer = peers_[rank].get();
-    if (peer == nullptr || peer->failure) continue;
-    if (ready_[rank] || peer->bundle().pending() != 0) moved = exchange(*peer) || moved;
-    ready_[rank] = false;
-  }
+bool Mirror::exchange(int rank) {
+  Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  const bool moved = peer.exchange();
+  if (peer.failure) network_->forget(rank);  // What has ended is always ready.
   return moved;
 }
 
@@ -428,25 +376,7 @@ bool Mirror::pending() const {
 }
 
 void Mirror::sleep(std::chrono::nanoseconds longest) {
-  if (near_) longest = std::min<std::chrono::nanoseconds>(longest, kNearNap);
-  std::vector<pollfd> sources{{alarm_.get(), POLLIN, 0}};
-  for (const auto& peer : peers_) {
-    if (peer == nullptr || peer->failure) continue;
-    for (const Stream& stream : peer->bundle().streams()) {
-      const int events = POLLIN | (stream.blocked() ? POLLOUT : 0);
-      sources.push_back({stream.descriptor(), static_cast<short>(events), 0});
-    }
-  }
-  const timespec span{static_cast<time_t>(longest.count() / 1'000'000'000),
-                      static_cast<long>(longest.count() % 1'000'000'000)};
-  ::ppoll(sources.data(), sources.size(), &span, nullptr);
-  if (std::uint64_t count = 0; (sources[0].revents & POLLIN) != 0)
-    (void)!::read(alarm_.get(), &count, sizeof(count));
-}
-
-void Mirror::wake() {
-  const std::uint64_t one = 1;
-  (void)!::write(alarm_.get(), &one, sizeof(one));
+  network_->sleep(near_ ? std::min<std::chrono::nanoseconds>(longest, kNearNap) : longest);
 }
 
 const std::optional<Error>& Mirror::failure(int peer) const {
@@ -455,4 +385,4 @@ const std::optional<Error>& Mirror::failure(int peer) const {
   return at == nullptr ? kNone : at->failure;
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

@@ -1,4 +1,4 @@
-// File: transport/tcp/mirror.h: the wire (transport/wire.h) over TCP connections.
+// File: transport/net/mirror.h: the wire (transport/wire.h) over a network that carries frames.
 //
 // Every rank has an image of the region. What a rank owns or writes in it falls into four kinds,
 // and each has a frame:
@@ -20,18 +20,17 @@
 #include <optional>
 #include <vector>
 
-#include "base/fd.h"
+#include "transport/net/network.h"
 #include "transport/region.h"
-#include "transport/tcp/bundle.h"
 #include "transport/wire.h"
 
-namespace tutti::tcp {
+namespace tutti::net {
 
 class Mirror final : public Wire {
  public:
-  /// `connections`: of each peer those with it. Ranks without are not this wire's business.
+  /// Ranks without a carrier are not this wire's business.
   /// `near`: this rank also waits for some that share memory with it.
-  Mirror(const Region& region, int me, std::vector<std::vector<Connection>> connections, bool near);
+  Mirror(const Region& region, int me, std::unique_ptr<Network> network, bool near);
   /// Waits a moment for what has been sent to arrive.
   ~Mirror() override;
 
@@ -39,7 +38,7 @@ class Mirror final : public Wire {
   bool progress() override;
   bool pending() const override;
   void sleep(std::chrono::nanoseconds longest) override;
-  void wake() override;
+  void wake() override { network_->wake(); }
 
   /// Why the connection with a rank is broken; nothing while it is not.
   const std::optional<Error>& failure(int peer) const;
@@ -47,19 +46,17 @@ class Mirror final : public Wire {
  private:
   class Peer;
   void say_abort();
-  bool exchange(Peer& peer);
-  bool exchange_ready();
+  bool exchange(int rank);
 
   Region region_;
   int me_;
   bool near_;
+  std::unique_ptr<Network> network_;
   std::vector<std::unique_ptr<Peer>> peers_;  // By rank; null: none.
   std::vector<Published> published_;          // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;
   bool abort_said_ = false;
-  std::vector<bool> ready_;  // By rank: its connections have something.
-  Fd ready_set_;             // An epoll of all connections.
-  Fd alarm_;                 // An eventfd: wakes whoever sleeps.
+  std::vector<bool> ready_;  // By rank: its carrier may have something.
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::net

@@ -1,0 +1,158 @@
+#include "transport/net/endpoint.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "transport/net/mirror.h"
+
+namespace tutti::net {
+namespace {
+
+/// One rank's image of what others have in the region. Only what is touched takes memory.
+class Image {
+ public:
+  explicit Image(const RegionConfig& config)
+      : bytes_(Region::bytes_for(config)),
+        base_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~Image() {
+    if (there()) munmap(base_, bytes_);
+  }
+  Image(const Image&) = delete;
+  Image& operator=(const Image&) = delete;
+  bool there() const { return base_ != MAP_FAILED; }
+  std::byte* base() const { return static_cast<std::byte*>(base_); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_;
+  void* base_;
+};
+
+/// Which ranks share memory with this one, itself among them, ascending; the same for all of them.
+/// If all do, the network is what somebody wants to see: then none but itself.
+std::vector<int> near_ranks(const Opening& opening) {
+  std::vector<int> near;
+  const Peer& mine = opening.peers[static_cast<std::size_t>(opening.me)];
+  for (std::size_t rank = 0; rank < opening.peers.size(); ++rank) {
+    if (shared_memory_transport.reach(mine, opening.peers[rank]))
+      near.push_back(static_cast<int>(rank));
+  }
+  if (near.size() == opening.peers.size()) near = {opening.me};
+  return near;
+}
+
+/// The region that the ranks of this host share.
+Result<std::unique_ptr<Endpoint>> open_near(const Opening& opening, const std::vector<int>& near,
+                                            const RegionConfig& config) {
+  std::vector<Peer> peers;
+  for (const int rank : near) peers.push_back(opening.peers[static_cast<std::size_t>(rank)]);
+  const auto me = std::find(near.begin(), near.end(), opening.me) - near.begin();
+  const auto exchange = [&](std::string_view phase,
+                            std::span<const std::byte> mine) -> Result<std::vector<Bytes>> {
+    TUTTI_TRY(auto all, opening.exchange(phase, mine));
+    std::vector<Bytes> of_near;
+    for (const int rank : near) of_near.push_back(std::move(all[static_cast<std::size_t>(rank)]));
+    return of_near;
+  };
+  return shared_memory_transport.open({.me = static_cast<int>(me),
+                                       .peers = peers,
+                                       .rank = opening.me,
+                                       .config = config,
+                                       .exchange = exchange,
+                                       .deadline = opening.deadline});
+}
+
+std::byte* base_of(const Endpoint& near) {
+  return reinterpret_cast<std::byte*>(&near.region().header());
+}
+
+class NetEndpoint final : public Endpoint {
+ public:
+  NetEndpoint(std::string_view name, std::unique_ptr<Endpoint> near,
+              std::span<const int> near_ranks, std::unique_ptr<Image> image,
+              const RegionConfig& config, int me, std::unique_ptr<Network> network)
+      : name_(name),
+        near_(std::move(near)),
+        image_(std::move(image)),
+        near_index_(index_of(near_ranks, config.rank_count)),
+        bases_(bases_of(near_index_, *near_, *image_)),
+        region_(base_of(*near_), config, bases_.data()),
+        mirror_(region_, me, std::move(network), near_ranks.size() > 1) {}
+
+  const Region& region() const override { return region_; }
+  BufferName name(const void*, std::size_t) override { return {}; }
+  Result<std::byte*> map(int peer, BufferName, std::size_t) override {
+    return Error{Code::kSystem,
+                 name_ + ": no memory of rank " + std::to_string(peer) + " can be mapped"};
+  }
+  bool alive(int peer) const override {
+    const int near = near_index_[static_cast<std::size_t>(peer)];
+    return near >= 0 ? near_->alive(near) : !mirror_.failure(peer);
+  }
+  std::string why_dead(int peer) const override {
+    const auto& failure = mirror_.failure(peer);
+    return failure ? "can't be reached any more: " + failure->what : Endpoint::why_dead(peer);
+  }
+  Wire* wire() override { return &mirror_; }
+  std::size_t shared_bytes() const override { return near_->shared_bytes(); }
+
+ private:
+  static std::vector<int> index_of(std::span<const int> near_ranks, std::size_t count) {
+    std::vector<int> index(count, -1);
+    for (std::size_t i = 0; i < near_ranks.size(); ++i)
+      index[static_cast<std::size_t>(near_ranks[i])] = static_cast<int>(i);
+    return index;
+  }
+  static std::vector<std::byte*> bases_of(const std::vector<int>& near_index, const Endpoint& near,
+                                          const Image& image) {
+    std::vector<std::byte*> bases;
+    for (const int index : near_index) bases.push_back(index >= 0 ? base_of(near) : image.base());
+    return bases;
+  }
+
+  std::string name_;
+  std::unique_ptr<Endpoint> near_;
+  std::unique_ptr<Image> image_;
+  std::vector<int> near_index_;    // By rank, in near_; -1: elsewhere.
+  std::vector<std::byte*> bases_;  // By rank, of the region or the image.
+  Region region_;
+  Mirror mirror_;
+};
+
+}  // namespace
+
+bool on_one_host(std::span<const Peer> peers) {
+  return std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
+    return peer.host[0] == peers[0].host[0] && peer.host[1] == peers[0].host[1];
+  });
+}
+
+Result<std::unique_ptr<Endpoint>> open_endpoint(
+    const Opening& opening, std::string_view name,
+    const std::function<Result<std::unique_ptr<Network>>(const Joining&)>& connect) {
+  const std::vector<int> near = near_ranks(opening);
+  RegionConfig config = opening.config;
+  config.wire = 1;
+  TUTTI_TRY(auto shared, open_near(opening, near, config));
+  auto image = std::make_unique<Image>(config);
+  if (!image->there()) {
+    return Error{Code::kSystem, std::string(name) + ": no memory for " +
+                                    std::to_string(image->bytes()) + " bytes"};
+  }
+  Joining joining{.opening = opening,
+                  .far = {},
+                  .near = {base_of(*shared), image->bytes()},
+                  .image = {image->base(), image->bytes()}};
+  for (int rank = 0; rank < static_cast<int>(opening.peers.size()); ++rank) {
+    if (std::find(near.begin(), near.end(), rank) == near.end()) joining.far.push_back(rank);
+  }
+  TUTTI_TRY(auto network, connect(joining));
+  return std::unique_ptr<Endpoint>(std::make_unique<NetEndpoint>(
+      name, std::move(shared), near, std::move(image), config, opening.me, std::move(network)));
+}
+
+}  // namespace tutti::net

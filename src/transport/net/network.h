@@ -1,0 +1,62 @@
+// File: transport/net/network.h: what a transport between hosts has to do: carry frames.
+//
+// A Carrier takes frames to one peer and brings those from it, in order; a Network has the carriers
+// of a rank, knows which of them have something, and sleeps until one has. All the rest (images of
+// the region, what is sent when, errors and their words) is in net/mirror.h and net/endpoint.h, for
+// every transport alike.
+//
+// Threads: one at a time, but for `wake`.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/net/frame.h"
+#include "tutti/result.h"
+
+namespace tutti::net {
+
+class Carrier {
+ public:
+  /// Frames that it can hold at least until they are released.
+  static constexpr std::size_t kMostQueued = 256;
+
+  virtual ~Carrier() = default;
+  /// Queues a frame; pending() is below kMostQueued. The pieces, at most kMostPieces, have
+  /// header.bytes bytes together, and stay as they are until the frame is released, which happens
+  /// in order. header.sequence is the carrier's own.
+  virtual void send(FrameHeader header, std::span<const Piece> pieces) = 0;
+  void send(const FrameHeader& header, Piece payload) { send(header, std::span(&payload, 1)); }
+  /// Sends and receives what goes without waiting; true if anything moved. `sink` gets `place` in
+  /// any order, `arrived` in the order of sending. An error (kPeerFailed, or what the sink said)
+  /// says who and where; the carrier is of no use then.
+  virtual Result<bool> progress(FrameSink& sink) = 0;
+  /// Frames that are not released.
+  virtual std::size_t pending() const = 0;
+  /// "tcp: rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
+  virtual std::string where() const = 0;
+  /// Nothing will be sent any more.
+  virtual void leave() = 0;
+  /// After leave(): whether what was sent last can't be lost any more by ending the connection.
+  virtual bool left() = 0;
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  /// Null: that rank is not joined by this network.
+  virtual Carrier* carrier(int rank) = 0;
+  /// Sets `ready[rank]` for those whose carrier may have received something; never waits. May name
+  /// too many, not too few.
+  virtual void look(std::vector<bool>& ready) = 0;
+  /// Sleeps until a carrier may have received something or can send what it holds, or wake().
+  virtual void sleep(std::chrono::nanoseconds longest) = 0;
+  /// From any thread.
+  virtual void wake() = 0;
+  /// That rank's carrier has failed: it is not ready any more.
+  virtual void forget(int rank) = 0;
+};
+
+}  // namespace tutti::net

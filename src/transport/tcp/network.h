@@ -1,0 +1,29 @@
+// File: transport/tcp/network.h: the TCP connections of a rank as a network that carries frames.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/fd.h"
+#include "transport/tcp/bundle.h"
+
+namespace tutti::tcp {
+
+class TcpNetwork final : public net::Network {
+ public:
+  /// By rank those with it; none: it is not joined by this network.
+  explicit TcpNetwork(std::vector<std::vector<Connection>> connections);
+
+  net::Carrier* carrier(int rank) override;
+  void look(std::vector<bool>& ready) override;
+  void sleep(std::chrono::nanoseconds longest) override;
+  void wake() override;
+  void forget(int rank) override;
+
+ private:
+  std::vector<std::unique_ptr<Bundle>> bundles_;  // By rank; null: none, or forgotten.
+  std::vector<std::unique_ptr<Bundle>> forgotten_;
+  Fd ready_set_;  // An epoll of all connections.
+  Fd alarm_;      // An eventfd: wakes whoever sleeps.
+};
+
+}  // namespace tutti::tcp
