@@ -26,9 +26,10 @@
 
 namespace tutti::plan {
 
-/// Something that messages share: a direction of a link. 0 GB/s: takes no time.
+/// Something that messages share: a direction of a link. 0 GB/s: bytes take no time.
 struct Resource {
   double gigabytes_per_second = 0;
+  double message_us = 0;  // That each message keeps it busy, whatever its bytes.
   /// A switch at one of its ends can join messages. Into it (kMulticast): what a step sends to
   /// several ranks goes once. Out of it (kReduce): what a step adds up comes once. What the rank
   /// itself has part in goes through the switch as well, over `mirror`, the other direction.

@@ -59,7 +59,7 @@ class Fifo {
 struct Route {
   struct Leg {
     std::uint32_t server = 0;
-    double per_byte = 0;
+    double per_byte = 0, per_message = 0;  // Picoseconds.
   };
   Picoseconds latency = 0;
   std::vector<Leg> legs;

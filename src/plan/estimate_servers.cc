@@ -59,12 +59,14 @@ Route Servers::make_route(Rank from, Rank to) {
   Route route;
   route.latency = to_picoseconds(path.own.latency_us);
   for (const Use& use : path.uses) {
-    const double each = per_byte(model_.resources[use.resource].gigabytes_per_second) * use.share;
-    if (each > 0) route.legs.push_back({use.resource, each});
+    const Resource& at = model_.resources[use.resource];
+    const Route::Leg leg{use.resource, per_byte(at.gigabytes_per_second) * use.share,
+                         at.message_us * 1e6 * use.share};
+    if (leg.per_byte + leg.per_message > 0) route.legs.push_back(leg);
   }
   if (path.own.gigabytes_per_second > 0) {
     route.legs.push_back(
-        {static_cast<std::uint32_t>(servers_.size()), per_byte(path.own.gigabytes_per_second)});
+        {static_cast<std::uint32_t>(servers_.size()), per_byte(path.own.gigabytes_per_second), 0});
     servers_.emplace_back();
   }
   return route;
@@ -160,11 +162,12 @@ void Servers::carry(Route& route, Picoseconds now, double bytes, int joined) {
   route.bytes += bytes;
   for (const Route::Leg& leg : route.legs) {
     if (joined == 0 || leg.server >= model_.resources.size()) {
-      servers_[leg.server].work(now, rounded(bytes * leg.per_byte));
+      servers_[leg.server].work(now, rounded(bytes * leg.per_byte + leg.per_message));
       continue;
     }
     const Resource& at = model_.resources[leg.server];
     const double time =
+        leg.per_message +
         bytes * leg.per_byte / (at.joins == Joins::kNothing ? 1 : at.join_efficiency);
     const bool here = at.joins == (joined > 0 ? Joins::kMulticast : Joins::kReduce);
     servers_[leg.server].work(now, rounded(here ? time / std::abs(joined) : time));

@@ -64,6 +64,9 @@ constexpr std::array kProtocols{
 // NCCL takes 12 GB/s for a NIC of 100 Gb/s (src/graph/topo.h), headers and all; others in
 // proportion.
 constexpr double kNetworkEfficiency = 0.96;
+// To post a send and to see it done, by a driver or a proxy thread. Assumed: one core gets a few
+// million messages a second out of a NIC (the gap g of LogGP, Alexandrov et al. 1995).
+constexpr double kNicMessageUs = 0.2;
 // Amazon's SRD, on top of the protocol's: aws-ofi-nccl's tuner (TUNER_NET_LATENCY).
 constexpr double kEfaUs = 20;
 constexpr std::string_view kEfaVendor = "0x1d0f";
@@ -265,6 +268,8 @@ plan::CostModel MachineCost::model(const Protocol& protocol) {
       plan::Resource& at = model.resources.emplace_back();
       const double share = protocol.efficiency * (is_network(link.kind) ? kNetworkEfficiency : 1);
       at.gigabytes_per_second = (forward ? link.forward : link.backward).value * share;
+      const Node& sender = graph_[forward ? link.a : link.b];
+      if (is_network(link.kind) && sender.kind == NodeKind::kNic) at.message_us = kNicMessageUs;
       if (!protocol.joins_in_switch || link.kind != LinkKind::kNvlink) continue;
       const Node& into = graph_[forward ? link.b : link.a];
       const Node& out_of = graph_[forward ? link.a : link.b];

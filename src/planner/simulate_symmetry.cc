@@ -99,7 +99,7 @@ class Classes {
         return false;
       for (std::size_t i = 0; i < image.uses.size(); ++i) {
         if (std::abs(image.uses[i].share - first.uses[i].share) > kSame ||
-            rate(image.uses[i]) != rate(first.uses[i]))
+            !alike(image.uses[i], first.uses[i]))
           return false;
         join(image.uses[i].resource, first.uses[i].resource);
         uses_.push_back(image.uses[i]);
@@ -141,8 +141,9 @@ class Classes {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
  private:
-  double rate(const plan::Use& use) const {
-    return model_.resources[use.resource].gigabytes_per_second;
+  bool alike(const plan::Use& a, const plan::Use& b) const {
+    const plan::Resource &x = model_.resources[a.resource], &y = model_.resources[b.resource];
+    return x.gigabytes_per_second == y.gigabytes_per_second && x.message_us == y.message_us;
   }
   std::uint32_t find(std::uint32_t node) {
     while (parents_[node] != node) node = parents_[node] = parents_[parents_[node]];

@@ -87,6 +87,21 @@ TEST_CASE("one message is latency and bytes") {
   CHECK(estimate.messages_on_critical_path == 1);
 }
 
+TEST_CASE("a port that sends message after message is busy for each of them") {
+  // One shot sends to all others at once: by a free port in one latency, else one after another.
+  for (const int ranks : {2, 3, 8, 33}) {
+    const plan::Plan plan = built(Collective::kAllReduce, "one_shot", ranks);
+    plan::CostModel model = ports(ranks, 3, kFree, [](int) { return kFree; });
+    CHECK(floats(plan, 1, 1 << 20, 2, model).microseconds == Approx(3));
+    for (std::size_t out = 0; out < model.resources.size(); out += 2)
+      model.resources[out].message_us = 0.2;
+    const auto estimate = floats(plan, 1, 1 << 20, 2, model);
+    CHECK(estimate.microseconds == Approx(3 + 0.2 * (ranks - 1)));
+    CHECK(estimate.busy_us[0] == Approx(0.2 * (ranks - 1)));
+    CHECK(estimate.busy_us[1] == 0);
+  }
+}
+
 TEST_CASE("steps and bytes in memory take their time") {
   plan::CostModel model = links(0, kFree);
   model.step_us = 0.5;
