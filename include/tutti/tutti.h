@@ -163,6 +163,13 @@ TUTTI_API tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* colle
                                             tutti_data_type_t type, int root, char* text,
                                             size_t size, size_t* needed);
 
+/* Collectives on this communicator that are called from now on go by this algorithm: its name,
+ * "packet", or "^name" for any but that; before TUTTI_ALGORITHM. NULL or "" ends it. Alike on all
+ * ranks, or calls fail with TUTTI_MISMATCH. A name that there is not is told by the next call
+ * (TUTTI_INVALID_ARGUMENT), which knows the collective. Any thread; calls of other threads that
+ * overlap go the old way or the new one. */
+TUTTI_API tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name);
+
 /* ---- Blocking collectives --------------------------------------------------------------------
  * They return once this rank's output is complete and its buffers are free again. Within a group
  * they return at once, and tutti_group_end waits. Errors: TUTTI_INVALID_ARGUMENT for null buffers,

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -281,8 +284,24 @@ tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* collective, con
     request.count = count;
     request.type = checked;
     request.root = tutti::Rank{root};
+    tutti::c_api::take_algorithm(comm, request);
     TUTTI_TRY(const std::string all, communicator.explain(request));
     return hand_out(name, all, text, size, needed);
+  });
+}
+
+tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name) {
+  return guard(__func__, comm, [&](Communicator&) -> Status {
+    static std::mutex mutex;
+    static std::set<std::string> names;
+    const std::string* known = nullptr;
+    if (name != nullptr && *name != '\0') {
+      const std::lock_guard lock(mutex);
+      known = &*names.insert(name).first;
+    }
+    // release: whoever reads the pointer sees the text.
+    comm->algorithm.store(known, std::memory_order_release);
+    return ok();
   });
 }
 

@@ -54,10 +54,11 @@ Result<Request> with_blocks(const Communicator& comm, Result<Request> asked, con
 Reduction scaled(double scale) { return Reduction::pre_mul_sum(scale); }
 
 /// Makes the call; with `lists`, of blocks of different sizes.
-tutti_result_t call(const char* function, tutti_comm_t comm, const Result<Request>& asked,
+tutti_result_t call(const char* function, tutti_comm_t comm, Result<Request> asked,
                     const Lists* lists = nullptr) noexcept {
   return guard(function, comm, [&](Communicator& communicator) -> Status {
     if (!asked) return asked.error();
+    take_algorithm(comm, *asked);
     if (lists == nullptr) return communicator.call(*asked);
     TUTTI_TRY(const Request uneven, with_blocks(communicator, asked, *lists));
     return communicator.call(uneven);
@@ -66,9 +67,10 @@ tutti_result_t call(const char* function, tutti_comm_t comm, const Result<Reques
 
 /// Starts it and hands out its work.
 tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work,
-                     const Result<Request>& asked, const Lists* lists = nullptr) noexcept {
+                     Result<Request> asked, const Lists* lists = nullptr) noexcept {
   return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {
     if (!asked) return asked.error();
+    take_algorithm(comm, *asked);
     if (lists == nullptr) return communicator.start(*asked);
     TUTTI_TRY(const Request uneven, with_blocks(communicator, asked, *lists));
     return communicator.start(uneven);

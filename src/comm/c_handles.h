@@ -3,6 +3,7 @@
 // No exception gets out of a C function, because a C caller could not catch it, and nothing from a
 // caller is used before it was checked, here or in Communicator.
 #pragma once
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <string>
@@ -14,6 +15,9 @@
 struct tutti_comm {
   explicit tutti_comm(tutti::Communicator made) : comm(std::move(made)) {}
   tutti::Communicator comm;
+  /// What tutti_comm_use_algorithm said last; null: nothing. The texts are never freed, as a call
+  /// of another thread may be reading one.
+  std::atomic<const std::string*> algorithm{nullptr};
 };
 
 struct tutti_work {
@@ -30,6 +34,13 @@ Error invalid(const char* function, const std::string& what);
 /// What a number from C stands for; kInvalidArgument if it stands for nothing.
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
+
+/// Sets a request's algorithm, if tutti_comm_use_algorithm named one.
+inline void take_algorithm(tutti_comm_t comm, Request& asked) {
+  // acquire: the text that the pointer leads to is there.
+  if (const std::string* name = comm->algorithm.load(std::memory_order_acquire); name != nullptr)
+    asked.algorithm = *name;
+}
 
 /// Runs the body of a C function. Memory can run out and a thread can fail to start: that is an
 /// error of the system to a C caller, not an exception.

@@ -44,6 +44,7 @@ TEST_CASE("a null communicator is an error of every function that takes one") {
       {"tutti_comm_rank", [&] { return tutti_comm_rank(nullptr, &number); }},
       {"tutti_comm_count", [&] { return tutti_comm_count(nullptr, &number); }},
       {"tutti_comm_describe", [&] { return tutti_comm_describe(nullptr, nullptr, 0, nullptr); }},
+      {"tutti_comm_use_algorithm", [&] { return tutti_comm_use_algorithm(nullptr, "ring"); }},
       {"tutti_comm_explain",
        [&] {
          return tutti_comm_explain(nullptr, "all_reduce", in, out, 4, TUTTI_FLOAT32, 0, nullptr, 0,
@@ -214,6 +215,47 @@ TEST_CASE("work can be waited for again after a timeout, tested, and given back 
   REQUIRE(tutti_all_reduce(ranks[1], in, other, 2, TUTTI_FLOAT32, TUTTI_MAX) == TUTTI_OK);
   CHECK(second.told.get_future().get() == TUTTI_OK);
   CHECK((out[0] == 1 && out[1] == 2));
+}
+
+TEST_CASE("a communicator takes the algorithm that it is told, until it is told another") {
+  Ranks ranks(3);
+  const auto use = [&](const char* of_rank_0, const char* of_others) {
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      CHECK(tutti_comm_use_algorithm(ranks[rank], rank == 0 ? of_rank_0 : of_others) == TUTTI_OK);
+  };
+  const auto sum = [&] {
+    return ranks.all_ok([&](int, tutti_comm_t comm) {
+      const std::vector<float> in(1000, 1);
+      std::vector<float> out(1000);
+      const tutti_result_t result =
+          tutti_all_reduce(comm, in.data(), out.data(), 1000, TUTTI_FLOAT32, TUTTI_SUM);
+      return result == TUTTI_OK && out[999] != 3 ? tutti_result_t{TUTTI_INTERNAL} : result;
+    });
+  };
+  const auto chosen = [&] {
+    std::array<char, 1 << 14> text{};
+    REQUIRE(tutti_comm_explain(ranks[0], "all_reduce", nullptr, nullptr, 1000, TUTTI_FLOAT32, 0,
+                               text.data(), text.size(), nullptr) == TUTTI_OK);
+    const std::string all(text.data());
+    return all.substr(all.find("Chosen: "), 24);
+  };
+  for (const char* name : {"one_shot", "two_shot", "halving_doubling"}) {
+    use(name, name);
+    CHECK(chosen().find(name) != std::string::npos);
+    CHECK(sum());
+  }
+  use("^two_shot", "^two_shot");
+  CHECK(chosen().find("two_shot") == std::string::npos);
+  CHECK(sum());
+  use("", nullptr);
+  CHECK(sum());
+  use("no_such", "no_such");
+  float value = 0;
+  CHECK(tutti_all_reduce(ranks[0], &value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM) ==
+        TUTTI_INVALID_ARGUMENT);
+  CHECK(std::string(tutti_last_error()).find("no_such") != std::string::npos);
+  use("one_shot", "two_shot");
+  CHECK_FALSE(sum());  // Not alike on all ranks.
 }
 
 TEST_CASE("a group lets one thread drive several ranks") {
