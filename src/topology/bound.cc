@@ -3,13 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <queue>
+#include <set>
+#include <utility>
 
 #include "topology/bound_network.h"
 #include "topology/max_flow.h"
 
 namespace tutti::topology {
 namespace {
+
+// Of all-to-all: endpoints around which circles are drawn.
+constexpr std::size_t kMostCentres = 16;
 
 Error too_large() {
   return {Code::kUnsupported,
@@ -206,10 +213,68 @@ Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmet
   return best;
 }
 
+// From an endpoint to all others, narrow links counting as long.
+constexpr std::int64_t kLength = 1'000'000'000;  // Of a link of 1 MB/s.
+std::vector<std::int64_t> distances(const Network& network,
+                                    const std::vector<std::vector<Arc>>& leaving, NodeId from) {
+  std::vector<std::int64_t> reached(network.nodes, INT64_MAX);
+  using Entry = std::pair<std::int64_t, std::uint32_t>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> next;
+  next.emplace(reached[from.value] = 0, from.value);
+  while (!next.empty()) {
+    const auto [distance, node] = next.top();
+    next.pop();
+    if (distance > reached[node]) continue;
+    for (const Arc& arc : leaving[node]) {
+      const std::int64_t there = distance + (arc.mbps == kUnlimited ? 0 : kLength / arc.mbps);
+      if (there < reached[arc.to]) next.emplace(reached[arc.to] = there, arc.to);
+    }
+  }
+  return reached;
+}
+
+// Cuts between the endpoints around one and the rest, for every such circle: sockets, quads, hosts,
+// racks, whatever the links make of the machine. Each is the narrowest that keeps the two apart.
+std::vector<std::vector<bool>> circles(const Network& network, std::span<const NodeId> centres) {
+  const auto source = static_cast<std::uint32_t>(network.nodes), sink = source + 1;
+  const std::int64_t unlimited = sum_known(network) + 1;
+  MaxFlow flow(network.nodes + 2);
+  std::vector<std::vector<Arc>> leaving(network.nodes);
+  for (const Arc& arc : network.arcs) {
+    flow.add_edge(arc.from, arc.to, arc.mbps == kUnlimited ? unlimited : arc.mbps);
+    leaving[arc.from].push_back(arc);
+  }
+  std::vector<std::pair<std::size_t, std::size_t>> ends;  // Of each endpoint: from source, to sink.
+  for (const NodeId id : network.endpoints)
+    ends.emplace_back(flow.add_edge(source, id.value, 0), flow.add_edge(id.value, sink, 0));
+  std::vector<std::vector<bool>> cuts;
+  for (const NodeId centre : centres) {
+    const auto reached = distances(network, leaving, centre);
+    std::set<std::int64_t> radii;
+    for (const NodeId id : network.endpoints) radii.insert(reached[id.value]);
+    radii.erase(std::prev(radii.end()));  // That is all of them.
+    for (const std::int64_t radius : radii) {
+      for (std::size_t i = 0; i < ends.size(); ++i) {
+        const bool within = reached[network.endpoints[i].value] <= radius;
+        flow.set_capacity(ends[i].first, within ? unlimited : 0);
+        flow.set_capacity(ends[i].second, within ? 0 : unlimited);
+      }
+      flow.run(source, sink);
+      auto& inside = cuts.emplace_back(network.nodes);
+      for (std::uint32_t n = 0; n < network.nodes; ++n) inside[n] = flow.on_source_side(n);
+    }
+  }
+  return cuts;
+}
+
 // |S| * (N - |S|) shares of M / N cross a cut. Which cut is worst is a hard problem (sparsest cut),
-// so these: one endpoint and the rest, one host and the rest, and the all-gather's worst.
-Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gather) {
+// so these: one endpoint and the rest, one host and the rest, the all-gather's worst, and what lies
+// near an endpoint and the rest.
+Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gather,
+                         std::span<const NodeId> centres) {
   std::vector<std::vector<bool>> cuts = host_parts(graph, network);
+  for (auto& circle : circles(network, centres.first(std::min(centres.size(), kMostCentres))))
+    cuts.push_back(std::move(circle));
   for (auto& part : single_parts(network)) cuts.push_back(std::move(part));
   cuts.push_back(std::move(gather.inside));
   const auto size = static_cast<std::int64_t>(network.endpoints.size());
@@ -238,10 +303,11 @@ Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId>
   }
   const bool symmetry = options.use_symmetry;
   Proof proof;
+  const std::vector<NodeId> unlike =
+      symmetry ? representatives(graph, network, {}) : network.endpoints;
   // All-to-all needs it too: for what can't be reached, and for its cut.
   if (pattern != Pattern::kBroadcast && pattern != Pattern::kAllReduce) {
-    TUTTI_TRY(proof, GatherBound(graph, network)
-                         .run(symmetry ? representatives(graph, network, {}) : network.endpoints));
+    TUTTI_TRY(proof, GatherBound(graph, network).run(unlike));
   }
   const auto size = static_cast<std::int64_t>(endpoints.size());
   switch (pattern) {
@@ -259,7 +325,7 @@ Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId>
       break;
     }
     case Pattern::kAllToAll: {
-      TUTTI_TRY(proof, all_to_all(graph, network, std::move(proof)));
+      TUTTI_TRY(proof, all_to_all(graph, network, std::move(proof), unlike));
       break;
     }
   }

@@ -24,8 +24,10 @@ double gbps(const Graph& graph, Pattern pattern) {
   return result->gigabytes_per_second();
 }
 
-// All cuts, on the links themselves: largest |S in C| / (exit * N).
-Rational brute_force(const Graph& graph, const std::vector<NodeId>& endpoints, bool entering) {
+// All cuts, on the links themselves: largest |S in C| / (exit * N); of an all-to-all, where those
+// outside are sent to each by itself, that times N - |S in C|.
+Rational brute_force(const Graph& graph, const std::vector<NodeId>& endpoints, bool entering,
+                     bool all_to_all = false) {
   Rational worst;
   for (std::uint32_t set = 1; set < 1U << graph.nodes.size(); ++set) {
     const auto inside = [&](NodeId id) { return (set >> id.value & 1) != 0; };
@@ -39,7 +41,8 @@ Rational brute_force(const Graph& graph, const std::vector<NodeId>& endpoints, b
       exit += std::llround(1000 * (forward ? link.forward : link.backward).value);
     }
     if (exit == 0) return {};
-    const Rational ratio(count, exit * static_cast<std::int64_t>(endpoints.size()));
+    const auto size = static_cast<std::int64_t>(endpoints.size());
+    const Rational ratio(all_to_all ? count * (size - count) : count, exit * size);
     if (ratio > worst) worst = ratio;
   }
   return worst;
@@ -82,6 +85,23 @@ TEST_CASE("bounds of small random graphs are those of all cuts") {
     }
   }
   REQUIRE(connected > 200);
+}
+
+TEST_CASE("bounds of an all-to-all are those of a cut, on most small graphs of the worst") {
+  std::mt19937 random(13);
+  int connected = 0, worst = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Graph graph = random_graph(random);
+    const auto want = brute_force(graph, graph.all(NodeKind::kGpu), false, true);
+    const auto got = gpu_bound(graph, Pattern::kAllToAll);
+    INFO("graph " << i);
+    REQUIRE(static_cast<bool>(got) == (want > Rational()));
+    if (!got) continue;
+    ++connected;
+    REQUIRE_FALSE(got->seconds_per_mb > want);
+    worst += got->seconds_per_mb == want ? 1 : 0;
+  }
+  REQUIRE(worst * 10 > connected * 9);
 }
 
 TEST_CASE("whatever is bounded, the cut's figure is that of the links that cross it that way") {
@@ -138,6 +158,8 @@ TEST_CASE("bounds of known machines") {
   REQUIRE(gbps(test::dgx1(), Pattern::kAllGather) == Approx(120 * 8 / 7.0));
   // 4 of 8 GPUs over the socket link: 10 GB/s for half of the result.
   REQUIRE(gbps(test::pcie_box(), Pattern::kAllGather) == Approx(20));
+  // There an eighth of what each of 4 GPUs sends goes to each of the 4 others.
+  REQUIRE(gbps(test::pcie_box(), Pattern::kAllToAll) == Approx(10 * 8 / 16.0));
   // Published for A100 hosts: 2 hosts 346.7, 4 hosts 266.7 and 133.3.
   REQUIRE(gbps(test::rails(2, 8, 300, 25), Pattern::kAllGather) == Approx(325 * 16 / 15.0));
   REQUIRE(gbps(test::rails(4, 8, 300, 25), Pattern::kAllGather) == Approx(800 / 3.0));
