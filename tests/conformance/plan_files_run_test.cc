@@ -1,5 +1,6 @@
 // Communicators that run plans from files, and what users can set beside: groups and weights.
 #include <fstream>
+#include <random>
 #include <string>
 
 #include "plan/text.h"
@@ -7,6 +8,7 @@
 #include "support/cluster.h"
 #include "support/plans.h"
 #include "support/processes.h"
+#include "support/sample.h"
 
 using namespace tutti;
 using test::Case;
@@ -78,8 +80,10 @@ std::vector<Error> errors_of(int ranks, const std::function<Settings(int)>& sett
 
 TEST_CASE("plans from files run, whichever algorithm they came from, and give the right result") {
   const test::ScratchDirectory folder;
+  std::mt19937_64 random(Catch::rngSeed());
   int number = 0;
   test::for_each_plan({2, 3, 4}, [&](const plan::Plan& plan) {
+    if (!test::sampled(random)) return;
     const plan::Shape& shape = plan.shape;
     const std::string name = "mine_" + std::to_string(++number);
     INFO(to_string(shape.collective) << " " << plan.name << ", " << shape.rank_count << " ranks");
