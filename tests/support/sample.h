@@ -16,7 +16,7 @@ inline constexpr bool kSanitized = false;
 /// Whether this case is tried. All are, but one in so many under a sanitizer, which takes ten times
 /// as long and looks for mistakes that show in any of them. The release build tries them all.
 template <class Random>
-bool sampled(Random& random, unsigned one_in = 4) {
+bool sampled(Random& random, unsigned one_in = 8) {
   return !kSanitized || random() % one_in == 0;
 }
 

@@ -1,11 +1,13 @@
 // Explanations against the simulator that they explain.
 #include <cmath>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 
 #include "planner/simulate_explain.h"
 #include "support/catch.h"
+#include "support/sample.h"
 #include "topology/model.h"
 
 using namespace tutti;
@@ -35,12 +37,14 @@ planner::Simulator simulator_of(const topology::Graph& graph, Collective collect
 // Calls check(simulator, explanation, bytes) for machines, collectives, contracts and sizes.
 template <class Check>
 void for_each_explanation(Check check) {
+  std::mt19937_64 random(Catch::rngSeed());
   for (const char* name : kModels) {
     const topology::Graph graph = model(name);
     for (const Collective collective :
          {Collective::kAllReduce, Collective::kAllGather, Collective::kBroadcast,
           Collective::kReduce, Collective::kAllToAll}) {
       for (const Contract contract : {Contract::kDeterministic, Contract::kRelaxed}) {
+        if (!test::sampled(random)) continue;
         planner::Simulator simulator = simulator_of(graph, collective, contract);
         for (const std::size_t bytes : {std::size_t{8}, std::size_t{3} << 20}) {
           INFO(name << " " << to_string(collective) << " " << bytes << " bytes, "
