@@ -25,10 +25,9 @@
 #include "tutti/rendezvous.h"
 #include "tutti/settings.h"
 
+namespace tutti::tcp {
 namespace {
 
-using namespace tutti;
-using namespace tutti::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kWays = 4;
@@ -281,7 +280,7 @@ std::string iperf(int me, const std::string& address, int streams, Rendezvous& r
   }
   (void)rendezvous.get("iperf", Deadline::after(std::chrono::seconds(10)));
   for (int attempt = 0;; ++attempt) {  // Its server needs a moment.
-    const std::string said =
+    std::string said =
         report(output_of(fmt::format("iperf3 -c {} -P {} -t 3 -J 2>&1", address, streams)));
     if (attempt == 5 || said != "iperf3 did not run") return said;
     ::poll(nullptr, 0, 200);
@@ -395,9 +394,7 @@ Status run(const Options& options) {
   return ok();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int bench(int argc, char** argv) {
   Options options;
   CLI::App app("Frames over TCP against plain sockets; two ranks, started by a launcher.");
   app.add_option("-c,--connections", options.connections, "of each way")
@@ -419,3 +416,8 @@ int main(int argc, char** argv) {
   if (!status) fmt::print(stderr, "{}\n", status.error().to_string());
   return status ? 0 : 1;
 }
+
+}  // namespace
+}  // namespace tutti::tcp
+
+int main(int argc, char** argv) { return tutti::tcp::bench(argc, argv); }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs clang-tidy on our sources, on all cores, and remembers what passed.
 
-A file is looked at again only if what it preprocesses to, its flags or .clang-tidy changed. That
-makes a second run cheap, so that it can be run often. Needs the compile commands of a Clang build:
+A file is looked at again only if what it preprocesses to, its flags or .clang-tidy changed, in any
+checkout of this user. That makes a second run cheap, so that it can be run often. Needs the compile commands of a Clang build:
 cmake --preset asan.
 
   scripts/tidy.py [FILE...]     without files: all of src, kernels, perf, trainer and tools
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "asan"
-PASSED = ROOT / "build" / "tidy"
+PASSED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutti-tidy"
 FOLDERS = ("src", "kernels", "perf", "trainer", "tools")
 
 
@@ -29,7 +29,9 @@ def fingerprint(entry, config):
         words = words[1:]
     without_output = words[:words.index("-o")] + words[words.index("-o") + 2:]
     text = subprocess.run(without_output + ["-E"], cwd=entry["directory"], capture_output=True)
-    digest = hashlib.sha256(config + " ".join(without_output).encode() + text.stdout)
+    # Where the checkout lies does not matter.
+    said = " ".join(without_output).encode() + text.stdout
+    digest = hashlib.sha256(config + said.replace(os.fsencode(ROOT), b"."))
     # Comments matter too: they hold the exceptions (NOLINT).
     digest.update(Path(entry["file"]).read_bytes())
     return digest.hexdigest()

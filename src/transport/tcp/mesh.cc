@@ -161,7 +161,7 @@ Status MeshBuilder::make_calls() {
 std::size_t MeshBuilder::slot(int peer, int index) const {
   const int first = slots_[static_cast<std::size_t>(peer)];
   TUTTI_CHECK(first >= 0);
-  return static_cast<std::size_t>(first + index);
+  return static_cast<std::size_t>(first) + static_cast<std::size_t>(index);
 }
 
 void MeshBuilder::keep(int peer, int index, Fd socket) {
