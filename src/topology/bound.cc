@@ -273,10 +273,10 @@ std::vector<std::vector<bool>> circles(const Network& network, std::span<const N
 Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gather,
                          std::span<const NodeId> centres) {
   std::vector<std::vector<bool>> cuts = host_parts(graph, network);
-  for (auto& circle : circles(network, centres.first(std::min(centres.size(), kMostCentres))))
-    cuts.push_back(std::move(circle));
   for (auto& part : single_parts(network)) cuts.push_back(std::move(part));
   cuts.push_back(std::move(gather.inside));
+  for (auto& circle : circles(network, centres.first(std::min(centres.size(), kMostCentres))))
+    cuts.push_back(std::move(circle));
   const auto size = static_cast<std::int64_t>(network.endpoints.size());
   Proof best;
   for (std::size_t i = 0, once = cuts.size(); i < 2 * once; ++i) {

@@ -59,7 +59,7 @@ assert all["candidates"][0]["algorithm"] == all["chosen"] and all["bound_us"] > 
 done
 "$tutti" explain all_gather --ranks 4 --bytes 1M --svg "$work/host.svg" --plan >"$work/text"
 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$work/host.svg"
-TUTTI_ALGORITHM=^direct "$tutti" explain all_gather --ranks 4 --bytes 1M | grep -q 'is forbidden' ||
+TUTTI_ALGORITHM=^direct "$tutti" explain all_gather --ranks 4 --bytes 1M | grep 'is forbidden' >/dev/null ||
   fail "a forbidden algorithm"
 
 echo "== of one rank's plan, and of all"
@@ -70,8 +70,8 @@ grep -q 'rank 2' "$work/one" || { cat "$work/one"; fail "--rank 2"; }
 "$tutti" topo export --model pcie-4 -o "$work/machine.topo"
 diff <("$tutti" explain all_reduce --from "$work/machine.topo" | tail -n +2) \
   <("$tutti" explain all_reduce --model pcie-4 | tail -n +2) || fail "a file is not like its model"
-"$tutti" explain all_reduce --model hgx-h100 --ranks 16 --bytes 1M | grep -q '16 ranks' || fail "growth"
-"$tutti" explain --help | grep -q 'Examples:' || fail "no examples in --help"
+"$tutti" explain all_reduce --model hgx-h100 --ranks 16 --bytes 1M | grep '16 ranks' >/dev/null || fail "growth"
+"$tutti" explain --help | grep 'Examples:' >/dev/null || fail "no examples in --help"
 
 echo "== what is wrong is one line"
 while read -r arguments; do

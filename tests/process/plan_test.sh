@@ -21,7 +21,7 @@ for arguments in "all_reduce --ranks 3" "all_reduce --ranks 3 --algorithm ring" 
   grep -q 'right; contract' "$work/said" || fail "--check says nothing of the result: $arguments"
 done
 "$tutti" plan all_reduce --ranks 3 --algorithm ring | sed 's/^plan ring/plan handmade/' >"$work/ring.plan"
-"$tutti" plan --check "$work/ring.plan" | grep -q 'contract relaxed: not in canonical order' || fail "contract of a ring"
+"$tutti" plan --check "$work/ring.plan" | grep 'contract relaxed: not in canonical order' >/dev/null || fail "contract of a ring"
 TUTTI_CONTRACT=relaxed "$perf/all_reduce_perf" --ranks 3 "${quick[@]}" --plan "$work/ring.plan" >"$work/out" ||
   { cat "$work/out"; fail "a sweep with a plan"; }
 grep -q '^# Out of bounds values : 0 OK' "$work/out" || fail "wrong values by a plan"

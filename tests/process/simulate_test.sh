@@ -38,7 +38,7 @@ xml.dom.minidom.parse(work + "/curve.svg")
 PYTHON
 
 echo "== a model grows with the ranks, a file is a machine"
-"$tutti" simulate all_reduce --model hgx-h100 --ranks 16 --bytes 1M | grep -q '16 ranks' || fail "growth"
+"$tutti" simulate all_reduce --model hgx-h100 --ranks 16 --bytes 1M | grep '16 ranks' >/dev/null || fail "growth"
 "$tutti" topo export --model pcie-4 -o "$work/machine.topo"
 "$tutti" simulate all_reduce --from "$work/machine.topo" --bytes 1M --json >"$work/a"
 "$tutti" simulate all_reduce --model pcie-4 --bytes 1M --json >"$work/b"

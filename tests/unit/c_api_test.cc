@@ -237,7 +237,7 @@ TEST_CASE("a communicator takes the algorithm that it is told, until it is told 
     REQUIRE(tutti_comm_explain(ranks[0], "all_reduce", nullptr, nullptr, 1000, TUTTI_FLOAT32, 0,
                                text.data(), text.size(), nullptr) == TUTTI_OK);
     const std::string all(text.data());
-    return all.substr(all.find("Chosen: "), 24);
+    return all.substr(all.find("Taken: "), 24);
   };
   for (const char* name : {"one_shot", "two_shot", "halving_doubling"}) {
     use(name, name);
