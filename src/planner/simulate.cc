@@ -220,6 +220,11 @@ Result<const plan::Plan*> Simulator::plan_of(const Algorithm& algorithm, const P
 // The order in which a switch adds up is its own.
 bool Simulator::may_use(const Protocol& protocol, std::optional<Contract> contract) const {
   if (!machine_.has(protocol)) return false;
+  // Where every value goes from one to one there is nothing that a switch could join.
+  const Collective what = options_.collective;
+  if (protocol.joins_in_switch && (what == Collective::kAllToAll || what == Collective::kGather ||
+                                   what == Collective::kScatter))
+    return false;
   return !protocol.joins_in_switch || contract.value_or(options_.contract) == Contract::kRelaxed ||
          !reduces(options_.collective);
 }
