@@ -1,0 +1,45 @@
+# The kernels compiled by nvcc (TUTTI_CUDA, preset `cuda`), with ptxas' report beside each object: a
+# test reads there whether registers were spilled. Plain commands instead of CMake's language CUDA,
+# which checks its compiler with an architecture that new toolkits no longer have.
+set(TUTTI_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "Architectures that kernels are compiled for")
+find_program(TUTTI_NVCC nvcc PATHS /usr/local/cuda/bin /opt/cuda/bin ENV CUDA_PATH PATH_SUFFIXES bin)
+if(NOT TUTTI_NVCC)
+  message(STATUS "CUDA kernels: no nvcc; set TUTTI_NVCC. They are left out of this build")
+  if(TUTTI_TESTS)
+    add_test(NAME cuda/spills COMMAND ${CMAKE_COMMAND} -E echo "no nvcc: kernels were not compiled")
+    set_tests_properties(cuda/spills PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "no nvcc")
+  endif()
+  return()
+endif()
+
+set(targets)
+foreach(architecture ${TUTTI_CUDA_ARCHITECTURES})
+  list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
+endforeach()
+file(GLOB kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
+foreach(source ${kernels})
+  get_filename_component(name ${source} NAME_WE)
+  set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+  # No contraction of a*b+c: it would change bits. The report is what nvcc prints.
+  add_custom_command(OUTPUT ${object} ${object}.ptxas
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
+    COMMAND ${TUTTI_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr ${targets}
+      -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden -I ${PROJECT_SOURCE_DIR}
+      -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${object}.d
+      -c ${source} -o ${object} 2> ${object}.ptxas || (cat ${object}.ptxas && false)
+    DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)
+  list(APPEND objects ${object})
+  list(APPEND reports ${object}.ptxas)
+endforeach()
+file(GLOB host_parts CONFIGURE_DEPENDS src/exec/cuda_*.cc)
+add_library(tutti_cuda STATIC ${host_parts} ${objects})
+find_path(TUTTI_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include /opt/cuda/include
+  ENV CUDA_PATH PATH_SUFFIXES include)
+target_include_directories(tutti_cuda SYSTEM PUBLIC ${TUTTI_CUDA_INCLUDE})
+target_link_libraries(tutti_cuda PUBLIC tutti_objects PRIVATE tutti_flags)
+if(TUTTI_TESTS)
+  list(TRANSFORM TUTTI_CUDA_ARCHITECTURES PREPEND sm_ OUTPUT_VARIABLE names)
+  add_test(NAME cuda/spills
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/ptxas-report ${names} -- ${reports})
+  set_tests_properties(cuda/spills PROPERTIES LABELS cuda)
+endif()

@@ -1,0 +1,215 @@
+// File: kernels/cuda/interpret.h: the interpreter kernel: one lane of one rank's plan per block.
+//
+// A step, in a block:
+//
+//   threads look up one location each, and wait: for a full slot, or for room
+//   --- barrier ---   all have what they need (and the step before is over)
+//   all threads       do the work (body.h); in packed formats they wait for their data there
+//   --- barrier ---   all is written and read
+//   threads publish   one location each: head or tail, with release
+//
+// Positions in rings move on before the second barrier, as another thread may look the ring up in
+// the next step. Whoever gives up waiting says so at the next barrier, and the whole block returns.
+#pragma once
+#include "kernels/cuda/body.h"
+#include "plan/partition.h"
+
+namespace tutti::cuda {
+
+template <DataType type, ReduceOp op>
+class Interpreter {
+  static constexpr std::size_t kElementBytes = size_of(type);
+  static constexpr bool kSameWidth = TypeTraits<type>::kBytes == TypeTraits<type>::kPartialBytes;
+  static constexpr std::size_t kGrain = grain_of(type);
+
+ public:
+  TUTTI_DEVICE Interpreter(const Arguments& arguments, Work& work)
+      : arguments_(arguments),
+        lane_(arguments.lanes[blockIdx.x]),
+        work_(work),
+        watch_{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x} {}
+
+  TUTTI_DEVICE void run() {
+    if (arguments_.together && !meet()) return;
+    for (std::uint64_t tile = 0; tile < arguments_.tiles; ++tile) {
+      for (std::uint32_t step = 0; step < lane_.step_count; ++step) {
+        if (!run(lane_.steps[step], tile)) return;
+      }
+    }
+  }
+
+ private:
+  TUTTI_DEVICE SignalEnd& signal(unsigned peer) const {
+    return arguments_.signals[blockIdx.x * arguments_.ranks + peer];
+  }
+
+  TUTTI_DEVICE void send_signal(unsigned peer) const {
+    SignalEnd& end = signal(peer);
+    // release: what the block wrote to the peer's memory is there before the signal is.
+    store_release(end.outgoing, ++end.sent);
+  }
+
+  TUTTI_DEVICE bool take_signal(unsigned peer) {
+    SignalEnd& end = signal(peer);
+    if (!waits()) return true;
+    // acquire: pairs with the release in send_signal.
+    while (load_acquire(end.incoming) <= end.taken) {
+      if (watch_.gives_up(peer)) return false;
+    }
+    ++end.taken;
+    return true;
+  }
+
+  /// All ranks' lanes of this number have begun: peers' buffers may be touched.
+  TUTTI_DEVICE bool meet() {
+    for (unsigned peer = threadIdx.x; peer < arguments_.ranks; peer += blockDim.x) {
+      if (peer != arguments_.rank) send_signal(peer);
+    }
+    for (unsigned peer = threadIdx.x; peer < arguments_.ranks; peer += blockDim.x) {
+      if (peer != arguments_.rank && !take_signal(peer)) failed_ = true;
+    }
+    return !sync_block_or(failed_);  // From here on all signals are the first thread's.
+  }
+
+  /// False if the call is over for this block.
+  TUTTI_DEVICE bool run(const plan::Step& step, std::uint64_t tile) {
+    switch (step.kind) {
+      case plan::StepKind::kSignal:
+        if (threadIdx.x == 0 && !failed_) send_signal(step.peer);
+        return true;
+      case plan::StepKind::kWait:
+        // The next move's first barrier tells the others.
+        if (threadIdx.x == 0 && !failed_) failed_ = !take_signal(step.peer);
+        return true;
+      case plan::StepKind::kMove: break;
+    }
+    const plan::Range piece =
+        plan::piece_of(arguments_.count, arguments_.pieces, step.chunk % arguments_.pieces, kGrain);
+    const plan::Range range = plan::tile_of(piece, tile, arguments_.tile_elements);
+    if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
+    if (threadIdx.x < kWarpLanes && !prepare(step, threadIdx.x, range)) failed_ = true;
+    if (sync_block_or(failed_)) return false;
+    do_work<type, op>(arguments_, work_, watch_, failed_);
+    if (sync_block_or(failed_)) return false;
+    publish(step, threadIdx.x);
+    return true;
+  }
+
+  /// Fills in the work of a step; the block's first warp does.
+  TUTTI_DEVICE bool prepare(const plan::Step& step, unsigned lane, plan::Range range) {
+    static_assert(kMostLocations <= kWarpLanes);
+    const unsigned locations = unsigned{step.source_count} + step.target_count;
+    Resolved to = {};
+    const bool is_source = lane < step.source_count, is_target = !is_source && lane < locations;
+    const bool ready = lane >= locations || resolve(step, lane, range, to);
+    if (lane < locations) work_.locations[lane] = to;
+    const bool lined = to.format == SlotFormat::kLine;
+    const bool plain =
+        to.format == SlotFormat::kSimple && to.aligned && (kSameWidth || to.form != Form::kPartial);
+    const int form = static_cast<int>(to.form);
+    const bool like_first = __shfl_sync(~0u, form, 0) == form;
+    const bool any_lined = __any_sync(~0u, lined ? 1 : 0) != 0;
+    const bool all_plain = __all_sync(~0u, !is_source || plain ? 1 : 0) != 0;
+    const bool all_alike = __all_sync(~0u, !is_target || like_first ? 1 : 0) != 0;
+    if (lane == 0) {
+      work_.source_count = step.source_count;
+      work_.target_count = step.target_count;
+      work_.elements = static_cast<unsigned>(range.count);
+      work_.lined = any_lined;
+      work_.plain = all_plain;
+      work_.copy = all_alike && step.source_count == 1 && !to.scale;
+    }
+    return ready;
+  }
+
+  /// Looks up location `index` of the step, and waits until it may be used.
+  TUTTI_DEVICE bool resolve(const plan::Step& step, unsigned index, plan::Range range,
+                            Resolved& to) {
+    const plan::Location at = lane_.locations[step.first + index];
+    const bool source = index < step.source_count;
+    to.peer = at.peer;
+    to.form = at.form;
+    const std::uint64_t block = at.chunk / arguments_.pieces;
+    const std::uint64_t offset = (block * arguments_.count + range.offset) * kElementBytes;
+    switch (at.place) {
+      case plan::Place::kInput:
+        // Only read; sources and targets have one type.
+        to.at = const_cast<std::byte*>(arguments_.input) + offset;
+        to.scale = arguments_.scaled;
+        break;
+      case plan::Place::kOutput: to.at = arguments_.output + offset; break;
+      case plan::Place::kPeerInput:
+        to.at = const_cast<std::byte*>(arguments_.peer_inputs[at.peer]) + offset;
+        break;
+      case plan::Place::kPeerOutput: to.at = arguments_.peer_outputs[at.peer] + offset; break;
+      case plan::Place::kScratch:
+        to.at = arguments_.scratch + at.chunk * arguments_.scratch_bytes;
+        to.whole = true;
+        break;
+      case plan::Place::kSlot:
+      case plan::Place::kMulticast:  // The host lets no such plan come here.
+        if (!take_slot(to, source)) return false;
+        to.whole = true;
+        break;
+    }
+    if (to.whole && arguments_.scaled && at.form == Form::kContribution) to.form = Form::kPartial;
+    to.aligned = reinterpret_cast<std::uintptr_t>(to.at) % 16 == 0;
+    return true;
+  }
+
+  /// The next slot of a ring, once it is full (a source's), or free.
+  TUTTI_DEVICE bool take_slot(Resolved& to, bool source) {
+    RingEnd* rings = source ? arguments_.inboxes : arguments_.outboxes;
+    RingEnd& ring = rings[blockIdx.x * arguments_.ranks + to.peer];
+    const std::uint64_t position = ring.position++;
+    if (source) {
+      // acquire: pairs with the writer's release of head. Packed data say themselves that they are
+      // there.
+      if (arguments_.format == SlotFormat::kSimple && waits()) {
+        while (load_acquire(ring.head) <= position) {
+          if (watch_.gives_up(to.peer)) return false;
+        }
+      }
+    } else if (waits()) {
+      // acquire: pairs with the reader's release of tail; its reads are over before we write.
+      while (position - load_acquire(ring.tail) >= arguments_.slot_count) {
+        if (watch_.gives_up(to.peer)) return false;
+      }
+    }
+    to.ring = &ring;
+    to.at = ring.slots + position % arguments_.slot_count * arguments_.slot_bytes;
+    to.format = arguments_.format;
+    constexpr std::uint64_t kMostPacked = 0xffffffffu;
+    to.flag = arguments_.format == SlotFormat::kPacked ? 1 + position % kMostPacked : position + 1;
+    to.position = position;
+    return true;
+  }
+
+  TUTTI_DEVICE void publish(const plan::Step& step, unsigned index) const {
+    if (index >= unsigned{step.source_count} + step.target_count) return;
+    const Resolved& at = work_.locations[index];
+    if (at.ring == nullptr) return;
+    if (index < step.source_count) {
+      // release: the block's reads are over before the writer sees the slot free.
+      store_release(at.ring->tail, at.position + 1);
+    } else if (at.format == SlotFormat::kSimple) {
+      // release: publishes what the block wrote into the slot.
+      store_release(at.ring->head, at.position + 1);
+    }
+  }
+
+  const Arguments& arguments_;
+  const LaneSteps& lane_;
+  Work& work_;
+  Watch watch_;
+  bool failed_ = false;  // This thread gave up waiting.
+};
+
+template <DataType type, ReduceOp op>
+__global__ void __launch_bounds__(kMostThreads, 1)
+    interpret(const __grid_constant__ Arguments arguments) {
+  __shared__ Work work;
+  Interpreter<type, op>(arguments, work).run();
+}
+
+}  // namespace tutti::cuda

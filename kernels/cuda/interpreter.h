@@ -1,0 +1,154 @@
+// File: kernels/cuda/interpreter.h: what the host and the interpreter kernel both know: its
+// arguments, rings of slots, and how much fits them.
+//
+// Model. One kernel runs one rank's share of a verified plan: a block is a lane, and interprets the
+// steps of plan/plan.h as they are, tile by tile, as exec/lane.h does on the host. All memory it
+// works on is mapped: its own and its peers'.
+//
+// Slots. A ring is written by one lane of one rank and read by the same lane of another. Slots and
+// `head` are in the reader's memory, `tail` is in the writer's, so each polls its own. Formats:
+//
+//   simple  data; then head says how many slots are full
+//   packed  16-byte lines of 2 x (4 bytes of data, 4 of flag): half a slot is data, and one trip
+//           over the link does instead of two
+//   line    128-byte lines of 7 x 16 bytes of data and a flag; needs NVLink
+//
+// Flags are a slot's number in its ring, so a slot has to be zero before its first use. A packed
+// flag has 32 bits: it would be wrong after 2^32 - 1 slots in a line that no tile in between was
+// long enough to reach.
+//
+// Units. Threads work on units of kUnitElements of a type, at most 16 bytes of data, or 32 of
+// partial sums. Slots and scratch have whole units.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "plan/plan.h"
+#include "tutti/types.h"
+
+namespace tutti::cuda {
+
+enum class SlotFormat : std::uint8_t { kSimple, kPacked, kLine };
+inline constexpr SlotFormat kSlotFormats[] = {SlotFormat::kSimple, SlotFormat::kPacked,
+                                              SlotFormat::kLine};
+constexpr const char* to_string(SlotFormat format) {
+  switch (format) {
+    case SlotFormat::kSimple: return "simple";
+    case SlotFormat::kPacked: return "packed";
+    case SlotFormat::kLine: return "line";
+  }
+  return "unknown format";
+}
+
+/// Sources and targets of a step, at most.
+inline constexpr unsigned kMostSources = 8;
+inline constexpr unsigned kMostTargets = 16;
+inline constexpr unsigned kMostLocations = kMostSources + kMostTargets;
+/// Ranks that map each other's memory, at most: their buffers are in a launch's arguments.
+inline constexpr unsigned kMostRanks = 64;
+
+/// Elements in a unit of `type`.
+constexpr std::size_t unit_elements(DataType type) {
+  const std::size_t fit = 16 / size_of(type);
+  return fit < 8 ? fit : 8;
+}
+
+/// What pieces of a block are cut at, in elements: a cache line, as on the host.
+constexpr std::size_t grain_of(DataType type) { return 64 / size_of(type); }
+
+// Of a line format: a warp has 4 lines, 28 lanes with data.
+inline constexpr unsigned kWarpLanes = 32;
+inline constexpr unsigned kLineLanes = 8;
+inline constexpr unsigned kWarpUnits = kWarpLanes - kWarpLanes / kLineLanes;
+inline constexpr std::size_t kWarpLineBytes = kWarpLanes * 16;
+
+/// Bytes of a slot that `units` units of `unit_bytes` (8, 16 or 32) take.
+constexpr std::size_t slot_bytes_of(SlotFormat format, std::size_t units, std::size_t unit_bytes) {
+  switch (format) {
+    case SlotFormat::kSimple: return units * unit_bytes;
+    case SlotFormat::kPacked: return units * unit_bytes * 2;
+    case SlotFormat::kLine:
+      return (units + kWarpUnits - 1) / kWarpUnits * ((unit_bytes + 15) / 16) * kWarpLineBytes;
+  }
+  return 0;
+}
+/// The most units that fit a slot.
+constexpr std::size_t units_in_slot(SlotFormat format, std::size_t slot_bytes,
+                                    std::size_t unit_bytes) {
+  switch (format) {
+    case SlotFormat::kSimple: return slot_bytes / unit_bytes;
+    case SlotFormat::kPacked: return slot_bytes / (unit_bytes * 2);
+    case SlotFormat::kLine:
+      return slot_bytes / ((unit_bytes + 15) / 16 * kWarpLineBytes) * kWarpUnits;
+  }
+  return 0;
+}
+
+/// One end of a ring, in its rank's memory; its position survives launches.
+struct RingEnd {
+  std::byte* slots = nullptr;
+  std::uint64_t* head = nullptr;
+  std::uint64_t* tail = nullptr;
+  std::uint64_t position = 0;
+};
+
+/// Signals to a peer and from it.
+struct SignalEnd {
+  std::uint64_t* outgoing = nullptr;  // In the peer's memory.
+  std::uint64_t* incoming = nullptr;
+  std::uint64_t sent = 0, taken = 0;
+};
+
+/// A lane's steps, in device memory.
+struct LaneSteps {
+  const plan::Step* steps = nullptr;
+  const plan::Location* locations = nullptr;
+  std::uint32_t step_count = 0;
+};
+
+/// Why a launch ended early: in Arguments::abort. 0: it did not. A host that gives up writes
+/// kAborted; a lane that waited too long writes `timed_out`.
+inline constexpr std::uint64_t kAborted = 1;
+constexpr std::uint64_t timed_out(unsigned lane, unsigned peer) {
+  return 2 | std::uint64_t{lane} << 16 | std::uint64_t{peer} << 32;
+}
+
+/// The kernel's arguments. Pointers are to memory that the device can access.
+struct Arguments {
+  const LaneSteps* lanes = nullptr;  // By block.
+  // By lane * ranks + peer.
+  RingEnd* inboxes = nullptr;
+  RingEnd* outboxes = nullptr;
+  SignalEnd* signals = nullptr;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  const std::byte* peer_inputs[kMostRanks] = {};  // By rank; of plans that were lowered.
+  std::byte* peer_outputs[kMostRanks] = {};
+  std::byte* scratch = nullptr;
+  std::uint64_t* abort = nullptr;
+  std::uint64_t timeout_ns = 0;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t scratch_bytes = 0;  // Of a scratch chunk.
+  std::uint64_t count = 0;          // Elements of a block of the message.
+  std::uint64_t tile_elements = 0;
+  std::uint64_t tiles = 0;
+  double scale = 1;
+  std::int64_t integer_scale = 1;
+  std::uint32_t slot_count = 0;
+  std::uint32_t pieces = 1;
+  std::uint32_t ranks = 1;
+  std::uint32_t rank = 0;
+  SlotFormat format = SlotFormat::kSimple;
+  ReduceOp op = ReduceOp::kSum;
+  bool scaled = false;    // Contributions are multiplied where they are read, and travel wide.
+  bool together = false;  // All ranks meet before the first step.
+};
+
+/// Threads of a block, at most: with more, some kernels would have too few registers.
+inline constexpr unsigned kMostThreads = 384;
+/// The kernel for a type and an operation: a handle for cudaLaunchKernel; null where is_supported
+/// says no. Its argument is an Arguments, its grid has a block for each lane, blocks have whole
+/// warps. Plans that reduce nothing take any operation.
+const void* interpreter_kernel(DataType type, ReduceOp op);
+
+}  // namespace tutti::cuda

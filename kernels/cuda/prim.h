@@ -1,0 +1,112 @@
+// File: kernels/cuda/prim.h: what kernels ask of the hardware: flags with memory order, packed
+// lines, the block's barrier. The only file with PTX, and the only one that knows for what it is
+// compiled.
+//
+// On a CPU the same functions come from tests/simt (docs/simulated-gpus.md), so a kernel that keeps
+// to them is tested there. Rules for kernels: every wait polls through a function of this file; no
+// __device__ variables (simulated devices would share them); no implied order within a warp;
+// arguments are copied byte by byte.
+//
+// Memory order is that of PTX (ISA, "Memory consistency model"). Flags are read and written at
+// system scope, as peers are other devices or the host. Bulk data are plain accesses: a thread's
+// release, after the block's barrier, covers what all threads of the block wrote.
+#pragma once
+#if defined(TUTTI_SIMT)
+// tests/simt/language.h was included ahead of all else, with tests/simt/prim.h.
+#elif !defined(__CUDACC__)
+#error "for nvcc, or for the simulator: -include simt/language.h"
+#else
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#define TUTTI_DEVICE __device__ __forceinline__
+#define TUTTI_KERNEL_HANDLE(...) (reinterpret_cast<const void*>(__VA_ARGS__))
+
+namespace tutti::cuda {
+
+/// What one thread moves with one access.
+struct alignas(16) Vector16 {
+  std::uint32_t word[4];
+};
+
+// Flags.
+TUTTI_DEVICE std::uint64_t load_relaxed(const std::uint64_t* at) {
+  std::uint64_t value;
+  asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
+TUTTI_DEVICE std::uint64_t load_acquire(const std::uint64_t* at) {
+  std::uint64_t value;
+  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
+TUTTI_DEVICE void store_relaxed(std::uint64_t* at, std::uint64_t value) {
+  asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+TUTTI_DEVICE void store_release(std::uint64_t* at, std::uint64_t value) {
+  asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+/// Always; the simulator may plant that nobody waits.
+TUTTI_DEVICE bool waits() { return true; }
+
+// Bulk data.
+template <class T>
+TUTTI_DEVICE T load(const void* at) {
+  return *static_cast<const T*>(at);
+}
+template <class T>
+TUTTI_DEVICE void store(void* at, T value) {
+  *static_cast<T*>(at) = value;
+}
+
+// Packed lines of 16 bytes: two halves, each 4 bytes of data and 4 of flag. Each half arrives
+// whole, so data and flag need no order between them.
+TUTTI_DEVICE void store_packed(void* line, std::uint32_t low, std::uint32_t high,
+                               std::uint32_t flag) {
+  asm volatile("st.volatile.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(line), "r"(low), "r"(flag),
+               "r"(high), "r"(flag)
+               : "memory");
+}
+/// True if both halves have the flag; the data then.
+TUTTI_DEVICE bool load_packed(const void* line, std::uint32_t flag, std::uint32_t& low,
+                              std::uint32_t& high) {
+  std::uint32_t first, second;
+  asm volatile("ld.volatile.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
+               : "l"(line)
+               : "memory");
+  return first == flag && second == flag;
+}
+
+// Lines of 128 bytes: 8 lanes with 16 bytes each, of which the last has the flag. All lanes of the
+// warp call. A warp's store of 128 aligned bytes arrives whole over NVLink (not over PCIe): that is
+// no promise of PTX, and what NCCL's protocol LL128 rests on too.
+TUTTI_DEVICE void store_line(void* at, Vector16 data, bool flag_lane, std::uint64_t flag) {
+  const std::uint64_t low =
+      flag_lane ? 0 : std::uint64_t{data.word[0]} | std::uint64_t{data.word[1]} << 32;
+  const std::uint64_t high =
+      flag_lane ? flag : std::uint64_t{data.word[2]} | std::uint64_t{data.word[3]} << 32;
+  asm volatile("st.volatile.v2.u64 [%0], {%1,%2};" ::"l"(at), "l"(low), "l"(high) : "memory");
+}
+/// True in all lanes if all lines of the warp have the flag; the data then.
+TUTTI_DEVICE bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector16& data) {
+  std::uint64_t low, high;
+  asm volatile("ld.volatile.v2.u64 {%0,%1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+  if (__all_sync(~0u, !flag_lane || high == flag) == 0) return false;
+  data = {{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+           static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)}};
+  return true;
+}
+
+// The block, and time.
+/// All threads of the block meet; true in all of them if the argument is in any.
+TUTTI_DEVICE bool sync_block_or(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }
+TUTTI_DEVICE std::uint64_t now_ns() {
+  std::uint64_t value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
+  return value;
+}
+
+}  // namespace tutti::cuda
+#endif

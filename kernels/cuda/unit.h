@@ -1,0 +1,225 @@
+// File: kernels/cuda/unit.h: units of data, from and to memory and slots.
+//
+// A unit on its way is kept as bits; only arithmetic (body.h) looks into it. Whoever waits for data
+// in a packed slot does so here, bounded by a Watch.
+#pragma once
+#include <cstring>
+
+#include "kernels/cuda/interpreter.h"
+#include "kernels/cuda/prim.h"
+
+namespace tutti::cuda {
+
+/// Ends waits: when someone has aborted, or the time is over.
+struct Watch {
+  std::uint64_t* abort;
+  std::uint64_t deadline_ns;
+  unsigned lane;
+  unsigned polls = 0;
+
+  /// Asked after each poll in vain; looks up only now and then.
+  TUTTI_DEVICE bool gives_up(unsigned peer) {
+    constexpr unsigned kPollsPerLook = 256;
+    if (++polls % kPollsPerLook != 0) return false;
+    if (load_relaxed(abort) != 0) return true;
+    if (now_ns() < deadline_ns) return false;
+    store_relaxed(abort, timed_out(lane, peer));
+    return true;
+  }
+};
+
+/// A source or target of the current step, looked up.
+struct Resolved {
+  std::byte* at;           // Of the tile.
+  std::uint64_t flag;      // Of the slot, if it is one of a packed or line format.
+  std::uint64_t position;  // Of the slot in its ring.
+  RingEnd* ring;           // Null: no slot.
+  std::uint16_t peer;
+  SlotFormat format;  // kSimple: plain data.
+  Form form;          // As it lies in memory.
+  bool scale;         // To be multiplied first.
+  bool whole;         // Plain data that ends with a whole unit, in a slot or scratch.
+  bool aligned;       // To 16 bytes.
+};
+
+/// Which unit a thread works on.
+struct Position {
+  unsigned unit;   // In the tile.
+  unsigned valid;  // Elements of it that are in the message; 0: this thread has none.
+  unsigned row;    // Of the warp: units are in rows of kWarpUnits.
+  unsigned lane;
+  TUTTI_DEVICE bool flag_lane() const { return lane % kLineLanes == kLineLanes - 1; }
+};
+
+/// The bits of a unit, 8, 16 or 32 bytes.
+template <std::size_t kBytes>
+struct alignas(kBytes < 16 ? 8 : 16) Bits {
+  std::uint32_t word[kBytes / 4];
+};
+
+template <std::size_t kBytes>
+TUTTI_DEVICE Bits<kBytes> zero_bits() {
+  Bits<kBytes> bits;
+#pragma unroll
+  for (std::size_t i = 0; i < kBytes / 4; ++i) bits.word[i] = 0;
+  return bits;
+}
+
+/// The vectors of 16 bytes that a unit takes in a line.
+template <std::size_t kBytes>
+inline constexpr std::size_t kVectors = (kBytes + 15) / 16;
+
+/// Where a lane's vector `index` of a unit is.
+template <std::size_t kBytes>
+TUTTI_DEVICE std::byte* line_at(const Resolved& at, const Position& position, std::size_t index) {
+  return at.at + (position.row * kVectors<kBytes> + index) * kWarpLineBytes + position.lane * 16;
+}
+
+/// Plain data, all of the unit: one or two accesses.
+template <std::size_t kBytes>
+TUTTI_DEVICE Bits<kBytes> load_whole(const std::byte* at) {
+  if constexpr (kBytes <= 16) {
+    return load<Bits<kBytes>>(at);
+  } else {
+    Bits<kBytes> bits;
+#pragma unroll
+    for (std::size_t v = 0; v < kBytes / 16; ++v) {
+      const auto vector = load<Vector16>(at + v * 16);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) bits.word[v * 4 + i] = vector.word[i];
+    }
+    return bits;
+  }
+}
+template <std::size_t kBytes>
+TUTTI_DEVICE void store_whole(std::byte* at, const Bits<kBytes>& bits) {
+  if constexpr (kBytes <= 16) {
+    store(at, bits);
+  } else {
+#pragma unroll
+    for (std::size_t v = 0; v < kBytes / 16; ++v) {
+      const auto* from = bits.word + v * 4;
+      store(at + v * 16, Vector16{{from[0], from[1], from[2], from[3]}});
+    }
+  }
+}
+
+/// One element of `kElement` bytes; its neighbours in the word are kept.
+template <std::size_t kElement, std::size_t kBytes>
+TUTTI_DEVICE void load_element(const std::byte* at, unsigned index, Bits<kBytes>& bits) {
+  if constexpr (kElement == 8) {
+    const auto value = load<std::uint64_t>(at);
+    bits.word[index * 2] = static_cast<std::uint32_t>(value);
+    bits.word[index * 2 + 1] = static_cast<std::uint32_t>(value >> 32);
+  } else if constexpr (kElement == 4) {
+    bits.word[index] = load<std::uint32_t>(at);
+  } else {
+    constexpr unsigned kPerWord = 4 / kElement;
+    std::uint32_t value = 0;
+    if constexpr (kElement == 2) {
+      value = load<std::uint16_t>(at);
+    } else {
+      value = load<std::uint8_t>(at);
+    }
+    bits.word[index / kPerWord] |= value << (index % kPerWord * kElement * 8);
+  }
+}
+template <std::size_t kElement, std::size_t kBytes>
+TUTTI_DEVICE void store_element(std::byte* at, unsigned index, const Bits<kBytes>& bits) {
+  if constexpr (kElement == 8) {
+    store(at, std::uint64_t{bits.word[index * 2]} | std::uint64_t{bits.word[index * 2 + 1]} << 32);
+  } else if constexpr (kElement == 4) {
+    store(at, bits.word[index]);
+  } else {
+    constexpr unsigned kPerWord = 4 / kElement;
+    const std::uint32_t value = bits.word[index / kPerWord] >> (index % kPerWord * kElement * 8);
+    if constexpr (kElement == 2) {
+      store(at, static_cast<std::uint16_t>(value));
+    } else {
+      store(at, static_cast<std::uint8_t>(value));
+    }
+  }
+}
+
+/// A unit of a source. Where the format is kLine all lanes of the warp call. `failed` is set where
+/// the wait for it was given up.
+template <std::size_t kBytes, std::size_t kElements>
+TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& position, Watch& watch,
+                                    bool& failed) {
+  auto bits = zero_bits<kBytes>();
+  const bool mine = position.valid != 0;
+  if (source.format == SlotFormat::kSimple) {
+    const std::byte* at = source.at + std::size_t{position.unit} * kBytes;
+    if (mine && source.aligned && (source.whole || position.valid == kElements)) {
+      return load_whole<kBytes>(at);
+    }
+    constexpr std::size_t kElement = kBytes / kElements;
+#pragma unroll
+    for (unsigned e = 0; e < kElements; ++e) {
+      if (e < position.valid) load_element<kElement>(at + e * kElement, e, bits);
+    }
+  } else if (source.format == SlotFormat::kPacked) {
+    if (!mine) return bits;
+#pragma unroll
+    for (std::size_t i = 0; i < kBytes / 8; ++i) {
+      const std::byte* line = source.at + (std::size_t{position.unit} * (kBytes / 8) + i) * 16;
+      const auto flag = static_cast<std::uint32_t>(source.flag);
+      while (!failed && !load_packed(line, flag, bits.word[i * 2], bits.word[i * 2 + 1])) {
+        failed = watch.gives_up(source.peer);
+      }
+    }
+  } else {
+#pragma unroll
+    for (std::size_t i = 0; i < kVectors<kBytes>; ++i) {
+      Vector16 data = {};
+      const std::byte* at = line_at<kBytes>(source, position, i);
+      // Lanes give up together, as all of them take part in each poll.
+      while (!failed && !load_line(at, position.flag_lane(), source.flag, data)) {
+        failed = __any_sync(~0u, watch.gives_up(source.peer) ? 1 : 0) != 0;
+      }
+#pragma unroll
+      for (std::size_t w = 0; w < (kBytes < 16 ? kBytes / 4 : 4); ++w) {
+        bits.word[i * 4 + w] = data.word[w];
+      }
+    }
+  }
+  return bits;
+}
+
+/// A unit of a target; as load_unit.
+template <std::size_t kBytes, std::size_t kElements>
+TUTTI_DEVICE void store_unit(const Resolved& target, const Position& position,
+                             const Bits<kBytes>& bits) {
+  if (target.format == SlotFormat::kLine) {
+#pragma unroll
+    for (std::size_t i = 0; i < kVectors<kBytes>; ++i) {
+      Vector16 data = {};
+#pragma unroll
+      for (std::size_t w = 0; w < (kBytes < 16 ? kBytes / 4 : 4); ++w) {
+        data.word[w] = bits.word[i * 4 + w];
+      }
+      store_line(line_at<kBytes>(target, position, i), data, position.flag_lane(), target.flag);
+    }
+    return;
+  }
+  if (position.valid == 0) return;
+  if (target.format == SlotFormat::kPacked) {
+#pragma unroll
+    for (std::size_t i = 0; i < kBytes / 8; ++i) {
+      store_packed(target.at + (std::size_t{position.unit} * (kBytes / 8) + i) * 16,
+                   bits.word[i * 2], bits.word[i * 2 + 1], static_cast<std::uint32_t>(target.flag));
+    }
+    return;
+  }
+  std::byte* at = target.at + std::size_t{position.unit} * kBytes;
+  if (target.aligned && (target.whole || position.valid == kElements)) {
+    return store_whole(at, bits);
+  }
+  constexpr std::size_t kElement = kBytes / kElements;
+#pragma unroll
+  for (unsigned e = 0; e < kElements; ++e) {
+    if (e < position.valid) store_element<kElement>(at + e * kElement, e, bits);
+  }
+}
+
+}  // namespace tutti::cuda

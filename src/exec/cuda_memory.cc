@@ -1,0 +1,78 @@
+#include "exec/cuda_memory.h"
+
+#include <cstring>
+
+namespace tutti::exec {
+
+Status cuda_status(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return ok();
+  cudaGetLastError();  // It is said here; the next call is not to find it again.
+  return Error{Code::kSystem,
+               what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")"};
+}
+
+OnDevice::OnDevice(int device) {
+  cudaGetDevice(&before_);
+  cudaSetDevice(device);
+}
+OnDevice::~OnDevice() { cudaSetDevice(before_); }
+
+CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+CudaMemory::~CudaMemory() {
+  if (data_ == nullptr) return;
+  const OnDevice on(device_);
+  cudaFree(data_);
+}
+
+Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
+  const OnDevice on(device);
+  CudaMemory memory;
+  memory.device_ = device;
+  memory.bytes_ = bytes;
+  if (bytes == 0) return memory;
+  const std::string what =
+      "allocating " + std::to_string(bytes) + " bytes on device " + std::to_string(device);
+  void* data = nullptr;
+  TUTTI_CHECK_OK(cuda_status(cudaMalloc(&data, bytes), what));
+  memory.data_ = static_cast<std::byte*>(data);
+  TUTTI_CHECK_OK(cuda_status(cudaMemset(data, 0, bytes), what));
+  TUTTI_CHECK_OK(cuda_status(cudaDeviceSynchronize(), what));
+  return memory;
+}
+
+Status CudaMemory::write(std::size_t offset, const void* from, std::size_t bytes) {
+  if (bytes == 0) return ok();
+  const OnDevice on(device_);
+  return cuda_status(cudaMemcpy(data_ + offset, from, bytes, cudaMemcpyHostToDevice),
+                     "copying to device " + std::to_string(device_));
+}
+
+Status CudaMemory::read(std::size_t offset, void* to, std::size_t bytes) const {
+  if (bytes == 0) return ok();
+  const OnDevice on(device_);
+  return cuda_status(cudaMemcpy(to, data_ + offset, bytes, cudaMemcpyDeviceToHost),
+                     "copying from device " + std::to_string(device_));
+}
+
+CudaHostMemory::~CudaHostMemory() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+Result<CudaHostMemory> CudaHostMemory::allocate(std::size_t bytes) {
+  CudaHostMemory memory;
+  void* data = nullptr;
+  TUTTI_CHECK_OK(
+      cuda_status(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                  "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
+  std::memset(data, 0, bytes);
+  memory.data_ = static_cast<std::byte*>(data);
+  return memory;
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,69 @@
+// File: exec/cuda_memory.h: a device's memory, and the CUDA runtime's errors as ours.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "tutti/result.h"
+
+namespace tutti::exec {
+
+/// "allocating 64 bytes on device 0: out of memory (cudaErrorMemoryAllocation)".
+Status cuda_status(cudaError_t error, const std::string& what);
+
+/// This thread's device is another one for a while.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// Memory of a device, freed with it. Freeing waits for the device, as the runtime does.
+class CudaMemory {
+ public:
+  CudaMemory() = default;
+  CudaMemory(CudaMemory&& other) noexcept { *this = std::move(other); }
+  CudaMemory& operator=(CudaMemory&& other) noexcept;
+  ~CudaMemory();
+
+  /// Zeroed, and aligned to 256 bytes.
+  static Result<CudaMemory> allocate(int device, std::size_t bytes);
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  /// Waits until the bytes are there.
+  Status write(std::size_t offset, const void* from, std::size_t bytes);
+  Status read(std::size_t offset, void* to, std::size_t bytes) const;
+
+ private:
+  int device_ = 0;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Memory of the host that all devices can access: what both sides look at while a kernel runs.
+class CudaHostMemory {
+ public:
+  CudaHostMemory() = default;
+  CudaHostMemory(CudaHostMemory&& other) noexcept { *this = std::move(other); }
+  CudaHostMemory& operator=(CudaHostMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~CudaHostMemory();
+
+  /// Zeroed.
+  static Result<CudaHostMemory> allocate(std::size_t bytes);
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace tutti::exec

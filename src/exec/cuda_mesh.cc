@@ -1,0 +1,344 @@
+#include "exec/cuda_mesh.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+#include <string>
+
+#include "exec/lane.h"
+#include "plan/partition.h"
+
+namespace tutti::exec {
+namespace {
+
+using cuda::Arguments;
+using cuda::LaneSteps;
+using cuda::RingEnd;
+using cuda::SignalEnd;
+
+constexpr std::size_t kLine = 128;  // Bytes between counters, and what everything begins at.
+
+std::size_t lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA mesh: " + what}; }
+
+Status check_options(const CudaMeshOptions& options) {
+  const std::size_t ranks = options.devices.size();
+  if (ranks == 0 || ranks > cuda::kMostRanks) {
+    return invalid(std::to_string(ranks) + " ranks; it has 1 to " +
+                   std::to_string(cuda::kMostRanks));
+  }
+  if (options.lanes == 0 || options.slot_count == 0) return invalid("no lanes, or no slots");
+  if (options.threads % cuda::kWarpLanes != 0 || options.threads == 0 ||
+      options.threads > cuda::kMostThreads) {
+    return invalid(std::to_string(options.threads) + " threads a block; a multiple of 32 up to " +
+                   std::to_string(cuda::kMostThreads) + " is possible");
+  }
+  if (cuda::units_in_slot(options.format, options.slot_bytes, 32) == 0 ||
+      options.slot_bytes % kLine != 0) {
+    return invalid("slots of " + std::to_string(options.slot_bytes) +
+                   " bytes; a multiple of 1024 is possible");
+  }
+  return ok();
+}
+
+/// Whether all blocks of all ranks on a device can run at a time.
+Status check_room(const CudaMeshOptions& options) {
+  std::map<int, std::size_t> blocks;
+  for (const int device : options.devices) blocks[device] += options.lanes;
+  for (const auto& [device, wanted] : blocks) {
+    int room = 0;
+    TUTTI_CHECK_OK(
+        cuda_status(cudaDeviceGetAttribute(&room, cudaDevAttrMultiProcessorCount, device),
+                    "asking device " + std::to_string(device) + " for its size"));
+    if (wanted <= static_cast<std::size_t>(room)) continue;
+    return Error{Code::kUnsupported, "a CUDA mesh: ranks on device " + std::to_string(device) +
+                                         " need " + std::to_string(wanted) +
+                                         " blocks at a time, it has room for " +
+                                         std::to_string(room) + "; use fewer lanes"};
+  }
+  return ok();
+}
+
+Status enable_access(int device, int peer) {
+  if (device == peer) return ok();
+  int can = 0;
+  const std::string what = "access from device " + std::to_string(device) +
+                           " to the memory of device " + std::to_string(peer);
+  TUTTI_CHECK_OK(cuda_status(cudaDeviceCanAccessPeer(&can, device, peer), what));
+  if (can == 0) return Error{Code::kUnsupported, "a CUDA mesh: no " + what};
+  const OnDevice on(device);
+  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+  if (error != cudaErrorPeerAccessAlreadyEnabled) return cuda_status(error, what);
+  cudaGetLastError();
+  return ok();
+}
+
+/// Empty, or why a kernel can't take the plan.
+std::string unsuited(const plan::Plan& plan) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      for (const plan::Step& step : lane.steps) {
+        if (step.kind != plan::StepKind::kMove) continue;
+        if (step.source_count > cuda::kMostSources || step.target_count > cuda::kMostTargets) {
+          return "has a step of " + std::to_string(step.source_count) + " sources and " +
+                 std::to_string(step.target_count) + " targets; kernels take " +
+                 std::to_string(cuda::kMostSources) + " and " + std::to_string(cuda::kMostTargets);
+        }
+      }
+      for (const plan::Location& at : lane.locations) {
+        if (at.place == plan::Place::kMulticast) return "has multicasts";
+      }
+    }
+  }
+  return {};
+}
+
+bool reads_peers(const plan::Plan& plan) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      for (const plan::Location& at : lane.locations) {
+        if (at.place == plan::Place::kPeerInput) return true;
+      }
+    }
+  }
+  return false;
+}
+
+template <class T>
+std::size_t bytes_of(const std::vector<T>& list) {
+  return list.size() * sizeof(T);
+}
+
+/// A rank's steps: a table of lanes, then each lane's steps and locations.
+Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
+  std::size_t bytes = lines(rank.lanes.size() * sizeof(LaneSteps));
+  for (const plan::Lane& lane : rank.lanes) {
+    bytes += lines(bytes_of(lane.steps)) + lines(bytes_of(lane.locations));
+  }
+  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate(device, bytes));
+  std::vector<LaneSteps> table;
+  std::size_t at = lines(rank.lanes.size() * sizeof(LaneSteps));
+  for (const plan::Lane& lane : rank.lanes) {
+    const std::size_t locations = at + lines(bytes_of(lane.steps));
+    TUTTI_CHECK_OK(memory.write(at, lane.steps.data(), bytes_of(lane.steps)));
+    TUTTI_CHECK_OK(memory.write(locations, lane.locations.data(), bytes_of(lane.locations)));
+    table.push_back({reinterpret_cast<const plan::Step*>(memory.data() + at),
+                     reinterpret_cast<const plan::Location*>(memory.data() + locations),
+                     static_cast<std::uint32_t>(lane.steps.size())});
+    at = locations + lines(bytes_of(lane.locations));
+  }
+  TUTTI_CHECK_OK(memory.write(0, table.data(), bytes_of(table)));
+  return memory;
+}
+
+}  // namespace
+
+std::size_t CudaPlan::bytes() const {
+  std::size_t sum = 0;
+  for (const CudaMemory& memory : programs_) sum += memory.size();
+  for (const CudaMemory& memory : scratches_) sum += memory.size();
+  return sum;
+}
+
+CudaMesh::CudaMesh(CudaMeshOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
+  TUTTI_CHECK_OK(check_options(options));
+  TUTTI_CHECK_OK(check_room(options));
+  std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options)));
+  TUTTI_CHECK_OK(mesh->open());
+  return mesh;
+}
+
+CudaMesh::Layout CudaMesh::layout() const {
+  Layout layout = {};
+  std::size_t at = 0;
+  const auto take = [&at](std::size_t bytes) {
+    const std::size_t here = at;
+    at += lines(bytes);
+    return here;
+  };
+  layout.slots = take(ends() * options_.slot_count * options_.slot_bytes);
+  layout.heads = take(ends() * kLine);
+  layout.tails = take(ends() * kLine);
+  layout.signals = take(ends() * kLine);
+  layout.inboxes = take(ends() * sizeof(RingEnd));
+  layout.outboxes = take(ends() * sizeof(RingEnd));
+  layout.signal_ends = take(ends() * sizeof(SignalEnd));
+  layout.bytes = at;
+  return layout;
+}
+
+Status CudaMesh::open() {
+  const std::set<int> devices(options_.devices.begin(), options_.devices.end());
+  for (const int device : devices) {
+    for (const int peer : devices) TUTTI_CHECK_OK(enable_access(device, peer));
+  }
+  TUTTI_TRY(aborts_, CudaHostMemory::allocate(options_.devices.size() * kLine));
+  for (const int device : options_.devices) {
+    TUTTI_TRY(CudaMemory memory, CudaMemory::allocate(device, layout().bytes));
+    memories_.push_back(std::move(memory));
+  }
+  for (int rank = 0; rank < static_cast<int>(memories_.size()); ++rank) {
+    TUTTI_CHECK_OK(connect(rank));
+  }
+  return ok();
+}
+
+/// Tells a rank where its rings are. Each rank has, by lane and peer: slots and a head that the
+/// peer writes, a tail and a signal that the peer writes.
+Status CudaMesh::connect(int rank) {
+  const Layout at = layout();
+  const auto me = static_cast<std::size_t>(rank);
+  CudaMemory& mine = memories_[me];
+  const auto counter = [](const CudaMemory& memory, std::size_t start, std::size_t number) {
+    return reinterpret_cast<std::uint64_t*>(memory.data() + start + number * kLine);
+  };
+  std::vector<RingEnd> inboxes(ends()), outboxes(ends());
+  std::vector<SignalEnd> signals(ends());
+  for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
+    for (std::size_t peer = 0; peer < memories_.size(); ++peer) {
+      const CudaMemory& other = memories_[peer];
+      const std::size_t here = index(lane, peer), there = index(lane, me);
+      const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
+      inboxes[here] = {mine.data() + at.slots + here * ring_bytes, counter(mine, at.heads, here),
+                       counter(other, at.tails, there)};
+      outboxes[here] = {other.data() + at.slots + there * ring_bytes,
+                        counter(other, at.heads, there), counter(mine, at.tails, here)};
+      signals[here] = {counter(other, at.signals, there), counter(mine, at.signals, here)};
+    }
+  }
+  TUTTI_CHECK_OK(mine.write(at.inboxes, inboxes.data(), bytes_of(inboxes)));
+  TUTTI_CHECK_OK(mine.write(at.outboxes, outboxes.data(), bytes_of(outboxes)));
+  return mine.write(at.signal_ends, signals.data(), bytes_of(signals));
+}
+
+Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
+  const std::string name = "plan " + plan.name;
+  if (plan.ranks.size() != options_.devices.size()) {
+    return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
+                                             " ranks, the mesh has " +
+                                             std::to_string(options_.devices.size())};
+  }
+  if (const std::string why = unsuited(plan); !why.empty()) {
+    return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
+  }
+  CudaPlan loaded;
+  loaded.shape_ = plan.shape;
+  loaded.pieces_ = plan.pieces;
+  loaded.lanes_ = static_cast<std::uint32_t>(plan.ranks[0].lanes.size());
+  if (loaded.lanes_ > options_.lanes) {
+    return Error{Code::kUnsupported, name + " has " + std::to_string(loaded.lanes_) +
+                                         " lanes, the mesh " + std::to_string(options_.lanes)};
+  }
+  loaded.together_ = plan.together;
+  loaded.tiled_ = is_tiled(plan);
+  loaded.partials_ = has_partials(plan);
+  loaded.reads_peers_ = reads_peers(plan);
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    const plan::RankPlan& steps = plan.ranks[rank];
+    const int device = options_.devices[rank];
+    TUTTI_TRY(CudaMemory program, load_rank(steps, device));
+    loaded.programs_.push_back(std::move(program));
+    TUTTI_TRY(CudaMemory scratch,
+              CudaMemory::allocate(device, steps.scratch_chunks * options_.slot_bytes));
+    loaded.scratches_.push_back(std::move(scratch));
+  }
+  return loaded;
+}
+
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
+  const auto me = static_cast<std::size_t>(rank);
+  const Layout at = layout();
+  std::byte* mine = memories_[me].data();
+  Arguments arguments;
+  arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
+  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
+  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
+  arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
+  arguments.input = call.input;
+  arguments.output = call.output;
+  std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
+  std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  arguments.scratch = plan.scratches_[me].data();
+  arguments.abort = abort_word(rank);
+  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
+  arguments.slot_bytes = options_.slot_bytes;
+  arguments.scratch_bytes = options_.slot_bytes;
+  arguments.count = call.count;
+  arguments.scale = call.scale;
+  arguments.integer_scale = call.integer_scale;
+  arguments.slot_count = options_.slot_count;
+  arguments.pieces = plan.pieces_;
+  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
+  arguments.rank = static_cast<std::uint32_t>(rank);
+  arguments.format = options_.format;
+  arguments.op = call.op;
+  arguments.scaled = call.op == ReduceOp::kPreMulSum && reduces(plan.shape_.collective);
+  arguments.together = plan.together_;
+
+  const std::size_t unit = cuda::unit_elements(call.type);
+  const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
+  const std::size_t unit_bytes = unit * element_bytes(call.type, widest);
+  // A kernel counts the elements of a tile in 32 bits.
+  constexpr std::size_t kMostElements = std::size_t{1} << 30;
+  arguments.tile_elements =
+      plan.tiled_ ? cuda::units_in_slot(options_.format, options_.slot_bytes, unit_bytes) * unit
+                  : kMostElements;
+  const std::size_t largest =
+      plan::piece_of(call.count, plan.pieces_, 0, cuda::grain_of(call.type)).count;
+  arguments.tiles = (largest + arguments.tile_elements - 1) / arguments.tile_elements;
+  return arguments;
+}
+
+Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream) {
+  const bool reduces_any = reduces(plan.shape_.collective);
+  const void* kernel = cuda::interpreter_kernel(call.type, reduces_any ? call.op : ReduceOp::kSum);
+  if (kernel == nullptr) {
+    return Error{Code::kUnsupported, std::string(to_string(call.op)) + " takes no " +
+                                         std::string(to_string(call.type))};
+  }
+  if (reduces_any && call.op == ReduceOp::kPreMulSum && plan.reads_peers_) {
+    return Error{Code::kUnsupported,
+                 "premulsum can't run a plan that reads peers' inputs: their scales aren't known"};
+  }
+  if (call.count == 0 || plan.lanes_ == 0) return ok();
+  Arguments arguments = arguments_of(rank, plan, call);
+  void* list[] = {&arguments};
+  const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
+  return cuda_status(
+      cudaLaunchKernel(kernel, dim3(plan.lanes_), dim3(options_.threads), list, 0, stream),
+      "starting the interpreter of rank " + std::to_string(rank));
+}
+
+std::uint64_t* CudaMesh::abort_word(int rank) const {
+  return reinterpret_cast<std::uint64_t*>(aborts_.data() + static_cast<std::size_t>(rank) * kLine);
+}
+
+Status CudaMesh::check(int rank) const {
+  // relaxed, here and below: nothing else is read or written because of the word.
+  const std::uint64_t word = std::atomic_ref(*abort_word(rank)).load(std::memory_order_relaxed);
+  if (word == 0) return ok();
+  if (word == cuda::kAborted) {
+    return Error{Code::kAborted, "the rank's kernels were told to end", Rank{rank}};
+  }
+  const int peer = static_cast<int>(word >> 32);
+  return Error{Code::kTimeout,
+               "lane " + std::to_string(word >> 16 & 0xffff) + " waited too long for rank " +
+                   std::to_string(peer),
+               Rank{rank}, Rank{peer}};
+}
+
+void CudaMesh::abort(int rank) {
+  std::atomic_ref(*abort_word(rank)).store(cuda::kAborted, std::memory_order_relaxed);
+}
+
+std::size_t CudaMesh::bytes() const {
+  std::size_t sum = 0;
+  for (const CudaMemory& memory : memories_) sum += memory.size();
+  return sum;
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,112 @@
+// File: exec/cuda_mesh.h: ranks whose devices map each other's memory: their rings, and running
+// verified plans on them.
+//
+// Model. All ranks are of this process, each with a device; several may share one. Between any two
+// there is a ring of slots for each lane and direction, in the reader's memory. A plan is loaded
+// once, for all ranks, and then launched by each rank on a stream of its own: one kernel, a block
+// for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
+// be captured into a graph. Ranks launch the same plans in the same order.
+//
+// Blocks of a rank wait for those of others, so all of them have to run at a time: how many blocks
+// a device has room for is checked when the mesh is made.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exec/cuda_memory.h"
+#include "kernels/cuda/interpreter.h"
+#include "plan/plan.h"
+#include "tutti/result.h"
+
+namespace tutti::exec {
+
+struct CudaMeshOptions {
+  std::vector<int> devices;  // By rank.
+  std::uint32_t lanes = 1;   // The most that a plan may have.
+  std::uint32_t slot_count = 8;
+  std::size_t slot_bytes = std::size_t{128} << 10;
+  cuda::SlotFormat format = cuda::SlotFormat::kSimple;
+  unsigned threads = 256;                                       // Of a block: whole warps.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a wait in a kernel.
+};
+
+/// A plan in the devices' memory.
+class CudaPlan {
+ public:
+  std::size_t bytes() const;
+
+ private:
+  friend class CudaMesh;
+  plan::Shape shape_;
+  std::uint32_t pieces_ = 1;
+  std::uint32_t lanes_ = 1;
+  bool together_ = false, tiled_ = false, partials_ = false, reads_peers_ = false;
+  std::vector<CudaMemory> programs_, scratches_;  // By rank.
+};
+
+/// One rank's part of a call. Buffers are memory that its device can access.
+struct CudaCall {
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::size_t count = 0;  // Elements of a block.
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::vector<const std::byte*> peer_inputs;  // By rank; for plans that touch peers' buffers.
+  std::vector<std::byte*> peer_outputs;
+  double scale = 1;
+  std::int64_t integer_scale = 1;
+};
+
+class CudaMesh {
+ public:
+  /// kInvalidArgument: options that make no sense. kUnsupported: devices without access to each
+  /// other, or without room for all blocks. kSystem: what the runtime said.
+  static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options);
+
+  /// The plan has to be verified, with as many slots as there are or fewer. kUnsupported: it has
+  /// more lanes than the mesh, steps with more locations than a kernel takes, or multicasts.
+  Result<CudaPlan> load(const plan::Plan& plan) const;
+
+  /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.
+  /// One thread at a time for each rank.
+  Status launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream);
+
+  /// Ok, or why the rank's calls ended early, which may be asked at any time, by any thread. Then
+  /// no more can be run on this mesh.
+  Status check(int rank) const;
+  /// Ends all that waits in the rank's kernels, now and from now on; their streams go on. Any
+  /// thread.
+  void abort(int rank);
+
+  /// Of all devices' memory that the mesh took.
+  std::size_t bytes() const;
+
+ private:
+  explicit CudaMesh(CudaMeshOptions options);
+  Status open();
+  Status connect(int rank);
+
+  /// Where things are in a rank's memory, in bytes.
+  struct Layout {
+    std::size_t slots, heads, tails, signals, inboxes, outboxes, signal_ends, bytes;
+  };
+  Layout layout() const;
+  std::size_t ends() const { return options_.lanes * options_.devices.size(); }
+  std::size_t index(std::size_t lane, std::size_t peer) const {
+    return lane * options_.devices.size() + peer;
+  }
+
+  cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
+  std::uint64_t* abort_word(int rank) const;
+
+  CudaMeshOptions options_;
+  std::vector<CudaMemory> memories_;  // By rank.
+  CudaHostMemory aborts_;             // A word for each rank.
+};
+
+}  // namespace tutti::exec
