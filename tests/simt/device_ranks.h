@@ -1,0 +1,162 @@
+// File: simt/device_ranks.h: ranks with a device each, their buffers, and whether what they get is
+// right, bit for bit.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cuda_mesh.h"
+#include "support/cluster.h"
+
+namespace tutti::test {
+
+/// Empty if nothing went wrong.
+inline std::string said(const Status& status) { return status ? "" : status.error().to_string(); }
+inline std::string said(cudaError_t error) {
+  return error == cudaSuccess ? "" : cudaGetErrorString(error);
+}
+
+/// A mesh with a stream for each rank.
+class DeviceRanks {
+ public:
+  static std::unique_ptr<DeviceRanks> open(const exec::CudaMeshOptions& options,
+                                           std::string& complaint) {
+    auto mesh = exec::CudaMesh::create(options);
+    if (!mesh) {
+      complaint = mesh.error().to_string();
+      return nullptr;
+    }
+    return std::unique_ptr<DeviceRanks>(new DeviceRanks(options, std::move(*mesh)));
+  }
+  ~DeviceRanks() {
+    for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
+      cudaStreamSynchronize(streams_[rank]);
+      cudaStreamDestroy(streams_[rank]);
+    }
+  }
+  DeviceRanks(const DeviceRanks&) = delete;
+  DeviceRanks& operator=(const DeviceRanks&) = delete;
+
+  exec::CudaMesh& mesh() { return *mesh_; }
+  cudaStream_t stream(std::size_t rank) const { return streams_[rank]; }
+  int device(std::size_t rank) const { return options_.devices[rank]; }
+
+  /// Runs the plan `rounds` times on one set of buffers, from this thread; returns what is wrong.
+  std::string run(const exec::CudaPlan& plan, const Case& test, std::uint64_t seed,
+                  int rounds = 1) {
+    std::vector<Buffer> inputs = make_inputs(test, seed);
+    std::vector<std::unique_ptr<DeviceBuffers>> buffers;
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      buffers.push_back(std::make_unique<DeviceBuffers>(device(rank), test, rank, inputs[rank]));
+      if (!buffers.back()->complaint.empty()) return buffers.back()->complaint;
+    }
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+        const auto call = call_of(test, rank, buffers);
+        const auto status = mesh_->launch(static_cast<int>(rank), plan, call, streams_[rank]);
+        if (!status) return test.to_string() + ": " + status.error().to_string();
+      }
+    }
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      const std::string error =
+          said(cudaStreamSynchronize(streams_[rank])) + said(mesh_->check(static_cast<int>(rank)));
+      if (!error.empty()) return test.to_string() + ": " + error;
+    }
+    return compare(test, inputs, buffers);
+  }
+
+  static std::vector<Buffer> make_inputs(const Case& test, std::uint64_t seed) {
+    std::vector<Buffer> inputs(static_cast<std::size_t>(test.ranks), Buffer(test.input_bytes()));
+    for (int rank = 0; rank < test.ranks; ++rank) {
+      fill(test, rank, seed, inputs[static_cast<std::size_t>(rank)].data());
+    }
+    return inputs;
+  }
+
+  /// A rank's memory on its device: an output, and, if not in place, an input.
+  struct DeviceBuffers {
+    DeviceBuffers(int device, const Case& test, std::size_t rank, const Buffer& data) {
+      const CudaBytes bytes{test.input_bytes() + test.misalign,
+                            test.output_bytes() + test.misalign};
+      auto both = exec::CudaMemory::allocate(device, std::max(bytes.input, bytes.output) + 64);
+      auto separate = exec::CudaMemory::allocate(device, bytes.input + 64);
+      if (!both || !separate) {
+        complaint = "no memory on device " + std::to_string(device);
+        return;
+      }
+      output_memory = std::move(*both);
+      input_memory = std::move(*separate);
+      const std::size_t own = rank * test.count * size_of(test.type);
+      const CollectiveTraits traits = traits_of(test.collective);
+      output = output_memory.data() + test.misalign;
+      input = input_memory.data() + test.misalign;
+      if (test.in_place) {
+        input = output + (traits.output_each && !traits.input_each ? own : 0);
+        if (traits.input_each && !traits.output_each) output += own;
+      }
+      exec::CudaMemory& memory = test.in_place ? output_memory : input_memory;
+      const auto offset = static_cast<std::size_t>(input - memory.data());
+      complaint = said(memory.write(offset, data.data(), data.size()));
+    }
+    struct CudaBytes {
+      std::size_t input, output;
+    };
+    exec::CudaMemory input_memory, output_memory;
+    std::byte *input = nullptr, *output = nullptr;
+    std::string complaint;
+  };
+
+  exec::CudaCall call_of(const Case& test, std::size_t rank,
+                         const std::vector<std::unique_ptr<DeviceBuffers>>& buffers) const {
+    exec::CudaCall call;
+    call.type = test.type;
+    call.op = test.op;
+    call.count = test.count;
+    call.input = buffers[rank]->input;
+    call.output = buffers[rank]->output;
+    call.scale = scale_of(static_cast<int>(rank));
+    call.integer_scale = static_cast<std::int64_t>(call.scale);
+    for (const auto& peer : buffers) {
+      call.peer_inputs.push_back(peer->input);
+      call.peer_outputs.push_back(peer->output);
+    }
+    return call;
+  }
+
+  /// Every rank's output against the reference on the host.
+  static std::string compare(const Case& test, const std::vector<Buffer>& inputs,
+                             const std::vector<std::unique_ptr<DeviceBuffers>>& buffers) {
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      const Buffer want = expected(test, static_cast<int>(rank), inputs);
+      const DeviceBuffers& mine = *buffers[rank];
+      const auto offset = static_cast<std::size_t>(mine.output - mine.output_memory.data());
+      Buffer got(want.size());
+      const std::string error = said(mine.output_memory.read(offset, got.data(), got.size()));
+      if (!error.empty()) return error;
+      const auto differs = std::mismatch(want.begin(), want.end(), got.begin());
+      if (differs.first != want.end()) {
+        return test.to_string() + ": rank " + std::to_string(rank) + " differs at byte " +
+               std::to_string(differs.first - want.begin());
+      }
+    }
+    return "";
+  }
+
+ private:
+  DeviceRanks(exec::CudaMeshOptions options, std::unique_ptr<exec::CudaMesh> mesh)
+      : options_(std::move(options)), mesh_(std::move(mesh)) {
+    for (const int device : options_.devices) {
+      const exec::OnDevice on(device);
+      cudaStreamCreateWithFlags(&streams_.emplace_back(), cudaStreamNonBlocking);
+    }
+  }
+
+  exec::CudaMeshOptions options_;
+  std::unique_ptr<exec::CudaMesh> mesh_;
+  std::vector<cudaStream_t> streams_;
+};
+
+}  // namespace tutti::test

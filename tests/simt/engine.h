@@ -1,0 +1,145 @@
+// File: simt/engine.h: a CUDA kernel's threads on a CPU: what kernels, the simulated runtime and
+// tests may ask of the engine.
+//
+// Model. A block is one thread of the operating system, so blocks progress independently of each
+// other and may wait for each other's memory, as on a GPU. A thread of a block is a fiber there. A
+// static thread_local is therefore exactly what CUDA calls shared memory. Fibers change places only
+// inside these functions: at barriers, at warps' collectives, where a kernel polls memory, and,
+// with a seed, now and then at any other primitive.
+//
+// Seeds. Without one (0) the threads of a block run in order, each as far as it can. With one the
+// order is random, and one in eight primitives gives way. Blocks and host threads are scheduled by
+// the operating system, so a seed makes a failure likely again, not certain.
+//
+// Sanitizers. The engine tells the thread sanitizer of fibers and of exactly the order that CUDA
+// promises (block barriers, __syncwarp, fences, acquire and release), not of its own switching. It
+// is itself compiled without instrumentation; on fibers it neither allocates nor calls memmove,
+// whose interceptors would report the engine.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#if defined(__SANITIZE_THREAD__)
+#define TUTTI_SIMT_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TUTTI_SIMT_TSAN 1
+#endif
+#endif
+#if !defined(TUTTI_SIMT_TSAN)
+#define TUTTI_SIMT_TSAN 0
+#endif
+
+namespace tutti::simt {
+
+/// What a run is like. Comes from the environment (SIMT_SEED, ...); a test may change it while no
+/// kernel runs.
+struct Settings {
+  std::uint64_t seed = 0;
+  unsigned preempt_one_in = 0;  // Of primitives; 0: never.
+  bool check = false;     // Report accesses to peers without access, threads that leave barriers.
+  double timeout_s = 60;  // Without progress: the engine says where threads wait, and exits.
+  std::size_t stack_bytes = std::size_t{64} << 10;
+  int devices = 8;
+  int multiprocessors = 132;  // As many blocks of one thread block each fit a device.
+  bool jitter = false;        // Streams idle for up to 2 ms before each operation.
+};
+Settings& settings();
+/// Sets the seed, and with it how often threads give way.
+void set_seed(std::uint64_t seed);
+
+/// The CUDA thread that runs, beyond threadIdx.
+struct ThreadContext {
+  uint3 index;
+  unsigned flat, lane, warp;
+  int device;
+  void* dynamic_shared;
+};
+// __thread: without the wrapper that thread_local has in other files.
+extern __thread ThreadContext* current;
+
+// Scheduling points.
+void yield_point();                          // May give way.
+void poll_point(const volatile void* what);  // Gives way: "I wait for *what to change".
+void note_progress();                        // Something other than polling happened.
+bool coin();                                 // By the seed; false without one.
+/// Prints the text and what all threads do, and ends the process with status 86.
+[[noreturn]] void die(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// Where in the source a primitive is called.
+struct Place {
+  const char* file;
+  int line;
+  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+// Block barriers. `thread_count` 0: the whole block, all of whose threads have to come from one
+// place.
+void barrier(int id, int thread_count, Place place);
+enum class Vote { kAnd, kOr, kCount };
+int barrier_vote(int predicate, Vote vote, Place place);
+
+// Warps' collectives.
+enum class WarpOp { kSync, kShuffle, kVote, kMatch, kReduce };
+struct WarpValues {
+  std::uint64_t of_lane[32];
+};
+/// Leaves `value`, waits for every lane of the mask, returns what all of them left.
+WarpValues warp_exchange(unsigned mask, std::uint64_t value, WarpOp op);
+
+// Memory order, for the sanitizer and for narrow scopes.
+enum class Scope { kBlock, kDevice, kSystem };
+void fence();
+void before_relaxed_store(void* at);  // A fence, then a store: publishes what is before the fence.
+void after_relaxed_load(const void* at);  // A load, then a fence.
+/// With `check`: dies if the current device has no access, or the scope does not reach.
+void check_access(const void* at, std::size_t bytes, Scope scope, bool flag);
+
+/// Mistakes that a test plants at run time, at one place of the source: the engine then leaves out
+/// what is there. So the code under test is the code that ships.
+enum class Mistake { kNoBarrier, kNoRelease, kNoAcquire, kNoWait, kOneFlag };
+inline constexpr const char* kMistakeNames[] = {"no_barrier", "no_release", "no_acquire", "no_wait",
+                                                "one_flag"};
+/// True where SIMT_MISTAKE says "no_barrier@interpreter.h:80". Remembers the place if SIMT_MISTAKE
+/// is "list".
+bool planted(Mistake mistake, Place place);
+/// The places that `planted` was asked about, as SIMT_MISTAKE takes them, one a line.
+std::string mistakes_met();
+
+// Kernels.
+struct Kernel {
+  const void* function;
+  const char* name;
+  std::size_t argument_bytes;
+  void (*pack)(void** arguments, void* packed);
+  void (*invoke)(const void* function, void* packed);
+};
+/// Makes a kernel known; returns its function, which is its handle for a launch.
+const void* register_kernel(const Kernel& kernel);
+const Kernel* find_kernel(const void* function);
+
+struct Launch {
+  const Kernel* kernel;
+  void* packed_arguments;
+  dim3 grid, block;
+  std::size_t shared_bytes;
+  int device;
+  std::uint64_t number;  // Of the launch on its device; goes into the seed.
+};
+/// Runs all blocks; returns when they are done. Waits for places on the device, as blocks do there.
+void run(const Launch& launch);
+
+/// Who owns memory: the device, or -1 for the host's, and whether `device` may access it. Memory
+/// that the runtime did not allocate belongs to whoever asks. (The runtime defines it.)
+struct Owner {
+  int device;
+  bool accessible;
+};
+Owner owner_of(const void* at, std::size_t bytes, int device);
+
+}  // namespace tutti::simt

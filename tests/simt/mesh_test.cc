@@ -1,0 +1,322 @@
+// Plans on devices: every algorithm, data type, operation and slot format, on 1 to 8 devices, bit
+// for bit what the host's reference says. Few slots (2) and small ones, so that rings come round;
+// seeds, so that threads run in any order.
+#include "exec/cuda_mesh.h"
+
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "plan/passes.h"
+#include "plan/verify.h"
+#include "simt/device_ranks.h"
+#include "simt/engine.h"
+#include "support/catch.h"
+#include "support/plans.h"
+#include "support/sample.h"
+
+namespace tutti {
+namespace {
+
+using cuda::SlotFormat;
+using plan::Plan;
+using test::Case;
+using test::DeviceRanks;
+using test::said;
+
+struct Arithmetic {
+  DataType type;
+  ReduceOp op;
+};
+
+std::vector<Arithmetic> all_arithmetic() {
+  std::vector<Arithmetic> all;
+  for (const DataType type : {
+#define TUTTI_DATA_TYPE(enumerator, ...) DataType::enumerator,
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+       }) {
+    for (const ReduceOp op : {
+#define TUTTI_REDUCE_OP(enumerator, ...) ReduceOp::enumerator,
+#include "tutti/reduce_ops.def"
+#undef TUTTI_REDUCE_OP
+         }) {
+      if (is_supported(type, op)) all.push_back({type, op});
+    }
+  }
+  return all;
+}
+
+exec::CudaMeshOptions options_for(int ranks, SlotFormat format) {
+  exec::CudaMeshOptions options;
+  for (int rank = 0; rank < ranks; ++rank) options.devices.push_back(rank);
+  options.lanes = 4;
+  options.slot_count = 2;
+  options.slot_bytes = 2048;
+  options.format = format;
+  options.threads = 64;
+  return options;
+}
+
+Case case_for(const Plan& plan, Arithmetic arithmetic, std::size_t count, std::uint64_t random) {
+  Case test;
+  test.collective = plan.shape.collective;
+  test.type = arithmetic.type;
+  test.op = arithmetic.op;
+  test.count = count;
+  test.ranks = plan.shape.rank_count;
+  test.root = plan.shape.root;
+  test.in_place = !plan.apart && random % 3 == 0;
+  test.misalign = random % 5 == 0 ? size_of(arithmetic.type) : 0;
+  test.exact = plan.contract == Contract::kRelaxed;
+  return test;
+}
+
+/// Sizes at the edges: nothing, less than a unit, a tile and one more, several tiles and a prime.
+std::size_t count_for(std::uint64_t random) {
+  constexpr std::size_t kCounts[] = {0, 1, 3, 16, 127, 128, 129, 509, 1021, 2053};
+  return kCounts[random % std::size(kCounts)];
+}
+
+// Says "unsupported" of what kernels don't take, which is no complaint.
+std::string run_plan(DeviceRanks& ranks, const Plan& plan, const Case& test, std::uint64_t seed,
+                     int& ran) {
+  auto loaded = ranks.mesh().load(plan);
+  if (!loaded) {
+    return loaded.error().code == Code::kUnsupported ? "" : loaded.error().to_string();
+  }
+  ++ran;
+  return ranks.run(*loaded, test, seed, test.in_place ? 1 : 2);  // In place, inputs are gone.
+}
+
+TEST_CASE("every algorithm computes on devices what the reference says") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  const std::vector<Arithmetic> arithmetic = all_arithmetic();
+  std::size_t next = random();
+  for (int n = 1; n <= 8; ++n) {
+    for (const SlotFormat format : cuda::kSlotFormats) {
+      std::string complaint;
+      const auto ranks = DeviceRanks::open(options_for(n, format), complaint);
+      REQUIRE(complaint == "");
+      std::set<std::string> ran_names;
+      test::for_each_plan({n}, [&](const Plan& plan) {
+        if (test::kSanitized && random() % 8 != 0) return;
+        const Case test =
+            case_for(plan, arithmetic[next++ % arithmetic.size()], count_for(random()), random());
+        simt::set_seed(random() % 2 == 0 ? 0 : random());
+        INFO(plan.name << ", " << cuda::to_string(format) << ", " << test.to_string());
+        int ran = 0;
+        REQUIRE(run_plan(*ranks, plan, test, random(), ran) == "");
+        if (ran > 0) ran_names.insert(plan.name);
+      });
+      INFO(n << " ranks");
+      REQUIRE(ran_names.size() > (test::kSanitized ? 1 : 10));
+    }
+  }
+}
+
+TEST_CASE("every type and operation, in every slot format") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const char* name : {"one_shot", "two_shot", "doubling"}) {
+    const Algorithm* algorithm = find_algorithm(Collective::kAllReduce, name);
+    REQUIRE(algorithm != nullptr);
+    for (const SlotFormat format : cuda::kSlotFormats) {
+      const int n = 3 + static_cast<int>(random() % 3);
+      const Plan plan = build(*algorithm, {Collective::kAllReduce, n});
+      std::string complaint;
+      const auto ranks = DeviceRanks::open(options_for(n, format), complaint);
+      REQUIRE(complaint == "");
+      auto loaded = ranks->mesh().load(plan);
+      REQUIRE(loaded);
+      for (const Arithmetic arithmetic : all_arithmetic()) {
+        if (test::kSanitized && random() % 8 != 0) continue;
+        const Case test = case_for(plan, arithmetic, 1 + random() % 600, random());
+        INFO(name << ", " << cuda::to_string(format));
+        REQUIRE(ranks->run(*loaded, test, random()) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("lowered and replicated plans run on devices") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  int direct_count = 0, lanes_count = 0;
+  for (const int n : {2, 3, 4, 8}) {
+    std::string complaint;
+    const auto ranks = DeviceRanks::open(options_for(n, SlotFormat::kSimple), complaint);
+    REQUIRE(complaint == "");
+    test::for_each_plan({n}, [&](const Plan& plan) {
+      if (random() % (test::kSanitized ? 32 : 4) != 0) return;
+      const auto check = [&](const Plan& made, int& ran) {
+        constexpr Arithmetic kSum{DataType::kFloat32, ReduceOp::kSum};
+        const Case test = case_for(made, kSum, count_for(random()), random());
+        INFO(made.name << ", " << test.to_string());
+        REQUIRE(run_plan(*ranks, made, test, random(), ran) == "");
+      };
+      if (const auto direct = plan::direct(plan)) check(*direct, direct_count);
+      check(plan::replicate(plan, 2), lanes_count);
+    });
+  }
+  REQUIRE(direct_count > 2);
+  REQUIRE(lanes_count > 2);
+}
+
+TEST_CASE("several ranks share a device, and threads of their own enqueue") {
+  exec::CudaMeshOptions options = options_for(4, SlotFormat::kPacked);
+  options.devices = {0, 1, 0, 1};
+  std::string complaint;
+  const auto ranks = DeviceRanks::open(options, complaint);
+  REQUIRE(complaint == "");
+  const Plan plan =
+      build(*find_algorithm(Collective::kAllReduce, "two_shot"), {Collective::kAllReduce, 4});
+  auto loaded = ranks->mesh().load(plan);
+  REQUIRE(loaded);
+  Case test;
+  test.count = 1000;
+  test.ranks = 4;
+  const auto inputs = DeviceRanks::make_inputs(test, 7);
+  std::vector<std::unique_ptr<DeviceRanks::DeviceBuffers>> buffers;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    buffers.push_back(std::make_unique<DeviceRanks::DeviceBuffers>(ranks->device(rank), test, rank,
+                                                                   inputs[rank]));
+  }
+  std::vector<std::string> said_by(4);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto call = ranks->call_of(test, rank, buffers);
+        for (int round = 0; round < 5 && said_by[rank].empty(); ++round) {
+          said_by[rank] = said(
+              ranks->mesh().launch(static_cast<int>(rank), *loaded, call, ranks->stream(rank)));
+        }
+        said_by[rank] += said(cudaStreamSynchronize(ranks->stream(rank)));
+      });
+    }
+  }
+  for (const std::string& text : said_by) REQUIRE(text == "");
+  REQUIRE(DeviceRanks::compare(test, inputs, buffers) == "");
+}
+
+TEST_CASE("a captured call is replayed, on the data of then") {
+  const int n = 3;
+  std::string complaint;
+  const auto ranks = DeviceRanks::open(options_for(n, SlotFormat::kLine), complaint);
+  REQUIRE(complaint == "");
+  const Plan plan =
+      build(*find_algorithm(Collective::kAllReduce, "one_shot"), {Collective::kAllReduce, n});
+  auto loaded = ranks->mesh().load(plan);
+  REQUIRE(loaded);
+  Case test;
+  test.count = 77;
+  test.ranks = n;
+  auto inputs = DeviceRanks::make_inputs(test, 1);
+  std::vector<std::unique_ptr<DeviceRanks::DeviceBuffers>> buffers;
+  std::vector<cudaGraphExec_t> graphs;
+  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+    buffers.push_back(std::make_unique<DeviceRanks::DeviceBuffers>(ranks->device(rank), test, rank,
+                                                                   inputs[rank]));
+  }
+  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+    const cudaStream_t stream = ranks->stream(rank);
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    const auto call = ranks->call_of(test, rank, buffers);
+    REQUIRE(said(ranks->mesh().launch(static_cast<int>(rank), *loaded, call, stream)) == "");
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&graphs.emplace_back(), graph, 0) == cudaSuccess);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+  }
+  for (std::uint64_t round = 2; round < 8; ++round) {  // More rounds than slots.
+    inputs = DeviceRanks::make_inputs(test, round);
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      REQUIRE(said(buffers[rank]->input_memory.write(0, inputs[rank].data(),
+                                                     inputs[rank].size())) == "");
+    }
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      REQUIRE(cudaGraphLaunch(graphs[rank], ranks->stream(rank)) == cudaSuccess);
+    }
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      REQUIRE(said(cudaStreamSynchronize(ranks->stream(rank))) == "");
+    }
+    REQUIRE(DeviceRanks::compare(test, inputs, buffers) == "");
+  }
+  for (const cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+}
+
+TEST_CASE("waits end: at their deadline, or when someone says so") {
+  for (const SlotFormat format : cuda::kSlotFormats) {
+    for (const bool abort : {false, true}) {
+      exec::CudaMeshOptions options = options_for(2, format);
+      options.timeout = abort ? std::chrono::seconds(300) : std::chrono::milliseconds(50);
+      std::string complaint;
+      const auto ranks = DeviceRanks::open(options, complaint);
+      REQUIRE(complaint == "");
+      const Plan plan =
+          build(*find_algorithm(Collective::kAllReduce, "one_shot"), {Collective::kAllReduce, 2});
+      auto loaded = ranks->mesh().load(plan);
+      REQUIRE(loaded);
+      Case test;
+      test.count = 10;
+      test.ranks = 2;
+      const auto inputs = DeviceRanks::make_inputs(test, 1);
+      std::vector<std::unique_ptr<DeviceRanks::DeviceBuffers>> buffers;
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        buffers.push_back(std::make_unique<DeviceRanks::DeviceBuffers>(ranks->device(rank), test,
+                                                                       rank, inputs[rank]));
+      }
+      // Rank 0 never comes.
+      REQUIRE(said(ranks->mesh().launch(1, *loaded, ranks->call_of(test, 1, buffers),
+                                        ranks->stream(1))) == "");
+      if (abort) ranks->mesh().abort(1);
+      REQUIRE(said(cudaStreamSynchronize(ranks->stream(1))) == "");
+      const Status status = ranks->mesh().check(1);
+      REQUIRE(!status);
+      INFO(cuda::to_string(format) << ": " << status.error().to_string());
+      REQUIRE(status.error().code == (abort ? Code::kAborted : Code::kTimeout));
+      if (!abort) REQUIRE(status.error().peer == Rank{0});
+      REQUIRE(ranks->mesh().check(0));
+    }
+  }
+}
+
+TEST_CASE("what can't run on devices is refused in a line") {
+  exec::CudaMeshOptions options = options_for(2, SlotFormat::kSimple);
+  std::string complaint;
+  const auto ranks = DeviceRanks::open(options, complaint);
+  REQUIRE(complaint == "");
+  const Algorithm& one_shot = *find_algorithm(Collective::kAllReduce, "one_shot");
+  const auto other_count = ranks->mesh().load(build(one_shot, {Collective::kAllReduce, 3}));
+  REQUIRE(!other_count);
+  REQUIRE(other_count.error().what == "plan one_shot is for 3 ranks, the mesh has 2");
+
+  const auto refused = [](exec::CudaMeshOptions wanted) {
+    const auto mesh = exec::CudaMesh::create(std::move(wanted));
+    return mesh ? std::string() : mesh.error().what;
+  };
+  auto many = options;
+  many.devices.assign(40, 0);
+  REQUIRE(
+      refused(many) ==
+      "a CUDA mesh: ranks on device 0 need 160 blocks at a time, it has room for 132; use fewer "
+      "lanes");
+  auto threads = options;
+  threads.threads = 100;
+  REQUIRE(refused(threads) ==
+          "a CUDA mesh: 100 threads a block; a multiple of 32 up to 384 is possible");
+  auto slots = options;
+  slots.slot_bytes = 100;
+  REQUIRE(refused(slots) == "a CUDA mesh: slots of 100 bytes; a multiple of 1024 is possible");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,156 @@
+// File: simt/prim.h: the simulator's side of kernels/cuda/prim.h: the same functions, on a CPU.
+//
+// Flags are atomics and scheduling points. Bulk data are plain accesses, on purpose: then the
+// thread sanitizer reports any that flags and barriers do not order, which on x86 would show in no
+// test's data. Primitives are as unkind as hardware may be: the halves of a packed line are written
+// in either order, and threads give way between them.
+//
+// Each takes the place of its caller, so that a test may leave out the ordering there (Mistake).
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "simt/engine.h"
+
+#define TUTTI_DEVICE inline
+#define TUTTI_KERNEL_HANDLE(...) (::tutti::simt::kernel_handle(__VA_ARGS__, #__VA_ARGS__))
+
+namespace tutti::cuda {
+
+struct alignas(16) Vector16 {
+  std::uint32_t word[4];
+};
+
+using simt::Mistake;
+using simt::Place;
+
+inline void checked(const void* at, std::size_t bytes, bool flag) {
+  if (simt::settings().check) simt::check_access(at, bytes, simt::Scope::kSystem, flag);
+}
+
+// Flags.
+inline std::uint64_t load_relaxed(const std::uint64_t* at) {
+  checked(at, sizeof *at, true);
+  simt::poll_point(at);
+  const std::uint64_t value = __atomic_load_n(at, __ATOMIC_RELAXED);
+  simt::after_relaxed_load(at);
+  return value;
+}
+inline std::uint64_t load_acquire(const std::uint64_t* at, Place place = Place::here()) {
+  if (simt::planted(Mistake::kNoAcquire, place)) {
+    simt::poll_point(at);
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+  }
+  checked(at, sizeof *at, true);
+  simt::poll_point(at);
+  return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
+  checked(at, sizeof *at, true);
+  simt::yield_point();
+  simt::before_relaxed_store(at);
+  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+  simt::note_progress();
+}
+inline void store_release(std::uint64_t* at, std::uint64_t value, Place place = Place::here()) {
+  checked(at, sizeof *at, true);
+  simt::yield_point();
+  if (simt::planted(Mistake::kNoRelease, place)) {
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+  } else {
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+  }
+  simt::note_progress();
+}
+
+// Whether to wait at all: a test may plant that nobody does.
+inline bool waits(Place place = Place::here()) { return !simt::planted(Mistake::kNoWait, place); }
+
+// Bulk data.
+template <class T>
+T load(const void* at) {
+  checked(at, sizeof(T), false);
+  simt::yield_point();
+  return *static_cast<const T*>(at);
+}
+template <class T>
+void store(void* at, T value) {
+  checked(at, sizeof(T), false);
+  *static_cast<T*>(at) = value;
+  simt::yield_point();
+}
+
+// Packed lines: two halves of 8 bytes, each 4 bytes of data and 4 of flag, and each arriving whole.
+inline void store_packed(void* line, std::uint32_t low, std::uint32_t high, std::uint32_t flag) {
+  checked(line, 16, true);
+  auto* half = static_cast<std::uint64_t*>(line);
+  const std::uint64_t of_flag = std::uint64_t{flag} << 32;
+  const bool high_first = simt::coin();
+  __atomic_store_n(half + (high_first ? 1 : 0), (high_first ? high : low) | of_flag,
+                   __ATOMIC_RELAXED);
+  simt::yield_point();
+  __atomic_store_n(half + (high_first ? 0 : 1), (high_first ? low : high) | of_flag,
+                   __ATOMIC_RELAXED);
+  simt::note_progress();
+}
+/// True if both halves have the flag; the data then.
+inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t& low,
+                        std::uint32_t& high, Place place = Place::here()) {
+  checked(line, 16, true);
+  simt::yield_point();
+  const auto* half = static_cast<const std::uint64_t*>(line);
+  const std::uint64_t first = __atomic_load_n(half, __ATOMIC_RELAXED);
+  simt::yield_point();
+  const std::uint64_t second = __atomic_load_n(half + 1, __ATOMIC_RELAXED);
+  low = static_cast<std::uint32_t>(first);
+  high = static_cast<std::uint32_t>(second);
+  const bool there =
+      first >> 32 == flag && (second >> 32 == flag || simt::planted(Mistake::kOneFlag, place));
+  if (!there) simt::poll_point(line);
+  return there;
+}
+
+// Lines of 128 bytes, 8 lanes each with 16 bytes, of which the last has the flag. All lanes of the
+// warp call. On a GPU a warp's store of such a line arrives whole; here that is a barrier between
+// the data and the flag, and the test's canary is that it is needed.
+inline void store_line(void* at, Vector16 data, bool flag_lane, std::uint64_t flag,
+                       Place place = Place::here()) {
+  checked(at, 16, flag_lane);
+  if (!flag_lane) store(at, data);
+  __syncwarp();
+  if (!flag_lane) return;
+  const bool ordered = !simt::planted(Mistake::kNoRelease, place);
+  __atomic_store_n(static_cast<std::uint64_t*>(at) + 1, flag,
+                   ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
+  simt::note_progress();
+}
+/// True in all lanes if all lines of the warp have the flag; the data then.
+inline bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector16& data,
+                      Place place = Place::here()) {
+  checked(at, 16, flag_lane);
+  bool there = true;
+  if (flag_lane) {
+    simt::yield_point();
+    const bool ordered = !simt::planted(Mistake::kNoAcquire, place);
+    const std::uint64_t found = __atomic_load_n(static_cast<const std::uint64_t*>(at) + 1,
+                                                ordered ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED);
+    there = found == flag || simt::planted(Mistake::kOneFlag, place);
+    if (!there) simt::poll_point(at);
+  }
+  if (__all_sync(~0u, there ? 1 : 0) == 0) return false;
+  __syncwarp();
+  if (!flag_lane) data = load<Vector16>(at);
+  return true;
+}
+
+// The block, and time.
+inline bool sync_block_or(bool value, Place place = Place::here()) {
+  return simt::barrier_vote(value ? 1 : 0, simt::Vote::kOr, place) != 0;
+}
+inline std::uint64_t now_ns() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(since).count());
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,212 @@
+// File: simt/report.cc: settings from the environment, planted mistakes, and what is said when a
+// kernel can't go on.
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "simt/block.h"
+
+namespace tutti::simt {
+namespace {
+
+double number(const char* name, double otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtod(text, nullptr) : otherwise;
+}
+
+Settings from_environment() {
+  Settings read;
+  read.seed = static_cast<std::uint64_t>(number("SIMT_SEED", 0));
+  read.preempt_one_in = static_cast<unsigned>(number("SIMT_PREEMPT", read.seed != 0 ? 8 : 0));
+  read.check = number("SIMT_CHECK", 0) != 0;
+  read.timeout_s = number("SIMT_TIMEOUT", read.timeout_s);
+  read.devices = std::clamp(static_cast<int>(number("SIMT_DEVICES", read.devices)), 1, 64);
+  read.multiprocessors =
+      std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
+  read.jitter = number("SIMT_JITTER", 0) != 0;
+  return read;
+}
+
+std::mutex live_mutex;
+std::vector<Block*>& live_blocks() {
+  static std::vector<Block*> list;
+  return list;
+}
+
+/// "12 threads (0 ... 31) polling 0x7f..., at kernel+0x10".
+void describe(const Block& block) {
+  const Launch& launch = *block.launch;
+  std::fprintf(stderr,
+               "simt: kernel %s, device %d, block %u: %d of %zu threads have not returned\n",
+               launch.kernel->name, launch.device, block.index, block.alive, block.fibers.size());
+  std::map<std::pair<std::string, void*>, std::vector<unsigned>> alike;
+  for (const Fiber& fiber : block.fibers) {
+    if (fiber.state == Fiber::State::kDone) continue;
+    std::array<char, 96> text;
+    std::snprintf(text.data(), text.size(), "%s %p",
+                  fiber.doing != nullptr ? fiber.doing : "running",
+                  const_cast<const void*>(fiber.what));
+    alike[{text.data(), fiber.caller}].push_back(fiber.context.flat);
+  }
+  constexpr std::size_t kMostLines = 8;
+  std::size_t line = 0;
+  for (const auto& [where, threads] : alike) {
+    if (line++ == kMostLines) {
+      std::fprintf(stderr, "    and %zu kinds more\n", alike.size() - kMostLines);
+      break;
+    }
+    void* caller = where.second;
+    char** symbol = caller != nullptr ? backtrace_symbols(&caller, 1) : nullptr;
+    std::fprintf(stderr, "    %zu threads (%u ... %u) %s, at %s\n", threads.size(), threads.front(),
+                 threads.back(), where.first.c_str(), symbol != nullptr ? symbol[0] : "its start");
+    std::free(static_cast<void*>(symbol));
+  }
+}
+
+struct Met {
+  Mistake mistake;
+  Place place;
+};
+// Written from fibers, so of fixed size: places beyond it are not listed.
+std::array<Met, 256> met;
+std::atomic<std::size_t> met_count{0};
+std::mutex met_mutex;
+
+const char* base_name(const char* file) {
+  const char* slash = std::strrchr(file, '/');
+  return slash != nullptr ? slash + 1 : file;
+}
+
+bool same(const Met& a, Mistake mistake, Place place) {
+  return a.mistake == mistake && a.place.line == place.line &&
+         std::strcmp(a.place.file, place.file) == 0;
+}
+
+void remember(Mistake mistake, Place place) {
+  const std::lock_guard lock(met_mutex);
+  const std::size_t n = met_count.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (same(met[i], mistake, place)) return;
+  }
+  if (n == met.size()) return;
+  met[n] = {mistake, place};
+  met_count.store(n + 1, std::memory_order_relaxed);
+}
+
+/// What SIMT_MISTAKE says.
+struct Wanted {
+  bool list = false, any = false;
+  Mistake mistake = Mistake::kNoBarrier;
+  std::string file;
+  int line = 0;
+};
+
+Wanted wanted_mistake() {
+  Wanted wanted;
+  const char* variable = std::getenv("SIMT_MISTAKE");
+  if (variable == nullptr || *variable == '\0') return wanted;
+  const std::string text = variable;
+  if (text == "list") {
+    wanted.list = true;
+    return wanted;
+  }
+  const auto at = text.find('@'), colon = text.rfind(':');
+  for (std::size_t i = 0; i < std::size(kMistakeNames); ++i) {
+    if (at == std::string::npos || colon == std::string::npos || colon < at) break;
+    if (text.substr(0, at) != kMistakeNames[i]) continue;
+    wanted.any = true;
+    wanted.mistake = static_cast<Mistake>(i);
+    wanted.file = text.substr(at + 1, colon - at - 1);
+    wanted.line = std::atoi(text.c_str() + colon + 1);
+    return wanted;
+  }
+  std::fprintf(stderr, "SIMT_MISTAKE=%s is none; 'list' lists those there are\n", variable);
+  std::exit(2);
+}
+
+const Wanted wanted_here = wanted_mistake();
+
+}  // namespace
+
+Settings& settings() {
+  static Settings one = from_environment();
+  return one;
+}
+
+void set_seed(std::uint64_t seed) {
+  settings().seed = seed;
+  settings().preempt_one_in = seed != 0 ? 8 : 0;
+}
+
+std::uint64_t mixed(std::uint64_t number) {
+  number += 0x9E3779B97F4A7C15ull;
+  number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9ull;
+  number = (number ^ (number >> 27)) * 0x94D049BB133111EBull;
+  return (number ^ (number >> 31)) | 1;
+}
+
+double now_s() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(since).count();
+}
+
+void block_begins(Block* block) {
+  const std::lock_guard lock(live_mutex);
+  live_blocks().push_back(block);
+}
+
+void block_ends(Block* block) {
+  const std::lock_guard lock(live_mutex);
+  auto& list = live_blocks();
+  list.erase(std::find(list.begin(), list.end(), block));
+}
+
+void die(const char* format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::fputs("simt: ", stderr);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  if (current != nullptr && current_block != nullptr) {
+    std::fprintf(stderr, " [%s, device %d, block %u, thread %u]",
+                 current_block->launch->kernel->name, current->device, current_block->index,
+                 current->flat);
+  }
+  std::fputs("\n", stderr);
+  {
+    const std::lock_guard lock(live_mutex);
+    for (const Block* block : live_blocks()) describe(*block);
+  }
+  std::fflush(stderr);
+  _exit(86);
+}
+
+bool planted(Mistake mistake, Place place) {
+  if (wanted_here.list) remember(mistake, place);
+  return wanted_here.any && wanted_here.mistake == mistake && wanted_here.line == place.line &&
+         wanted_here.file == base_name(place.file);
+}
+
+std::string mistakes_met() {
+  const std::lock_guard lock(met_mutex);
+  std::string text;
+  for (std::size_t i = 0; i < met_count.load(std::memory_order_relaxed); ++i) {
+    text += std::string(kMistakeNames[static_cast<std::size_t>(met[i].mistake)]) + "@" +
+            base_name(met[i].place.file) + ":" + std::to_string(met[i].place.line) + "\n";
+  }
+  return text;
+}
+
+}  // namespace tutti::simt

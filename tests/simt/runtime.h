@@ -1,0 +1,122 @@
+// File: simt/runtime.h: the simulated CUDA runtime's own state.
+//
+// It is linked in place of libcudart and defines its functions, with the toolkit's own prototypes,
+// so that host code is compiled and tested as it is. Devices are pretended, as many as
+// Settings::devices. A stream is a thread with a queue. Device memory is a memfd, so that an IPC
+// handle, opened in another process, maps the same memory. What is not simulated does not link.
+//
+// Like on a GPU: launches return before the kernel runs, fresh memory is not zero, an IPC handle
+// can't be opened where it was made, cudaFree waits for the device, the legacy default stream waits
+// for all others that are not non-blocking, a device has room for so many blocks.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "simt/engine.h"
+
+namespace tutti::simt {
+
+inline constexpr int kMostDevices = 64;
+
+/// The device that this thread has chosen.
+int this_device();
+/// Keeps an error for cudaGetLastError, and returns it.
+cudaError_t failed(cudaError_t error);
+
+/// Something that happens once.
+class Ticket {
+ public:
+  void fire();
+  bool fired();
+  void wait();
+  /// Of the monotonic clock, when it fired.
+  double time_s() const { return time_s_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool fired_ = false;
+  double time_s_ = 0;
+};
+using TicketPtr = std::shared_ptr<Ticket>;
+
+using Operation = std::function<void()>;
+
+}  // namespace tutti::simt
+
+/// What cudaGraph_t points to: operations in an order that their dependencies allow.
+struct CUgraph_st {
+  std::vector<tutti::simt::Operation> operations;
+};
+struct CUgraphExec_st {
+  std::vector<tutti::simt::Operation> operations;
+};
+
+/// What cudaStream_t points to.
+struct CUstream_st {
+  int device = 0;
+  unsigned flags = 0;
+  bool legacy = false;  // The device's default stream.
+  std::uint64_t id = 0;
+  std::mutex mutex;  // Guards what follows.
+  std::condition_variable changed;
+  std::deque<tutti::simt::Operation> queue;
+  bool closing = false, started = false;
+  tutti::simt::TicketPtr last;
+  std::shared_ptr<CUgraph_st> capture;  // Operations go there instead.
+  bool began_capture = false;
+};
+
+/// What cudaEvent_t points to.
+struct CUevent_st {
+  /// In memory that processes share: how often it was recorded, and how far that has come.
+  struct Shared {
+    std::atomic<std::uint64_t> recorded, done;
+  };
+  unsigned flags = 0;
+  int device = 0;
+  int fd = -1;
+  Shared* shared = nullptr;
+  std::mutex mutex;  // Guards what follows.
+  tutti::simt::TicketPtr last;
+  std::shared_ptr<CUgraph_st> capture;  // It was recorded into.
+};
+
+namespace tutti::simt {
+
+using StreamPtr = std::shared_ptr<CUstream_st>;
+
+/// The stream of a handle, the default stream of this device for the null handle; null: no such.
+StreamPtr find_stream(cudaStream_t handle);
+/// Runs the operation after all that the stream has to do before, or captures it.
+cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
+/// Waits for what is in the stream now.
+cudaError_t drain(const StreamPtr& stream);
+void drain_device(int device);
+
+enum class MemoryKind { kDevice, kHost, kRegistered, kIpc };
+struct Allocation {
+  char* base = nullptr;
+  std::size_t bytes = 0;
+  std::size_t mapped_bytes = 0;
+  int device = 0;  // Whose memory it is; for kHost of who asked.
+  MemoryKind kind = MemoryKind::kDevice;
+  int fd = -1;
+  int importer = -1;  // kIpc: the device that opened it.
+};
+
+/// A memfd, and its number; -1 if there is no memory.
+int make_memfd(const char* name, std::size_t bytes);
+/// What another process keeps open under that number; -1 if it can't be had.
+int open_of_process(int process, int fd);
+
+}  // namespace tutti::simt

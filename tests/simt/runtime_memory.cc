@@ -1,0 +1,338 @@
+// File: simt/runtime_memory.cc: memory of devices and hosts, copies, and IPC handles.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "simt/runtime.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TUTTI_SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TUTTI_SIMT_ASAN 1
+#endif
+#endif
+#if defined(TUTTI_SIMT_ASAN)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes)
+#endif
+
+namespace tutti::simt {
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+constexpr std::size_t kPage = 4096;
+constexpr int kFreshMemory = 0xC9;
+constexpr std::size_t kDeviceBytes = std::size_t{8} << 30;
+
+struct Memory {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Allocation> by_address;
+  bool peer_access[kMostDevices][kMostDevices] = {};
+  std::size_t used[kMostDevices] = {};
+
+  /// The allocation that has all of the bytes. With the mutex held.
+  const Allocation* find(const void* at, std::size_t bytes = 1) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(at);
+    auto next = by_address.upper_bound(address);
+    if (next == by_address.begin()) return nullptr;
+    const auto& [base, allocation] = *--next;
+    return address + bytes <= base + allocation.bytes ? &allocation : nullptr;
+  }
+  void add(const Allocation& allocation) {
+    by_address[reinterpret_cast<std::uintptr_t>(allocation.base)] = allocation;
+  }
+};
+Memory& memory() {
+  static auto& one = *new Memory;  // Streams may use it until the process ends.
+  return one;
+}
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
+
+cudaError_t allocate_device(void** at, std::size_t bytes) {
+  *at = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  const std::size_t mapped = whole_pages(bytes);
+  const int device = this_device();
+  {
+    const Lock lock(memory().mutex);
+    if (memory().used[device] + mapped > kDeviceBytes) return failed(cudaErrorMemoryAllocation);
+  }
+  const int fd = make_memfd("simt-device", mapped);
+  if (fd < 0) return failed(cudaErrorMemoryAllocation);
+  // A page behind it that nobody may touch.
+  void* place =
+      mmap(nullptr, mapped + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED ||
+      mmap(place, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    close(fd);
+    return failed(cudaErrorMemoryAllocation);
+  }
+  auto* base = static_cast<char*>(place);
+  constexpr std::size_t kMostFilled = std::size_t{16} << 20;
+  if (mapped <= kMostFilled) std::memset(base, kFreshMemory, mapped);
+  ASAN_POISON_MEMORY_REGION(base + bytes, mapped - bytes);
+  const Lock lock(memory().mutex);
+  memory().add({base, bytes, mapped, device, MemoryKind::kDevice, fd, -1});
+  memory().used[device] += mapped;
+  *at = base;
+  return cudaSuccess;
+}
+
+cudaError_t allocate_host(void** at, std::size_t bytes) {
+  const std::size_t mapped = whole_pages(bytes);
+  void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return failed(cudaErrorMemoryAllocation);
+  const Lock lock(memory().mutex);
+  memory().add({static_cast<char*>(base), bytes, mapped, this_device(), MemoryKind::kHost, -1, -1});
+  *at = base;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* at, MemoryKind kind) {
+  if (at == nullptr) return cudaSuccess;
+  drain_device(this_device());  // What runs may use it.
+  const Lock lock(memory().mutex);
+  const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
+  if (found == memory().by_address.end() || found->second.kind != kind) {
+    return failed(cudaErrorInvalidValue);
+  }
+  const Allocation allocation = found->second;
+  memory().by_address.erase(found);
+  ASAN_UNPOISON_MEMORY_REGION(allocation.base, allocation.mapped_bytes);
+  const bool device = kind == MemoryKind::kDevice;
+  munmap(allocation.base, allocation.mapped_bytes + (device ? kPage : 0));
+  if (allocation.fd >= 0) close(allocation.fd);
+  if (device) memory().used[allocation.device] -= allocation.mapped_bytes;
+  return cudaSuccess;
+}
+
+/// What begins in an allocation has to end in it.
+bool within(const void* at, std::size_t bytes) {
+  const Lock lock(memory().mutex);
+  return memory().find(at) == nullptr || memory().find(at, bytes) != nullptr;
+}
+
+bool is_device(MemoryKind kind) { return kind == MemoryKind::kDevice || kind == MemoryKind::kIpc; }
+
+/// What is in an IPC handle.
+struct Handle {
+  std::uint32_t magic;
+  std::int32_t process, fd, device;
+  std::uint64_t bytes, mapped_bytes;
+};
+static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t));
+constexpr std::uint32_t kMemoryHandle = 0x51337a11, kEventHandle = 0x51337a12;
+
+template <class Opaque>
+void write_handle(Opaque* to, const Handle& handle) {
+  std::memset(to, 0, sizeof *to);
+  std::memcpy(to, &handle, sizeof handle);
+}
+template <class Opaque>
+Handle read_handle(const Opaque& from) {
+  Handle handle;
+  std::memcpy(&handle, &from, sizeof handle);
+  return handle;
+}
+
+}  // namespace
+
+int make_memfd(const char* name, std::size_t bytes) {
+  const int fd = static_cast<int>(syscall(SYS_memfd_create, name, MFD_CLOEXEC));
+  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+int open_of_process(int process, int fd) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
+  return open(path, O_RDWR | O_CLOEXEC);
+}
+
+Owner owner_of(const void* at, std::size_t bytes, int device) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at, bytes);
+  if (found == nullptr) return {device, true};  // Stacks, shared memory.
+  switch (found->kind) {
+    case MemoryKind::kHost:
+    case MemoryKind::kRegistered: return {-1, true};
+    case MemoryKind::kIpc: return {found->device, found->importer == device};
+    case MemoryKind::kDevice: break;
+  }
+  return {found->device, found->device == device || memory().peer_access[device][found->device]};
+}
+
+}  // namespace tutti::simt
+
+using namespace tutti::simt;
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** at, std::size_t bytes) { return allocate_device(at, bytes); }
+cudaError_t cudaFree(void* at) { return release(at, MemoryKind::kDevice); }
+cudaError_t cudaMallocHost(void** at, std::size_t bytes) { return allocate_host(at, bytes); }
+cudaError_t cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
+  return allocate_host(at, bytes);
+}
+cudaError_t cudaFreeHost(void* at) { return release(at, MemoryKind::kHost); }
+cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
+  const Lock lock(memory().mutex);
+  if (memory().find(at) != nullptr) return failed(cudaErrorHostMemoryAlreadyRegistered);
+  memory().add({static_cast<char*>(at), bytes, bytes, this_device(), MemoryKind::kRegistered});
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* at) {
+  const Lock lock(memory().mutex);
+  const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
+  if (found == memory().by_address.end() || found->second.kind != MemoryKind::kRegistered) {
+    return failed(cudaErrorHostMemoryNotRegistered);
+  }
+  memory().by_address.erase(found);
+  return cudaSuccess;
+}
+cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* at, unsigned) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  if (found == nullptr || is_device(found->kind)) return failed(cudaErrorInvalidValue);
+  *device_pointer = at;
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at) {
+  *attributes = {};
+  attributes->device = -2;
+  attributes->type = cudaMemoryTypeUnregistered;
+  attributes->hostPointer = const_cast<void*>(at);
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  if (found == nullptr) return cudaSuccess;
+  attributes->device = found->device;
+  attributes->devicePointer = const_cast<void*>(at);
+  attributes->type = is_device(found->kind) ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+  if (is_device(found->kind)) attributes->hostPointer = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
+  const Lock lock(memory().mutex);
+  *total = kDeviceBytes;
+  *available = kDeviceBytes - memory().used[this_device()];
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (!within(to, bytes) || !within(from, bytes)) return failed(cudaErrorInvalidValue);
+  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
+                                cudaStream_t stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}
+cudaError_t cudaMemsetAsync(void* at, int value, std::size_t bytes, cudaStream_t stream) {
+  if (!within(at, bytes)) return failed(cudaErrorInvalidValue);
+  return enqueue(stream, [=] { std::memset(at, value, bytes); });
+}
+cudaError_t cudaMemset(void* at, int value, std::size_t bytes) {
+  const cudaError_t error = cudaMemsetAsync(at, value, bytes, nullptr);
+  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  if (peer < 0 || peer >= settings().devices || peer == this_device()) {
+    return failed(cudaErrorInvalidDevice);
+  }
+  const Lock lock(memory().mutex);
+  bool& access = memory().peer_access[this_device()][peer];
+  if (access) return failed(cudaErrorPeerAccessAlreadyEnabled);
+  access = true;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+  if (peer < 0 || peer >= settings().devices) return failed(cudaErrorInvalidDevice);
+  const Lock lock(memory().mutex);
+  bool& access = memory().peer_access[this_device()][peer];
+  if (!access) return failed(cudaErrorPeerAccessNotEnabled);
+  access = false;
+  return cudaSuccess;
+}
+
+// IPC: a handle names a file descriptor of a process, which the other one opens anew.
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* at) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  if (found == nullptr || found->kind != MemoryKind::kDevice) return failed(cudaErrorInvalidValue);
+  write_handle(handle, {kMemoryHandle, getpid(), found->fd, found->device, found->bytes,
+                        found->mapped_bytes});
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t from, unsigned) {
+  const Handle handle = read_handle(from);
+  if (handle.magic != kMemoryHandle) return failed(cudaErrorInvalidValue);
+  if (handle.process == getpid()) return failed(cudaErrorDeviceUninitialized);
+  const int fd = open_of_process(handle.process, handle.fd);
+  if (fd < 0) return failed(cudaErrorMapBufferObjectFailed);
+  void* base = mmap(nullptr, handle.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (base == MAP_FAILED) return failed(cudaErrorMapBufferObjectFailed);
+  const Lock lock(memory().mutex);
+  memory().add({static_cast<char*>(base), handle.bytes, handle.mapped_bytes, handle.device,
+                MemoryKind::kIpc, -1, this_device()});
+  *at = base;
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void* at) {
+  const Lock lock(memory().mutex);
+  const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
+  if (found == memory().by_address.end() || found->second.kind != MemoryKind::kIpc) {
+    return failed(cudaErrorInvalidValue);
+  }
+  munmap(at, found->second.mapped_bytes);
+  memory().by_address.erase(found);
+  return cudaSuccess;
+}
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  if (event->shared == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  write_handle(handle, {kEventHandle, getpid(), event->fd, event->device, 0, 0});
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* opened, cudaIpcEventHandle_t from) {
+  const Handle handle = read_handle(from);
+  if (handle.magic != kEventHandle) return failed(cudaErrorInvalidValue);
+  const int fd = open_of_process(handle.process, handle.fd);
+  if (fd < 0) return failed(cudaErrorMapBufferObjectFailed);
+  void* shared =
+      mmap(nullptr, sizeof(CUevent_st::Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (shared == MAP_FAILED) {
+    close(fd);
+    return failed(cudaErrorMapBufferObjectFailed);
+  }
+  auto event = std::make_unique<CUevent_st>();
+  event->flags = cudaEventInterprocess | cudaEventDisableTiming;
+  event->device = handle.device;
+  event->fd = fd;
+  event->shared = static_cast<CUevent_st::Shared*>(shared);
+  *opened = event.release();
+  return cudaSuccess;
+}
+
+}  // extern "C"

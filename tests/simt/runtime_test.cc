@@ -1,0 +1,234 @@
+// The simulated runtime keeps the promises of CUDA's that host code rests on: order within streams,
+// events between them, the legacy default stream, captured graphs, IPC between processes, errors.
+#include "simt/language.h"
+// The language comes first.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace tutti {
+namespace {
+
+#define OK(...) REQUIRE((__VA_ARGS__) == cudaSuccess)
+
+__global__ void wait_then_add(const std::uint64_t* gate, std::uint64_t want, std::uint64_t* sum,
+                              std::uint64_t value) {
+  if (threadIdx.x != 0) return;
+  while (cuda::load_acquire(gate) < want) continue;
+  cuda::store_release(sum, cuda::load_acquire(sum) * 10 + value);
+}
+
+void start(cudaStream_t stream, const std::uint64_t* gate, std::uint64_t want, std::uint64_t* sum,
+           std::uint64_t value) {
+  void* list[] = {&gate, &want, &sum, &value};
+  OK(cudaLaunchKernel(TUTTI_KERNEL_HANDLE(wait_then_add), dim3(1), dim3(32), list, 0, stream));
+}
+
+// The case that forks comes first: no thread may exist yet. So the others do not run before it.
+std::string exchange_by_ipc() {
+  int to_child[2], to_parent[2];
+  if (pipe(to_child) != 0 || pipe(to_parent) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    cudaIpcMemHandle_t handle;
+    cudaIpcEventHandle_t event_handle;
+    cudaEvent_t event = nullptr;
+    void* memory = nullptr;
+    bool good =
+        read(to_child[0], &handle, sizeof handle) == sizeof handle &&
+        read(to_child[0], &event_handle, sizeof event_handle) == sizeof event_handle &&
+        cudaSetDevice(1) == cudaSuccess &&
+        cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess &&
+        cudaIpcOpenEventHandle(&event, event_handle) == cudaSuccess;
+    if (good) {
+      std::vector<unsigned char> bytes(1000);
+      good = cudaStreamWaitEvent(nullptr, event, 0) == cudaSuccess &&
+             cudaMemcpy(bytes.data(), memory, 1000, cudaMemcpyDefault) == cudaSuccess &&
+             std::all_of(bytes.begin(), bytes.end(), [](unsigned char b) { return b == 7; }) &&
+             cudaMemset(memory, 9, 1000) == cudaSuccess &&
+             cudaIpcCloseMemHandle(memory) == cudaSuccess;
+    }
+    const char answer = good ? 'y' : 'n';
+    _exit(write(to_parent[1], &answer, 1) == 1 ? 0 : 1);
+  }
+  void* memory = nullptr;
+  cudaIpcMemHandle_t handle;
+  cudaIpcEventHandle_t event_handle;
+  cudaEvent_t event = nullptr;
+  void* own = nullptr;
+  char answer = '?';
+  unsigned char last = 0;
+  if (cudaMalloc(&memory, 1000) != cudaSuccess) return "cudaMalloc";
+  if (cudaIpcGetMemHandle(&handle, memory) != cudaSuccess) return "cudaIpcGetMemHandle";
+  if (cudaIpcOpenMemHandle(&own, handle, 0) == cudaSuccess) return "opened its own handle";
+  if (cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming) !=
+          cudaSuccess ||
+      cudaIpcGetEventHandle(&event_handle, event) != cudaSuccess) {
+    return "an event for processes";
+  }
+  cudaMemsetAsync(memory, 7, 1000, nullptr);
+  cudaEventRecord(event, nullptr);
+  if (write(to_child[1], &handle, sizeof handle) != sizeof handle ||
+      write(to_child[1], &event_handle, sizeof event_handle) != sizeof event_handle ||
+      read(to_parent[0], &answer, 1) != 1) {
+    return "the pipe";
+  }
+  waitpid(child, nullptr, 0);
+  if (answer != 'y') return "the other process saw other bytes";
+  if (cudaMemcpy(&last, static_cast<char*>(memory) + 999, 1, cudaMemcpyDefault) != cudaSuccess ||
+      last != 9) {
+    return "what the other process wrote is not here";
+  }
+  cudaEventDestroy(event);
+  return cudaFree(memory) == cudaSuccess ? "" : "cudaFree";
+}
+// Before main, so before any thread.
+const std::string ipc_complaint = exchange_by_ipc();
+
+TEST_CASE("memory and events are shared between processes by IPC handles") {
+  CHECK(ipc_complaint == "");
+}
+
+TEST_CASE("a stream runs in order, and streams run side by side") {
+  cudaStream_t first = nullptr, second = nullptr;
+  OK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+  OK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+  alignas(64) std::uint64_t gate = 0, other_gate = 0;
+  alignas(64) std::uint64_t sum = 0;
+  start(first, &gate, 1, &sum, 1);
+  start(first, &other_gate, 0, &sum, 2);
+  CHECK(cudaStreamQuery(first) == cudaErrorNotReady);
+  std::uint64_t one = 1;
+  start(second, &other_gate, 0, &gate, one);  // Opens the gate from the other stream.
+  OK(cudaStreamSynchronize(first));
+  CHECK(__atomic_load_n(&sum, __ATOMIC_ACQUIRE) == 12);
+  CHECK(cudaStreamQuery(first) == cudaSuccess);
+  OK(cudaStreamSynchronize(second));
+  OK(cudaStreamDestroy(first));
+  OK(cudaStreamDestroy(second));
+  CHECK(cudaStreamSynchronize(second) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+}
+
+TEST_CASE("an event orders two streams; the default stream waits for blocking ones") {
+  simt::settings().jitter = true;
+  cudaStream_t first = nullptr, second = nullptr;
+  cudaEvent_t event = nullptr;
+  OK(cudaStreamCreate(&first));
+  OK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+  OK(cudaEventCreate(&event));
+  for (int round = 0; round < 5; ++round) {
+    alignas(64) std::uint64_t gate = 0;
+    alignas(64) std::uint64_t sum = 0;
+    start(first, &gate, 0, &sum, 1);
+    OK(cudaEventRecord(event, first));
+    OK(cudaStreamWaitEvent(second, event, 0));
+    start(second, &gate, 0, &sum, 2);
+    OK(cudaStreamSynchronize(second));
+    CHECK(sum == 12);
+    start(first, &gate, 0, &sum, 3);
+    start(nullptr, &gate, 0, &sum, 4);
+    OK(cudaStreamSynchronize(nullptr));
+    CHECK(sum == 1234);
+  }
+  simt::settings().jitter = false;
+  OK(cudaEventQuery(event));
+  OK(cudaEventDestroy(event));
+  OK(cudaStreamDestroy(first));
+  OK(cudaStreamDestroy(second));
+}
+
+TEST_CASE("a captured graph runs what was captured, as often as it is launched") {
+  cudaStream_t stream = nullptr, side = nullptr;
+  cudaEvent_t fork_event = nullptr, join_event = nullptr;
+  OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  OK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  OK(cudaEventCreate(&fork_event));
+  OK(cudaEventCreate(&join_event));
+  alignas(64) std::uint64_t gate = 0;
+  alignas(64) std::uint64_t sum = 0;
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  start(stream, &gate, 0, &sum, 1);
+  OK(cudaEventRecord(fork_event, stream));
+  OK(cudaStreamWaitEvent(side, fork_event, 0));
+  start(side, &gate, 0, &sum, 2);
+  OK(cudaEventRecord(join_event, side));
+  OK(cudaStreamWaitEvent(stream, join_event, 0));
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  OK(cudaStreamIsCapturing(side, &status));
+  CHECK(status == cudaStreamCaptureStatusActive);
+  CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  OK(cudaStreamEndCapture(stream, &graph));
+  OK(cudaStreamIsCapturing(side, &status));
+  CHECK(status == cudaStreamCaptureStatusNone);
+  OK(cudaGraphInstantiate(&executable, graph, 0));
+  OK(cudaGraphDestroy(graph));
+  CHECK(sum == 0);
+  OK(cudaGraphLaunch(executable, stream));
+  OK(cudaGraphLaunch(executable, stream));
+  OK(cudaStreamSynchronize(stream));
+  CHECK(sum == 1212);
+  OK(cudaGraphExecDestroy(executable));
+  OK(cudaEventDestroy(fork_event));
+  OK(cudaEventDestroy(join_event));
+  OK(cudaStreamDestroy(stream));
+  OK(cudaStreamDestroy(side));
+}
+
+TEST_CASE("fresh memory is not zero, and bounds of copies are checked") {
+  void* memory = nullptr;
+  OK(cudaMalloc(&memory, 100));
+  unsigned char bytes[100];
+  OK(cudaMemcpy(bytes, memory, 100, cudaMemcpyDefault));
+  CHECK(std::all_of(bytes, bytes + 100, [](unsigned char b) { return b == 0xC9; }));
+  CHECK(cudaMemcpy(memory, bytes, 101, cudaMemcpyDefault) == cudaErrorInvalidValue);
+  CHECK(cudaPeekAtLastError() == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  cudaPointerAttributes attributes;
+  OK(cudaPointerGetAttributes(&attributes, static_cast<char*>(memory) + 50));
+  CHECK(attributes.type == cudaMemoryTypeDevice);
+  CHECK(attributes.device == 0);
+  OK(cudaFree(memory));
+  CHECK(cudaFree(memory) == cudaErrorInvalidValue);
+  OK(cudaPointerGetAttributes(&attributes, bytes));
+  CHECK(attributes.type == cudaMemoryTypeUnregistered);
+  CHECK(cudaMalloc(&memory, std::size_t{1} << 40) == cudaErrorMemoryAllocation);
+  cudaGetLastError();
+}
+
+TEST_CASE("launches that a GPU refuses are refused") {
+  const void* kernel = TUTTI_KERNEL_HANDLE(wait_then_add);
+  alignas(64) std::uint64_t gate = 0, sum = 0;
+  const std::uint64_t* gate_at = &gate;
+  std::uint64_t* sum_at = &sum;
+  std::uint64_t zero = 0;
+  void* list[] = {&gate_at, &zero, &sum_at, &zero};
+  CHECK(cudaLaunchKernel(kernel, dim3(1), dim3(1025), list, 0, nullptr) ==
+        cudaErrorInvalidConfiguration);
+  CHECK(cudaLaunchKernel(kernel, dim3(0), dim3(32), list, 0, nullptr) ==
+        cudaErrorInvalidConfiguration);
+  CHECK(cudaLaunchKernel(&gate, dim3(1), dim3(32), list, 0, nullptr) ==
+        cudaErrorInvalidDeviceFunction);
+  cudaStream_t stream = nullptr;
+  OK(cudaStreamCreate(&stream));
+  OK(cudaSetDevice(1));
+  CHECK(cudaLaunchKernel(kernel, dim3(1), dim3(32), list, 0, stream) ==
+        cudaErrorInvalidResourceHandle);
+  OK(cudaSetDevice(0));
+  OK(cudaStreamDestroy(stream));
+  CHECK(cudaSetDevice(simt::settings().devices) == cudaErrorInvalidDevice);
+  cudaGetLastError();
+}
+
+}  // namespace
+}  // namespace tutti
