@@ -36,7 +36,9 @@ add_library(tutti_cuda STATIC ${host_parts} ${objects})
 find_path(TUTTI_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include /opt/cuda/include
   ENV CUDA_PATH PATH_SUFFIXES include)
 target_include_directories(tutti_cuda SYSTEM PUBLIC ${TUTTI_CUDA_INCLUDE})
-target_link_libraries(tutti_cuda PUBLIC tutti_objects PRIVATE tutti_flags)
+target_include_directories(tutti_cuda PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src
+  ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(tutti_cuda PRIVATE tutti_flags)
 if(TUTTI_TESTS)
   list(TRANSFORM TUTTI_CUDA_ARCHITECTURES PREPEND sm_ OUTPUT_VARIABLE names)
   add_test(NAME cuda/spills

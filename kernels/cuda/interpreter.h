@@ -60,7 +60,7 @@ constexpr std::size_t grain_of(DataType type) { return 64 / size_of(type); }
 inline constexpr unsigned kWarpLanes = 32;
 inline constexpr unsigned kLineLanes = 8;
 inline constexpr unsigned kWarpUnits = kWarpLanes - kWarpLanes / kLineLanes;
-inline constexpr std::size_t kWarpLineBytes = kWarpLanes * 16;
+inline constexpr std::size_t kWarpLineBytes = std::size_t{kWarpLanes} * 16;
 
 /// Bytes of a slot that `units` units of `unit_bytes` (8, 16 or 32) take.
 constexpr std::size_t slot_bytes_of(SlotFormat format, std::size_t units, std::size_t unit_bytes) {

@@ -75,8 +75,20 @@ Status enable_access(int device, int peer) {
   return ok();
 }
 
+bool has_place(const plan::Plan& plan, plan::Place place) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      for (const plan::Location& at : lane.locations) {
+        if (at.place == place) return true;
+      }
+    }
+  }
+  return false;
+}
+
 /// Empty, or why a kernel can't take the plan.
 std::string unsuited(const plan::Plan& plan) {
+  if (has_place(plan, plan::Place::kMulticast)) return "has multicasts";
   for (const plan::RankPlan& rank : plan.ranks) {
     for (const plan::Lane& lane : rank.lanes) {
       for (const plan::Step& step : lane.steps) {
@@ -87,23 +99,9 @@ std::string unsuited(const plan::Plan& plan) {
                  std::to_string(cuda::kMostSources) + " and " + std::to_string(cuda::kMostTargets);
         }
       }
-      for (const plan::Location& at : lane.locations) {
-        if (at.place == plan::Place::kMulticast) return "has multicasts";
-      }
     }
   }
   return {};
-}
-
-bool reads_peers(const plan::Plan& plan) {
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) {
-      for (const plan::Location& at : lane.locations) {
-        if (at.place == plan::Place::kPeerInput) return true;
-      }
-    }
-  }
-  return false;
 }
 
 template <class T>
@@ -142,14 +140,61 @@ std::size_t CudaPlan::bytes() const {
   return sum;
 }
 
-CudaMesh::CudaMesh(CudaMeshOptions options) : options_(std::move(options)) {}
+CudaMesh::~CudaMesh() {
+  for (std::size_t rank = 0; rank < bases_.size(); ++rank) {
+    if (is_here(rank) || bases_[rank] == nullptr) continue;
+    const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
+    cudaIpcCloseMemHandle(bases_[rank]);
+  }
+}
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   TUTTI_CHECK_OK(check_options(options));
   TUTTI_CHECK_OK(check_room(options));
-  std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options)));
-  TUTTI_CHECK_OK(mesh->open());
+  const std::set<int> devices(options.devices.begin(), options.devices.end());
+  for (const int device : devices) {
+    for (const int peer : devices) TUTTI_CHECK_OK(enable_access(device, peer));
+  }
+  std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
+  TUTTI_CHECK_OK(mesh->allocate());
+  for (std::size_t rank = 0; rank < mesh->bases_.size(); ++rank) {
+    TUTTI_CHECK_OK(mesh->connect(rank));
+  }
   return mesh;
+}
+
+Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int rank) {
+  TUTTI_CHECK_OK(check_options(options));
+  TUTTI_CHECK_OK(check_room(options));
+  if (rank < 0 || static_cast<std::size_t>(rank) >= options.devices.size()) {
+    return invalid("there is no rank " + std::to_string(rank));
+  }
+  std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
+  TUTTI_CHECK_OK(mesh->allocate());
+  return mesh;
+}
+
+Result<CudaMeshHandle> CudaMesh::handle() const {
+  if (only_ < 0) return invalid("all its ranks are of one process");
+  CudaMeshHandle handle;
+  TUTTI_CHECK_OK(
+      cuda_status(cudaIpcGetMemHandle(&handle.memory, bases_[static_cast<std::size_t>(only_)]),
+                  "an IPC handle of rank " + std::to_string(only_) + "'s memory"));
+  return handle;
+}
+
+Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
+  if (only_ < 0 || handles.size() != bases_.size()) return invalid("join takes a handle per rank");
+  const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    if (is_here(rank)) continue;
+    void* base = nullptr;
+    TUTTI_CHECK_OK(cuda_status(
+        cudaIpcOpenMemHandle(&base, handles[rank].memory, cudaIpcMemLazyEnablePeerAccess),
+        "mapping the memory of rank " + std::to_string(rank)));
+    bases_[rank] = static_cast<std::byte*>(base);
+  }
+  return connect(static_cast<std::size_t>(only_));
 }
 
 CudaMesh::Layout CudaMesh::layout() const {
@@ -171,48 +216,44 @@ CudaMesh::Layout CudaMesh::layout() const {
   return layout;
 }
 
-Status CudaMesh::open() {
-  const std::set<int> devices(options_.devices.begin(), options_.devices.end());
-  for (const int device : devices) {
-    for (const int peer : devices) TUTTI_CHECK_OK(enable_access(device, peer));
-  }
-  TUTTI_TRY(aborts_, CudaHostMemory::allocate(options_.devices.size() * kLine));
-  for (const int device : options_.devices) {
-    TUTTI_TRY(CudaMemory memory, CudaMemory::allocate(device, layout().bytes));
-    memories_.push_back(std::move(memory));
-  }
-  for (int rank = 0; rank < static_cast<int>(memories_.size()); ++rank) {
-    TUTTI_CHECK_OK(connect(rank));
+Status CudaMesh::allocate() {
+  const std::size_t ranks = options_.devices.size();
+  TUTTI_TRY(aborts_, CudaHostMemory::allocate(ranks * kLine));
+  memories_.resize(ranks);
+  bases_.resize(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (!is_here(rank)) continue;
+    TUTTI_TRY(memories_[rank], CudaMemory::allocate(options_.devices[rank], layout().bytes));
+    bases_[rank] = memories_[rank].data();
   }
   return ok();
 }
 
 /// Tells a rank where its rings are. Each rank has, by lane and peer: slots and a head that the
 /// peer writes, a tail and a signal that the peer writes.
-Status CudaMesh::connect(int rank) {
+Status CudaMesh::connect(std::size_t me) {
   const Layout at = layout();
-  const auto me = static_cast<std::size_t>(rank);
-  CudaMemory& mine = memories_[me];
-  const auto counter = [](const CudaMemory& memory, std::size_t start, std::size_t number) {
-    return reinterpret_cast<std::uint64_t*>(memory.data() + start + number * kLine);
+  const auto counter = [](std::byte* base, std::size_t start, std::size_t number) {
+    return reinterpret_cast<std::uint64_t*>(base + start + number * kLine);
   };
   std::vector<RingEnd> inboxes(ends()), outboxes(ends());
   std::vector<SignalEnd> signals(ends());
   for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
-    for (std::size_t peer = 0; peer < memories_.size(); ++peer) {
-      const CudaMemory& other = memories_[peer];
+    for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+      std::byte *mine = bases_[me], *other = bases_[peer];
       const std::size_t here = index(lane, peer), there = index(lane, me);
       const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
-      inboxes[here] = {mine.data() + at.slots + here * ring_bytes, counter(mine, at.heads, here),
+      inboxes[here] = {mine + at.slots + here * ring_bytes, counter(mine, at.heads, here),
                        counter(other, at.tails, there)};
-      outboxes[here] = {other.data() + at.slots + there * ring_bytes,
-                        counter(other, at.heads, there), counter(mine, at.tails, here)};
+      outboxes[here] = {other + at.slots + there * ring_bytes, counter(other, at.heads, there),
+                        counter(mine, at.tails, here)};
       signals[here] = {counter(other, at.signals, there), counter(mine, at.signals, here)};
     }
   }
-  TUTTI_CHECK_OK(mine.write(at.inboxes, inboxes.data(), bytes_of(inboxes)));
-  TUTTI_CHECK_OK(mine.write(at.outboxes, outboxes.data(), bytes_of(outboxes)));
-  return mine.write(at.signal_ends, signals.data(), bytes_of(signals));
+  CudaMemory& memory = memories_[me];
+  TUTTI_CHECK_OK(memory.write(at.inboxes, inboxes.data(), bytes_of(inboxes)));
+  TUTTI_CHECK_OK(memory.write(at.outboxes, outboxes.data(), bytes_of(outboxes)));
+  return memory.write(at.signal_ends, signals.data(), bytes_of(signals));
 }
 
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
@@ -236,15 +277,17 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   loaded.together_ = plan.together;
   loaded.tiled_ = is_tiled(plan);
   loaded.partials_ = has_partials(plan);
-  loaded.reads_peers_ = reads_peers(plan);
+  loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);
+  loaded.touches_peers_ = loaded.reads_peers_ || has_place(plan, plan::Place::kPeerOutput);
+  loaded.programs_.resize(plan.ranks.size());
+  loaded.scratches_.resize(plan.ranks.size());
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    if (!is_here(rank)) continue;
     const plan::RankPlan& steps = plan.ranks[rank];
     const int device = options_.devices[rank];
-    TUTTI_TRY(CudaMemory program, load_rank(steps, device));
-    loaded.programs_.push_back(std::move(program));
-    TUTTI_TRY(CudaMemory scratch,
+    TUTTI_TRY(loaded.programs_[rank], load_rank(steps, device));
+    TUTTI_TRY(loaded.scratches_[rank],
               CudaMemory::allocate(device, steps.scratch_chunks * options_.slot_bytes));
-    loaded.scratches_.push_back(std::move(scratch));
   }
   return loaded;
 }
@@ -260,8 +303,10 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
   arguments.input = call.input;
   arguments.output = call.output;
-  std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
-  std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  if (plan.touches_peers_) {
+    std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
+    std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  }
   arguments.scratch = plan.scratches_[me].data();
   arguments.abort = abort_word(rank);
   arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
@@ -303,6 +348,12 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
   if (reduces_any && call.op == ReduceOp::kPreMulSum && plan.reads_peers_) {
     return Error{Code::kUnsupported,
                  "premulsum can't run a plan that reads peers' inputs: their scales aren't known"};
+  }
+  const std::size_t ranks = options_.devices.size();
+  if (plan.touches_peers_ &&
+      (call.peer_inputs.size() != ranks || call.peer_outputs.size() != ranks)) {
+    return Error{Code::kInvalidArgument,
+                 "the plan touches peers' buffers, and the call does not say where they are"};
   }
   if (call.count == 0 || plan.lanes_ == 0) return ok();
   Arguments arguments = arguments_of(rank, plan, call);

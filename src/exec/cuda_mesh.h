@@ -1,7 +1,8 @@
 // File: exec/cuda_mesh.h: ranks whose devices map each other's memory: their rings, and running
 // verified plans on them.
 //
-// Model. All ranks are of this process, each with a device; several may share one. Between any two
+// Model. Each rank has a device; several may share one. All ranks are of this process, or each is
+// of a process of its own, which opens the others' memory by IPC handles (`join`). Between any two
 // there is a ring of slots for each lane and direction, in the reader's memory. A plan is loaded
 // once, for all ranks, and then launched by each rank on a stream of its own: one kernel, a block
 // for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "exec/cuda_memory.h"
@@ -45,7 +47,8 @@ class CudaPlan {
   plan::Shape shape_;
   std::uint32_t pieces_ = 1;
   std::uint32_t lanes_ = 1;
-  bool together_ = false, tiled_ = false, partials_ = false, reads_peers_ = false;
+  bool together_ = false, tiled_ = false, partials_ = false;
+  bool reads_peers_ = false, touches_peers_ = false;
   std::vector<CudaMemory> programs_, scratches_;  // By rank.
 };
 
@@ -62,13 +65,30 @@ struct CudaCall {
   std::int64_t integer_scale = 1;
 };
 
+/// What a rank's process tells the others; plain bytes.
+struct CudaMeshHandle {
+  cudaIpcMemHandle_t memory;
+};
+
 class CudaMesh {
  public:
-  /// kInvalidArgument: options that make no sense. kUnsupported: devices without access to each
-  /// other, or without room for all blocks. kSystem: what the runtime said.
+  /// All ranks are of this process. kInvalidArgument: options that make no sense. kUnsupported:
+  /// devices without access to each other, or without room for all blocks. kSystem: what the
+  /// runtime said.
   static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options);
 
-  /// The plan has to be verified, with as many slots as there are or fewer. kUnsupported: it has
+  /// One rank, of a mesh whose ranks are processes; with the same options for all. To be joined
+  /// before it is used, and kept until all ranks have ended their calls.
+  static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options, int rank);
+  Result<CudaMeshHandle> handle() const;
+  /// By rank, of all ranks.
+  Status join(std::span<const CudaMeshHandle> handles);
+  ~CudaMesh();
+  CudaMesh(const CudaMesh&) = delete;
+  CudaMesh& operator=(const CudaMesh&) = delete;
+
+  /// For the ranks here. The plan has to be verified, with as many slots as there are or fewer.
+  /// kUnsupported: it has
   /// more lanes than the mesh, steps with more locations than a kernel takes, or multicasts.
   Result<CudaPlan> load(const plan::Plan& plan) const;
 
@@ -87,9 +107,12 @@ class CudaMesh {
   std::size_t bytes() const;
 
  private:
-  explicit CudaMesh(CudaMeshOptions options);
-  Status open();
-  Status connect(int rank);
+  CudaMesh(CudaMeshOptions options, int only) : options_(std::move(options)), only_(only) {}
+  Status allocate();
+  Status connect(std::size_t rank);
+  bool is_here(std::size_t rank) const {
+    return only_ < 0 || rank == static_cast<std::size_t>(only_);
+  }
 
   /// Where things are in a rank's memory, in bytes.
   struct Layout {
@@ -105,7 +128,9 @@ class CudaMesh {
   std::uint64_t* abort_word(int rank) const;
 
   CudaMeshOptions options_;
-  std::vector<CudaMemory> memories_;  // By rank.
+  int only_;                          // The rank of this process; -1: all are.
+  std::vector<CudaMemory> memories_;  // By rank; empty where a rank is elsewhere,
+  std::vector<std::byte*> bases_;     // and how this process sees all of them.
   CudaHostMemory aborts_;             // A word for each rank.
 };
 

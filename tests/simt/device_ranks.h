@@ -129,18 +129,23 @@ class DeviceRanks {
   /// Every rank's output against the reference on the host.
   static std::string compare(const Case& test, const std::vector<Buffer>& inputs,
                              const std::vector<std::unique_ptr<DeviceBuffers>>& buffers) {
-    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-      const Buffer want = expected(test, static_cast<int>(rank), inputs);
-      const DeviceBuffers& mine = *buffers[rank];
-      const auto offset = static_cast<std::size_t>(mine.output - mine.output_memory.data());
-      Buffer got(want.size());
-      const std::string error = said(mine.output_memory.read(offset, got.data(), got.size()));
-      if (!error.empty()) return error;
-      const auto differs = std::mismatch(want.begin(), want.end(), got.begin());
-      if (differs.first != want.end()) {
-        return test.to_string() + ": rank " + std::to_string(rank) + " differs at byte " +
-               std::to_string(differs.first - want.begin());
-      }
+    std::string complaint;
+    for (std::size_t rank = 0; rank < inputs.size() && complaint.empty(); ++rank) {
+      complaint = compare(test, rank, inputs, *buffers[rank]);
+    }
+    return complaint;
+  }
+  static std::string compare(const Case& test, std::size_t rank, const std::vector<Buffer>& inputs,
+                             const DeviceBuffers& mine) {
+    const Buffer want = expected(test, static_cast<int>(rank), inputs);
+    const auto offset = static_cast<std::size_t>(mine.output - mine.output_memory.data());
+    Buffer got(want.size());
+    const std::string error = said(mine.output_memory.read(offset, got.data(), got.size()));
+    if (!error.empty()) return error;
+    const auto differs = std::mismatch(want.begin(), want.end(), got.begin());
+    if (differs.first != want.end()) {
+      return test.to_string() + ": rank " + std::to_string(rank) + " differs at byte " +
+             std::to_string(differs.first - want.begin());
     }
     return "";
   }
