@@ -35,9 +35,33 @@ struct TypeTraits {
   static constexpr std::size_t kPartialBytes = kElements * sizeof(Accumulator);
 };
 
-/// Calls `visit(position)` for the thread's units. In lined steps all lanes of a warp get as many.
+/// How many units of a thread are under way at a time, in steps of one or two plain sources.
+inline constexpr unsigned kBatch = 4;
+
+/// Calls `visit(positions)` with kBatch of the thread's units at a time, as long as there are as
+/// many whole ones. For steps that are not lined. The row at which the warp has to go on.
 template <unsigned kElements, class Visit>
-TUTTI_DEVICE void for_each_unit(const Work& work, Visit visit) {
+TUTTI_DEVICE unsigned for_each_batch(const Work& work, Visit visit) {
+  const unsigned whole_rows = work.elements / kElements / kWarpLanes;
+  const unsigned lane = threadIdx.x % kWarpLanes, warps = blockDim.x / kWarpLanes;
+  unsigned row = threadIdx.x / kWarpLanes;
+#pragma unroll 1
+  for (; row + (kBatch - 1) * warps < whole_rows; row += kBatch * warps) {
+    Position positions[kBatch];
+#pragma unroll
+    for (unsigned i = 0; i < kBatch; ++i) {
+      const unsigned at = row + i * warps;
+      positions[i] = {at * kWarpLanes + lane, kElements, at, lane};
+    }
+    visit(positions);
+  }
+  return row;
+}
+
+/// Calls `visit(position)` for the thread's units, from a row on. In lined steps all lanes of a
+/// warp get as many.
+template <unsigned kElements, class Visit>
+TUTTI_DEVICE void for_each_unit(const Work& work, unsigned first_row, Visit visit) {
   const unsigned units = (work.elements + kElements - 1) / kElements;
   const unsigned lane = threadIdx.x % kWarpLanes;
   const unsigned per_row = work.lined ? kWarpUnits : kWarpLanes;
@@ -46,7 +70,7 @@ TUTTI_DEVICE void for_each_unit(const Work& work, Visit visit) {
   const bool has_data = !work.lined || lane % kLineLanes != kLineLanes - 1;
   const unsigned warps = blockDim.x / kWarpLanes;
 #pragma unroll 1
-  for (unsigned row = threadIdx.x / kWarpLanes; row * per_row < units; row += warps) {
+  for (unsigned row = first_row; row * per_row < units; row += warps) {
     const unsigned unit = row * per_row + in_row;
     unsigned valid = 0;
     if (has_data && unit < units) {
@@ -61,15 +85,28 @@ TUTTI_DEVICE void for_each_unit(const Work& work, Visit visit) {
 template <std::size_t kBytes, unsigned kElements>
 TUTTI_DEVICE void copy_units(const Work& work, Watch& watch, bool& failed) {
   const Resolved& source = work.source(0);
-  for_each_unit<kElements>(work, [&](const Position& position) {
-    const auto bits = load_unit<kBytes, kElements>(source, position, watch, failed);
+  const auto store_all = [&](const Position& position, const Bits<kBytes>& bits) {
 #pragma unroll 1
     for (unsigned t = 0; t < work.target_count; ++t) {
       const Resolved& target = work.target(t);
       // A copy onto itself (in place) is left out: peers may be reading there.
-      if (target.at == source.at) continue;
-      store_unit<kBytes, kElements>(target, position, bits);
+      if (target.at != source.at) store_unit<kBytes, kElements>(target, position, bits);
     }
+  };
+  unsigned row = threadIdx.x / kWarpLanes;
+  if (work.plain && !work.lined) {
+    row = for_each_batch<kElements>(work, [&](const Position(&positions)[kBatch]) {
+      Bits<kBytes> bits[kBatch];
+#pragma unroll
+      for (unsigned i = 0; i < kBatch; ++i) {
+        bits[i] = load_whole<kBytes>(source.at + std::size_t{positions[i].unit} * kBytes);
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kBatch; ++i) store_all(positions[i], bits[i]);
+    });
+  }
+  for_each_unit<kElements>(work, row, [&](const Position& position) {
+    store_all(position, load_unit<kBytes, kElements>(source, position, watch, failed));
   });
 }
 
@@ -93,7 +130,12 @@ class Body {
       : arguments_(arguments), work_(work), watch_(watch), failed_(failed) {}
 
   TUTTI_DEVICE void run() {
-    for_each_unit<kElements>(work_, [&](const Position& position) {
+    unsigned row = threadIdx.x / kWarpLanes;
+    if (work_.plain && !work_.lined && work_.source_count <= 2) {
+      row = for_each_batch<kElements>(
+          work_, [&](const Position(&positions)[kBatch]) { reduce_batch(positions); });
+    }
+    for_each_unit<kElements>(work_, row, [&](const Position& position) {
       const Values value = work_.plain && position.valid == kElements ? reduce_plain(position)
                                                                       : reduce_any(position);
       store_all(position, value);
@@ -184,6 +226,32 @@ class Body {
       tree.add(s, value);
     }
     return tree.root(work_.source_count);
+  }
+
+  /// One or two sources of several units: as many loads in flight as with eight of one.
+  TUTTI_DEVICE void reduce_batch(const Position (&positions)[kBatch]) const {
+    Bits<kBytes> bits[kBatch][2];
+#pragma unroll
+    for (unsigned i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (unsigned s = 0; s < 2; ++s) {
+        if (s >= work_.source_count) continue;
+        bits[i][s] =
+            load_whole<kBytes>(work_.source(s).at + std::size_t{positions[i].unit} * kBytes);
+      }
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kBatch; ++i) {
+      Values values[2];
+#pragma unroll
+      for (unsigned s = 0; s < 2; ++s) {
+        if (s >= work_.source_count) continue;
+        values[s] = widened(bits[i][s]);
+        if (op == ReduceOp::kSum && work_.source(s).scale) scale(values[s]);
+      }
+      if (work_.source_count == 2) combine(values[0], values[1], values[0]);
+      store_all(positions[i], values[0]);
+    }
   }
 
   /// One source after the other, as each may have to be waited for.

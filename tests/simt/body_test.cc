@@ -106,8 +106,10 @@ class Step {
 
   /// Empty if all is well.
   std::string run() {
-    const std::size_t n = 1 + random_() % cuda::kMostSources, m = 1 + random_() % 4;
-    const std::size_t count = 1 + random_() % 200;
+    const std::size_t n = 1 + random_() % (random_() % 2 == 0 ? 2 : cuda::kMostSources),
+                      m = 1 + random_() % 4;
+    // Long ones, so that threads have several units at a time.
+    const std::size_t count = 1 + random_() % (random_() % 4 == 0 ? 6000 : 200);
     kernels::Arithmetic arithmetic{type_, op_, 3, 1.5, 7};
     std::vector<std::vector<std::byte>> plain;
     std::vector<kernels::Source> sources;

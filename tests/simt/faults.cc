@@ -43,7 +43,7 @@ __global__ void fault(int kind, std::uint64_t* at) {
       while (load_acquire(at) != 12345) continue;
       break;
     case 6:  // Another device's memory.
-      store(at, load<std::uint64_t>(at));
+      if (threadIdx.x + blockIdx.x == 0) store(at, load<std::uint64_t>(at));
       break;
     case 7: __trap();
     default: break;
