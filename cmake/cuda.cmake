@@ -23,10 +23,11 @@ foreach(source ${kernels})
   # No contraction of a*b+c: it would change bits. The report is what nvcc prints.
   add_custom_command(OUTPUT ${object} ${object}.ptxas
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
-    COMMAND ${TUTTI_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr ${targets}
+    COMMAND bash -c "\"$@\" 2> \"$0\" || { cat \"$0\"; exit 1; }" ${object}.ptxas
+      ${TUTTI_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr ${targets}
       -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden -I ${PROJECT_SOURCE_DIR}
       -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${object}.d
-      -c ${source} -o ${object} 2> ${object}.ptxas || (cat ${object}.ptxas && false)
+      -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)
   list(APPEND objects ${object})
   list(APPEND reports ${object}.ptxas)

@@ -179,8 +179,7 @@ class Interpreter {
     to.ring = &ring;
     to.at = ring.slots + position % arguments_.slot_count * arguments_.slot_bytes;
     to.format = arguments_.format;
-    constexpr std::uint64_t kMostPacked = 0xffffffffu;
-    to.flag = arguments_.format == SlotFormat::kPacked ? 1 + position % kMostPacked : position + 1;
+    to.flag = arguments_.format == SlotFormat::kPacked ? packed_flag(position) : position + 1;
     to.position = position;
     return true;
   }

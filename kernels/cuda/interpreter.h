@@ -1,5 +1,5 @@
-// File: kernels/cuda/interpreter.h: what the host and the interpreter kernel both know: its
-// arguments, rings of slots, and how much fits them.
+// File: kernels/cuda/interpreter.h: what the host and the kernels both know: their arguments, rings
+// of slots, and how much fits them.
 //
 // Model. One kernel runs one rank's share of a verified plan: a block is a lane, and interprets the
 // steps of plan/plan.h as they are, tile by tile, as exec/lane.h does on the host. All memory it
@@ -144,11 +144,26 @@ struct Arguments {
   bool together = false;  // All ranks meet before the first step.
 };
 
+/// The flag of packed lines that were written at `position` of their ring; never 0.
+constexpr std::uint64_t packed_flag(std::uint64_t position) { return 1 + position % 0xffffffffu; }
+
+/// The arguments of the one-shot all-reduce (one_shot.h). Of `common` it takes all that is not
+/// about a plan. Areas lie as [block][2][from rank], area_bytes each.
+struct OneShotArguments {
+  Arguments common;
+  std::byte* areas[kMostSources] = {};  // By rank, whose memory it is.
+  std::uint64_t* calls = nullptr;       // By block.
+  std::uint64_t area_bytes = 0;
+  std::uint64_t elements_per_block = 0;
+};
+
 /// Threads of a block, at most: with more, some kernels would have too few registers.
 inline constexpr unsigned kMostThreads = 256;
 /// The kernel for a type and an operation: a handle for cudaLaunchKernel; null where is_supported
 /// says no. Its argument is an Arguments, its grid has a block for each lane, blocks have whole
 /// warps. Plans that reduce nothing take any operation.
 const void* interpreter_kernel(DataType type, ReduceOp op);
+/// The same for the one-shot all-reduce, whose argument is an OneShotArguments.
+const void* one_shot_kernel(DataType type, ReduceOp op);
 
 }  // namespace tutti::cuda

@@ -40,6 +40,10 @@ Status check_options(const CudaMeshOptions& options) {
     return invalid("slots of " + std::to_string(options.slot_bytes) +
                    " bytes; a multiple of 1024 is possible");
   }
+  if (options.area_bytes == 0 || options.area_bytes % kLine != 0) {
+    return invalid("areas of " + std::to_string(options.area_bytes) +
+                   " bytes; a multiple of 128 is possible");
+  }
   return ok();
 }
 
@@ -212,6 +216,9 @@ CudaMesh::Layout CudaMesh::layout() const {
   layout.inboxes = take(ends() * sizeof(RingEnd));
   layout.outboxes = take(ends() * sizeof(RingEnd));
   layout.signal_ends = take(ends() * sizeof(SignalEnd));
+  layout.areas =
+      take(std::size_t{2} * options_.lanes * options_.devices.size() * options_.area_bytes);
+  layout.calls = take(options_.lanes * sizeof(std::uint64_t));
   layout.bytes = at;
   return layout;
 }
@@ -292,36 +299,43 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   return loaded;
 }
 
+/// What does not depend on a plan.
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
+  Arguments arguments;
+  arguments.input = call.input;
+  arguments.output = call.output;
+  arguments.abort = abort_word(rank);
+  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
+  arguments.count = call.count;
+  arguments.scale = call.scale;
+  arguments.integer_scale = call.integer_scale;
+  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
+  arguments.rank = static_cast<std::uint32_t>(rank);
+  arguments.op = call.op;
+  arguments.scaled = call.op == ReduceOp::kPreMulSum;
+  return arguments;
+}
+
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
   const auto me = static_cast<std::size_t>(rank);
   const Layout at = layout();
   std::byte* mine = memories_[me].data();
-  Arguments arguments;
+  Arguments arguments = arguments_of(rank, call);
   arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
   arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
   arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
   arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
-  arguments.input = call.input;
-  arguments.output = call.output;
   if (plan.touches_peers_) {
     std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
     std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
   }
   arguments.scratch = plan.scratches_[me].data();
-  arguments.abort = abort_word(rank);
-  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
   arguments.slot_bytes = options_.slot_bytes;
   arguments.scratch_bytes = options_.slot_bytes;
-  arguments.count = call.count;
-  arguments.scale = call.scale;
-  arguments.integer_scale = call.integer_scale;
   arguments.slot_count = options_.slot_count;
   arguments.pieces = plan.pieces_;
-  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
-  arguments.rank = static_cast<std::uint32_t>(rank);
   arguments.format = options_.format;
-  arguments.op = call.op;
-  arguments.scaled = call.op == ReduceOp::kPreMulSum && reduces(plan.shape_.collective);
+  arguments.scaled &= reduces(plan.shape_.collective);
   arguments.together = plan.together_;
 
   const std::size_t unit = cuda::unit_elements(call.type);
@@ -362,6 +376,52 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
   return cuda_status(
       cudaLaunchKernel(kernel, dim3(plan.lanes_), dim3(options_.threads), list, 0, stream),
       "starting the interpreter of rank " + std::to_string(rank));
+}
+
+namespace {
+
+/// Elements of a block of the one-shot all-reduce.
+std::size_t elements_in_area(std::size_t area_bytes, DataType type, ReduceOp op) {
+  const Form form = op == ReduceOp::kPreMulSum ? Form::kPartial : Form::kContribution;
+  const std::size_t unit = cuda::unit_elements(type);
+  return cuda::units_in_slot(cuda::SlotFormat::kPacked, area_bytes,
+                             unit * element_bytes(type, form)) *
+         unit;
+}
+
+}  // namespace
+
+std::size_t CudaMesh::one_shot_elements(DataType type, ReduceOp op) const {
+  if (options_.devices.size() > cuda::kMostSources) return 0;
+  return options_.lanes * elements_in_area(options_.area_bytes, type, op);
+}
+
+Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream) {
+  const void* kernel = cuda::one_shot_kernel(call.type, call.op);
+  if (kernel == nullptr || call.count > one_shot_elements(call.type, call.op)) {
+    return Error{Code::kUnsupported, "a one-shot all-reduce of " + std::to_string(call.count) +
+                                         " " + std::string(to_string(call.type)) + " by " +
+                                         std::string(to_string(call.op)) + "; it takes up to " +
+                                         std::to_string(one_shot_elements(call.type, call.op))};
+  }
+  if (call.count == 0) return ok();
+  const Layout at = layout();
+  cuda::OneShotArguments arguments;
+  arguments.common = arguments_of(rank, call);
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    arguments.areas[peer] = bases_[peer] + at.areas;
+  }
+  const auto me = static_cast<std::size_t>(rank);
+  arguments.calls = reinterpret_cast<std::uint64_t*>(bases_[me] + at.calls);
+  arguments.area_bytes = options_.area_bytes;
+  arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
+  const std::size_t blocks =
+      (call.count + arguments.elements_per_block - 1) / arguments.elements_per_block;
+  void* list[] = {&arguments};
+  const OnDevice on(options_.devices[me]);
+  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(options_.threads), list, 0, stream),
+                     "starting the one-shot all-reduce of rank " + std::to_string(rank));
 }
 
 std::uint64_t* CudaMesh::abort_word(int rank) const {

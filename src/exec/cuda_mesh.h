@@ -33,6 +33,8 @@ struct CudaMeshOptions {
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
+  /// Of a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
+  std::size_t area_bytes = std::size_t{8} << 10;
   unsigned threads = 256;                                       // Of a block: whole warps.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a wait in a kernel.
 };
@@ -96,6 +98,12 @@ class CudaMesh {
   /// One thread at a time for each rank.
   Status launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream);
 
+  /// The same for an all-reduce of few elements, without a plan (kernels/cuda/one_shot.h).
+  /// kUnsupported: more than one_shot_elements, or too many ranks for a step.
+  Status launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream);
+  /// How many elements that takes.
+  std::size_t one_shot_elements(DataType type, ReduceOp op) const;
+
   /// Ok, or why the rank's calls ended early, which may be asked at any time, by any thread. Then
   /// no more can be run on this mesh.
   Status check(int rank) const;
@@ -116,7 +124,7 @@ class CudaMesh {
 
   /// Where things are in a rank's memory, in bytes.
   struct Layout {
-    std::size_t slots, heads, tails, signals, inboxes, outboxes, signal_ends, bytes;
+    std::size_t slots, heads, tails, signals, inboxes, outboxes, signal_ends, areas, calls, bytes;
   };
   Layout layout() const;
   std::size_t ends() const { return options_.lanes * options_.devices.size(); }
@@ -124,6 +132,7 @@ class CudaMesh {
     return lane * options_.devices.size() + peer;
   }
 
+  cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   std::uint64_t* abort_word(int rank) const;
 

@@ -80,6 +80,29 @@ plan::Plan signals_first() {
   return plan;
 }
 
+/// The kernel that interprets no plan, several times on the same areas.
+std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
+  test.count = 200;
+  const auto inputs = test::DeviceRanks::make_inputs(test, 9);
+  std::vector<std::unique_ptr<test::DeviceRanks::DeviceBuffers>> buffers;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    buffers.push_back(std::make_unique<test::DeviceRanks::DeviceBuffers>(ranks.device(rank), test,
+                                                                         rank, inputs[rank]));
+  }
+  std::string complaint;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    for (int round = 0; round < 4; ++round) {
+      complaint += test::said(ranks.mesh().launch_one_shot(
+          static_cast<int>(rank), ranks.call_of(test, rank, buffers), ranks.stream(rank)));
+    }
+  }
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    complaint += test::said(cudaStreamSynchronize(ranks.stream(rank))) +
+                 test::said(ranks.mesh().check(static_cast<int>(rank)));
+  }
+  return complaint.empty() ? test::DeviceRanks::compare(test, inputs, buffers) : complaint;
+}
+
 std::string run_all(cuda::SlotFormat format) {
   exec::CudaMeshOptions options;
   options.devices = {0, 1, 2};
@@ -102,6 +125,7 @@ std::string run_all(cuda::SlotFormat format) {
   test.collective = Collective::kBroadcast;
   if (complaint = run_lowered(*ranks, *broadcast, test); !complaint.empty()) return complaint;
   test.collective = Collective::kAllReduce;
+  if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
   for (const char* name : {"one_shot", "two_shot", "ring"}) {
     const plan::Plan plan =
         build(*find_algorithm(Collective::kAllReduce, name), {Collective::kAllReduce, kRanks});

@@ -45,32 +45,26 @@ std::vector<Block*>& live_blocks() {
   return list;
 }
 
-/// "12 threads (0 ... 31) polling 0x7f..., at kernel+0x10".
+/// "12 threads (0 ... 31) polling 0x7f... and others, at kernel+0x10".
 void describe(const Block& block) {
   const Launch& launch = *block.launch;
   std::fprintf(stderr,
                "simt: kernel %s, device %d, block %u: %d of %zu threads have not returned\n",
                launch.kernel->name, launch.device, block.index, block.alive, block.fibers.size());
-  std::map<std::pair<std::string, void*>, std::vector<unsigned>> alike;
+  std::map<std::pair<std::string, void*>, std::vector<const Fiber*>> alike;
   for (const Fiber& fiber : block.fibers) {
     if (fiber.state == Fiber::State::kDone) continue;
-    std::array<char, 96> text;
-    std::snprintf(text.data(), text.size(), "%s %p",
-                  fiber.doing != nullptr ? fiber.doing : "running",
-                  const_cast<const void*>(fiber.what));
-    alike[{text.data(), fiber.caller}].push_back(fiber.context.flat);
+    alike[{fiber.doing != nullptr ? fiber.doing : "running", fiber.caller}].push_back(&fiber);
   }
-  constexpr std::size_t kMostLines = 8;
-  std::size_t line = 0;
-  for (const auto& [where, threads] : alike) {
-    if (line++ == kMostLines) {
-      std::fprintf(stderr, "    and %zu kinds more\n", alike.size() - kMostLines);
-      break;
-    }
+  for (const auto& [where, fibers] : alike) {
+    const Fiber *first = fibers.front(), *last = fibers.back();
     void* caller = where.second;
     char** symbol = caller != nullptr ? backtrace_symbols(&caller, 1) : nullptr;
-    std::fprintf(stderr, "    %zu threads (%u ... %u) %s, at %s\n", threads.size(), threads.front(),
-                 threads.back(), where.first.c_str(), symbol != nullptr ? symbol[0] : "its start");
+    std::fprintf(stderr, "    %zu threads (%u ... %u) %s %p%s, at %s\n", fibers.size(),
+                 first->context.flat, last->context.flat, where.first.c_str(),
+                 const_cast<const void*>(first->what),
+                 first->what != last->what ? " and others" : "",
+                 symbol != nullptr ? symbol[0] : "its start");
     std::free(static_cast<void*>(symbol));
   }
 }

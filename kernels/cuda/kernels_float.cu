@@ -1,0 +1,11 @@
+// File: kernels/cuda/kernels_float.cu: the kernels for float32 and float64.
+#include "kernels/cuda/interpret.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/one_shot.h"
+
+namespace tutti::cuda {
+
+TUTTI_KERNELS(kFloat32)
+TUTTI_KERNELS(kFloat64)
+
+}  // namespace tutti::cuda

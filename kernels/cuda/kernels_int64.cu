@@ -1,0 +1,11 @@
+// File: kernels/cuda/kernels_int64.cu: the kernels for 64-bit integers.
+#include "kernels/cuda/interpret.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/one_shot.h"
+
+namespace tutti::cuda {
+
+TUTTI_KERNELS(kInt64)
+TUTTI_KERNELS(kUint64)
+
+}  // namespace tutti::cuda

@@ -1,0 +1,11 @@
+// File: kernels/cuda/kernels_int8.cu: the kernels for 8-bit integers.
+#include "kernels/cuda/interpret.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/one_shot.h"
+
+namespace tutti::cuda {
+
+TUTTI_KERNELS(kInt8)
+TUTTI_KERNELS(kUint8)
+
+}  // namespace tutti::cuda
