@@ -46,3 +46,16 @@ if(TUTTI_TESTS)
     COMMAND ${PROJECT_SOURCE_DIR}/scripts/ptxas-report ${names} -- ${reports})
   set_tests_properties(cuda/spills PROPERTIES LABELS cuda)
 endif()
+
+# The tests of simulated devices, on those that there are.
+find_library(TUTTI_CUDART cudart_static PATHS /usr/local/cuda/lib64 ENV CUDA_PATH PATH_SUFFIXES lib64)
+if(TUTTI_TESTS AND TUTTI_CUDART)
+  add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc)
+  target_compile_definitions(cuda_devices_test PRIVATE TUTTI_GPU)
+  target_link_libraries(cuda_devices_test PRIVATE tutti_cuda tutti_test_main ${TUTTI_CUDART}
+    ${CMAKE_DL_LIBS} rt)
+  add_test(NAME cuda/devices COMMAND bash -c
+    "nvidia-smi -L || { echo no GPU; exit 0; }; exec $<TARGET_FILE:cuda_devices_test>")
+  set_tests_properties(cuda/devices PROPERTIES LABELS cuda TIMEOUT 600
+    SKIP_REGULAR_EXPRESSION "no GPU")
+endif()

@@ -8,6 +8,9 @@
 // for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
 // be captured into a graph. Ranks launch the same plans in the same order.
 //
+// All blocks of the message are of `count` elements. CUDA loads a kernel at its first launch, which
+// may wait for what its device runs: launch a kernel once on each device before ranks wait in it.
+//
 // Blocks of a rank wait for those of others, so all of them have to run at a time: how many blocks
 // a device has room for is checked when the mesh is made.
 #pragma once

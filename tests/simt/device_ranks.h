@@ -1,5 +1,5 @@
 // File: simt/device_ranks.h: ranks with a device each, their buffers, and whether what they get is
-// right, bit for bit.
+// right, bit for bit. On simulated devices, or, with TUTTI_GPU, on those that there are.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -10,8 +10,27 @@
 
 #include "exec/cuda_mesh.h"
 #include "support/cluster.h"
+#if !defined(TUTTI_GPU)
+#include "simt/engine.h"
+#endif
 
 namespace tutti::test {
+
+#if defined(TUTTI_GPU)
+inline int device_of(int rank) {
+  int devices = 1;
+  cudaGetDeviceCount(&devices);
+  return rank % devices;
+}
+inline void shuffle_threads(std::uint64_t) {}
+inline void check_access(bool) {}
+#else
+inline int device_of(int rank) { return rank; }
+/// In what order a device's threads run; 0: in theirs.
+inline void shuffle_threads(std::uint64_t seed) { simt::set_seed(seed); }
+/// Whether devices may access what they do.
+inline void check_access(bool check) { simt::settings().check = check; }
+#endif
 
 /// Empty if nothing went wrong.
 inline std::string said(const Status& status) { return status ? "" : status.error().to_string(); }

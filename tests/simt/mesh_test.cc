@@ -13,7 +13,6 @@
 #include "plan/passes.h"
 #include "plan/verify.h"
 #include "simt/device_ranks.h"
-#include "simt/engine.h"
 #include "support/catch.h"
 #include "support/plans.h"
 #include "support/sample.h"
@@ -52,7 +51,7 @@ std::vector<Arithmetic> all_arithmetic() {
 
 exec::CudaMeshOptions options_for(int ranks, SlotFormat format) {
   exec::CudaMeshOptions options;
-  for (int rank = 0; rank < ranks; ++rank) options.devices.push_back(rank);
+  for (int rank = 0; rank < ranks; ++rank) options.devices.push_back(test::device_of(rank));
   options.lanes = 4;
   options.slot_count = 2;
   options.slot_bytes = 2048;
@@ -108,9 +107,9 @@ TEST_CASE("every algorithm computes on devices what the reference says") {
         if (test::kSanitized && random() % 8 != 0) return;
         const Case test =
             case_for(plan, arithmetic[next++ % arithmetic.size()], count_for(random()), random());
-        simt::set_seed(random() % 2 == 0 ? 0 : random());
-        // Whether devices may access what they do; its lock would hide races from the sanitizer.
-        simt::settings().check = !test::kSanitized && random() % 8 == 0;
+        test::shuffle_threads(random() % 2 == 0 ? 0 : random());
+        // Its lock would hide races from the sanitizer.
+        test::check_access(!test::kSanitized && random() % 8 == 0);
         INFO(plan.name << ", " << cuda::to_string(format) << ", " << test.to_string());
         int ran = 0;
         REQUIRE(run_plan(*ranks, plan, test, random(), ran) == "");
@@ -174,7 +173,7 @@ TEST_CASE("lowered and replicated plans run on devices") {
 
 TEST_CASE("several ranks share a device, and threads of their own enqueue") {
   exec::CudaMeshOptions options = options_for(4, SlotFormat::kPacked);
-  options.devices = {0, 1, 0, 1};
+  options.devices = {0, test::device_of(1), 0, test::device_of(1)};
   std::string complaint;
   const auto ranks = DeviceRanks::open(options, complaint);
   REQUIRE(complaint == "");

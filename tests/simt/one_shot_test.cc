@@ -6,7 +6,6 @@
 
 #include "algorithms/algorithm.h"
 #include "simt/device_ranks.h"
-#include "simt/engine.h"
 #include "support/catch.h"
 #include "support/sample.h"
 
@@ -19,7 +18,7 @@ using test::said;
 
 exec::CudaMeshOptions options_for(int ranks) {
   exec::CudaMeshOptions options;
-  for (int rank = 0; rank < ranks; ++rank) options.devices.push_back(rank);
+  for (int rank = 0; rank < ranks; ++rank) options.devices.push_back(test::device_of(rank));
   options.lanes = 3;
   options.slot_bytes = 1024;
   options.area_bytes = 1024;
@@ -99,12 +98,12 @@ TEST_CASE("the one-shot all-reduce has the bits of every other one") {
         test.ranks = n;
         test.in_place = random() % 2 == 0;
         test.misalign = random() % 4 == 0 ? size_of(type) : 0;
-        simt::set_seed(random() % 2 == 0 ? 0 : random());
+        test::shuffle_threads(random() % 2 == 0 ? 0 : random());
         REQUIRE(run(*ranks, test, random) == "");
       }
     }
   }
-  simt::set_seed(0);
+  test::shuffle_threads(0);
 }
 
 TEST_CASE("a captured one-shot all-reduce takes its turns when it is replayed") {
