@@ -39,7 +39,7 @@ struct CudaMeshOptions {
   /// Of a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
   std::size_t area_bytes = std::size_t{8} << 10;
   unsigned threads = 256;                                       // Of a block: whole warps.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a wait in a kernel.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a kernel that waits.
 };
 
 /// A plan in the devices' memory.
