@@ -104,7 +104,8 @@ TEST_CASE("every algorithm computes on devices what the reference says") {
       REQUIRE(complaint == "");
       std::set<std::string> ran_names;
       test::for_each_plan({n}, [&](const Plan& plan) {
-        if (test::kSanitized && random() % 8 != 0) return;
+        // A share of them, another one with each seed.
+        if (random() % (test::kSanitized ? 8 : 2) != 0) return;
         const Case test =
             case_for(plan, arithmetic[next++ % arithmetic.size()], count_for(random()), random());
         test::shuffle_threads(random() % 2 == 0 ? 0 : random());
@@ -116,7 +117,7 @@ TEST_CASE("every algorithm computes on devices what the reference says") {
         if (ran > 0) ran_names.insert(plan.name);
       });
       INFO(n << " ranks");
-      REQUIRE(ran_names.size() > (test::kSanitized ? 1 : 10));
+      REQUIRE(ran_names.size() > (test::kSanitized ? 1 : 5));
     }
   }
 }
