@@ -17,8 +17,9 @@ namespace tutti::cuda {
 template <DataType type, ReduceOp op>
 class OneShot {
  public:
-  TUTTI_DEVICE OneShot(const OneShotArguments& arguments, Work& give, Work& reduce)
-      : arguments_(arguments), give_(give), reduce_(reduce) {}
+  /// `work`: to give, and to reduce.
+  TUTTI_DEVICE OneShot(const OneShotArguments& arguments, Work* work)
+      : arguments_(arguments), give_(work[0]), reduce_(work[1]) {}
 
   TUTTI_DEVICE void run() {
     const std::uint64_t call = arguments_.calls[blockIdx.x];
@@ -28,8 +29,11 @@ class OneShot {
     Watch watch{arguments_.common.abort, now_ns() + arguments_.common.timeout_ns, blockIdx.x};
     // All have read the number; the next call's kernel begins after this one's end.
     if (threadIdx.x == 0) arguments_.calls[blockIdx.x] = call + 1;
-    do_work<type, op>(arguments_.common, give_, watch, failed);
-    do_work<type, op>(arguments_.common, reduce_, watch, failed);
+      // One place that does the work, for both: kernels are large enough.
+#pragma unroll 1
+    for (const Work* work = &give_; work <= &reduce_; ++work) {
+      do_work<type, op>(arguments_.common, *work, watch, failed);
+    }
   }
 
  private:
@@ -93,9 +97,8 @@ class OneShot {
 template <DataType type, ReduceOp op>
 __global__ void __launch_bounds__(kMostThreads, 1)
     one_shot(const __grid_constant__ OneShotArguments arguments) {
-  __shared__ Work give;
-  __shared__ Work reduce;
-  OneShot<type, op>(arguments, give, reduce).run();
+  __shared__ Work work[2];
+  OneShot<type, op>(arguments, work).run();
 }
 
 }  // namespace tutti::cuda
