@@ -1,0 +1,159 @@
+#include "transport/ucx/meeting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "transport/tcp/card.h"
+#include "transport/tcp/handshake.h"
+#include "transport/ucx/devices.h"
+
+namespace tutti::ucx {
+namespace {
+
+constexpr std::uint32_t kVersion = 1;  // Of cards and messages.
+// How often a rank that waits for others looks at the clock.
+constexpr std::chrono::milliseconds kNap{10};
+
+std::uint32_t version_of(const Library& library) {
+  // "1.13.1"; the third number changes nothing on the wire.
+  unsigned major = 0, minor = 0;
+  if (std::sscanf(library.ucp_get_version_string(), "%u.%u", &major, &minor) != 2) return 0;
+  return major << 16 | minor;
+}
+
+std::string in_words(std::uint32_t version) {
+  return fmt::format("{}.{}", version >> 16, version & 0xffff);
+}
+
+/// Everybody's, by rank.
+Result<std::vector<Card>> exchange_cards(const Opening& opening, const Card& mine) {
+  TUTTI_TRY(const auto all, opening.exchange("ucx card", encode(mine)));
+  std::vector<Card> cards;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    auto card = parse_card(all[rank]);
+    const Rank me{opening.me}, peer{static_cast<int>(rank)};
+    if (!card) {
+      return Error{Code::kMismatch,
+                   fmt::format("ucx: rank {} speaks another version of this transport; all ranks "
+                               "need the same version of Tutti",
+                               rank),
+                   me, peer};
+    }
+    if (card->ucx_version != mine.ucx_version) {
+      return Error{
+          Code::kMismatch,
+          fmt::format("ucx: rank {} ({}) has UCX {}, rank {} ({}) has {}; install the same "
+                      "on all hosts",
+                      rank, card->host, in_words(card->ucx_version), opening.me, mine.host,
+                      in_words(mine.ucx_version)),
+          me, peer};
+    }
+    cards.push_back(*std::move(card));
+  }
+  return cards;
+}
+
+/// Ranks of `far` that have not said hello.
+std::vector<int> missing(const net::Joining& to, UcxNetwork& network) {
+  std::vector<int> ranks;
+  std::copy_if(to.far.begin(), to.far.end(), std::back_inserter(ranks),
+               [&](int rank) { return !network.carrier(rank)->met(); });
+  return ranks;
+}
+
+Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Card> cards) {
+  for (const int rank : to.far) {
+    const Card& card = cards[static_cast<std::size_t>(rank)];
+    UcxCarrier& carrier = network.add({.me = to.opening.me,
+                                       .peer = rank,
+                                       .peer_name = fmt::format("rank {} ({})", rank, card.host),
+                                       .peer_key = card.key});
+    TUTTI_CHECK_OK(carrier.connect(card.address));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    while (network.worker().progress()) {
+    }
+    const auto absent = missing(to, network);
+    if (absent.empty()) break;
+    for (const int rank : absent) {
+      network.carrier(rank)->settle();
+      if (auto failure = network.carrier(rank)->failure()) return *std::move(failure);
+    }
+    if (to.opening.deadline.passed()) {
+      const UcxCarrier& first = *network.carrier(absent.front());
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      return Error{
+          Code::kTimeout,
+          fmt::format(
+              "{}: not a word for {:.1f} s{}; UCX_TLS and UCX_NET_DEVICES choose "
+              "another way, TUTTI_TRANSPORT=tcp does without UCX",
+              first.where(), waited.count(),
+              absent.size() > 1 ? fmt::format(", and from {} others", absent.size() - 1) : ""),
+          Rank{to.opening.me}, Rank{absent.front()}};
+    }
+    network.sleep(kNap);
+  }
+  for (const int rank : to.far) network.carrier(rank)->settle();
+  return ok();
+}
+
+}  // namespace
+
+Bytes encode(const Card& card) {
+  const std::size_t host_bytes = std::min(card.host.size(), kMostHostBytes);
+  Bytes bytes(4 + 4 + 1 + host_bytes + card.key.size() + card.address.size());
+  ByteWriter writer(bytes);
+  writer.number(kVersion);
+  writer.number(card.ucx_version);
+  writer.number(static_cast<std::uint8_t>(host_bytes));
+  writer.copy(std::as_bytes(std::span(card.host).first(host_bytes)));
+  writer.copy(card.key);
+  writer.copy(card.address);
+  return bytes;
+}
+
+std::optional<Card> parse_card(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Card card;
+  const auto version = reader.number<std::uint32_t>();
+  card.ucx_version = reader.number<std::uint32_t>();
+  const auto host_bytes = reader.number<std::uint8_t>();
+  const auto host = reader.take(host_bytes);
+  const auto key = reader.take(card.key.size());
+  const auto address = reader.take_rest();
+  if (version != kVersion || host_bytes > kMostHostBytes || key.size() != card.key.size() ||
+      address.empty() || address.size() > kMostAddressBytes || !reader.whole())
+    return std::nullopt;
+  card.host.assign(reinterpret_cast<const char*>(host.data()), host.size());
+  // It is printed.
+  std::replace_if(
+      card.host.begin(), card.host.end(), [](char c) { return c <= 0x20 || c >= 0x7f; }, '?');
+  std::ranges::copy(key, card.key.begin());
+  card.address.assign(address.begin(), address.end());
+  return card;
+}
+
+Result<std::unique_ptr<net::Network>> meet(const net::Joining& to) {
+  const Opening& opening = to.opening;
+  TUTTI_TRY(const Library* const ucx, library());
+  TUTTI_TRY(const auto devices,
+            choose_devices(opening.net_interfaces, net::on_one_host(opening.peers)));
+  TUTTI_TRY(auto worker, Worker::open(*ucx, devices));
+  Card mine{.ucx_version = version_of(*ucx),
+            .host = tcp::host_name(),
+            .key = {},
+            .address = worker->address()};
+  TUTTI_TRY(const auto random, tcp::random_bytes());
+  std::copy_n(random.begin(), mine.key.size(), mine.key.begin());
+  TUTTI_TRY(const auto cards, exchange_cards(opening, mine));
+  TUTTI_TRY(auto network,
+            UcxNetwork::open(std::move(worker), mine.key, static_cast<int>(opening.peers.size())));
+  TUTTI_CHECK_OK(greet(to, *network, cards));
+  return std::unique_ptr<net::Network>(std::move(network));
+}
+
+}  // namespace tutti::ucx

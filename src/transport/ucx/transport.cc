@@ -1,0 +1,12 @@
+// UCX transport: ranks on any hosts, over whatever UCX knows ways through.
+#include "transport/net/endpoint.h"
+#include "transport/ucx/meeting.h"
+
+namespace tutti {
+
+constinit const Transport ucx_transport{
+    .name = "ucx",
+    .reach = [](const Peer&, const Peer&) { return true; },
+    .open = [](const Opening& opening) { return net::open_endpoint(opening, "ucx", ucx::meet); }};
+
+}  // namespace tutti

@@ -1,0 +1,100 @@
+#include "transport/ucx/worker.h"
+
+#include <poll.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string_view>
+
+namespace tutti::ucx {
+namespace {
+
+/// Whether nobody has said which devices to use, in the environment or in UCX's own file.
+bool takes_all_devices(const Library& library, const ucp_config_t* config) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* const file = open_memstream(&text, &size);
+  if (file == nullptr) return false;
+  library.ucp_config_print(config, file, nullptr, UCS_CONFIG_PRINT_CONFIG);
+  std::fclose(file);
+  const bool all = std::string_view(text, size).find("UCX_NET_DEVICES=all\n") != std::string::npos;
+  std::free(text);
+  return all;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Worker>> Worker::open(const Library& library, const std::string& devices) {
+  std::unique_ptr<Worker> worker(new Worker(library));
+  ucs_status_t status = worker->open_context(devices);
+  if (status == UCS_OK) status = worker->open_worker();
+  if (status == UCS_OK) return worker;
+  return Error{Code::kSystem,
+               std::string("ucx: no worker of UCX ") + library.ucp_get_version_string() +
+                   " with the devices " + devices + ": " + library.ucs_status_string(status) +
+                   "; UCX_LOG_LEVEL=info tells more, ucx_info -d what UCX finds here"};
+}
+
+ucs_status_t Worker::open_context(const std::string& devices) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = library_.ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return status;
+  if (takes_all_devices(library_, config))
+    status = library_.ucp_config_modify(config, "NET_DEVICES", devices.c_str());
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 0;
+  if (status == UCS_OK)
+    status = library_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  library_.ucp_config_release(config);
+  return status;
+}
+
+ucs_status_t Worker::open_worker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  // Of connections that broke there may be some left; nobody can mend that.
+  params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
+  ucs_status_t status = library_.ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) return status;
+  status = library_.ucp_worker_get_efd(worker_, &events_);
+  if (status != UCS_OK) return status;
+  ucp_address_t* address = nullptr;
+  std::size_t bytes = 0;
+  status = library_.ucp_worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return status;
+  const auto* const first = reinterpret_cast<const std::byte*>(address);
+  address_.assign(first, first + bytes);
+  library_.ucp_worker_release_address(worker_, address);
+  return UCS_OK;
+}
+
+Worker::~Worker() {
+  if (worker_ != nullptr) library_.ucp_worker_destroy(worker_);
+  if (context_ != nullptr) library_.ucp_cleanup(context_);
+}
+
+void Worker::sleep(std::chrono::nanoseconds longest) {
+  // Refused: something has happened that progress() has not yet told of.
+  if (library_.ucp_worker_arm(worker_) != UCS_OK) return;
+  pollfd source{events_, POLLIN, 0};
+  const timespec span{static_cast<time_t>(longest.count() / 1'000'000'000),
+                      static_cast<long>(longest.count() % 1'000'000'000)};
+  ::ppoll(&source, 1, &span, nullptr);
+}
+
+ucs_status_t Worker::finish(ucs_status_ptr_t request, std::chrono::steady_clock::time_point until) {
+  if (request == nullptr) return UCS_OK;
+  if (UCS_PTR_IS_ERR(request)) return UCS_PTR_RAW_STATUS(request);
+  ucs_status_t status = UCS_INPROGRESS;
+  while ((status = library_.ucp_request_check_status(request)) == UCS_INPROGRESS &&
+         std::chrono::steady_clock::now() < until)
+    progress();
+  library_.ucp_request_free(request);
+  return status;
+}
+
+}  // namespace tutti::ucx
