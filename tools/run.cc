@@ -1,19 +1,33 @@
-// tutti run: starts a program as several ranks on this host.
+// tutti run: starts a program as several ranks, on this host or on others.
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 
 #include "bootstrap/file_rendezvous.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/sockets.h"
 #include "command.h"
+#include "run_hosts.h"
 #include "supervisor.h"
 
 namespace tutti::tools {
 namespace {
 
 constexpr int kMostRanks = 4096;
+// Without a terminal, and never asking for a password: nobody could answer for all hosts.
+constexpr const char* kSsh = "ssh -T -o BatchMode=yes";
+
+struct RunOptions {
+  int rank_count = 0;  // 0: one for each slot of the hosts.
+  bool prefix = true;  // "[rank] " before each line.
+  double grace_seconds = Supervision{}.grace.count();
+  std::string hosts, rsh = kSsh, remote_tutti;
+  std::vector<std::string> program;
+};
 
 /// A port that is free now; 0 if there is none.
 int free_port() {
@@ -28,8 +42,16 @@ void fill_standard_descriptors() {
   }
 }
 
-int run(const RunOptions& options) {
-  fill_standard_descriptors();
+int fail(const Error& error, int exit_code) {
+  std::fprintf(stderr, "tutti run: %s\n", error.what.c_str());
+  return exit_code;
+}
+
+Supervision supervision(const RunOptions& options) {
+  return {.grace = std::chrono::duration<double>(options.grace_seconds)};
+}
+
+int run_here(const RunOptions& options) {
   const auto directory = bootstrap::user_directory();
   if (!directory) {
     std::fprintf(stderr, "tutti run: %s\n", directory.error().to_string().c_str());
@@ -37,31 +59,96 @@ int run(const RunOptions& options) {
   }
   Job job;
   job.program = options.program;
-  job.rank_count = options.rank_count;
-  job.directory = *directory;
+  job.rank_count = job.local_rank_count = options.rank_count;
+  job.rendezvous = *directory;
   const auto self = bootstrap::name_process(getpid());
   job.name = "run-" + (self ? self->name : std::to_string(getpid()));
   job.master_port = free_port();
-  const int exit_code = Supervisor(options).run(job);
+  job.prefix = options.prefix;
+  const int exit_code = Supervisor(supervision(options)).run(ranks_of(job));
   // What ranks that were killed while they met have left; ours, and that of launchers that were.
   bootstrap::remove_dead_jobs(*directory);
   return exit_code;
+}
+
+/// A name that nobody can guess: who knows it can join the job.
+Result<std::string> secret_name() {
+  std::array<unsigned char, 16> random{};
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return Error{Code::kSystem, "the system gives no random bytes"};
+  std::string name = "hosts-";
+  for (const unsigned char byte : random) {
+    name += "0123456789abcdef"[byte >> 4];
+    name += "0123456789abcdef"[byte & 15];
+  }
+  return name;
+}
+
+Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
+  TUTTI_TRY(const auto hosts, bootstrap::parse_hosts(options.hosts));
+  HostsRun run;
+  TUTTI_TRY(run.hosts, bootstrap::share_out(hosts, options.rank_count));
+  std::istringstream words(options.rsh);
+  for (std::string word; words >> word;) run.rsh.push_back(word);
+  if (run.rsh.empty()) return Error{Code::kInvalidArgument, "--rsh is empty"};
+  run.command = options.remote_tutti;
+  std::array<char, 4096> self{};
+  if (run.command.empty() && ::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0)
+    run.command = self.data();
+  run.grace_seconds = options.grace_seconds;
+  run.job.program = options.program;
+  TUTTI_TRY(run.job.name, secret_name());
+  // As other hosts know it; without what is only for ssh.
+  const std::string& first = run.hosts.front().host;
+  run.job.master_address = first.substr(first.find('@') + 1);
+  // Below the ports that Linux hands out by itself. Nobody can know whether it is free there.
+  run.job.master_port = 30000 + static_cast<int>(getpid() % 2000);
+  run.job.prefix = options.prefix;
+  return agents_of(run);
+}
+
+int run_on_hosts(const RunOptions& options) {
+  const auto agents = prepare_hosts(options);
+  if (!agents) return fail(agents.error(), agents.error().code == Code::kSystem ? 1 : kUsage);
+  auto how = supervision(options);
+  how.what = "hosts";
+  how.grace += std::chrono::seconds(1);  // First it is the agents' turn.
+  return Supervisor(how).run(*agents);
+}
+
+int run(const RunOptions& options) {
+  fill_standard_descriptors();
+  if (!options.hosts.empty()) return run_on_hosts(options);
+  if (options.rank_count == 0)
+    return fail({Code::kInvalidArgument, "--ranks is required (or --hosts)"}, kUsage);
+  return run_here(options);
 }
 
 }  // namespace
 
 void define_run(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
-  auto grace = std::make_shared<double>(options->grace.count());
-  CLI::App* command = app.add_subcommand("run", "Run a program as several ranks on this host");
+  CLI::App* command = app.add_subcommand("run", "Run a program as several ranks");
   command->add_option("-n,--ranks", options->rank_count, "How many ranks")
-      ->required()
       ->type_name("COUNT")
       ->check(CLI::Range(1, kMostRanks).description(""));
+  command
+      ->add_option("--hosts", options->hosts,
+                   "Where: names or addresses, each with the ranks that it takes (a,b:4); without "
+                   "-n, as many as that")
+      ->type_name("LIST");
+  command->add_option("--rsh", options->rsh, "What starts a command on a host, as ssh does")
+      ->type_name("COMMAND")
+      ->envname("TUTTI_RSH")
+      ->capture_default_str();
+  command
+      ->add_option("--remote-tutti", options->remote_tutti,
+                   "Where this command is on the hosts, if not where it is here")
+      ->type_name("PATH");
   command->add_flag("!--no-prefix,--prefix", options->prefix,
                     "Pass lines on without \"[rank] \" before them");
   command
-      ->add_option("--timeout-after-failure", *grace,
+      ->add_option("--timeout-after-failure", options->grace_seconds,
                    "From SIGTERM to SIGKILL for the other ranks once one has failed")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0).description(""))
@@ -71,16 +158,15 @@ void define_run(CLI::App& app, int& exit_code) {
   command->footer(
       "The program finds its rank in TUTTI_RANK, TUTTI_RANK_COUNT, TUTTI_LOCAL_RANK and\n"
       "TUTTI_LOCAL_RANK_COUNT, and in RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR\n"
-      "and MASTER_PORT, where scripts for torchrun look. Rank 0 gets the standard input. The exit\n"
-      "code is that of the first rank that failed, 128 + signal if it was killed.\n"
+      "and MASTER_PORT, where scripts for torchrun look. Rank 0 gets the standard input, unless\n"
+      "there are --hosts. The exit code is that of the first rank that failed, 128 + signal if it\n"
+      "was killed.\n"
       "Examples:\n"
       "  tutti run -n 4 -- ./train --epochs 3\n"
       "  tutti run -n 2 --no-prefix -- python train.py\n"
-      "  tutti run -n 8 --timeout-after-failure 0.5 -- ./job");
-  command->callback([options, grace, &exit_code] {
-    options->grace = std::chrono::duration<double>(*grace);
-    exit_code = run(*options);
-  });
+      "  tutti run -n 8 --timeout-after-failure 0.5 -- ./job\n"
+      "  tutti run --hosts node1:8,node2:8 -- ./train");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 
 }  // namespace tutti::tools

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 namespace tutti::tools {
@@ -46,14 +48,14 @@ sigset_t handled_signals() {
 
 }  // namespace
 
-Supervisor::Supervisor(RunOptions options)
-    : options_(std::move(options)), errors_outlet_(same_file(1, 2) ? &output_ : &errors_) {}
+Supervisor::Supervisor(const Supervision& options)
+    : options_(options), errors_outlet_(same_file(1, 2) ? &output_ : &errors_) {}
 
 Supervisor::~Supervisor() {
-  for (const Rank& rank : ranks_) {
-    if (rank.pid > 0) {
-      ::kill(-rank.pid, SIGKILL);
-      ::waitpid(rank.pid, nullptr, 0);
+  for (const Running& one : running_) {
+    if (one.pid > 0) {
+      ::kill(-one.pid, SIGKILL);
+      ::waitpid(one.pid, nullptr, 0);
     }
   }
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
@@ -73,11 +75,28 @@ bool Supervisor::prepare() {
   return static_cast<bool>(signals_);
 }
 
-bool Supervisor::start_ranks(Job& job) {
-  job.signals = old_mask_;
+Result<Fd> Supervisor::open_orders(const Child& child, Fd& input) const {
+  std::array<int, 2> ends{};
+  const auto failed = [](const std::string& what) {
+    return Error{Code::kSystem, what + ": " + std::strerror(errno)};
+  };
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed("pipe");
+  input = Fd(ends[0]);
+  Fd orders(ends[1]);
+  // All of it fits, so that nobody has to wait for a connection to be made.
+  const auto bytes = static_cast<int>(child.orders.size()) + PIPE_BUF;
+  ::fcntl(orders.get(), F_SETFL, O_NONBLOCK);
+  if (::fcntl(orders.get(), F_SETPIPE_SZ, bytes) < 0 ||
+      ::write(orders.get(), child.orders.data(), child.orders.size()) !=
+          static_cast<ssize_t>(child.orders.size()))
+    return failed("no room for an environment of " + std::to_string(bytes) + " bytes");
+  return orders;
+}
+
+bool Supervisor::start_all(std::span<const Child> children) {
   const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Fd first_input;  // Rank 0's. From a terminal it is passed on: only our process group may read it.
-  if (::isatty(0) == 1) {
+  if (!options_.takes_orders && ::isatty(0) == 1 && children.front().orders.empty()) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
       first_input = Fd(ends[0]);
@@ -85,27 +104,36 @@ bool Supervisor::start_ranks(Job& job) {
       ::fcntl(input_.get(), F_SETFL, O_NONBLOCK);
     }
   }
-  for (int rank = 0; rank < options_.rank_count; ++rank) {
-    const int own_input = first_input ? first_input.get() : 0;
-    auto started = start_rank(job, rank, rank == 0 ? own_input : nothing.get());
+  const int own_input = first_input ? first_input.get() : 0;
+  for (const Child& child : children) {
+    Fd orders_input, orders;
+    int input = &child == &children.front() && !options_.takes_orders ? own_input : nothing.get();
+    const auto begin = [&]() -> Result<ChildProcess> {
+      if (!child.orders.empty()) {
+        TUTTI_TRY(orders, open_orders(child, orders_input));
+        input = orders_input.get();
+      }
+      return start(child, input, old_mask_);
+    };
+    auto started = begin();
     if (!started) {
-      say("can't start rank " + std::to_string(rank) + ": " + started.error().what);
+      say("can't start " + child.name + ": " + started.error().what);
       const bool missing = started.error().what.ends_with(std::strerror(ENOENT));
       exit_code_ = missing ? 127 : 126;
       return false;
     }
-    const std::string prefix = options_.prefix ? "[" + std::to_string(rank) + "] " : "";
-    ranks_.push_back({started->pid});
-    streams_.push_back({std::move(started->output), LineCutter(prefix), &output_});
-    streams_.push_back({std::move(started->errors), LineCutter(prefix), errors_outlet_});
+    running_.push_back({child.name, started->pid, std::move(orders)});
+    streams_.push_back({std::move(started->output), LineCutter(child.prefix), &output_});
+    streams_.push_back({std::move(started->errors), LineCutter(child.prefix), errors_outlet_});
     ++alive_;
   }
   return true;
 }
 
-int Supervisor::run(Job job) {
+int Supervisor::run(std::span<const Child> children) {
   if (!prepare()) exit_code_ = 1;
-  if (exit_code_ == 0 && !start_ranks(job)) {
+  ordered_ = options_.takes_orders;
+  if (exit_code_ == 0 && !start_all(children)) {
     ending_ = true;
     signal_all(SIGKILL);
   }
@@ -135,7 +163,7 @@ void Supervisor::loop() {
     std::vector<pollfd> polled{{signals_.get(), POLLIN, 0},
                                {output_.empty() ? -1 : output_.descriptor(), POLLOUT, 0},
                                {errors_.empty() ? -1 : errors_.descriptor(), POLLOUT, 0},
-                               {input_ ? 0 : -1, POLLIN, 0}};
+                               {input_ || ordered_ ? 0 : -1, POLLIN, 0}};
     const std::size_t first_stream = polled.size();
     for (const Stream& stream : streams_)
       polled.push_back({stream.outlet->full() ? -1 : stream.source.get(), POLLIN, 0});
@@ -148,7 +176,7 @@ void Supervisor::loop() {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       if (polled[first_stream + i].revents != 0) relay(streams_[i]);
     }
-    if (polled[3].revents != 0) relay_input();
+    if (polled[3].revents != 0) ordered_ ? take_orders() : relay_input();
     if (polled[1].revents != 0 && !output_.write_some()) end_others();
     if (polled[2].revents != 0) errors_.write_some();
     enforce_grace();
@@ -178,6 +206,29 @@ void Supervisor::relay_input() {
     input_.reset();
 }
 
+void Supervisor::take_orders() {
+  std::array<char, 256> buffer;
+  const ssize_t got = ::read(0, buffer.data(), buffer.size());
+  if (got < 0 && errno == EINTR) return;
+  if (got <= 0) {
+    ordered_ = false;
+    if (exit_code_ == 0) exit_code_ = 128 + SIGHUP;
+    ending_ = true;
+    say("the connection with the launcher has ended; killing the ranks");
+    signal_all(SIGKILL);
+    return;
+  }
+  orders_.append(buffer.data(), static_cast<std::size_t>(got));
+  for (std::size_t end = 0; (end = orders_.find('\n')) != std::string::npos;) {
+    int number = 0;  // Of a signal: there are no other orders.
+    const auto [stop, failure] = std::from_chars(orders_.data(), orders_.data() + end, number);
+    if (failure == std::errc{} && stop == orders_.data() + end && number > 0 && number < NSIG)
+      signal_all(number);
+    orders_.erase(0, end + 1);
+  }
+  if (orders_.size() > buffer.size()) orders_.clear();  // That is none of ours.
+}
+
 void Supervisor::on_signal(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
   if (number == SIGCHLD) {
@@ -186,7 +237,7 @@ void Supervisor::on_signal(const signalfd_siginfo& signal) {
   }
   const auto now = steady_clock::now();
   if (number == SIGINT && interrupted_at_ && now - *interrupted_at_ > kOnePress) {
-    say("interrupted again; killing the ranks");
+    say(fmt::format("interrupted again; killing the {}", options_.what));
     signal_all(SIGKILL);
     return;
   }
@@ -195,8 +246,14 @@ void Supervisor::on_signal(const signalfd_siginfo& signal) {
 }
 
 void Supervisor::signal_all(int number) {
-  for (const Rank& rank : ranks_) {
-    if (rank.pid > 0) ::kill(-rank.pid, number);
+  const std::string order = std::to_string(number) + "\n";
+  for (const Running& one : running_) {
+    // An agent must not die of what is meant for its ranks; but when it dies, they do.
+    if (one.pid > 0 && one.orders && number != SIGKILL) {
+      (void)!::write(one.orders.get(), order.data(), order.size());
+    } else if (one.pid > 0) {
+      ::kill(-one.pid, number);
+    }
   }
 }
 
@@ -205,17 +262,17 @@ void Supervisor::reap() {
     siginfo_t how{};
     // Looks first and buries later: until then nobody else can get the number of the group.
     if (::waitid(P_ALL, 0, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid == 0) return;
-    const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
-                                   [&](const Rank& one) { return one.pid == how.si_pid; });
-    if (rank != ranks_.end()) ::kill(-how.si_pid, SIGKILL);  // What it may have left behind.
+    const auto one = std::find_if(running_.begin(), running_.end(),
+                                  [&](const Running& each) { return each.pid == how.si_pid; });
+    if (one != running_.end()) ::kill(-how.si_pid, SIGKILL);  // What it may have left behind.
     ::waitpid(how.si_pid, nullptr, 0);
-    if (rank != ranks_.end()) on_end(static_cast<std::size_t>(rank - ranks_.begin()), how);
+    if (one != running_.end()) on_end(*one, how);
   }
 }
 
-void Supervisor::on_end(std::size_t rank, const siginfo_t& how) {
-  const std::string who = fmt::format("rank {} (process {})", rank, ranks_[rank].pid);
-  ranks_[rank].pid = -1;
+void Supervisor::on_end(Running& one, const siginfo_t& how) {
+  const std::string who = fmt::format("{} (process {})", one.name, one.pid);
+  one.pid = -1;
   if (--alive_ == 0) give_up_at_ = steady_clock::now() + kDrainTime;
   const bool exited = how.si_code == CLD_EXITED;
   if ((exited && how.si_status == 0) || exit_code_ != 0) return;
@@ -223,7 +280,7 @@ void Supervisor::on_end(std::size_t rank, const siginfo_t& how) {
   const std::string end =
       exited ? fmt::format("exited with code {}", how.si_status)
              : fmt::format("was killed by signal {} ({})", how.si_status, strsignal(how.si_status));
-  say(who + " " + end + (alive_ > 0 ? "; ending the other ranks" : ""));
+  say(who + " " + end + (alive_ > 0 ? fmt::format("; ending the other {}", options_.what) : ""));
   end_others();
 }
 
@@ -240,8 +297,8 @@ void Supervisor::enforce_grace() {
   if (!kill_at_ || steady_clock::now() < *kill_at_) return;
   kill_at_.reset();
   if (alive_ == 0) return;
-  say(fmt::format("{} of {} ranks did not end within {} s; killing them", alive_, ranks_.size(),
-                  options_.grace.count()));
+  say(fmt::format("{} of {} {} did not end within {} s; killing them", alive_, running_.size(),
+                  options_.what, options_.grace.count()));
   signal_all(SIGKILL);
 }
 

@@ -1,10 +1,14 @@
-// File: tools/supervisor.h: runs local ranks to their end.
+// File: tools/supervisor.h: runs ranks of this host, or agents that run those of others, to their
+// end.
 //
 // One thread, one poll: signals come through a descriptor, so nothing interrupts anything.
 //   - What ranks write is passed on in whole lines.
 //   - SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second SIGINT kills them.
 //   - When a rank fails, the others are asked to end (SIGTERM), and killed after the grace time.
 //   - A rank's process group is killed once its leader has ended: nothing is left behind.
+//   - An agent is no rank: signals for its ranks go to its standard input, as orders. When that
+//   ends,
+//     because the launcher has, the agent kills its ranks.
 #pragma once
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -13,7 +17,9 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "line_relay.h"
@@ -21,23 +27,22 @@
 
 namespace tutti::tools {
 
-struct RunOptions {
-  std::vector<std::string> program;
-  int rank_count = 1;
-  bool prefix = true;                        // "[rank] " before each line.
+struct Supervision {
+  std::string_view what = "ranks";           // "hosts", if the children are agents.
   std::chrono::duration<double> grace{5.0};  // From SIGTERM to SIGKILL once a rank has failed.
+  bool takes_orders = false;  // From the standard input: this is an agent. Else rank 0 gets it.
 };
 
 class Supervisor {
  public:
-  explicit Supervisor(RunOptions options);
+  explicit Supervisor(const Supervision& options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Starts the ranks and waits for them. The exit code: that of the first rank that failed (128 +
-  /// signal if it was killed), else 0; 126 or 127 if the program can't be started, as in a shell.
-  int run(Job job);
+  /// Starts them and waits for them. The exit code: that of the first one that failed (128 + signal
+  /// if it was killed), else 0; 126 or 127 if the program can't be started, as in a shell.
+  int run(std::span<const Child> children);
 
  private:
   struct Stream {
@@ -45,32 +50,38 @@ class Supervisor {
     LineCutter lines;
     Outlet* outlet;
   };
-  struct Rank {
+  struct Running {
+    std::string name;
     pid_t pid;  // -1 once it has ended.
+    Fd orders;  // Into an agent.
   };
 
   bool prepare();
-  bool start_ranks(Job& job);
+  bool start_all(std::span<const Child> children);
+  Result<Fd> open_orders(const Child& child, Fd& input) const;
   void loop();
   bool done() const;
   int timeout_ms() const;
   void on_signal(const signalfd_siginfo& signal);
   void reap();
-  void on_end(std::size_t rank, const siginfo_t& how);
+  void on_end(Running& one, const siginfo_t& how);
   void signal_all(int number);
   void end_others();
   void enforce_grace();
   void relay(Stream& stream);
   void relay_input();
+  void take_orders();
   void say(const std::string& line);
 
-  const RunOptions options_;
+  const Supervision options_;
   Outlet output_{1}, errors_{2};
   Outlet* const errors_outlet_;  // `output_` where both lead to the same place.
   Fd signals_;
   sigset_t old_mask_{};
-  Fd input_;  // Into rank 0, where its input has to be passed on.
-  std::vector<Rank> ranks_;
+  Fd input_;            // Into rank 0, where its input has to be passed on.
+  std::string orders_;  // The beginning of one that has not come whole.
+  bool ordered_ = false;
+  std::vector<Running> running_;
   std::vector<Stream> streams_;
   std::size_t alive_ = 0;
   int exit_code_ = 0;

@@ -198,9 +198,9 @@ const std::array<Knob, 14> kKnobs{{
 }};
 
 // What launchers and people say to bootstrap/launch.cc; not knobs of a communicator.
-constexpr std::array<std::string_view, 6> kLaunchVariables{
+constexpr std::array<std::string_view, 7> kLaunchVariables{
     "TUTTI_RANK",       "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
-    "TUTTI_RENDEZVOUS", "TUTTI_JOB"};
+    "TUTTI_RENDEZVOUS", "TUTTI_JOB",        "TUTTI_RSH"};
 
 /// Edits (insert, delete, replace) that turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {

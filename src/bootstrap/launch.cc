@@ -89,8 +89,10 @@ std::string launcher_process(std::span<const std::string_view> commands) {
 }
 
 Result<LaunchInfo> from_tutti() {
-  return read("tutti",
-              {"TUTTI_RANK", "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT"});
+  TUTTI_TRY(auto info, read("tutti", {"TUTTI_RANK", "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK",
+                                      "TUTTI_LOCAL_RANK_COUNT"}));
+  info.master_address = text_of("MASTER_ADDR");  // On several hosts, where rank 0 is.
+  return info;
 }
 
 Result<LaunchInfo> from_torchrun() {

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Collectives between hosts over UCX: every one checked, over what UCX finds and over single ways; and
+# when a rank or a link dies, every rank says which, within the deadline.
+set -euo pipefail
+netns=$TEST_SOURCE_DIR/scripts/netns
+perf=$TEST_BUILD_DIR/perf
+reason=$("$netns" check 2>&1) || { echo "skipped: $reason"; exit 77; }
+"$TEST_BUILD_DIR/tools/tutti" info | grep -q "^  .*, ucx" || { echo "skipped: a build without UCX"; exit 77; }
+work=$(mktemp -d)
+trap '"$netns" down; rm -rf "$work"' EXIT
+export TUTTI_NETNS=tuttiucx$$ TUTTI_TRANSPORT=ucx
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# check HOSTS RANKS COLLECTIVE
+check() {
+  timeout 120 "$netns" run "$1" "$2" -- "$perf/$3_perf" -b 4 -e 256K -f 16 -n 2 -w 1 -c bits \
+    >"$work/out" 2>&1 || { cat "$work/out"; fail "$3 between $1 hosts of $2 ranks"; }
+  grep -q '^# Out of bounds values : 0 OK' "$work/out" || { cat "$work/out"; fail "$3 is wrong"; }
+  grep -q '^# transport: ucx' "$work/out" || { cat "$work/out"; fail "not over ucx"; }
+}
+
+# Namespaces of one machine share memory for UCX: by itself it mixes TCP with reading each other's
+# memory. Shared memory alone has no notion of a peer that goes; it works all the same.
+echo "== collectives, between 2 hosts of 1 and 2 ranks, and between 4"
+for collective in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all; do
+  UCX_TLS=tcp check 2 2 "$collective"
+done
+for ways in tcp all shm; do
+  for hosts in "2 1" "4 1" "4 2"; do
+    # shellcheck disable=SC2086 # Two words.
+    UCX_TLS=$ways check $hosts all_reduce
+  done
+  UCX_TLS=$ways check 2 1 all_to_all
+done
+
+# start: two ranks that reduce until one of them can't go on; their process ids are in pids.
+export UCX_TLS=tcp
+pids=()
+start() {
+  "$netns" up 2
+  for rank in 0 1; do
+    TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
+      TUTTI_RENDEZVOUS=10.77.0.1:29500 TUTTI_TIMEOUT_MS=6000 timeout 60 "$netns" exec "$rank" -- \
+      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N 100000 -w 1 >"$work/$rank" 2>&1 &
+    pids[rank]=$!
+  done
+  for ((i = 0; i < 1000; ++i)); do # Rank 0 prints a line for each size.
+    grep -Eq "^ +1048576 " "$work/0" && return
+    sleep 0.02
+  done
+  cat "$work/0" "$work/1"
+  fail "the ranks did not start"
+}
+# ended RANK REGEX: the rank ends by itself, with that error.
+ended() {
+  local status=0
+  wait "${pids[$1]}" || status=$?
+  [ "$status" != 0 ] || fail "rank $1 has not failed"
+  [ "$status" != 124 ] || { cat "$work/$1"; fail "rank $1 hung"; }
+  grep -Eq "$2" "$work/$1" || { cat "$work/$1"; fail "rank $1 did not say: $2"; }
+}
+
+echo "== a rank is killed"
+start
+pkill -KILL -P "${pids[1]}" # timeout's child.
+wait "${pids[1]}" 2>/dev/null || true
+ended 0 "rank 1 can't be reached any more: ucx: rank 1 \(host1\) over tcp/eth0: .*its process has ended"
+
+echo "== a cable is pulled"
+start
+"$netns" cut 1
+for rank in 0 1; do
+  ended "$rank" "rank $((1 - rank)) can't be reached any more: ucx: rank $((1 - rank)) \(host$((1 - rank))\) over tcp/eth0|waited 6000 ms for rank $((1 - rank))"
+done
+
+echo "== nobody comes"
+"$netns" up 2
+for rank in 0 1; do
+  UCX_NET_DEVICES=$([ "$rank" = 0 ] && echo eth0 || echo lo) TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 \
+    TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 TUTTI_RENDEZVOUS=10.77.0.1:29500 \
+    TUTTI_TIMEOUT_MS=4000 timeout 60 "$netns" exec "$rank" -- "$perf/all_reduce_perf" -n 1 \
+    >"$work/$rank" 2>&1 &
+  pids[rank]=$!
+done
+for rank in 0 1; do
+  ended "$rank" "ucx: (no way to )?rank $((1 - rank)) \(host$((1 - rank))\).*(UCX_TLS|its process has ended)"
+done
+echo "ok"
