@@ -3,6 +3,7 @@
 #include "algorithms/algorithm.h"
 #include "support/catch.h"
 #include "support/cluster.h"
+#include "support/networks.h"
 #include "support/sample.h"
 #include "transport/transport.h"
 
@@ -93,7 +94,7 @@ TEST_CASE("every algorithm on every transport gives the reference's bits") {
     for (const Algorithm* algorithm : algorithms()) {
       for (const int ranks : {1, 2, 3, 4, 5, 8}) {
         const plan::Shape shape{algorithm->collective, ranks, 0, 1};
-        if (!algorithm->applies(shape) || !sampled(random)) continue;
+        if (!algorithm->applies(shape) || !sampled(random) || !tried(random, *transport)) continue;
         Settings settings = test_settings(transport->name, random);
         settings.algorithm =
             std::string(to_string(algorithm->collective)) + "=" + std::string(algorithm->name);
@@ -110,6 +111,7 @@ TEST_CASE("what is chosen by default gives the reference's bits") {
   for (const Transport* transport : transports()) {
     for (const int ranks : {1, 2, 3, 4, 6, 7, 9, 17}) {
       for (int collective = 0; collective < kCollectiveCount; ++collective) {
+        if (!tried(random, *transport)) continue;
         Settings settings;
         settings.transport = transport->name;
         check_cases(settings, static_cast<Collective>(collective), ranks, kSanitized ? 8 : 25,

@@ -1,0 +1,30 @@
+// File: support/networks.h: which transports need not be tried in full.
+//
+// All transports between hosts carry the same frames of the same wire (transport/net); what differs
+// is how. So the first of them is tried in full, and of large products of cases a share with each
+// of the others, which takes tens of milliseconds to open.
+#pragma once
+#include <algorithm>
+
+#include "transport/transport.h"
+
+namespace tutti::test {
+
+/// Whether it joins hosts, and is not the first that does.
+inline bool another_network(const Transport& transport) {
+  Peer here = this_process(), there = here;
+  there.host[0] = ~here.host[0];
+  there.process[0] = ~here.process[0];
+  const auto all = transports();
+  const auto first = std::find_if(all.begin(), all.end(),
+                                  [&](const Transport* one) { return one->reach(here, there); });
+  return first != all.end() && *first != &transport && transport.reach(here, there);
+}
+
+/// Whether this case is tried with that transport.
+template <class Random>
+bool tried(Random& random, const Transport& transport, unsigned one_in = 8) {
+  return !another_network(transport) || random() % one_in == 0;
+}
+
+}  // namespace tutti::test
