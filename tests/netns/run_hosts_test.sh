@@ -98,6 +98,41 @@ kill -KILL "$launcher_itself"
 wait "$launcher" 2>/dev/null || true
 sleepers 0
 
+# together NAME=VALUE...: a rank on each of two hosts, with the environment of some launcher; ? in it
+# is the rank.
+together() {
+  local rank pids=()
+  for rank in 0 1; do
+    timeout 60 "$netns" exec "$rank" -- env "${@//\?/$rank}" "$reduce" -b 8 -e 8K -f 32 -n 2 -c bits \
+      >"out.$rank" 2>&1 &
+    pids+=($!)
+  done
+  for rank in 0 1; do wait "${pids[rank]}" || { cat out.*; fail "rank $rank with $*"; }; done
+  grep -q '^# Out of bounds values : 0 OK' out.0 || { cat out.*; fail "all_reduce with $*"; }
+}
+reduce=$TEST_BUILD_DIR/perf/all_reduce_perf
+echo "== what torchrun and srun would set"
+together RANK=? WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
+  TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0
+together SLURM_PROCID=? SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NODEID=? SLURM_JOB_ID=77 SLURM_STEP_ID=2 \
+  SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_STEP_NODELIST=10.77.0.1,10.77.0.2
+
+if command -v mpirun.openmpi >/dev/null; then
+  echo "== mpirun of Open MPI"
+  cat >shell_rsh <<END
+#!/bin/bash
+# As ssh: what follows the host is for a shell.
+host=\${1##*.}
+shift
+exec env -i PATH="\$PATH" HOME=$work TUTTI_NETNS=$TUTTI_NETNS $netns exec \$((host - 1)) -- sh -c "\$*"
+END
+  chmod +x shell_rsh
+  timeout 60 "$netns" exec 0 -- mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent "$work/shell_rsh" \
+    -H 10.77.0.1:2,10.77.0.2:2 -np 4 --oversubscribe -x TUTTI_RENDEZVOUS=10.77.0.1:29501 \
+    "$reduce" -b 8 -e 8K -f 32 -n 2 -c bits >out 2>err || fail "mpirun"
+  grep -q '^# Out of bounds values : 0 OK' out || fail "all_reduce under mpirun"
+fi
+
 echo "== what can't work is said"
 run 2 --hosts 10.77.0.1:2 -n 3 -- true
 grep -q "^tutti run: 3 ranks, but the hosts take 2" err || fail "too many ranks"

@@ -89,6 +89,9 @@ TEST_CASE("where to meet and which job it is comes from the launcher, or from th
   CHECK(info->master_address == "node0");
   CHECK(info->master_port == 29500);
   CHECK_THAT(info->job, Catch::Contains("none") && Catch::Contains("node0-29500"));
+  info = detect(together(kTutti, {{"TUTTI_RENDEZVOUS", ""}, {"MASTER_ADDR", "node3"}}));
+  REQUIRE(info);  // tutti run --hosts.
+  CHECK((info->rendezvous.empty() && info->master_address == "node3" && info->job == "run-1@2"));
   info = detect(kOpenMpi);
   REQUIRE(info);
   CHECK_THAT(info->job, Catch::StartsWith("openmpi-1216151553-"));

@@ -178,9 +178,11 @@ TEST_CASE("ucx: who leaves has sent all; the other one is told, after the last f
                              Catch::EndsWith(": it has left the communicator"));
 }
 
-TEST_CASE("ucx: who vanishes without a word is an error that says who and how") {
+TEST_CASE("ucx: who vanishes without a word is an error that says who and how, after all it sent") {
   Pair pair;
   Taker taker(2);
+  Sender sender;
+  for (int i = 0; i < 50; ++i) sender.send(*pair.carriers[1], 1000, false);
   pair.ends[1].reset();
   std::optional<Error> said;
   std::vector<bool> ready(2);
@@ -190,6 +192,7 @@ TEST_CASE("ucx: who vanishes without a word is an error that says who and how") 
     if (!moved) said = moved.error();
     return said.has_value();
   }));
+  CHECK((taker.right && taker.count == 50));
   CHECK(said->code == Code::kPeerFailed);
   CHECK(said->peer == Rank{1});
   CHECK_THAT(said->what, Catch::StartsWith("ucx: rank 1 over ") &&

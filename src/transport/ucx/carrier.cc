@@ -103,7 +103,8 @@ void UcxCarrier::close() {
   for (Incoming& one : in_) drop(one);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = watched_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  // Of a connection that is broken, or else what was handed on goes first.
+  param.flags = watched_ && status_ != UCS_OK ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   const auto until = std::chrono::steady_clock::now() + kClosing;
   worker_.finish(worker_.library().ucp_ep_close_nbx(std::exchange(endpoint_, nullptr), &param),
                  until);
@@ -126,7 +127,7 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, bool rendezvou
   at.what = message.what;
   at.header = message.header;
   at.data = message.header.bytes == 0 ? nullptr : data;
-  at.rendezvous = rendezvous;
+  at.rendezvous = rendezvous && at.data != nullptr;
   return at.data == nullptr ? UCS_OK : UCS_INPROGRESS;
 }
 
@@ -213,7 +214,7 @@ Result<bool> UcxCarrier::place(net::FrameSink& sink) {
 }
 
 void UcxCarrier::fetch(Incoming& which, std::byte* to) {
-  which.stage = Stage::kThere;
+  which.stage = which.rendezvous ? Stage::kFetching : Stage::kThere;
   if (which.data == nullptr) return;
   void* const data = std::exchange(which.data, nullptr);
   if (!which.rendezvous) {
@@ -234,13 +235,13 @@ void UcxCarrier::fetch(Incoming& which, std::byte* to) {
   };
   void* const request =
       worker_.library().ucp_am_recv_data_nbx(worker_.get(), data, to, which.header.bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) which.stage = Stage::kFetching;
+  if (request == nullptr) which.stage = Stage::kThere;
   if (UCS_PTR_IS_ERR(request)) fail(UCS_PTR_RAW_STATUS(request), "receiving");
 }
 
 Result<bool> UcxCarrier::announce(net::FrameSink& sink) {
   bool moved = false;
-  while (status_ == UCS_OK && in_[expected_ % kWindow].stage == Stage::kThere) {
+  while (in_[expected_ % kWindow].stage == Stage::kThere) {
     Incoming& at = in_[expected_ % kWindow];
     at.stage = Stage::kAbsent;
     ++expected_;
