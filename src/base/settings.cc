@@ -155,6 +155,15 @@ const std::array<Knob, 14> kKnobs{{
        return assign(s.slot_count, parse_integer(text, 0, 1024));
      },
      [](const Settings& s) { return std::to_string(s.slot_count); }},
+    {"TUTTI_READ_FROM", "read_from", "off, or 0 or bytes up to 1024M, with K or M for KiB or MiB",
+     [](Settings& s, std::string_view text) {
+       if (text != "off") return assign(s.read_from, parse_bytes(text, kMostSlotBytes));
+       s.read_from = SIZE_MAX;
+       return true;
+     },
+     [](const Settings& s) {
+       return s.read_from == SIZE_MAX ? "off" : std::to_string(s.read_from);
+     }},
     {"TUTTI_LANES", "lanes", "a number from 0 to 64",
      [](Settings& s, std::string_view text) { return assign(s.lanes, parse_integer(text, 0, 64)); },
      [](const Settings& s) { return std::to_string(s.lanes); }},

@@ -35,11 +35,15 @@ void Choosing::set(const RegionConfig& config) {
   knowledge_.slots = static_cast<int>(config.slot_count);
 }
 
-Status Choosing::limit_packets(exec::HostExecutor::Options& options) const {
+Status Choosing::set_limits(exec::HostExecutor::Options& options) const {
   for (int i = 0; i < kCollectiveCount; ++i) {
     planner::Request request;
     request.shape = planner::shape_of(static_cast<Collective>(i), rank_count_, 0, settings_);
     request.contract = settings_.contract;
+    options.read_from[static_cast<std::size_t>(i)] =
+        settings_.read_from != 0
+            ? settings_.read_from
+            : planner::built_in_read_from(request.shape.collective, rank_count_, key_.usable_cpus);
     for (const bool mapped : {false, true}) {
       request.mapped = mapped;
       auto& most = (mapped ? options.mapped_packet_limit
@@ -54,25 +58,27 @@ Status Choosing::limit_packets(exec::HostExecutor::Options& options) const {
   return ok();
 }
 
-planner::Request Choosing::request_for(const exec::Call& call, bool mapped) const {
+planner::Request Choosing::request_for(const exec::Call& call, exec::Access access) const {
   planner::Request request;
   request.shape = planner::shape_of(call.collective, rank_count_, call.root, settings_);
   request.bytes =
       std::max(exec::input_bytes(call, rank_count_), exec::output_bytes(call, rank_count_));
-  request.mapped = mapped;
+  request.mapped = access == exec::Access::kMapped;
+  request.read = access == exec::Access::kRead;
   request.uneven = call.uneven;
   request.contract = settings_.contract;
   return request;
 }
 
-Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, bool mapped,
+Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec::Access access,
                                                     std::size_t which) const {
-  planner::Request request = request_for(call, mapped);
-  if (const auto* written = plans_->find(call.collective, rank_count_, call.root, mapped)) {
+  planner::Request request = request_for(call, access);
+  if (const auto* written = plans_->find(call.collective, rank_count_, call.root, request.mapped)) {
     TUTTI_TRY(const auto* verified,
               planner::prepare({.written = written,
                                 .shape = written->shape,
-                                .direct = mapped,
+                                .direct = request.mapped,
+                                .read = request.read,
                                 .multicast = true,
                                 .lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 1)),
                                 .uneven = call.uneven}));
@@ -97,7 +103,7 @@ Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {
                                        : exec::Packets::kBySize;
   // What can't be taken is said now, to the caller, and not amid the call, to all ranks.
   if (call.root < 0 || call.root >= rank_count_) return ok();  // Its check has a better word.
-  planner::Request request = request_for(call, false);
+  planner::Request request = request_for(call, exec::Access::kSlots);
   request.bytes = std::size_t{1} << 30;  // Of a size for which packets do not stand in.
   request.wish = wish;
   auto recipe = planner::choose(request, knowledge_);

@@ -29,16 +29,16 @@ class Choosing {
   /// What the communicator has, once that is known.
   void set(const RegionConfig& config);
 
-  /// Up to which sizes calls go by packets.
-  Status limit_packets(exec::HostExecutor::Options& options) const;
+  /// Up to which sizes calls go by packets, and from which on plain buffers are read.
+  Status set_limits(exec::HostExecutor::Options& options) const;
   /// The plan for a call, as HostExecutor::Options::choose.
-  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, bool mapped,
+  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, exec::Access access,
                                             std::size_t which) const;
   /// What the user wants of one call, as the call carries it. kInvalidArgument for what there is
   /// not, or can't be taken here.
   Status take_wish(exec::Call& call, std::string_view wish) const;
   /// What the planner is asked for a call.
-  planner::Request request_for(const exec::Call& call, bool mapped) const;
+  planner::Request request_for(const exec::Call& call, exec::Access access) const;
   /// Lines for Communicator::describe().
   std::string describe() const;
 

@@ -229,6 +229,10 @@ std::string Communicator::describe() const {
       config.lanes, executor.options().packet_limit[0] / 1024);
   text += fmt::format("shared memory: {:.2f} MiB for all ranks together\n",
                       static_cast<double>(executor.endpoint().shared_bytes()) / (1 << 20));
+  text +=
+      fmt::format("plain buffers of peers: {}\n", executor.endpoint().reads_peers()
+                                                      ? "read from some size on, see tutti explain"
+                                                      : "not readable, all goes by slots");
   text += fmt::format("waiting: {} ranks on {} usable CPUs: {} spins, {} yields, then sleep ({})\n",
                       state.node_ranks, state.cpus, wait.spins, wait.yields,
                       executor.fence() ? "posters fence" : "sleepers fence by membarrier");

@@ -27,8 +27,9 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
   std::string text = settings.algorithm + "/" + settings.transport + "/" +
                      std::to_string(settings.slot_bytes) + "/" +
                      std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) +
-                     "/" + (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic") +
-                     "/" + std::to_string(plans);
+                     "/" + std::to_string(settings.read_from) + "/" +
+                     (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic") + "/" +
+                     std::to_string(plans);
   for (const auto* list : {&settings.groups, &settings.weights}) {
     text += "/";
     for (const int number : *list) text += std::to_string(number) + ",";
@@ -74,7 +75,8 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings
     if (theirs.settings_hash != mine.settings_hash) {
       return mismatch(
           "has other settings; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
-          "TUTTI_SLOT_COUNT, TUTTI_LANES, TUTTI_GROUPS, TUTTI_WEIGHTS and the plans in TUTTI_PLAN "
+          "TUTTI_SLOT_COUNT, TUTTI_READ_FROM, TUTTI_LANES, TUTTI_GROUPS, TUTTI_WEIGHTS and the "
+          "plans in TUTTI_PLAN "
           "must be alike on all ranks");
     }
     peers.push_back(theirs.peer);
@@ -164,9 +166,9 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
-  TUTTI_CHECK_OK(choosing->limit_packets(options));
-  options.choose = [choosing](const exec::Call& call, bool mapped, std::size_t which) {
-    return choosing->choose(call, mapped, which);
+  TUTTI_CHECK_OK(choosing->set_limits(options));
+  options.choose = [choosing](const exec::Call& call, exec::Access access, std::size_t which) {
+    return choosing->choose(call, access, which);
   };
   // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
   // stores lose 2-3x.

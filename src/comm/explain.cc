@@ -25,7 +25,10 @@ Result<std::string> Communicator::explain(const Request& request) const {
     });
   };
   const bool all_mapped = mapped(request.input) && mapped(request.output);
-  planner::Request wanted = state.choosing->request_for(call, all_mapped);
+  const exec::Access access = all_mapped                       ? exec::Access::kMapped
+                              : state.executor->may_read(call) ? exec::Access::kRead
+                                                               : exec::Access::kSlots;
+  planner::Request wanted = state.choosing->request_for(call, access);
   wanted.wish = request.algorithm;
   TUTTI_TRY(const auto found, planner::explain(wanted, state.choosing->knowledge()));
   return planner::to_text(

@@ -17,6 +17,13 @@ struct BlockList {
   const std::size_t* offsets = nullptr;  // Null: one after another.
 };
 
+/// How a call's plan gets at peers' buffers.
+enum class Access : std::uint8_t {
+  kSlots,   // Not at all.
+  kRead,    // It reads their inputs, by Endpoint::read.
+  kMapped,  // They are mapped.
+};
+
 /// Whether a call goes by packets.
 enum class Packets : std::uint8_t { kBySize, kNever, kAlways };  // Always: if it fits one.
 

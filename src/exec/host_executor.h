@@ -56,10 +56,13 @@ class HostExecutor {
     std::array<std::size_t, kCollectiveCount> packet_limit{};
     /// The same for ranks that lately used buffers which all of them can map.
     std::array<std::size_t, kCollectiveCount> mapped_packet_limit{};
-    /// The plan for a call whose buffers all ranks can map, or not: verified, and alive as long as
-    /// the process. Not called on the packet way. `which` counts the plans that may be tried, the
-    /// one that promises most first.
-    std::function<Result<Choice>(const Call&, bool mapped, std::size_t which)> choose;
+    /// The plan for a call, by what all ranks can do with each other's buffers: verified, and alive
+    /// as long as the process. Not called on the packet way. `which` counts the plans that may be
+    /// tried, the one that promises most first.
+    std::function<Result<Choice>(const Call&, Access access, std::size_t which)> choose;
+    /// Bytes of the larger of input and output from which ranks read each other's plain inputs, if
+    /// the endpoint can; the same on every rank.
+    std::array<std::size_t, kCollectiveCount> read_from{};
     /// Bytes that all ranks write together, from which outputs go past the cache.
     std::size_t stream_from = SIZE_MAX;
   };
@@ -100,6 +103,8 @@ class HostExecutor {
     wire_->sleep(longest);
     return false;
   }
+  /// Whether plain buffers of such a call are read by peers, unless some rank calls it in place.
+  bool may_read(const Call& call) const;
   bool fence() const { return fence_; }
   /// Ends a nap. Any thread.
   void wake() const {
@@ -151,7 +156,7 @@ class HostExecutor {
     std::uint64_t what = 0, count = 0;  // pack(call) and its count; 0: an empty entry.
     BoundPlan* plan = nullptr;
     std::size_t tile_elements = 0, tiles = 0;
-    bool mapped = false;
+    Access access = Access::kSlots;
     std::size_t which = 0;  // Of the plans that may be tried.
     Trial trial = {};
     bool agreed = false;  // All ranks have said that they run this plan.
@@ -164,6 +169,7 @@ class HostExecutor {
   /// What a call line carries before a plan runs: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
+    std::uint64_t input_at = 0, output_at = 0;  // In this rank's address space, for who can read.
     std::uint32_t mapped = 1;   // In the second round: whether this rank could map all the others'.
     std::uint32_t took_ns = 0;  // The last call that went by a plan on trial; 0: not timed.
   };
@@ -222,6 +228,7 @@ class HostExecutor {
   void note_times();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
+  Error read_error(const Error& found) const;
   void step_aside();
   void finish();
   Poll fail(Error error);
@@ -269,7 +276,7 @@ class HostExecutor {
   std::uint32_t took_ns_ = 0;
   std::atomic<std::uint64_t> plans_tried_{0};
   SlotStores slot_stores_;
-  bool all_mapped_ = false, mapping_ok_ = true;
+  bool all_mapped_ = false, mapping_ok_ = true, all_read_ = false;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
   std::vector<BufferName> inputs_, outputs_;
   std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.

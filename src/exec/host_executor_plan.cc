@@ -15,6 +15,8 @@ HostExecutor::Announcement HostExecutor::announcement() {
   Announcement mine;
   if (has_input(call_, me_)) mine.input = endpoint_->name(call_.input, input);
   if (has_output(call_, me_)) mine.output = endpoint_->name(call_.output, output);
+  mine.input_at = reinterpret_cast<std::uintptr_t>(call_.input);
+  mine.output_at = reinterpret_cast<std::uintptr_t>(call_.output);
   mine.took_ns = took_ns_;
   return mine;
 }
@@ -63,11 +65,18 @@ void HostExecutor::note_times() {
   took_ns_ = 0;
 }
 
+bool HostExecutor::may_read(const Call& call) const {
+  const std::size_t largest = std::max(input_bytes(call, ranks_), output_bytes(call, ranks_));
+  return endpoint_->reads_peers() && !call.uneven && !reduces(call.collective) &&
+         largest >= options_.read_from[static_cast<std::size_t>(call.collective)];
+}
+
 /// True if the plan can start; false if some segment was never met before: then all ranks, who see
 /// the same lines and so know the same segments, try to map it and tell each other how it went.
 bool HostExecutor::read_announcements() {
   if (on_trial_ != nullptr) note_times();
   all_mapped_ = !context_.scaled;  // A rank's own scale is not known to peers that read its input.
+  all_read_ = may_read(call_);
   bool known = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
@@ -84,8 +93,11 @@ bool HostExecutor::read_announcements() {
     };
     look(has_input(call_, rank), from.input.segment);
     look(has_output(call_, rank), from.output.segment);
+    context_.peer_addresses[r] = from.input_at;
     // In place, the blocks of an all-to-all have to be exchanged by way of slots.
-    if (call_.collective == Collective::kAllToAll && from.input == from.output) all_mapped_ = false;
+    if (call_.collective != Collective::kAllToAll) continue;
+    if (from.input == from.output) all_mapped_ = false;
+    if (from.input_at == from.output_at) all_read_ = false;
   }
   if (!all_mapped_) return true;
   if (known) mapping_ok_ = map_peers();
@@ -186,6 +198,7 @@ bool HostExecutor::agree_on_plan() {
 void HostExecutor::start_lanes() {
   Route& way = *way_;
   plan_ = way.plan;
+  context_.endpoint = way.access == Access::kRead ? endpoint_.get() : nullptr;
   context_.tile_elements = way.tile_elements;
   context_.tiles = way.tiles;
   context_.streaming = writes_past_cache();
@@ -219,16 +232,18 @@ bool HostExecutor::writes_past_cache() const {
 Result<HostExecutor::Route*> HostExecutor::route() {
   const std::uint64_t what = pack(call_);
   const std::uint64_t count = common_count(call_);
+  const Access access = all_mapped_ ? Access::kMapped : all_read_ ? Access::kRead : Access::kSlots;
   const std::uint64_t hash =
-      (what ^ count * 0x9e3779b97f4a7c15ULL ^ std::uint64_t{all_mapped_}) * 0xd6e8feb86659fd93ULL;
+      (what ^ count * 0x9e3779b97f4a7c15ULL ^ static_cast<std::uint64_t>(access)) *
+      0xd6e8feb86659fd93ULL;
   const std::size_t at = hash >> 32 & (kRoutes - 1);
   Route* known = nullptr;
   for (Route* route : {&routes_[at], &routes_[at ^ 1]}) {
-    if (route->what == what && route->count == count && route->mapped == all_mapped_) known = route;
+    if (route->what == what && route->count == count && route->access == access) known = route;
   }
   if (known != nullptr && known->which == known->trial.plan()) return known;
   const std::size_t which = known != nullptr ? known->trial.plan() : 0;
-  TUTTI_TRY(const Choice choice, options_.choose(call_, all_mapped_, which));
+  TUTTI_TRY(const Choice choice, options_.choose(call_, access, which));
   const plan::Plan* const plan = choice.plan;
   // relaxed: to be shown.
   if (known != nullptr) plans_tried_.fetch_add(1, std::memory_order_relaxed);
@@ -249,7 +264,7 @@ Result<HostExecutor::Route*> HostExecutor::route() {
       .plan = &bound,
       .tile_elements = tile,
       .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
-      .mapped = all_mapped_,
+      .access = access,
       .which = which,
       .trial = known != nullptr ? std::move(way.trial) : Trial(choice.plans, choice.predicted_us),
       .agreed = false};
@@ -277,6 +292,7 @@ Poll HostExecutor::poll_lanes() {
   bool progressed = false, done = true;
   for (BoundLane& lane : plan_->lanes) {
     const Poll result = lane.poll();
+    if (lane.error() != nullptr) return fail(read_error(*lane.error()));
     progressed = progressed || result == Poll::kProgressed;
     done = done && result == Poll::kDone;
   }
@@ -289,6 +305,15 @@ Poll HostExecutor::poll_lanes() {
     return finish(), leave();
   }
   return progressed ? Poll::kProgressed : Poll::kPending;
+}
+
+/// Why a peer's buffer could not be read: where the call has been ended already, because of that.
+Error HostExecutor::read_error(const Error& found) const {
+  if (region_.aborted()) return broken_error(describe_call(pack(call_), call_.count));
+  return {found.code,
+          describe_call(pack(call_), call_.count) + ": rank " + std::to_string(found.peer.value) +
+              " " + found.what,
+          Rank{me_}, found.peer};
 }
 
 /// Ranks that share a CPU though there is one for each get in each other's way for as long as the

@@ -1,6 +1,7 @@
 #include "exec/lane.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -78,6 +79,7 @@ void BoundLane::start(const CallContext& context) {
   tile_ = 0;
   step_ = 0;
   waiting_for_ = -1;
+  error_.reset();
 }
 
 Poll BoundLane::poll() {
@@ -108,6 +110,8 @@ bool BoundLane::run(const Step& step) {
   const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
   if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
   if (!ready(step)) return false;
+  if (context_->endpoint != nullptr && locations_[step.first].place == Place::kPeerInput)
+    return read(step, range);
   move(step, range);
   return true;
 }
@@ -206,6 +210,34 @@ void BoundLane::move(const Step& step, const Range& range) {
     targets_[slot_targets + i] = targets_[back + i];  // Closes the gap of what was left out.
   }
   reduce_into(range.count, step.source_count, slot_targets, other_targets);
+  pass_on(step, range);
+}
+
+/// A step that copies from a peer's input, which is not mapped, to its first target, and from there
+/// to the others. False: it failed.
+bool BoundLane::read(const Step& step, const Range& range) {
+  const BoundLocation& from = locations_[step.first];
+  const BoundLocation* const first = &from + step.source_count;
+  if (step.target_count == 0) return true;
+  const std::size_t bytes = range.count * size_of(context_->arithmetic.type);
+  const std::uint64_t at = context_->peer_addresses[static_cast<std::size_t>(from.peer)];
+  std::byte* const to = target_at(*first, range);
+  if (auto done = context_->endpoint->read(from.peer, at + user_offset(from, range), to, bytes);
+      !done) {
+    error_ = std::move(done.error());
+    error_->peer = Rank{from.peer};
+    return false;
+  }
+  for (std::uint32_t i = 1; i < step.target_count; ++i)
+    std::memcpy(target_at(first[i], range), to, bytes);
+  pass_on(step, range);
+  return true;
+}
+
+/// The slots of a step that is done: what was written goes to the readers, what was read is free.
+void BoundLane::pass_on(const Step& step, const Range& range) {
+  const BoundLocation* first = &locations_[step.first];
+  const BoundLocation* first_target = first + step.source_count;
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
     Outbox* outbox = first_target[i].outbox;
     if (outbox != nullptr)

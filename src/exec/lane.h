@@ -6,6 +6,7 @@
 // same.
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "plan/partition.h"
 #include "plan/plan.h"
 #include "plan/uneven.h"
+#include "transport/transport.h"
 
 namespace tutti::exec {
 
@@ -31,6 +33,9 @@ struct Buffers {
 /// What all lanes of a call share.
 struct CallContext {
   Buffers buffers;
+  /// Not null: peers' inputs are not mapped; it reads them, at these addresses, by rank.
+  Endpoint* endpoint = nullptr;
+  std::vector<std::uint64_t> peer_addresses;
   const Blocks* blocks = nullptr;  // Of blocks that differ in size; null: all have `count`.
   kernels::Arithmetic arithmetic;
   std::size_t count = 0;          // Elements of a block.
@@ -53,6 +58,9 @@ class BoundLane {
   Poll poll();
   /// The peer that the current step waits for; -1: none.
   int waiting_for() const { return waiting_for_; }
+  /// Why a peer's input could not be read; null: none failed. Names the peer; the lane goes no
+  /// further.
+  const Error* error() const { return error_ ? &*error_ : nullptr; }
 
  private:
   struct BoundLocation {
@@ -73,6 +81,8 @@ class BoundLane {
   bool ready(const plan::Step& step);
   bool run(const plan::Step& step);
   void move(const plan::Step& step, const plan::Range& range);
+  bool read(const plan::Step& step, const plan::Range& range);
+  void pass_on(const plan::Step& step, const plan::Range& range);
   void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
                    std::size_t other_targets);
   Form layout(const BoundLocation& location) const;
@@ -96,6 +106,7 @@ class BoundLane {
   std::size_t tile_ = 0;
   std::size_t step_ = 0;
   int waiting_for_ = -1;
+  std::optional<Error> error_;
 };
 
 /// True if the plan has slots or scratch, so that a call has to go tile by tile.

@@ -57,7 +57,6 @@ class Lowering {
       }
     }
     trim_scratch(lowered);
-    lowered.name += "+direct";
     lowered.together = true;
     return lowered;
   }
@@ -195,21 +194,50 @@ class Lowering {
   std::vector<std::vector<Toucher>> touchers_;  // By owner, in the current lane.
 };
 
-}  // namespace
-
-std::optional<Plan> direct(const Plan& plan) {
+/// With the first of what is allowed that holds.
+std::optional<Plan> lower(const Plan& plan, std::initializer_list<Allowed> tries,
+                          std::string_view name) {
   if (plan.shape.rank_count == 1 || !holds(plan)) return std::nullopt;
   const auto wiring = wire(plan);
   if (!wiring) return std::nullopt;
-  for (const Allowed allowed : {Allowed{true, true}, Allowed{true, false}, Allowed{false, true}}) {
+  for (const Allowed allowed : tries) {
     Lowering lowering(plan, *wiring, allowed);
     if (!lowering.changes()) continue;
     Plan lowered = lowering.run();
+    lowered.name += name;
     // In an all-to-all every block is exchanged for another one: in place that takes slots.
     lowered.apart = plan.apart || plan.shape.collective == Collective::kAllToAll;
     if (holds(lowered)) return lowered;
   }
   return std::nullopt;
+}
+
+/// Every step that reads a peer's input copies it: it has no other source.
+bool only_copies_peers(const Plan& plan) {
+  for (const RankPlan& rank : plan.ranks) {
+    for (const Lane& lane : rank.lanes) {
+      for (const Step& step : lane.steps) {
+        if (step.kind != StepKind::kMove || step.source_count == 1) continue;
+        const auto first = lane.locations.begin() + step.first;
+        if (std::any_of(first, first + step.source_count,
+                        [](const Location& at) { return at.place == Place::kPeerInput; }))
+          return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Plan> direct(const Plan& plan) {
+  return lower(plan, {{true, true}, {true, false}, {false, true}}, "+direct");
+}
+
+std::optional<Plan> read(const Plan& plan) {
+  if (reduces(plan.shape.collective)) return std::nullopt;
+  auto lowered = lower(plan, {{true, false}}, "+read");
+  return lowered && only_copies_peers(*lowered) ? std::move(lowered) : std::nullopt;
 }
 
 }  // namespace tutti::plan

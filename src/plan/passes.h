@@ -24,6 +24,10 @@ Plan fuse(const Plan& plan, std::uint32_t slots = 1);
 /// lowered.
 std::optional<Plan> direct(const Plan& plan);
 
+/// For ranks that can read each other's inputs, but only to copy them, and not write each other's
+/// outputs: the reads of `direct` alone, and only where nothing is reduced.
+std::optional<Plan> read(const Plan& plan);
+
 /// Slots that go to all other ranks from one step become one multicast slot. Empty when there are
 /// none.
 std::optional<Plan> multicast(const Plan& plan);

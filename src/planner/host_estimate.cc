@@ -72,7 +72,7 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
 
 /// Estimates that were made in this process: by all that they depend on.
 using EstimateKey =
-    std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool, bool,
+    std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool, bool, bool,
                std::size_t, int, bool, double, double, double, std::size_t, int>;
 struct Estimates {
   std::mutex mutex;
@@ -93,6 +93,7 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         shape.groups.sizes,
                         shape.weights,
                         request.mapped,
+                        request.read,
                         request.uneven,
                         request.bytes,
                         knowledge.usable_cpus,

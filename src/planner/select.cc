@@ -245,6 +245,7 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32
   return {.algorithm = &algorithm,
           .shape = request.shape,
           .direct = request.mapped,
+          .read = request.read,
           .multicast = true,
           .lanes = lanes,
           .uneven = request.uneven};

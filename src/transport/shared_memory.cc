@@ -1,5 +1,6 @@
 // Shared-memory transport: ranks are processes of one user on one host. Rank 0 makes the region, a
-// memfd; the others fetch it. Buffers from mem_alloc, or registered, are mapped when first met.
+// memfd; the others fetch it. Buffers from mem_alloc, or registered, are mapped when first met; all
+// others can be read as they are, where the kernel permits it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,17 +8,19 @@
 #include <cstring>
 #include <map>
 
+#include "transport/peer_memory.h"
 #include "transport/segments.h"
 #include "transport/transport.h"
 
 namespace tutti {
 namespace {
 
-/// What every rank tells the others when it opens: where its segments are served; rank 0 also which
-/// of them is the region.
+/// What every rank tells the others when it opens: where its segments are served, and its mark is;
+/// rank 0 also which segment is the region.
 struct Hello {
   segments::Address address;
   std::uint64_t region = 0;
+  std::uint64_t mark = 0;
 };
 
 /// Holds a lock on byte `rank` of the region's file as long as this process lives; the kernel drops
@@ -54,10 +57,12 @@ class Lifeline {
 
 class SharedMemoryEndpoint final : public Endpoint {
  public:
-  SharedMemoryEndpoint(int me, std::vector<segments::Address> addresses, segments::Mapping mapping,
-                       const RegionConfig& config, Deadline)
+  SharedMemoryEndpoint(int me, std::vector<segments::Address> addresses,
+                       std::vector<PeerMemory> memories, segments::Mapping mapping,
+                       const RegionConfig& config)
       : me_(me),
         addresses_(std::move(addresses)),
+        memories_(std::move(memories)),
         mapping_(std::move(mapping)),
         region_(mapping_.data(), config),
         lifeline_(mapping_.fd(), me),
@@ -99,12 +104,26 @@ class SharedMemoryEndpoint final : public Endpoint {
     return found->second.data() + name.offset;
   }
 
+  /// Whether this rank can read all the others.
+  bool try_reads() const {
+    return std::all_of(memories_.begin(), memories_.end(),
+                       [](const PeerMemory& memory) { return bool(memory.read(0, nullptr, 0)); });
+  }
+  /// Whether all ranks can read all the others.
+  void set_reads_peers(bool all) { reads_peers_ = all; }
+  bool reads_peers() const override { return reads_peers_; }
+  Status read(int peer, std::uint64_t from, std::byte* to, std::size_t bytes) override {
+    return memories_[static_cast<std::size_t>(peer)].read(from, to, bytes);
+  }
+
   bool alive(int peer) const override { return peer == me_ || lifeline_.holds(peer); }
   std::size_t shared_bytes() const override { return mapping_.bytes(); }
 
  private:
   int me_;
   std::vector<segments::Address> addresses_;
+  std::vector<PeerMemory> memories_;
+  bool reads_peers_ = false;
   segments::Mapping mapping_;
   Region region_;
   Lifeline lifeline_;
@@ -133,6 +152,7 @@ class RegionMemory {
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   Hello hello;
   TUTTI_TRY(hello.address, segments::serve());
+  hello.mark = own_mark();
   RegionMemory memory;
   if (opening.me == 0) {
     if (auto made = memory.make(opening.config); !made) return std::move(made.error());
@@ -140,6 +160,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   }
   TUTTI_TRY(const auto hellos, opening.exchange("segments", std::as_bytes(std::span(&hello, 1))));
   std::vector<segments::Address> addresses;
+  std::vector<PeerMemory> memories;
   for (std::size_t rank = 0; rank < hellos.size(); ++rank) {
     if (hellos[rank].size() != sizeof(Hello)) {
       return Error{Code::kMismatch,
@@ -148,6 +169,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     Hello peer;
     std::memcpy(&peer, hellos[rank].data(), sizeof(peer));
     addresses.push_back(peer.address);
+    memories.emplace_back(opening.peers[rank], peer.mark);
     if (rank == 0) hello.region = peer.region;
   }
   // Everybody fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
@@ -160,10 +182,14 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
                                       ", or other sizes"};
   }
   auto endpoint = std::make_unique<SharedMemoryEndpoint>(
-      opening.me, std::move(addresses), std::move(mapping), config, opening.deadline);
+      opening.me, std::move(addresses), std::move(memories), std::move(mapping), config);
   endpoint->region().touch(opening.rank);
   // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
-  TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("mapped", {}));
+  const std::byte reads{endpoint->try_reads()};
+  TUTTI_TRY(const auto mapped, opening.exchange("mapped", std::span(&reads, 1)));
+  endpoint->set_reads_peers(std::all_of(mapped.begin(), mapped.end(), [](const Bytes& said) {
+    return said.size() == 1 && said.front() == std::byte{1};
+  }));
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 

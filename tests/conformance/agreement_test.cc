@@ -52,7 +52,7 @@ std::vector<Status> outcomes(
     exec::HostExecutor::Options options;
     options.wait = wait_policy(ranks, 1, -1);
     options.timeout = std::chrono::minutes(5);  // So that an error is not that of a hang.
-    options.choose = [&](const exec::Call& call, bool,
+    options.choose = [&](const exec::Call& call, exec::Access,
                          std::size_t) -> Result<exec::HostExecutor::Choice> {
       TUTTI_TRY(const auto* made, planner::prepare(choose(me, call.collective)));
       return exec::HostExecutor::Choice{&made->plan, 1, 0};

@@ -82,7 +82,7 @@ TEST_CASE("no pass changes what a plan computes") {
     check_computes(plan, ++seed);
     check_computes(plan::fuse(plan), ++seed);
     check_computes(plan::replicate(plan, 2), ++seed);
-    for (const auto& lowered : {plan::direct(plan), plan::multicast(plan)}) {
+    for (const auto& lowered : {plan::direct(plan), plan::read(plan), plan::multicast(plan)}) {
       if (!lowered) continue;
       check_computes(*lowered, ++seed);
       check_computes(plan::fuse(*lowered), ++seed);
@@ -100,6 +100,7 @@ TEST_CASE("no pass changes what a plan computes") {
 TEST_CASE("one rank has nobody to be lowered for") {
   test::for_each_plan({1}, [](const plan::Plan& plan) {
     CHECK(!plan::direct(plan));
+    CHECK(!plan::read(plan));
     CHECK(!plan::multicast(plan));
   });
 }
@@ -108,6 +109,7 @@ TEST_CASE("plans that don't verify are not lowered, and fuse leaves them alone")
   plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);
   plan.ranks[1].lanes[0].steps[0].peer = 1;
   CHECK(!plan::direct(plan));
+  CHECK(!plan::read(plan));
   CHECK(!plan::multicast(plan));
   CHECK(plan::fuse(plan) == plan);
 }
@@ -142,6 +144,50 @@ TEST_CASE("direct plans of the flat algorithms have no slots left") {
     }
     // In place, everybody would overwrite what the others still read.
     CHECK(!plan::direct(built(Collective::kAllReduce, "one_shot", n)));
+  }
+}
+
+TEST_CASE("plans that only read copy from peers' inputs, and touch nothing else of theirs") {
+  std::size_t lowered = 0;
+  test::for_each_plan({2, 3, 5, 8}, [&](const plan::Plan& plan) {
+    const auto reading = plan::read(plan);
+    INFO(plan.name << " of " << to_string(plan.shape.collective) << " on " << plan.ranks.size());
+    if (!reading) {  // All who copy have something that some peer wants.
+      CHECK(reduces(plan.shape.collective));
+      return;
+    }
+    ++lowered;
+    CHECK(!reduces(plan.shape.collective));
+    CHECK(reading->name == plan.name + "+read");
+    CHECK(reading->together);
+    CHECK(has_place(*reading, plan::Place::kPeerInput));
+    CHECK(!has_place(*reading, plan::Place::kPeerOutput));
+    for (const plan::RankPlan& rank : reading->ranks) {
+      for (const plan::Lane& lane : rank.lanes) {
+        for (const plan::Step& step : lane.steps) {
+          if (step.kind != plan::StepKind::kMove) continue;
+          const auto first = lane.locations.begin() + step.first;
+          const bool reads = std::any_of(
+              first, first + step.source_count + step.target_count,
+              [](const plan::Location& at) { return at.place == plan::Place::kPeerInput; });
+          if (reads) CHECK(step.source_count == 1);
+        }
+      }
+    }
+  });
+  CHECK(lowered > 0);
+}
+
+TEST_CASE("the flat algorithms that copy need no slots where peers' inputs can be read") {
+  for (const Collective collective :
+       {Collective::kAllGather, Collective::kBroadcast, Collective::kGather, Collective::kScatter,
+        Collective::kAllToAll}) {
+    for (const int n : {2, 3, 8}) {
+      const auto reading = plan::read(built(collective, "direct", n));
+      INFO(to_string(collective) << " on " << n);
+      REQUIRE(reading);
+      CHECK(!has_place(*reading, plan::Place::kSlot));
+    }
   }
 }
 

@@ -1,0 +1,41 @@
+// File: transport/peer_memory.h: reads memory of another process as it is, with one copy by the
+// kernel (process_vm_readv).
+//
+// The model. Every process has a mark: its random number (Peer::process), kept at an address that
+// it tells its peers. Each read fetches the mark as well, in the same system call, so bytes are
+// never taken for a peer's that come from a process which has got the number of one that ended.
+//
+// Who may read whom is the kernel's decision (same user, Yama's ptrace_scope, seccomp, namespaces
+// of process numbers), and is found out by a read of the mark alone.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/transport.h"
+#include "tutti/result.h"
+
+namespace tutti {
+
+/// The address of this process's mark, for its peers. Any thread.
+std::uint64_t own_mark();
+
+/// Another process's memory. Plain data; holds nothing.
+class PeerMemory {
+ public:
+  PeerMemory(const Peer& peer, std::uint64_t mark)
+      : process_{peer.process[0], peer.process[1]}, mark_(mark), pid_(peer.pid) {}
+
+  /// Copies `bytes` from the address `from` there to `to` here; with 0 bytes it only looks whether
+  /// that is possible. kPeerFailed if the process has ended, kSystem if it has no such memory or
+  /// the kernel forbids it; then `to` may be written in part. The text follows "rank 3". Any
+  /// thread.
+  Status read(std::uint64_t from, std::byte* to, std::size_t bytes) const;
+
+ private:
+  std::array<std::uint64_t, 2> process_;
+  std::uint64_t mark_;
+  std::int32_t pid_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,148 @@
+// Plain buffers that peers read: right bits, with every algorithm; errors where a buffer or a peer
+// is gone; slots where the system permits no reads.
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
+#include <random>
+
+#include "algorithms/algorithm.h"
+#include "support/catch.h"
+#include "support/cluster.h"
+#include "support/processes.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// From now on this process gets EPERM for its reads, as in a container that forbids them.
+bool forbid_reads() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+bool reads(const Communicator& comm) { return contains(comm.describe(), "peers: read"); }
+
+/// Collectives that copy, by every algorithm of theirs.
+std::string run_all(Communicator& comm, std::uint64_t seed) {
+  std::mt19937_64 random(seed);  // The same on every rank.
+  for (const Algorithm* algorithm : algorithms()) {
+    const plan::Shape shape{algorithm->collective, comm.rank_count(), 0, 1};
+    if (reduces(algorithm->collective) || !algorithm->applies(shape)) continue;
+    for (const std::size_t count : {1, 40001}) {
+      Case test;
+      test.collective = algorithm->collective;
+      test.ranks = comm.rank_count();
+      test.count = count;
+      test.root = static_cast<int>(random() % static_cast<unsigned>(test.ranks));
+      test.in_place = random() % 2 == 0;
+      test.mapped = random() % 8 == 0;
+      if (auto wrong = run_case(comm, test, random()); !wrong.empty())
+        return std::string(algorithm->name) + ": " + wrong;
+    }
+  }
+  return "";
+}
+
+TEST_CASE("where peers can be read plain buffers need no slots, and where one can't none is") {
+  const std::uint64_t seed = Catch::rngSeed();
+  std::size_t checked = 0;
+  for (const Algorithm* algorithm : algorithms()) checked += !reduces(algorithm->collective);
+  REQUIRE(checked > 0);
+  for (const int ranks : {2, 3, 5}) {
+    for (const bool forbidden : {false, true}) {
+      INFO("seed " << seed << ", " << ranks << " ranks, forbidden to one: " << forbidden);
+      const ScratchDirectory meeting;
+      Processes processes(ranks, [&](int rank) -> std::string {
+        if (forbidden && rank == ranks - 1 && !forbid_reads()) return "";
+        Settings settings;
+        settings.read_from = 1;
+        auto comm = join(meeting, rank, ranks, settings);
+        if (!comm) return comm.error().to_string();
+        if (forbidden && reads(*comm)) return "reads that one rank is forbidden";
+        if (auto wrong = run_all(*comm, seed); !wrong.empty()) return wrong;
+        const bool read = contains(comm->describe(), "+read");
+        return read == reads(*comm) ? "" : "a plan for the wrong access: " + comm->describe();
+      });
+      for (int rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
+    }
+  }
+}
+
+TEST_CASE("one setting keeps ranks from reading") {
+  const ScratchDirectory meeting;
+  Processes processes(2, [&](int rank) -> std::string {
+    Settings settings;
+    settings.read_from = SIZE_MAX;
+    auto comm = join(meeting, rank, 2, settings);
+    if (!comm) return comm.error().to_string();
+    if (auto wrong = run_all(*comm, 1); !wrong.empty()) return wrong;
+    return contains(comm->describe(), "+read") ? "a plan that reads" : "";
+  });
+  CHECK(processes.wait(0) == 0);
+  CHECK(processes.wait(1) == 0);
+}
+
+TEST_CASE("a buffer that ends too early is an error on all ranks, and no crash") {
+  constexpr std::size_t kCount = 1 << 20;
+  const ScratchDirectory meeting;
+  Processes processes(3, [&](int rank) -> std::string {
+    Settings settings;
+    settings.read_from = 1;
+    auto comm = join(meeting, rank, 3, settings);
+    if (!comm) return comm.error().to_string();
+    if (!reads(*comm)) return "";
+    // The last block is missing: of rank 2, which reads it.
+    auto* input = static_cast<std::byte*>(
+        mmap(nullptr, 3 * kCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(input + 2 * kCount, kCount);
+    std::vector<std::byte> output(kCount);
+    const Status status = comm->scatter(input, output.data(), kCount, DataType::kUint8, Rank{0});
+    if (rank == 1) return "";  // It may be done before that happens.
+    if (status) return "no error";
+    const std::string error = status.error().to_string();
+    return contains(error, "rank 0 has 1048576 bytes at") && contains(error, "can't be read")
+               ? ""
+               : "unexpected: " + error;
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
+TEST_CASE("a rank killed while others read it ends them, by name") {
+  const ScratchDirectory meeting;
+  Processes processes(3, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 3);
+    if (!comm) return comm.error().to_string();
+    std::vector<std::byte> mine(1 << 20), all(3 << 20);
+    for (;;) {
+      const auto status = comm->all_gather(mine.data(), all.data(), mine.size(), DataType::kUint8);
+      if (status) continue;
+      const std::string error = status.error().to_string();
+      return contains(error, "rank 1") && contains(error, "peer failed") ? ""
+                                                                         : "unexpected: " + error;
+    }
+  });
+  std::this_thread::sleep_for(500ms);
+  processes.signal(1, SIGKILL);
+  CHECK(processes.wait(0, 10s) == 0);
+  CHECK(processes.wait(2, 10s) == 0);
+}
+
+}  // namespace
+}  // namespace tutti::test
