@@ -9,6 +9,12 @@
 #include "planner/wish.h"
 
 namespace tutti {
+namespace {
+
+/// A prediction, in microseconds, that no call keeps: so all that is offered is tried.
+constexpr double kTryAll = 1e-6;
+
+}  // namespace
 
 Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
                    std::shared_ptr<const Tuning> tuning, const std::string& transport)
@@ -87,11 +93,16 @@ Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec
   const std::string wish = planner::wish_text(call.wish);
   request.wish = wish;
   TUTTI_TRY(const auto plans, planner::contenders(request, knowledge_));
-  TUTTI_CHECK(which < plans.size() && "a plan is tried that was not offered");
-  const planner::Candidate& taken = plans[which];
+  // The last to be tried instead of reading are slots, unless the user has said what to read.
+  const bool compared = request.read && settings_.read_from == 0;
+  const std::size_t offered = plans.size() + (compared ? 1 : 0);
+  TUTTI_CHECK(which < offered && "a plan is tried that was not offered");
+  if (which == plans.size()) request.read = false;
+  const planner::Candidate& taken = plans[which % plans.size()];
   TUTTI_TRY(const auto* verified,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));
-  return exec::HostExecutor::Choice{&verified->plan, plans.size(), plans.front().microseconds};
+  return exec::HostExecutor::Choice{&verified->plan, offered,
+                                    compared ? kTryAll : plans.front().microseconds};
 }
 
 Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {

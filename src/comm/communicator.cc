@@ -242,7 +242,7 @@ std::string Communicator::describe() const {
                   kernels::instruction_set());
   text += state.choosing->describe();
   if (const auto tried = executor.plans_tried(); tried > 0)
-    text += fmt::format("trials: {} plans tried where an estimate was wrong\n", tried);
+    text += fmt::format("trials: {} plans tried where none was known to be best\n", tried);
   const std::string plans = planner::describe_plans();
   return text + (plans.empty() ? "plans: none prepared yet\n"
                                : "plans prepared in this process:\n" + plans);

@@ -115,7 +115,8 @@ class HostExecutor {
   }
   Endpoint& endpoint() const { return *endpoint_; }
   const Options& options() const { return options_; }
-  /// How often a plan was tried because the one before took longer than predicted. Any thread.
+  /// How often another plan was tried because the one before took longer than predicted. Any
+  /// thread.
   std::uint64_t plans_tried() const {
     return plans_tried_.load(std::memory_order_relaxed);  // relaxed: to be shown.
   }
