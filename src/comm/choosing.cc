@@ -9,13 +9,6 @@
 #include "planner/wish.h"
 
 namespace tutti {
-namespace {
-
-/// A prediction, in microseconds, that no call keeps: so all that is offered is tried.
-constexpr double kTryAll = 1e-6;
-
-}  // namespace
-
 Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
                    std::shared_ptr<const Tuning> tuning, const std::string& transport)
     : settings_(std::move(settings)),
@@ -47,9 +40,8 @@ Status Choosing::set_limits(exec::HostExecutor::Options& options) const {
     request.shape = planner::shape_of(static_cast<Collective>(i), rank_count_, 0, settings_);
     request.contract = settings_.contract;
     options.read_from[static_cast<std::size_t>(i)] =
-        settings_.read_from != 0
-            ? settings_.read_from
-            : planner::built_in_read_from(request.shape.collective, rank_count_, key_.usable_cpus);
+        settings_.read_from != 0 ? settings_.read_from
+                                 : planner::built_in_read_from(request.shape.collective);
     for (const bool mapped : {false, true}) {
       request.mapped = mapped;
       auto& most = (mapped ? options.mapped_packet_limit
@@ -102,7 +94,7 @@ Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec
   TUTTI_TRY(const auto* verified,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));
   return exec::HostExecutor::Choice{&verified->plan, offered,
-                                    compared ? kTryAll : plans.front().microseconds};
+                                    compared ? 0 : plans.front().microseconds};
 }
 
 Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {

@@ -43,11 +43,11 @@ namespace tutti::exec {
 
 class HostExecutor {
  public:
-  /// A plan, and how many there are to try: more than one where the first is a guess.
+  /// A plan, and how many there are to try: more than one where none is known to be best.
   struct Choice {
     const plan::Plan* plan = nullptr;
     std::size_t plans = 1;
-    double predicted_us = 0;  // Of the first; 0: nothing is predicted.
+    double predicted_us = 0;  // Of the first; 0: nothing is, so all are compared.
   };
   struct Options {
     WaitPolicy wait;

@@ -241,6 +241,7 @@ Result<HostExecutor::Route*> HostExecutor::route() {
   for (Route* route : {&routes_[at], &routes_[at ^ 1]}) {
     if (route->what == what && route->count == count && route->access == access) known = route;
   }
+  if (known != nullptr) known->trial.begin();
   if (known != nullptr && known->which == known->trial.plan()) return known;
   const std::size_t which = known != nullptr ? known->trial.plan() : 0;
   TUTTI_TRY(const Choice choice, options_.choose(call_, access, which));

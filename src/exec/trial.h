@@ -7,6 +7,9 @@
 // until kCalls calls took more than kWrong times what was predicted, of at most kPatience calls
 // that are looked at; then each other plan has kCalls calls, of which the first (it binds the plan,
 // and finds the caches cold) does not count, and the one whose best call was the fastest stays.
+//
+// Where nothing is predicted but several plans are offered, all are compared, and again every
+// kAgain calls: which is fastest may depend on where ranks run, and they are moved.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -20,16 +23,24 @@ class Trial {
   static constexpr int kCalls = 4;
   static constexpr int kPatience = 64;
   static constexpr double kWrong = 2;
+  static constexpr int kAgain = 4096;
 
-  /// Of so many plans, best first as predicted. One plan, or no prediction: nothing to try.
+  /// Of so many plans, best first as predicted. One plan: nothing to try. No prediction (0): all
+  /// are compared.
   Trial(std::size_t plans, double predicted_us)
-      : plans_(plans), predicted_us_(predicted_us), settled_(plans < 2 || predicted_us <= 0) {}
+      : plans_(plans), predicted_us_(predicted_us), settled_(plans < 2) {}
   Trial() = default;
 
   /// The plan for the next call.
   std::size_t plan() const { return plan_; }
   /// Whether that will not change any more.
   bool settled() const { return settled_; }
+
+  /// Another call begins; settled plans may come to be compared again.
+  void begin() {
+    if (!settled_ || plans_ < 2 || predicted_us_ > 0 || ++calls_ < kAgain) return;
+    *this = Trial(plans_, predicted_us_);
+  }
 
   /// How long a call took on the slowest rank, which went by plan(). Times may come late: those of
   /// the first call of a plan are not counted, nor is a call that nobody has timed (0).

@@ -80,9 +80,8 @@ std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_
   return ranges;
 }
 
-std::size_t built_in_read_from(Collective collective, int, int) {
-  if (reduces(collective)) return std::numeric_limits<std::size_t>::max();
-  return std::size_t{128} << 10;
+std::size_t built_in_read_from(Collective collective) {
+  return reduces(collective) ? std::numeric_limits<std::size_t>::max() : std::size_t{32} << 10;
 }
 
 }  // namespace tutti::planner

@@ -101,6 +101,6 @@ inline constexpr int kBuiltInRanks = 8;
 
 /// Bytes, as of Request::bytes, from which ranks read each other's plain inputs where they can
 /// (Request::read) instead of sending slots; SIZE_MAX: never.
-std::size_t built_in_read_from(Collective collective, int rank_count, int usable_cpus);
+std::size_t built_in_read_from(Collective collective);
 
 }  // namespace tutti::planner

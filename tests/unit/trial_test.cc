@@ -52,10 +52,42 @@ TEST_CASE("some slow calls among many do not start a trial, nor does the first")
   CHECK(trial.plan() == 0);
 }
 
-TEST_CASE("one plan, no prediction, no time: nothing to try") {
+TEST_CASE("without a prediction all plans are compared, and again, as ranks may have moved") {
+  Trial trial(3, 0);
+  std::vector<double> us{3, 1, 2};
+  const auto settle = [&] {
+    int calls = 0;
+    for (; !trial.settled(); ++calls) trial.note(us[trial.plan()]);
+    return calls;
+  };
+  CHECK(settle() <= 3 * (Trial::kCalls + 1));
+  CHECK(trial.plan() == 1);
+  us = {1, 2, 3};
+  for (int i = 1; i < Trial::kAgain; ++i) {
+    trial.begin();
+    REQUIRE(trial.plan() == 1);
+    REQUIRE(trial.settled());
+  }
+  trial.begin();
+  REQUIRE_FALSE(trial.settled());
+  CHECK(settle() <= 3 * (Trial::kCalls + 1));
+  CHECK(trial.plan() == 0);
+}
+
+TEST_CASE("what was tried because of a prediction is not tried again") {
+  Trial trial(2, 1);
+  while (!trial.settled()) trial.note(trial.plan() == 0 ? 10 : 5);
+  for (int i = 0; i < 2 * Trial::kAgain; ++i) {
+    trial.begin();
+    REQUIRE(trial.settled());
+    REQUIRE(trial.plan() == 1);
+  }
+}
+
+TEST_CASE("one plan, no time: nothing to try") {
   CHECK(Trial().settled());
   CHECK(Trial(1, 5).settled());
-  CHECK(Trial(4, 0).settled());
+  CHECK(Trial(1, 0).settled());
   Trial trial(2, 5);
   for (int i = 0; i < 1000; ++i) trial.note(0);
   CHECK_FALSE(trial.settled());
