@@ -226,6 +226,7 @@ class HostExecutor {
   bool agree_on_plan();
   void start_lanes();
   Result<Route*> route();
+  Trial trial_of(const Choice& choice) const;
   void note_times();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();

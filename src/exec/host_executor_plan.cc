@@ -259,17 +259,25 @@ Result<HostExecutor::Route*> HostExecutor::route() {
   const std::size_t fits = region_.config().slot_bytes / element_bytes(call_.type, widest);
   const std::size_t largest = plan::piece_of(count, plan->pieces, 0, grain).count;
   const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
-  way = {
-      .what = what,
-      .count = count,
-      .plan = &bound,
-      .tile_elements = tile,
-      .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
-      .access = access,
-      .which = which,
-      .trial = known != nullptr ? std::move(way.trial) : Trial(choice.plans, choice.predicted_us),
-      .agreed = false};
+  way = {.what = what,
+         .count = count,
+         .plan = &bound,
+         .tile_elements = tile,
+         .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
+         .access = access,
+         .which = which,
+         .trial = known != nullptr ? std::move(way.trial) : trial_of(choice),
+         .agreed = false};
   return &way;
+}
+
+/// Where plans are compared, rings are to be warm: what they hold has gone through once.
+Trial HostExecutor::trial_of(const Choice& choice) const {
+  const RegionConfig& config = region_.config();
+  const std::size_t ring =
+      std::max(config.slot_count, config.multicast_slots) * std::size_t{config.slot_bytes};
+  const std::size_t block = std::max<std::size_t>(1, call_.count * size_of(call_.type));
+  return {choice.plans, choice.predicted_us, 1 + (choice.predicted_us > 0 ? 0 : ring / block)};
 }
 
 HostExecutor::BoundPlan& HostExecutor::bind(const plan::Plan& plan) {

@@ -30,8 +30,8 @@ TEST_CASE("a wrong estimate ends with the fastest plan, a right one with the fir
     Trial wrong(us.size(), us[0] / 3);
     const int calls = settle(wrong, us, random);
     CHECK(wrong.settled());
-    CHECK(calls <= Trial::kPatience + 4 * Trial::kCalls);
-    // Of kCalls - 1 calls that count one at least was left alone, as a rule: within the noise.
+    CHECK(calls <= static_cast<int>(Trial::kPatience + 4 * (Trial::kCalls + 1)));
+    // Half of the calls that count may have been disturbed: within the noise.
     CHECK(us[wrong.plan()] <= us[fastest] * 6);
     std::vector<double> quiet = us;
     Trial exact(us.size(), us[0] / 3);
@@ -47,7 +47,7 @@ TEST_CASE("a wrong estimate ends with the fastest plan, a right one with the fir
 TEST_CASE("some slow calls among many do not start a trial, nor does the first") {
   Trial trial(3, 10);
   trial.note(1e6);  // The first binds the plan.
-  for (int i = 1; i < Trial::kPatience; ++i) trial.note(i % 30 == 0 ? 1e6 : 10);
+  for (int i = 1; i < static_cast<int>(Trial::kPatience); ++i) trial.note(i % 30 == 0 ? 1e6 : 10);
   CHECK(trial.settled());
   CHECK(trial.plan() == 0);
 }
@@ -60,7 +60,7 @@ TEST_CASE("without a prediction all plans are compared, and again, as ranks may 
     for (; !trial.settled(); ++calls) trial.note(us[trial.plan()]);
     return calls;
   };
-  CHECK(settle() <= 3 * (Trial::kCalls + 1));
+  CHECK(settle() <= static_cast<int>(3 * (Trial::kCalls + 1)));
   CHECK(trial.plan() == 1);
   us = {1, 2, 3};
   for (int i = 1; i < Trial::kAgain; ++i) {
@@ -70,7 +70,7 @@ TEST_CASE("without a prediction all plans are compared, and again, as ranks may 
   }
   trial.begin();
   REQUIRE_FALSE(trial.settled());
-  CHECK(settle() <= 3 * (Trial::kCalls + 1));
+  CHECK(settle() <= static_cast<int>(3 * (Trial::kCalls + 1)));
   CHECK(trial.plan() == 0);
 }
 
