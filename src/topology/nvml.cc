@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "topology/driver_library.h"
+#include "base/driver_library.h"
 #include "topology/sysfs.h"
 
 namespace tutti::topology {

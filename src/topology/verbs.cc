@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/driver_library.h"
+#include "base/driver_library.h"
 
 // The structures' layout belongs to the library's ABI, so it is taken from its header, where there
 // is one. Only functions that the library exports are called: some of the header's are inline and

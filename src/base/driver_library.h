@@ -1,9 +1,9 @@
-// File: topology/driver_library.h: a driver's library that may be absent, opened at run time, and
-// its functions, each of which an old one may lack. Internal to nvml.cc, cuda.cc and verbs.cc.
+// File: base/driver_library.h: a driver's library that may be absent, opened at run time, and its
+// functions, each of which an old one may lack.
 #pragma once
 #include <dlfcn.h>
 
-namespace tutti::topology {
+namespace tutti {
 
 class DriverLibrary {
  public:
@@ -35,4 +35,4 @@ TUTTI_DRIVER_CALL bool ask(Function function, Arguments... arguments) {
   return function != nullptr && function(arguments...) == 0;
 }
 
-}  // namespace tutti::topology
+}  // namespace tutti
