@@ -33,6 +33,7 @@ ordered_json build_facts() {
   build["type"] = TUTTI_BUILD_TYPE;
   build["hwloc"] = TUTTI_WITH_HWLOC != 0;
   build["ucx"] = TUTTI_WITH_UCX != 0;
+  build["rdma"] = TUTTI_WITH_VERBS != 0;
   return build;
 }
 
@@ -109,13 +110,14 @@ std::string in_words(const ordered_json& facts) {
   const auto& machine = facts["machine"];
   const int quota = machine["cgroup_cpus"].get<int>();
   std::string text = fmt::format(
-      "tutti {} ({}, {}, {} hwloc, {} UCX)\n\nmachine\n  instruction set    {}\n  CPUs             "
-      "  {} "
-      "usable of {} online ({})\n  last-level cache   {} KiB\n\nsettings\n",
+      "tutti {} ({}, {}, {} hwloc, {} RDMA, {} UCX)\n\nmachine\n  instruction set    {}\n"
+      "  CPUs               {} usable of {} online ({})\n"
+      "  last-level cache   {} KiB\n\nsettings\n",
       build["version"].get<std::string>(), build["compiler"].get<std::string>(),
       build["type"].get<std::string>(), build["hwloc"].get<bool>() ? "with" : "without",
-      build["ucx"].get<bool>() ? "with" : "without", machine["instruction_set"].get<std::string>(),
-      machine["usable_cpus"].get<int>(), machine["online_cpus"].get<int>(),
+      build["rdma"].get<bool>() ? "with" : "without", build["ucx"].get<bool>() ? "with" : "without",
+      machine["instruction_set"].get<std::string>(), machine["usable_cpus"].get<int>(),
+      machine["online_cpus"].get<int>(),
       quota == 0 ? "no cgroup limit" : fmt::format("cgroup limit {}", quota),
       machine["last_level_cache_bytes"].get<std::size_t>() / 1024);
   for (const auto& row : facts["settings"]) {

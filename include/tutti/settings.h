@@ -38,6 +38,7 @@ struct TUTTI_API Settings {
   /// place, if there is one. Rank 0's is what all ranks use.
   std::string tuning;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
+  std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.
   std::string log = "warn";    // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.

@@ -198,6 +198,14 @@ const std::array<Knob, 15> kKnobs{{
        return text.size() <= 256 && is_path(text);
      },
      [](const Settings& s) { return s.net_interfaces; }},
+    {"TUTTI_RDMA_DEVICES", "rdma_devices",
+     "RDMA devices, prefixes with * or ports (mlx5_0:2), separated by commas; from a ^ on they are "
+     "excluded",
+     [](Settings& s, std::string_view text) {
+       s.rdma_devices = text;
+       return text.size() <= 256 && is_path(text);
+     },
+     [](const Settings& s) { return s.rdma_devices; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
      [](Settings& s, std::string_view text) {
        s.log = text;

@@ -152,6 +152,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                         .rank = me.value,
                         .config = config,
                         .net_interfaces = settings.net_interfaces,
+                        .rdma_devices = settings.rdma_devices,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout)};
   TUTTI_TRY(auto endpoint, transport->open(opening));

@@ -9,6 +9,10 @@
 
 #include "base/cpus.h"
 #include "transport/transport.h"
+#ifdef TUTTI_HAVE_VERBS
+#include "transport/verbs/library.h"
+#include "transport/verbs/ports.h"
+#endif
 
 namespace tutti {
 namespace {
@@ -18,6 +22,16 @@ std::uint64_t fold(std::string_view text, std::uint64_t seed) {
   std::uint64_t hash = 0xcbf29ce484222325ULL ^ seed;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return hash;
+}
+
+/// What RDMA devices join this process by: only where it can use them.
+std::uint32_t probe_rdma() {
+#ifdef TUTTI_HAVE_VERBS
+  const std::uint32_t layers = verbs::usable_layers(verbs::probe_ports());
+  return layers != 0 && verbs::load_library() ? layers : 0;
+#else
+  return 0;
+#endif
 }
 
 Peer probe_process() {
@@ -37,6 +51,7 @@ Peer probe_process() {
   peer.quota = quota_cpus();
   peer.cpus = affinity();
   peer.heavy_barrier = register_heavy_barrier() ? 1 : 0;
+  peer.rdma = probe_rdma();
   return peer;
 }
 

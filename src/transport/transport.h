@@ -30,6 +30,7 @@ struct Peer {
   std::int32_t pid = 0;
   std::int32_t quota = 0;           // CPUs that its cgroup allows; 0: no limit.
   std::uint32_t heavy_barrier = 0;  // 1: this process has it, see base/wait.h.
+  std::uint32_t rdma = 0;           // What its RDMA devices are joined by, as bits: verbs/ports.h.
   CpuSet cpus;                      // Its affinity mask.
 };
 Peer this_process();
@@ -87,6 +88,7 @@ struct Opening {
   int rank = 0;
   RegionConfig config;
   std::string_view net_interfaces{};  // Settings::net_interfaces.
+  std::string_view rdma_devices{};    // Settings::rdma_devices.
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
   Deadline deadline;

@@ -1,0 +1,38 @@
+// File: transport/verbs/card.h: what a rank tells the others before they connect: its port's
+// address and where its memory is, or why it has none.
+//
+//   1 · host, device, address as texts (length u8, bytes) · GID · LID u16 · link layer u8 · MTU u8
+//   · three times (near, image, records): address u64 · bytes u64 · key u32 0 · code u8 · text:
+//   what went wrong
+//
+// Cards come through the rendezvous, from ranks that are believed; they are bounded all the same.
+#pragma once
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "transport/verbs/link.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti::verbs {
+
+inline constexpr std::size_t kMostCardText = 64;
+inline constexpr std::size_t kMostErrorText = 400;
+
+struct Card {
+  std::string host, device, address;  // For messages only.
+  Gid gid{};
+  std::uint16_t lid = 0;
+  LinkLayer layer = kRoce;
+  std::uint8_t mtu = 0;  // As ibv_mtu.
+  RemoteMemory near, image, records;
+};
+
+/// Texts are cut.
+Bytes encode(const Card& card);
+Bytes encode(const Error& error);
+/// kMismatch: no card; or the error that the rank told.
+Result<Card> parse_card(std::span<const std::byte> bytes);
+
+}  // namespace tutti::verbs

@@ -1,0 +1,339 @@
+#include "transport/verbs/connect.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <system_error>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "transport/verbs/card.h"
+
+namespace tutti::verbs {
+namespace {
+
+// Records that a queue pair's ring holds: all queue pairs of a rank share one completion queue.
+constexpr std::uint32_t kMostDepth = 128, kLeastDepth = 32, kAllDepths = 4096;
+// What goes in one exchange: those over a parent communicator (split) are bounded.
+constexpr std::size_t kExchangeBytes = 768;
+// A write that is not acknowledged is repeated after 67 ms (4.096 us x 2^14; less makes repetitions
+// of what is only slow), 6 times: 7 would mean for ever on some devices. The peer has always room,
+// so being refused for want of it is an error soon.
+constexpr std::uint8_t kTimeout = 14, kRetries = 6, kRefusals = 3, kRefusalTimer = 12;
+constexpr std::uint8_t kHops = 64;
+constexpr std::uint32_t kMostPsn = 0xffffff;
+constexpr std::size_t kPage = 4096;
+// Of one write: a long frame has to be few writes. Real devices take 1 GiB, rxe 8 MiB.
+constexpr std::uint32_t kLeastMessage = 1 << 20;
+
+std::string host_name() {
+  std::array<char, kMostCardText + 1> name{};
+  if (gethostname(name.data(), kMostCardText) != 0 || name[0] == 0) return "an unnamed host";
+  return name.data();
+}
+
+/// What a rank has before it knows of the others.
+struct Prepared {
+  std::unique_ptr<Resources> resources = std::make_unique<Resources>();
+  ChosenPort chosen;
+  std::vector<std::vector<Pair>> pairs;  // By place in `far`.
+  std::uint32_t inline_bytes = 0;
+};
+
+class Connecting {
+ public:
+  Connecting(const net::Joining& to, std::span<const Port> ports, std::size_t pairs)
+      : to_(to),
+        ports_(ports),
+        opening_(to.opening),
+        me_(static_cast<std::size_t>(to.opening.me)),
+        ranks_(to.opening.peers.size()),
+        pairs_(pairs),
+        depth_(depth_for(ranks_ * pairs)),
+        patience_(to.opening.deadline.at - std::chrono::steady_clock::now()) {
+    TUTTI_CHECK(pairs >= 1 && pairs <= kMostPairs);
+  }
+
+  Result<std::unique_ptr<VerbsNetwork>> run() {
+    auto prepared = prepare();
+    TUTTI_TRY(const auto cards, exchange_cards(prepared));
+    TUTTI_TRY(const auto numbers, exchange_numbers(*prepared));
+    auto network = join(*std::move(prepared), cards, numbers);
+    TUTTI_CHECK_OK(agree("verbs connected", network ? ok() : Status(network.error())));
+    const Status tried = (*network)->try_all(opening_.deadline.at);
+    TUTTI_CHECK_OK(agree("verbs tried", tried ? ok() : Status(tried.error())));
+    return network;
+  }
+
+ private:
+  using Numbers = std::vector<std::vector<std::uint32_t>>;  // Of queue pairs; by rank, by its peer.
+
+  static std::uint32_t depth_for(std::size_t queue_pairs) {
+    const auto share = static_cast<std::uint32_t>(kAllDepths / queue_pairs / 4 * 4);
+    return std::clamp(share, kLeastDepth, kMostDepth);
+  }
+  std::size_t ring_bytes() const { return pairs_ * depth_ * kRecordBytes; }
+
+  Result<Prepared> prepare() const;
+  Card card_of(const Prepared& prepared) const;
+  Result<std::vector<Card>> exchange_cards(const Result<Prepared>& prepared) const;
+  Result<Numbers> exchange_numbers(const Prepared& prepared) const;
+  Result<std::unique_ptr<VerbsNetwork>> join(Prepared prepared, const std::vector<Card>& cards,
+                                             const Numbers& numbers) const;
+  Status connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank, const Card& peer,
+                      std::uint32_t number) const;
+  Status agree(std::string_view phase, const Status& mine) const;
+  std::uint32_t first_packet(std::size_t rank, std::uint32_t number) const;
+  Error of_rank(std::size_t rank, Error error) const;
+
+  const net::Joining& to_;
+  std::span<const Port> ports_;
+  const Opening& opening_;
+  std::size_t me_, ranks_, pairs_;
+  std::uint32_t depth_;
+  std::chrono::steady_clock::duration patience_;
+};
+
+Result<Prepared> Connecting::prepare() const {
+  Prepared prepared;
+  std::uint32_t layers = opening_.peers[me_].rdma;
+  for (const int rank : to_.far) layers &= opening_.peers[static_cast<std::size_t>(rank)].rdma;
+  const Peer& mine = opening_.peers[me_];
+  const auto turn = std::count_if(
+      opening_.peers.begin(), opening_.peers.begin() + opening_.me,
+      [&mine](const Peer& peer) { return std::equal(peer.host, peer.host + 2, mine.host); });
+  TUTTI_TRY(prepared.chosen, choose_port(ports_, {.layers = layers,
+                                                  .rule = opening_.rdma_devices,
+                                                  .turn = static_cast<int>(turn)}));
+  log::info("verbs: {}", prepared.chosen.why);
+  Resources& made = *prepared.resources;
+  const std::size_t queue_pairs = to_.far.size() * pairs_;
+  TUTTI_TRY(made.device, Device::open(prepared.chosen,
+                                      std::max<std::size_t>(1, queue_pairs) * completions(depth_)));
+  if (made.device->port().max_msg_sz < kLeastMessage) {
+    return Error{Code::kUnsupported,
+                 fmt::format("verbs: {} writes {} bytes at most; TUTTI_TRANSPORT=tcp does without",
+                             made.device->name(), made.device->port().max_msg_sz)};
+  }
+  TUTTI_TRY(made.near, made.device->enroll(to_.near));
+  TUTTI_TRY(made.image, made.device->enroll(to_.image));
+  // Of each peer the ring that it writes, and what this rank writes into its ring.
+  made.record_bytes = std::max(2 * to_.far.size() * ring_bytes(), kPage);
+  made.record_memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, made.record_bytes)));
+  if (made.record_memory == nullptr)
+    return Error{Code::kSystem, "verbs: no memory for the rings of records"};
+  std::memset(made.record_memory.get(), 0, made.record_bytes);
+  TUTTI_TRY(made.records, made.device->enroll({made.record_memory.get(), made.record_bytes}));
+  for (std::size_t i = 0; i < to_.far.size(); ++i) {
+    auto& pairs = prepared.pairs.emplace_back();
+    while (pairs.size() < pairs_) {
+      ibv_qp_cap wanted = capacity(depth_);
+      TUTTI_TRY(auto pair, made.device->make_pair(wanted));
+      prepared.inline_bytes = wanted.max_inline_data;
+      pairs.push_back(std::move(pair));
+    }
+  }
+  return prepared;
+}
+
+Card Connecting::card_of(const Prepared& prepared) const {
+  const Resources& made = *prepared.resources;
+  const auto memory = [](const ibv_mr& registered) {
+    return RemoteMemory{reinterpret_cast<std::uintptr_t>(registered.addr), registered.length,
+                        registered.rkey};
+  };
+  return {.host = host_name(),
+          .device = made.device->name(),
+          .address = prepared.chosen.port.layer == kRoce
+                         ? ip_text(prepared.chosen.gid.gid)
+                         : fmt::format("LID {}", made.device->port().lid),
+          .gid = prepared.chosen.gid.gid,
+          .lid = made.device->port().lid,
+          .layer = prepared.chosen.port.layer,
+          .mtu = static_cast<std::uint8_t>(made.device->port().active_mtu),
+          .near = memory(*made.near),
+          .image = memory(*made.image),
+          .records = memory(*made.records)};
+}
+
+/// What a rank told, as all say it.
+Error Connecting::of_rank(std::size_t rank, Error error) const {
+  const Rank where{static_cast<int>(rank)};
+  if (rank == me_) return error;
+  return {error.code, fmt::format("rank {}: {}", rank, error.what), Rank{opening_.me}, where};
+}
+
+Result<std::vector<Card>> Connecting::exchange_cards(const Result<Prepared>& prepared) const {
+  const Bytes mine = prepared ? encode(card_of(*prepared)) : encode(prepared.error());
+  TUTTI_TRY(const auto all, opening_.exchange("verbs card", mine));
+  if (!prepared) return prepared.error();
+  std::vector<Card> cards;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    auto card = parse_card(all[rank]);
+    if (!card) return of_rank(rank, card.error());
+    const RemoteMemory& theirs = card->near;
+    if (card->image.bytes != to_.image.size() || theirs.bytes != to_.near.size())
+      return of_rank(rank, {Code::kMismatch, "verbs: its region has another size"});
+    cards.push_back(*std::move(card));
+  }
+  return cards;
+}
+
+/// Of each rank the numbers of its queue pairs for each other one; zero: it has none for it.
+Result<Connecting::Numbers> Connecting::exchange_numbers(const Prepared& prepared) const {
+  constexpr std::size_t kNumber = sizeof(std::uint32_t);
+  Bytes mine(ranks_ * pairs_ * kNumber);
+  for (std::size_t i = 0; i < to_.far.size(); ++i) {
+    const auto at = static_cast<std::size_t>(to_.far[i]) * pairs_ * kNumber;
+    ByteWriter writer{std::span(mine).subspan(at)};
+    for (const Pair& pair : prepared.pairs[i]) writer.number(pair->qp_num);
+  }
+  Numbers numbers(ranks_);
+  for (std::size_t at = 0; at < mine.size(); at += kExchangeBytes) {
+    const auto piece = std::span(mine).subspan(at, std::min(kExchangeBytes, mine.size() - at));
+    TUTTI_TRY(const auto all,
+              opening_.exchange(fmt::format("verbs pairs {}", at / kExchangeBytes), piece));
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      if (all[rank].size() != piece.size())
+        return of_rank(rank, {Code::kMismatch, "verbs: it speaks another version"});
+      ByteReader reader(all[rank]);
+      for (std::size_t i = 0; i < piece.size(); i += kNumber)
+        numbers[rank].push_back(reader.number<std::uint32_t>());
+    }
+  }
+  return numbers;
+}
+
+/// Where a rank's packets begin to be counted: another number in each process, so that what an
+/// earlier one with the same queue pair sent is not taken for it.
+std::uint32_t Connecting::first_packet(std::size_t rank, std::uint32_t number) const {
+  return static_cast<std::uint32_t>(opening_.peers[rank].process[0] + number) & kMostPsn;
+}
+
+Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank,
+                                const Card& peer, std::uint32_t number) const {
+  const auto modify = [&](ibv_qp_attr& attributes, int which) -> Status {
+    const int error = library().modify_qp(&pair, &attributes, which);
+    if (error == 0) return ok();
+    return Error{
+        Code::kSystem,
+        fmt::format("verbs: {}: connecting to rank {} ({}) at {} {}: {}; is there a route, "
+                    "and are both ports up?",
+                    prepared.resources->device->name(), rank, peer.host, peer.device, peer.address,
+                    std::generic_category().message(error))};
+  };
+  const ChosenPort& chosen = prepared.chosen;
+  const ibv_port_attr& port = prepared.resources->device->port();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = static_cast<std::uint8_t>(chosen.port.number);
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  TUTTI_CHECK_OK(
+      modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+  attributes = {};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = std::min(port.active_mtu, static_cast<ibv_mtu>(peer.mtu));
+  attributes.dest_qp_num = number;
+  attributes.rq_psn = first_packet(rank, number);
+  attributes.min_rnr_timer = kRefusalTimer;
+  attributes.ah_attr.port_num = static_cast<std::uint8_t>(chosen.port.number);
+  attributes.ah_attr.dlid = peer.lid;
+  // InfiniBand needs an address only beyond its own subnet, whose prefix is the GID's first half.
+  const bool same_subnet =
+      std::equal(peer.gid.begin(), peer.gid.begin() + 8, chosen.gid.gid.begin());
+  if (chosen.port.layer == kRoce || !same_subnet) {
+    attributes.ah_attr.is_global = 1;
+    std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
+    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen.gid.index);
+    attributes.ah_attr.grh.hop_limit = kHops;
+  }
+  TUTTI_CHECK_OK(modify(attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                        IBV_QP_MIN_RNR_TIMER));
+  attributes = {};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = kTimeout;
+  attributes.retry_cnt = kRetries;
+  attributes.rnr_retry = kRefusals;
+  attributes.sq_psn = first_packet(me_, pair.qp_num);
+  return modify(attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+Result<std::unique_ptr<VerbsNetwork>> Connecting::join(Prepared prepared,
+                                                       const std::vector<Card>& cards,
+                                                       const Numbers& numbers) const {
+  Resources& made = *prepared.resources;
+  const Card& mine = cards[me_];
+  const std::span records(made.record_memory.get(), made.record_bytes);
+  const std::uint32_t most_message =
+      std::min(made.device->port().max_msg_sz, static_cast<std::uint32_t>(net::kMostFrameBytes));
+  std::vector<std::unique_ptr<Link>> links(ranks_);
+  for (std::size_t i = 0; i < to_.far.size(); ++i) {
+    const auto rank = static_cast<std::size_t>(to_.far[i]);
+    const Card& card = cards[rank];
+    if (card.layer != mine.layer) {
+      return of_rank(rank, {Code::kUnsupported,
+                            "verbs: one side has InfiniBand, the other one "
+                            "Ethernet; TUTTI_TRANSPORT=tcp does without"});
+    }
+    for (std::size_t pair = 0; pair < pairs_; ++pair) {
+      const std::uint32_t number = numbers[rank][me_ * pairs_ + pair];
+      TUTTI_CHECK_OK(connect_pair(prepared, *prepared.pairs[i][pair], rank, card, number));
+    }
+    // At the peer this rank's ring comes after those of lower ranks that it is connected with.
+    std::size_t place = 0;
+    for (std::size_t other = 0; other < me_; ++other) {
+      if (numbers[rank][other * pairs_] != 0) ++place;
+    }
+    RemoteMemory peer_in = card.records;
+    if (peer_in.bytes < (2 * place + 1) * ring_bytes())
+      return of_rank(rank, {Code::kMismatch, "verbs: it has too little memory for records"});
+    peer_in.address += 2 * place * ring_bytes();
+    links[rank] = std::make_unique<Link>(
+        *made.device,
+        LinkParts{
+            .me = opening_.me,
+            .peer = to_.far[i],
+            .index = static_cast<std::uint32_t>(i),
+            .where = fmt::format("verbs: rank {} ({}) over {}, {} to {} {}", rank, card.host,
+                                 mine.device, mine.address, card.device, card.address),
+            .pairs = std::move(prepared.pairs[i]),
+            .depth = depth_,
+            .inline_bytes = prepared.inline_bytes,
+            .most_message = most_message,
+            .near = {to_.near, made.near->lkey},
+            .image = {to_.image, made.image->lkey},
+            .peer_near = card.near,
+            .peer_image = card.image,
+            .in = {records.subspan(2 * i * ring_bytes(), ring_bytes()), made.records->lkey},
+            .out = {records.subspan((2 * i + 1) * ring_bytes(), ring_bytes()), made.records->lkey},
+            .peer_in = peer_in,
+            .patience = patience_});
+    TUTTI_CHECK_OK(links[rank]->begin());
+  }
+  return std::make_unique<VerbsNetwork>(std::move(prepared.resources), std::move(links));
+}
+
+/// Nobody goes on unless all can.
+Status Connecting::agree(std::string_view phase, const Status& mine) const {
+  TUTTI_TRY(const auto all, opening_.exchange(phase, mine ? Bytes{} : encode(mine.error())));
+  if (!mine) return mine.error();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) return of_rank(rank, parse_card(all[rank]).error());
+  }
+  return ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
+                                              std::size_t pairs) {
+  return Connecting(to, ports, pairs).run();
+}
+
+}  // namespace tutti::verbs

@@ -1,0 +1,23 @@
+// File: transport/verbs/connect.h: how ranks come to have queue pairs with each other.
+//
+// Everybody chooses a port, opens it, registers memory and makes queue pairs; says where all that
+// is (card.h), or why it could not; connects; and writes to each peer once, so that a network that
+// loses packets of RDMA is an error of joining and not of the first call. After each of these steps
+// all ranks know of whoever failed, and fail with the same words.
+#pragma once
+#include <memory>
+
+#include "transport/net/endpoint.h"
+#include "transport/verbs/network.h"
+
+namespace tutti::verbs {
+
+/// Queue pairs with each peer: payloads are spread over them, by where they belong.
+inline constexpr std::size_t kPairs = 2;
+
+/// Collective over all of to.opening.peers. Memory of `to` outlives the network. `ports`: of this
+/// machine.
+Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
+                                              std::size_t pairs = kPairs);
+
+}  // namespace tutti::verbs

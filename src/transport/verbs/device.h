@@ -1,0 +1,93 @@
+// File: transport/verbs/device.h: an opened RDMA device: one port of it, the memory that it may
+// touch, and one queue of completions for all queue pairs of a rank.
+//
+// One thread at a time.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/verbs/library.h"
+#include "transport/verbs/ports.h"
+
+namespace tutti::verbs {
+
+/// What a completion is of. It travels as the 64 bits that the device gives back.
+struct Ticket {
+  bool received = false;    // Else sent.
+  std::uint32_t link = 0;   // By index of attach().
+  std::uint32_t pair = 0;   // Of the link.
+  std::uint32_t count = 0;  // Of what was posted there, the lower half.
+
+  std::uint64_t number() const {
+    return std::uint64_t{received} << 63 | std::uint64_t{link} << 40 | std::uint64_t{pair} << 32 |
+           count;
+  }
+  static Ticket of(std::uint64_t number) {
+    return {.received = number >> 63 != 0,
+            .link = static_cast<std::uint32_t>(number >> 40 & 0x7fffff),
+            .pair = static_cast<std::uint32_t>(number >> 32 & 0xff),
+            .count = static_cast<std::uint32_t>(number)};
+  }
+};
+
+/// Gets the completions of its tickets.
+class CompletionSink {
+ public:
+  virtual ~CompletionSink() = default;
+  virtual void completed(const Ticket& ticket, const ibv_wc& completion) = 0;
+  /// An event that ends this queue pair (null: all of the device), in words.
+  virtual void broken(const ibv_qp* pair, const std::string& what) = 0;
+};
+
+class Device {
+ public:
+  /// `completions`: that may be outstanding. kSystem or kUnsupported, with the remedy.
+  static Result<std::unique_ptr<Device>> open(const ChosenPort& chosen, std::size_t completions);
+
+  /// Lets the device, and peers with the key, read and write these bytes. They are pinned.
+  Result<Memory> enroll(std::span<std::byte> bytes) const;
+  /// Reliable and connected. `capacity` becomes what the device gives.
+  Result<Pair> make_pair(ibv_qp_cap& capacity) const;
+
+  /// Tickets with `link` are for this sink from now on; it outlives the device's last poll.
+  void attach(std::uint32_t link, CompletionSink& sink);
+  /// Hands out what has completed; true if anything had.
+  bool poll();
+  /// From now on `descriptor` becomes readable when something completes that poll() has not seen.
+  void arm();
+  int descriptor() const { return channel_->fd; }
+  /// The descriptor was readable.
+  void take_notice();
+
+  /// Takes note of what the device says beside completions; `event_descriptor` is readable then.
+  void take_events();
+  int event_descriptor() const { return context_->async_fd; }
+  /// What it said last, for messages: "port 1 has gone down 0.3 s ago". Empty: nothing yet.
+  std::string last_event() const;
+
+  const ChosenPort& chosen() const { return chosen_; }
+  const ibv_port_attr& port() const { return port_; }
+  std::string name() const;
+
+ private:
+  explicit Device(ChosenPort chosen) : chosen_(std::move(chosen)) {}
+  void take_event(const ibv_async_event& event);
+
+  ChosenPort chosen_;
+  // In the order in which they are made; removed in the opposite one.
+  Context context_;
+  Domain domain_;
+  Channel channel_;
+  Queue queue_;
+  ibv_port_attr port_{};
+  std::vector<CompletionSink*> sinks_;
+  bool armed_ = false;
+  std::string event_;
+  std::chrono::steady_clock::time_point event_time_;
+};
+
+}  // namespace tutti::verbs

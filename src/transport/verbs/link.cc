@@ -1,0 +1,458 @@
+#include "transport/verbs/link.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <system_error>
+
+#include "base/check.h"
+#include "transport/verbs/words.h"
+
+namespace tutti::verbs {
+namespace {
+
+// Writes that a send queue has room for besides those of records with a payload each.
+constexpr std::uint32_t kSpareWrites = 32;
+// Of these, for what is not sent on behalf of frames: a probe, and one at the end.
+constexpr std::size_t kKeptWrites = 4;
+// What does that, without having heard anything, before it asks.
+constexpr std::chrono::milliseconds kQuiet{500};
+
+std::uint32_t most_writes(std::uint32_t depth) { return 2 * depth + kSpareWrites; }
+std::uint32_t receive_batch(std::uint32_t depth) { return depth / 4; }
+std::uint32_t most_receives(std::uint32_t depth) { return depth + receive_batch(depth); }
+
+/// Where `inner` begins in `outer`; nothing if it is not in there.
+std::optional<std::uint64_t> offset_in(std::span<const std::byte> outer, net::Piece inner) {
+  const auto from = reinterpret_cast<std::uintptr_t>(outer.data());
+  const auto at = reinterpret_cast<std::uintptr_t>(inner.data());
+  if (at < from || at - from > outer.size() || outer.size() - (at - from) < inner.size())
+    return std::nullopt;
+  return at - from;
+}
+
+}  // namespace
+
+ibv_qp_cap capacity(std::uint32_t depth) {
+  // A record with a short payload, as most are, goes without the device reading memory.
+  return {.max_send_wr = most_writes(depth),
+          .max_recv_wr = most_receives(depth),
+          .max_send_sge = 1,
+          .max_recv_sge = 1,
+          .max_inline_data = 256};
+}
+
+std::size_t completions(std::uint32_t depth) {
+  return std::size_t{most_writes(depth)} + most_receives(depth);
+}
+
+Link::Link(Device& device, LinkParts parts)
+    : device_(device), parts_(std::move(parts)), queue_(kMostQueued) {
+  TUTTI_CHECK(!parts_.pairs.empty() && parts_.pairs.size() <= kMostPairs);
+  TUTTI_CHECK(parts_.depth >= 4 * kMostPairs && parts_.depth % 4 == 0);
+  TUTTI_CHECK(net::kMostFrameBytes / parts_.most_message + 1 <= kMostWrites / 2);
+  pairs_.resize(parts_.pairs.size());
+  const Ticket ticket{.received = true, .link = parts_.index};
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    pairs_[i].pair = std::move(parts_.pairs[i]);
+    Ticket of_pair = ticket;
+    of_pair.pair = static_cast<std::uint32_t>(i);
+    auto& batch = pairs_[i].receive_batch;
+    batch.resize(receive_batch(parts_.depth));
+    for (std::size_t at = 0; at < batch.size(); ++at) {
+      // What is received is only that something was written: it needs no memory of its own.
+      batch[at] = {.wr_id = of_pair.number(),
+                   .next = at + 1 < batch.size() ? &batch[at + 1] : nullptr,
+                   .sg_list = nullptr,
+                   .num_sge = 0};
+    }
+  }
+  asked_ = heard_ = Clock::now();
+  device_.attach(parts_.index, *this);
+}
+
+Status Link::begin() {
+  for (QueuePair& at : pairs_) {
+    if (!post_receives(at)) return *failure_;
+  }
+  return ok();
+}
+
+bool Link::post_receives(QueuePair& at) {
+  // The peer may write `depth` records more than it knows to be consumed.
+  while (at.receives - at.consumed <= parts_.depth) {
+    ibv_recv_wr* bad = nullptr;
+    const int error = ibv_post_recv(at.pair.get(), at.receive_batch.data(), &bad);
+    if (error != 0) {
+      fail("preparing to receive: " + std::generic_category().message(error));
+      return false;
+    }
+    at.receives += at.receive_batch.size();
+  }
+  return true;
+}
+
+// ---- sending
+
+void Link::send(net::FrameHeader header, std::span<const net::Piece> pieces) {
+  TUTTI_CHECK(pending() < kMostQueued && pieces.size() <= net::kMostPieces);
+  header.sequence = static_cast<std::uint32_t>(queued_);
+  Frame& frame = queue_[queued_ % kMostQueued];
+  frame.header = header;
+  frame.count = pieces.size();
+  std::copy(pieces.begin(), pieces.end(), frame.pieces.begin());
+  ++queued_;
+}
+
+std::size_t Link::writes_of(std::size_t bytes) const {
+  if (bytes <= kShortBytes) return 1;
+  return 1 + (bytes + parts_.most_message - 1) / parts_.most_message;
+}
+
+std::size_t Link::pair_of(const Frame& frame) const {
+  if (frame.header.bytes <= kShortBytes) return 0;
+  // By where it lands: so it can't be overtaken by what is written there next. The factor mixes the
+  // bits (Fibonacci hashing): places are a power of two apart.
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
+  return (landing(frame.pieces[0]).offset * kGolden >> 32) % pairs_.size();
+}
+
+Link::Landing Link::landing(net::Piece payload) const {
+  if (const auto offset = offset_in(parts_.near.bytes, payload)) {
+    return {Target::kImage, *offset, parts_.near.key, parts_.peer_image.address + *offset,
+            parts_.peer_image.key};
+  }
+  const auto offset = offset_in(parts_.image.bytes, payload);
+  TUTTI_CHECK(offset.has_value());  // Nothing else has long payloads.
+  return {Target::kNear, *offset, parts_.image.key, parts_.peer_near.address + *offset,
+          parts_.peer_near.key};
+}
+
+bool Link::room(const QueuePair& at, std::size_t records_left, std::size_t writes) const {
+  return at.sent - at.taken + records_left < parts_.depth &&
+         at.posted - at.done + writes + kKeptWrites <= most_writes(parts_.depth);
+}
+
+ibv_send_wr& Link::next_write(std::size_t pair, bool signaled) {
+  QueuePair& at = pairs_[pair];
+  if (at.count == kMostWrites) hand_over();
+  ibv_send_wr& write = at.writes[at.count];
+  ibv_sge& part = at.parts[at.count];
+  ++at.count;
+  ++at.posted;
+  // What was not signaled is known to be done when a later one is: one in so many is enough.
+  signaled = signaled || at.posted - at.signaled >= most_writes(parts_.depth) / 4;
+  if (signaled) at.signaled = at.posted;
+  write = {};
+  write.wr_id = Ticket{.received = false,
+                       .link = parts_.index,
+                       .pair = static_cast<std::uint32_t>(pair),
+                       .count = static_cast<std::uint32_t>(at.posted)}
+                    .number();
+  write.opcode = IBV_WR_RDMA_WRITE;
+  write.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
+  write.sg_list = &part;
+  write.num_sge = 1;
+  return write;
+}
+
+void Link::put_record(std::size_t pair, Record record, std::span<const net::Piece> payload) {
+  QueuePair& at = pairs_[pair];
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    record.consumed[i] = static_cast<std::uint32_t>(pairs_[i].consumed);
+    pairs_[i].told = pairs_[i].consumed;
+  }
+  const std::size_t place = (pair * parts_.depth + at.sent % parts_.depth) * kRecordBytes;
+  const auto bytes = parts_.out.bytes.subspan(place, kRecordBytes);
+  encode(record, bytes);
+  std::size_t length = kRecordHeadBytes;
+  for (const net::Piece& piece : payload) {
+    if (piece.empty()) continue;
+    TUTTI_CHECK(length + piece.size() <= kRecordBytes);
+    std::memcpy(bytes.data() + length, piece.data(), piece.size());
+    length += piece.size();
+  }
+  ibv_send_wr& write = next_write(pair, record.what == What::kBye);
+  write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  write.imm_data = htonl(static_cast<std::uint32_t>(at.sent));
+  if (length <= parts_.inline_bytes) write.send_flags |= IBV_SEND_INLINE;
+  write.wr.rdma.remote_addr = parts_.peer_in.address + place;
+  write.wr.rdma.rkey = parts_.peer_in.key;
+  *write.sg_list = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+                    .length = static_cast<std::uint32_t>(length),
+                    .lkey = parts_.out.key};
+  ++at.sent;
+  at.bytes = record.header.bytes;
+}
+
+void Link::put(const Frame& frame, std::size_t pair) {
+  Record record{.header = frame.header};
+  const std::span pieces(frame.pieces.data(), frame.count);
+  if (frame.header.bytes <= kShortBytes) return put_record(pair, record, pieces);
+  TUTTI_CHECK(frame.count == 1);
+  const Landing to = landing(frame.pieces[0]);
+  for (std::uint64_t at = 0; at < frame.header.bytes; at += parts_.most_message) {
+    ibv_send_wr& write = next_write(pair, false);
+    write.wr.rdma.remote_addr = to.remote_address + at;
+    write.wr.rdma.rkey = to.remote_key;
+    const std::uint64_t length =
+        std::min<std::uint64_t>(parts_.most_message, frame.header.bytes - at);
+    *write.sg_list = {.addr = reinterpret_cast<std::uintptr_t>(frame.pieces[0].data()) + at,
+                      .length = static_cast<std::uint32_t>(length),
+                      .lkey = to.local_key};
+  }
+  record.target = to.target;
+  record.offset = to.offset;
+  put_record(pair, record, {});
+}
+
+void Link::hand_over() {
+  for (QueuePair& at : pairs_) {
+    if (at.count == 0) continue;
+    for (std::size_t i = 0; i + 1 < at.count; ++i) at.writes[i].next = &at.writes[i + 1];
+    ibv_send_wr* bad = nullptr;
+    const int error = ibv_post_send(at.pair.get(), at.writes.data(), &bad);
+    at.count = 0;
+    if (error != 0) fail("giving it to the device: " + std::generic_category().message(error));
+  }
+}
+
+bool Link::post() {
+  const std::uint64_t before = taken_;
+  while (taken_ != queued_ && !failure_) {
+    const Frame& frame = queue_[taken_ % kMostQueued];
+    const std::size_t pair = pair_of(frame);
+    if (!room(pairs_[pair], records_kept(), writes_of(frame.header.bytes))) break;
+    put(frame, pair);
+    ++taken_;
+  }
+  hand_over();
+  return taken_ != before;
+}
+
+void Link::say_consumed() {
+  const auto due = [this](const QueuePair& at) {
+    return at.consumed - at.told >= parts_.depth / 2;
+  };
+  if (failure_ || std::none_of(pairs_.begin(), pairs_.end(), due) || !room(pairs_[0], 0, 1)) return;
+  put_record(0, {.what = What::kCredit, .header = {.kind = 1}}, {});
+  hand_over();
+}
+
+// ---- receiving
+
+void Link::completed(const Ticket& ticket, const ibv_wc& completion) {
+  if (failure_) return;  // The first one says why; the others follow from it.
+  QueuePair& at = pairs_[ticket.pair % pairs_.size()];
+  if (completion.status != IBV_WC_SUCCESS) {
+    fail(ticket.received ? "receiving: " + in_words(completion)
+                         : fmt::format("writing {} bytes: {}", at.bytes, in_words(completion)));
+    return;
+  }
+  if (!ticket.received) {
+    at.done += ticket.count - static_cast<std::uint32_t>(at.done);
+    return;
+  }
+  if (ntohl(completion.imm_data) != static_cast<std::uint32_t>(at.arrived) ||
+      at.arrived - at.consumed >= parts_.depth) {
+    failure_ = corrupt("a record came out of turn");
+    return;
+  }
+  ++at.arrived;
+}
+
+void Link::broken(const ibv_qp* pair, const std::string& what) {
+  const auto is_it = [pair](const QueuePair& at) { return at.pair.get() == pair; };
+  if (pair == nullptr || std::any_of(pairs_.begin(), pairs_.end(), is_it)) fail(what);
+}
+
+void Link::fail(std::string_view what) {
+  if (failure_) return;
+  device_.take_events();  // It may have said why.
+  if (failure_) return;
+  const std::string event = device_.last_event();
+  failure_ = Error{Code::kPeerFailed,
+                   fmt::format("{}: {}{}{}", parts_.where, what,
+                               event.empty() ? "" : "; " + device_.name() + ": ", event),
+                   Rank{parts_.me}, Rank{parts_.peer}};
+}
+
+Error Link::corrupt(std::string_view what) const {
+  return {Code::kPeerFailed, fmt::format("{}: {}: the stream is corrupt", parts_.where, what),
+          Rank{parts_.me}, Rank{parts_.peer}};
+}
+
+std::span<const std::byte> Link::arrived_record(std::size_t pair, std::uint64_t count) const {
+  const std::size_t place = (pair * parts_.depth + count % parts_.depth) * kRecordBytes;
+  return parts_.in.bytes.subspan(place, kRecordBytes);
+}
+
+bool Link::ready() const {
+  return failure_ || std::any_of(pairs_.begin(), pairs_.end(),
+                                 [](const QueuePair& at) { return at.arrived != at.consumed; });
+}
+
+bool Link::take_credits(const Record& record) {
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    QueuePair& at = pairs_[i];
+    const std::uint32_t more = record.consumed[i] - static_cast<std::uint32_t>(at.taken);
+    // Of queue pairs an older record may come after a newer one.
+    if (more > std::numeric_limits<std::uint32_t>::max() / 2) continue;
+    if (more > at.sent - at.taken) return false;
+    at.taken += more;
+  }
+  return true;
+}
+
+/// False: not now.
+Result<bool> Link::take(const Record& record, const std::byte* payload, net::FrameSink& sink) {
+  TUTTI_TRY(const auto place, sink.place(record.header));
+  if (!place) return false;
+  if (record.target == Target::kRecord) {
+    if (record.header.bytes != 0) std::memcpy(*place, payload, record.header.bytes);
+  } else {
+    const auto memory = (record.target == Target::kNear ? parts_.near : parts_.image).bytes;
+    const std::size_t bytes = record.header.bytes;
+    if (record.offset > memory.size() || memory.size() - record.offset < bytes)
+      return corrupt("a payload lies outside of the memory");
+    const std::byte* const landed = memory.data() + record.offset;
+    if (*place != landed) {
+      const net::Piece wanted(*place, bytes);
+      if (offset_in(parts_.near.bytes, wanted) || offset_in(parts_.image.bytes, wanted))
+        return corrupt("a payload is not where it belongs");
+      std::memcpy(*place, landed, bytes);  // Whoever takes it wants it somewhere else.
+    }
+  }
+  TUTTI_CHECK_OK(sink.arrived(record.header));
+  return true;
+}
+
+/// False: nothing is there that can be taken now.
+Result<bool> Link::deliver_next(std::size_t pair, net::FrameSink& sink) {
+  QueuePair& at = pairs_[pair];
+  if (at.arrived == at.consumed) return false;
+  const auto bytes = arrived_record(pair, at.consumed);
+  const auto record = parse_record(bytes.first<kRecordHeadBytes>());
+  if (!record || !take_credits(*record)) return corrupt("this is no record");
+  if (record->what != What::kCredit) {
+    const std::uint32_t ahead = record->header.sequence - expected_;
+    if (ahead > std::numeric_limits<std::uint32_t>::max() / 2) return corrupt("a frame came twice");
+    if (ahead != 0) return false;
+    if (record->what == What::kBye) {
+      fail("its process has ended, or has closed the communicator");
+      return false;
+    }
+    TUTTI_TRY(const bool taken, take(*record, bytes.data() + kRecordHeadBytes, sink));
+    if (!taken) return false;
+    ++expected_;
+  }
+  ++at.consumed;
+  return post_receives(at);
+}
+
+Result<bool> Link::deliver(net::FrameSink& sink) {
+  bool any = false;
+  for (bool more = true; more;) {
+    more = false;
+    for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+      for (;;) {
+        TUTTI_TRY(const bool one, deliver_next(pair, sink));
+        if (!one) break;
+        more = any = true;
+      }
+    }
+    more = more && pairs_.size() > 1;  // What one queue pair brought, another may have waited for.
+  }
+  return any;
+}
+
+Result<bool> Link::progress(net::FrameSink& sink) {
+  bool moved = post();
+  TUTTI_TRY(const bool got, deliver(sink));
+  moved = moved || got;
+  say_consumed();
+  if (failure_ && !got) return *failure_;
+  return moved;
+}
+
+// ---- signs of life, and the end
+
+void Link::probe(Clock::time_point now) {
+  asked_ = now;
+  for (std::size_t pair = 0; pair < pairs_.size() && !failure_; ++pair) {
+    ibv_send_wr& write = next_write(pair, true);
+    write.sg_list = nullptr;
+    write.num_sge = 0;
+    write.wr.rdma.remote_addr = parts_.peer_in.address;
+    write.wr.rdma.rkey = parts_.peer_in.key;
+    pairs_[pair].probe = pairs_[pair].posted;
+    pairs_[pair].bytes = 0;
+  }
+  hand_over();
+}
+
+bool Link::probing() const {
+  return std::any_of(pairs_.begin(), pairs_.end(),
+                     [](const QueuePair& at) { return at.done < at.probe; });
+}
+
+void Link::tick(Clock::time_point now) {
+  if (failure_) return;
+  std::uint64_t count = 0;
+  for (const QueuePair& at : pairs_) count += at.arrived + at.done;
+  if (count != heard_count_) {
+    heard_ = now;
+    heard_count_ = count;
+  }
+  if (probing()) {
+    const std::chrono::duration<double> silent = now - asked_;
+    if (silent > parts_.patience) fail(fmt::format("no answer for {:.1f} s", silent.count()));
+  } else if (now - heard_ >= kQuiet) {
+    probe(now);
+  }
+}
+
+void Link::say_bye() {
+  if (bye_said_ || taken_ != queued_ || !room(pairs_[0], 0, 1)) return;
+  bye_said_ = true;
+  put_record(
+      0,
+      {.what = What::kBye, .header = {.kind = 1, .sequence = static_cast<std::uint32_t>(queued_)}},
+      {});
+  probe(Clock::now());  // Once it is answered, all that was sent has arrived.
+}
+
+bool Link::peer_left() const {
+  for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+    for (std::uint64_t at = pairs_[pair].consumed; at != pairs_[pair].arrived; ++at) {
+      const auto record = parse_record(arrived_record(pair, at).first<kRecordHeadBytes>());
+      if (record && record->what == What::kBye) return true;
+    }
+  }
+  return false;
+}
+
+void Link::leave() {
+  device_.poll();
+  if (!failure_ && !peer_left()) (void)left();
+}
+
+bool Link::left() {
+  device_.poll();
+  if (failure_ || peer_left()) return true;  // It got all that it wanted.
+  post();
+  say_bye();
+  return bye_said_ && !probing();
+}
+
+void Link::give_up() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  for (const QueuePair& at : pairs_)
+    (void)library().modify_qp(at.pair.get(), &attributes, IBV_QP_STATE);
+}
+
+}  // namespace tutti::verbs

@@ -1,0 +1,171 @@
+// File: transport/verbs/link.h: the queue pairs with one peer, used as one.
+//
+// Each frame is a record (record.h) that is written into the peer's ring with an immediate, which
+// gives the peer a completion. A short payload is in the record. A long one lies in the region or
+// in the image, which are laid out alike on both sides: it is written to its place in the peer's
+// memory, without a copy, by the same queue pair and before its record. No other order is relied
+// upon: frames of several queue pairs are announced by sequence, and what goes to one place always
+// goes by the same queue pair.
+//
+// A ring has room for `depth` records of each queue pair; each record says how many of the other
+// direction were consumed. A few places are kept for records that say only that, so both sides can
+// always go on.
+//
+// What was given to the device counts as released: who reuses its memory (a ring's slot, a packet)
+// has heard from the peer before, as with shared memory, and a queue pair keeps writes in order.
+//
+// A peer that says nothing is asked for a sign of life by an empty write, which its device answers.
+//
+// One thread at a time; nothing blocks, and nothing allocates after construction.
+#pragma once
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/net/network.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/record.h"
+
+namespace tutti::verbs {
+
+/// Memory of a peer, as it tells.
+struct RemoteMemory {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t key = 0;
+};
+/// Memory of this rank that the device knows.
+struct LocalMemory {
+  std::span<std::byte> bytes;
+  std::uint32_t key = 0;
+};
+
+struct LinkParts {
+  int me = 0, peer = 0;
+  std::uint32_t index = 0;  // Of its tickets.
+  std::string where;        // "verbs: rank 3 (node7) over ...".
+  std::vector<Pair> pairs;  // At most kMostPairs, connected.
+  std::uint32_t depth = 0;  // Records that each queue pair's ring holds, on both sides.
+  std::uint32_t inline_bytes = 0;
+  std::uint32_t most_message = 0;      // Bytes of one write.
+  LocalMemory near, image;             // Where payloads lie,
+  RemoteMemory peer_near, peer_image;  // and where they land: those of near in peer_image.
+  LocalMemory in, out;                 // Rings of records: by queue pair, by place.
+  RemoteMemory peer_in;                // Where those of `out` go.
+  std::chrono::steady_clock::duration patience{};  // Until silence is an error.
+};
+
+/// Of a queue pair whose ring holds so many records.
+ibv_qp_cap capacity(std::uint32_t depth);
+/// Completions that may be outstanding.
+std::size_t completions(std::uint32_t depth);
+
+class Link final : public net::Carrier, private CompletionSink {
+ public:
+  /// Gets the completions of its tickets from `device`, which outlives it.
+  Link(Device& device, LinkParts parts);
+
+  /// Takes what the peer writes: once, before the peer may.
+  Status begin();
+
+  void send(net::FrameHeader header, std::span<const net::Piece> pieces) override;
+  using Carrier::send;
+  Result<bool> progress(net::FrameSink& sink) override;
+  std::size_t pending() const override { return static_cast<std::size_t>(queued_ - taken_); }
+  std::string where() const override { return parts_.where; }
+  void leave() override;
+  bool left() override;
+
+  /// Whether progress() has something to receive or to report.
+  bool ready() const;
+  /// Asks for a sign of life if there was none for a while. Now and then.
+  void tick(std::chrono::steady_clock::time_point now);
+  /// Writes nothing to the peer, and asks the device to tell when that was acknowledged.
+  void probe(std::chrono::steady_clock::time_point now);
+  bool probing() const;
+  const std::optional<Error>& failure() const { return failure_; }
+  /// Ends it: the peer's next write fails.
+  void give_up();
+  /// For tests, which break it.
+  ibv_qp* pair(std::size_t at) const { return pairs_[at].pair.get(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t kMostWrites = 64;  // Posted at once.
+
+  struct Frame {
+    net::FrameHeader header;
+    std::array<net::Piece, net::kMostPieces> pieces;
+    std::size_t count = 0;
+  };
+  struct QueuePair {
+    Pair pair;
+    // Records.
+    std::uint64_t sent = 0;      // Written to the peer's ring,
+    std::uint64_t taken = 0;     // and consumed by the peer.
+    std::uint64_t arrived = 0;   // In this rank's ring,
+    std::uint64_t consumed = 0;  // and consumed.
+    std::uint64_t told = 0;      // That the peer knows of.
+    std::uint64_t receives = 0;  // Posted.
+    // Writes.
+    std::uint64_t posted = 0, done = 0, signaled = 0;
+    std::uint64_t probe = 0;  // The write that asked for a sign of life, by count.
+    std::vector<ibv_recv_wr> receive_batch;
+    // Being put together.
+    std::array<ibv_send_wr, kMostWrites> writes;
+    std::array<ibv_sge, kMostWrites> parts;
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;  // Of the last payload, for messages.
+  };
+  struct Landing {
+    Target target;
+    std::uint64_t offset;
+    std::uint32_t local_key;
+    std::uint64_t remote_address;
+    std::uint32_t remote_key;
+  };
+
+  void completed(const Ticket& ticket, const ibv_wc& completion) override;
+  void broken(const ibv_qp* pair, const std::string& what) override;
+
+  bool post();
+  bool room(const QueuePair& at, std::size_t records_kept, std::size_t writes) const;
+  Landing landing(net::Piece payload) const;
+  void put(const Frame& frame, std::size_t pair);
+  void put_record(std::size_t pair, Record record, std::span<const net::Piece> payload);
+  ibv_send_wr& next_write(std::size_t pair, bool signaled);
+  void hand_over();
+  void say_consumed();
+  void say_bye();
+  Result<bool> deliver(net::FrameSink& sink);
+  Result<bool> deliver_next(std::size_t pair, net::FrameSink& sink);
+  Result<bool> take(const Record& record, const std::byte* payload, net::FrameSink& sink);
+  bool take_credits(const Record& record);
+  bool post_receives(QueuePair& at);
+  std::span<const std::byte> arrived_record(std::size_t pair, std::uint64_t count) const;
+  bool peer_left() const;
+  std::size_t pair_of(const Frame& frame) const;
+  std::size_t writes_of(std::size_t bytes) const;
+  std::uint32_t records_kept() const { return 2 * static_cast<std::uint32_t>(pairs_.size()); }
+  void fail(std::string_view what);
+  Error corrupt(std::string_view what) const;
+
+  Device& device_;
+  LinkParts parts_;
+  std::vector<QueuePair> pairs_;
+  std::vector<Frame> queue_;  // By count, modulo.
+  std::uint64_t queued_ = 0, taken_ = 0;
+  std::uint32_t expected_ = 0;  // Sequence of the next frame to be announced.
+  bool bye_said_ = false;
+  std::optional<Error> failure_;
+  // Signs of life.
+  Clock::time_point asked_, heard_;
+  std::uint64_t heard_count_ = 0;
+};
+
+}  // namespace tutti::verbs

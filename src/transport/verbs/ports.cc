@@ -1,0 +1,242 @@
+#include "transport/verbs/ports.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <tuple>
+
+namespace tutti::verbs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostPorts = 16, kMostGids = 256;
+constexpr std::size_t kMostDevices = 256;
+constexpr int kActive = 4;  // Of "4: ACTIVE".
+
+/// The first line; empty if there is none.
+std::string read_line(const fs::path& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
+/// The number that a text begins with; 0 without one.
+int leading_number(std::string_view text) {
+  int value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored), end; at != end && names.size() < kMostDevices;
+       at.increment(ignored))
+    names.push_back(at->path().filename());
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return std::tuple(a.size(), a) < std::tuple(b.size(), b);  // mlx5_2 before mlx5_10.
+  });
+  return names;
+}
+
+/// Of each device the file by which it is opened.
+std::map<std::string, fs::path> device_files(const std::string& root) {
+  std::map<std::string, fs::path> files;
+  const fs::path verbs = root + "/sys/class/infiniband_verbs";
+  for (const std::string& name : names_in(verbs)) {
+    const std::string device = read_line(verbs / name / "ibdev");
+    if (!device.empty()) files[device] = root + "/dev/infiniband/" + name;
+  }
+  return files;
+}
+
+/// "0000:0000:0000:0000:0000:ffff:0a63:0001". Empty: none, or all zero: the place is free.
+std::optional<Gid> parse_gid(const std::string& text) {
+  Gid gid{};
+  if (inet_pton(AF_INET6, text.c_str(), gid.data()) != 1) return std::nullopt;
+  // A prefix alone is an entry of an interface that has gone.
+  const bool empty = std::all_of(gid.begin() + 8, gid.end(), [](auto byte) { return byte == 0; });
+  if (empty) return std::nullopt;
+  return gid;
+}
+
+bool is_ipv4(const Gid& gid) {
+  constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::equal(kMapped.begin(), kMapped.end(), gid.begin());
+}
+
+bool is_link_local(const Gid& gid) {
+  if (is_ipv4(gid)) return gid[12] == 169 && gid[13] == 254;
+  return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
+
+Port read_port(const fs::path& folder, const std::string& device, int number) {
+  Port port;
+  port.device = device;
+  port.number = number;
+  port.layer = read_line(folder / "link_layer") == "InfiniBand" ? kInfiniBand : kRoce;
+  port.active = leading_number(read_line(folder / "state")) == kActive;
+  port.speed_mbps = leading_number(read_line(folder / "rate")) * 1000;  // "100 Gb/sec (4X EDR)".
+  for (int index = 0; index < kMostGids; ++index) {
+    const std::string name = std::to_string(index);
+    const std::string text = read_line(folder / "gids" / name);
+    if (text.empty()) break;
+    const auto gid = parse_gid(text);
+    if (!gid) continue;
+    port.gids.push_back({.index = index,
+                         .gid = *gid,
+                         .version_2 = read_line(folder / "gid_attrs/types" / name) == "RoCE v2",
+                         .interface = read_line(folder / "gid_attrs/ndevs" / name)});
+  }
+  return port;
+}
+
+/// By which a port is used: the best one; null if it has none.
+const GidEntry* best_gid(const Port& port) {
+  if (port.layer == kInfiniBand) return port.gids.empty() ? nullptr : &port.gids.front();
+  const auto order = [](const GidEntry& entry) {
+    return std::tuple(!entry.version_2, is_link_local(entry.gid), !is_ipv4(entry.gid), entry.index);
+  };
+  const auto best =
+      std::min_element(port.gids.begin(), port.gids.end(),
+                       [&](const GidEntry& a, const GidEntry& b) { return order(a) < order(b); });
+  return best == port.gids.end() || !best->version_2 ? nullptr : &*best;
+}
+
+/// Why a port can't be used, or empty.
+std::string refuse(const Port& port) {
+  if (!port.active) return "not active";
+  if (!port.allowed) return "no permission for its file in /dev/infiniband";
+  if (best_gid(port) == nullptr)
+    return port.layer == kRoce ? "no GID of RoCE v2: its interface has no address" : "no GID";
+  return "";
+}
+
+std::string name_of(const Port& port) { return fmt::format("{}:{}", port.device, port.number); }
+
+struct Rule {
+  std::vector<std::string> wanted, excluded;
+};
+
+Rule parse_rule(std::string_view text) {
+  Rule rule;
+  bool exclude = false;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view word = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (word.starts_with('^')) {
+      exclude = true;
+      word.remove_prefix(1);
+    }
+    if (!word.empty()) (exclude ? rule.excluded : rule.wanted).emplace_back(word);
+  }
+  return rule;
+}
+
+bool fits(const std::string& word, const Port& port) {
+  if (word.ends_with('*')) return port.device.starts_with(word.substr(0, word.size() - 1));
+  return word == port.device || word == name_of(port);
+}
+
+/// Where in a list a port is named; the list's size: nowhere.
+std::size_t find(const std::vector<std::string>& words, const Port& port) {
+  return static_cast<std::size_t>(
+      std::find_if(words.begin(), words.end(),
+                   [&](const std::string& word) { return fits(word, port); }) -
+      words.begin());
+}
+
+}  // namespace
+
+std::string ip_text(const Gid& gid) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool ipv4 = is_ipv4(gid);
+  inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.data() + (ipv4 ? 12 : 0), text.data(), text.size());
+  return text.data();
+}
+
+std::vector<Port> probe_ports(const std::string& root) {
+  const fs::path devices = root + "/sys/class/infiniband";
+  std::vector<Port> ports;
+  const auto names = names_in(devices);
+  if (names.empty()) return ports;
+  const auto files = device_files(root);
+  for (const std::string& device : names) {
+    const auto file = files.find(device);
+    const bool allowed = file != files.end() && ::access(file->second.c_str(), R_OK | W_OK) == 0;
+    for (int number = 1; number <= kMostPorts; ++number) {
+      const fs::path folder = devices / device / "ports" / std::to_string(number);
+      std::error_code ignored;
+      if (!fs::exists(folder, ignored)) break;
+      ports.push_back(read_port(folder, device, number));
+      ports.back().allowed = allowed;
+    }
+  }
+  return ports;
+}
+
+std::uint32_t usable_layers(std::span<const Port> ports) {
+  std::uint32_t layers = 0;
+  for (const Port& port : ports) {
+    if (refuse(port).empty()) layers |= port.layer;
+  }
+  return layers;
+}
+
+Result<ChosenPort> choose_port(std::span<const Port> ports, const PortWish& wish) {
+  const Rule rule = parse_rule(wish.rule);
+  const std::uint32_t common = wish.layers & usable_layers(ports);
+  const LinkLayer layer = (common & kInfiniBand) != 0 ? kInfiniBand : kRoce;
+  std::vector<const Port*> good;
+  std::string refused;
+  for (const Port& port : ports) {
+    std::string reason = refuse(port);
+    if (reason.empty() && (common & port.layer & layer) == 0)
+      reason = "other ranks have none of its kind";
+    if (reason.empty() && find(rule.excluded, port) < rule.excluded.size())
+      reason = "excluded by TUTTI_RDMA_DEVICES";
+    if (reason.empty() && !rule.wanted.empty() && find(rule.wanted, port) == rule.wanted.size())
+      reason = "not in TUTTI_RDMA_DEVICES";
+    if (reason.empty())
+      good.push_back(&port);
+    else
+      refused += fmt::format("{}{} ({})", refused.empty() ? "" : ", ", name_of(port), reason);
+  }
+  if (good.empty()) {
+    const std::string there = refused.empty() ? "none at all" : refused;
+    return Error{wish.rule.empty() ? Code::kUnsupported : Code::kInvalidArgument,
+                 fmt::format("verbs: no port of an RDMA device can be used; there is {}; "
+                             "TUTTI_TRANSPORT=tcp does without",
+                             there)};
+  }
+  const auto order = [&](const Port* port) {
+    return std::tuple(find(rule.wanted, *port), is_link_local(best_gid(*port)->gid),
+                      -port->speed_mbps);
+  };
+  std::stable_sort(good.begin(), good.end(),
+                   [&](const Port* a, const Port* b) { return order(a) < order(b); });
+  const auto alike =
+      static_cast<std::size_t>(std::count_if(good.begin(), good.end(), [&](const Port* port) {
+        return order(port) == order(good.front());
+      }));
+  const Port& port = *good[static_cast<std::size_t>(wish.turn) % alike];
+  ChosenPort chosen{.port = port, .gid = *best_gid(port), .why = {}};
+  chosen.why = fmt::format("{} ({}, {:g} Gbit/s), GID {}: {}", name_of(port),
+                           port.layer == kInfiniBand ? "InfiniBand" : "RoCE v2",
+                           port.speed_mbps / 1000.0, chosen.gid.index, ip_text(chosen.gid.gid));
+  if (alike > 1) chosen.why += fmt::format(", in turn of {} alike", alike);
+  if (!wish.rule.empty()) chosen.why += fmt::format(", by TUTTI_RDMA_DEVICES={}", wish.rule);
+  if (!refused.empty()) chosen.why += "; not " + refused;
+  return chosen;
+}
+
+}  // namespace tutti::verbs

@@ -1,0 +1,69 @@
+// File: transport/verbs/ports.h: which port of which RDMA device a rank uses.
+//
+// Two halves: `probe_ports` reads facts from sysfs, `choose_port` is a pure function from facts to
+// a port, the address (GID) that it is used by, and a sentence that says why. No device is opened.
+//
+// What may be chosen: an active port of a device that this process may open. RoCE needs a GID of
+// version 2, which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last.
+// Of ports that are equally good the ranks of a host take turns.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/result.h"
+
+namespace tutti::verbs {
+
+/// What lies below, as bits: ports of different ones can't be joined.
+enum LinkLayer : std::uint32_t { kInfiniBand = 1, kRoce = 2 };
+
+using Gid = std::array<std::uint8_t, 16>;
+
+struct GidEntry {
+  int index = 0;  // In the port's table.
+  Gid gid{};
+  bool version_2 = false;  // Of RoCE.
+  std::string interface;   // The Ethernet interface; empty for InfiniBand.
+};
+
+struct Port {
+  std::string device;  // "mlx5_0".
+  int number = 1;
+  LinkLayer layer = kRoce;
+  bool active = false;
+  bool allowed = true;  // This process may open the device.
+  int speed_mbps = 0;   // 0: not known.
+  std::vector<GidEntry> gids;
+};
+
+/// All ports of this machine's devices, by name. `root` stands before /sys and /dev, for tests.
+std::vector<Port> probe_ports(const std::string& root = "");
+
+/// Of those that can be used: LinkLayer bits.
+std::uint32_t usable_layers(std::span<const Port> ports);
+
+struct PortWish {
+  std::uint32_t layers = kInfiniBand | kRoce;  // That all ranks have; InfiniBand is taken first.
+  /// Which devices to take, best first, by commas: names, prefixes with a star, ports
+  /// ("mlx5_0,mlx5_1:2,rxe*"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
+  std::string_view rule{};
+  int turn = 0;  // Of this rank among those of its host.
+};
+
+struct ChosenPort {
+  Port port;
+  GidEntry gid;
+  std::string why;  // One line, for people.
+};
+/// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule. Both say what
+/// there is. Pure.
+Result<ChosenPort> choose_port(std::span<const Port> ports, const PortWish& wish);
+
+/// "10.0.0.1" or "fe80::1".
+std::string ip_text(const Gid& gid);
+
+}  // namespace tutti::verbs

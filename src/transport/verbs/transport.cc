@@ -1,0 +1,26 @@
+// RDMA transport: ranks on hosts with InfiniBand or RoCE devices, written to by libibverbs.
+#include "transport/net/endpoint.h"
+#include "transport/verbs/connect.h"
+
+namespace tutti::verbs {
+namespace {
+
+Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
+  return net::open_endpoint(opening, "verbs",
+                            [](const net::Joining& to) -> Result<std::unique_ptr<net::Network>> {
+                              TUTTI_TRY(auto network, connect(to, probe_ports()));
+                              return std::unique_ptr<net::Network>(std::move(network));
+                            });
+}
+
+}  // namespace
+}  // namespace tutti::verbs
+
+namespace tutti {
+
+constinit const Transport verbs_transport{
+    .name = "verbs",
+    .reach = [](const Peer& self, const Peer& peer) { return (self.rdma & peer.rdma) != 0; },
+    .open = verbs::open};
+
+}  // namespace tutti

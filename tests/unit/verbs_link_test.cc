@@ -1,0 +1,76 @@
+// Links between devices that exist in this process alone: the cases of support/verbs_cases.h, and
+// what software devices can't be made to do.
+#include "support/fake_rdma.h"
+#include "support/verbs_cases.h"
+
+namespace tutti::test {
+
+VerbsFabric fabric() {
+  verbs::use_library(FakeRdma::library());
+  FakeRdma::the().seed(Catch::rngSeed());
+  return {"fake", FakeRdma::ports(), [] { CHECK(FakeRdma::the().complaint() == ""); }};
+}
+
+namespace {
+
+/// Both ranks' errors, once this was done to the devices of joined ranks.
+std::array<std::string, 2> errors_after(const std::function<void(const VerbsRank&)>& change) {
+  const auto ranks = join_verbs(fabric());
+  require_joined(ranks);
+  change(*ranks[0]);
+  return {error_of(ranks, 0), error_of(ranks, 1)};
+}
+
+}  // namespace
+
+TEST_CASE("a device that fails, and one that gives up a queue pair, are errors that say so") {
+  auto errors =
+      errors_after([](const VerbsRank&) { FakeRdma::the().say(0, IBV_EVENT_DEVICE_FATAL); });
+  CHECK_THAT(errors[0], Catch::Contains("over fake0:1") &&
+                            Catch::Contains("the device has failed (a fake's event)"));
+  errors = errors_after([](const VerbsRank& rank) {
+    FakeRdma::the().say(0, IBV_EVENT_QP_ACCESS_ERR, rank.network->link(1)->pair(0));
+  });
+  CHECK_THAT(errors[0], Catch::Contains("the device gave up a queue pair"));
+}
+
+TEST_CASE("what a device said before is told with what failed") {
+  const auto errors = errors_after([](const VerbsRank&) {
+    FakeRdma::the().say(0, IBV_EVENT_PORT_ERR);
+    FakeRdma::the().cut(true);
+  });
+  FakeRdma::the().cut(false);
+  CHECK_THAT(errors[0], Catch::Contains("no acknowledgement") &&
+                            Catch::Contains("; fake0:1: the link went down "));
+  CHECK_THAT(errors[1],
+             Catch::Contains("no acknowledgement") && !Catch::Contains("the link went down"));
+}
+
+TEST_CASE(
+    "a network that loses all is an error of joining, and so is memory that can't be locked") {
+  (void)fabric();
+  FakeRdma::the().cut(true);
+  auto ranks = join_verbs(fabric());
+  FakeRdma::the().cut(false);
+  for (const auto& rank : ranks) {
+    CHECK(rank->network == nullptr);
+    CHECK_THAT(rank->error, Catch::Contains("no acknowledgement"));
+  }
+  FakeRdma::the().refuse_memory(true);
+  ranks = join_verbs(fabric());
+  FakeRdma::the().refuse_memory(false);
+  for (const auto& rank : ranks)
+    CHECK_THAT(rank->error, Catch::Contains("registering 1024 KiB of memory: ") &&
+                                Catch::Contains("locked memory"));
+}
+
+TEST_CASE("all that is made is removed") {
+  {
+    const auto ranks = join_verbs(fabric(), {.ranks = 3});
+    require_joined(ranks);
+    CHECK(FakeRdma::the().open_count() == 3 * (1 + 1 + 1 + 1 + 3 + 2 * 2));
+  }
+  CHECK(FakeRdma::the().open_count() == 0);
+}
+
+}  // namespace tutti::test
