@@ -7,6 +7,7 @@
 
 #include "support/catch.h"
 #include "support/cluster.h"
+#include "support/transports.h"
 #include "transport/transport.h"
 
 namespace tutti::test {
@@ -27,7 +28,7 @@ std::vector<Communicator> ranks_on(std::string_view transport, int count,
 }
 
 TEST_CASE("asynchronous calls take place in order and mix with blocking ones") {
-  for (const Transport* transport : transports()) {
+  for (const Transport* transport : transports_here()) {
     auto comms = ranks_on(transport->name, 3);
     CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
             for (int round = 0; round < 20; ++round) {
@@ -92,7 +93,7 @@ TEST_CASE("a wait that times out leaves the work running") {
 }
 
 TEST_CASE("one thread drives all ranks through a group") {
-  for (const Transport* transport : transports()) {
+  for (const Transport* transport : transports_here()) {
     for (const std::size_t count : {std::size_t{1}, std::size_t{50000}}) {
       auto comms = ranks_on(transport->name, 4);
       std::vector<std::vector<float>> data(4, std::vector<float>(count, 1));
@@ -109,7 +110,7 @@ TEST_CASE("one thread drives all ranks through a group") {
 }
 
 TEST_CASE("splits are communicators of their own, and several are used at once") {
-  for (const Transport* transport : transports()) {
+  for (const Transport* transport : transports_here()) {
     auto comms = ranks_on(transport->name, 6);
     CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
             const int me = comm.rank().value;

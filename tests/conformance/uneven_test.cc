@@ -6,6 +6,7 @@
 #include "algorithms/algorithm.h"
 #include "support/catch.h"
 #include "support/cluster.h"
+#include "support/transports.h"
 #include "transport/transport.h"
 
 namespace tutti::test {
@@ -181,7 +182,7 @@ std::string run_uneven(Communicator& comm, const UnevenCase& test) {
 TEST_CASE("blocks of different sizes arrive where they belong") {
   const std::uint64_t seed = Catch::rngSeed();
   std::mt19937_64 random(seed);
-  for (const Transport* transport : transports()) {
+  for (const Transport* transport : transports_here()) {
     for (const int ranks : {1, 2, 3, 5, 8}) {
       INFO(transport->name << ", " << ranks << " ranks, --rng-seed " << seed);
       Settings settings;
@@ -244,7 +245,7 @@ TEST_CASE("every algorithm takes blocks of different sizes, or says that it can'
 }
 
 TEST_CASE("ranks that see a block's size differently are told so") {
-  for (const Transport* transport : transports()) {
+  for (const Transport* transport : transports_here()) {
     Settings settings;
     settings.transport = transport->name;
     auto comms = Communicator::in_process(2, settings);

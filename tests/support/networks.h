@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 
+#include "support/transports.h"
 #include "transport/transport.h"
 
 namespace tutti::test {
@@ -24,7 +25,7 @@ inline bool another_network(const Transport& transport) {
 /// Whether this case is tried with that transport.
 template <class Random>
 bool tried(Random& random, const Transport& transport, unsigned one_in = 8) {
-  return !another_network(transport) || random() % one_in == 0;
+  return tried(random) && (!another_network(transport) || random() % one_in == 0);
 }
 
 }  // namespace tutti::test

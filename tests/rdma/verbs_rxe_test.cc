@@ -1,0 +1,4 @@
+// Links between soft-RoCE devices. Runs in a virtual machine that has them (rdma/vm/run).
+#include "support/verbs_cases.h"
+
+tutti::test::VerbsFabric tutti::test::fabric() { return {"rxe", verbs::probe_ports()}; }
