@@ -9,4 +9,11 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
+/// Between two hosts. All ranks of a host share its rate, and its messages go one after the other.
+struct NetworkCost {
+  LinkCost link;
+  double message_us = 0;  // That each message takes of the host that sends it, whatever its bytes.
+  friend bool operator==(const NetworkCost&, const NetworkCost&) = default;
+};
+
 }  // namespace tutti

@@ -3,15 +3,37 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/check.h"
 #include "planner/select.h"
 #include "planner/wish.h"
 
 namespace tutti {
+namespace {
+
+/// Ranks of a host as groups, if all hosts have as many in a row; the last one may have fewer.
+/// Empty: there is nothing to gain by it.
+std::vector<int> groups_of(const std::vector<int>& hosts) {
+  const auto ranks = static_cast<int>(hosts.size());
+  const auto size = static_cast<int>(std::count(hosts.begin(), hosts.end(), 0));
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (hosts[static_cast<std::size_t>(rank)] != rank / size) return {};
+  }
+  return size > 1 && size < ranks ? std::vector<int>{size} : std::vector<int>{};
+}
+
+Settings with_groups(Settings settings, const std::vector<int>& hosts) {
+  if (settings.groups.empty()) settings.groups = groups_of(hosts);
+  return settings;
+}
+
+}  // namespace
+
 Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
-                   std::shared_ptr<const Tuning> tuning, const std::string& transport)
-    : settings_(std::move(settings)),
+                   std::shared_ptr<const Tuning> tuning, const std::string& transport,
+                   planner::Hosts hosts)
+    : settings_(with_groups(std::move(settings), hosts.of)),
       plans_(std::move(plans)),
       rank_count_(rank_count),
       tuning_(std::move(tuning)) {
@@ -23,6 +45,7 @@ Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
   if (!tuning_->tables.empty()) key_.machine = tuning_->tables.front().key.machine;
   knowledge_.table = planner::find_table(tuning_->tables, key_);
   knowledge_.usable_cpus = cpus;
+  knowledge_.hosts = std::move(hosts);
   knowledge_.wishes = settings_.algorithm;
   knowledge_.lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 0));
 }
@@ -32,6 +55,10 @@ void Choosing::set(const RegionConfig& config) {
   knowledge_.packet_bytes = config.packet_bytes;
   knowledge_.slot_bytes = config.slot_bytes;
   knowledge_.slots = static_cast<int>(config.slot_count);
+}
+
+void Choosing::set(const NetworkCost& cost) {
+  if (!(cost == NetworkCost{})) knowledge_.hosts.cost = cost;
 }
 
 Status Choosing::set_limits(exec::HostExecutor::Options& options) const {
@@ -115,7 +142,16 @@ Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {
 
 std::string Choosing::describe() const {
   const auto& tables = tuning_->tables;
-  std::string text = "tuning: ";
+  std::string text;
+  if (const planner::Hosts& hosts = knowledge_.hosts; !hosts.of.empty()) {
+    text = fmt::format("hosts: {}; between them {:.3g} us and {:.3g} GB/s are assumed{}\n",
+                       *std::max_element(hosts.of.begin(), hosts.of.end()) + 1,
+                       hosts.cost.link.latency_us, hosts.cost.link.gigabytes_per_second,
+                       settings_.groups.empty()
+                           ? ""
+                           : fmt::format("; groups of {}", fmt::join(settings_.groups, ",")));
+  }
+  text += "tuning: ";
   if (knowledge_.table != nullptr) {
     text += fmt::format("{} (machine {:016x}, {}, {} ranks on {} CPUs)", tuning_->source,
                         key_.machine, key_.transport, key_.rank_count, key_.usable_cpus);

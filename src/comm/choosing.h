@@ -17,9 +17,11 @@ class Choosing {
  public:
   using Plans = std::shared_ptr<const planner::PlanFiles>;
 
-  /// `plans`: that users wrote; never null.
+  /// `plans`: that users wrote; never null. `hosts`: of which of them each rank is, and what lies
+  /// between; if ranks in a row share one, these are the groups, unless the settings say otherwise.
   Choosing(Settings settings, Plans plans, int rank_count, int cpus,
-           std::shared_ptr<const Tuning> tuning, const std::string& transport);
+           std::shared_ptr<const Tuning> tuning, const std::string& transport,
+           planner::Hosts hosts);
   Choosing(const Choosing&) = delete;
   Choosing& operator=(const Choosing&) = delete;
 
@@ -28,6 +30,7 @@ class Choosing {
   const Plans& plans() const { return plans_; }
   /// What the communicator has, once that is known.
   void set(const RegionConfig& config);
+  void set(const NetworkCost& cost);
 
   /// Up to which sizes calls go by packets, and from which on plain buffers are read.
   Status set_limits(exec::HostExecutor::Options& options) const;
@@ -43,7 +46,7 @@ class Choosing {
   std::string describe() const;
 
  private:
-  const Settings settings_;
+  const Settings settings_;  // With groups.
   const Plans plans_;
   const int rank_count_;
   const std::shared_ptr<const Tuning> tuning_;

@@ -2,6 +2,7 @@
 // split.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <tuple>
 
@@ -102,9 +103,19 @@ Result<Choosing::Plans> plans_for(int rank_count, const Settings& settings,
   return Choosing::Plans(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
 }
 
+std::vector<Peer> of_my_machine(std::span<const Peer> peers, Rank me) {
+  std::vector<Peer> here;
+  const Peer& mine = peers[static_cast<std::size_t>(me.value)];
+  std::copy_if(peers.begin(), peers.end(), std::back_inserter(here),
+               [&](const Peer& peer) { return on_one_machine(mine, peer); });
+  return here;
+}
+
 Result<RegionConfig> region_config(int rank_count, const Settings& settings,
                                    std::span<const Peer> peers, const Choosing& choosing) {
-  RegionConfig config = Region::default_config(rank_count);
+  const bool one_host = choosing.knowledge().hosts.of.empty();
+  RegionConfig config =
+      one_host ? Region::default_config(rank_count) : Region::network_config(rank_count);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   if (settings.slot_count > 0) {
@@ -143,8 +154,9 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   if (!plans) return std::move(plans.error());
   TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
-  const auto choosing = std::make_shared<Choosing>(settings, *plans, rank_count, shared_cpus(peers),
-                                                   tuning, std::string(transport->name));
+  const auto choosing = std::make_shared<Choosing>(
+      settings, *plans, rank_count, shared_cpus(peers), tuning, std::string(transport->name),
+      planner::Hosts{hosts_of(peers, *transport), transport->network});
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *choosing));
   choosing->set(config);
   const Opening opening{.me = me.value,
@@ -156,14 +168,17 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout)};
   TUTTI_TRY(auto endpoint, transport->open(opening));
+  choosing->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
   state->me = me;
   state->rank_count = rank_count;
   state->settings = settings;
   state->transport = transport->name;
-  state->node_ranks = std::max(parent != nullptr ? parent->node_ranks : 0, rank_count);
+  const std::vector<Peer> here = of_my_machine(peers, me);
+  state->node_ranks =
+      std::max(parent != nullptr ? parent->node_ranks : 0, static_cast<int>(here.size()));
   state->choosing = choosing;
-  state->cpus = shared_cpus(peers);
+  state->cpus = shared_cpus(here);
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;

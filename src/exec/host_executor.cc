@@ -30,7 +30,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       fence_(region_.config().fence != 0),
       finished_period_(finished_period(region_.config())),
       options_(std::move(options)),
-      links_(region_, me),
+      links_(region_, me, wire_),
       messages_(*endpoint_, me, options_.stream_from),
       inputs_(static_cast<std::size_t>(ranks_)),
       outputs_(static_cast<std::size_t>(ranks_)),
@@ -78,6 +78,7 @@ void HostExecutor::next_number() {
 }
 
 void HostExecutor::begin(const Call& call) {
+  claim_wire();
   call_ = call;
   waiting_ = false;
   if (broken_) {
@@ -325,9 +326,9 @@ void HostExecutor::finish() {
 }
 
 Poll HostExecutor::poll() {
-  const bool moved = wire_ != nullptr && wire_->progress();
   Poll result = step();
-  if (moved && result == Poll::kPending) result = Poll::kProgressed;
+  // A look at the network is a system call: not while there is something to do without.
+  if (wire_ != nullptr && result == Poll::kPending && wire_->progress()) result = Poll::kProgressed;
   if (result != Poll::kPending) waiting_ = false;
   return result;
 }
@@ -391,7 +392,7 @@ Poll HostExecutor::step() {
 Poll HostExecutor::leave() {
   if (wire_ != nullptr) {
     phase_ = Phase::kLeave;
-    wire_->progress();
+    wire_->flush();
     if (wire_->pending()) return Poll::kPending;
     phase_ = Phase::kDone;
   }
@@ -415,7 +416,10 @@ Status HostExecutor::run(const Call& call) {
 Poll HostExecutor::fail(Error error) {
   error.rank = Rank{me_};
   region_.abort(error);
-  if (wire_ != nullptr) wire_->progress();  // To tell the others.
+  if (wire_ != nullptr) {
+    wire_->keep();      // The user's memory is the user's again.
+    wire_->progress();  // To tell the others.
+  }
   broken_ = true;
   status_ = std::move(error);
   phase_ = Phase::kDone;

@@ -87,12 +87,20 @@ class HostExecutor {
   /// Why a batch failed, once it is broken.
   Error message_error(const MessageBatch& batch) const;
   /// Messages, for the progress thread: posts a batch; moves what is under way.
-  void post(MessageBatch& batch) { messages_.post(batch); }
+  void post(MessageBatch& batch) {
+    claim_wire();
+    messages_.post(batch);
+  }
+  /// A batch that was posted is over, well or not.
+  void retire(MessageBatch&) { free_wire(); }
   bool poll_messages();
   /// Whether what messages have written is on its way.
   bool messages_left() const { return wire_ == nullptr || !wire_->pending(); }
   /// The outcome, once poll said kDone or patrol said false.
-  Status take_status() { return std::move(status_); }
+  Status take_status() {
+    free_wire();
+    return std::move(status_);
+  }
 
   /// One nap, until a peer has changed something, `ready` says so, or `longest` is over. True if
   /// ready.
@@ -123,7 +131,7 @@ class HostExecutor {
   std::size_t rank_count() const { return static_cast<std::size_t>(ranks_); }
 
   /// Ends the call in progress and all later ones, on every rank. Any thread.
-  void abort(const Error& error) const { region_.abort(error); }
+  void abort(const Error& error);
 
  private:
   enum class Phase {
@@ -179,6 +187,12 @@ class HostExecutor {
   static constexpr const char* kBuiltAlike =
       "; all ranks need the same build of Tutti, the same settings and the same plan files";
 
+  // Whoever executes something drives the wire; if nobody does, whoever aborts.
+  void claim_wire();
+  void free_wire() {
+    // release: pairs with the load in abort, which goes on with the wire.
+    if (wire_ != nullptr) wire_users_.fetch_sub(1, std::memory_order_release);
+  }
   Poll step();
   Poll leave();
   bool is_packet(const Call& call) const;
@@ -244,7 +258,9 @@ class HostExecutor {
   void find_lines();
 
   std::unique_ptr<Endpoint> endpoint_;
-  Wire* wire_;  // Null: all ranks see each other's memory.
+  Wire* wire_;                      // Null: all ranks see each other's memory.
+  std::atomic<int> wire_users_{0};  // Calls and batches of messages under way.
+  std::atomic<bool> aborting_{false};
   Region region_;
   int me_, ranks_;
   bool fence_;

@@ -313,6 +313,7 @@ Poll HostExecutor::poll_lanes() {
     }
     return finish(), leave();
   }
+  if (progressed && wire_ != nullptr) wire_->flush();
   return progressed ? Poll::kProgressed : Poll::kPending;
 }
 

@@ -2,10 +2,19 @@
 #include "exec/host_executor.h"
 
 namespace tutti::exec {
+namespace {
+
+// How long who aborts while nothing is under way tries to tell the others.
+constexpr std::chrono::milliseconds kLongestGoodbye{100};
+
+}  // namespace
 
 bool HostExecutor::patrol() {
   if (region_.aborted()) {
-    if (wire_ != nullptr) wire_->progress();  // To pass it on.
+    if (wire_ != nullptr) {
+      wire_->keep();
+      wire_->progress();  // To pass it on.
+    }
     broken_ = true;
     status_ = broken_error(describe_call(pack(call_), call_.count));
     phase_ = Phase::kDone;
@@ -119,7 +128,31 @@ Status HostExecutor::run(MessageBatch& batch) {
         options_.wait, done, [this] { step_aside(); }, [this] { return patrol_messages(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
+  retire(batch);
   return batch.open == 0 ? ok() : Status(message_error(batch));
+}
+
+void HostExecutor::claim_wire() {
+  if (wire_ == nullptr) return;
+  // seq_cst, with those in abort: of a rank that begins a call and one that aborts at the same time
+  // at least one sees the other.
+  wire_users_.fetch_add(1, std::memory_order_seq_cst);
+  while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
+}
+
+void HostExecutor::abort(const Error& error) {
+  region_.abort(error);
+  if (wire_ == nullptr) return;
+  wire_->wake();
+  if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
+  // Who executes something passes it on by itself.
+  if (wire_users_.load(std::memory_order_seq_cst) == 0) {
+    const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
+    do {
+      wire_->progress();
+    } while (wire_->pending() && std::chrono::steady_clock::now() < last);
+  }
+  aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.
 }
 
 }  // namespace tutti::exec

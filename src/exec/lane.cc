@@ -14,6 +14,9 @@ using plan::StepKind;
 
 namespace {
 
+// A slot of fewer bytes is as well written as lent.
+constexpr std::size_t kWorthLending = 4096;
+
 bool in_library_memory(Place place) {
   return place == Place::kSlot || place == Place::kMulticast || place == Place::kScratch;
 }
@@ -42,6 +45,7 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
                      std::byte* scratch, std::size_t slot_bytes)
     : lane_(plan.ranks[static_cast<std::size_t>(me)].lanes[lane]),
       pieces_(plan.pieces),
+      reduces_(reduces(plan.shape.collective)),
       links_(links),
       lane_index_(lane),
       scratch_(scratch),
@@ -60,13 +64,15 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
       BoundLocation& to = locations_[step.first + i];
       const bool user = !in_library_memory(from.place);
       to = {from.place, from.form, from.peer, user ? from.chunk / pieces_ : from.chunk,
-            nullptr,    nullptr};
+            nullptr,    nullptr,   false};
       const bool source = i < step.source_count;
       if (from.place == Place::kSlot && source) to.inbox = &links.from(from.peer, lane);
       if (from.place == Place::kSlot && !source) to.outbox = &links.to(from.peer, lane);
       if (from.place == Place::kMulticast && source)
         to.inbox = &links.multicast_from(from.peer, lane);
       if (from.place == Place::kMulticast && !source) to.outbox = &links.multicast(lane);
+      if (to.outbox != nullptr && links.wire() != nullptr)
+        to.lendable = links.wire()->lendable(from.place == Place::kSlot ? from.peer : Wire::kAll);
     }
   }
   sources_.resize(most_sources);
@@ -109,22 +115,83 @@ bool BoundLane::run(const Step& step) {
   const Range piece = plan::piece_of(count, pieces_, chunk.piece, grain_);
   const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
   if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
-  if (!ready(step)) return false;
+  if (!ready(step, range)) return false;
   if (context_->endpoint != nullptr && locations_[step.first].place == Place::kPeerInput)
     return read(step, range);
   move(step, range);
   return true;
 }
 
-bool BoundLane::ready(const Step& step) {
+bool BoundLane::ready(const Step& step, const Range& range) {
   const BoundLocation* at = &locations_[step.first];
   for (std::uint32_t i = 0; i < step.source_count; ++i, ++at) {
-    if (at->inbox != nullptr && !at->inbox->has_slot()) return waiting_for_ = at->peer, false;
+    if (at->inbox == nullptr || at->inbox->has_slot()) continue;
+    if (links_.wire() != nullptr) expect(step, range);
+    return waiting_for_ = at->peer, false;
   }
   for (std::uint32_t i = 0; i < step.target_count; ++i, ++at) {
     if (at->outbox != nullptr && !at->outbox->has_room()) return waiting_for_ = at->peer, false;
   }
-  return true;
+  return links_.wire() == nullptr || !overwrites_lent(step, range);
+}
+
+/// Where a step only copies a slot that has not come to an output, the slot may go there at once.
+void BoundLane::expect(const Step& step, const Range& range) {
+  const BoundLocation& from = locations_[step.first];
+  if (step.source_count != 1 || context_->scaled) return;
+  const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, from.form);
+  if (bytes < kWorthLending || overwrites_lent(step, range)) return;
+  for (std::uint32_t i = 1; i <= step.target_count; ++i) {
+    const BoundLocation& to = *(&from + i);
+    if (to.place != Place::kOutput || !same_bytes(to.form, from.form)) continue;
+    links_.wire()->expect(from.peer, from.place == Place::kMulticast, lane_index_,
+                          from.inbox->position(), {target_at(to, range), bytes});
+    return;
+  }
+}
+
+const std::byte* BoundLane::slot_of(const BoundLocation& location) const {
+  if (links_.wire() != nullptr) {
+    const std::byte* const landed =
+        links_.wire()->landed(location.peer, location.place == Place::kMulticast, lane_index_,
+                              location.inbox->position());
+    if (landed != nullptr) return landed;
+  }
+  return location.inbox->slot();
+}
+
+/// Whether the step writes where something lies that an earlier one has lent to the wire.
+bool BoundLane::overwrites_lent(const Step& step, const Range& range) const {
+  const BoundLocation* const first = &locations_[step.first] + step.source_count;
+  return std::any_of(first, first + step.target_count, [&](const BoundLocation& to) {
+    const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, to.form);
+    return to.place == Place::kOutput && links_.wire()->lends({target_at(to, range), bytes});
+  });
+}
+
+/// Where in the user's memory the step's value lies once it is done, if some slot can be lent that;
+/// null: nowhere.
+const BoundLane::BoundLocation* BoundLane::find_home(const Step& step) const {
+  const BoundLocation* const first = &locations_[step.first];
+  const BoundLocation* const targets = first + step.source_count;
+  const BoundLocation* const end = targets + step.target_count;
+  const auto lendable = [](const BoundLocation& at) { return at.lendable; };
+  if (std::none_of(targets, end, lendable)) return nullptr;
+  const bool copies = step.source_count == 1 && !context_->scaled;
+  if (copies && (first->place == Place::kInput || first->place == Place::kOutput)) return first;
+  const auto* const output = std::find_if(
+      targets, end, [](const BoundLocation& at) { return at.place == Place::kOutput; });
+  return output != end ? output : nullptr;
+}
+
+/// Whether the slot `to` stands for what lies at `home`.
+bool BoundLane::is_lent(const BoundLocation& to, const BoundLocation* home) const {
+  return home != nullptr && to.lendable && same_bytes(layout(to), home->form);
+}
+
+/// Whether a value in the one form is bit for bit what it is in the other.
+bool BoundLane::same_bytes(Form a, Form b) const {
+  return a == b || (!reduces_ && a != Form::kPartial && b != Form::kPartial);
 }
 
 Form BoundLane::layout(const BoundLocation& location) const {
@@ -159,7 +226,7 @@ const std::byte* BoundLane::source_at(const BoundLocation& location, const Range
     case Place::kOutput: return context_->buffers.output + user_offset(location, range);
     case Place::kScratch: return scratch_ + location.index * slot_bytes_;
     case Place::kSlot:
-    case Place::kMulticast: return location.inbox->slot();
+    case Place::kMulticast: return slot_of(location);
     case Place::kPeerInput:
       return context_->buffers.peer_inputs[static_cast<std::size_t>(location.peer)] +
              user_offset(location, range);
@@ -187,6 +254,10 @@ std::byte* BoundLane::target_at(const BoundLocation& location, const Range& rang
 }
 
 void BoundLane::move(const Step& step, const Range& range) {
+  const BoundLocation* home = links_.wire() != nullptr ? find_home(step) : nullptr;
+  const std::size_t value_bytes =
+      home == nullptr ? 0 : range.count * element_bytes(context_->arithmetic.type, home->form);
+  if (value_bytes < kWorthLending) home = nullptr;
   const BoundLocation* first = &locations_[step.first];
   const BoundLocation* first_target = first + step.source_count;
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
@@ -197,6 +268,7 @@ void BoundLane::move(const Step& step, const Range& range) {
   std::size_t slot_targets = 0;
   std::size_t back = step.target_count;
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
+    if (is_lent(first_target[i], home)) continue;
     const kernels::Target target{target_at(first_target[i], range), layout(first_target[i])};
     // A copy onto itself (in place) is left out: peers may be reading there.
     if (step.source_count == 1 && target.data == sources_[0].data && !sources_[0].scale) continue;
@@ -209,8 +281,10 @@ void BoundLane::move(const Step& step, const Range& range) {
   for (std::size_t i = 0; i < other_targets && back != slot_targets; ++i) {
     targets_[slot_targets + i] = targets_[back + i];  // Closes the gap of what was left out.
   }
-  reduce_into(range.count, step.source_count, slot_targets, other_targets);
-  pass_on(step, range);
+  // What is to be sent from an output is read again at once.
+  const bool stream = context_->streaming && (home == nullptr || home == first);
+  reduce_into(range.count, step.source_count, slot_targets, other_targets, stream);
+  commit(step, range, home);
 }
 
 /// A step that copies from a peer's input, which is not mapped, to its first target, and from there
@@ -230,19 +304,23 @@ bool BoundLane::read(const Step& step, const Range& range) {
   }
   for (std::uint32_t i = 1; i < step.target_count; ++i)
     std::memcpy(target_at(first[i], range), to, bytes);
-  pass_on(step, range);
+  commit(step, range, nullptr);
   return true;
 }
 
-/// The slots of a step that is done: what was written goes to the readers, what was read is free.
-void BoundLane::pass_on(const Step& step, const Range& range) {
-  const BoundLocation* first = &locations_[step.first];
-  const BoundLocation* first_target = first + step.source_count;
+/// Hands slots on: those that were written or lent to their readers, those that were read back.
+void BoundLane::commit(const Step& step, const Range& range, const BoundLocation* home) {
+  const BoundLocation* const first = &locations_[step.first];
+  const BoundLocation* const first_target = first + step.source_count;
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
-    Outbox* outbox = first_target[i].outbox;
-    if (outbox != nullptr)
-      outbox->commit(range.count *
-                     element_bytes(context_->arithmetic.type, layout(first_target[i])));
+    const BoundLocation& to = first_target[i];
+    if (to.outbox == nullptr) continue;
+    const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, layout(to));
+    if (is_lent(to, home)) {
+      links_.wire()->lend(to.place == Place::kSlot ? to.peer : Wire::kAll, lane_index_,
+                          to.outbox->position(), {source_at(*home, range), bytes});
+    }
+    to.outbox->commit(bytes);
   }
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     if (first[i].inbox != nullptr) first[i].inbox->release();
@@ -251,17 +329,17 @@ void BoundLane::pass_on(const Step& step, const Range& range) {
 
 /// Reduces sources_ into targets_: first those in slots and scratch, then those in users' memory.
 void BoundLane::reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
-                            std::size_t other_targets) {
+                            std::size_t other_targets, bool stream_others) {
   if (slot_targets + other_targets == 0) return;
   const std::span sources(sources_.data(), source_count);
   const std::span targets(targets_.data(), slot_targets + other_targets);
   const kernels::Arithmetic& arithmetic = context_->arithmetic;
   const bool mixed = slot_targets > 0 && other_targets > 0;
-  const bool split = context_->streaming && !context_->slot_streaming && mixed &&
-                     targets[0].form == targets.back().form;
+  const bool split =
+      stream_others && !context_->slot_streaming && mixed && targets[0].form == targets.back().form;
   if (!split) {
-    const bool stream = (slot_targets == 0 || context_->slot_streaming) &&
-                        (other_targets == 0 || context_->streaming);
+    const bool stream =
+        (slot_targets == 0 || context_->slot_streaming) && (other_targets == 0 || stream_others);
     kernels::reduce(arithmetic, sources, targets, count,
                     stream ? kernels::Stores::kStreaming : kernels::Stores::kCached);
     return;

@@ -70,6 +70,7 @@ class BoundLane {
     std::uint32_t index;  // Of the block in an input or output, of the chunk in scratch.
     Inbox* inbox;
     Outbox* outbox;
+    bool lendable;  // A slot for which the user's memory can stand.
   };
 
   struct BoundChunk {
@@ -78,20 +79,27 @@ class BoundLane {
   };
 
   std::size_t block_elements(const plan::KnownAs& block) const;
-  bool ready(const plan::Step& step);
+  bool ready(const plan::Step& step, const plan::Range& range);
+  void expect(const plan::Step& step, const plan::Range& range);
+  const std::byte* slot_of(const BoundLocation& location) const;
+  bool overwrites_lent(const plan::Step& step, const plan::Range& range) const;
+  const BoundLocation* find_home(const plan::Step& step) const;
+  bool is_lent(const BoundLocation& to, const BoundLocation* home) const;
   bool run(const plan::Step& step);
   void move(const plan::Step& step, const plan::Range& range);
   bool read(const plan::Step& step, const plan::Range& range);
-  void pass_on(const plan::Step& step, const plan::Range& range);
+  void commit(const plan::Step& step, const plan::Range& range, const BoundLocation* home);
   void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
-                   std::size_t other_targets);
+                   std::size_t other_targets, bool stream_others);
   Form layout(const BoundLocation& location) const;
+  bool same_bytes(Form a, Form b) const;
   std::size_t user_offset(const BoundLocation& location, const plan::Range& range) const;
   const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
   std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;
 
   const plan::Lane& lane_;
   std::uint32_t pieces_;
+  bool reduces_;  // The plan.
   Links& links_;
   std::size_t lane_index_;
   std::byte* scratch_;

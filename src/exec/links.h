@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/region.h"
+#include "transport/wire.h"
 
 namespace tutti::exec {
 
@@ -68,7 +69,9 @@ class Inbox {
     return tail_ < head_seen_;
   }
   const std::byte* slot() const { return ring_.slot(tail_); }
-  /// The same, to leave a word for the writer before it is released.
+  /// Of the slot that is read next.
+  std::uint64_t position() const { return tail_; }
+  /// The same slot, to leave a word for the writer before it is released.
   std::byte* slot_for_reply() const { return ring_.slot(tail_); }
   void release() {
     // release: our reads are over before the writer sees the slot free.
@@ -113,7 +116,9 @@ class SignalPair {
 /// All of them, by peer and lane.
 class Links {
  public:
-  Links(const Region& region, int me);
+  /// `wire`: of this rank; null: all see each other's memory.
+  Links(const Region& region, int me, Wire* wire);
+  Wire* wire() const { return wire_; }
   Outbox& to(int peer, std::size_t lane) { return outboxes_[index(peer, lane)]; }
   Inbox& from(int peer, std::size_t lane) { return inboxes_[index(peer, lane)]; }
   Outbox& multicast(std::size_t lane) { return multicast_out_[lane]; }
@@ -125,6 +130,7 @@ class Links {
     return static_cast<std::size_t>(peer) * lanes_ + lane;
   }
   std::size_t lanes_;
+  Wire* wire_;
   std::vector<Outbox> outboxes_, multicast_out_;
   std::vector<Inbox> inboxes_, multicast_in_;
   std::vector<SignalPair> signals_;

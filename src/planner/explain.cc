@@ -74,6 +74,59 @@ double memory_traffic(const plan::Shape& shape, std::size_t bytes) {
   return block * (in * (traits.root_input ? 1 : n) + out * (traits.root_output ? 1 : n));
 }
 
+double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts) {
+  std::vector<double> on(hosts.size());
+  for (const int host : hosts) ++on[static_cast<std::size_t>(host)];
+  const double n = shape.rank_count, all = static_cast<double>(bytes);
+  const auto count = static_cast<double>(on.size() - std::count(on.begin(), on.end(), 0));
+  const double at_root = on[static_cast<std::size_t>(hosts[static_cast<std::size_t>(shape.root)])];
+  double most = 0;  // Over hosts, of the share of blocks that the others have.
+  double exchanged = 0;
+  for (const double here : on) {
+    if (here == 0) continue;
+    most = std::max(most, (n - here) / n);
+    exchanged = std::max(exchanged, here * (n - here) / n);
+  }
+  if (count == 1) return 0;
+  switch (shape.collective) {
+    case Collective::kAllReduce: return 2 * all * (count - 1) / count;
+    case Collective::kBroadcast:
+    case Collective::kReduce: return all;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter: return all * most;
+    case Collective::kGather:
+    case Collective::kScatter: return all * (n - at_root) / n;
+    case Collective::kAllToAll: break;
+  }
+  return all * exchanged;
+}
+
+namespace {
+
+/// What no way can be faster than, and why.
+void find_bound(const Request& request, const Knowledge& knowledge, HostExplanation& all) {
+  const HostCosts& costs = knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
+  const int cpus = std::clamp(knowledge.usable_cpus, 1, request.shape.rank_count);
+  const double rate = costs.reduce_gigabytes_per_second;
+  all.bound_us = memory_traffic(request.shape, request.bytes) * 1e-3 / (rate * cpus);
+  all.bound_words =
+      fmt::format("inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})",
+                  cpus, cpus == 1 ? "" : "s", rate,
+                  knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
+  const Hosts& hosts = knowledge.hosts;
+  if (hosts.of.empty()) return;
+  const double bytes = network_traffic(request.shape, request.bytes, hosts.of);
+  const LinkCost& link = hosts.cost.link;
+  const double us = link.latency_us + bytes * 1e-3 / link.gigabytes_per_second;
+  if (us <= all.bound_us) return;
+  all.bound_us = us;
+  all.bound_words =
+      fmt::format("{:.0f} bytes into a host or out of it at {:.3g} GB/s, after {:.3g} us (assumed)",
+                  bytes, link.gigabytes_per_second, link.latency_us);
+}
+
+}  // namespace
+
 Result<HostExplanation> explain(const Request& request, const Knowledge& knowledge) {
   TUTTI_TRY(auto list, candidates(request, knowledge));
   if (list.empty() || !list.front().refused.empty()) {
@@ -89,18 +142,11 @@ Result<HostExplanation> explain(const Request& request, const Knowledge& knowled
     std::string why = first ? "" : why_not(candidate, taken);
     all.ways.push_back({std::move(candidate), std::move(why)});
   }
-  const HostCosts& costs = knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
-  const int cpus = std::clamp(knowledge.usable_cpus, 1, request.shape.rank_count);
-  const double rate = costs.reduce_gigabytes_per_second;
-  all.bound_us = memory_traffic(request.shape, request.bytes) * 1e-3 / (rate * cpus);
-  all.bound_words =
-      fmt::format("inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})",
-                  cpus, cpus == 1 ? "" : "s", rate,
-                  knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
+  find_bound(request, knowledge, all);
   const auto add = [&](std::string sentence) {
     if (!sentence.empty()) all.to_be_faster.push_back(std::move(sentence));
   };
-  if (!request.mapped) {
+  if (!request.mapped && knowledge.hosts.of.empty()) {
     Request mapped = request;
     mapped.mapped = true;
     add(faster_with(mapped, knowledge, taken.microseconds,

@@ -1,10 +1,11 @@
-// File: planner/explain.h: which way a call of this host's ranks goes, why the others do not, and
-// what it can be compared with.
+// File: planner/explain.h: which way a call of one host's or of several hosts' ranks goes, why the
+// others do not, and what it can be compared with.
 //
 // Times are those of select.h: measured where a tuning table has them, else estimated. The bound is
 // the memory's: every input byte read once and every output byte written once, by as many CPUs as
 // there are, each at the rate at which it copies. (What is measured to be faster than that shows
-// that the rate is not this machine's: `tutti tune` measures it.)
+// that the rate is not this machine's: `tutti tune` measures it.) Between hosts it is the
+// network's, where that is longer: what has to go into or out of a host at least.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,6 +20,11 @@ double bus_factor(Collective collective, int ranks);
 /// Bytes that have to be read and written at least, all ranks together; `bytes` is the message: the
 /// larger of what a rank gives and gets.
 double memory_traffic(const plan::Shape& shape, std::size_t bytes);
+
+/// Bytes that have to go into some host, or out of it, at least; `hosts` by rank, not empty. An
+/// all-reduce of M between H hosts takes 2 M (H - 1) / H (Patarasuk, Yuan, "Bandwidth optimal
+/// all-reduce algorithms for clusters of workstations", JPDC 2009).
+double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts);
 
 /// A way, and why it is not the one that is taken.
 struct ExplainedWay {

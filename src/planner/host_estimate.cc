@@ -1,5 +1,7 @@
-// How long a call takes between ranks of a host, by plan/estimate.h: every rank computes on one of
-// the CPUs, and shares it with others where there are more ranks than CPUs.
+// How long a call takes between ranks of a host, or of several, by plan/estimate.h: every rank
+// computes on one of the CPUs, and shares it with others where there are more ranks than CPUs. What
+// goes from host to host takes the way out of one and the way into the other, which all ranks of a
+// host share.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -30,6 +32,30 @@ double hop_us(const Request& request, const Knowledge& knowledge) {
   return knowledge.table != nullptr || turns <= 1 ? us : us + kSwitchUs * turns;
 }
 
+/// Adds the ways out of and into each host, and the links between ranks over them.
+void add_network(const Knowledge& knowledge, const LinkCost& near, double switch_us,
+                 plan::CostModel& model) {
+  const std::vector<int>& of = knowledge.hosts.of;
+  const NetworkCost& cost = knowledge.hosts.cost;
+  const auto first = static_cast<std::uint32_t>(model.resources.size());
+  const int hosts = *std::max_element(of.begin(), of.end()) + 1;
+  for (int host = 0; host < hosts; ++host) {
+    plan::Resource out, in;
+    out.gigabytes_per_second = in.gigabytes_per_second = cost.link.gigabytes_per_second;
+    out.message_us = cost.message_us;
+    model.resources.push_back(out);
+    model.resources.push_back(in);
+  }
+  const LinkCost far{cost.link.latency_us + switch_us, 0};
+  model.link = [&of, first, near, far](Rank from, Rank to) {
+    const auto out = static_cast<std::uint32_t>(of[static_cast<std::size_t>(from.value)]);
+    const auto in = static_cast<std::uint32_t>(of[static_cast<std::size_t>(to.value)]);
+    if (out == in) return plan::Path(near);
+    return plan::Path(far, {{first + 2 * out, 1}, {first + 2 * in + 1, 1}});
+  };
+}
+
+/// `knowledge` has to outlive it.
 plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
   const HostCosts& costs = costs_of(knowledge);
   const LinkCost link{hop_us(request, knowledge), costs.link.gigabytes_per_second};
@@ -42,9 +68,15 @@ plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
     cpu.gigabytes_per_second = costs.reduce_gigabytes_per_second;
     model.resources.push_back(cpu);
   }
-  model.compute = [cpus](Rank rank) {
-    return plan::Use{static_cast<std::uint32_t>(rank.value) % cpus, 1};
+  const bool one_host = knowledge.hosts.of.empty();
+  const auto ranks = static_cast<std::uint32_t>(std::max(1, request.shape.rank_count));
+  model.compute = [=](Rank rank) {
+    const auto r = static_cast<std::uint32_t>(rank.value);
+    // Ranks in a row are of the same host, as a rule.
+    return plan::Use{
+        one_host ? r % cpus : static_cast<std::uint32_t>(std::uint64_t{r} * cpus / ranks), 1};
   };
+  if (!one_host) add_network(knowledge, link, link.latency_us - costs.link.latency_us, model);
   return model;
 }
 
@@ -71,9 +103,9 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
 }
 
 /// Estimates that were made in this process: by all that they depend on.
-using EstimateKey =
-    std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool, bool, bool,
-               std::size_t, int, bool, double, double, double, std::size_t, int>;
+using EstimateKey = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool,
+                               bool, bool, std::size_t, int, bool, double, double, double,
+                               std::size_t, int, std::vector<int>, double, double, double>;
 struct Estimates {
   std::mutex mutex;
   std::map<EstimateKey, std::optional<double>> known;
@@ -102,7 +134,11 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         costs.link.gigabytes_per_second,
                         costs.reduce_gigabytes_per_second,
                         knowledge.slot_bytes,
-                        knowledge.slots};
+                        knowledge.slots,
+                        knowledge.hosts.of,
+                        knowledge.hosts.cost.link.latency_us,
+                        knowledge.hosts.cost.link.gigabytes_per_second,
+                        knowledge.hosts.cost.message_us};
   {
     const std::lock_guard lock(estimates->mutex);
     if (const auto found = estimates->known.find(key); found != estimates->known.end())
@@ -132,6 +168,13 @@ double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
                                                                 : given * n;
   const double turns = std::max(1.0, n / std::max(1, knowledge.usable_cpus));
   const double moved = 2 * given + read;
+  if (const Hosts& hosts = knowledge.hosts; !hosts.of.empty()) {
+    // Every rank of a host sends to all that are elsewhere, one after the other.
+    const auto here = static_cast<double>(std::count(hosts.of.begin(), hosts.of.end(), 0));
+    const double sent = here * (n - here);
+    return hosts.cost.link.latency_us + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second +
+           sent * (hosts.cost.message_us + given * 1e-3 / hosts.cost.link.gigabytes_per_second);
+  }
   return hop_us(request, knowledge) + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second;
 }
 

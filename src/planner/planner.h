@@ -50,11 +50,18 @@ struct Request {
   std::string_view wish = {};  // For this call alone, see wish.h; goes before Knowledge::wishes.
 };
 
+/// Ranks on several hosts.
+struct Hosts {
+  std::vector<int> of;  // By rank, from 0 on; empty: all share memory.
+  NetworkCost cost;     // Between them.
+};
+
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
 struct Knowledge {
   const TuningTable* table = nullptr;  // Of this machine and these ranks, if there is one.
   HostCosts costs;                     // For estimates, where there is no table.
-  int usable_cpus = 2;
+  Hosts hosts = {};
+  int usable_cpus = 2;           // Of all hosts together.
   std::string_view wishes = {};  // Settings::algorithm.
   std::uint32_t lanes = 0;       // Settings::lanes: how often lanes are repeated; 0: by the table.
   std::uint32_t most_lanes = 0;  // That the communicator has; 0: as many as anything needs.

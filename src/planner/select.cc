@@ -86,6 +86,13 @@ std::vector<Way> ways_of(const std::vector<Range>& ranges, std::size_t bytes) {
   return ways;
 }
 
+std::vector<Range> rules_for(const Request& request, const Knowledge& knowledge) {
+  const Hosts& hosts = knowledge.hosts;
+  return hosts.of.empty() ? built_in_ranges(request.shape.collective, request.mapped,
+                                            request.shape.rank_count, knowledge.usable_cpus)
+                          : network_ranges(hosts.of, hosts.cost);
+}
+
 /// Makes the list: first what the wishes, the table and the rules say, then all the rest.
 class Listing {
  public:
@@ -104,8 +111,7 @@ class Listing {
            ways_of(knowledge_.table->of(collective, request_.mapped), request_.bytes))
         add(way.name, way.lanes, way.microseconds, Evidence::kTuned);
     }
-    const auto rules = built_in_ranges(collective, request_.mapped, request_.shape.rank_count,
-                                       knowledge_.usable_cpus);
+    const auto rules = rules_for(request_, knowledge_);
     for (const Way& way : ways_of(rules, request_.bytes)) {
       const bool measured = request_.shape.rank_count <= kBuiltInRanks || request_.uneven;
       if (measured || way.name == kPacketWay) add(way.name, way.lanes, 0, Evidence::kRule);
@@ -279,9 +285,7 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
   // them as well: seen in steps of a quarter.
   std::vector<std::size_t> sizes{1, knowledge.packet_bytes};
   const Collective collective = request.shape.collective;
-  for (const Range& range :
-       built_in_ranges(collective, request.mapped, request.shape.rank_count, knowledge.usable_cpus))
-    sizes.push_back(range.up_to);
+  for (const Range& range : rules_for(request, knowledge)) sizes.push_back(range.up_to);
   if (knowledge.table != nullptr) {
     for (const Range& range : knowledge.table->of(collective, request.mapped))
       sizes.push_back(range.up_to);

@@ -103,4 +103,8 @@ inline constexpr int kBuiltInRanks = 8;
 /// (Request::read) instead of sending slots; SIZE_MAX: never.
 std::size_t built_in_read_from(Collective collective);
 
+/// The same for ranks on several hosts, as `hosts` says by rank: which small messages go by
+/// packets. All else is estimated.
+std::vector<Range> network_ranges(const std::vector<int>& hosts, const NetworkCost& cost);
+
 }  // namespace tutti::planner

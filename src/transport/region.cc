@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 
@@ -81,6 +82,20 @@ RegionConfig Region::default_config(int rank_count) {
   return config;
 }
 
+RegionConfig Region::network_config(int rank_count) {
+  RegionConfig config = default_config(rank_count);
+  // A slot is a round of messages between the two, so it takes long ones to fill a network. No more
+  // than so much is kept for what peers send to a rank.
+  constexpr std::size_t kLongest = std::size_t{256} << 10, kAll = std::size_t{64} << 20;
+  constexpr std::uint32_t kSlots = 4;
+  const std::size_t fits = kAll / (static_cast<std::size_t>(rank_count) * kSlots);
+  const std::size_t slot = std::bit_floor(std::clamp<std::size_t>(fits, 1, kLongest));
+  if (slot <= config.slot_bytes) return config;
+  config.slot_bytes = slot;
+  config.slot_count = config.multicast_slots = kSlots;
+  return config;
+}
+
 void Region::format() {
   // The memory is zero, which is the right initial value of everything but the header.
   new (base_) RegionHeader();
@@ -113,9 +128,10 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
 void Region::touch(int rank) const {
   std::byte* section = at<std::byte>(rank, 0);
   place_near_this_thread(section, section_bytes_);
+  const std::size_t bytes = config_.wire != 0 ? multicast_ : section_bytes_;
   const auto page = reinterpret_cast<std::uintptr_t>(section);
-  if (page % kPage == 0 && madvise(section, section_bytes_, MADV_POPULATE_WRITE) == 0) return;
-  for (std::size_t at_byte = 0; at_byte < section_bytes_; at_byte += kPage) {
+  if (page % kPage == 0 && madvise(section, bytes, MADV_POPULATE_WRITE) == 0) return;
+  for (std::size_t at_byte = 0; at_byte < bytes; at_byte += kPage) {
     // fetch_add 0 writes to the page without changing what a peer may have put there already.
     reinterpret_cast<std::atomic<std::uint64_t>*>(section + at_byte)
         ->fetch_add(0, std::memory_order_relaxed);

@@ -106,12 +106,15 @@ class Region {
   static std::size_t bytes_for(const RegionConfig& config);
   /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks, all ranks together.
   static RegionConfig default_config(int rank_count);
+  /// The same where some ranks are on other hosts: longer slots.
+  static RegionConfig network_config(int rank_count);
 
   /// Writes the header into zeroed memory; the leader does this before anybody attaches.
   void format();
   /// Reads the configuration of a formatted region of `bytes` bytes. kMismatch if it is not ours.
   static Result<RegionConfig> inspect(const std::byte* base, std::size_t bytes);
-  /// Makes `rank`'s section resident; called by that rank, so that the pages are near it.
+  /// Makes `rank`'s section resident; called by that rank, so that the pages are near it. Of an
+  /// image only what every call needs: most rings are never used.
   void touch(int rank) const;
 
   const RegionConfig& config() const { return config_; }

@@ -6,6 +6,8 @@
 #include <bit>
 #include <fstream>
 #include <mutex>
+#include <numeric>
+#include <vector>
 
 #include "base/cpus.h"
 #include "transport/transport.h"
@@ -65,7 +67,14 @@ Peer this_process() {
   return peer;
 }
 
-int shared_cpus(std::span<const Peer> peers) {
+bool on_one_machine(const Peer& a, const Peer& b) {
+  return a.host[0] == b.host[0];  // The boot id; the other half knows the network as well.
+}
+
+namespace {
+
+/// Of peers of one machine.
+int cpus_of_machine(std::span<const Peer> peers) {
   CpuSet all{};
   int quota = 0, count = 0;
   bool limited = true;
@@ -76,6 +85,36 @@ int shared_cpus(std::span<const Peer> peers) {
   }
   for (const std::uint64_t word : all) count += std::popcount(word);
   return std::max(1, limited ? std::min(count, quota) : count);
+}
+
+}  // namespace
+
+int shared_cpus(std::span<const Peer> peers) {
+  std::vector<Peer> left(peers.begin(), peers.end());
+  int cpus = 0;
+  while (!left.empty()) {
+    const Peer first = left.front();
+    const auto others = std::stable_partition(
+        left.begin(), left.end(), [&](const Peer& peer) { return on_one_machine(first, peer); });
+    cpus += cpus_of_machine({left.begin(), others});
+    left.erase(left.begin(), others);
+  }
+  return std::max(1, cpus);
+}
+
+std::vector<int> hosts_of(std::span<const Peer> peers, const Transport& transport) {
+  if (transport.network == NetworkCost{}) return {};
+  std::vector<int> hosts;
+  std::vector<const Peer*> first_of;
+  for (const Peer& peer : peers) {
+    const auto known = std::find_if(first_of.begin(), first_of.end(), [&](const Peer* first) {
+      return shared_memory_transport.reach(*first, peer);
+    });
+    hosts.push_back(static_cast<int>(known - first_of.begin()));
+    if (known == first_of.end()) first_of.push_back(&peer);
+  }
+  if (first_of.size() == 1) std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
 }
 
 std::span<const Transport* const> transports() {

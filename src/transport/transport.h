@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/cpus.h"
+#include "base/link_cost.h"
 #include "transport/region.h"
 #include "transport/wire.h"
 #include "tutti/rendezvous.h"
@@ -35,7 +36,11 @@ struct Peer {
 };
 Peer this_process();
 
-/// CPUs that these processes share: the union of their affinity masks, cut by the widest quota.
+/// Whether they run on one machine, though they may see different networks of it.
+bool on_one_machine(const Peer& a, const Peer& b);
+
+/// CPUs that these processes share: on each machine the union of their affinity masks, cut by the
+/// widest quota.
 int shared_cpus(std::span<const Peer> peers);
 
 /// Names a buffer so that a peer can find it: an offset in a segment that its owner exports.
@@ -74,6 +79,9 @@ class Endpoint {
   }
   /// Carries what this rank writes to those that don't see its memory; null if all do.
   virtual Wire* wire() { return nullptr; }
+  /// What a hop over its network costs, as far as that was learnt when it was made, alike on all
+  /// ranks; zero: not at all.
+  virtual NetworkCost network_cost() const { return {}; }
   /// Bytes of memory shared with peers that this communicator holds.
   virtual std::size_t shared_bytes() const = 0;
 };
@@ -100,11 +108,19 @@ struct Transport {
   bool (*reach)(const Peer& self, const Peer& peer);
   /// Collective over all of `opening.peers`.
   Result<std::unique_ptr<Endpoint>> (*open)(const Opening& opening);
+  /// What a hop costs between ranks that share no memory: usual figures, to choose plans by. All
+  /// zero: it joins only ranks that do.
+  NetworkCost network = {};
 };
 
 #define TUTTI_TRANSPORT(name) extern const Transport name;
 #include "transport/transports.def"
 #undef TUTTI_TRANSPORT
+
+/// Of which host each of them is, as this transport joins them, counted in the order of ranks;
+/// empty: they all share memory. If ranks of one host are joined by a network, because somebody
+/// wants to see that, each is a host of its own.
+std::vector<int> hosts_of(std::span<const Peer> peers, const Transport& transport);
 
 /// Every registered transport, best first.
 std::span<const Transport* const> transports();

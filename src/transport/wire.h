@@ -5,15 +5,22 @@
 // packets, slots, counters), the wire writes into their images, in the order in which it was
 // written. So whoever executes calls goes on with loads and stores, and only has to
 //   publish    say that the call lines of a call are complete,
+//   flush      now and then, while there is enough to do without looking for something new,
 //   progress   call this whenever it looks for something new,
 //   pending    not leave while something that it wrote is still on this side,
 //   sleep      sleep here, where the network can wake it.
+//
+// A slot that only others read may be lent: it is sent from where its bytes are already, and not
+// written. Who has lent memory must not write there before it is sent (`lends`). And who waits for
+// a slot may say where its bytes are to go (`expect`); if they come in time they are there, and not
+// in the slot (`landed`). Who ends a call before all of that is over `keep`s the memory.
 //
 // Threads: as the endpoint it belongs to, one at a time; `wake` any.
 #pragma once
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tutti {
 
@@ -27,14 +34,38 @@ struct Published {
 
 class Wire {
  public:
+  using Lent = std::span<const std::byte>;
+
   virtual ~Wire() = default;
   /// At most kCalls may be under way: region.h's rule of who may run ahead sees to it.
+  /// Sends it at once, as `flush` does: others wait for it.
   virtual void publish(const Published& what) = 0;
+  /// Sends what this rank wrote, and does not look for what came, which would be a system call.
+  virtual void flush() = 0;
   /// Sends what this rank wrote and writes what came. True if anything moved.
   virtual bool progress() = 0;
   /// Something that this rank wrote has not been given to the network yet. What a peer that has
   /// gone would get does not count.
   virtual bool pending() const = 0;
+
+  /// Whether slots for that rank can be lent; with kAll, those for all ranks.
+  virtual bool lendable(int to) const = 0;
+  static constexpr int kAll = -1;
+  /// The slot at `position` of the ring to that rank, or to all, which is committed next, lies at
+  /// `data`.
+  virtual void lend(int to, std::size_t lane, std::uint64_t position, Lent data) = 0;
+  /// Whether anything of this memory is lent and not sent.
+  virtual bool lends(Lent data) const = 0;
+  /// The slot at `position` of the ring from that rank, or of what it sends to all, is the next one
+  /// to be read, and may go to `to` if it has so many bytes.
+  virtual void expect(int from, bool to_all, std::size_t lane, std::uint64_t position,
+                      std::span<std::byte> to) = 0;
+  /// Where the bytes of a slot that has come went, if they are not in it; else null.
+  virtual const std::byte* landed(int from, bool to_all, std::size_t lane,
+                                  std::uint64_t position) const = 0;
+  /// Copies what is lent and not sent, and expects nothing: all memory is free for anything.
+  virtual void keep() = 0;
+
   /// Sleeps until the network has something for us, takes something from us, or `wake` is called.
   virtual void sleep(std::chrono::nanoseconds longest) = 0;
   virtual void wake() = 0;

@@ -150,10 +150,12 @@ TEST_CASE("a small call against a large one is an error, not a hang") {
   CHECK(processes.wait(1, 20s) == 0);
 }
 
-TEST_CASE("abort wakes a sleeping rank on every process") {
+TEST_CASE("abort by an idle rank wakes sleeping ones, over shared memory and a network") {
+  Settings settings;
+  settings.transport = GENERATE("shared_memory", "tcp");
   const ScratchDirectory meeting;
   Processes processes(3, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 3);
+    auto comm = join(meeting, rank, 3, settings);
     if (!comm) return comm.error().to_string();
     if (rank == 2) {
       std::this_thread::sleep_for(300ms);

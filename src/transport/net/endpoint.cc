@@ -81,6 +81,7 @@ class NetEndpoint final : public Endpoint {
         near_index_(index_of(near_ranks, config.rank_count)),
         bases_(bases_of(near_index_, *near_, *image_)),
         region_(base_of(*near_), config, bases_.data()),
+        cost_(network->cost()),
         mirror_(region_, me, std::move(network), near_ranks.size() > 1) {}
 
   const Region& region() const override { return region_; }
@@ -98,6 +99,7 @@ class NetEndpoint final : public Endpoint {
     return failure ? "can't be reached any more: " + failure->what : Endpoint::why_dead(peer);
   }
   Wire* wire() override { return &mirror_; }
+  NetworkCost network_cost() const override { return cost_; }
   std::size_t shared_bytes() const override { return near_->shared_bytes(); }
 
  private:
@@ -120,6 +122,7 @@ class NetEndpoint final : public Endpoint {
   std::vector<int> near_index_;    // By rank, in near_; -1: elsewhere.
   std::vector<std::byte*> bases_;  // By rank, of the region or the image.
   Region region_;
+  NetworkCost cost_;
   Mirror mirror_;
 };
 

@@ -35,8 +35,17 @@ class Mirror final : public Wire {
   ~Mirror() override;
 
   void publish(const Published& what) override;
+  void flush() override;
   bool progress() override;
   bool pending() const override;
+  bool lendable(int to) const override;
+  void lend(int to, std::size_t lane, std::uint64_t position, Lent data) override;
+  bool lends(Lent data) const override;
+  void expect(int from, bool to_all, std::size_t lane, std::uint64_t position,
+              std::span<std::byte> to) override;
+  const std::byte* landed(int from, bool to_all, std::size_t lane,
+                          std::uint64_t position) const override;
+  void keep() override;
   void sleep(std::chrono::nanoseconds longest) override;
   void wake() override { network_->wake(); }
 
@@ -46,7 +55,8 @@ class Mirror final : public Wire {
  private:
   class Peer;
   void say_abort();
-  bool exchange(int rank);
+  bool offer();
+  bool exchange(int rank, bool look);
 
   Region region_;
   int me_;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/link_cost.h"
 #include "transport/net/frame.h"
 #include "tutti/result.h"
 
@@ -33,6 +34,14 @@ class Carrier {
   /// any order, `arrived` in the order of sending. An error (kPeerFailed, or what the sink said)
   /// says who and where; the carrier is of no use then.
   virtual Result<bool> progress(FrameSink& sink) = 0;
+  /// The sending half of it. For carriers where looking for what came costs something; others send
+  /// in `send` or in `progress`.
+  virtual Result<bool> flush() { return false; }
+  /// Whether payloads may lie in any memory, not only in what a network was made for.
+  virtual bool any_memory() const { return false; }
+  /// Of what is to be sent, all that lay in these bytes is at `to` now; what is being received into
+  /// them is to go there. For carriers of any memory.
+  virtual void moved(Piece /*from*/, std::byte* /*to*/) {}
   /// Frames that are not released.
   virtual std::size_t pending() const = 0;
   /// "tcp: rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
@@ -46,6 +55,9 @@ class Carrier {
 class Network {
  public:
   virtual ~Network() = default;
+  /// What is known of its hops when it is made, the same on all ranks; zero: no more than the
+  /// transport's usual figures.
+  virtual NetworkCost cost() const { return {}; }
   /// Null: that rank is not joined by this network.
   virtual Carrier* carrier(int rank) = 0;
   /// Sets `ready[rank]` for those whose carrier may have received something; never waits. May name

@@ -59,6 +59,20 @@ Result<bool> Bundle::progress(FrameSink& sink) {
   return moved;
 }
 
+Result<bool> Bundle::flush() {
+  bool moved = false;
+  for (Stream& stream : streams_) {
+    if (stream.pending() == 0) continue;
+    TUTTI_TRY(const bool sent, stream.flush());
+    moved |= sent;
+  }
+  return moved;
+}
+
+void Bundle::moved(Piece from, std::byte* to) {
+  for (Stream& stream : streams_) stream.moved(from, to);
+}
+
 void Bundle::leave() {
   for (const Stream& stream : streams_) ::shutdown(stream.descriptor(), SHUT_WR);
 }

@@ -35,12 +35,15 @@ class Bundle final : public net::Carrier, private FrameSink {
   void send(FrameHeader header, std::span<const Piece> pieces) override;
   using Carrier::send;
   Result<bool> progress(FrameSink& sink) override;
+  Result<bool> flush() override;
 
   /// Frames queued since the beginning, and how many of them, from the first on, are released: the
   /// memory of their payloads is free again.
   std::uint64_t queued() const { return queued_; }
   std::uint64_t released() const;
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - released()); }
+  bool any_memory() const override { return true; }
+  void moved(Piece from, std::byte* to) override;
   std::string where() const override { return "tcp: " + streams_.front().connection().where; }
   void leave() override;
   /// A close with unread bytes, or before bytes that come later, would cut off what was sent last;

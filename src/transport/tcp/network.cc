@@ -18,8 +18,9 @@ constexpr std::size_t kFewRanks = 3;
 
 }  // namespace
 
-TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections)
+TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const NetworkCost& cost)
     : forgotten_(connections.size()),
+      cost_(cost),
       ready_set_(epoll_create1(EPOLL_CLOEXEC)),
       alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   for (std::size_t rank = 0; rank < connections.size(); ++rank) {

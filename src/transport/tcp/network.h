@@ -11,8 +11,9 @@ namespace tutti::tcp {
 class TcpNetwork final : public net::Network {
  public:
   /// By rank those with it; none: it is not joined by this network.
-  explicit TcpNetwork(std::vector<std::vector<Connection>> connections);
+  TcpNetwork(std::vector<std::vector<Connection>> connections, const NetworkCost& cost);
 
+  NetworkCost cost() const override { return cost_; }
   net::Carrier* carrier(int rank) override;
   void look(std::vector<bool>& ready) override;
   void sleep(std::chrono::nanoseconds longest) override;
@@ -22,6 +23,7 @@ class TcpNetwork final : public net::Network {
  private:
   std::vector<std::unique_ptr<Bundle>> bundles_;  // By rank; null: none, or forgotten.
   std::vector<std::unique_ptr<Bundle>> forgotten_;
+  NetworkCost cost_;
   Fd ready_set_;  // An epoll of all connections.
   Fd alarm_;      // An eventfd: wakes whoever sleeps.
 };

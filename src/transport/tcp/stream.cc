@@ -79,6 +79,21 @@ void Stream::send(const FrameHeader& header, std::span<const Piece> pieces) {
   unsent_bytes_ += one.size();
 }
 
+void Stream::moved(Piece from, std::byte* to) {
+  const auto inside = [&](const std::byte* at) {
+    return at >= from.data() && at < from.data() + from.size();
+  };
+  for (std::uint64_t number = flushed_; number != queued_; ++number) {
+    for (Piece& piece : frame(number).pieces) {
+      if (inside(piece.data())) piece = {to + (piece.data() - from.data()), piece.size()};
+    }
+  }
+  if (!target_ || !inside(*target_)) return;
+  std::byte* const target = to + (*target_ - from.data());
+  std::copy_n(*target_, received_, target);
+  target_ = target;
+}
+
 Result<bool> Stream::progress(FrameSink& sink) {
   TUTTI_TRY(const bool sent, flush());
   TUTTI_TRY(const bool received, receive(sink));

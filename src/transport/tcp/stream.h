@@ -48,6 +48,11 @@ class Stream {
   /// Sends and receives what goes without waiting; true if anything moved. An error (kPeerFailed,
   /// or what the sink said) says who and where; the connection is of no use then.
   Result<bool> progress(FrameSink& sink);
+  /// Of what is to be sent, all that lay in these bytes is at `to` now; what is being received into
+  /// them goes there.
+  void moved(Piece from, std::byte* to);
+  /// The sending half of progress.
+  Result<bool> flush();
 
   /// Frames queued and released since the beginning; between them are those whose memory is in use.
   std::uint64_t queued() const { return queued_; }
@@ -79,7 +84,6 @@ class Stream {
   Frame& frame(std::uint64_t number) { return frames_[number % kMostQueued]; }
   const Frame& frame(std::uint64_t number) const { return frames_[number % kMostQueued]; }
 
-  Result<bool> flush();
   Result<bool> send_batch(bool* more);
   Status read_completions();
   void complete(std::uint32_t first, std::uint32_t last, bool copied);

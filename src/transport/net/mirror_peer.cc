@@ -1,0 +1,339 @@
+#include "transport/net/mirror_peer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::net {
+namespace {
+
+enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbort };
+
+// Frames for one peer that may wait in its queues; below what a carrier takes.
+constexpr std::size_t kMostPending = Carrier::kMostQueued - 16;
+
+bool overlap(Piece a, Piece b) {
+  const std::less<> before;  // Of pointers to anything.
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+}  // namespace
+
+bool Mirror::Peer::full() const { return carrier_.pending() >= kMostPending; }
+
+Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier)
+    : region_(region), me_(me), rank_(rank), carrier_(carrier) {
+  const Ring to = region.messages(me, rank), from = region.messages(rank, me);
+  const auto counter = [this](Counter& mine, Counter& theirs) {
+    counters_.push_back({&mine.value});
+    counters_in_.push_back(&theirs.value);
+  };
+  counter(region.finished(me), region.finished(rank));
+  counter(*from.tails, *to.tails);
+  rings_.push_back({to});
+  rings_in_.push_back({from, from.tails});
+  for (std::uint32_t i = 0; i < region.config().lanes; ++i) {
+    const int lane = static_cast<int>(i);
+    const Ring out = region.channel(me, rank, lane), in = region.channel(rank, me, lane);
+    const Ring mine = region.multicast(me, lane), theirs = region.multicast(rank, lane);
+    counter(*in.tails, *out.tails);
+    counter(theirs.tails[me], mine.tails[rank]);
+    counter(region.signal(me, rank, lane), region.signal(rank, me, lane));
+    rings_.push_back({out});
+    rings_.push_back({mine});
+    rings_in_.push_back({in, in.tails});
+    rings_in_.push_back({theirs, &theirs.tails[me]});
+  }
+  for (Outgoing& at : rings_) at.lent.resize(at.ring.slot_count);
+  for (Incoming& at : rings_in_) at.landed.resize(at.ring.slot_count);
+}
+
+void Mirror::Peer::queue(const FrameHeader& header, std::span<const Piece> pieces,
+                         const Loan& loan) {
+  settle();
+  loans_[queued_++ % loans_.size()] = loan;
+  carrier_.send(header, pieces);
+}
+
+/// Forgets the loans of frames that are released.
+void Mirror::Peer::settle() {
+  for (const std::uint64_t end = queued_ - carrier_.pending(); released_ != end; ++released_) {
+    Loan& loan = loans_[released_ % loans_.size()];
+    if (loan.slot != nullptr) --loan_count_;
+    loan = {{}, nullptr};
+  }
+}
+
+/// Rings are in the order of the constructor.
+std::size_t Mirror::Peer::ring_of(bool to_all, std::size_t lane) {
+  return 1 + 2 * lane + (to_all ? 1 : 0);
+}
+
+void Mirror::Peer::expect(bool to_all, std::size_t lane, std::uint64_t position,
+                          std::span<std::byte> to) {
+  Incoming& at = rings_in_[ring_of(to_all, lane)];
+  at.expected = position;
+  at.to = to;
+}
+
+const std::byte* Mirror::Peer::landed(bool to_all, std::size_t lane, std::uint64_t position) const {
+  const Incoming& at = rings_in_[ring_of(to_all, lane)];
+  return at.landed[position % at.landed.size()];
+}
+
+void Mirror::Peer::lend(bool to_all, std::size_t lane, std::uint64_t position, Lent data) {
+  Outgoing& at = rings_[ring_of(to_all, lane)];
+  at.lent[position % at.lent.size()] = data;
+  ++loan_count_;
+}
+
+bool Mirror::Peer::lends(Lent data) const {
+  if (loan_count_ == 0 || failure) return false;
+  for (std::uint64_t frame = released_; frame != queued_; ++frame) {
+    if (overlap(loans_[frame % loans_.size()].lent, data)) return true;
+  }
+  return std::any_of(rings_.begin(), rings_.end(), [&](const Outgoing& at) {
+    return std::any_of(at.lent.begin(), at.lent.end(),
+                       [&](Lent lent) { return overlap(lent, data); });
+  });
+}
+
+void Mirror::Peer::expect_not(Lent data) {
+  for (Incoming& at : rings_in_) {
+    if (overlap(at.to, data)) at.to = {};
+  }
+}
+
+void Mirror::Peer::keep() {
+  for (std::uint64_t frame = released_; frame != queued_; ++frame) {
+    Loan& loan = loans_[frame % loans_.size()];
+    if (loan.slot != nullptr && !failure) {
+      std::ranges::copy(loan.lent, loan.slot);
+      carrier_.moved(loan.lent, loan.slot);
+    }
+    loan = {{}, nullptr};
+  }
+  for (Outgoing& at : rings_) {
+    for (std::size_t i = 0; i < at.lent.size(); ++i) {
+      // What a peer that has gone would have got may be the memory of an earlier call.
+      if (!failure) std::ranges::copy(at.lent[i], at.ring.slot(i));
+      at.lent[i] = {};
+    }
+  }
+  loan_count_ = 0;
+  for (Incoming& at : rings_in_) {
+    if (!failure) carrier_.moved(at.to, at.ring.slot(at.expected));
+    at.to = {};
+    // What has landed is of no use any more: the call is over, and with it the communicator.
+  }
+}
+
+void Mirror::Peer::offer_call(const Published& call) {
+  const std::uint64_t number = call.call;
+  if (call.packet_bytes != 0) {
+    queue({.bytes = call.packet_bytes, .kind = kPacket, .position = number},
+          Piece(region_.packet(me_, number), call.packet_bytes));
+  }
+  if (call.blocks) {
+    const std::size_t bytes = region_.config().rank_count * sizeof(BlockView);
+    queue({.bytes = static_cast<std::uint32_t>(bytes), .kind = kBlocks, .position = number},
+          std::as_bytes(std::span(region_.blocks(me_, number), region_.config().rank_count)));
+  }
+  const CallRecord& record = region_.record(me_);
+  RecordImage& image = records_[calls_ % kCalls];
+  // relaxed: this thread wrote them.
+  image = {record.number.load(std::memory_order_relaxed),
+           record.what.load(std::memory_order_relaxed),
+           record.count.load(std::memory_order_relaxed), call.lines};
+  const std::size_t bytes = call.lines * sizeof(CallLine);
+  const std::array pieces{
+      std::as_bytes(std::span(&image, 1)),
+      Piece(reinterpret_cast<const std::byte*>(region_.lines(me_, number)), bytes)};
+  queue({.bytes = static_cast<std::uint32_t>(sizeof(image) + bytes),
+         .kind = kLines,
+         .position = number},
+        pieces);
+}
+
+void Mirror::Peer::offer_slot(std::size_t ring) {
+  Outgoing& at = rings_[ring];
+  const std::size_t which = at.next % at.ring.slot_count;
+  const std::uint32_t bytes = at.ring.used[which];
+  std::byte* const slot = at.ring.slot(at.next);
+  const Lent lent = std::exchange(at.lent[which], Lent{});
+  const Piece payload = lent.empty() ? Piece(slot, bytes) : lent;
+  queue({.bytes = bytes,
+         .kind = kSlot,
+         .channel = static_cast<std::uint32_t>(ring),
+         .position = at.next},
+        std::span(&payload, 1), lent.empty() ? Loan{{}, nullptr} : Loan{payload, slot});
+}
+
+bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
+  bool moved = false;
+  for (; calls_ != count && !full(); ++calls_) {
+    offer_call(published[calls_ % published.size()]);
+    moved = true;
+  }
+  for (std::size_t i = 0; i < rings_.size(); ++i) {
+    Outgoing& at = rings_[i];
+    // relaxed: this thread wrote it.
+    const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
+    for (; at.next != head && !full(); ++at.next) {
+      offer_slot(i);
+      moved = true;
+    }
+  }
+  for (std::size_t i = 0; i < counters_.size() && !full(); ++i) {
+    Sent& at = counters_[i];
+    const std::uint64_t value = at.value->load(std::memory_order_relaxed);  // As above.
+    if (value == at.last) continue;
+    at.last = value;
+    queue({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value}, Piece());
+    moved = true;
+  }
+  return moved;
+}
+
+bool Mirror::Peer::pending(std::uint64_t published_count) const {
+  if (failure) return false;
+  if (calls_ != published_count || carrier_.pending() != 0) return true;
+  const auto differs = [](const Sent& at) {
+    return at.value->load(std::memory_order_relaxed) != at.last;
+  };
+  const auto unsent = [](const Outgoing& at) {
+    return at.ring.head->value.load(std::memory_order_relaxed) != at.next;
+  };
+  return std::any_of(counters_.begin(), counters_.end(), differs) ||
+         std::any_of(rings_.begin(), rings_.end(), unsent);
+}
+
+bool Mirror::Peer::exchange(bool look) {
+  const auto moved = look ? carrier_.progress(*this) : carrier_.flush();
+  settle();
+  if (moved) return *moved;
+  failure = moved.error();
+  return true;
+}
+
+void Mirror::Peer::say_abort(const Error& error) {
+  if (failure || carrier_.pending() >= Carrier::kMostQueued - 1) return;
+  abort_out_.code = static_cast<std::int32_t>(error.code);
+  abort_out_.rank = error.peer.value;
+  const std::size_t length = std::min(error.what.size(), abort_out_.text.size() - 1);
+  std::memcpy(abort_out_.text.data(), error.what.data(), length);
+  queue({.bytes = sizeof(AbortImage), .kind = kAbort}, std::as_bytes(std::span(&abort_out_, 1)));
+}
+
+Error Mirror::Peer::nonsense(const FrameHeader& header) const {
+  return {Code::kPeerFailed,
+          fmt::format("{}: a frame of kind {}, channel {}, position {} and {} bytes makes no "
+                      "sense here: the stream is corrupt",
+                      carrier_.where(), header.kind, header.channel, header.position, header.bytes),
+          Rank{me_}, Rank{rank_}};
+}
+
+Result<std::optional<std::byte*>> Mirror::Peer::place(const FrameHeader& header) {
+  if (header.kind == kLines && staging_) return std::optional<std::byte*>{};
+  std::byte* const to = destination(header);
+  if (to == nullptr) return nonsense(header);
+  staging_ = staging_ || header.kind == kLines;
+  return std::optional(to);
+}
+
+/// Where its reader expects it, else the slot.
+std::byte* Mirror::Peer::place_of_slot(Incoming& at, const FrameHeader& header) {
+  const bool wanted = at.to.size() == header.bytes && at.expected == header.position;
+  std::byte*& landed = at.landed[header.position % at.landed.size()];
+  landed = wanted && header.bytes != 0 ? at.to.data() : nullptr;
+  return landed != nullptr ? landed : at.ring.slot(header.position);
+}
+
+/// Null if the frame makes no sense.
+std::byte* Mirror::Peer::destination(const FrameHeader& header) {
+  const RegionConfig& config = region_.config();
+  switch (header.kind) {
+    case kLines:
+      if (header.bytes < sizeof(RecordImage) + sizeof(CallLine) || header.bytes > sizeof(Staged))
+        return nullptr;
+      return reinterpret_cast<std::byte*>(&staged_);
+    case kPacket:
+      return header.bytes <= config.packet_bytes ? region_.packet(rank_, header.position) : nullptr;
+    case kBlocks:
+      if (header.bytes != config.rank_count * sizeof(BlockView)) return nullptr;
+      return reinterpret_cast<std::byte*>(region_.blocks(rank_, header.position));
+    case kSlot: {
+      if (header.channel >= rings_in_.size()) return nullptr;
+      Incoming& at = rings_in_[header.channel];
+      // Free, and not yet announced. relaxed: this thread wrote both.
+      const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
+      const std::uint64_t tail = at.tail->value.load(std::memory_order_relaxed);
+      const bool free = header.position >= head && header.position - tail < at.ring.slot_count;
+      return free && header.bytes <= at.ring.slot_bytes ? place_of_slot(at, header) : nullptr;
+    }
+    case kCounter:
+      if (header.bytes != 0 || header.channel >= counters_in_.size()) return nullptr;
+      return reinterpret_cast<std::byte*>(&staged_);  // Nothing is written.
+    case kAbort:
+      if (header.bytes != sizeof(AbortImage)) return nullptr;
+      return reinterpret_cast<std::byte*>(&abort_in_);
+    default: return nullptr;
+  }
+}
+
+Status Mirror::Peer::arrived(const FrameHeader& header) {
+  switch (header.kind) {
+    case kLines: return take_lines(header);
+    case kSlot: {
+      const Incoming& at = rings_in_[header.channel];
+      if (at.ring.head->value.load(std::memory_order_relaxed) != header.position)
+        return nonsense(header);
+      // release: as if the peer had committed it.
+      at.ring.head->value.store(header.position + 1, std::memory_order_release);
+      return ok();
+    }
+    case kCounter:
+      // release: as if the peer had stored it.
+      counters_in_[header.channel]->store(header.position, std::memory_order_release);
+      return ok();
+    case kAbort: return take_abort();
+    default: return ok();
+  }
+}
+
+Status Mirror::Peer::take_lines(const FrameHeader& header) {
+  staging_ = false;
+  const RecordImage& image = staged_.record;
+  const std::size_t lines = (header.bytes - sizeof(RecordImage)) / sizeof(CallLine);
+  if (image.lines != lines || header.bytes != sizeof(RecordImage) + lines * sizeof(CallLine))
+    return nonsense(header);
+  CallRecord& record = region_.record(rank_);
+  // relaxed: for messages only, as in HostExecutor::begin.
+  record.number.store(image.number, std::memory_order_relaxed);
+  record.what.store(image.what, std::memory_order_relaxed);
+  record.count.store(image.count, std::memory_order_relaxed);
+  CallLine* to = region_.lines(rank_, header.position);
+  for (std::size_t i = 0; i < lines; ++i) {
+    const std::byte* from = staged_.lines.data() + i * sizeof(CallLine);
+    std::uint64_t tag = 0;
+    std::memcpy(&tag, from, sizeof(tag));
+    std::memcpy(to[i].payload.data(), from + sizeof(tag), kLinePayload);
+    // release: as if the peer had stored it.
+    to[i].tag.store(tag, std::memory_order_release);
+  }
+  return ok();
+}
+
+Status Mirror::Peer::take_abort() const {
+  const auto code = static_cast<Code>(abort_in_.code);
+  const std::string text(abort_in_.text.data(),
+                         strnlen(abort_in_.text.data(), abort_in_.text.size()));
+  region_.abort({code, text, Rank{abort_in_.rank}, Rank{abort_in_.rank}});
+  return ok();
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,117 @@
+// File: transport/net/mirror_peer.h: what a mirror (net/mirror.h) exchanges with one other rank.
+//
+// Both sides keep the same lists of rings and counters in the same order; a frame names one of them
+// by its index. What is lent is a list of frames that are not released, and by ring the slots that
+// are not even queued; what is expected is one slot a ring, the next.
+#pragma once
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "transport/net/mirror.h"
+
+namespace tutti::net {
+
+/// A call record as it travels, a whole line: what follows it keeps its alignment.
+struct alignas(kCacheLine) RecordImage {
+  std::uint64_t number = 0, what = 0, count = 0;
+  std::uint64_t lines = 0;
+};
+struct AbortImage {
+  std::int32_t code = 0, rank = -1;
+  std::array<char, 240> text{};
+};
+
+static_assert(std::has_single_bit(Carrier::kMostQueued), "frames are counted modulo");
+
+/// What is exchanged with one rank.
+class Mirror::Peer final : public FrameSink {
+ public:
+  Peer(const Region& region, int me, int rank, Carrier& carrier);
+
+  /// Queues what has changed; true if anything had.
+  bool offer(const std::vector<Published>& published, std::uint64_t count);
+  /// Moves what is queued; with `look` also what came.
+  bool exchange(bool look);
+  bool pending(std::uint64_t published_count) const;
+  void say_abort(const Error& error);
+  Carrier& carrier() const { return carrier_; }
+
+  // As Wire's.
+  bool lendable() const { return carrier_.any_memory(); }
+  void lend(bool to_all, std::size_t lane, std::uint64_t position, Lent data);
+  bool lends(Lent data) const;
+  void expect(bool to_all, std::size_t lane, std::uint64_t position, std::span<std::byte> to);
+  /// Nothing that has not begun to come may go where this is, which is to be sent first.
+  void expect_not(Lent data);
+  const std::byte* landed(bool to_all, std::size_t lane, std::uint64_t position) const;
+  void keep();
+
+  std::optional<Error> failure;
+
+ private:
+  struct Sent {
+    const std::atomic<std::uint64_t>* value;
+    std::uint64_t last = 0;
+  };
+  struct Outgoing {
+    Ring ring;
+    std::uint64_t next = 0;
+    std::vector<Lent> lent = {};  // By slot, from `next` on; empty: it is not.
+  };
+  /// A frame whose payload is lent, and the slot that it stands for.
+  struct Loan {
+    Piece lent;
+    std::byte* slot;  // Null: none.
+  };
+  struct Incoming {
+    Ring ring;
+    const Counter* tail;  // This rank's.
+    // Where the slot at a position may go; and by slot where it went, null: into the slot.
+    std::uint64_t expected = 0;
+    std::span<std::byte> to = {};
+    std::vector<std::byte*> landed = {};
+  };
+
+  bool full() const;
+  void queue(const FrameHeader& header, std::span<const Piece> pieces,
+             const Loan& loan = {{}, nullptr});
+  void queue(const FrameHeader& header, Piece payload) { queue(header, std::span(&payload, 1)); }
+  void offer_slot(std::size_t ring);
+  void settle();
+  static std::size_t ring_of(bool to_all, std::size_t lane);
+  static std::byte* place_of_slot(Incoming& at, const FrameHeader& header);
+  void offer_call(const Published& call);
+  Result<std::optional<std::byte*>> place(const FrameHeader& header) override;
+  std::byte* destination(const FrameHeader& header);
+  Status arrived(const FrameHeader& header) override;
+  Status take_lines(const FrameHeader& header);
+  Status take_abort() const;
+  Error nonsense(const FrameHeader& header) const;
+
+  Region region_;
+  int me_, rank_;
+  Carrier& carrier_;
+  // The same lists in the same order on both sides.
+  std::vector<Sent> counters_;
+  std::vector<std::atomic<std::uint64_t>*> counters_in_;
+  std::vector<Outgoing> rings_;
+  std::vector<Incoming> rings_in_;
+  std::uint64_t calls_ = 0;                            // Published calls that were queued.
+  std::uint64_t queued_ = 0, released_ = 0;            // Frames.
+  std::array<Loan, Carrier::kMostQueued> loans_ = {};  // Of frames that are not released; modulo.
+  std::size_t loan_count_ = 0;                         // Of frames, and of slots to be queued.
+  std::array<RecordImage, kCalls> records_{};
+  // Where lines lie until they are complete.
+  struct alignas(kCacheLine) Staged {
+    RecordImage record;
+    std::array<std::byte, kCallLines * sizeof(CallLine)> lines{};
+  } staged_;
+  AbortImage abort_out_, abort_in_;
+  bool staging_ = false;
+};
+
+}  // namespace tutti::net

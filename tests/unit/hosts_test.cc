@@ -1,0 +1,148 @@
+// Ranks of several hosts: who is where, what they share, and which plans follow from that.
+#include <algorithm>
+#include <memory>
+
+#include "comm/choosing.h"
+#include "planner/explain.h"
+#include "planner/select.h"
+#include "support/catch.h"
+#include "transport/transport.h"
+
+namespace tutti::test {
+namespace {
+
+/// A process on a machine and in one of its networks, with CPUs 0 to cpus - 1.
+Peer peer_of(std::uint64_t machine, std::uint64_t network, int cpus = 4) {
+  Peer peer = this_process();
+  peer.host[0] = machine;
+  peer.host[1] = machine * 1000 + network;
+  peer.process[0] = machine * 1000 + network;
+  peer.quota = 0;
+  peer.cpus = {};
+  peer.cpus[0] = (std::uint64_t{1} << cpus) - 1;
+  return peer;
+}
+
+planner::Knowledge knowledge_of(std::vector<int> hosts) {
+  planner::Knowledge knowledge;
+  knowledge.hosts = {std::move(hosts), tcp_transport.network};
+  knowledge.usable_cpus = 2 * (1 + *std::max_element(knowledge.hosts.of.begin(),  //
+                                                     knowledge.hosts.of.end()));
+  return knowledge;
+}
+
+planner::Request request_of(Collective collective, int ranks, int group, std::size_t bytes) {
+  planner::Request request;
+  request.shape = {collective, ranks, 0};
+  request.shape.groups.sizes = {group};
+  request.bytes = bytes;
+  return request;
+}
+
+std::vector<int> groups_for(const std::vector<int>& hosts, std::vector<int> set = {}) {
+  Settings settings;
+  settings.groups = std::move(set);
+  const auto ranks = static_cast<int>(hosts.size());
+  const Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(), ranks, 4,
+                          std::make_shared<const Tuning>(), "tcp", {hosts, tcp_transport.network});
+  exec::Call call;
+  call.count = 1;
+  return choosing.request_for(call, false).shape.groups.sizes;
+}
+
+}  // namespace
+
+TEST_CASE("Hosts are counted in the order of ranks") {
+  const std::vector<Peer> two{peer_of(7, 1), peer_of(7, 1), peer_of(5, 1), peer_of(7, 1)};
+  CHECK(hosts_of(two, tcp_transport) == std::vector<int>{0, 0, 1, 0});
+  CHECK(hosts_of(two, shared_memory_transport).empty());
+  // A network between ranks of one host is what somebody wants to see.
+  const std::vector<Peer> one{peer_of(7, 1), peer_of(7, 1), peer_of(7, 1)};
+  CHECK(hosts_of(one, tcp_transport) == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("CPUs are shared on a machine, whatever networks its ranks see") {
+  CHECK(shared_cpus(std::vector<Peer>{peer_of(7, 1), peer_of(7, 2)}) == 4);
+  CHECK(shared_cpus(std::vector<Peer>{peer_of(7, 1, 2), peer_of(7, 2, 6)}) == 6);
+  CHECK(shared_cpus(std::vector<Peer>{peer_of(7, 1), peer_of(5, 1, 2), peer_of(7, 2)}) == 6);
+}
+
+TEST_CASE("Ranks of a host are a group where that says something") {
+  using List = std::vector<int>;
+  CHECK(groups_for({0, 0, 1, 1}) == List{2});
+  CHECK(groups_for({0, 0, 0, 1, 1, 1, 2}) == List{3});  // The last one may be cut off.
+  CHECK(groups_for({0, 1, 2, 3}).empty());              // Nobody is near.
+  CHECK(groups_for({0, 0, 1}) == List{2});
+  CHECK(groups_for({0, 1, 1}).empty());     // The first one is cut off.
+  CHECK(groups_for({0, 1, 0, 1}).empty());  // Not in a row.
+  CHECK(groups_for({0, 0, 1, 1}, {4}) == List{4});
+}
+
+TEST_CASE("Between hosts the plan that crosses less is chosen for long messages") {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast}) {
+    for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{16} << 20}) {
+      INFO(to_string(collective) << " of " << bytes << " bytes");
+      const planner::Request request = request_of(collective, 8, 2, bytes);
+      const auto between = knowledge_of({0, 0, 1, 1, 2, 2, 3, 3});
+      const auto list = planner::candidates(request, between);
+      REQUIRE(list);
+      CHECK(list->front().name() == "hierarchical");
+      CHECK(list->front().evidence == planner::Evidence::kEstimated);
+      // And not because of its name: one host has no use for it.
+      const auto alone = planner::candidates(request, planner::Knowledge{});
+      REQUIRE(alone);
+      CHECK(alone->front().name() != "hierarchical");
+    }
+  }
+}
+
+TEST_CASE("What a network costs is in the estimates") {
+  const planner::Request request = request_of(Collective::kAllReduce, 4, 2, 1 << 20);
+  auto knowledge = knowledge_of({0, 0, 1, 1});
+  const auto us = [&] {
+    return planner::estimate_us(*find_algorithm(Collective::kAllReduce, "two_shot"), request,
+                                knowledge)
+        .value();
+  };
+  const double before = us();
+  knowledge.hosts.cost.link.latency_us += 100;
+  const double farther = us();
+  CHECK(farther > before + 199);  // Two hops.
+  knowledge.hosts.cost.link.gigabytes_per_second /= 2;
+  CHECK(us() > farther + 500);  // A host sends at least 1 MiB, which took about 900 us.
+  knowledge.hosts = {};
+  CHECK(us() < before / 2);
+}
+
+TEST_CASE("The bound of a call between hosts is the network's, and nothing beats it") {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4} << 20}) {
+      planner::Request request = request_of(static_cast<Collective>(i), 8, 2, bytes);
+      INFO(to_string(request.shape.collective) << " of " << bytes << " bytes");
+      const auto found = planner::explain(request, knowledge_of({0, 0, 1, 1, 2, 2, 3, 3}));
+      REQUIRE(found);
+      CHECK_THAT(found->bound_words, Catch::Contains("into a host or out of it"));
+      for (const auto& way : found->ways) {
+        INFO(way.candidate.name());
+        if (way.candidate.refused.empty()) CHECK(way.candidate.microseconds > found->bound_us);
+      }
+    }
+  }
+}
+
+TEST_CASE("Packets go between hosts as long as they take no longer than a hop") {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    planner::Request request = request_of(static_cast<Collective>(i), 8, 2, 0);
+    const auto limit = [&](std::vector<int> hosts) {
+      const auto bytes = planner::packet_limit(request, knowledge_of(std::move(hosts)));
+      REQUIRE(bytes);
+      return *bytes;
+    };
+    const std::size_t four = limit({0, 0, 1, 1, 2, 2, 3, 3});
+    CHECK(four == 1500);  // 15 us at 1.2 GB/s, for 2 ranks that send to 6 each.
+    CHECK(limit({0, 0, 0, 0, 1, 1, 1, 1}) < four);
+    CHECK(limit({0, 1, 2, 3, 4, 5, 6, 7}) > four);
+  }
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,302 @@
+// Executors over a network that takes its time: frames wait for as long as a seed says, payloads
+// are read when they leave and not when they are queued, and ranks run in any order. What is lent
+// to the wire must not change before it has left, and is left alone once a call has ended.
+#include <deque>
+#include <memory>
+#include <random>
+
+#include "exec/host_executor.h"
+#include "planner/planner.h"
+#include "planner/select.h"
+#include "support/catch.h"
+#include "support/cluster.h"
+#include "transport/net/mirror.h"
+
+namespace tutti::test {
+namespace {
+
+using net::FrameHeader;
+using net::FrameSink;
+using net::Piece;
+
+/// What is on its way from one rank to another.
+struct Frame {
+  FrameHeader header;
+  Buffer payload;
+};
+using Pipe = std::deque<Frame>;
+
+/// What all ranks of a test share.
+struct Slowness {
+  explicit Slowness(std::uint64_t seed) : random(seed) {}
+  std::mt19937_64 random;
+  unsigned most = 4;               // Frames that move at once.
+  std::size_t longest = SIZE_MAX;  // That leaves at all, bytes.
+  std::size_t draw() { return random() % (most + 1); }
+};
+
+class SlowCarrier final : public net::Carrier {
+ public:
+  SlowCarrier(Pipe& out, Pipe& in, Slowness& slowness) : out_(out), in_(in), slowness_(slowness) {}
+  void send(FrameHeader header, std::span<const Piece> pieces) override {
+    queued_.push_back({header, {pieces.begin(), pieces.end()}});
+  }
+  using Carrier::send;
+  Result<bool> flush() override {
+    bool moved = false;
+    for (std::size_t i = slowness_.draw(); i > 0 && !queued_.empty(); --i, moved = true) {
+      if (queued_.front().header.bytes > slowness_.longest) break;
+      Frame frame{queued_.front().header, {}};
+      for (const Piece piece : queued_.front().pieces)
+        frame.payload.insert(frame.payload.end(), piece.begin(), piece.end());
+      out_.push_back(std::move(frame));
+      queued_.pop_front();
+    }
+    return moved;
+  }
+  Result<bool> progress(FrameSink& sink) override {
+    TUTTI_TRY(bool moved, flush());
+    for (std::size_t i = slowness_.draw(); i > 0 && !in_.empty(); --i) {
+      const Frame& frame = in_.front();
+      TUTTI_TRY(const auto place, sink.place(frame.header));
+      if (!place) break;
+      std::ranges::copy(frame.payload, *place);
+      TUTTI_CHECK_OK(sink.arrived(frame.header));
+      in_.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+  bool any_memory() const override { return true; }
+  void moved(Piece from, std::byte* to) override {
+    for (Queued& one : queued_) {
+      for (Piece& piece : one.pieces) {
+        if (piece.data() >= from.data() && piece.data() < from.data() + from.size())
+          piece = {to + (piece.data() - from.data()), piece.size()};
+      }
+    }
+  }
+  std::size_t pending() const override { return queued_.size(); }
+  std::string where() const override { return "slow"; }
+  void leave() override {}
+  bool left() override { return true; }
+
+ private:
+  struct Queued {
+    FrameHeader header;
+    std::vector<Piece> pieces;
+  };
+  Pipe& out_;
+  Pipe& in_;
+  Slowness& slowness_;
+  std::deque<Queued> queued_;
+};
+
+class SlowNetwork final : public net::Network {
+ public:
+  SlowNetwork(std::vector<std::vector<Pipe>>& pipes, std::size_t me, Slowness& slowness) {
+    for (std::size_t rank = 0; rank < pipes.size(); ++rank) {
+      carriers_.push_back(
+          rank == me ? nullptr
+                     : std::make_unique<SlowCarrier>(pipes[me][rank], pipes[rank][me], slowness));
+    }
+  }
+  net::Carrier* carrier(int rank) override {
+    return carriers_[static_cast<std::size_t>(rank)].get();
+  }
+  void look(std::vector<bool>& ready) override { std::fill(ready.begin(), ready.end(), true); }
+  void sleep(std::chrono::nanoseconds) override {}
+  void wake() override {}
+  void forget(int) override {}
+
+ private:
+  std::vector<std::unique_ptr<SlowCarrier>> carriers_;
+};
+
+class SlowEndpoint final : public Endpoint {
+ public:
+  SlowEndpoint(const RegionConfig& config, int me, std::unique_ptr<net::Network> network)
+      : memory_(Region::bytes_for(config) + kCacheLine),
+        region_(aligned(memory_.data()), config),
+        mirror_((region_.format(), region_), me, std::move(network), false) {}
+  const Region& region() const override { return region_; }
+  BufferName name(const void*, std::size_t) override { return {}; }
+  Result<std::byte*> map(int, BufferName, std::size_t) override { return Error{Code::kSystem, ""}; }
+  bool alive(int) const override { return true; }
+  Wire* wire() override { return &mirror_; }
+  std::size_t shared_bytes() const override { return 0; }
+
+ private:
+  static std::byte* aligned(std::byte* at) {
+    const auto address = reinterpret_cast<std::uintptr_t>(at);
+    return at + (kCacheLine - address % kCacheLine) % kCacheLine;
+  }
+  Buffer memory_;
+  Region region_;
+  net::Mirror mirror_;
+};
+
+/// Ranks of one test, all polled by this thread.
+class Ranks {
+ public:
+  Ranks(int count, const std::string& algorithm, std::uint64_t seed)
+      : slowness_(seed), pipes_(static_cast<std::size_t>(count)), wishes_(algorithm) {
+    RegionConfig config = Region::default_config(count);
+    config.slot_bytes = 8192;  // Longer than what is worth lending.
+    config.slot_count = config.multicast_slots = 3;
+    config.lanes = 8;
+    config.wire = 1;
+    for (int rank = 0; rank < count; ++rank) {
+      hosts_.of.push_back(rank);
+      pipes_[static_cast<std::size_t>(rank)].resize(static_cast<std::size_t>(count));
+    }
+    for (int rank = 0; rank < count; ++rank) {
+      exec::HostExecutor::Options options;
+      options.choose = [this](const exec::Call& call, bool mapped, std::size_t) {
+        return choose(call, mapped);
+      };
+      executors_.push_back(std::make_unique<exec::HostExecutor>(
+          std::make_unique<SlowEndpoint>(
+              config, rank,
+              std::make_unique<SlowNetwork>(pipes_, static_cast<std::size_t>(rank), slowness_)),
+          rank, std::move(options)));
+    }
+  }
+  Slowness& slowness() { return slowness_; }
+  exec::HostExecutor& operator[](int rank) { return *executors_[static_cast<std::size_t>(rank)]; }
+  /// Polls ranks in any order until all are done. Empty, or what a rank's status says.
+  std::string finish() {
+    const std::size_t count = executors_.size();
+    std::vector<bool> done(count);
+    for (std::size_t left = count, turns = 0; left != 0; ++turns) {
+      if (turns == 10'000'000) return "it goes on for ever";
+      const std::size_t rank = slowness_.random() % count;
+      if (done[rank] || executors_[rank]->poll() != exec::Poll::kDone) continue;
+      done[rank] = true;
+      --left;
+      if (const Status status = executors_[rank]->take_status(); !status)
+        return status.error().to_string();
+    }
+    return {};
+  }
+
+ private:
+  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, bool mapped) {
+    planner::Request request;
+    request.shape = {call.collective, static_cast<int>(executors_.size()), call.root};
+    request.bytes = exec::output_bytes(call, request.shape.rank_count);
+    request.mapped = mapped;
+    planner::Knowledge knowledge;
+    knowledge.hosts = hosts_;
+    knowledge.wishes = wishes_;
+    TUTTI_TRY(const auto recipe, planner::choose(request, knowledge));
+    TUTTI_TRY(const auto* verified, planner::prepare(recipe));
+    return exec::HostExecutor::Choice{&verified->plan, 1, 0};
+  }
+  Slowness slowness_;
+  std::vector<std::vector<Pipe>> pipes_;
+  std::string wishes_;
+  planner::Hosts hosts_;
+  std::vector<std::unique_ptr<exec::HostExecutor>> executors_;
+};
+
+exec::Call call_of(const Case& test, const std::byte* in, std::byte* out) {
+  exec::Call call;
+  call.collective = test.collective;
+  call.type = test.type;
+  call.op = test.op;
+  call.root = test.root;
+  call.input = in;
+  call.output = out;
+  call.count = test.count;
+  return call;
+}
+
+/// Where a rank's input and output lie in memory of the longer of the two.
+std::pair<std::size_t, std::size_t> offsets(const Case& test, int rank) {
+  const CollectiveTraits traits = traits_of(test.collective);
+  const std::size_t own = static_cast<std::size_t>(rank) * test.count * size_of(test.type);
+  const bool gathers = traits.output_each && !traits.input_each;
+  const bool scatters = traits.input_each && !traits.output_each;
+  return {gathers ? own : 0, scatters ? own : 0};
+}
+
+std::string run(Ranks& ranks, const Case& test, std::uint64_t seed) {
+  const auto count = static_cast<std::size_t>(test.ranks);
+  std::vector<Buffer> inputs(count, Buffer(test.input_bytes()));
+  std::vector<Buffer> apart = inputs, memory(count);
+  for (int rank = 0; rank < test.ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const auto [in_at, out_at] = offsets(test, rank);
+    fill(test, rank, seed, inputs[r].data());
+    memory[r].resize(std::max(test.input_bytes(), test.output_bytes()));
+    apart[r] = inputs[r];
+    if (test.in_place)
+      std::ranges::copy(inputs[r], memory[r].begin() + static_cast<std::ptrdiff_t>(in_at));
+    ranks[rank].begin(call_of(test, test.in_place ? memory[r].data() + in_at : apart[r].data(),
+                              memory[r].data() + (test.in_place ? out_at : 0)));
+  }
+  if (auto said = ranks.finish(); !said.empty()) return said;
+  for (int rank = 0; rank < test.ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const Buffer want = expected(test, rank, inputs);
+    const std::size_t at = test.in_place ? offsets(test, rank).second : 0;
+    if (!std::equal(want.begin(), want.end(), memory[r].begin() + static_cast<std::ptrdiff_t>(at)))
+      return test.to_string() + ": rank " + std::to_string(rank) + " has a wrong result";
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("A slow network changes nothing, in place or not") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const Algorithm* algorithm : algorithms()) {
+    for (const int count : {2, 3, 4}) {
+      const plan::Shape shape{algorithm->collective, count, count - 1};
+      if (!algorithm->applies(shape) || algorithm->contract(shape) != Contract::kDeterministic)
+        continue;
+      Ranks ranks(count, std::string(algorithm->name), random());
+      for (const bool in_place : {false, true, true}) {
+        if (in_place && algorithm->collective == Collective::kAllToAll) continue;
+        Case test;
+        test.collective = algorithm->collective;
+        test.count = 1 + random() % 9000;
+        test.ranks = count;
+        test.root = count - 1;
+        test.in_place = in_place;
+        ranks.slowness().most = 1 + static_cast<unsigned>(random() % 4);
+        INFO(algorithm->name << ", " << test.to_string());
+        const std::string said = run(ranks, test, random());
+        CHECK(said.empty());
+        if (!said.empty()) FAIL(said);
+      }
+    }
+  }
+}
+
+TEST_CASE("A call that fails gives lent memory back at once") {
+  Ranks ranks(2, "one_shot", 7);
+  Case test;
+  test.count = 4000;
+  test.ranks = 2;
+  REQUIRE(run(ranks, test, 1).empty());  // The plan is agreed on.
+  std::vector<Buffer> input(2, Buffer(test.input_bytes(), std::byte{1})), output = input;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    ranks[rank].begin(call_of(test, input[r].data(), output[r].data()));
+  }
+  Wire& wire = *ranks[0].endpoint().wire();
+  const auto lent = [&] { return wire.lends(input[0]); };
+  ranks.slowness().longest = 1000;  // Call lines pass.
+  for (int turn = 0; turn < 10'000 && !lent(); ++turn) ranks[turn % 2].poll();
+  REQUIRE(lent());
+  ranks[0].abort({Code::kAborted, "enough", Rank{0}, Rank{0}});
+  CHECK_FALSE(ranks[0].patrol());
+  CHECK_FALSE(ranks[0].take_status());
+  CHECK_FALSE(lent());
+}
+
+}  // namespace tutti::test
