@@ -93,6 +93,10 @@ std::vector<Range> rules_for(const Request& request, const Knowledge& knowledge)
                           : network_ranges(hosts.of, hosts.cost);
 }
 
+// A lane goes on to the next tile when it is done with one. Between hosts that leaves the network
+// idle while a tile is reduced; so there are two.
+constexpr std::uint32_t kNetworkLanes = 2;
+
 /// Makes the list: first what the wishes, the table and the rules say, then all the rest.
 class Listing {
  public:
@@ -104,7 +108,7 @@ class Listing {
   std::vector<Candidate> make(bool (*enough)(const Candidate&)) {
     enough_ = enough;
     const Collective collective = request_.shape.collective;
-    if (!wish_.forced.empty()) add(wish_.forced, 1, 0, Evidence::kForced);
+    if (!wish_.forced.empty()) add(wish_.forced, usual_lanes(wish_.forced), 0, Evidence::kForced);
     // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
     if (knowledge_.table != nullptr && !request_.uneven) {
       for (const Way& way :
@@ -118,7 +122,8 @@ class Listing {
     }
     add(kPacketWay, 1, 0, Evidence::kEstimated);
     for (const Algorithm* algorithm : algorithms()) {
-      if (algorithm->collective == collective) add(algorithm->name, 1, 0, Evidence::kEstimated);
+      if (algorithm->collective != collective) continue;
+      add(algorithm->name, usual_lanes(algorithm->name), 0, Evidence::kEstimated);
     }
     std::stable_partition(list_.begin(), list_.end(),
                           [](const Candidate& candidate) { return candidate.refused.empty(); });
@@ -126,6 +131,15 @@ class Listing {
   }
 
  private:
+  /// How often lanes are repeated where nobody says.
+  std::uint32_t usual_lanes(std::string_view name) const {
+    if (knowledge_.hosts.of.empty()) return 1;
+    const Algorithm* const algorithm = find_algorithm(request_.shape.collective, name);
+    if (algorithm == nullptr || !algorithm->applies(request_.shape)) return 1;
+    const auto own = static_cast<std::uint32_t>(lanes_of(*algorithm, request_.shape));
+    return std::max(1U, kNetworkLanes / own);
+  }
+
   void add(std::string_view name, std::uint32_t lanes, double microseconds, Evidence evidence) {
     if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;

@@ -79,7 +79,7 @@ TEST_CASE("Ranks of a host are a group where that says something") {
 }
 
 TEST_CASE("Between hosts the plan that crosses less is chosen for long messages") {
-  for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast}) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter}) {
     for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{16} << 20}) {
       INFO(to_string(collective) << " of " << bytes << " bytes");
       const planner::Request request = request_of(collective, 8, 2, bytes);

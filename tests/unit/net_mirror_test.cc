@@ -118,7 +118,7 @@ class SlowEndpoint final : public Endpoint {
   SlowEndpoint(const RegionConfig& config, int me, std::unique_ptr<net::Network> network)
       : memory_(Region::bytes_for(config) + kCacheLine),
         region_(aligned(memory_.data()), config),
-        mirror_((region_.format(), region_), me, std::move(network), false) {}
+        mirror_((region_.format(), region_), me, std::move(network), {}) {}
   const Region& region() const override { return region_; }
   BufferName name(const void*, std::size_t) override { return {}; }
   Result<std::byte*> map(int, BufferName, std::size_t) override { return Error{Code::kSystem, ""}; }

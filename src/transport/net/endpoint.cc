@@ -74,7 +74,7 @@ class NetEndpoint final : public Endpoint {
  public:
   NetEndpoint(std::string_view name, std::unique_ptr<Endpoint> near,
               std::span<const int> near_ranks, std::unique_ptr<Image> image,
-              const RegionConfig& config, int me, std::unique_ptr<Network> network)
+              const RegionConfig& config, const Opening& opening, std::unique_ptr<Network> network)
       : name_(name),
         near_(std::move(near)),
         image_(std::move(image)),
@@ -82,7 +82,8 @@ class NetEndpoint final : public Endpoint {
         bases_(bases_of(near_index_, *near_, *image_)),
         region_(base_of(*near_), config, bases_.data()),
         cost_(network->cost()),
-        mirror_(region_, me, std::move(network), near_ranks.size() > 1) {}
+        mirror_(region_, opening.me, std::move(network),
+                {.near = near_ranks.size() > 1, .on_machine = on_machine(opening)}) {}
 
   const Region& region() const override { return region_; }
   BufferName name(const void*, std::size_t) override { return {}; }
@@ -103,6 +104,12 @@ class NetEndpoint final : public Endpoint {
   std::size_t shared_bytes() const override { return near_->shared_bytes(); }
 
  private:
+  static std::vector<bool> on_machine(const Opening& opening) {
+    std::vector<bool> mates;
+    for (const Peer& peer : opening.peers)
+      mates.push_back(on_one_machine(peer, opening.peers[static_cast<std::size_t>(opening.me)]));
+    return mates;
+  }
   static std::vector<int> index_of(std::span<const int> near_ranks, std::size_t count) {
     std::vector<int> index(count, -1);
     for (std::size_t i = 0; i < near_ranks.size(); ++i)
@@ -155,7 +162,7 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
   }
   TUTTI_TRY(auto network, connect(joining));
   return std::unique_ptr<Endpoint>(std::make_unique<NetEndpoint>(
-      name, std::move(shared), near, std::move(image), config, opening.me, std::move(network)));
+      name, std::move(shared), near, std::move(image), config, opening, std::move(network)));
 }
 
 }  // namespace tutti::net

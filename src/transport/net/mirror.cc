@@ -16,18 +16,21 @@ constexpr std::chrono::milliseconds kLastWords{1000};
 
 }  // namespace
 
-Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network, bool near)
+Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network,
+               const Options& options)
     : region_(region),
       me_(me),
-      near_(near),
+      near_(options.near),
       network_(std::move(network)),
       published_(kCalls),
       ready_(region.config().rank_count) {
   TUTTI_CHECK(region.config().wire != 0);
   for (int rank = 0; rank < static_cast<int>(region.config().rank_count); ++rank) {
     Carrier* const carrier = network_->carrier(rank);
+    const bool mate =
+        !options.on_machine.empty() && options.on_machine[static_cast<std::size_t>(rank)];
     peers_.push_back(carrier == nullptr ? nullptr
-                                        : std::make_unique<Peer>(region, me, rank, *carrier));
+                                        : std::make_unique<Peer>(region, me, rank, *carrier, mate));
   }
 }
 

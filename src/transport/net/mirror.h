@@ -29,8 +29,12 @@ namespace tutti::net {
 class Mirror final : public Wire {
  public:
   /// Ranks without a carrier are not this wire's business.
-  /// `near`: this rank also waits for some that share memory with it.
-  Mirror(const Region& region, int me, std::unique_ptr<Network> network, bool near);
+  struct Options {
+    bool near = false;  // This rank also waits for some that share memory with it.
+    /// By rank, who is on this machine, and so may be on the same CPU; empty: nobody.
+    std::vector<bool> on_machine = {};
+  };
+  Mirror(const Region& region, int me, std::unique_ptr<Network> network, const Options& options);
   /// Waits a moment for what has been sent to arrive.
   ~Mirror() override;
 

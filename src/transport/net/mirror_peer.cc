@@ -25,8 +25,8 @@ bool overlap(Piece a, Piece b) {
 
 bool Mirror::Peer::full() const { return carrier_.pending() >= kMostPending; }
 
-Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier)
-    : region_(region), me_(me), rank_(rank), carrier_(carrier) {
+Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier, bool on_machine)
+    : region_(region), me_(me), rank_(rank), carrier_(carrier), on_machine_(on_machine) {
   const Ring to = region.messages(me, rank), from = region.messages(rank, me);
   const auto counter = [this](Counter& mine, Counter& theirs) {
     counters_.push_back({&mine.value});
@@ -148,7 +148,8 @@ void Mirror::Peer::offer_call(const Published& call) {
   // relaxed: this thread wrote them.
   image = {record.number.load(std::memory_order_relaxed),
            record.what.load(std::memory_order_relaxed),
-           record.count.load(std::memory_order_relaxed), call.lines};
+           record.count.load(std::memory_order_relaxed), call.lines,
+           on_machine_ ? record.cpu.load(std::memory_order_relaxed) : 0};
   const std::size_t bytes = call.lines * sizeof(CallLine);
   const std::array pieces{
       std::as_bytes(std::span(&image, 1)),
@@ -316,6 +317,7 @@ Status Mirror::Peer::take_lines(const FrameHeader& header) {
   record.number.store(image.number, std::memory_order_relaxed);
   record.what.store(image.what, std::memory_order_relaxed);
   record.count.store(image.count, std::memory_order_relaxed);
+  record.cpu.store(image.cpu, std::memory_order_relaxed);  // A hint, see step_aside.
   CallLine* to = region_.lines(rank_, header.position);
   for (std::size_t i = 0; i < lines; ++i) {
     const std::byte* from = staged_.lines.data() + i * sizeof(CallLine);

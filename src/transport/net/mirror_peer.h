@@ -18,7 +18,8 @@ namespace tutti::net {
 /// A call record as it travels, a whole line: what follows it keeps its alignment.
 struct alignas(kCacheLine) RecordImage {
   std::uint64_t number = 0, what = 0, count = 0;
-  std::uint64_t lines = 0;
+  std::uint32_t lines = 0;
+  std::int32_t cpu = 0;  // As CallRecord's, for who is on the same machine.
 };
 struct AbortImage {
   std::int32_t code = 0, rank = -1;
@@ -30,7 +31,7 @@ static_assert(std::has_single_bit(Carrier::kMostQueued), "frames are counted mod
 /// What is exchanged with one rank.
 class Mirror::Peer final : public FrameSink {
  public:
-  Peer(const Region& region, int me, int rank, Carrier& carrier);
+  Peer(const Region& region, int me, int rank, Carrier& carrier, bool on_machine);
 
   /// Queues what has changed; true if anything had.
   bool offer(const std::vector<Published>& published, std::uint64_t count);
@@ -95,6 +96,7 @@ class Mirror::Peer final : public FrameSink {
   Region region_;
   int me_, rank_;
   Carrier& carrier_;
+  bool on_machine_;
   // The same lists in the same order on both sides.
   std::vector<Sent> counters_;
   std::vector<std::atomic<std::uint64_t>*> counters_in_;
