@@ -333,6 +333,8 @@ Error HostExecutor::read_error(const Error& found) const {
 void HostExecutor::step_aside() {
   if (!options_.wait.cpu_each) return;
   const int here = current_cpu();
+  // relaxed: a hint.
+  region_.record(me_).cpu.store(here + 1, std::memory_order_relaxed);
   CpuSet taken{};
   bool crowded = false;
   for (int rank = 0; rank < ranks_; ++rank) {

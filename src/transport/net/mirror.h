@@ -1,6 +1,6 @@
 // File: transport/net/mirror.h: the wire (transport/wire.h) over a network that carries frames.
 //
-// Every rank has an image of the region. What a rank owns or writes in it falls into four kinds,
+// Every rank has an image of the region. What a rank owns or writes in it falls into some kinds,
 // and each has a frame:
 //
 //   lines     the call lines of a call, with the rank's call record
@@ -8,6 +8,7 @@
 //   slot      a slot of a ring to the peer (channel, messages) or to all (multicast)
 //   counter   how far this rank has read a ring; signals; the calls that it has finished
 //   abort     the abort word with its error
+//   cpu       to ranks on the same machine: on which CPU this rank is now
 //
 // Nobody tells the wire which slots and counters have changed: it compares them with what it has
 // sent. Frames are announced in the order in which they were sent, and what they announce is stored

@@ -10,7 +10,7 @@
 namespace tutti::net {
 namespace {
 
-enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbort };
+enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbort, kCpu };
 
 // Frames for one peer that may wait in its queues; below what a carrier takes.
 constexpr std::size_t kMostPending = Carrier::kMostQueued - 16;
@@ -150,6 +150,7 @@ void Mirror::Peer::offer_call(const Published& call) {
            record.what.load(std::memory_order_relaxed),
            record.count.load(std::memory_order_relaxed), call.lines,
            on_machine_ ? record.cpu.load(std::memory_order_relaxed) : 0};
+  said_cpu_ = image.cpu;
   const std::size_t bytes = call.lines * sizeof(CallLine);
   const std::array pieces{
       std::as_bytes(std::span(&image, 1)),
@@ -174,6 +175,15 @@ void Mirror::Peer::offer_slot(std::size_t ring) {
         std::span(&payload, 1), lent.empty() ? Loan{{}, nullptr} : Loan{payload, slot});
 }
 
+/// In a long call a rank may come to another CPU.
+bool Mirror::Peer::offer_cpu() {
+  const std::int32_t cpu = region_.record(me_).cpu.load(std::memory_order_relaxed);
+  if (cpu == said_cpu_) return false;
+  said_cpu_ = cpu;
+  queue({.kind = kCpu, .position = static_cast<std::uint64_t>(cpu)}, Piece());
+  return true;
+}
+
 bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
   bool moved = false;
   for (; calls_ != count && !full(); ++calls_) {
@@ -189,6 +199,7 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
       moved = true;
     }
   }
+  if (on_machine_ && !full()) moved = offer_cpu() || moved;
   for (std::size_t i = 0; i < counters_.size() && !full(); ++i) {
     Sent& at = counters_[i];
     const std::uint64_t value = at.value->load(std::memory_order_relaxed);  // As above.
@@ -279,6 +290,7 @@ std::byte* Mirror::Peer::destination(const FrameHeader& header) {
     case kCounter:
       if (header.bytes != 0 || header.channel >= counters_in_.size()) return nullptr;
       return reinterpret_cast<std::byte*>(&staged_);  // Nothing is written.
+    case kCpu: return header.bytes == 0 ? reinterpret_cast<std::byte*>(&staged_) : nullptr;
     case kAbort:
       if (header.bytes != sizeof(AbortImage)) return nullptr;
       return reinterpret_cast<std::byte*>(&abort_in_);
@@ -300,6 +312,10 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
     case kCounter:
       // release: as if the peer had stored it.
       counters_in_[header.channel]->store(header.position, std::memory_order_release);
+      return ok();
+    case kCpu:
+      region_.record(rank_).cpu.store(static_cast<std::int32_t>(header.position),
+                                      std::memory_order_relaxed);  // A hint, see step_aside.
       return ok();
     case kAbort: return take_abort();
     default: return ok();

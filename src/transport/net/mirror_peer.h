@@ -82,6 +82,7 @@ class Mirror::Peer final : public FrameSink {
              const Loan& loan = {{}, nullptr});
   void queue(const FrameHeader& header, Piece payload) { queue(header, std::span(&payload, 1)); }
   void offer_slot(std::size_t ring);
+  bool offer_cpu();
   void settle();
   static std::size_t ring_of(bool to_all, std::size_t lane);
   static std::byte* place_of_slot(Incoming& at, const FrameHeader& header);
@@ -97,6 +98,7 @@ class Mirror::Peer final : public FrameSink {
   int me_, rank_;
   Carrier& carrier_;
   bool on_machine_;
+  std::int32_t said_cpu_ = 0;
   // The same lists in the same order on both sides.
   std::vector<Sent> counters_;
   std::vector<std::atomic<std::uint64_t>*> counters_in_;
