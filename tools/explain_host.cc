@@ -107,7 +107,7 @@ Status explain_host(const HostQuestion& asked) {
   TUTTI_TRY(auto plans, planner::PlanFiles::load(settings.plan, settings.contract));
   Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(std::move(plans)),
                     question.ranks, cpus, std::make_shared<const Tuning>(std::move(tuning)),
-                    std::string(kTransport));
+                    std::string(kTransport), {});
   RegionConfig config = Region::default_config(question.ranks);
   TUTTI_TRY(config.lanes, planner::lanes_needed(question.ranks, settings, choosing.knowledge()));
   choosing.set(config);

@@ -28,6 +28,8 @@ class Choosing {
   const planner::Knowledge& knowledge() const { return knowledge_; }
   const std::shared_ptr<const Tuning>& tuning() const { return tuning_; }
   const Plans& plans() const { return plans_; }
+  /// The user's, with groups.
+  const Settings& settings() const { return settings_; }
   /// What the communicator has, once that is known.
   void set(const RegionConfig& config);
   void set(const NetworkCost& cost);
@@ -46,7 +48,7 @@ class Choosing {
   std::string describe() const;
 
  private:
-  const Settings settings_;  // With groups.
+  const Settings settings_;
   const Plans plans_;
   const int rank_count_;
   const std::shared_ptr<const Tuning> tuning_;

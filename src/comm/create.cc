@@ -122,7 +122,8 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
     config.slot_count = static_cast<std::uint32_t>(settings.slot_count);
     config.multicast_slots = config.slot_count;
   }
-  TUTTI_TRY(config.lanes, planner::lanes_needed(rank_count, settings, choosing.knowledge()));
+  TUTTI_TRY(config.lanes,
+            planner::lanes_needed(rank_count, choosing.settings(), choosing.knowledge()));
   config.lanes =
       std::max(config.lanes, static_cast<std::uint32_t>(choosing.plans()->lanes(rank_count)) *
                                  static_cast<std::uint32_t>(std::max(settings.lanes, 1)));

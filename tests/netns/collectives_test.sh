@@ -21,6 +21,10 @@ for hosts in "2 1" "2 2" "4 1"; do
       { cat "$work/out"; fail "$collective between $hosts"; }
     grep -q '^# Out of bounds values : 0 OK' "$work/out" || { cat "$work/out"; fail "$collective between $hosts"; }
     grep -q '^# transport: tcp' "$work/out" || { cat "$work/out"; fail "not over tcp"; }
+    groups=
+    [ "${hosts#* }" = 1 ] || groups="; groups of ${hosts#* }"
+    grep -q "^# hosts: ${hosts% *}; between them .* are assumed$groups\$" "$work/out" ||
+      { cat "$work/out"; fail "it does not know its hosts ($hosts)"; }
   done
 done
 
