@@ -86,7 +86,7 @@ class Interpreted {
     outputs_ = inputs_;
     contexts_.resize(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      links_.push_back(std::make_unique<exec::Links>(region_, static_cast<int>(rank)));
+      links_.push_back(std::make_unique<exec::Links>(region_, static_cast<int>(rank), nullptr));
       scratch_.emplace_back(plan_.ranks[rank].scratch_chunks * config.slot_bytes);
       exec::CallContext& context = contexts_[rank];
       context.arithmetic = {DataType::kFloat32, ReduceOp::kSum, static_cast<int>(ranks_), 1, 1};

@@ -2,8 +2,8 @@
 // over loopback (Gloo has no shared memory), the algorithms that Gloo chooses; an all-reduce is its
 // ring. Its reduce-scatter has no such function and is left out.
 //   gloo_loop --ranks 2 --sizes 8,65536
-// Starts its ranks itself, as processes; they meet in a temporary folder. Or it is one of them: if
-// GLOO_STORE names a folder, the rank TUTTI_RANK, over the interface GLOO_SOCKET_IFNAME.
+// Starts its ranks itself, as processes; they meet in a temporary folder. Or it is one of them:
+//   gloo_loop --ranks 2 --rank 0 --meet FOLDER --interface eth0
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,9 +145,8 @@ int run_rank(int rank, const LoopOptions& options, const std::string& folder) {
   int exit_code = 0;
   const int failure = outcome([&] {
     gloo::transport::tcp::attr attributes;
-    const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-    if (interface != nullptr)
-      attributes.iface = interface;
+    if (options.interface != nullptr)
+      attributes.iface = options.interface;
     else
       attributes.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(attributes);
@@ -179,9 +178,8 @@ int main(int argc, char** argv) {
   LoopOptions options;
   if (const int failure = loop_parse(argc, argv, &options); failure != 0) return failure;
   if (options.ranks == 0) options.ranks = 2;
-  const char* const store = std::getenv("GLOO_STORE");
-  const char* const rank = std::getenv("TUTTI_RANK");
-  if (store != nullptr && rank != nullptr) return run_rank(std::atoi(rank), options, store);
+  if (options.rank >= 0 && options.meet != nullptr)
+    return run_rank(options.rank, options, options.meet);
   std::string folder = (std::filesystem::temp_directory_path() / "gloo_loop.XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) {
     std::perror(folder.c_str());

@@ -110,6 +110,7 @@ int loop_not_there(const char* peer, LoopCollective collective) {
 int loop_parse(int argc, char** argv, LoopOptions* options) {
   memset(options, 0, sizeof *options);
   options->min_ms = 30;
+  options->rank = -1;
   parse_sizes("8,65536,33554432", options);
   for (int i = 1; i < argc; i += 2) {
     const char* option = argv[i];
@@ -136,6 +137,15 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
         return refuse(option, value, "a number from 1 to 256");
       }
       options->ranks = (int)number;
+    } else if (strcmp(option, "--rank") == 0) {
+      if (!parse_number(value, "", 0, kLoopMostRanks - 1, &number, &end)) {
+        return refuse(option, value, "a number from 0 to 255");
+      }
+      options->rank = (int)number;
+    } else if (strcmp(option, "--meet") == 0) {
+      options->meet = value;
+    } else if (strcmp(option, "--interface") == 0) {
+      options->interface = value;
     } else if (strcmp(option, "--by") == 0) {
       if (!parse_detour(value, options->collective, &options->by)) {
         return refuse(option, value, "two collectives that make --collective, as reduce+broadcast");
@@ -143,7 +153,8 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
     } else {
       fprintf(
           stderr,
-          "%s: unknown; there are --collective, --by, --sizes, --min-ms, --registered, --ranks\n",
+          "%s: unknown; there are --collective, --by, --sizes, --min-ms, --registered, --ranks, "
+          "--rank, --meet, --interface\n",
           option);
       return 2;
     }

@@ -54,6 +54,9 @@ typedef struct LoopOptions {  // NOLINT(modernize-use-using): C.
   double min_ms;            // Time to measure for, per size.
   int registered;           // Buffers that peers can map; ours only.
   int ranks;                // Of peers that start their ranks themselves; 0 where a launcher does.
+  int rank;                 // Of peers that would start them, if somebody else does; else -1.
+  const char* meet;         // Where these meet: a folder or ADDRESS:PORT, as the peer says.
+  const char* interface;    // Over which network interface; NULL: loopback.
   const struct Detour* by;  // Another way to the same result; NULL: the collective itself.
 } LoopOptions;
 
@@ -78,6 +81,7 @@ typedef struct LoopPeer {  // NOLINT(modernize-use-using): C.
   int (*share)(void* context, double mine, double* of_all);  // An all-gather of one number.
 } LoopPeer;
 
+// For peers between hosts also --rank 0 --meet PLACE --interface eth0 (perf/compare_hosts).
 // Reads --collective all_reduce --sizes 8,32,... --min-ms 30 --registered 0|1 --ranks N
 // --by reduce+broadcast (after --collective). 0, or 2 after one line on stderr.
 int loop_parse(int argc, char** argv, LoopOptions* options);

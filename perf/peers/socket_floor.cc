@@ -5,8 +5,9 @@
 //   broadcast    rank 0 sends, rank 1 receives; bytes go in one direction only
 //   barrier      a byte there and a byte back: a ping-pong, so half of its time is one way
 //
-// Ranks are told who they are by TUTTI_RANK, and meet at TUTTI_RENDEZVOUS (ADDRESS:PORT, IPv4), as
-// perf/compare_hosts sets them. Who waits asks again and again, and sleeps after a while.
+//   socket_floor --rank 0 --meet 10.77.0.1:29500
+// Rank 0 listens at that IPv4 address, rank 1 goes there. Who waits asks again and again, and
+// sleeps after a while.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -142,31 +143,23 @@ int meet(int rank, const sockaddr_in& address) {
   return one;
 }
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   LoopOptions options;
   if (const int failure = loop_parse(argc, argv, &options); failure != 0) return failure;
-  const std::string rank = variable("TUTTI_RANK"), place = variable("TUTTI_RENDEZVOUS");
+  const std::string place = options.meet != nullptr ? options.meet : "";
   const std::size_t colon = place.rfind(':');
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  if ((rank != "0" && rank != "1") || colon == std::string::npos ||
+  if (options.rank < 0 || options.rank > 1 || colon == std::string::npos ||
       ::inet_pton(AF_INET, place.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-    std::fputs(
-        "socket_floor: needs TUTTI_RANK, 0 or 1, and TUTTI_RENDEZVOUS, an IPv4 "
-        "ADDRESS:PORT, as perf/compare_hosts sets them\n",
-        stderr);
+    std::fputs("socket_floor: needs --rank 0 or 1 and --meet with an IPv4 ADDRESS:PORT\n", stderr);
     return 2;
   }
   address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(place.c_str() + colon + 1)));
   Pair pair;
-  pair.rank = rank == "1" ? 1 : 0;
+  pair.rank = options.rank;
   pair.socket = meet(pair.rank, address);
   if (pair.socket < 0) return 1;
   const std::size_t count = std::max<std::size_t>(1, options.largest / sizeof(float));

@@ -88,9 +88,11 @@ std::vector<Way> ways_of(const std::vector<Range>& ranges, std::size_t bytes) {
 
 std::vector<Range> rules_for(const Request& request, const Knowledge& knowledge) {
   const Hosts& hosts = knowledge.hosts;
-  return hosts.of.empty() ? built_in_ranges(request.shape.collective, request.mapped,
-                                            request.shape.rank_count, knowledge.usable_cpus)
-                          : network_ranges(hosts.of, hosts.cost);
+  // Where blocks differ in size, ranks that estimate would not all find the same.
+  return hosts.of.empty() || request.uneven
+             ? built_in_ranges(request.shape.collective, request.mapped, request.shape.rank_count,
+                               knowledge.usable_cpus)
+             : network_ranges(hosts.of, hosts.cost);
 }
 
 // A lane goes on to the next tile when it is done with one. Between hosts that leaves the network

@@ -96,6 +96,24 @@ TEST_CASE("Between hosts the plan that crosses less is chosen for long messages"
   }
 }
 
+TEST_CASE("Where blocks differ in size, ranks choose alike whatever they see of them") {
+  const auto between = knowledge_of({0, 0, 1, 1, 2, 2, 3, 3});
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    std::string_view first;
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 16, std::size_t{16} << 20}) {
+      planner::Request request = request_of(static_cast<Collective>(i), 8, 2, bytes);
+      request.uneven = true;
+      const auto plans = planner::contenders(request, between);
+      if (!plans) continue;  // This collective has no such calls.
+      INFO(to_string(request.shape.collective) << " of " << bytes << " bytes");
+      REQUIRE(plans->size() == 1);
+      CHECK(plans->front().evidence == planner::Evidence::kRule);
+      if (first.empty()) first = plans->front().name();
+      CHECK(plans->front().name() == first);
+    }
+  }
+}
+
 TEST_CASE("What a network costs is in the estimates") {
   const planner::Request request = request_of(Collective::kAllReduce, 4, 2, 1 << 20);
   auto knowledge = knowledge_of({0, 0, 1, 1});
