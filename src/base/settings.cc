@@ -117,7 +117,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const std::array<Knob, 15> kKnobs{{
+const std::array<Knob, 16> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));

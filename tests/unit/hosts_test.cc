@@ -47,7 +47,7 @@ std::vector<int> groups_for(const std::vector<int>& hosts, std::vector<int> set 
                           std::make_shared<const Tuning>(), "tcp", {hosts, tcp_transport.network});
   exec::Call call;
   call.count = 1;
-  return choosing.request_for(call, false).shape.groups.sizes;
+  return choosing.request_for(call, exec::Access::kSlots).shape.groups.sizes;
 }
 
 }  // namespace
