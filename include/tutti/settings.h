@@ -21,8 +21,8 @@ struct TUTTI_API Settings {
   std::string transport;       // TUTTI_TRANSPORT: force one, "shared_memory".
   std::size_t slot_bytes = 0;  // TUTTI_SLOT_BYTES: size of a channel slot; 0 chooses by rank count.
   int slot_count = 0;          // TUTTI_SLOT_COUNT: slots per channel; 0 chooses.
-  /// TUTTI_READ_FROM: bytes from which ranks read each other's plain buffers, where the system lets
-  /// them, instead of sending slots; 0 chooses; "off" (SIZE_MAX) never.
+  /// TUTTI_READ_FROM: bytes of a block from which ranks read each other's plain buffers, where the
+  /// system lets them, instead of sending slots; 0 chooses; "off" (SIZE_MAX) never.
   std::size_t read_from = 0;
   int lanes = 0;  // TUTTI_LANES: parallel shares of a collective; 0 chooses.
   /// TUTTI_PLAN: files with plans to run instead of algorithms, "mine.plan" or "a.plan,b.plan".

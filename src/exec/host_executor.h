@@ -60,7 +60,7 @@ class HostExecutor {
     /// as long as the process. Not called on the packet way. `which` counts the plans that may be
     /// tried, the one that promises most first.
     std::function<Result<Choice>(const Call&, Access access, std::size_t which)> choose;
-    /// Bytes of the larger of input and output from which ranks read each other's plain inputs, if
+    /// Bytes of a block from which ranks read each other's plain inputs, if
     /// the endpoint can; the same on every rank.
     std::array<std::size_t, kCollectiveCount> read_from{};
     /// Bytes that all ranks write together, from which outputs go past the cache.

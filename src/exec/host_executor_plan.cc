@@ -66,9 +66,9 @@ void HostExecutor::note_times() {
 }
 
 bool HostExecutor::may_read(const Call& call) const {
-  const std::size_t largest = std::max(input_bytes(call, ranks_), output_bytes(call, ranks_));
+  const std::size_t block = call.count * size_of(call.type);  // What a rank reads at once.
   return endpoint_->reads_peers() && !call.uneven && !reduces(call.collective) &&
-         largest >= options_.read_from[static_cast<std::size_t>(call.collective)];
+         block >= options_.read_from[static_cast<std::size_t>(call.collective)];
 }
 
 /// True if the plan can start; false if some segment was never met before: then all ranks, who see

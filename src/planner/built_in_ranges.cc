@@ -81,7 +81,7 @@ std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_
 }
 
 std::size_t built_in_read_from(Collective collective) {
-  return reduces(collective) ? std::numeric_limits<std::size_t>::max() : std::size_t{32} << 10;
+  return reduces(collective) ? std::numeric_limits<std::size_t>::max() : std::size_t{16} << 10;
 }
 
 /// A packet takes one hop, and everybody's goes to everybody: worth it while what a host sends

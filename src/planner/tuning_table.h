@@ -99,7 +99,7 @@ std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_
                                    int usable_cpus);
 inline constexpr int kBuiltInRanks = 8;
 
-/// Bytes, as of Request::bytes, from which ranks read each other's plain inputs where they can
+/// Bytes of a block, from which ranks read each other's plain inputs where they can
 /// (Request::read) instead of sending slots; SIZE_MAX: never.
 std::size_t built_in_read_from(Collective collective);
 
