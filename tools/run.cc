@@ -120,7 +120,8 @@ int run(const RunOptions& options) {
   fill_standard_descriptors();
   if (!options.hosts.empty()) return run_on_hosts(options);
   if (options.rank_count == 0)
-    return fail({Code::kInvalidArgument, "--ranks is required (or --hosts)"}, kUsage);
+    return fail({Code::kInvalidArgument, "--ranks or --hosts is required; see tutti run --help"},
+                kUsage);
   return run_here(options);
 }
 

@@ -312,7 +312,7 @@ TEST_CASE("what people get wrong is one line that names it, and exit code 2") {
       {{"frobnicate"}, "tutti: unknown argument 'frobnicate'; see tutti --help\n"},
       {{"run", "-n", "2", "--frob", "--", "true"},
        "tutti run: unknown argument '--frob'; see tutti run --help\n"},
-      {{"run", "--", "true"}, "tutti run: --ranks is required; see tutti run --help\n"},
+      {{"run", "--", "true"}, "tutti run: --ranks or --hosts is required; see tutti run --help\n"},
       {{"run", "-n", "2"}, "tutti run: program is required; see tutti run --help\n"},
       {{"run", "-n", "none", "--", "true"},
        "tutti run: --ranks: Value none not in range 1 to 4096; see tutti run --help\n"},
