@@ -20,6 +20,8 @@ namespace {
 constexpr double kSwitchUs = 1.1;
 // Of messages and tiles that are simulated together.
 constexpr std::size_t kMostEvents = std::size_t{1} << 18;
+// Between hosts every plan that is not forced is estimated, at the first call of a size.
+constexpr std::size_t kMostNetworkEvents = std::size_t{1} << 15;
 
 const HostCosts& costs_of(const Knowledge& knowledge) {
   return knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
@@ -94,7 +96,8 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
   const std::size_t blocks = std::max(plan::input_blocks(shape), plan::output_blocks(shape));
   const std::size_t block_bytes = request.bytes / blocks;
   // Fewer, larger tiles where there are too many to simulate.
-  const std::size_t tiles = std::max<std::size_t>(1, kMostEvents / events);
+  const std::size_t most = knowledge.hosts.of.empty() ? kMostEvents : kMostNetworkEvents;
+  const std::size_t tiles = std::max<std::size_t>(1, most / events);
   const std::size_t slot_bytes = std::max(knowledge.slot_bytes, block_bytes / plan.pieces / tiles);
   const plan::CostModel model = cost_model(request, knowledge);
   plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes,
