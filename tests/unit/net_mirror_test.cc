@@ -152,8 +152,8 @@ class Ranks {
     }
     for (int rank = 0; rank < count; ++rank) {
       exec::HostExecutor::Options options;
-      options.choose = [this](const exec::Call& call, bool mapped, std::size_t) {
-        return choose(call, mapped);
+      options.choose = [this](const exec::Call& call, exec::Access access, std::size_t) {
+        return choose(call, access == exec::Access::kMapped);
       };
       executors_.push_back(std::make_unique<exec::HostExecutor>(
           std::make_unique<SlowEndpoint>(
