@@ -76,6 +76,7 @@ void check_cases(const Settings& settings, Collective collective, int ranks, int
     }
     return std::string();
   });
+  leave(*comms);
   CHECK(complaint == "");
 }
 
@@ -147,6 +148,7 @@ TEST_CASE("mixed calls follow each other without a barrier") {
               }
               return std::string();
             }) == "");
+      leave(*comms);
     }
   }
 }
@@ -184,6 +186,7 @@ TEST_CASE("the bits do not depend on slots, lanes, splits, transport or algorith
                 }
                 return out == expected(test, 0, inputs) ? "" : "the split message has other bits";
               }) == "");
+        leave(*comms);
       }
     }
   }

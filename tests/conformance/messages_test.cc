@@ -120,6 +120,7 @@ TEST_CASE("messages from all to all, in any order, arrive as they were sent") {
                 return exchange(comm, 5, round % 2 == 0, round % 4 < 2, of_round);
               }) == "");
       }
+      leave(*comms);
     }
   }
 }

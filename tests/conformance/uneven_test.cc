@@ -208,6 +208,7 @@ TEST_CASE("blocks of different sizes arrive where they belong") {
               }
               return std::string();
             }) == "");
+      leave(*comms);
     }
   }
 }

@@ -205,4 +205,10 @@ std::string on_all_ranks(std::vector<Communicator>& comms, Body body) {
   return "";
 }
 
+/// All leave at once, as the ranks of a job do: over some networks each waits for the others' word.
+inline void leave(std::vector<Communicator>& comms) {
+  std::vector<std::jthread> threads;
+  for (Communicator& comm : comms) threads.emplace_back([one = std::move(comm)] {});
+}
+
 }  // namespace tutti::test
