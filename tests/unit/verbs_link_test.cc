@@ -64,6 +64,27 @@ TEST_CASE(
                                 Catch::Contains("locked memory"));
 }
 
+TEST_CASE("frames that are several writes each arrive whole, however many are sent at once") {
+  constexpr std::size_t kBytes = (std::size_t{5} << 20) + 1;  // A fake writes 1 MiB at most.
+  constexpr int kFrames = 100;
+  const auto ranks = join_verbs(fabric(), {.bytes = std::size_t{8} << 20});
+  require_joined(ranks);
+  auto mine = sinks_of(*ranks[0], 2), theirs = sinks_of(*ranks[1], 2);
+  const auto payload = ranks[0]->near.span().subspan(4096, kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) payload[i] = content(0, 0, i);
+  for (int i = 0; i < kFrames; ++i) {
+    ranks[0]->network->carrier(1)->send(
+        {.bytes = static_cast<std::uint32_t>(kBytes), .kind = 1, .position = 4096}, payload);
+  }
+  const auto end = Clock::now() + kLongest;
+  while (theirs[0]->count != kFrames && Clock::now() < end) {
+    REQUIRE(progress(*ranks[0], mine));
+    REQUIRE(progress(*ranks[1], theirs));
+  }
+  CHECK(theirs[0]->count == kFrames);
+  CHECK(std::ranges::equal(theirs[0]->bytes, payload));
+}
+
 TEST_CASE("all that is made is removed") {
   {
     const auto ranks = join_verbs(fabric(), {.ranks = 3});

@@ -378,6 +378,12 @@ Result<bool> Link::progress(net::FrameSink& sink) {
   return moved;
 }
 
+Result<bool> Link::flush() {
+  const bool moved = post();
+  if (failure_) return *failure_;
+  return moved;
+}
+
 // ---- signs of life, and the end
 
 void Link::probe(Clock::time_point now) {

@@ -76,6 +76,7 @@ class Link final : public net::Carrier, private CompletionSink {
   void send(net::FrameHeader header, std::span<const net::Piece> pieces) override;
   using Carrier::send;
   Result<bool> progress(net::FrameSink& sink) override;
+  Result<bool> flush() override;
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - taken_); }
   std::string where() const override { return parts_.where; }
   void leave() override;

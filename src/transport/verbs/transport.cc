@@ -21,6 +21,8 @@ namespace tutti {
 constinit const Transport verbs_transport{
     .name = "verbs",
     .reach = [](const Peer& self, const Peer& peer) { return (self.rdma & peer.rdma) != 0; },
-    .open = verbs::open};
+    .open = verbs::open,
+    // A hundred gigabits a second, as such devices' makers say; not measured on one.
+    .network = {.link = {2, 10}, .message_us = 0.3}};
 
 }  // namespace tutti
