@@ -3,7 +3,7 @@
 # machine all of them would take hours.
 set -euo pipefail
 if ! [ -v VM_SHARE ]; then
-  exec "$TEST_SOURCE_DIR/tests/rdma/vm/run" --rxe 1 --timeout 400 --env TEST_SOURCE_DIR \
+  exec "$TEST_SOURCE_DIR/tests/rdma/vm/run" --rxe 1 --memory 4096 --timeout 400 --env TEST_SOURCE_DIR \
     --env TEST_BUILD_DIR -- bash "$0"
 fi
 export TUTTI_TEST_TRANSPORT=verbs TUTTI_TEST_MOST_RANKS=3 TUTTI_TEST_ONE_IN=${TUTTI_TEST_ONE_IN:-8}
