@@ -170,6 +170,7 @@ void block_ends(Block* block) {
 void die(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
+  ::flockfile(stderr);  // A line of its own: other blocks may be dying too.
   std::fputs("simt: ", stderr);
   std::vfprintf(stderr, format, arguments);
   va_end(arguments);
@@ -179,6 +180,7 @@ void die(const char* format, ...) {
                  current->flat);
   }
   std::fputs("\n", stderr);
+  ::funlockfile(stderr);
   {
     const std::lock_guard lock(live_mutex);
     for (const Block* block : live_blocks()) describe(*block);
