@@ -14,9 +14,9 @@
 #include "transport/verbs/connect.h"
 #include "tutti/rendezvous.h"
 
+namespace tutti {
 namespace {
 
-using namespace tutti;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPlaces = 16;
@@ -176,9 +176,7 @@ Status run(const Options& options) {
   return ok();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int bench(int argc, char** argv) {
   Options options;
   CLI::App app("Frames over RDMA; two ranks, started by a launcher.");
   app.add_option("-p,--pings", options.pings, "short frames")->check(CLI::Range(1, 1'000'000));
@@ -195,3 +193,8 @@ int main(int argc, char** argv) {
   if (!status) fmt::print(stderr, "{}\n", status.error().to_string());
   return status ? 0 : 1;
 }
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) { return tutti::bench(argc, argv); }

@@ -9,7 +9,8 @@ namespace tutti::verbs {
 namespace {
 
 constexpr std::uint8_t kError = 0, kCard = 1;
-constexpr std::size_t kMostCardBytes = 1 + 3 * (1 + kMostCardText) + 16 + 2 + 1 + 1 + 3 * 20;
+constexpr std::size_t kMostCardBytes =
+    1 + 3 * (1 + kMostCardText) + 16 + 2 + 1 + 1 + std::size_t{3} * 20;
 static_assert(kMostCardText <= std::numeric_limits<std::uint8_t>::max());
 
 void write_text(ByteWriter& writer, const std::string& text) {
