@@ -8,10 +8,8 @@ work=$(mktemp -d)
 reason=$("$netns" check 2>&1) || { echo "skipped: $reason"; exit 77; }
 trap '"$netns" down; rm -rf "$work"' EXIT
 export TUTTI_NETNS=tuttiwire$$
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+# shellcheck source=tests/netns/two_ranks.sh
+source "$TEST_SOURCE_DIR/tests/netns/two_ranks.sh"
 
 echo "== every collective, between 2 hosts of 1 and 2 ranks, and between 4"
 for hosts in "2 1" "2 2" "4 1"; do
@@ -28,33 +26,9 @@ for hosts in "2 1" "2 2" "4 1"; do
   done
 done
 
-# start: two ranks that reduce until one of them can't go on; their process ids are in pids.
-pids=()
-start() {
-  "$netns" up 2
-  for rank in 0 1; do
-    TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
-      TUTTI_RENDEZVOUS=10.77.0.1:29500 TUTTI_TIMEOUT_MS=6000 "$netns" exec "$rank" -- \
-      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N 100000 -w 1 >"$work/$rank" 2>&1 &
-    pids[rank]=$!
-  done
-  for ((i = 0; i < 1000; ++i)); do # Rank 0 prints a line for each size.
-    grep -Eq "^ +1048576 " "$work/0" && return
-    sleep 0.02
-  done
-  cat "$work/0" "$work/1"
-  fail "the ranks did not start"
-}
-# ended RANK REGEX: the rank ends by itself, with that error.
-ended() {
-  if wait "${pids[$1]}"; then fail "rank $1 has not failed"; fi
-  grep -Eq "$2" "$work/$1" || { cat "$work/$1"; fail "rank $1 did not say: $2"; }
-}
-
 echo "== a rank is killed"
 start
-kill -9 "${pids[1]}"
-wait "${pids[1]}" 2>/dev/null || true
+kill_rank 1
 ended 0 "rank 1 can't be reached any more: .*rank 1 \(host1\) over eth0, .*its process has ended"
 
 echo "== a cable is pulled"

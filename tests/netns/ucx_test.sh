@@ -5,14 +5,12 @@ set -euo pipefail
 netns=$TEST_SOURCE_DIR/scripts/netns
 perf=$TEST_BUILD_DIR/perf
 reason=$("$netns" check 2>&1) || { echo "skipped: $reason"; exit 77; }
-"$TEST_BUILD_DIR/tools/tutti" info | grep -q "^  .*, ucx" || { echo "skipped: a build without UCX"; exit 77; }
+"$TEST_BUILD_DIR/tools/tutti" info | grep "^  .*, ucx" >/dev/null || { echo "skipped: a build without UCX"; exit 77; }
 work=$(mktemp -d)
 trap '"$netns" down; rm -rf "$work"' EXIT
 export TUTTI_NETNS=tuttiucx$$ TUTTI_TRANSPORT=ucx
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+# shellcheck source=tests/netns/two_ranks.sh
+source "$TEST_SOURCE_DIR/tests/netns/two_ranks.sh"
 
 # check HOSTS RANKS COLLECTIVE
 check() {
@@ -36,37 +34,11 @@ for ways in tcp all shm; do
   UCX_TLS=$ways check 2 1 all_to_all
 done
 
-# start: two ranks that reduce until one of them can't go on; their process ids are in pids.
 export UCX_TLS=tcp
-pids=()
-start() {
-  "$netns" up 2
-  for rank in 0 1; do
-    TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
-      TUTTI_RENDEZVOUS=10.77.0.1:29500 TUTTI_TIMEOUT_MS=6000 timeout 60 "$netns" exec "$rank" -- \
-      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N 100000 -w 1 >"$work/$rank" 2>&1 &
-    pids[rank]=$!
-  done
-  for ((i = 0; i < 1000; ++i)); do # Rank 0 prints a line for each size.
-    grep -Eq "^ +1048576 " "$work/0" && return
-    sleep 0.02
-  done
-  cat "$work/0" "$work/1"
-  fail "the ranks did not start"
-}
-# ended RANK REGEX: the rank ends by itself, with that error.
-ended() {
-  local status=0
-  wait "${pids[$1]}" || status=$?
-  [ "$status" != 0 ] || fail "rank $1 has not failed"
-  [ "$status" != 124 ] || { cat "$work/$1"; fail "rank $1 hung"; }
-  grep -Eq "$2" "$work/$1" || { cat "$work/$1"; fail "rank $1 did not say: $2"; }
-}
 
 echo "== a rank is killed"
 start
-pkill -KILL -P "${pids[1]}" # timeout's child.
-wait "${pids[1]}" 2>/dev/null || true
+kill_rank 1
 ended 0 "rank 1 can't be reached any more: ucx: rank 1 \(host1\) over tcp/eth0: .*its process has ended"
 
 echo "== a cable is pulled"

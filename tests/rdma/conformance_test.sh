@@ -2,10 +2,8 @@
 # The conformance suites over RDMA, with up to three ranks and a sample of the cases: in the virtual
 # machine all of them would take hours.
 set -euo pipefail
-if ! [ -v VM_SHARE ]; then
-  exec "$TEST_SOURCE_DIR/tests/rdma/vm/run" --rxe 1 --memory 4096 --timeout 400 --env TEST_SOURCE_DIR \
-    --env TEST_BUILD_DIR -- bash "$0"
-fi
+# shellcheck source=tests/rdma/in_vm.sh
+source "$TEST_SOURCE_DIR/tests/rdma/in_vm.sh" --rxe 1 --memory 4096
 export TUTTI_TEST_TRANSPORT=verbs TUTTI_TEST_MOST_RANKS=3 TUTTI_TEST_ONE_IN=${TUTTI_TEST_ONE_IN:-8}
 
 # suite NAME CASE: a case that no transport is tried in would pass for nothing.

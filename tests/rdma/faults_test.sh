@@ -2,19 +2,8 @@
 # When a rank, a link or a device dies, every rank says which, on which host, over which devices, within
 # the deadline. Hosts are network namespaces, each with an RDMA device of its own.
 set -euo pipefail
-if ! [ -v VM_SHARE ]; then
-  exec "$TEST_SOURCE_DIR/tests/rdma/vm/run" --rxe 2 --timeout 400 --env TEST_SOURCE_DIR \
-    --env TEST_BUILD_DIR -- bash "$0"
-fi
-netns=$TEST_SOURCE_DIR/scripts/netns
-perf=$TEST_BUILD_DIR/perf
-tutti=$TEST_BUILD_DIR/tools/tutti
-work=/run/work
-mkdir -p $work
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+# shellcheck source=tests/rdma/in_vm.sh
+source "$TEST_SOURCE_DIR/tests/rdma/in_vm.sh" --rxe 2
 
 # launch: two ranks that reduce for ever, each on its host; their process ids are in pids.
 pids=()

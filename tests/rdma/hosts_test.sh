@@ -2,19 +2,8 @@
 # Collectives between hosts (network namespaces) that each have an RDMA device: over RDMA without being
 # told so, every one checked.
 set -euo pipefail
-if ! [ -v VM_SHARE ]; then
-  exec "$TEST_SOURCE_DIR/tests/rdma/vm/run" --rxe 3 --timeout 400 --env TEST_SOURCE_DIR \
-    --env TEST_BUILD_DIR -- bash "$0"
-fi
-netns=$TEST_SOURCE_DIR/scripts/netns
-perf=$TEST_BUILD_DIR/perf
-tutti=$TEST_BUILD_DIR/tools/tutti
-work=/run/work
-mkdir -p $work
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+# shellcheck source=tests/rdma/in_vm.sh
+source "$TEST_SOURCE_DIR/tests/rdma/in_vm.sh" --rxe 3
 # The devices belong to no namespace: each rank uses that of its number.
 # shellcheck disable=SC2016 # The inner shell is to expand them.
 own_device=(bash -c 'export TUTTI_RDMA_DEVICES=rxe$TUTTI_RANK; exec "$@"' bash)

@@ -32,6 +32,13 @@
 #if !defined(TUTTI_SIMT_TSAN)
 #define TUTTI_SIMT_TSAN 0
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#define TUTTI_SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TUTTI_SIMT_ASAN 1
+#endif
+#endif
 
 namespace tutti::simt {
 

@@ -6,13 +6,6 @@
 
 #include "simt/block.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define TUTTI_SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TUTTI_SIMT_ASAN 1
-#endif
-#endif
 #if defined(TUTTI_SIMT_ASAN)
 extern "C" {
 void __sanitizer_start_switch_fiber(void** save, const void* bottom, std::size_t bytes);

@@ -10,13 +10,6 @@
 
 #include "simt/runtime.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define TUTTI_SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TUTTI_SIMT_ASAN 1
-#endif
-#endif
 #if defined(TUTTI_SIMT_ASAN)
 #include <sanitizer/asan_interface.h>
 #else
