@@ -93,6 +93,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
 }  // namespace
 
 constinit const Transport in_process_transport{.name = "in_process",
+                                               .joins = "ranks of one process",
                                                .reach =
                                                    [](const Peer& self, const Peer& peer) {
                                                      return self.process[0] == peer.process[0] &&

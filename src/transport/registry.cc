@@ -135,8 +135,8 @@ Result<const Transport*> choose_transport(std::span<const Peer> peers, std::stri
     for (std::size_t rank = 1; rank < peers.size() && joins; ++rank) {
       joins = transport->reach(peers[0], peers[rank]);
       if (!joins) {
-        reason =
-            std::string(transport->name) + " does not join ranks 0 and " + std::to_string(rank);
+        reason = std::string(transport->name) + " does not join ranks 0 and " +
+                 std::to_string(rank) + ": it joins " + std::string(transport->joins);
       }
     }
     if (joins) return transport;
@@ -145,10 +145,9 @@ Result<const Transport*> choose_transport(std::span<const Peer> peers, std::stri
     return Error{Code::kInvalidArgument, "TUTTI_TRANSPORT: no transport is called '" +
                                              std::string(forced) + "'; there are " + known};
   }
-  return Error{Code::kUnsupported,
-               "TUTTI_TRANSPORT: " + reason +
-                   ", which are not in one process, or not on one host and in one network "
-                   "namespace; without the setting a transport that joins them is found"};
+  return Error{
+      Code::kUnsupported,
+      "TUTTI_TRANSPORT: " + reason + "; without the setting a transport that joins them is found"};
 }
 
 }  // namespace tutti

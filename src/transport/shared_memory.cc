@@ -195,13 +195,14 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
 
 }  // namespace
 
-constinit const Transport shared_memory_transport{.name = "shared_memory",
-                                                  .reach =
-                                                      [](const Peer& self, const Peer& peer) {
-                                                        return self.host[0] == peer.host[0] &&
-                                                               self.host[1] == peer.host[1] &&
-                                                               self.user == peer.user;
-                                                      },
-                                                  .open = open};
+constinit const Transport shared_memory_transport{
+    .name = "shared_memory",
+    .joins = "ranks of one user on one host, in one network namespace",
+    .reach =
+        [](const Peer& self, const Peer& peer) {
+          return self.host[0] == peer.host[0] && self.host[1] == peer.host[1] &&
+                 self.user == peer.user;
+        },
+    .open = open};
 
 }  // namespace tutti

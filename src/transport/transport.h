@@ -104,6 +104,8 @@ struct Opening {
 
 struct Transport {
   std::string_view name;
+  /// Whom it joins, in words that follow "it joins ": for who asked for it where it does not.
+  std::string_view joins;
   /// Whether this transport joins the two. Pure; the same answer on both sides.
   bool (*reach)(const Peer& self, const Peer& peer);
   /// Collective over all of `opening.peers`.

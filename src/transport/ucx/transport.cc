@@ -6,6 +6,7 @@ namespace tutti {
 
 constinit const Transport ucx_transport{
     .name = "ucx",
+    .joins = "any ranks",
     .reach = [](const Peer&, const Peer&) { return true; },
     .open = [](const Opening& opening) { return net::open_endpoint(opening, "ucx", ucx::meet); }};
 

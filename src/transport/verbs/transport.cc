@@ -20,6 +20,7 @@ namespace tutti {
 
 constinit const Transport verbs_transport{
     .name = "verbs",
+    .joins = "ranks that have active RDMA devices of one kind, and libibverbs",
     .reach = [](const Peer& self, const Peer& peer) { return (self.rdma & peer.rdma) != 0; },
     .open = verbs::open,
     // A hundred gigabits a second, as such devices' makers say; not measured on one.
