@@ -9,5 +9,6 @@
 #endif
 
 namespace tutti {
-constinit const Transport NAME{.name = "none", .reach = nullptr, .open = nullptr};
+constinit const Transport NAME{
+    .name = "none", .joins = "nobody", .reach = nullptr, .open = nullptr};
 }  // namespace tutti
