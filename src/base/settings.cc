@@ -54,6 +54,29 @@ bool is_name_list(std::string_view text) {
          });
 }
 
+/// Names, prefixes with a star, ports: "mlx5_0:2,rxe*", excluded from a ^ on. Whether there are
+/// such devices is not known here.
+bool is_device_rule(std::string_view text) {
+  if (text.size() > 256) return false;
+  while (!text.empty()) {
+    std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (word.starts_with('^')) word.remove_prefix(1);
+    if (word.ends_with('*')) {
+      word.remove_suffix(1);
+    } else if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+      if (!parse_integer(word.substr(colon + 1), 1, 255)) return false;
+      word = word.substr(0, colon);
+    }
+    const auto in_a_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '_' || c == '-' || c == '.';
+    };
+    if (word.empty() || !std::all_of(word.begin(), word.end(), in_a_name)) return false;
+  }
+  return true;
+}
+
 /// What can be shown in one line, and opened.
 bool is_path(std::string_view text) {
   return text.size() <= 4096 &&
@@ -203,7 +226,7 @@ const std::array<Knob, 16> kKnobs{{
      "excluded",
      [](Settings& s, std::string_view text) {
        s.rdma_devices = text;
-       return text.size() <= 256 && is_path(text);
+       return is_device_rule(text);
      },
      [](const Settings& s) { return s.rdma_devices; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/cpus.h"
+#include "base/log.h"
 #include "comm/state.h"
 #include "transport/transport.h"
 
@@ -159,6 +160,13 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
       settings, *plans, rank_count, shared_cpus(peers), tuning, std::string(transport->name),
       planner::Hosts{hosts_of(peers, *transport), transport->network});
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *choosing));
+  const bool hosts = !choosing->knowledge().hosts.of.empty();
+  if (me.value == 0 && hosts && !settings.rdma_devices.empty() && transport->name != "verbs") {
+    log::warn("TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}", settings.rdma_devices,
+              transport->name,
+              settings.transport.empty() ? ", as not all ranks have such devices"
+                                         : ", by TUTTI_TRANSPORT");
+  }
   choosing->set(config);
   const Opening opening{.me = me.value,
                         .peers = peers,

@@ -87,11 +87,7 @@ std::size_t built_in_read_from(Collective collective) {
 /// A packet takes one hop, and everybody's goes to everybody: worth it while what a host sends
 /// takes no longer than one more hop would.
 std::vector<Range> network_ranges(const std::vector<int>& hosts, const NetworkCost& cost) {
-  const auto ranks = static_cast<double>(hosts.size());
-  std::vector<double> on(hosts.size());
-  for (const int host : hosts) ++on[static_cast<std::size_t>(host)];
-  double most = 1;  // Of a host, slots that cross the network.
-  for (const double here : on) most = std::max(most, here * (ranks - here));
+  const auto most = static_cast<double>(std::max<std::size_t>(1, most_pairs_across(hosts)));
   const double bytes = cost.link.latency_us * cost.link.gigabytes_per_second * 1e3 / most;
   return {{static_cast<std::size_t>(bytes), {{std::string(kPacketWay), 1, 0}}},
           {std::numeric_limits<std::size_t>::max(), {}}};

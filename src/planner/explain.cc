@@ -75,19 +75,15 @@ double memory_traffic(const plan::Shape& shape, std::size_t bytes) {
 }
 
 double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts) {
-  std::vector<double> on(hosts.size());
-  for (const int host : hosts) ++on[static_cast<std::size_t>(host)];
+  const std::vector<std::size_t> on = ranks_on(hosts);
+  if (on.size() == 1) return 0;
   const double n = shape.rank_count, all = static_cast<double>(bytes);
-  const auto count = static_cast<double>(on.size() - std::count(on.begin(), on.end(), 0));
-  const double at_root = on[static_cast<std::size_t>(hosts[static_cast<std::size_t>(shape.root)])];
-  double most = 0;  // Over hosts, of the share of blocks that the others have.
-  double exchanged = 0;
-  for (const double here : on) {
-    if (here == 0) continue;
-    most = std::max(most, (n - here) / n);
-    exchanged = std::max(exchanged, here * (n - here) / n);
-  }
-  if (count == 1) return 0;
+  const auto count = static_cast<double>(on.size());
+  const auto at_root = static_cast<double>(
+      on[static_cast<std::size_t>(hosts[static_cast<std::size_t>(shape.root)])]);
+  // Over hosts, of the share of blocks that the others have.
+  const double most = (n - static_cast<double>(*std::min_element(on.begin(), on.end()))) / n;
+  const double exchanged = static_cast<double>(most_pairs_across(hosts)) / n;
   switch (shape.collective) {
     case Collective::kAllReduce: return 2 * all * (count - 1) / count;
     case Collective::kBroadcast:

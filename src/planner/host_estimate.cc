@@ -117,6 +117,23 @@ constexpr std::size_t kMostKnown = 4096;
 
 }  // namespace
 
+std::vector<std::size_t> ranks_on(const std::vector<int>& hosts) {
+  std::vector<std::size_t> on;
+  for (const int host : hosts) {
+    const auto at = static_cast<std::size_t>(host);
+    if (at >= on.size()) on.resize(at + 1);
+    ++on[at];
+  }
+  return on;
+}
+
+std::size_t most_pairs_across(const std::vector<int>& hosts) {
+  std::size_t most = 0;
+  for (const std::size_t here : ranks_on(hosts))
+    most = std::max(most, here * (hosts.size() - here));
+  return most;
+}
+
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
                                   const Knowledge& knowledge) {
   static auto* estimates = new Estimates();  // Threads may still ask when the process ends.
@@ -173,8 +190,7 @@ double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
   const double moved = 2 * given + read;
   if (const Hosts& hosts = knowledge.hosts; !hosts.of.empty()) {
     // Every rank of a host sends to all that are elsewhere, one after the other.
-    const auto here = static_cast<double>(std::count(hosts.of.begin(), hosts.of.end(), 0));
-    const double sent = here * (n - here);
+    const auto sent = static_cast<double>(most_pairs_across(hosts.of));
     return hosts.cost.link.latency_us + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second +
            sent * (hosts.cost.message_us + given * 1e-3 / hosts.cost.link.gigabytes_per_second);
   }

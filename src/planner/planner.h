@@ -55,6 +55,11 @@ struct Hosts {
   std::vector<int> of;  // By rank, from 0 on; empty: all share memory.
   NetworkCost cost;     // Between them.
 };
+/// By host, how many ranks are there. `hosts`: as Hosts::of.
+std::vector<std::size_t> ranks_on(const std::vector<int>& hosts);
+/// Of one host the most pairs of a rank there and one elsewhere: what crosses the network when all
+/// send to all. 0: there is one host.
+std::size_t most_pairs_across(const std::vector<int>& hosts);
 
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
 struct Knowledge {

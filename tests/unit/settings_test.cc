@@ -56,7 +56,9 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_SPIN", {{"-1", "0", "1000000000"}, {"-2", "1000000001", "0x10"}}},
       {"TUTTI_TUNING", {{"off", "/a path/x.json"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
-      {"TUTTI_RDMA_DEVICES", {{"mlx5_0,rxe*", "^mlx5_3"}, {"a\nb", std::string(257, 'a')}}},
+      {"TUTTI_RDMA_DEVICES",
+       {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2"},
+        {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0"}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
   for (const SettingRow& row : setting_rows({})) {
