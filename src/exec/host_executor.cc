@@ -154,6 +154,8 @@ void HostExecutor::publish(std::size_t lines) {
     if (rank != me_) notify(region_.doorbell(rank), fence_);
   }
   if (wire_ != nullptr) {
+    // What this rank reads in a call it has read when it publishes the next one.
+    if (finished_due(number_ - 1)) say_finished(number_ - 1);
     const std::size_t packet = packet_ && !inline_ ? packet_bytes_ : 0;
     wire_->publish({.call = number_,
                     .lines = static_cast<std::uint32_t>(lines),
@@ -311,12 +313,18 @@ void HostExecutor::finish_packet() {
   kernels::reduce(context_.arithmetic, sources_, std::span(&target, 1), call_.count);
 }
 
+void HostExecutor::say_finished(std::uint64_t call) {
+  said_finished_ = call;
+  // release: our reads of lines, slots and peers' memory are over.
+  region_.finished(me_).value.store(call, std::memory_order_release);
+}
+
 void HostExecutor::finish() {
   phase_ = Phase::kDone;
-  if (number_ - said_finished_ < finished_period_) return;
-  said_finished_ = number_;
-  // release: our reads of lines, slots and peers' memory are over.
-  region_.finished(me_).value.store(number_, std::memory_order_release);
+  // Over a network it goes with the next call's lines, in one message. Who waits for it is in a
+  // rooted call, of which others have more than one.
+  if (!finished_due(number_) || (wire_ != nullptr && symmetric())) return;
+  say_finished(number_);
   if (symmetric()) return;
   // Only who runs ahead, in a rooted call, can be short of credit; in all other calls a peer's own
   // line shows that it has finished the one before.

@@ -246,6 +246,9 @@ class HostExecutor {
   Poll poll_lanes();
   Error read_error(const Error& found) const;
   void step_aside();
+  /// Whether it is worth telling that this rank has finished that call.
+  bool finished_due(std::uint64_t call) const { return call - said_finished_ >= finished_period_; }
+  void say_finished(std::uint64_t call);
   void finish();
   Poll fail(Error error);
   Error explain_timeout() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/planner.h"
 #include "planner/tuning_table.h"
 
 namespace tutti::planner {

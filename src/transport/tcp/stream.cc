@@ -61,21 +61,23 @@ void Stream::send(const FrameHeader& header, std::span<const Piece> pieces) {
   TUTTI_CHECK(room() && pieces.size() <= kMostPieces && header.bytes <= kMostFrameBytes);
   Frame& one = frame(queued_++);
   one.header = header;
-  one.head = encode(header);
+  std::ranges::copy(encode(header), one.head.begin());
+  one.head_bytes = kHeaderBytes;
   one.pieces = {};
   one.sent = 0;
   one.zero_copy_end = 0;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (header.bytes <= kCopiedBytes) {
-      std::ranges::copy(pieces[i], one.copy.begin() + static_cast<std::ptrdiff_t>(bytes));
-    } else {
-      one.pieces[i] = pieces[i];
-    }
     bytes += pieces[i].size();
+    if (header.bytes > kCopiedBytes) {
+      one.pieces[i] = pieces[i];
+      continue;
+    }
+    TUTTI_CHECK(bytes <= kCopiedBytes);
+    std::ranges::copy(pieces[i], one.head.begin() + static_cast<std::ptrdiff_t>(one.head_bytes));
+    one.head_bytes += pieces[i].size();
   }
   TUTTI_CHECK(bytes == header.bytes);
-  if (bytes <= kCopiedBytes) one.pieces[0] = std::span(one.copy).first(bytes);
   unsent_bytes_ += one.size();
 }
 
@@ -124,14 +126,18 @@ Result<bool> Stream::send_batch(bool* more) {
     const Frame& one = frame(number);
     if (number != flushed_ && (large || is_large(one))) break;
     std::size_t skip = one.sent;
-    batch.add(one.head, &skip);
+    batch.add(std::span(one.head).first(one.head_bytes), &skip);
     for (const Piece piece : one.pieces) batch.add(piece, &skip);
   }
   msghdr message{};
   message.msg_iov = batch.parts.data();
   message.msg_iovlen = batch.count;
   bool zero_copy = large;
-  ssize_t count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL | (large ? MSG_ZEROCOPY : 0));
+  ssize_t count = 0;
+  if (batch.count == 1 && !large)  // As good as always, where latency counts.
+    count = ::send(descriptor(), batch.parts[0].iov_base, batch.bytes, MSG_NOSIGNAL);
+  else
+    count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL | (large ? MSG_ZEROCOPY : 0));
   if (count < 0 && errno == ENOBUFS && large) {
     // Too much memory is pinned already (net.core.optmem_max): this time with a copy.
     zero_copy = false;
@@ -223,18 +229,19 @@ Result<bool> Stream::read_socket(bool* more) {
   std::memmove(staging_.data(), staging_.data() + used_, staged_ - used_);
   staged_ -= used_;
   used_ = 0;
-  std::array<iovec, 2> parts{};
-  std::size_t direct = 0, count = 0;
+  const auto rest = std::span(staging_).subspan(staged_);
+  std::size_t direct = 0;
+  ssize_t got = 0;
   if (current_) {
     direct = current_->bytes - received_;
-    parts[count++] = {*target_ + received_, direct};
+    std::array<iovec, 2> parts{{{*target_ + received_, direct}, {rest.data(), rest.size()}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    got = ::recvmsg(descriptor(), &message, 0);
+  } else {
+    got = ::recv(descriptor(), rest.data(), rest.size(), 0);
   }
-  const auto rest = std::span(staging_).subspan(staged_);
-  parts[count++] = {rest.data(), rest.size()};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t got = ::recvmsg(descriptor(), &message, 0);
   if (got == 0) return closed(connection_, kReceiving);
   if (got < 0) {
     *more = errno == EINTR;

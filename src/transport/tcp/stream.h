@@ -1,8 +1,8 @@
 // File: transport/tcp/stream.h: one connection as a queue of frames in each direction.
 //
 // Sending: frames are queued with pointers to their payload, and gathered from there by sendmsg, as
-// many at a time as the socket takes. Payloads of up to kCopiedBytes are copied into the queue;
-// memory of longer ones must stay as it is until the frame is released, which happens in order.
+// many at a time as the socket takes. Payloads of up to kCopiedBytes are copied into the queue,
+// behind their header, so that a small frame is one piece of memory; memory of longer ones must stay as it is until the frame is released, which happens in order.
 // From `zero_copy_bytes` on the kernel may send right from that memory (MSG_ZEROCOPY); then a frame
 // is released when the kernel says that it is done. If it says that it copied all the same (veth,
 // loopback, NICs that can't gather), asking for it only costs, so this connection stops asking.
@@ -36,7 +36,7 @@ using net::Piece;
 class Stream {
  public:
   static constexpr std::size_t kMostQueued = 256;  // Frames.
-  static constexpr std::size_t kCopiedBytes = 64;
+  static constexpr std::size_t kCopiedBytes = 128;  // A call's line, with its record.
   static constexpr std::size_t kStagingBytes = 4096;
 
   /// `zero_copy_bytes` 0: never ask for it.
@@ -71,10 +71,10 @@ class Stream {
  private:
   struct Frame {
     FrameHeader header;
-    std::array<std::byte, kHeaderBytes> head{};
-    std::array<std::byte, kCopiedBytes> copy{};
-    std::array<Piece, kMostPieces> pieces{};
-    std::size_t sent = 0;  // Of the header and the pieces.
+    std::array<std::byte, kHeaderBytes + kCopiedBytes> head{};  // And a short payload.
+    std::size_t head_bytes = 0;
+    std::array<Piece, kMostPieces> pieces{};  // Of a long one.
+    std::size_t sent = 0;                     // Of all that.
     /// One past the last zero-copy send that this frame was part of; 0: none.
     std::uint64_t zero_copy_end = 0;
     std::size_t size() const { return kHeaderBytes + header.bytes; }
