@@ -15,13 +15,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "transport/tcp/bundle.h"
+#include "transport/net/rails.h"
 #include "transport/tcp/mesh.h"
+#include "transport/tcp/stream.h"
 #include "tutti/rendezvous.h"
 #include "tutti/settings.h"
 
@@ -105,17 +107,22 @@ class Way {
 class Frames : public Way {
  public:
   Frames(std::vector<Connection> connections, const Options& options, bool asks)
-      : waiting_(asks),
-        bundle_(std::move(connections),
-                {.spread_bytes = options.spread, .zero_copy_bytes = options.zero_copy}),
-        target_(options.mebibytes << 20),
-        frame_(options.frame) {}
+      : waiting_(asks), target_(options.mebibytes << 20), frame_(options.frame) {
+    std::vector<std::unique_ptr<net::Carrier>> rails;
+    for (Connection& one : connections) {
+      auto stream = std::make_unique<Stream>(std::move(one), options.zero_copy);
+      streams_.push_back(stream.get());
+      rails.push_back(std::move(stream));
+    }
+    carrier_ = rails.size() == 1 ? std::move(rails.front())
+                                 : std::make_unique<net::Rails>(std::move(rails), options.spread);
+  }
   Status ping(int me, int count) override {
     const std::array<std::byte, 8> word{};
     for (int i = 0; i < count; ++i) {
-      if (me == 0) bundle_.send({.bytes = 8, .kind = 1}, word);
+      if (me == 0) carrier_->send({.bytes = 8, .kind = 1}, word);
       TUTTI_CHECK_OK(wait_for(++due_));
-      if (me == 1) bundle_.send({.bytes = 8, .kind = 1}, word);
+      if (me == 1) carrier_->send({.bytes = 8, .kind = 1}, word);
     }
     return drain();
   }
@@ -124,23 +131,24 @@ class Frames : public Way {
     const std::size_t frames = (memory.size() + frame_ - 1) / frame_;
     if (me == 1) {
       TUTTI_CHECK_OK(wait_for(due_ += frames));
-      bundle_.send({.bytes = 8, .kind = 1}, word);
+      carrier_->send({.bytes = 8, .kind = 1}, word);
       return drain();
     }
     for (std::size_t at = 0; at < memory.size(); at += frame_) {
       const auto payload = memory.subspan(at, std::min(frame_, memory.size() - at));
-      TUTTI_CHECK_OK(until([&] { return bundle_.room(payload.size()); }));
-      bundle_.send({.bytes = static_cast<std::uint32_t>(payload.size()), .kind = 2, .position = at},
-                   payload);
+      TUTTI_CHECK_OK(until([&] { return carrier_->held() < net::Carrier::kMostQueued; }));
+      carrier_->send(
+          {.bytes = static_cast<std::uint32_t>(payload.size()), .kind = 2, .position = at},
+          payload);
     }
     return wait_for(++due_);
   }
   std::string zero_copies() const {
     std::uint64_t count = 0;
     bool asks = false;
-    for (const Stream& one : bundle_.streams()) {
-      count += one.zero_copies();
-      asks |= one.asks_zero_copy();
+    for (const Stream* const one : streams_) {
+      count += one->zero_copies();
+      asks |= one->asks_zero_copy();
     }
     return fmt::format("{} sends without copying{}", count,
                        asks || count == 0 ? "" : ", then given up: the kernel copied all the same");
@@ -152,7 +160,7 @@ class Frames : public Way {
   template <class Condition>
   Status until(const Condition& condition) {
     while (!condition()) {
-      TUTTI_TRY(const bool more, bundle_.progress(target_));
+      TUTTI_TRY(const bool more, carrier_->progress(target_));
       if (more)
         waiting_.moved();
       else if (!condition())
@@ -163,9 +171,9 @@ class Frames : public Way {
   void wait() {
     std::array<pollfd, kMostConnections> polled{};
     std::size_t count = 0;
-    for (const Stream& one : bundle_.streams()) {
-      const int events = one.blocked() ? POLLIN | POLLOUT : POLLIN;
-      polled[count++] = {one.descriptor(), static_cast<short>(events), 0};
+    for (const Stream* const one : streams_) {
+      const int events = one->blocked() ? POLLIN | POLLOUT : POLLIN;
+      polled[count++] = {one->descriptor(), static_cast<short>(events), 0};
     }
     waiting_.wait(std::span(polled).first(count));
   }
@@ -173,10 +181,11 @@ class Frames : public Way {
     return until([&] { return target_.count >= count; });
   }
   Status drain() {
-    return until([&] { return bundle_.pending() == 0; });
+    return until([&] { return carrier_->pending() == 0; });
   }
   Waiting waiting_;
-  Bundle bundle_;
+  std::vector<Stream*> streams_;  // Of the carrier.
+  std::unique_ptr<net::Carrier> carrier_;
   Target target_;
   std::size_t frame_;
   std::uint64_t due_ = 0;  // Frames that are to have come. Some may come early, while we drain.

@@ -402,6 +402,7 @@ Poll HostExecutor::leave() {
     phase_ = Phase::kLeave;
     wire_->flush();
     if (wire_->pending()) return Poll::kPending;
+    wire_->keep();  // What may have to be sent again.
     phase_ = Phase::kDone;
   }
   return Poll::kDone;

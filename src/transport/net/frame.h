@@ -1,7 +1,8 @@
 // File: transport/net/frame.h: what travels from a rank to one that shares no memory with it:
 // headers and payloads.
 //
-//   bytes u32 · kind u16 · 0 u16 · channel u32 · sequence u32 · position u64, then `bytes` bytes
+//   bytes u32 · kind u16 · 0 u16 · channel u32 · sequence u32 · order u32 · heard u32 ·
+//   position u64, then `bytes` bytes
 //
 // All numbers are little-endian. What kinds, channels and positions mean is the business of whoever
 // sends frames; here they are only carried.
@@ -21,7 +22,7 @@ namespace tutti::net {
 using Piece = std::span<const std::byte>;
 
 inline constexpr std::size_t kMostPieces = 2;  // Of a payload.
-inline constexpr std::size_t kHeaderBytes = 24;
+inline constexpr std::size_t kHeaderBytes = 32;
 inline constexpr std::size_t kMostFrameBytes = std::size_t{16} << 20;
 
 struct FrameHeader {
@@ -29,7 +30,10 @@ struct FrameHeader {
   std::uint16_t kind = 0;      // From 1.
   std::uint32_t channel = 0;   // Which of the things that the two ranks share,
   std::uint64_t position = 0;  // and where in it.
-  std::uint32_t sequence = 0;  // Counts the frames from one rank to another; set by who carries it.
+  std::uint32_t sequence = 0;  // The carrier's own.
+  // Of Rails (rails.h), if there are several carriers to a rank: which frame this is, and how many
+  // of those that came back have been announced.
+  std::uint32_t order = 0, heard = 0;
 };
 
 inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
@@ -40,6 +44,8 @@ inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
   writer.number(std::uint16_t{0});
   writer.number(header.channel);
   writer.number(header.sequence);
+  writer.number(header.order);
+  writer.number(header.heard);
   writer.number(header.position);
   return bytes;
 }
@@ -53,6 +59,8 @@ inline std::optional<FrameHeader> parse_header(std::span<const std::byte, kHeade
   const auto zero = reader.number<std::uint16_t>();
   header.channel = reader.number<std::uint32_t>();
   header.sequence = reader.number<std::uint32_t>();
+  header.order = reader.number<std::uint32_t>();
+  header.heard = reader.number<std::uint32_t>();
   header.position = reader.number<std::uint64_t>();
   if (header.bytes > kMostFrameBytes || header.kind == 0 || zero != 0) return std::nullopt;
   return header;

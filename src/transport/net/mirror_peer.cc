@@ -23,7 +23,7 @@ bool overlap(Piece a, Piece b) {
 
 }  // namespace
 
-bool Mirror::Peer::full() const { return carrier_.pending() >= kMostPending; }
+bool Mirror::Peer::full() const { return carrier_.held() >= kMostPending; }
 
 Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier, bool on_machine)
     : region_(region), me_(me), rank_(rank), carrier_(carrier), on_machine_(on_machine) {
@@ -59,9 +59,9 @@ void Mirror::Peer::queue(const FrameHeader& header, std::span<const Piece> piece
   carrier_.send(header, pieces);
 }
 
-/// Forgets the loans of frames that are released.
+/// Forgets the loans of frames that are held no longer.
 void Mirror::Peer::settle() {
-  for (const std::uint64_t end = queued_ - carrier_.pending(); released_ != end; ++released_) {
+  for (const std::uint64_t end = queued_ - carrier_.held(); released_ != end; ++released_) {
     Loan& loan = loans_[released_ % loans_.size()];
     if (loan.slot != nullptr) --loan_count_;
     loan = {{}, nullptr};
@@ -78,6 +78,7 @@ void Mirror::Peer::expect(bool to_all, std::size_t lane, std::uint64_t position,
   Incoming& at = rings_in_[ring_of(to_all, lane)];
   at.expected = position;
   at.to = to;
+  expects_ = true;
 }
 
 const std::byte* Mirror::Peer::landed(bool to_all, std::size_t lane, std::uint64_t position) const {
@@ -109,6 +110,17 @@ void Mirror::Peer::expect_not(Lent data) {
 }
 
 void Mirror::Peer::keep() {
+  settle();
+  if (loan_count_ != 0) keep_lent();
+  if (!std::exchange(expects_, false)) return;
+  for (Incoming& at : rings_in_) {
+    if (!failure) carrier_.moved(at.to, at.ring.slot(at.expected));
+    at.to = {};
+    // What has landed is of no use any more: the call is over.
+  }
+}
+
+void Mirror::Peer::keep_lent() {
   for (std::uint64_t frame = released_; frame != queued_; ++frame) {
     Loan& loan = loans_[frame % loans_.size()];
     if (loan.slot != nullptr && !failure) {
@@ -125,11 +137,6 @@ void Mirror::Peer::keep() {
     }
   }
   loan_count_ = 0;
-  for (Incoming& at : rings_in_) {
-    if (!failure) carrier_.moved(at.to, at.ring.slot(at.expected));
-    at.to = {};
-    // What has landed is of no use any more: the call is over, and with it the communicator.
-  }
 }
 
 void Mirror::Peer::offer_call(const Published& call) {
@@ -233,7 +240,7 @@ bool Mirror::Peer::exchange(bool look) {
 }
 
 void Mirror::Peer::say_abort(const Error& error) {
-  if (failure || carrier_.pending() >= Carrier::kMostQueued - 1) return;
+  if (failure || carrier_.held() >= Carrier::kMostQueued - 1) return;
   abort_out_.code = static_cast<std::int32_t>(error.code);
   abort_out_.rank = error.peer.value;
   const std::size_t length = std::min(error.what.size(), abort_out_.text.size() - 1);
@@ -250,10 +257,12 @@ Error Mirror::Peer::nonsense(const FrameHeader& header) const {
 }
 
 Result<std::optional<std::byte*>> Mirror::Peer::place(const FrameHeader& header) {
-  if (header.kind == kLines && staging_) return std::optional<std::byte*>{};
+  // The same may come once more, if it came in part over what then broke.
+  if (header.kind == kLines && staging_ && *staging_ != header.position)
+    return std::optional<std::byte*>{};
   std::byte* const to = destination(header);
   if (to == nullptr) return nonsense(header);
-  staging_ = staging_ || header.kind == kLines;
+  if (header.kind == kLines) staging_ = header.position;
   return std::optional(to);
 }
 
@@ -323,7 +332,7 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
 }
 
 Status Mirror::Peer::take_lines(const FrameHeader& header) {
-  staging_ = false;
+  staging_.reset();
   const RecordImage& image = staged_.record;
   const std::size_t lines = (header.bytes - sizeof(RecordImage)) / sizeof(CallLine);
   if (image.lines != lines || header.bytes != sizeof(RecordImage) + lines * sizeof(CallLine))

@@ -1,7 +1,7 @@
 // File: transport/net/mirror_peer.h: what a mirror (net/mirror.h) exchanges with one other rank.
 //
 // Both sides keep the same lists of rings and counters in the same order; a frame names one of them
-// by its index. What is lent is a list of frames that are not released, and by ring the slots that
+// by its index. What is lent is a list of frames that are still held, and by ring the slots that
 // are not even queued; what is expected is one slot a ring, the next.
 #pragma once
 #include <array>
@@ -84,6 +84,7 @@ class Mirror::Peer final : public FrameSink {
   void offer_slot(std::size_t ring);
   bool offer_cpu();
   void settle();
+  void keep_lent();
   static std::size_t ring_of(bool to_all, std::size_t lane);
   static std::byte* place_of_slot(Incoming& at, const FrameHeader& header);
   void offer_call(const Published& call);
@@ -105,9 +106,10 @@ class Mirror::Peer final : public FrameSink {
   std::vector<Outgoing> rings_;
   std::vector<Incoming> rings_in_;
   std::uint64_t calls_ = 0;                            // Published calls that were queued.
-  std::uint64_t queued_ = 0, released_ = 0;            // Frames.
-  std::array<Loan, Carrier::kMostQueued> loans_ = {};  // Of frames that are not released; modulo.
+  std::uint64_t queued_ = 0, released_ = 0;            // Frames; those that are held no longer.
+  std::array<Loan, Carrier::kMostQueued> loans_ = {};  // Of frames that are held; modulo.
   std::size_t loan_count_ = 0;                         // Of frames, and of slots to be queued.
+  bool expects_ = false;                               // Something, since `keep`.
   std::array<RecordImage, kCalls> records_{};
   // Where lines lie until they are complete.
   struct alignas(kCacheLine) Staged {
@@ -115,7 +117,7 @@ class Mirror::Peer final : public FrameSink {
     std::array<std::byte, kCallLines * sizeof(CallLine)> lines{};
   } staged_;
   AbortImage abort_out_, abort_in_;
-  bool staging_ = false;
+  std::optional<std::uint64_t> staging_;  // The call whose lines are coming.
 };
 
 }  // namespace tutti::net

@@ -9,6 +9,7 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,8 +45,19 @@ class Carrier {
   virtual void moved(Piece /*from*/, std::byte* /*to*/) {}
   /// Frames that are not released.
   virtual std::size_t pending() const = 0;
+  /// Frames whose payload may still be read, by what may have to send it again; at most
+  /// kMostQueued, and at least pending(). Memory that is the wire's is not written again before the
+  /// peer has announced what was there; other memory has to be `moved` before it is.
+  virtual std::size_t held() const { return pending(); }
+  /// Bytes of what is pending, roughly: to choose among carriers.
+  virtual std::size_t unsent_bytes() const { return 0; }
   /// "tcp: rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
   virtual std::string where() const = 0;
+  /// For who has another way there, now and then: why this one seems to lead nowhere; nothing while
+  /// it does not.
+  virtual std::optional<Error> stuck() { return std::nullopt; }
+  /// Ends it at once: nothing more is sent or received.
+  virtual void abandon() {}
   /// Nothing will be sent any more.
   virtual void leave() = 0;
   /// After leave(): whether what was sent last can't be lost any more by ending the connection.

@@ -9,53 +9,69 @@
 #include <array>
 #include <cstdint>
 #include <ctime>
+#include <utility>
+
+#include "base/clock.h"
+#include "transport/net/rails.h"
 
 namespace tutti::tcp {
 namespace {
 
 // Among so many ranks a look at each costs less than to ask which are worth one.
 constexpr std::size_t kFewRanks = 3;
+constexpr std::int64_t kLookAtAllMs = 100;
 
 }  // namespace
 
 TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const NetworkCost& cost)
-    : forgotten_(connections.size()),
+    : streams_(connections.size()),
       cost_(cost),
       ready_set_(epoll_create1(EPOLL_CLOEXEC)),
       alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   for (std::size_t rank = 0; rank < connections.size(); ++rank) {
-    bundles_.push_back(connections[rank].empty()
-                           ? nullptr
-                           : std::make_unique<Bundle>(std::move(connections[rank])));
-    if (bundles_.back() == nullptr) continue;
-    for (const Stream& stream : bundles_.back()->streams()) {
+    std::vector<std::unique_ptr<net::Carrier>> rails;
+    for (Connection& one : connections[rank]) {
+      auto stream = std::make_unique<Stream>(std::move(one));
       epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
-      epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream.descriptor(), &event);
+      epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream->descriptor(), &event);
+      streams_[rank].push_back(stream.get());
+      rails.push_back(std::move(stream));
     }
+    rails_ = rails_ || rails.size() > 1;
+    if (rails.size() > 1)
+      carriers_.push_back(std::make_unique<net::Rails>(std::move(rails)));
+    else
+      carriers_.push_back(rails.empty() ? nullptr : std::move(rails.front()));
   }
 }
 
 net::Carrier* TcpNetwork::carrier(int rank) {
-  return bundles_[static_cast<std::size_t>(rank)].get();
+  return carriers_[static_cast<std::size_t>(rank)].get();
 }
 
 void TcpNetwork::look(std::vector<bool>& ready) {
-  if (bundles_.size() <= kFewRanks) {
+  if (streams_.size() <= kFewRanks) {
     std::fill(ready.begin(), ready.end(), true);
     return;
   }
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(ready_set_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) ready[events[static_cast<std::size_t>(i)].data.u64] = true;
+  if (!rails_) return;
+  // One that leads nowhere is never ready, but has to be found.
+  const std::int64_t now = coarse_ms();
+  if (now < next_look_at_all_) return;
+  next_look_at_all_ = now + kLookAtAllMs;
+  for (std::size_t rank = 0; rank < streams_.size(); ++rank)
+    ready[rank] = ready[rank] || !streams_[rank].empty();
 }
 
 void TcpNetwork::sleep(std::chrono::nanoseconds longest) {
   std::vector<pollfd> sources{{alarm_.get(), POLLIN, 0}};
-  for (const auto& bundle : bundles_) {
-    if (bundle == nullptr) continue;
-    for (const Stream& stream : bundle->streams()) {
-      const int events = POLLIN | (stream.blocked() ? POLLOUT : 0);
-      sources.push_back({stream.descriptor(), static_cast<short>(events), 0});
+  for (const auto& streams : streams_) {
+    for (const Stream* const stream : streams) {
+      const int events = POLLIN | (stream->blocked() ? POLLOUT : 0);
+      sources.push_back({stream->descriptor(), static_cast<short>(events), 0});
     }
   }
   const timespec span{static_cast<time_t>(longest.count() / 1'000'000'000),
@@ -71,10 +87,10 @@ void TcpNetwork::wake() {
 }
 
 void TcpNetwork::forget(int rank) {
-  auto& bundle = bundles_[static_cast<std::size_t>(rank)];
-  for (const Stream& stream : bundle->streams())
-    epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream.descriptor(), nullptr);
-  forgotten_[static_cast<std::size_t>(rank)] = std::move(bundle);
+  auto& streams = streams_[static_cast<std::size_t>(rank)];
+  for (const Stream* const stream : streams)
+    epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream->descriptor(), nullptr);
+  streams.clear();
 }
 
 }  // namespace tutti::tcp

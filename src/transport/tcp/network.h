@@ -4,13 +4,15 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "transport/tcp/bundle.h"
+#include "transport/net/network.h"
+#include "transport/tcp/stream.h"
 
 namespace tutti::tcp {
 
 class TcpNetwork final : public net::Network {
  public:
-  /// By rank those with it; none: it is not joined by this network.
+  /// By rank those with it, each over an interface of its own; none: it is not joined by this
+  /// network.
   TcpNetwork(std::vector<std::vector<Connection>> connections, const NetworkCost& cost);
 
   NetworkCost cost() const override { return cost_; }
@@ -21,8 +23,10 @@ class TcpNetwork final : public net::Network {
   void forget(int rank) override;
 
  private:
-  std::vector<std::unique_ptr<Bundle>> bundles_;  // By rank; null: none, or forgotten.
-  std::vector<std::unique_ptr<Bundle>> forgotten_;
+  std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank; null: none.
+  std::vector<std::vector<Stream*>> streams_;            // Of these; none once it is forgotten.
+  bool rails_ = false;                                   // Some rank has several.
+  std::int64_t next_look_at_all_ = 0;                    // Milliseconds of the coarse clock.
   NetworkCost cost_;
   Fd ready_set_;  // An epoll of all connections.
   Fd alarm_;      // An eventfd: wakes whoever sleeps.

@@ -1,7 +1,11 @@
 #include "transport/tcp/stream.h"
 
+#include <fmt/format.h>
 #include <linux/errqueue.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -57,8 +61,9 @@ Stream::Stream(Connection connection, std::size_t zero_copy_bytes)
   }
 }
 
-void Stream::send(const FrameHeader& header, std::span<const Piece> pieces) {
-  TUTTI_CHECK(room() && pieces.size() <= kMostPieces && header.bytes <= kMostFrameBytes);
+void Stream::send(FrameHeader header, std::span<const Piece> pieces) {
+  TUTTI_CHECK(pending() < kMostQueued && pieces.size() <= kMostPieces &&
+              header.bytes <= kMostFrameBytes);
   Frame& one = frame(queued_++);
   one.header = header;
   std::ranges::copy(encode(header), one.head.begin());
@@ -100,6 +105,36 @@ Result<bool> Stream::progress(FrameSink& sink) {
   TUTTI_TRY(const bool sent, flush());
   TUTTI_TRY(const bool received, receive(sink));
   return sent || received;
+}
+
+// Whether it works, and the end.
+
+std::optional<Error> Stream::stuck() {
+  // Repeated so often without an answer: 0.2 s after the first time, then always after twice as
+  // long. A peer that answers but takes nothing is asked by probes, which are not counted here.
+  constexpr int kMostRepeats = 4;
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      info.tcpi_retransmits < kMostRepeats)
+    return std::nullopt;
+  return Error{
+      Code::kPeerFailed,
+      fmt::format("{}: no answer, though it was sent {} times", where(), info.tcpi_retransmits + 1),
+      Rank{}, Rank{connection_.peer}};
+}
+
+void Stream::leave() { ::shutdown(descriptor(), SHUT_WR); }
+
+bool Stream::left() {
+  std::array<std::byte, 4096> rest;
+  ssize_t got = 0;
+  do {
+    got = ::recv(descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
+  } while (got > 0);
+  if (got == 0 || errno != EAGAIN) return true;
+  int unsent = 0;  // The end of the stream counts as a byte.
+  return ::ioctl(descriptor(), SIOCOUTQ, &unsent) != 0 || unsent <= 1;
 }
 
 // Sending.

@@ -2,10 +2,11 @@
 //
 // Sending: frames are queued with pointers to their payload, and gathered from there by sendmsg, as
 // many at a time as the socket takes. Payloads of up to kCopiedBytes are copied into the queue,
-// behind their header, so that a small frame is one piece of memory; memory of longer ones must stay as it is until the frame is released, which happens in order.
-// From `zero_copy_bytes` on the kernel may send right from that memory (MSG_ZEROCOPY); then a frame
-// is released when the kernel says that it is done. If it says that it copied all the same (veth,
-// loopback, NICs that can't gather), asking for it only costs, so this connection stops asking.
+// behind their header, so that a small frame is one piece of memory; memory of longer ones must
+// stay as it is until the frame is released, which happens in order. From `zero_copy_bytes` on the
+// kernel may send right from that memory (MSG_ZEROCOPY); then a frame is released when the kernel
+// says that it is done. If it says that it copied all the same (veth, loopback, NICs that can't
+// gather), asking for it only costs, so this connection stops asking.
 //
 // Receiving: what comes goes into the memory that the sink names for a header. A small staging
 // buffer takes headers and what follows them, so that a burst of small frames costs one recv; the
@@ -20,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/net/frame.h"
+#include "transport/net/network.h"
 #include "transport/tcp/connection.h"
 
 namespace tutti::tcp {
@@ -33,37 +34,37 @@ using net::kMostPieces;
 using net::parse_header;
 using net::Piece;
 
-class Stream {
+class Stream final : public net::Carrier {
  public:
-  static constexpr std::size_t kMostQueued = 256;  // Frames.
   static constexpr std::size_t kCopiedBytes = 128;  // A call's line, with its record.
   static constexpr std::size_t kStagingBytes = 4096;
 
   /// `zero_copy_bytes` 0: never ask for it.
   explicit Stream(Connection connection, std::size_t zero_copy_bytes = 0);
 
-  bool room() const { return queued_ - released_ < kMostQueued; }
-  /// Queues a frame; there must be room. The pieces have header.bytes bytes together.
-  void send(const FrameHeader& header, std::span<const Piece> pieces);
-  /// Sends and receives what goes without waiting; true if anything moved. An error (kPeerFailed,
-  /// or what the sink said) says who and where; the connection is of no use then.
-  Result<bool> progress(FrameSink& sink);
-  /// Of what is to be sent, all that lay in these bytes is at `to` now; what is being received into
-  /// them goes there.
-  void moved(Piece from, std::byte* to);
-  /// The sending half of progress.
-  Result<bool> flush();
+  void send(FrameHeader header, std::span<const Piece> pieces) override;
+  using Carrier::send;
+  Result<bool> progress(FrameSink& sink) override;
+  Result<bool> flush() override;
+  bool any_memory() const override { return true; }
+  void moved(Piece from, std::byte* to) override;
+  std::string where() const override { return "tcp: " + connection_.where; }
+  std::optional<Error> stuck() override;
+  void abandon() override { connection_.socket.reset(); }
+  void leave() override;
+  /// A close with unread bytes, or before bytes that come later, would cut off what was sent last;
+  /// so it has to be acknowledged first, or the peer has to have left as well: then it got all that
+  /// it wanted.
+  bool left() override;
 
   /// Frames queued and released since the beginning; between them are those whose memory is in use.
   std::uint64_t queued() const { return queued_; }
   std::uint64_t released() const { return released_; }
-  std::size_t pending() const { return static_cast<std::size_t>(queued_ - released_); }
-  /// The sequence of the first frame that is not released; there must be one.
-  std::uint32_t first_pending() const { return frame(released_).header.sequence; }
-  std::size_t unsent_bytes() const { return unsent_bytes_; }
+  std::size_t pending() const override { return static_cast<std::size_t>(queued_ - released_); }
+  std::size_t unsent_bytes() const override { return unsent_bytes_; }
   /// For poll: whether it is worth to wait until the socket takes more.
   bool blocked() const { return flushed_ != queued_; }
-  int descriptor() const { return connection_.socket.get(); }
+  int descriptor() const { return connection_.socket.get(); }  // -1: abandoned.
   const Connection& connection() const { return connection_; }
   bool asks_zero_copy() const { return zero_copy_bytes_ != 0; }
   std::uint64_t zero_copies() const { return zero_copies_; }

@@ -13,35 +13,59 @@ namespace {
 constexpr double kMostGigabytesPerSecond = 5;
 constexpr double kEfficiency = 0.94;  // Headers and pauses.
 
+constexpr std::size_t kMostRails = 8;  // Connections between two ranks.
+
 struct Agreed {
   Secret secret{};
   double gigabytes_per_second = 0;  // Of the slowest interface; 0: none says.
+  int rails = 1;                    // Interfaces that the rank with the fewest has.
 };
 
+/// What a rank says of itself.
+struct Means {
+  std::uint32_t speed_mbps = 0, rails = 1;
+};
+
+/// Interfaces that are as good as the best one.
+std::size_t count_rails(std::span<const InterfaceAddress> addresses) {
+  std::vector<std::string_view> names;
+  const InterfaceAddress& first = addresses.front();
+  for (const InterfaceAddress& one : addresses) {
+    if (one.speed_mbps != first.speed_mbps || one.address.family() != first.address.family())
+      continue;
+    if (std::find(names.begin(), names.end(), one.interface) == names.end())
+      names.emplace_back(one.interface);
+  }
+  return std::min(names.size(), kMostRails);
+}
+
 /// Rank 0 makes the secret; the rendezvous, which is believed, carries it. Each rank adds how fast
-/// its interface is.
-Result<Agreed> agree(const Opening& opening, int speed_mbps) {
+/// its interface is, and how many there are.
+Result<Agreed> agree(const Opening& opening, const Means& own) {
   Agreed agreed;
   if (opening.me == 0) {
     TUTTI_TRY(agreed.secret, random_bytes());
   }
-  const auto speed = static_cast<std::uint32_t>(speed_mbps);
-  const auto speed_bytes = std::as_bytes(std::span(&speed, 1));
-  Bytes mine(speed_bytes.begin(), speed_bytes.end());
+  const auto own_bytes = std::as_bytes(std::span(&own, 1));
+  Bytes mine(own_bytes.begin(), own_bytes.end());
   if (opening.me == 0) mine.insert(mine.end(), agreed.secret.begin(), agreed.secret.end());
   TUTTI_TRY(const auto all, opening.exchange("tcp secret", mine));
-  std::uint32_t slowest = 0;
+  std::uint32_t slowest = 0, rails = own.rails;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].size() != sizeof(speed) + (rank == 0 ? agreed.secret.size() : 0)) {
+    if (all[rank].size() != sizeof(Means) + (rank == 0 ? agreed.secret.size() : 0)) {
       return Error{Code::kMismatch,
                    "tcp: rank " + std::to_string(rank) + " speaks another version"};
     }
-    std::uint32_t theirs = 0;
+    Means theirs;
     std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
-    if (theirs != 0) slowest = slowest == 0 ? theirs : std::min(slowest, theirs);
+    if (theirs.speed_mbps != 0)
+      slowest = slowest == 0 ? theirs.speed_mbps : std::min(slowest, theirs.speed_mbps);
+    rails = std::min(rails, theirs.rails);
   }
-  std::memcpy(agreed.secret.data(), all[0].data() + sizeof(speed), agreed.secret.size());
-  agreed.gigabytes_per_second = std::min(kEfficiency * slowest / 8e3, kMostGigabytesPerSecond);
+  std::memcpy(agreed.secret.data(), all[0].data() + sizeof(Means), agreed.secret.size());
+  agreed.rails = static_cast<int>(std::clamp<std::uint32_t>(rails, 1, kMostRails));
+  agreed.gigabytes_per_second =
+      std::min(kEfficiency * slowest / 8e3 * agreed.rails, kMostGigabytesPerSecond);
   return agreed;
 }
 
@@ -54,8 +78,11 @@ Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
   joining.me = opening.me;
   joining.rank_count = static_cast<int>(opening.peers.size());
   joining.peers = to.far;
-  TUTTI_TRY(const Agreed agreed, agree(opening, chosen.addresses.front().speed_mbps));
+  const Means own{static_cast<std::uint32_t>(chosen.addresses.front().speed_mbps),
+                  static_cast<std::uint32_t>(count_rails(chosen.addresses))};
+  TUTTI_TRY(const Agreed agreed, agree(opening, own));
   joining.secret = agreed.secret;
+  joining.connections = agreed.rails;
   joining.addresses = std::move(chosen.addresses);
   joining.exchange = opening.exchange;
   joining.deadline = opening.deadline;

@@ -1,0 +1,265 @@
+#include "transport/net/rails.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace tutti::net {
+namespace {
+
+// Of frames between rails themselves, which have no order. Those of others are far below.
+enum Kind : std::uint16_t { kHeard = 0xff00, kLost = 0xff01 };
+constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
+
+// So many frames that nothing has gone back for are worth one. Well below what a sender keeps.
+constexpr std::uint32_t kWorthTelling = Carrier::kMostQueued / 4;
+// Every how many looks one of the rails besides the first is looked at, if nothing came there.
+constexpr std::size_t kLooksPerTurn = 4;
+constexpr std::int64_t kTickMs = 100;
+
+}  // namespace
+
+Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_bytes)
+    : spread_bytes_(spread_bytes), kept_(kMostQueued), early_(kMostQueued) {
+  TUTTI_CHECK(!carriers.empty());
+  for (auto& carrier : carriers) rails_.push_back({std::move(carrier), {}, 0, false});
+}
+
+std::size_t Rails::pick(std::size_t bytes) const {
+  std::size_t best = first_;
+  if (bytes < spread_bytes_) return best;
+  for (std::size_t i = first_ + 1; i < rails_.size(); ++i) {
+    const Rail& one = rails_[i];
+    if (!one.failure && one.carrier->unsent_bytes() < rails_[best].carrier->unsent_bytes())
+      best = i;
+  }
+  return best;
+}
+
+void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
+  TUTTI_CHECK(held() < kMostQueued && pieces.size() <= kMostPieces && !is_own(header));
+  Kept& frame = kept(queued_);
+  frame.header = header;
+  frame.header.order = static_cast<std::uint32_t>(queued_++);
+  frame.count = pieces.size();
+  std::ranges::copy(pieces, frame.pieces.begin());
+  if (header.bytes <= kKeptBytes) {
+    std::byte* end = frame.copy.data();
+    for (const Piece piece : pieces) end = std::ranges::copy(piece, end).out;
+    frame.pieces[0] = {frame.copy.data(), end};
+    frame.count = 1;
+  }
+  give(frame, pick(header.bytes));
+}
+
+/// What the frame that is sent now says to be heard.
+std::uint32_t Rails::tell() {
+  long_untold_ = false;
+  return told_ = expected_;
+}
+
+void Rails::give(Kept& frame, std::size_t rail) {
+  Rail& to = rails_[rail];
+  frame.header.heard = tell();
+  frame.rail = rail;
+  frame.ticket = to.given++;
+  to.carrier->send(frame.header, std::span(frame.pieces).first(frame.count));
+}
+
+void Rails::say(std::uint16_t kind, std::size_t channel) {
+  Rail& to = rails_[first_];
+  ++to.given;
+  to.carrier->send({.kind = kind, .channel = static_cast<std::uint32_t>(channel), .heard = tell()},
+                   Piece());
+}
+
+/// Notes what rails have given to the network.
+void Rails::settle() {
+  for (; released_ != queued_; ++released_) {
+    const Kept& frame = kept(released_);
+    const Rail& rail = rails_[frame.rail];
+    if (frame.ticket >= rail.given - rail.carrier->pending()) return;
+  }
+}
+
+std::size_t Rails::pending() const {
+  if (released_ != queued_) return static_cast<std::size_t>(queued_ - released_);
+  // What rails say to each other has to leave as well.
+  return rails_[first_].carrier->pending() != 0 ? 1 : 0;
+}
+
+Result<bool> Rails::progress(FrameSink& sink) {
+  bool moved = false;
+  const std::size_t turn =
+      ++looks_ % kLooksPerTurn == 0 ? looks_ / kLooksPerTurn % rails_.size() : rails_.size();
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    Rail& rail = rails_[i];
+    if (rail.failure) continue;
+    // A look at a silent rail is a system call: those besides the first get one in turn.
+    if (i != first_ && i != turn && !rail.busy && rail.carrier->pending() == 0) continue;
+    Inlet inlet(*this, sink, i);
+    auto some = rail.carrier->progress(inlet);
+    rail.busy = some && *some;
+    moved = moved || rail.busy;
+    if (some) continue;
+    if (inlet.refused()) return std::move(some.error());
+    TUTTI_CHECK_OK(lose(i, std::move(some.error())));
+  }
+  // Somebody may wait for memory: for what is long, if there is nothing else to do or to say.
+  const bool due = expected_ - told_ >= kWorthTelling || (!moved && long_untold_);
+  if (due && rails_[first_].carrier->pending() == 0) {
+    say(kHeard, 0);
+    TUTTI_TRY(const bool said, flush());
+    moved = moved || said;
+  }
+  settle();
+  if (coarse_ms() >= next_tick_) TUTTI_CHECK_OK(look_for_stuck());
+  return moved;
+}
+
+Result<bool> Rails::flush() {
+  bool moved = false;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    Rail& rail = rails_[i];
+    if (rail.failure || rail.carrier->pending() == 0) continue;
+    auto some = rail.carrier->flush();
+    moved = moved || (some && *some);
+    if (!some) TUTTI_CHECK_OK(lose(i, std::move(some.error())));
+  }
+  settle();
+  return moved;
+}
+
+bool Rails::any_memory() const {
+  return std::all_of(rails_.begin(), rails_.end(),
+                     [](const Rail& one) { return one.carrier->any_memory(); });
+}
+
+void Rails::moved(Piece from, std::byte* to) {
+  for (std::uint64_t number = heard_; number != queued_; ++number) {
+    for (Piece& piece : std::span(kept(number).pieces).first(kept(number).count)) {
+      if (piece.data() >= from.data() && piece.data() < from.data() + from.size())
+        piece = {to + (piece.data() - from.data()), piece.size()};
+    }
+  }
+  for (const Rail& one : rails_) {
+    if (!one.failure) one.carrier->moved(from, to);
+  }
+}
+
+void Rails::leave() {
+  for (const Rail& one : rails_) {
+    if (!one.failure) one.carrier->leave();
+  }
+}
+
+bool Rails::left() {
+  return std::all_of(rails_.begin(), rails_.end(),
+                     [](const Rail& one) { return one.failure || one.carrier->left(); });
+}
+
+// ---- receiving
+
+Error Rails::corrupt(std::string_view what) const {
+  return {Code::kPeerFailed, fmt::format("{}: {}: the stream is corrupt", where(), what)};
+}
+
+/// A sender keeps what it does not know to be heard, so no sound one is further ahead than that:
+/// what is so far off is behind, and has come.
+bool Rails::came(const FrameHeader& header) const {
+  return header.order - expected_ >= kMostQueued || early_[header.order % kMostQueued].kind != 0;
+}
+
+Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameSink& sink) {
+  if (is_own(header)) {
+    if (header.bytes != 0) return corrupt("what rails say to each other has no payload");
+    return std::optional(&nothing_);
+  }
+  if (!came(header)) return sink.place(header);
+  if (lost_ == 0) return corrupt("a frame came twice");
+  // All at once: others may be coming to it.
+  if (twice_.empty()) twice_.resize(kMostFrameBytes);
+  return std::optional(twice_.data());
+}
+
+Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
+  TUTTI_CHECK_OK(hear(header.heard));
+  if (is_own(header)) {
+    if (header.kind == kHeard) return ok();
+    if (header.channel >= rails_.size() || header.channel == rail)
+      return corrupt("it speaks of a connection that is none");
+    if (rails_[header.channel].failure) return ok();
+    const std::string lost = rails_[header.channel].carrier->where();
+    return lose(header.channel, {Code::kPeerFailed, lost + ": given up by the peer"});
+  }
+  if (came(header)) return ok();
+  if (header.order != expected_) {
+    early_[header.order % kMostQueued] = header;
+    return ok();
+  }
+  TUTTI_CHECK_OK(announce(header, sink));
+  for (;;) {
+    FrameHeader& next = early_[expected_ % kMostQueued];
+    if (next.kind == 0) return ok();
+    TUTTI_CHECK_OK(announce(std::exchange(next, FrameHeader{}), sink));
+  }
+}
+
+Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
+  ++expected_;
+  long_untold_ = long_untold_ || header.bytes > kKeptBytes;
+  return sink.arrived(header);
+}
+
+Status Rails::hear(std::uint32_t heard) {
+  const std::uint32_t more = heard - static_cast<std::uint32_t>(heard_);
+  // Of several rails an older word may come after a newer one.
+  if (more > std::numeric_limits<std::uint32_t>::max() / 2) return ok();
+  if (more > held()) return corrupt("it has heard more than was said");
+  heard_ += more;
+  released_ = std::max(released_, heard_);
+  return ok();
+}
+
+// ---- failures
+
+Status Rails::lose(std::size_t rail, Error why) {
+  rails_[rail].carrier->abandon();
+  rails_[rail].failure = std::move(why);
+  ++lost_;
+  if (alive() == 0) return *rails_[rail].failure;
+  first_ = 0;
+  while (rails_[first_].failure) ++first_;
+  // All of them: what was said of the others may have gone the same way.
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    if (rails_[i].failure) say(kLost, i);
+  }
+  for (std::uint64_t number = heard_; number != queued_; ++number) {
+    if (kept(number).rail != rail) continue;
+    give(kept(number), first_);
+    released_ = std::min(released_, number);
+  }
+  return ok();
+}
+
+Status Rails::look_for_stuck() {
+  next_tick_ = coarse_ms() + kTickMs;
+  // Not at once: where the peer has ended, all its connections have, and that is told otherwise.
+  for (Rail& one : rails_) {
+    if (!one.failure || std::exchange(one.told, true)) continue;
+    log::warn("{}; {} of {} ways there are left", one.failure->what, alive(), rails_.size());
+  }
+  for (std::size_t i = 0; i < rails_.size() && alive() > 1; ++i) {
+    if (rails_[i].failure) continue;
+    if (auto why = rails_[i].carrier->stuck()) TUTTI_CHECK_OK(lose(i, *std::move(why)));
+  }
+  return ok();
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,132 @@
+// File: transport/net/rails.h: several carriers to one peer, used as one, and on without those that
+// fail.
+//
+// Each frame travels whole on one rail: short ones on the first, long ones on the one that has
+// least to send. Payloads overtake each other, but are announced (`arrived`) in the order in which
+// they were sent, which every frame says (FrameHeader::order). Every frame also says how many the
+// sender has heard, announced without a gap; where nothing goes back, a frame of its own does.
+//
+// What the peer has not heard is kept: headers and short payloads as copies, long ones where they
+// are. Their memory is the wire's (net/mirror.h): a slot is not written again before its reader has
+// read it, and so has heard it; what was lent is copied there when its call ends (Carrier::held).
+// When a rail fails, the peer is told so over another one, and after that gets all that it has not
+// heard and that went over the lost one. Who is told never looks at that rail again: a frame of
+// which a part had come is placed once more, from its beginning. What comes twice that way is
+// dropped.
+//
+// A lost rail stays lost. While none is left but one, only that one's own error is one.
+#pragma once
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/net/network.h"
+
+namespace tutti::net {
+
+class Rails final : public Carrier {
+ public:
+  static constexpr std::size_t kSpreadBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kKeptBytes = 1024;  // Payloads of so many are kept as copies.
+
+  /// To one peer, in the same order on both sides; at least one. Payloads from `spread_bytes` on
+  /// are spread over them.
+  explicit Rails(std::vector<std::unique_ptr<Carrier>> carriers,
+                 std::size_t spread_bytes = kSpreadBytes);
+
+  void send(FrameHeader header, std::span<const Piece> pieces) override;
+  using Carrier::send;
+  Result<bool> progress(FrameSink& sink) override;
+  Result<bool> flush() override;
+  bool any_memory() const override;
+  void moved(Piece from, std::byte* to) override;
+  std::size_t pending() const override;
+  std::size_t held() const override { return static_cast<std::size_t>(queued_ - heard_); }
+  std::string where() const override { return rails_[first_].carrier->where(); }
+  void leave() override;
+  bool left() override;
+  /// How many have not failed.
+  std::size_t alive() const { return rails_.size() - lost_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Rail {
+    std::unique_ptr<Carrier> carrier;
+    std::optional<Error> failure;
+    std::uint64_t given = 0;  // Frames.
+    bool busy = false;        // Something moved there the last time.
+    bool told = false;        // People have been told of the failure.
+  };
+  /// A frame that the peer has not heard.
+  struct Kept {
+    FrameHeader header;
+    std::array<std::byte, kKeptBytes> copy;
+    std::array<Piece, kMostPieces> pieces;
+    std::size_t count = 0;     // Of pieces.
+    std::size_t rail = 0;      // That it was given to last,
+    std::uint64_t ticket = 0;  // and as which of its frames.
+  };
+  /// Stands between a rail and who takes the frames.
+  class Inlet final : public FrameSink {
+   public:
+    Inlet(Rails& rails, FrameSink& sink, std::size_t rail)
+        : rails_(rails), sink_(sink), rail_(rail) {}
+    Result<std::optional<std::byte*>> place(const FrameHeader& header) override {
+      auto to = rails_.place(header, sink_);
+      refused_ = refused_ || !to;
+      return to;
+    }
+    Status arrived(const FrameHeader& header) override {
+      auto done = rails_.arrived(header, sink_, rail_);
+      refused_ = refused_ || !done;
+      return done;
+    }
+    /// What came makes no sense: another rail would not help.
+    bool refused() const { return refused_; }
+
+   private:
+    Rails& rails_;
+    FrameSink& sink_;
+    std::size_t rail_;
+    bool refused_ = false;
+  };
+
+  Kept& kept(std::uint64_t number) { return kept_[number % kMostQueued]; }
+  std::size_t pick(std::size_t bytes) const;
+  std::uint32_t tell();
+  void give(Kept& frame, std::size_t rail);
+  void say(std::uint16_t kind, std::size_t channel);
+  void settle();
+  bool came(const FrameHeader& header) const;
+  Result<std::optional<std::byte*>> place(const FrameHeader& header, FrameSink& sink);
+  Status arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail);
+  Status announce(const FrameHeader& header, FrameSink& sink);
+  Status hear(std::uint32_t heard);
+  /// Goes on without that rail; an error if it was the last one.
+  Status lose(std::size_t rail, Error why);
+  Status look_for_stuck();
+  Error corrupt(std::string_view what) const;
+
+  std::vector<Rail> rails_;
+  std::size_t spread_bytes_;
+  std::size_t first_ = 0;  // Of those that have not failed.
+  std::size_t lost_ = 0;
+  std::vector<Kept> kept_;  // By count, modulo.
+  std::uint64_t queued_ = 0, released_ = 0, heard_ = 0;
+  // Receiving.
+  std::uint32_t expected_ = 0;      // Order of the next frame to be announced.
+  std::uint32_t told_ = 0;          // That the peer knows of.
+  bool long_untold_ = false;        // Among what it does not know of is a long frame.
+  std::vector<FrameHeader> early_;  // By order, modulo; kind 0: not there.
+  std::vector<std::byte> twice_;    // Takes what comes twice; there once a rail was lost.
+  std::byte nothing_{};             // Where frames without payload go.
+  std::size_t looks_ = 0;
+  std::int64_t next_tick_ = 0;  // Milliseconds of the coarse clock.
+};
+
+}  // namespace tutti::net
