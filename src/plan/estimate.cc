@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <queue>
 #include <utility>
 
 #include "base/check.h"
@@ -32,6 +31,54 @@ namespace {
 constexpr std::size_t kMostTiles = 32;                    // Simulated one by one.
 constexpr std::size_t kMostSteps = std::size_t{1} << 22;  // Of all simulated tiles together.
 constexpr std::size_t kCacheLine = 64;
+
+// When something takes place; what does at one moment, does together.
+struct Moment {
+  Picoseconds at = 0;
+  bool leaves = false;  // Steps' slots depart; else steps begin.
+  std::uint32_t turn = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
+  friend auto operator<=>(const Moment&, const Moment&) = default;
+};
+
+// Lanes by the moment at which they are due. Ranks that are alike are due together, thousands of
+// them, so moments are ordered and not lanes.
+class Agenda {
+ public:
+  bool empty() const { return due_.empty(); }
+  void add(const Moment& moment, std::uint32_t actor) {
+    if (latest_ == due_.end() || latest_->first != moment) latest_ = find(moment);
+    latest_->second.push_back(actor);
+  }
+  /// The earliest moment, and who is due then, in order.
+  Moment take(std::vector<std::uint32_t>& actors) {
+    if (latest_ == due_.begin()) latest_ = due_.end();
+    auto first = due_.extract(due_.begin());
+    actors.swap(first.mapped());
+    if (!std::is_sorted(actors.begin(), actors.end())) std::sort(actors.begin(), actors.end());
+    const Moment moment = first.key();
+    first.mapped().clear();
+    spare_.push_back(std::move(first));
+    return moment;
+  }
+
+ private:
+  using Due = std::map<Moment, std::vector<std::uint32_t>>;
+
+  Due::iterator find(const Moment& moment) {
+    if (spare_.empty()) return due_.try_emplace(moment).first;
+    const auto found = due_.lower_bound(moment);
+    if (found != due_.end() && found->first == moment) return found;
+    spare_.back().key() = moment;
+    const auto added = due_.insert(found, std::move(spare_.back()));
+    spare_.pop_back();
+    return added;
+  }
+
+  Due due_;
+  Due::iterator latest_ = due_.end();  // To which a lane was added.
+  std::vector<Due::node_type> spare_;  // Of moments that have passed, with their memory.
+};
 
 class Timeline {
  public:
@@ -74,14 +121,8 @@ class Timeline {
     if (plan_.together) meet();
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
     while (!agenda_.empty()) {
-      const auto [now, leaves, turn, first] = agenda_.top();
-      batch_.clear();
-      while (!agenda_.empty() && agenda_.top().at == now && agenda_.top().leaves == leaves &&
-             agenda_.top().turn == turn) {
-        batch_.push_back(agenda_.top().actor);
-        agenda_.pop();
-      }
-      leaves ? depart(now) : begin(now);
+      const Moment now = agenda_.take(batch_);
+      now.leaves ? depart(now.at) : begin(now.at);
     }
     Event end;
     for (const State& state : states_) {
@@ -114,13 +155,6 @@ class Timeline {
   // What the reader of a channel finds, and its writer.
   struct Queue {
     Fifo arrivals, rooms;
-  };
-  struct Entry {
-    Picoseconds at;
-    bool leaves;  // A step's slots depart; else a step begins.
-    std::uint32_t turn, actor;
-    // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
-    friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
   // All ranks start together: each has heard from the farthest of the others.
@@ -156,7 +190,7 @@ class Timeline {
       state.waited = Recording::Waited::kForNothing;
     }
     state.blocked_on = kNobody;
-    if (can_start(state)) agenda_.push({state.start.at, false, state.turn, actor});
+    if (can_start(state)) agenda_.add({state.start.at, false, state.turn}, actor);
   }
 
   // Goes to the next step of which there is something in this tile.
@@ -276,7 +310,7 @@ class Timeline {
       });
       if (recorder_) record(state, end.at);
       state.now = end;
-      agenda_.push({end.at, true, state.turn, actor});
+      agenda_.add({end.at, true, state.turn}, actor);
     }
   }
 
@@ -371,7 +405,7 @@ class Timeline {
   std::vector<std::size_t> first_;  // Of each rank's lanes in states_.
   std::vector<State> states_;
   std::vector<Queue> queues_;  // By channel.
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda_;
+  Agenda agenda_;
   std::vector<std::uint32_t> batch_;
   std::optional<Recorder> recorder_;  // Only if somebody wants to know.
 };

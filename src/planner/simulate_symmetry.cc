@@ -50,16 +50,35 @@ class Ranks {
   bool alike(const plan::RankPlan& a, int rank, const plan::RankPlan& b, int other) const {
     if (a.lanes.size() != b.lanes.size()) return false;
     for (std::size_t lane = 0; lane < a.lanes.size(); ++lane) {
-      const auto& steps = a.lanes[lane].steps;
-      if (steps.size() != b.lanes[lane].steps.size()) return false;
-      for (std::size_t i = 0; i < steps.size(); ++i) {
-        if (seen(a.lanes[lane], i, rank) != seen(b.lanes[lane], i, other)) return false;
+      const std::size_t steps = a.lanes[lane].steps.size();
+      if (steps != b.lanes[lane].steps.size()) return false;
+      for (std::size_t i = 0; i < steps; ++i) {
+        // As a rule they are alike as they stand; only else is it worth putting them in order.
+        if (!same(a.lanes[lane], rank, b.lanes[lane], other, i) &&
+            seen(a.lanes[lane], i, rank) != seen(b.lanes[lane], i, other))
+          return false;
       }
     }
     return true;
   }
 
  private:
+  // Whether a step is the same, seen from these ranks, in the order in which it is written.
+  bool same(const plan::Lane& a, int rank, const plan::Lane& b, int other,
+            std::size_t index) const {
+    const plan::Step &x = a.steps[index], &y = b.steps[index];
+    if (x.kind != y.kind || x.source_count != y.source_count || x.target_count != y.target_count)
+      return false;
+    if (x.kind != plan::StepKind::kMove) return distance(rank, x.peer) == distance(other, y.peer);
+    for (std::uint32_t i = 0; i < std::uint32_t{x.source_count} + x.target_count; ++i) {
+      const plan::Location &from = a.locations[x.first + i], &to = b.locations[y.first + i];
+      if (from.place != to.place || from.form != to.form) return false;
+      if (has_peer(from, i < x.source_count) &&
+          distance(rank, from.peer) != distance(other, to.peer))
+        return false;
+    }
+    return true;
+  }
   using Seen = std::vector<std::tuple<int, int, int, int>>;
   int distance(int rank, int peer) const {
     return (peer - rank + shape_.rank_count) % shape_.rank_count;
@@ -208,8 +227,10 @@ std::vector<plan::Path> images(const plan::CostModel& model, const Orders& order
 }
 
 // The classes; empty if the plan's images are not alike. `merged`: lanes are images too.
-std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel& model,
-                                  const Orders& orders, bool merged, std::uint32_t most_channels) {
+std::optional<Symmetric> quotient(const plan::Plan& plan,
+                                  const std::vector<plan::TrafficChannel>& channels,
+                                  const plan::CostModel& model, const Orders& orders, bool merged,
+                                  std::uint32_t most_channels) {
   const std::size_t listed = plan.ranks.size(), lanes = orders.size();
   Classes classes(model);
   const auto add = [&](std::size_t from, std::size_t to) {
@@ -222,7 +243,7 @@ std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel&
   for (std::size_t rank = 0; rank < listed; ++rank) {
     if (!add(rank, rank)) return std::nullopt;
   }
-  for (const plan::TrafficChannel& channel : plan::traffic(plan).channels) {
+  for (const plan::TrafficChannel& channel : channels) {
     if (channel.distance == 0) continue;
     const std::size_t to = (channel.from + channel.distance) % orders[0].size();
     if (!add(channel.from, to)) return std::nullopt;
@@ -249,28 +270,50 @@ std::optional<Symmetric> quotient(const plan::Plan& plan, const plan::CostModel&
   return result;
 }
 
-// The first `listed` ranks, if three others of each are alike.
-std::optional<plan::Plan> first_ranks(const Algorithm& algorithm, const plan::Shape& shape,
-                                      int listed) {
-  const Ranks ranks(algorithm, shape);
-  plan::Plan plan{.name = std::string(algorithm.name),
-                  .shape = shape,
-                  .contract = algorithm.contract(shape),
-                  .pieces = algorithm.pieces(shape),
-                  .ranks = {}};
-  std::size_t size = 0;
-  const int images = shape.rank_count / listed;
-  for (int rank = 0; rank < listed; ++rank) {
-    plan.ranks.push_back(ranks.build(rank));
-    size += size_of_plan(plan.ranks.back());
-    if (size > kMostLocations) return std::nullopt;
-    for (const int image : std::array{1, images / 2, images - 1}) {
-      const int other = rank + image * listed;
-      if (!ranks.alike(plan.ranks.back(), rank, ranks.build(other), other)) return std::nullopt;
+// The first ranks of a plan, more and more of them.
+class FirstRanks {
+ public:
+  FirstRanks(const Algorithm& algorithm, const plan::Shape& shape)
+      : ranks_(algorithm, shape),
+        plan_{.name = std::string(algorithm.name),
+              .shape = shape,
+              .contract = algorithm.contract(shape),
+              .pieces = algorithm.pieces(shape),
+              .ranks = {}} {}
+
+  /// Makes the plan list `listed` ranks, at least as many as before. False: they are too large.
+  bool list(int listed) {
+    while (static_cast<int>(plan_.ranks.size()) < listed && size_ <= kMostLocations) {
+      plan_.ranks.push_back(ranks_.build(static_cast<int>(plan_.ranks.size())));
+      size_ += size_of_plan(plan_.ranks.back());
     }
+    return size_ <= kMostLocations;
   }
-  return plan;
-}
+  /// Whether those that are listed stand for all: three others of each are alike. Who stands for
+  /// all does so as part of a multiple.
+  bool stand_for_all() {
+    const auto listed = static_cast<int>(plan_.ranks.size());
+    if (period_ != 0 && listed % period_ == 0) return true;
+    const int images = plan_.shape.rank_count / listed;
+    for (int rank = 0; rank < listed; ++rank) {
+      for (const int image : std::array{1, images / 2, images - 1}) {
+        const int other = rank + image * listed;
+        if (!ranks_.alike(plan_.ranks[static_cast<std::size_t>(rank)], rank, ranks_.build(other),
+                          other))
+          return false;
+      }
+    }
+    period_ = listed;
+    return true;
+  }
+  const plan::Plan& plan() const { return plan_; }
+
+ private:
+  const Ranks ranks_;
+  plan::Plan plan_;
+  std::size_t size_ = 0;
+  int period_ = 0;  // So many ranks stand for all; 0: not known.
+};
 
 }  // namespace
 
@@ -303,19 +346,22 @@ plan::CostModel Symmetric::model(const plan::CostModel& whole) const {
 
 std::optional<Symmetric> find_symmetry(const Algorithm& algorithm, const plan::Shape& shape,
                                        const plan::CostModel& model, const Orders& orders,
-                                       int group, std::uint32_t channels) {
+                                       int group, std::uint32_t most_channels) {
   const int n = shape.rank_count;
   if (has_root(shape.collective) || orders.empty()) return std::nullopt;
+  FirstRanks first(algorithm, shape);
   for (int listed = std::max(group, 1); listed <= n / 2; listed += std::max(group, 1)) {
     if (n % listed != 0) continue;
-    const auto plan = first_ranks(algorithm, shape, listed);
-    if (!plan) continue;
+    if (!first.list(listed)) return std::nullopt;
+    if (!first.stand_for_all()) continue;
+    const std::vector<plan::TrafficChannel> channels = plan::traffic(first.plan()).channels;
     const std::size_t routes =
-        plan::traffic(*plan).channels.size() * static_cast<std::size_t>(n / listed) * orders.size();
+        channels.size() * static_cast<std::size_t>(n / listed) * orders.size();
     if (routes > kMostRoutes) return std::nullopt;
     for (const bool merged : {true, false}) {
       if (merged && orders.size() == 1) continue;
-      if (auto found = quotient(*plan, model, orders, merged, channels)) return found;
+      if (auto found = quotient(first.plan(), channels, model, orders, merged, most_channels))
+        return found;
     }
   }
   return std::nullopt;

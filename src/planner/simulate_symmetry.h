@@ -36,11 +36,11 @@ struct Symmetric {
   plan::CostModel model(const plan::CostModel& whole) const;
 };
 
-/// The smallest such plan with s a multiple of `group`, and up to `channels` lanes on each order;
-/// none if there is none below all ranks. Looks at each route of the plan once.
+/// The smallest such plan with s a multiple of `group`, and up to `most_channels` lanes on each
+/// order; none if there is none below all ranks. Looks at each route of the plan once.
 std::optional<Symmetric> find_symmetry(const Algorithm& algorithm, const plan::Shape& shape,
                                        const plan::CostModel& model,
                                        const std::vector<std::vector<Rank>>& orders, int group,
-                                       std::uint32_t channels);
+                                       std::uint32_t most_channels);
 
 }  // namespace tutti::planner
