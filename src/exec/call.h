@@ -20,7 +20,7 @@ struct BlockList {
 /// How a call's plan gets at peers' buffers.
 enum class Access : std::uint8_t {
   kSlots,   // Not at all.
-  kRead,    // It reads their inputs, by Endpoint::read.
+  kRead,    // By Endpoint::read of their inputs, or Endpoint::write to their outputs.
   kMapped,  // They are mapped.
 };
 

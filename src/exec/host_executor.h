@@ -178,7 +178,7 @@ class HostExecutor {
   /// What a call line carries before a plan runs: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
-    std::uint64_t input_at = 0, output_at = 0;  // In this rank's address space, for who can read.
+    std::uint64_t input_at = 0, output_at = 0;  // In this rank's address space, for the kernel.
     std::uint32_t mapped = 1;   // In the second round: whether this rank could map all the others'.
     std::uint32_t took_ns = 0;  // The last call that went by a plan on trial; 0: not timed.
   };

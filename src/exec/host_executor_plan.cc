@@ -93,7 +93,8 @@ bool HostExecutor::read_announcements() {
     };
     look(has_input(call_, rank), from.input.segment);
     look(has_output(call_, rank), from.output.segment);
-    context_.peer_addresses[r] = from.input_at;
+    context_.peer_inputs_at[r] = from.input_at;
+    context_.peer_outputs_at[r] = from.output_at;
     // In place, the blocks of an all-to-all have to be exchanged by way of slots.
     if (call_.collective != Collective::kAllToAll) continue;
     if (from.input == from.output) all_mapped_ = false;

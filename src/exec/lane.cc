@@ -116,8 +116,13 @@ bool BoundLane::run(const Step& step) {
   const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
   if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
   if (!ready(step, range)) return false;
-  if (context_->endpoint != nullptr && locations_[step.first].place == Place::kPeerInput)
-    return read(step, range);
+  if (context_->endpoint != nullptr) {
+    const BoundLocation* const at = &locations_[step.first];
+    if (at->place == Place::kPeerInput) return read(step, range);
+    const auto is_peers = [](const BoundLocation& to) { return to.place == Place::kPeerOutput; };
+    if (std::any_of(at + step.source_count, at + step.source_count + step.target_count, is_peers))
+      return write(step, range);
+  }
   move(step, range);
   return true;
 }
@@ -294,18 +299,44 @@ bool BoundLane::read(const Step& step, const Range& range) {
   const BoundLocation* const first = &from + step.source_count;
   if (step.target_count == 0) return true;
   const std::size_t bytes = range.count * size_of(context_->arithmetic.type);
-  const std::uint64_t at = context_->peer_addresses[static_cast<std::size_t>(from.peer)];
+  const std::uint64_t at = context_->peer_inputs_at[static_cast<std::size_t>(from.peer)];
   std::byte* const to = target_at(*first, range);
-  if (auto done = context_->endpoint->read(from.peer, at + user_offset(from, range), to, bytes);
-      !done) {
-    error_ = std::move(done.error());
-    error_->peer = Rank{from.peer};
+  if (!succeeds(context_->endpoint->read(from.peer, at + user_offset(from, range), to, bytes),
+                from.peer))
     return false;
-  }
   for (std::uint32_t i = 1; i < step.target_count; ++i)
     std::memcpy(target_at(first[i], range), to, bytes);
   commit(step, range, nullptr);
   return true;
+}
+
+/// A step that copies to peers' outputs, which are not mapped. False: it failed.
+bool BoundLane::write(const Step& step, const Range& range) {
+  const BoundLocation& from = locations_[step.first];
+  const BoundLocation* const first = &from + step.source_count;
+  const std::size_t bytes = range.count * size_of(context_->arithmetic.type);
+  const std::byte* const source = source_at(from, range);
+  for (std::uint32_t i = 0; i < step.target_count; ++i) {
+    const BoundLocation& to = first[i];
+    if (to.place == Place::kPeerOutput) {
+      const std::uint64_t at = context_->peer_outputs_at[static_cast<std::size_t>(to.peer)];
+      if (!succeeds(context_->endpoint->write(to.peer, source, at + user_offset(to, range), bytes),
+                    to.peer))
+        return false;
+    } else if (std::byte* const target = target_at(to, range); target != source) {
+      std::memcpy(target, source, bytes);
+    }
+  }
+  commit(step, range, nullptr);
+  return true;
+}
+
+/// Keeps why a peer's buffer could not be got at. True: it could.
+bool BoundLane::succeeds(Status status, int peer) {
+  if (status) return true;
+  error_ = std::move(status.error());
+  error_->peer = Rank{peer};
+  return false;
 }
 
 /// Hands slots on: those that were written or lent to their readers, those that were read back.

@@ -33,9 +33,10 @@ struct Buffers {
 /// What all lanes of a call share.
 struct CallContext {
   Buffers buffers;
-  /// Not null: peers' inputs are not mapped; it reads them, at these addresses, by rank.
+  /// Not null: peers' buffers are not mapped; it reads and writes them, at these addresses, by
+  /// rank.
   Endpoint* endpoint = nullptr;
-  std::vector<std::uint64_t> peer_addresses;
+  std::vector<std::uint64_t> peer_inputs_at, peer_outputs_at;
   const Blocks* blocks = nullptr;  // Of blocks that differ in size; null: all have `count`.
   kernels::Arithmetic arithmetic;
   std::size_t count = 0;          // Elements of a block.
@@ -58,8 +59,8 @@ class BoundLane {
   Poll poll();
   /// The peer that the current step waits for; -1: none.
   int waiting_for() const { return waiting_for_; }
-  /// Why a peer's input could not be read; null: none failed. Names the peer; the lane goes no
-  /// further.
+  /// Why a peer's buffer could not be read or written; null: none failed. Names the peer; the lane
+  /// goes no further.
   const Error* error() const { return error_ ? &*error_ : nullptr; }
 
  private:
@@ -88,6 +89,8 @@ class BoundLane {
   bool run(const plan::Step& step);
   void move(const plan::Step& step, const plan::Range& range);
   bool read(const plan::Step& step, const plan::Range& range);
+  bool write(const plan::Step& step, const plan::Range& range);
+  bool succeeds(Status status, int peer);
   void commit(const plan::Step& step, const plan::Range& range, const BoundLocation* home);
   void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
                    std::size_t other_targets, bool stream_others);

@@ -29,6 +29,10 @@ struct Allowed {
   bool reads, writes;
 };
 
+bool is_of_peer(const Location& at) {
+  return at.place == Place::kPeerInput || at.place == Place::kPeerOutput;
+}
+
 class Lowering {
  public:
   Lowering(const Plan& plan, const Wiring& wiring, Allowed allowed)
@@ -160,7 +164,7 @@ class Lowering {
     for (DraftStep& step : lane) {
       for (const auto* locations : {&step.sources, &step.targets}) {
         for (const Location& at : *locations) {
-          if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
+          if (!is_of_peer(at)) continue;
           if (last[at.peer] == nullptr) touched.push_back(at.peer);
           last[at.peer] = &step;
         }
@@ -212,15 +216,14 @@ std::optional<Plan> lower(const Plan& plan, std::initializer_list<Allowed> tries
   return std::nullopt;
 }
 
-/// Every step that reads a peer's input copies it: it has no other source.
+/// Every step that touches a peer's buffers copies: it has one source.
 bool only_copies_peers(const Plan& plan) {
   for (const RankPlan& rank : plan.ranks) {
     for (const Lane& lane : rank.lanes) {
       for (const Step& step : lane.steps) {
         if (step.kind != StepKind::kMove || step.source_count == 1) continue;
         const auto first = lane.locations.begin() + step.first;
-        if (std::any_of(first, first + step.source_count,
-                        [](const Location& at) { return at.place == Place::kPeerInput; }))
+        if (std::any_of(first, first + step.source_count + step.target_count, is_of_peer))
           return false;
       }
     }
@@ -236,7 +239,10 @@ std::optional<Plan> direct(const Plan& plan) {
 
 std::optional<Plan> read(const Plan& plan) {
   if (reduces(plan.shape.collective)) return std::nullopt;
-  auto lowered = lower(plan, {{true, false}}, "+read");
+  // Where all go to one rank, it would do all the work by itself.
+  auto lowered = traits_of(plan.shape.collective).root_output
+                     ? lower(plan, {{false, true}}, "+write")
+                     : lower(plan, {{true, false}}, "+read");
   return lowered && only_copies_peers(*lowered) ? std::move(lowered) : std::nullopt;
 }
 

@@ -24,8 +24,9 @@ Plan fuse(const Plan& plan, std::uint32_t slots = 1);
 /// lowered.
 std::optional<Plan> direct(const Plan& plan);
 
-/// For ranks that can read each other's inputs, but only to copy them, and not write each other's
-/// outputs: the reads of `direct` alone, and only where nothing is reduced.
+/// For ranks that get at each other's buffers by the kernel, only to copy them: the reads of
+/// `direct` alone, or, where all blocks go to one rank, the writes alone; and only where nothing is
+/// reduced.
 std::optional<Plan> read(const Plan& plan);
 
 /// Slots that go to all other ranks from one step become one multicast slot. Empty when there are

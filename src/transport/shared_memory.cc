@@ -104,16 +104,19 @@ class SharedMemoryEndpoint final : public Endpoint {
     return found->second.data() + name.offset;
   }
 
-  /// Whether this rank can read all the others.
+  /// Whether this rank can read and write all the others.
   bool try_reads() const {
     return std::all_of(memories_.begin(), memories_.end(),
-                       [](const PeerMemory& memory) { return bool(memory.read(0, nullptr, 0)); });
+                       [](const PeerMemory& memory) { return bool(memory.try_out()); });
   }
-  /// Whether all ranks can read all the others.
+  /// Whether all ranks can do that.
   void set_reads_peers(bool all) { reads_peers_ = all; }
   bool reads_peers() const override { return reads_peers_; }
   Status read(int peer, std::uint64_t from, std::byte* to, std::size_t bytes) override {
     return memories_[static_cast<std::size_t>(peer)].read(from, to, bytes);
+  }
+  Status write(int peer, const std::byte* from, std::uint64_t to, std::size_t bytes) override {
+    return memories_[static_cast<std::size_t>(peer)].write(from, to, bytes);
   }
 
   bool alive(int peer) const override { return peer == me_ || lifeline_.holds(peer); }

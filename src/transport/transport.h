@@ -62,14 +62,19 @@ class Endpoint {
   /// Where the named buffer of `peer` lies in this process. kSystem if it can't be mapped. Slow the
   /// first time for a segment, a look-up after that.
   virtual Result<std::byte*> map(int peer, BufferName name, std::size_t bytes) = 0;
-  /// Whether any memory of every peer can be read as it is, without being named or mapped: tried
-  /// out at set-up, and alike on all ranks.
+  /// Whether any memory of every peer can be read and written as it is, without being named or
+  /// mapped: tried out at set-up, and alike on all ranks.
   virtual bool reads_peers() const { return false; }
   /// Copies `bytes` bytes that lie at `from` in `peer`'s address space, one copy by the kernel.
   /// Only where reads_peers(). kPeerFailed once the peer has ended, kSystem if it has no such
   /// memory (any more).
   virtual Status read(int, std::uint64_t, std::byte*, std::size_t) {
     return Error{Code::kUnsupported, "this transport can't read peers' memory"};
+  }
+  /// The same to `peer`: `bytes` bytes from `from` here to `to` there. They are there before what
+  /// this thread stores with release after it.
+  virtual Status write(int, const std::byte*, std::uint64_t, std::size_t) {
+    return Error{Code::kUnsupported, "this transport can't write peers' memory"};
   }
   /// False once the rank's process is known to have ended. Slow: for patrols.
   virtual bool alive(int peer) const = 0;

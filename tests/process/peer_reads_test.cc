@@ -1,5 +1,5 @@
-// Plain buffers that peers read: right bits, with every algorithm; errors where a buffer or a peer
-// is gone; slots where the system permits no reads.
+// Plain buffers that peers read and write: right bits, with every algorithm; errors where a buffer
+// or a peer is gone; slots where the system permits no reads.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -24,11 +24,11 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-/// From now on this process gets EPERM for its reads, as in a container that forbids them.
-bool forbid_reads() {
+/// From now on this process gets EPERM for this system call, as in a container that forbids it.
+bool forbid(std::uint32_t call) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
@@ -60,25 +60,30 @@ std::string run_all(Communicator& comm, std::uint64_t seed) {
   return "";
 }
 
-TEST_CASE("where peers can be read plain buffers need no slots, and where one can't none is") {
+TEST_CASE(
+    "where the kernel gets at peers plain buffers need no slots, and where one can't none is") {
   const std::uint64_t seed = Catch::rngSeed();
   std::size_t checked = 0;
   for (const Algorithm* algorithm : algorithms()) checked += !reduces(algorithm->collective);
   REQUIRE(checked > 0);
   for (const int ranks : {2, 3, 5}) {
-    for (const bool forbidden : {false, true}) {
+    for (const std::uint32_t forbidden : {0, SYS_process_vm_readv, SYS_process_vm_writev}) {
+      if (forbidden == SYS_process_vm_writev && ranks != 3) continue;  // Once is enough.
       INFO("seed " << seed << ", " << ranks << " ranks, forbidden to one: " << forbidden);
       const ScratchDirectory meeting;
       Processes processes(ranks, [&](int rank) -> std::string {
-        if (forbidden && rank == ranks - 1 && !forbid_reads()) return "";
+        if (forbidden != 0 && rank == ranks - 1 && !forbid(forbidden)) return "";
         Settings settings;
         settings.read_from = 1;
         auto comm = join(meeting, rank, ranks, settings);
         if (!comm) return comm.error().to_string();
-        if (forbidden && reads(*comm)) return "reads that one rank is forbidden";
+        if (forbidden != 0 && reads(*comm)) return "gets at peers, which one rank is forbidden";
         if (auto wrong = run_all(*comm, seed); !wrong.empty()) return wrong;
         const bool read = contains(comm->describe(), "+read");
-        return read == reads(*comm) ? "" : "a plan for the wrong access: " + comm->describe();
+        const bool write = contains(comm->describe(), "+write");
+        return read == reads(*comm) && write == read
+                   ? ""
+                   : "a plan for the wrong access: " + comm->describe();
       });
       for (int rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
     }
@@ -93,7 +98,8 @@ TEST_CASE("one setting keeps ranks from reading") {
     auto comm = join(meeting, rank, 2, settings);
     if (!comm) return comm.error().to_string();
     if (auto wrong = run_all(*comm, 1); !wrong.empty()) return wrong;
-    return contains(comm->describe(), "+read") ? "a plan that reads" : "";
+    const std::string text = comm->describe();
+    return contains(text, "+read") || contains(text, "+write") ? "a plan that reads" : "";
   });
   CHECK(processes.wait(0) == 0);
   CHECK(processes.wait(1) == 0);
@@ -118,6 +124,31 @@ TEST_CASE("a buffer that ends too early is an error on all ranks, and no crash")
     if (status) return "no error";
     const std::string error = status.error().to_string();
     return contains(error, "rank 0 has 1048576 bytes at") && contains(error, "can't be read")
+               ? ""
+               : "unexpected: " + error;
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
+TEST_CASE("an output that ends too early is an error on all ranks too") {
+  constexpr std::size_t kCount = 1 << 20;
+  const ScratchDirectory meeting;
+  Processes processes(3, [&](int rank) -> std::string {
+    Settings settings;
+    settings.read_from = 1;
+    auto comm = join(meeting, rank, 3, settings);
+    if (!comm) return comm.error().to_string();
+    if (!reads(*comm)) return "";
+    // The last block is missing: that of rank 2, which writes it.
+    auto* output = static_cast<std::byte*>(
+        mmap(nullptr, 3 * kCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(output + 2 * kCount, kCount);
+    const std::vector<std::byte> input(kCount);
+    Status status = comm->gather(input.data(), output, kCount, DataType::kUint8, Rank{0});
+    if (rank == 1 && status) status = comm->barrier();  // Its block was there.
+    if (status) return "no error";
+    const std::string error = status.error().to_string();
+    return contains(error, "rank 0 has 1048576 bytes at") && contains(error, "can't be written")
                ? ""
                : "unexpected: " + error;
   });

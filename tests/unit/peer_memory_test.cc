@@ -1,4 +1,4 @@
-// Reads of another process's memory: the right bytes, or an error that says why.
+// Reads and writes of another process's memory: the right bytes, or an error that says why.
 #include "transport/peer_memory.h"
 
 #include <sys/mman.h>
@@ -55,15 +55,15 @@ class Owner {
   std::optional<test::Processes> process_;
 };
 
-TEST_CASE("any part of a process's memory is read as it is") {
+TEST_CASE("any part of a process's memory is read as it is, and written") {
   const std::uint64_t seed = Catch::rngSeed();
   const Owner owner(seed);
   const PeerMemory memory(owner.said.peer, owner.said.mark);
   std::vector<std::byte> expected(kBytes);
   std::mt19937_64 random(seed);
   for (std::byte& byte : expected) byte = static_cast<std::byte>(random());
-  if (const auto allowed = memory.read(0, nullptr, 0); !allowed) {
-    WARN("this system permits no reads: " << allowed.error().what);
+  if (const auto allowed = memory.try_out(); !allowed) {
+    WARN("this system permits no reads and writes: " << allowed.error().what);
     return;
   }
   for (int i = 0; i < 100; ++i) {
@@ -74,13 +74,20 @@ TEST_CASE("any part of a process's memory is read as it is") {
     CHECK(std::equal(got.begin(), got.end() - 1,
                      expected.begin() + static_cast<std::ptrdiff_t>(from)));
     CHECK(got.back() == std::byte{42});
+    // Written from there on, nothing around it changes.
+    for (std::size_t k = 0; k < bytes; ++k)
+      expected[from + k] = got[k] = static_cast<std::byte>(random());
+    REQUIRE(memory.write(got.data(), owner.said.data + from, bytes));
+    std::vector<std::byte> all(kBytes);
+    REQUIRE(memory.read(owner.said.data, all.data(), kBytes));
+    CHECK(all == expected);
   }
 }
 
 TEST_CASE("memory that is not there, wholly or in part, is an error") {
   const Owner owner(1);
   const PeerMemory memory(owner.said.peer, owner.said.mark);
-  if (!memory.read(0, nullptr, 0)) return;
+  if (!memory.try_out()) return;
   std::vector<std::byte> got(2 * kBytes);
   for (const auto& [from, bytes] : std::vector<std::pair<std::uint64_t, std::size_t>>{
            {owner.said.data, kBytes + 1},  // One byte on a page that is not there.
@@ -92,10 +99,14 @@ TEST_CASE("memory that is not there, wholly or in part, is an error") {
     REQUIRE_FALSE(status);
     CHECK(status.error().code == Code::kSystem);
     CHECK_THAT(status.error().what, Catch::Contains("can't be read"));
+    const auto written = memory.write(got.data(), from, bytes);
+    REQUIRE_FALSE(written);
+    CHECK(written.error().code == Code::kSystem);
+    CHECK_THAT(written.error().what, Catch::Contains("can't be written"));
   }
 }
 
-TEST_CASE("a process that has ended is not read, nor one that has its number") {
+TEST_CASE("a process that has ended is not touched, nor one that has its number") {
   Owner owner(1);
   Peer other = owner.said.peer;
   other.process[0] ^= 1;
@@ -104,10 +115,16 @@ TEST_CASE("a process that has ended is not read, nor one that has its number") {
   const auto stranger = PeerMemory(other, owner.said.mark).read(owner.said.data, &got, 1);
   REQUIRE_FALSE(stranger);
   CHECK(stranger.error().code == Code::kPeerFailed);
+  const auto to_stranger = PeerMemory(other, owner.said.mark).write(&got, owner.said.data, 1);
+  REQUIRE_FALSE(to_stranger);
+  CHECK(to_stranger.error().code == Code::kPeerFailed);
   owner.end();
   const auto dead = PeerMemory(owner.said.peer, owner.said.mark).read(owner.said.data, &got, 1);
   REQUIRE_FALSE(dead);
   CHECK(dead.error().code == Code::kPeerFailed);
+  const auto to_dead = PeerMemory(owner.said.peer, owner.said.mark).write(&got, owner.said.data, 1);
+  REQUIRE_FALSE(to_dead);
+  CHECK(to_dead.error().code == Code::kPeerFailed);
 }
 
 }  // namespace

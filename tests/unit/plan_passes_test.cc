@@ -147,7 +147,7 @@ TEST_CASE("direct plans of the flat algorithms have no slots left") {
   }
 }
 
-TEST_CASE("plans that only read copy from peers' inputs, and touch nothing else of theirs") {
+TEST_CASE("plans for the kernel only copy, and go one way: reads, or writes to a root") {
   std::size_t lowered = 0;
   test::for_each_plan({2, 3, 5, 8}, [&](const plan::Plan& plan) {
     const auto reading = plan::read(plan);
@@ -155,19 +155,21 @@ TEST_CASE("plans that only read copy from peers' inputs, and touch nothing else 
     if (!reading) return;
     ++lowered;
     CHECK(!reduces(plan.shape.collective));
-    CHECK(reading->name == plan.name + "+read");
+    const bool writes = traits_of(plan.shape.collective).root_output;
+    CHECK(reading->name == plan.name + (writes ? "+write" : "+read"));
     CHECK(reading->together);
-    CHECK(has_place(*reading, plan::Place::kPeerInput));
-    CHECK(!has_place(*reading, plan::Place::kPeerOutput));
+    CHECK(has_place(*reading, plan::Place::kPeerInput) == !writes);
+    CHECK(has_place(*reading, plan::Place::kPeerOutput) == writes);
     for (const plan::RankPlan& rank : reading->ranks) {
       for (const plan::Lane& lane : rank.lanes) {
         for (const plan::Step& step : lane.steps) {
           if (step.kind != plan::StepKind::kMove) continue;
           const auto first = lane.locations.begin() + step.first;
-          const bool reads = std::any_of(
-              first, first + step.source_count + step.target_count,
-              [](const plan::Location& at) { return at.place == plan::Place::kPeerInput; });
-          if (reads) CHECK(step.source_count == 1);
+          const bool touches = std::any_of(
+              first, first + step.source_count + step.target_count, [](const plan::Location& at) {
+                return at.place == plan::Place::kPeerInput || at.place == plan::Place::kPeerOutput;
+              });
+          if (touches) CHECK(step.source_count == 1);
         }
       }
     }
@@ -175,7 +177,7 @@ TEST_CASE("plans that only read copy from peers' inputs, and touch nothing else 
   CHECK(lowered > 0);
 }
 
-TEST_CASE("the flat algorithms that copy need no slots where peers' inputs can be read") {
+TEST_CASE("the flat algorithms that copy need no slots where the kernel copies") {
   for (const Collective collective :
        {Collective::kAllGather, Collective::kBroadcast, Collective::kGather, Collective::kScatter,
         Collective::kAllToAll}) {

@@ -74,6 +74,26 @@ TEST_CASE("without a prediction all plans are compared, and again, as ranks may 
   CHECK(trial.plan() == 0);
 }
 
+TEST_CASE("long calls are few, so fewer of them decide") {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const std::vector<double> us{Trial::kLongUs + static_cast<double>(random() % 1000),
+                                 Trial::kLongUs + static_cast<double>(random() % 1000)};
+    Trial trial(2, 0);
+    int calls = 0;
+    // One call of each is disturbed.
+    const std::size_t disturbed = random() % 2;
+    for (; !trial.settled(); ++calls) {
+      const std::size_t of_plan = trial.plan() == 0 ? static_cast<std::size_t>(calls - 1)
+                                                    : static_cast<std::size_t>(calls - 3);
+      trial.note(us[trial.plan()] * (of_plan == disturbed ? 3 : 1));
+    }
+    CHECK(calls == 5);  // A cold one, and two of each.
+    CHECK(us[trial.plan()] == std::min(us[0], us[1]));
+  }
+}
+
 TEST_CASE("what was tried because of a prediction is not tried again") {
   Trial trial(2, 1);
   while (!trial.settled()) trial.note(trial.plan() == 0 ? 10 : 5);
