@@ -18,9 +18,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
+#include "plan/agenda.h"
 #include "plan/draft.h"
 #include "plan/estimate_parts.h"
 #include "plan/partition.h"
@@ -29,56 +31,8 @@ namespace tutti::plan {
 namespace {
 
 constexpr std::size_t kMostTiles = 32;                    // Simulated one by one.
-constexpr std::size_t kMostSteps = std::size_t{1} << 22;  // Of all simulated tiles together.
+constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // Of all simulated tiles together.
 constexpr std::size_t kCacheLine = 64;
-
-// When something takes place; what does at one moment, does together.
-struct Moment {
-  Picoseconds at = 0;
-  bool leaves = false;  // Steps' slots depart; else steps begin.
-  std::uint32_t turn = 0;
-  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
-  friend auto operator<=>(const Moment&, const Moment&) = default;
-};
-
-// Lanes by the moment at which they are due. Ranks that are alike are due together, thousands of
-// them, so moments are ordered and not lanes.
-class Agenda {
- public:
-  bool empty() const { return due_.empty(); }
-  void add(const Moment& moment, std::uint32_t actor) {
-    if (latest_ == due_.end() || latest_->first != moment) latest_ = find(moment);
-    latest_->second.push_back(actor);
-  }
-  /// The earliest moment, and who is due then, in order.
-  Moment take(std::vector<std::uint32_t>& actors) {
-    if (latest_ == due_.begin()) latest_ = due_.end();
-    auto first = due_.extract(due_.begin());
-    actors.swap(first.mapped());
-    if (!std::is_sorted(actors.begin(), actors.end())) std::sort(actors.begin(), actors.end());
-    const Moment moment = first.key();
-    first.mapped().clear();
-    spare_.push_back(std::move(first));
-    return moment;
-  }
-
- private:
-  using Due = std::map<Moment, std::vector<std::uint32_t>>;
-
-  Due::iterator find(const Moment& moment) {
-    if (spare_.empty()) return due_.try_emplace(moment).first;
-    const auto found = due_.lower_bound(moment);
-    if (found != due_.end() && found->first == moment) return found;
-    spare_.back().key() = moment;
-    const auto added = due_.insert(found, std::move(spare_.back()));
-    spare_.pop_back();
-    return added;
-  }
-
-  Due due_;
-  Due::iterator latest_ = due_.end();  // To which a lane was added.
-  std::vector<Due::node_type> spare_;  // Of moments that have passed, with their memory.
-};
 
 class Timeline {
  public:
@@ -110,8 +64,10 @@ class Timeline {
         state.lane = lane;
         state.turn =
             lane / static_cast<std::uint32_t>(std::max<std::size_t>(1, model.orders.size()));
-        state.steps = &plan.ranks[rank].lanes[lane];
-        state.channels = &traffic.lanes[rank][lane];
+        state.steps = plan.ranks[rank].lanes[lane].steps;
+        state.locations = plan.ranks[rank].lanes[lane].locations.data();
+        state.of_location = traffic.lanes[rank][lane].of_location.data();
+        state.of_step = traffic.lanes[rank][lane].of_step.data();
       }
     }
   }
@@ -138,8 +94,9 @@ class Timeline {
 
   // A lane. What it waits for is a channel; a step's conditions that hold stay so (`checked`).
   struct State {
-    const Lane* steps = nullptr;
-    const LaneTraffic* channels = nullptr;
+    std::span<const Step> steps;
+    const Location* locations = nullptr;
+    const std::uint32_t *of_location = nullptr, *of_step = nullptr;  // LaneTraffic's.
     std::uint32_t rank = 0, lane = 0, turn = 0;
     std::uint32_t step = 0;
     std::size_t tile = 0;
@@ -195,7 +152,7 @@ class Timeline {
 
   // Goes to the next step of which there is something in this tile.
   void skip_empty(State& state) const {
-    const auto& steps = state.steps->steps;
+    const std::span<const Step> steps = state.steps;
     for (; state.tile < tiles_; ++state.tile, state.step = 0) {
       for (; state.step < steps.size(); ++state.step) {
         const Step& step = steps[state.step];
@@ -206,20 +163,19 @@ class Timeline {
   }
 
   bool can_start(State& state) {
-    const Step& step = state.steps->steps[state.step];
+    const Step& step = state.steps[state.step];
     if (step.kind == StepKind::kSignal) return true;
     if (step.kind == StepKind::kWait)
-      return has_come(state, state.channels->of_step[state.step], &Queue::arrivals);
+      return has_come(state, state.of_step[state.step], &Queue::arrivals);
     const std::uint32_t locations = std::uint32_t{step.source_count} + step.target_count;
     for (; state.checked < locations; ++state.checked) {
-      const std::uint32_t channel = state.channels->of_location[step.first + state.checked];
+      const std::uint32_t channel = state.of_location[step.first + state.checked];
       if (channel == kNoChannel) continue;
       if (state.checked < step.source_count) {
         if (!has_come(state, channel, &Queue::arrivals)) return false;
         continue;
       }
-      const std::uint32_t width =
-          traffic_.width(state.steps->locations[step.first + state.checked]);
+      const std::uint32_t width = traffic_.width(state.locations[step.first + state.checked]);
       for (std::uint32_t i = 0; i < width; ++i) {
         if (is_own(channel + i)) continue;
         if (!has_come(state, channel + i, &Queue::rooms)) return false;
@@ -252,17 +208,17 @@ class Timeline {
   // Calls visit(channel, location, bytes) for every slot that the current step sends.
   template <class Visit>
   void for_each_sent(const State& state, Visit visit) const {
-    const Step& step = state.steps->steps[state.step];
+    const Step& step = state.steps[state.step];
     if (step.kind == StepKind::kSignal) {
-      visit(state.channels->of_step[state.step], std::size_t{kNobody}, 0.0);
+      visit(state.of_step[state.step], std::size_t{kNobody}, 0.0);
       return;
     }
     for (std::uint32_t i = step.source_count;
          i < std::uint32_t{step.source_count} + step.target_count; ++i) {
       const std::size_t location = step.first + i;
-      const std::uint32_t channel = state.channels->of_location[location];
+      const std::uint32_t channel = state.of_location[location];
       if (channel == kNoChannel) continue;
-      const Location& at = state.steps->locations[location];
+      const Location& at = state.locations[location];
       const double amount = bytes(at, step, state.tile);
       for (std::uint32_t k = 0; k < traffic_.width(at); ++k) {
         if (!is_own(channel + k)) visit(channel + k, location, amount);
@@ -272,9 +228,9 @@ class Timeline {
   // Calls visit(route, bytes, is_read) for every access of the current step to a peer's memory.
   template <class Visit>
   void for_each_mapped(const State& state, Visit visit) {
-    const Step& step = state.steps->steps[state.step];
+    const Step& step = state.steps[state.step];
     for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-      const Location& at = state.steps->locations[step.first + i];
+      const Location& at = state.locations[step.first + i];
       if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
       const bool reads = i < step.source_count;
       visit(reads ? servers_.route(state.lane, at.peer, state.rank)
@@ -284,23 +240,46 @@ class Timeline {
   }
 
   double bytes_moved(const State& state) const {
-    const Step& step = state.steps->steps[state.step];
+    const Step& step = state.steps[state.step];
     double moved = 0;
     for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i)
-      moved += bytes(state.steps->locations[step.first + i], step, state.tile);
+      moved += bytes(state.locations[step.first + i], step, state.tile);
     return moved;
+  }
+
+  // Batches are longer than caches: what the lanes after the i-th will touch is asked for early,
+  // each thing when what points to it should be there.
+  void fetch_behind(std::size_t i) const {
+    constexpr std::size_t kNear = 2, kFar = 4, kFarther = 6;
+    if (i + kFarther >= batch_.size()) return;
+    __builtin_prefetch(&states_[batch_[i + kFarther]]);
+    __builtin_prefetch(&states_[batch_[i + kFarther]].now);
+    const State& far = states_[batch_[i + kFar]];
+    __builtin_prefetch(far.steps.data() + far.step);
+    const State& near = states_[batch_[i + kNear]];
+    const Step& step = near.steps[near.step];
+    __builtin_prefetch(near.locations + step.first);
+    __builtin_prefetch(near.of_location + step.first);
+    const State& next = states_[batch_[i + 1]];
+    const Step& its = next.steps[next.step];
+    for (std::uint32_t k = 0; k < std::uint32_t{its.source_count} + its.target_count; ++k) {
+      const std::uint32_t channel = next.of_location[its.first + k];
+      if (channel != kNoChannel) __builtin_prefetch(&queues_[channel]);
+    }
   }
 
   // The steps of the batch begin; each is put on the agenda for when it is done.
   void begin(Picoseconds now) {
-    for (const std::uint32_t actor : batch_) {
-      const State& state = states_[actor];
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      const State& state = states_[batch_[i]];
       servers_.compute(state.rank, state.lane, now, bytes_moved(state));
       for_each_mapped(
           state, [&](Route& route, double amount, bool) { servers_.carry(route, now, amount, 0); });
     }
-    for (const std::uint32_t actor : batch_) {
-      State& state = states_[actor];
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      State& state = states_[batch_[i]];
       Event end{servers_.computed(state.rank, state.lane), state.start.messages,
                 state.start.latency};
       for_each_mapped(state, [&](Route& route, double, bool reads) {
@@ -310,21 +289,23 @@ class Timeline {
       });
       if (recorder_) record(state, end.at);
       state.now = end;
-      agenda_.add({end.at, true, state.turn}, actor);
+      agenda_.add({end.at, true, state.turn}, batch_[i]);
     }
   }
 
   // The steps of the batch are done: their slots depart, and what they read is free.
   void depart(Picoseconds now) {
-    for (const std::uint32_t actor : batch_) {
-      const State& state = states_[actor];
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      const State& state = states_[batch_[i]];
       for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
         servers_.carry(servers_.route(channel), now, amount,
                        servers_.joined(state.rank, state.lane, location));
       });
     }
-    for (const std::uint32_t actor : batch_) {
-      State& state = states_[actor];
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      State& state = states_[batch_[i]];
       for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
         const Route& route = servers_.route(channel);
         const Picoseconds sent =
@@ -342,7 +323,10 @@ class Timeline {
       free_sources(state);
     }
     // Only now, so that all of the batch come before what they make possible.
-    for (const std::uint32_t actor : batch_) finish(actor);
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      finish(batch_[i]);
+    }
   }
 
   void free_sources(const State& state) {
@@ -370,10 +354,10 @@ class Timeline {
   }
   template <class Visit>
   void for_each_taken(const State& state, Visit visit) const {
-    const Step& step = state.steps->steps[state.step];
-    if (step.kind == StepKind::kWait) visit(state.channels->of_step[state.step]);
+    const Step& step = state.steps[state.step];
+    if (step.kind == StepKind::kWait) visit(state.of_step[state.step]);
     for (std::uint32_t i = 0; i < step.source_count; ++i) {
-      const std::uint32_t channel = state.channels->of_location[step.first + i];
+      const std::uint32_t channel = state.of_location[step.first + i];
       if (channel != kNoChannel) visit(channel);
     }
   }

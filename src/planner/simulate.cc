@@ -123,7 +123,8 @@ Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, std::size_t
   if (!whole) {
     TUTTI_TRY(whole, make_plan(algorithm));
   }
-  const std::size_t once = locations_of(whole->ranks[0]) * whole->ranks.size() * orders.size();
+  std::size_t once = 0;
+  for (const plan::RankPlan& rank : whole->ranks) once += locations_of(rank) * orders.size();
   const std::size_t channels = std::clamp<std::size_t>(kFewSteps / once, 1, options_.channels);
   layout.lanes = orders.size() * channels;
   layout.plan = plan::replicate(*whole, static_cast<std::uint32_t>(layout.lanes));
