@@ -112,7 +112,7 @@ TUTTI_DEVICE void copy_units(const Work& work, Watch& watch, bool& failed) {
 
 /// The arithmetic of one type and operation. The sum stands for avg and premulsum too, which differ
 /// in what is done to leaves and results.
-template <DataType type, ReduceOp op>
+template <DataType type, ReduceOp op, Where where = Where::kAnywhere>
 class Body {
   using Traits = TypeTraits<type>;
   using Element = typename Traits::Element;
@@ -121,11 +121,13 @@ class Body {
   static constexpr unsigned kElements = Traits::kElements;
   static constexpr std::size_t kBytes = Traits::kBytes;
   static constexpr std::size_t kPartialBytes = Traits::kPartialBytes;
+
+ public:
+  /// A unit on its way through the arithmetic.
   struct Values {
     Accumulator of[kElements];
   };
 
- public:
   TUTTI_DEVICE Body(const Arguments& arguments, const Work& work, Watch& watch, bool& failed)
       : arguments_(arguments), work_(work), watch_(watch), failed_(failed) {}
 
@@ -135,11 +137,14 @@ class Body {
       row = for_each_batch<kElements>(
           work_, [&](const Position(&positions)[kBatch]) { reduce_batch(positions); });
     }
-    for_each_unit<kElements>(work_, row, [&](const Position& position) {
-      const Values value = work_.plain && position.valid == kElements ? reduce_plain(position)
-                                                                      : reduce_any(position);
-      store_all(position, value);
-    });
+    for_each_unit<kElements>(
+        work_, row, [&](const Position& position) { store_all(position, reduce(position)); });
+  }
+
+  /// All sources of a unit.
+  TUTTI_DEVICE Values reduce(const Position& position) const {
+    return work_.plain && position.valid == kElements ? reduce_plain(position)
+                                                      : reduce_any(position);
   }
 
  private:
@@ -266,11 +271,11 @@ class Body {
 
   TUTTI_DEVICE Values load_any(const Resolved& source, const Position& position) const {
     Values values;
-    if (source.form == Form::kPartial) {
+    if (where == Where::kAnywhere && source.form == Form::kPartial) {
       const auto bits = load_unit<kPartialBytes, kElements>(source, position, watch_, failed_);
       std::memcpy(values.of, bits.word, sizeof values.of);
     } else {
-      values = widened(load_unit<kBytes, kElements>(source, position, watch_, failed_));
+      values = widened(load_unit<kBytes, kElements, where>(source, position, watch_, failed_));
     }
     if (op == ReduceOp::kSum && source.scale) scale(values);
     return values;
@@ -297,7 +302,7 @@ class Body {
 #pragma unroll 1
     for (unsigned t = 0; t < work_.target_count; ++t) {
       const Resolved& target = work_.target(t);
-      if (target.form == Form::kPartial) {
+      if (where == Where::kAnywhere && target.form == Form::kPartial) {
         Bits<kPartialBytes> partial;
         std::memcpy(partial.word, values.of, sizeof values.of);
         store_unit<kPartialBytes, kElements>(target, position, partial);
@@ -306,7 +311,7 @@ class Body {
       // Most often all targets have one form, and are rounded once.
       if (form != target.form) bits = rounded(values, target.form == Form::kResult);
       form = target.form;
-      store_unit<kBytes, kElements>(target, position, bits);
+      store_unit<kBytes, kElements, where>(target, position, bits);
     }
   }
 

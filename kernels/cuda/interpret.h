@@ -12,6 +12,7 @@
 // the next step. Whoever gives up waiting says so at the next barrier, and the whole block returns.
 #pragma once
 #include "kernels/cuda/body.h"
+#include "kernels/cuda/meeting.h"
 #include "plan/partition.h"
 
 namespace tutti::cuda {
@@ -27,10 +28,15 @@ class Interpreter {
       : arguments_(arguments),
         lane_(arguments.lanes[blockIdx.x]),
         work_(work),
-        watch_{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x} {}
+        watch_{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x},
+        meeting_(arguments, watch_) {}
 
   TUTTI_DEVICE void run() {
-    if (arguments_.together && !meet()) return;
+    if (arguments_.together) {
+      // All ranks' lanes of this number have begun: peers' buffers may be touched.
+      if (!meeting_.meet()) failed_ = true;
+      if (sync_block_or(failed_)) return;  // From here on all signals are the first thread's.
+    }
     for (std::uint64_t tile = 0; tile < arguments_.tiles; ++tile) {
       for (std::uint32_t step = 0; step < lane_.step_count; ++step) {
         if (!run(lane_.steps[step], tile)) return;
@@ -39,47 +45,15 @@ class Interpreter {
   }
 
  private:
-  TUTTI_DEVICE SignalEnd& signal(unsigned peer) const {
-    return arguments_.signals[blockIdx.x * arguments_.ranks + peer];
-  }
-
-  TUTTI_DEVICE void send_signal(unsigned peer) const {
-    SignalEnd& end = signal(peer);
-    // release: what the block wrote to the peer's memory is there before the signal is.
-    store_release(end.outgoing, ++end.sent);
-  }
-
-  TUTTI_DEVICE bool take_signal(unsigned peer) {
-    SignalEnd& end = signal(peer);
-    if (!waits()) return true;
-    // acquire: pairs with the release in send_signal.
-    while (load_acquire(end.incoming) <= end.taken) {
-      if (watch_.gives_up(peer)) return false;
-    }
-    ++end.taken;
-    return true;
-  }
-
-  /// All ranks' lanes of this number have begun: peers' buffers may be touched.
-  TUTTI_DEVICE bool meet() {
-    for (unsigned peer = threadIdx.x; peer < arguments_.ranks; peer += blockDim.x) {
-      if (peer != arguments_.rank) send_signal(peer);
-    }
-    for (unsigned peer = threadIdx.x; peer < arguments_.ranks; peer += blockDim.x) {
-      if (peer != arguments_.rank && !take_signal(peer)) failed_ = true;
-    }
-    return !sync_block_or(failed_);  // From here on all signals are the first thread's.
-  }
-
   /// False if the call is over for this block.
   TUTTI_DEVICE bool run(const plan::Step& step, std::uint64_t tile) {
     switch (step.kind) {
       case plan::StepKind::kSignal:
-        if (threadIdx.x == 0 && !failed_) send_signal(step.peer);
+        if (threadIdx.x == 0 && !failed_) meeting_.signal(step.peer);
         return true;
       case plan::StepKind::kWait:
         // The next move's first barrier tells the others.
-        if (threadIdx.x == 0 && !failed_) failed_ = !take_signal(step.peer);
+        if (threadIdx.x == 0 && !failed_) failed_ = !meeting_.wait(step.peer);
         return true;
       case plan::StepKind::kMove: break;
     }
@@ -201,6 +175,7 @@ class Interpreter {
   const LaneSteps& lane_;
   Work& work_;
   Watch watch_;
+  Meeting meeting_;
   bool failed_ = false;  // This thread gave up waiting.
 };
 

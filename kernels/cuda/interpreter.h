@@ -165,5 +165,8 @@ inline constexpr unsigned kMostThreads = 256;
 const void* interpreter_kernel(DataType type, ReduceOp op);
 /// The same for the one-shot all-reduce, whose argument is an OneShotArguments.
 const void* one_shot_kernel(DataType type, ReduceOp op);
+/// The same for the two-shot all-reduce over mapped peers, whose argument is an Arguments; its
+/// blocks share the rank's piece. kMostSources ranks at most.
+const void* two_shot_kernel(DataType type, ReduceOp op);
 
 }  // namespace tutti::cuda

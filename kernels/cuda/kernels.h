@@ -12,11 +12,15 @@ template <DataType type>
 const void* interpreter_of(ReduceOp op);
 template <DataType type>
 const void* one_shot_of(ReduceOp op);
+template <DataType type>
+const void* two_shot_of(ReduceOp op);
 #define TUTTI_DATA_TYPE(enumerator, text, bytes, value)          \
   template <>                                                    \
   const void* interpreter_of<DataType::enumerator>(ReduceOp op); \
   template <>                                                    \
-  const void* one_shot_of<DataType::enumerator>(ReduceOp op);
+  const void* one_shot_of<DataType::enumerator>(ReduceOp op);    \
+  template <>                                                    \
+  const void* two_shot_of<DataType::enumerator>(ReduceOp op);
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
 
@@ -49,6 +53,10 @@ const void* one_shot_of(ReduceOp op);
   template <>                                                     \
   const void* one_shot_of<DataType::enumerator>(ReduceOp op) {    \
     TUTTI_KERNEL_OF(one_shot, DataType::enumerator, op)           \
+  }                                                               \
+  template <>                                                     \
+  const void* two_shot_of<DataType::enumerator>(ReduceOp op) {    \
+    TUTTI_KERNEL_OF(two_shot, DataType::enumerator, op)           \
   }
 
 }  // namespace tutti::cuda

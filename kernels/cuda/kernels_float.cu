@@ -2,6 +2,7 @@
 #include "kernels/cuda/interpret.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/one_shot.h"
+#include "kernels/cuda/two_shot.h"
 
 namespace tutti::cuda {
 

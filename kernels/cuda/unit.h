@@ -141,14 +141,18 @@ TUTTI_DEVICE void store_element(std::byte* at, unsigned index, const Bits<kBytes
   }
 }
 
+/// Where units may be: in plain memory, or in slots of any format too. Kernels that have no slots
+/// are spared the code for them.
+enum class Where { kPlain, kAnywhere };
+
 /// A unit of a source. Where the format is kLine all lanes of the warp call. `failed` is set where
 /// the wait for it was given up.
-template <std::size_t kBytes, std::size_t kElements>
+template <std::size_t kBytes, std::size_t kElements, Where where = Where::kAnywhere>
 TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& position, Watch& watch,
                                     bool& failed) {
   auto bits = zero_bits<kBytes>();
   const bool mine = position.valid != 0;
-  if (source.format == SlotFormat::kSimple) {
+  if (where == Where::kPlain || source.format == SlotFormat::kSimple) {
     const std::byte* at = source.at + std::size_t{position.unit} * kBytes;
     if (mine && source.aligned && (source.whole || position.valid == kElements)) {
       return load_whole<kBytes>(at);
@@ -187,10 +191,10 @@ TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& posi
 }
 
 /// A unit of a target; as load_unit.
-template <std::size_t kBytes, std::size_t kElements>
+template <std::size_t kBytes, std::size_t kElements, Where where = Where::kAnywhere>
 TUTTI_DEVICE void store_unit(const Resolved& target, const Position& position,
                              const Bits<kBytes>& bits) {
-  if (target.format == SlotFormat::kLine) {
+  if (where == Where::kAnywhere && target.format == SlotFormat::kLine) {
 #pragma unroll
     for (std::size_t i = 0; i < kVectors<kBytes>; ++i) {
       Vector16 data = {};
@@ -203,7 +207,7 @@ TUTTI_DEVICE void store_unit(const Resolved& target, const Position& position,
     return;
   }
   if (position.valid == 0) return;
-  if (target.format == SlotFormat::kPacked) {
+  if (where == Where::kAnywhere && target.format == SlotFormat::kPacked) {
 #pragma unroll
     for (std::size_t i = 0; i < kBytes / 8; ++i) {
       store_packed(target.at + (std::size_t{position.unit} * (kBytes / 8) + i) * 16,

@@ -107,6 +107,11 @@ class CudaMesh {
   /// How many elements that takes.
   std::size_t one_shot_elements(DataType type, ReduceOp op) const;
 
+  /// The same for an all-reduce over mapped peers (kernels/cuda/two_shot.h): `peer_inputs` and
+  /// `peer_outputs` say where all ranks' buffers are. kUnsupported: premulsum, as peers' scales are
+  /// not known; too many ranks for a step; more than 2^30 elements for a lane.
+  Status launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream);
+
   /// Ok, or why the rank's calls ended early, which may be asked at any time, by any thread. Then
   /// no more can be run on this mesh.
   Status check(int rank) const;
@@ -136,6 +141,7 @@ class CudaMesh {
   }
 
   cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
+  Status add_peers(const CudaCall& call, cuda::Arguments& arguments) const;
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   std::uint64_t* abort_word(int rank) const;
 

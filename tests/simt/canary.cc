@@ -3,7 +3,6 @@
 // result is wrong or a wait ended; `list` prints the mistakes that can be planted.
 #include <cstdio>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -17,42 +16,20 @@ namespace {
 
 constexpr int kRanks = 3;
 
-/// A plan that touches peers' buffers, which their own streams fill anew for each call. Each rank
-/// has a thread, so that nothing but the plan's signals orders what ranks do.
+/// A plan that touches peers' buffers.
 std::string run_lowered(test::DeviceRanks& ranks, const exec::CudaPlan& plan,
                         const test::Case& test) {
-  constexpr std::uint64_t kRounds = 4;
-  std::vector<std::vector<test::Buffer>> inputs;
-  for (std::uint64_t round = 0; round < kRounds; ++round) {
-    inputs.push_back(test::DeviceRanks::make_inputs(test, round));
-  }
-  std::vector<std::unique_ptr<test::DeviceRanks::DeviceBuffers>> buffers;
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    buffers.push_back(std::make_unique<test::DeviceRanks::DeviceBuffers>(ranks.device(rank), test,
-                                                                         rank, inputs[0][rank]));
-  }
-  std::vector<std::string> complaints(kRanks);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back([&, rank] {
-        const auto call = ranks.call_of(test, rank, buffers);
-        const exec::OnDevice on(ranks.device(rank));
-        for (const auto& round : inputs) {
-          cudaMemcpyAsync(buffers[rank]->input, round[rank].data(), round[rank].size(),
-                          cudaMemcpyDefault, ranks.stream(rank));
-          complaints[rank] += test::said(
-              ranks.mesh().launch(static_cast<int>(rank), plan, call, ranks.stream(rank)));
-        }
-        complaints[rank] += test::said(cudaStreamSynchronize(ranks.stream(rank))) +
-                            test::said(ranks.mesh().check(static_cast<int>(rank)));
-      });
-    }
-  }
-  for (const std::string& complaint : complaints) {
-    if (!complaint.empty()) return complaint;
-  }
-  return test::DeviceRanks::compare(test, inputs.back(), buffers);
+  return ranks.run_mapped(test, 1, [&](int rank, const exec::CudaCall& call, cudaStream_t stream) {
+    return ranks.mesh().launch(rank, plan, call, stream);
+  });
+}
+
+/// Long enough that threads are far apart where they leave.
+std::string run_two_shot(test::DeviceRanks& ranks, test::Case test) {
+  test.count = 20000;
+  return ranks.run_mapped(test, 1, [&](int rank, const exec::CudaCall& call, cudaStream_t stream) {
+    return ranks.mesh().launch_two_shot(rank, call, stream);
+  });
 }
 
 /// A broadcast that begins with signals, right after all ranks have met.
@@ -84,11 +61,7 @@ plan::Plan signals_first() {
 std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
   test.count = 200;
   const auto inputs = test::DeviceRanks::make_inputs(test, 9);
-  std::vector<std::unique_ptr<test::DeviceRanks::DeviceBuffers>> buffers;
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    buffers.push_back(std::make_unique<test::DeviceRanks::DeviceBuffers>(ranks.device(rank), test,
-                                                                         rank, inputs[rank]));
-  }
+  const auto buffers = ranks.make_buffers(test, inputs);
   std::string complaint;
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     for (int round = 0; round < 4; ++round) {
@@ -126,6 +99,7 @@ std::string run_all(cuda::SlotFormat format) {
   if (complaint = run_lowered(*ranks, *broadcast, test); !complaint.empty()) return complaint;
   test.collective = Collective::kAllReduce;
   if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
+  if (complaint = run_two_shot(*ranks, test); !complaint.empty()) return complaint;
   for (const char* name : {"one_shot", "two_shot", "ring"}) {
     const plan::Plan plan =
         build(*find_algorithm(Collective::kAllReduce, name), {Collective::kAllReduce, kRanks});

@@ -4,8 +4,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "exec/cuda_mesh.h"
@@ -128,6 +130,15 @@ class DeviceRanks {
     std::string complaint;
   };
 
+  using Buffers = std::vector<std::unique_ptr<DeviceBuffers>>;
+  Buffers make_buffers(const Case& test, const std::vector<Buffer>& inputs) const {
+    Buffers buffers;
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      buffers.push_back(std::make_unique<DeviceBuffers>(device(rank), test, rank, inputs[rank]));
+    }
+    return buffers;
+  }
+
   exec::CudaCall call_of(const Case& test, std::size_t rank,
                          const std::vector<std::unique_ptr<DeviceBuffers>>& buffers) const {
     exec::CudaCall call;
@@ -156,15 +167,65 @@ class DeviceRanks {
   }
   static std::string compare(const Case& test, std::size_t rank, const std::vector<Buffer>& inputs,
                              const DeviceBuffers& mine) {
-    const Buffer want = expected(test, static_cast<int>(rank), inputs);
+    Buffer got(test.output_bytes());
     const auto offset = static_cast<std::size_t>(mine.output - mine.output_memory.data());
-    Buffer got(want.size());
     const std::string error = said(mine.output_memory.read(offset, got.data(), got.size()));
-    if (!error.empty()) return error;
+    return error.empty() ? compare(test, rank, inputs, got) : error;
+  }
+  static std::string compare(const Case& test, std::size_t rank, const std::vector<Buffer>& inputs,
+                             const Buffer& got) {
+    const Buffer want = expected(test, static_cast<int>(rank), inputs);
     const auto differs = std::mismatch(want.begin(), want.end(), got.begin());
-    if (differs.first != want.end()) {
-      return test.to_string() + ": rank " + std::to_string(rank) + " differs at byte " +
-             std::to_string(differs.first - want.begin());
+    if (differs.first == want.end()) return "";
+    return test.to_string() + ": rank " + std::to_string(rank) + " differs at byte " +
+           std::to_string(differs.first - want.begin());
+  }
+
+  /// Starts a rank's part of a call.
+  using Launch = std::function<Status(int rank, const exec::CudaCall& call, cudaStream_t stream)>;
+
+  /// Calls that touch peers' buffers, each with data of its own: a thread for each rank copies them
+  /// to its device, calls, and copies the result away, so that nothing but the kernels' own signals
+  /// orders what ranks do.
+  std::string run_mapped(const Case& test, std::uint64_t seed, const Launch& launch) {
+    constexpr std::size_t kRounds = 3;
+    const auto n = static_cast<std::size_t>(test.ranks);
+    std::vector<std::vector<Buffer>> inputs;
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      inputs.push_back(make_inputs(test, seed + round));
+    }
+    const Buffers buffers = make_buffers(test, inputs[0]);
+    std::vector<std::vector<Buffer>> results(kRounds,
+                                             std::vector<Buffer>(n, Buffer(test.output_bytes())));
+    std::vector<std::string> complaints(n);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        threads.emplace_back([&, rank] {
+          const auto call = call_of(test, rank, buffers);
+          const exec::OnDevice on(device(rank));
+          for (std::size_t round = 0; round < kRounds; ++round) {
+            const Buffer& input = inputs[round][rank];
+            Buffer& result = results[round][rank];
+            cudaMemcpyAsync(buffers[rank]->input, input.data(), input.size(), cudaMemcpyDefault,
+                            streams_[rank]);
+            complaints[rank] += said(launch(static_cast<int>(rank), call, streams_[rank]));
+            cudaMemcpyAsync(result.data(), call.output, result.size(), cudaMemcpyDefault,
+                            streams_[rank]);
+          }
+          complaints[rank] += said(cudaStreamSynchronize(streams_[rank])) +
+                              said(mesh_->check(static_cast<int>(rank)));
+        });
+      }
+    }
+    for (const std::string& complaint : complaints) {
+      if (!complaint.empty()) return test.to_string() + ": " + complaint;
+    }
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        const std::string complaint = compare(test, rank, inputs[round], results[round][rank]);
+        if (!complaint.empty()) return complaint + ", call " + std::to_string(round);
+      }
     }
     return "";
   }

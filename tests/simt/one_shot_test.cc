@@ -26,31 +26,19 @@ exec::CudaMeshOptions options_for(int ranks) {
   return options;
 }
 
-using Buffers = std::vector<std::unique_ptr<DeviceRanks::DeviceBuffers>>;
-
-Buffers make_buffers(const DeviceRanks& ranks, const Case& test,
-                     const std::vector<test::Buffer>& inputs) {
-  Buffers buffers;
-  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-    buffers.push_back(
-        std::make_unique<DeviceRanks::DeviceBuffers>(ranks.device(rank), test, rank, inputs[rank]));
-  }
-  return buffers;
-}
-
 /// Several calls, each with data of its own that the rank's stream copies, and of its own length.
 std::string run(DeviceRanks& ranks, Case test, std::mt19937_64& random) {
   const std::size_t most = ranks.mesh().one_shot_elements(test.type, test.op);
   struct Round {
     Case test;
     std::vector<test::Buffer> inputs;
-    Buffers buffers;
+    DeviceRanks::Buffers buffers;
   };
   std::vector<Round> rounds;
   for (int i = 0; i < 5; ++i) {
     test.count = i == 0 ? most : 1 + random() % most;
     auto inputs = DeviceRanks::make_inputs(test, random());
-    auto buffers = make_buffers(ranks, test, inputs);
+    auto buffers = ranks.make_buffers(test, inputs);
     rounds.push_back({test, std::move(inputs), std::move(buffers)});
   }
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(test.ranks); ++rank) {
@@ -115,7 +103,7 @@ TEST_CASE("a captured one-shot all-reduce takes its turns when it is replayed") 
   test.count = 40;
   test.ranks = kRanks;
   auto inputs = DeviceRanks::make_inputs(test, 1);
-  const Buffers buffers = make_buffers(*ranks, test, inputs);
+  const auto buffers = ranks->make_buffers(test, inputs);
   std::vector<cudaGraphExec_t> graphs;
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     const cudaStream_t stream = ranks->stream(rank);

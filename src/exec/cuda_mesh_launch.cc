@@ -1,0 +1,179 @@
+// File: exec/cuda_mesh_launch.cc: a rank's part of a call, as a kernel's arguments.
+#include <algorithm>
+#include <string>
+
+#include "exec/cuda_mesh.h"
+#include "exec/lane.h"
+#include "plan/partition.h"
+
+namespace tutti::exec {
+
+using cuda::Arguments;
+using cuda::LaneSteps;
+using cuda::RingEnd;
+using cuda::SignalEnd;
+
+/// What does not depend on a plan.
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
+  Arguments arguments;
+  arguments.input = call.input;
+  arguments.output = call.output;
+  arguments.abort = abort_word(rank);
+  arguments.signals =
+      reinterpret_cast<SignalEnd*>(bases_[static_cast<std::size_t>(rank)] + layout().signal_ends);
+  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
+  arguments.count = call.count;
+  arguments.scale = call.scale;
+  arguments.integer_scale = call.integer_scale;
+  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
+  arguments.rank = static_cast<std::uint32_t>(rank);
+  arguments.op = call.op;
+  arguments.scaled = call.op == ReduceOp::kPreMulSum;
+  return arguments;
+}
+
+/// Where peers' buffers are. kInvalidArgument: the call does not say.
+Status CudaMesh::add_peers(const CudaCall& call, Arguments& arguments) const {
+  const std::size_t ranks = options_.devices.size();
+  if (call.peer_inputs.size() != ranks || call.peer_outputs.size() != ranks) {
+    return Error{Code::kInvalidArgument,
+                 "peers' buffers are touched, and the call does not say where they are"};
+  }
+  std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
+  std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  return ok();
+}
+
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
+  const auto me = static_cast<std::size_t>(rank);
+  const Layout at = layout();
+  std::byte* mine = memories_[me].data();
+  Arguments arguments = arguments_of(rank, call);
+  arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
+  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
+  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
+  arguments.scratch = plan.scratches_[me].data();
+  arguments.slot_bytes = options_.slot_bytes;
+  arguments.scratch_bytes = options_.slot_bytes;
+  arguments.slot_count = options_.slot_count;
+  arguments.pieces = plan.pieces_;
+  arguments.format = options_.format;
+  arguments.scaled &= reduces(plan.shape_.collective);
+  arguments.together = plan.together_;
+
+  const std::size_t unit = cuda::unit_elements(call.type);
+  const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
+  const std::size_t unit_bytes = unit * element_bytes(call.type, widest);
+  // A kernel counts the elements of a tile in 32 bits.
+  constexpr std::size_t kMostElements = std::size_t{1} << 30;
+  arguments.tile_elements =
+      plan.tiled_ ? cuda::units_in_slot(options_.format, options_.slot_bytes, unit_bytes) * unit
+                  : kMostElements;
+  const std::size_t largest =
+      plan::piece_of(call.count, plan.pieces_, 0, cuda::grain_of(call.type)).count;
+  arguments.tiles = (largest + arguments.tile_elements - 1) / arguments.tile_elements;
+  return arguments;
+}
+
+Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream) {
+  const bool reduces_any = reduces(plan.shape_.collective);
+  const void* kernel = cuda::interpreter_kernel(call.type, reduces_any ? call.op : ReduceOp::kSum);
+  if (kernel == nullptr) {
+    return Error{Code::kUnsupported, std::string(to_string(call.op)) + " takes no " +
+                                         std::string(to_string(call.type))};
+  }
+  if (reduces_any && call.op == ReduceOp::kPreMulSum && plan.reads_peers_) {
+    return Error{Code::kUnsupported,
+                 "premulsum can't run a plan that reads peers' inputs: their scales aren't known"};
+  }
+  if (call.count == 0 || plan.lanes_ == 0) return ok();
+  Arguments arguments = arguments_of(rank, plan, call);
+  if (plan.touches_peers_) TUTTI_CHECK_OK(add_peers(call, arguments));
+  void* list[] = {&arguments};
+  const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
+  return cuda_status(
+      cudaLaunchKernel(kernel, dim3(plan.lanes_), dim3(options_.threads), list, 0, stream),
+      "starting the interpreter of rank " + std::to_string(rank));
+}
+
+namespace {
+
+/// Elements of a block of the one-shot all-reduce.
+std::size_t elements_in_area(std::size_t area_bytes, DataType type, ReduceOp op) {
+  const Form form = op == ReduceOp::kPreMulSum ? Form::kPartial : Form::kContribution;
+  const std::size_t unit = cuda::unit_elements(type);
+  return cuda::units_in_slot(cuda::SlotFormat::kPacked, area_bytes,
+                             unit * element_bytes(type, form)) *
+         unit;
+}
+
+}  // namespace
+
+std::size_t CudaMesh::one_shot_elements(DataType type, ReduceOp op) const {
+  if (options_.devices.size() > cuda::kMostSources) return 0;
+  return options_.lanes * elements_in_area(options_.area_bytes, type, op);
+}
+
+Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream) {
+  const void* kernel = cuda::one_shot_kernel(call.type, call.op);
+  if (kernel == nullptr || call.count > one_shot_elements(call.type, call.op)) {
+    return Error{Code::kUnsupported, "a one-shot all-reduce of " + std::to_string(call.count) +
+                                         " " + std::string(to_string(call.type)) + " by " +
+                                         std::string(to_string(call.op)) + "; it takes up to " +
+                                         std::to_string(one_shot_elements(call.type, call.op))};
+  }
+  if (call.count == 0) return ok();
+  const Layout at = layout();
+  cuda::OneShotArguments arguments;
+  arguments.common = arguments_of(rank, call);
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    arguments.areas[peer] = bases_[peer] + at.areas;
+  }
+  const auto me = static_cast<std::size_t>(rank);
+  arguments.calls = reinterpret_cast<std::uint64_t*>(bases_[me] + at.calls);
+  arguments.area_bytes = options_.area_bytes;
+  arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
+  const std::size_t blocks =
+      (call.count + arguments.elements_per_block - 1) / arguments.elements_per_block;
+  void* list[] = {&arguments};
+  const OnDevice on(options_.devices[me]);
+  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(options_.threads), list, 0, stream),
+                     "starting the one-shot all-reduce of rank " + std::to_string(rank));
+}
+
+Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream) {
+  const std::string what = "a two-shot all-reduce of " + std::to_string(call.count) + " " +
+                           std::string(to_string(call.type)) + " by " +
+                           std::string(to_string(call.op));
+  const void* kernel = cuda::two_shot_kernel(call.type, call.op);
+  const std::size_t ranks = options_.devices.size();
+  if (kernel == nullptr || call.op == ReduceOp::kPreMulSum || ranks > cuda::kMostSources) {
+    return Error{Code::kUnsupported, what + " among " + std::to_string(ranks) +
+                                         " ranks; it takes all operations but "
+                                         "premulsum and up to " +
+                                         std::to_string(cuda::kMostSources) + " ranks"};
+  }
+  if (call.count == 0) return ok();
+  const std::size_t piece =
+      plan::piece_of(call.count, static_cast<std::uint32_t>(ranks), 0, cuda::grain_of(call.type))
+          .count;
+  // Fewer blocks where threads would have nothing to do; the same number for all ranks, as blocks
+  // meet.
+  const std::size_t enough = options_.threads * cuda::unit_elements(call.type);
+  const std::size_t blocks = std::clamp<std::size_t>(piece / enough, 1, options_.lanes);
+  constexpr std::size_t kMostElements = std::size_t{1} << 30;  // Counted in 32 bits.
+  if (piece / blocks > kMostElements) {
+    return Error{Code::kUnsupported, what + " with " + std::to_string(blocks) +
+                                         " lanes; a lane takes up to 2^30 elements"};
+  }
+  Arguments arguments = arguments_of(rank, call);
+  TUTTI_CHECK_OK(add_peers(call, arguments));
+  void* list[] = {&arguments};
+  const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
+  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(options_.threads), list, 0, stream),
+                     "starting the two-shot all-reduce of rank " + std::to_string(rank));
+}
+
+}  // namespace tutti::exec
