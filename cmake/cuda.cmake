@@ -12,7 +12,13 @@ if(NOT TUTTI_NVCC)
   return()
 endif()
 
+# Kernels for several architectures, types and operations are much alike: packed tightly they take a
+# seventh of the room, and each file is unpacked when one of its kernels is first needed.
+execute_process(COMMAND ${TUTTI_NVCC} --help OUTPUT_VARIABLE nvcc_help)
 set(targets)
+if(nvcc_help MATCHES "compress-mode")  # From CUDA 12.8 on.
+  list(APPEND targets --compress-mode=size)
+endif()
 foreach(architecture ${TUTTI_CUDA_ARCHITECTURES})
   list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()

@@ -147,8 +147,27 @@ class Body {
                                                       : reduce_any(position);
   }
 
- private:
-  TUTTI_DEVICE Values widened(const Bits<kBytes>& bits) const {
+  /// A unit, to all targets.
+  TUTTI_DEVICE void store_all(const Position& position, const Values& values) const {
+    Form form = Form::kPartial;
+    Bits<kBytes> bits;
+#pragma unroll 1
+    for (unsigned t = 0; t < work_.target_count; ++t) {
+      const Resolved& target = work_.target(t);
+      if (where == Where::kAnywhere && target.form == Form::kPartial) {
+        Bits<kPartialBytes> partial;
+        std::memcpy(partial.word, values.of, sizeof values.of);
+        store_unit<kPartialBytes, kElements>(target, position, partial);
+        continue;
+      }
+      // Most often all targets have one form, and are rounded once.
+      if (form != target.form) bits = rounded(values, target.form == Form::kResult);
+      form = target.form;
+      store_unit<kBytes, kElements, where>(target, position, bits);
+    }
+  }
+
+  TUTTI_DEVICE static Values widened(const Bits<kBytes>& bits) {
     Storage stored[kElements];
     std::memcpy(stored, bits.word, sizeof stored);
     Values values;
@@ -157,6 +176,17 @@ class Body {
     return values;
   }
 
+  /// Rounded, as they lie in memory.
+  TUTTI_DEVICE static Bits<kBytes> stored(const Values& values) {
+    Storage storage[kElements];
+#pragma unroll
+    for (unsigned e = 0; e < kElements; ++e) storage[e] = Element::round(values.of[e]);
+    Bits<kBytes> bits;
+    std::memcpy(bits.word, storage, sizeof storage);
+    return bits;
+  }
+
+ private:
   TUTTI_DEVICE void scale(Values& values) const {
     const auto factor = kernels::scale_as<Accumulator>(arguments_.scale, arguments_.integer_scale);
 #pragma unroll
@@ -281,38 +311,15 @@ class Body {
     return values;
   }
 
-  TUTTI_DEVICE Bits<kBytes> rounded(const Values& values, bool result) const {
-    Storage stored[kElements];
+  TUTTI_DEVICE Bits<kBytes> rounded(Values values, bool result) const {
+    if (op == ReduceOp::kSum && result && arguments_.op == ReduceOp::kAvg) {
 #pragma unroll
-    for (unsigned e = 0; e < kElements; ++e) {
-      Accumulator value = values.of[e];
-      if (op == ReduceOp::kSum && result && arguments_.op == ReduceOp::kAvg) {
-        value = kernels::finish<ReduceOp::kAvg>(value, static_cast<int>(arguments_.ranks));
+      for (unsigned e = 0; e < kElements; ++e) {
+        values.of[e] =
+            kernels::finish<ReduceOp::kAvg>(values.of[e], static_cast<int>(arguments_.ranks));
       }
-      stored[e] = Element::round(value);
     }
-    Bits<kBytes> bits;
-    std::memcpy(bits.word, stored, sizeof stored);
-    return bits;
-  }
-
-  TUTTI_DEVICE void store_all(const Position& position, const Values& values) const {
-    Form form = Form::kPartial;
-    Bits<kBytes> bits;
-#pragma unroll 1
-    for (unsigned t = 0; t < work_.target_count; ++t) {
-      const Resolved& target = work_.target(t);
-      if (where == Where::kAnywhere && target.form == Form::kPartial) {
-        Bits<kPartialBytes> partial;
-        std::memcpy(partial.word, values.of, sizeof values.of);
-        store_unit<kPartialBytes, kElements>(target, position, partial);
-        continue;
-      }
-      // Most often all targets have one form, and are rounded once.
-      if (form != target.form) bits = rounded(values, target.form == Form::kResult);
-      form = target.form;
-      store_unit<kBytes, kElements, where>(target, position, bits);
-    }
+    return stored(values);
   }
 
   const Arguments& arguments_;

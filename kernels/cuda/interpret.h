@@ -28,13 +28,12 @@ class Interpreter {
       : arguments_(arguments),
         lane_(arguments.lanes[blockIdx.x]),
         work_(work),
-        watch_{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x},
-        meeting_(arguments, watch_) {}
+        watch_{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x} {}
 
   TUTTI_DEVICE void run() {
     if (arguments_.together) {
       // All ranks' lanes of this number have begun: peers' buffers may be touched.
-      if (!meeting_.meet()) failed_ = true;
+      if (!meet_peers(arguments_, watch_)) failed_ = true;
       if (sync_block_or(failed_)) return;  // From here on all signals are the first thread's.
     }
     for (std::uint64_t tile = 0; tile < arguments_.tiles; ++tile) {
@@ -49,11 +48,11 @@ class Interpreter {
   TUTTI_DEVICE bool run(const plan::Step& step, std::uint64_t tile) {
     switch (step.kind) {
       case plan::StepKind::kSignal:
-        if (threadIdx.x == 0 && !failed_) meeting_.signal(step.peer);
+        if (threadIdx.x == 0 && !failed_) send_signal(arguments_, step.peer);
         return true;
       case plan::StepKind::kWait:
         // The next move's first barrier tells the others.
-        if (threadIdx.x == 0 && !failed_) failed_ = !meeting_.wait(step.peer);
+        if (threadIdx.x == 0 && !failed_) failed_ = !take_signal(arguments_, step.peer, watch_);
         return true;
       case plan::StepKind::kMove: break;
     }
@@ -175,7 +174,6 @@ class Interpreter {
   const LaneSteps& lane_;
   Work& work_;
   Watch watch_;
-  Meeting meeting_;
   bool failed_ = false;  // This thread gave up waiting.
 };
 

@@ -1,8 +1,5 @@
 // File: kernels/cuda/kernels_float16.cu: the kernels for the 16-bit floats.
-#include "kernels/cuda/interpret.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/one_shot.h"
-#include "kernels/cuda/two_shot.h"
+#include "kernels/cuda/all.h"
 
 namespace tutti::cuda {
 

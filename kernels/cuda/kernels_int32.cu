@@ -1,8 +1,5 @@
 // File: kernels/cuda/kernels_int32.cu: the kernels for 32-bit integers.
-#include "kernels/cuda/interpret.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/one_shot.h"
-#include "kernels/cuda/two_shot.h"
+#include "kernels/cuda/all.h"
 
 namespace tutti::cuda {
 

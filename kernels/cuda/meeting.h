@@ -10,51 +10,41 @@
 
 namespace tutti::cuda {
 
-class Meeting {
- public:
-  TUTTI_DEVICE Meeting(const Arguments& arguments, Watch& watch)
-      : arguments_(arguments), watch_(watch) {}
+TUTTI_DEVICE SignalEnd& signal_end(const Arguments& arguments, unsigned peer) {
+  return arguments.signals[blockIdx.x * arguments.ranks + peer];
+}
 
-  /// By one thread.
-  TUTTI_DEVICE void signal(unsigned peer) const {
-    SignalEnd& end = end_of(peer);
-    // release: what the block did to the peer's memory is over before the signal is there.
-    store_release(end.outgoing, ++end.sent);
+/// By one thread.
+TUTTI_DEVICE void send_signal(const Arguments& arguments, unsigned peer) {
+  SignalEnd& end = signal_end(arguments, peer);
+  // release: what the block did to the peer's memory is over before the signal is there.
+  store_release(end.outgoing, ++end.sent);
+}
+
+/// By one thread. False: it gave up waiting.
+TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& watch) {
+  SignalEnd& end = signal_end(arguments, peer);
+  if (!waits()) return true;
+  // acquire: pairs with the release in send_signal.
+  while (load_acquire(end.incoming) <= end.taken) {
+    if (watch.gives_up(peer)) return false;
   }
+  ++end.taken;
+  return true;
+}
 
-  /// By one thread. False: it gave up waiting.
-  TUTTI_DEVICE bool wait(unsigned peer) const {
-    SignalEnd& end = end_of(peer);
-    if (!waits()) return true;
-    // acquire: pairs with the release in signal.
-    while (load_acquire(end.incoming) <= end.taken) {
-      if (watch_.gives_up(peer)) return false;
-    }
-    ++end.taken;
-    return true;
+/// By all threads, of which the first see to it: tells all peers, and waits for them. What other
+/// threads of the block did before has to be ordered by a barrier, as what they do after has. False
+/// in a thread that gave up waiting.
+TUTTI_DEVICE bool meet_peers(const Arguments& arguments, Watch& watch) {
+  for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += blockDim.x) {
+    if (peer != arguments.rank) send_signal(arguments, peer);
   }
-
-  /// By all threads, of which the first see to it: tells all peers, and waits for them. What other
-  /// threads of the block did before has to be ordered by a barrier, as what they do after has.
-  /// False in a thread that gave up waiting.
-  TUTTI_DEVICE bool meet() const {
-    for (unsigned peer = threadIdx.x; peer < arguments_.ranks; peer += blockDim.x) {
-      if (peer != arguments_.rank) signal(peer);
-    }
-    bool met = true;
-    for (unsigned peer = threadIdx.x; peer < arguments_.ranks; peer += blockDim.x) {
-      if (peer != arguments_.rank && !wait(peer)) met = false;
-    }
-    return met;
+  bool met = true;
+  for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += blockDim.x) {
+    if (peer != arguments.rank && !take_signal(arguments, peer, watch)) met = false;
   }
-
- private:
-  TUTTI_DEVICE SignalEnd& end_of(unsigned peer) const {
-    return arguments_.signals[blockIdx.x * arguments_.ranks + peer];
-  }
-
-  const Arguments& arguments_;
-  Watch& watch_;
-};
+  return met;
+}
 
 }  // namespace tutti::cuda

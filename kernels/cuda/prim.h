@@ -99,6 +99,45 @@ TUTTI_DEVICE bool load_line(const void* at, bool flag_lane, std::uint64_t flag, 
   return true;
 }
 
+// Multicast memory: an address that stands for one in each device of a group (NVLink SHARP, sm_90
+// and later). The switch adds in an order of its own, so sums are of the relaxed contract.
+// Addresses are of 16 bytes; members' own addresses of the same memory are aliases, which
+// fence_alias orders.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define TUTTI_MULTIMEM(...) asm volatile(__VA_ARGS__)
+#else
+#define TUTTI_MULTIMEM(...) __trap()
+#endif
+/// Sums of all members' numbers there, 16 bytes of them; accumulated in float32.
+#define TUTTI_MULTIMEM_ADD(name, suffix)                                                        \
+  TUTTI_DEVICE Vector16 name(const void* at) {                                                  \
+    Vector16 sum = {};                                                                          \
+    TUTTI_MULTIMEM("multimem.ld_reduce.relaxed.sys.global.add." suffix " {%0,%1,%2,%3}, [%4];"  \
+                   : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3]) \
+                   : "l"(at)                                                                    \
+                   : "memory");                                                                 \
+    return sum;                                                                                 \
+  }
+TUTTI_MULTIMEM_ADD(multimem_add_float32, "v4.f32")
+TUTTI_MULTIMEM_ADD(multimem_add_float16, "acc::f32.v4.f16x2")
+TUTTI_MULTIMEM_ADD(multimem_add_bfloat16, "acc::f32.v4.bf16x2")
+#undef TUTTI_MULTIMEM_ADD
+/// To all members.
+TUTTI_DEVICE void multimem_store(void* at, Vector16 data) {
+  TUTTI_MULTIMEM("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(at),
+                 "r"(data.word[0]), "r"(data.word[1]), "r"(data.word[2]), "r"(data.word[3])
+                 : "memory");
+}
+/// Adds to a counter of all members; release.
+TUTTI_DEVICE void multimem_count_release(std::uint64_t* at) {
+  TUTTI_MULTIMEM("multimem.red.release.sys.global.add.u64 [%0], %1;" ::"l"(at),
+                 "l"(std::uint64_t{1})
+                 : "memory");
+}
+#undef TUTTI_MULTIMEM
+/// Orders this thread's accesses to the same memory by different addresses.
+TUTTI_DEVICE void fence_alias() { asm volatile("fence.proxy.alias;" ::: "memory"); }
+
 // The block, and time.
 /// All threads of the block meet; true in all of them if the argument is in any.
 TUTTI_DEVICE bool sync_block_or(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "exec/cuda_memory.h"
+#include "exec/cuda_multicast.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
 #include "tutti/result.h"
@@ -70,6 +71,25 @@ struct CudaCall {
   std::int64_t integer_scale = 1;
 };
 
+/// All-reduce of rows, plus a residual, and RMSNorm. Of `call`: type, peer_inputs, and
+/// peer_outputs, where the normalised rows go.
+struct CudaRmsNorm {
+  CudaCall call;
+  std::vector<std::byte*> residuals;  // By rank: what is added, and then the sum.
+  const std::byte* weight = nullptr;  // By column.
+  std::size_t rows = 0, columns = 0;
+  float epsilon = 1e-6F;
+};
+
+/// Reduce-scatter of gradients, a step of SGD, and all-gather of parameters. Of `call`: type,
+/// count, peer_inputs (gradients), and peer_outputs (parameters).
+struct CudaSgd {
+  CudaCall call;
+  float* master = nullptr;    // This rank's piece of the parameters (piece_of), in float32,
+  float* momentum = nullptr;  // and of their momentum.
+  float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
+};
+
 /// What a rank's process tells the others; plain bytes.
 struct CudaMeshHandle {
   cudaIpcMemHandle_t memory;
@@ -112,6 +132,23 @@ class CudaMesh {
   /// not known; too many ranks for a step; more than 2^30 elements for a lane.
   Status launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream);
 
+  // On memory of all devices (kernels/cuda/multimem.h), for float32, float16 and bfloat16, in whole
+  // units of 16 bytes; other than that, kUnsupported. Offsets are in bytes of `memory`, multiples
+  // of 16, and the same for all ranks; in place is possible. Sums are of the relaxed contract.
+  Status launch_multimem_all_reduce(int rank, const CudaMulticast& memory, DataType type,
+                                    std::size_t input, std::size_t output, std::size_t count,
+                                    cudaStream_t stream);
+  /// `input` is the root's own, and may be any memory that its device can access.
+  Status launch_multimem_broadcast(int rank, const CudaMulticast& memory, int root,
+                                   const std::byte* input, std::size_t output, std::size_t bytes,
+                                   cudaStream_t stream);
+
+  /// What a model does next, in the same kernel (kernels/cuda/rms_norm.h, sgd.h), for float32,
+  /// float16 and bfloat16 and up to eight ranks; else kUnsupported. kInvalidArgument: what is not
+  /// aligned to 16 bytes, or rows that are not of whole units of 16 bytes.
+  Status launch_rms_norm(int rank, const CudaRmsNorm& call, cudaStream_t stream);
+  Status launch_sgd(int rank, const CudaSgd& call, cudaStream_t stream);
+
   /// Ok, or why the rank's calls ended early, which may be asked at any time, by any thread. Then
   /// no more can be run on this mesh.
   Status check(int rank) const;
@@ -143,6 +180,9 @@ class CudaMesh {
   cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
   Status add_peers(const CudaCall& call, cuda::Arguments& arguments) const;
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
+  unsigned blocks_for(std::size_t count, DataType type) const;
+  Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,
+               cudaStream_t stream, const char* what) const;
   std::uint64_t* abort_word(int rank) const;
 
   CudaMeshOptions options_;

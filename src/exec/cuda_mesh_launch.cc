@@ -89,11 +89,17 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
   if (call.count == 0 || plan.lanes_ == 0) return ok();
   Arguments arguments = arguments_of(rank, plan, call);
   if (plan.touches_peers_) TUTTI_CHECK_OK(add_peers(call, arguments));
-  void* list[] = {&arguments};
+  return start(rank, kernel, plan.lanes_, &arguments, stream, "the interpreter");
+}
+
+/// Starts a kernel that takes one structure.
+Status CudaMesh::start(int rank, const void* kernel, std::size_t blocks, void* arguments,
+                       cudaStream_t stream, const char* what) const {
+  void* list[] = {arguments};
   const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
-  return cuda_status(
-      cudaLaunchKernel(kernel, dim3(plan.lanes_), dim3(options_.threads), list, 0, stream),
-      "starting the interpreter of rank " + std::to_string(rank));
+  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(options_.threads), list, 0, stream),
+                     std::string("starting ") + what + " of rank " + std::to_string(rank));
 }
 
 namespace {
@@ -135,11 +141,14 @@ Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t st
   arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
   const std::size_t blocks =
       (call.count + arguments.elements_per_block - 1) / arguments.elements_per_block;
-  void* list[] = {&arguments};
-  const OnDevice on(options_.devices[me]);
-  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
-                                      dim3(options_.threads), list, 0, stream),
-                     "starting the one-shot all-reduce of rank " + std::to_string(rank));
+  return start(rank, kernel, blocks, &arguments, stream, "the one-shot all-reduce");
+}
+
+/// Blocks that share `count` elements: fewer than lanes where threads would have nothing to do; the
+/// same number for all ranks, as blocks meet.
+unsigned CudaMesh::blocks_for(std::size_t count, DataType type) const {
+  const std::size_t enough = options_.threads * cuda::unit_elements(type);
+  return static_cast<unsigned>(std::clamp<std::size_t>(count / enough, 1, options_.lanes));
 }
 
 Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream) {
@@ -158,10 +167,7 @@ Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t st
   const std::size_t piece =
       plan::piece_of(call.count, static_cast<std::uint32_t>(ranks), 0, cuda::grain_of(call.type))
           .count;
-  // Fewer blocks where threads would have nothing to do; the same number for all ranks, as blocks
-  // meet.
-  const std::size_t enough = options_.threads * cuda::unit_elements(call.type);
-  const std::size_t blocks = std::clamp<std::size_t>(piece / enough, 1, options_.lanes);
+  const unsigned blocks = blocks_for(piece, call.type);
   constexpr std::size_t kMostElements = std::size_t{1} << 30;  // Counted in 32 bits.
   if (piece / blocks > kMostElements) {
     return Error{Code::kUnsupported, what + " with " + std::to_string(blocks) +
@@ -169,11 +175,7 @@ Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t st
   }
   Arguments arguments = arguments_of(rank, call);
   TUTTI_CHECK_OK(add_peers(call, arguments));
-  void* list[] = {&arguments};
-  const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
-  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
-                                      dim3(options_.threads), list, 0, stream),
-                     "starting the two-shot all-reduce of rank " + std::to_string(rank));
+  return start(rank, kernel, blocks, &arguments, stream, "the two-shot all-reduce");
 }
 
 }  // namespace tutti::exec

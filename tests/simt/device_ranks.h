@@ -184,9 +184,33 @@ class DeviceRanks {
   /// Starts a rank's part of a call.
   using Launch = std::function<Status(int rank, const exec::CudaCall& call, cudaStream_t stream)>;
 
-  /// Calls that touch peers' buffers, each with data of its own: a thread for each rank copies them
-  /// to its device, calls, and copies the result away, so that nothing but the kernels' own signals
-  /// orders what ranks do.
+  /// Has a thread for each rank enqueue what it does, and waits for all of it; what went wrong.
+  std::string each(const std::function<std::string(std::size_t rank)>& enqueue) {
+    std::vector<std::string> complaints(streams_.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
+        threads.emplace_back([&, rank] {
+          const exec::OnDevice on(device(rank));
+          complaints[rank] = enqueue(rank);
+          complaints[rank] += said(cudaStreamSynchronize(streams_[rank]));
+          complaints[rank] += said(mesh_->check(static_cast<int>(rank)));
+        });
+      }
+    }
+    for (const std::string& complaint : complaints) {
+      if (!complaint.empty()) return complaint;
+    }
+    return "";
+  }
+  /// In a rank's stream.
+  void copy(std::size_t rank, void* to, const void* from, std::size_t bytes) const {
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, streams_[rank]);
+  }
+
+  /// Calls that touch peers' buffers, each with data of its own: a rank copies them to its device,
+  /// calls, and copies the result away, so that nothing but the kernels' own signals orders what
+  /// ranks do.
   std::string run_mapped(const Case& test, std::uint64_t seed, const Launch& launch) {
     constexpr std::size_t kRounds = 3;
     const auto n = static_cast<std::size_t>(test.ranks);
@@ -197,34 +221,23 @@ class DeviceRanks {
     const Buffers buffers = make_buffers(test, inputs[0]);
     std::vector<std::vector<Buffer>> results(kRounds,
                                              std::vector<Buffer>(n, Buffer(test.output_bytes())));
-    std::vector<std::string> complaints(n);
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t rank = 0; rank < n; ++rank) {
-        threads.emplace_back([&, rank] {
-          const auto call = call_of(test, rank, buffers);
-          const exec::OnDevice on(device(rank));
-          for (std::size_t round = 0; round < kRounds; ++round) {
-            const Buffer& input = inputs[round][rank];
-            Buffer& result = results[round][rank];
-            cudaMemcpyAsync(buffers[rank]->input, input.data(), input.size(), cudaMemcpyDefault,
-                            streams_[rank]);
-            complaints[rank] += said(launch(static_cast<int>(rank), call, streams_[rank]));
-            cudaMemcpyAsync(result.data(), call.output, result.size(), cudaMemcpyDefault,
-                            streams_[rank]);
-          }
-          complaints[rank] += said(cudaStreamSynchronize(streams_[rank])) +
-                              said(mesh_->check(static_cast<int>(rank)));
-        });
+    const std::string complaint = each([&](std::size_t rank) {
+      const auto call = call_of(test, rank, buffers);
+      std::string wrong;
+      for (std::size_t round = 0; round < kRounds; ++round) {
+        const Buffer& input = inputs[round][rank];
+        Buffer& result = results[round][rank];
+        copy(rank, buffers[rank]->input, input.data(), input.size());
+        wrong += said(launch(static_cast<int>(rank), call, streams_[rank]));
+        copy(rank, result.data(), call.output, result.size());
       }
-    }
-    for (const std::string& complaint : complaints) {
-      if (!complaint.empty()) return test.to_string() + ": " + complaint;
-    }
+      return wrong;
+    });
+    if (!complaint.empty()) return test.to_string() + ": " + complaint;
     for (std::size_t round = 0; round < kRounds; ++round) {
       for (std::size_t rank = 0; rank < n; ++rank) {
-        const std::string complaint = compare(test, rank, inputs[round], results[round][rank]);
-        if (!complaint.empty()) return complaint + ", call " + std::to_string(round);
+        const std::string differs = compare(test, rank, inputs[round], results[round][rank]);
+        if (!differs.empty()) return differs + ", call " + std::to_string(round);
       }
     }
     return "";

@@ -149,4 +149,12 @@ struct Owner {
 };
 Owner owner_of(const void* at, std::size_t bytes, int device);
 
+/// What an address in multicast memory stands for, by device. Dies if there is no such address, or
+/// not all devices have joined and bound memory there. (The driver defines it.)
+struct Members {
+  void* at[64];
+  unsigned count;
+};
+Members multicast_members(const void* at, std::size_t bytes);
+
 }  // namespace tutti::simt

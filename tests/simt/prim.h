@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/reduce_op.h"
 #include "simt/engine.h"
 
 #define TUTTI_DEVICE inline
@@ -143,6 +144,56 @@ inline bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector
   if (!flag_lane) data = load<Vector16>(at);
   return true;
 }
+
+// Multicast memory (runtime_driver.cc has it): members' memory, in the order of their devices. The
+// order of aliases is not simulated.
+template <DataType type>
+Vector16 multimem_add(const void* at) {
+  using Element = kernels::Element<type>;
+  using Storage = typename Element::Storage;
+  constexpr std::size_t kElements = sizeof(Vector16) / sizeof(Storage);
+  const simt::Members members = simt::multicast_members(at, sizeof(Vector16));
+  float sums[kElements] = {};
+  for (unsigned member = 0; member < members.count; ++member) {
+    simt::yield_point();
+    for (std::size_t e = 0; e < kElements; ++e) {
+      const float value = Element::widen(static_cast<const Storage*>(members.at[member])[e]);
+      sums[e] = member == 0 ? value : sums[e] + value;
+    }
+  }
+  Storage rounded[kElements];
+  for (std::size_t e = 0; e < kElements; ++e) rounded[e] = Element::round(sums[e]);
+  Vector16 sum;
+  std::memcpy(&sum, rounded, sizeof sum);
+  return sum;
+}
+inline Vector16 multimem_add_float32(const void* at) {
+  return multimem_add<DataType::kFloat32>(at);
+}
+inline Vector16 multimem_add_float16(const void* at) {
+  return multimem_add<DataType::kFloat16>(at);
+}
+inline Vector16 multimem_add_bfloat16(const void* at) {
+  return multimem_add<DataType::kBfloat16>(at);
+}
+inline void multimem_store(void* at, Vector16 data) {
+  const simt::Members members = simt::multicast_members(at, sizeof data);
+  for (unsigned member = 0; member < members.count; ++member) {
+    *static_cast<Vector16*>(members.at[member]) = data;
+    simt::yield_point();
+  }
+}
+inline void multimem_count_release(std::uint64_t* at, Place place = Place::here()) {
+  const simt::Members members = simt::multicast_members(at, sizeof *at);
+  const bool ordered = !simt::planted(Mistake::kNoRelease, place);
+  for (unsigned member = 0; member < members.count; ++member) {
+    simt::yield_point();
+    __atomic_fetch_add(static_cast<std::uint64_t*>(members.at[member]), 1,
+                       ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
+  }
+  simt::note_progress();
+}
+inline void fence_alias() {}
 
 // The block, and time.
 inline bool sync_block_or(bool value, Place place = Place::here()) {

@@ -103,7 +103,7 @@ cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket 
 cudaError_t drain(const StreamPtr& stream);
 void drain_device(int device);
 
-enum class MemoryKind { kDevice, kHost, kRegistered, kIpc };
+enum class MemoryKind { kDevice, kHost, kRegistered, kIpc, kMapped };
 struct Allocation {
   char* base = nullptr;
   std::size_t bytes = 0;
@@ -111,8 +111,12 @@ struct Allocation {
   int device = 0;  // Whose memory it is; for kHost of who asked.
   MemoryKind kind = MemoryKind::kDevice;
   int fd = -1;
-  int importer = -1;  // kIpc: the device that opened it.
+  int importer = -1;            // kIpc: the device that opened it.
+  std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
+/// Device memory that the driver mapped (cuMemMap), once there is access to it.
+void remember_mapping(void* base, std::size_t bytes, int device, std::uint64_t accessors);
+void forget_mapping(void* base);
 
 /// A memfd, and its number; -1 if there is no memory.
 int make_memfd(const char* name, std::size_t bytes);

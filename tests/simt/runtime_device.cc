@@ -66,6 +66,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorPeerAccessAlreadyEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnsupported)
+    TUTTI_SIMT_NAME(cudaErrorSymbolNotFound)
 #undef TUTTI_SIMT_NAME
     default: return "an error that the simulator never gives";
   }

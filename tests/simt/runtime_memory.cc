@@ -75,7 +75,7 @@ cudaError_t allocate_device(void** at, std::size_t bytes) {
   if (mapped <= kMostFilled) std::memset(base, kFreshMemory, mapped);
   ASAN_POISON_MEMORY_REGION(base + bytes, mapped - bytes);
   const Lock lock(memory().mutex);
-  memory().add({base, bytes, mapped, device, MemoryKind::kDevice, fd, -1});
+  memory().add({base, bytes, mapped, device, MemoryKind::kDevice, fd, -1, 0});
   memory().used[device] += mapped;
   *at = base;
   return cudaSuccess;
@@ -86,7 +86,8 @@ cudaError_t allocate_host(void** at, std::size_t bytes) {
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return failed(cudaErrorMemoryAllocation);
   const Lock lock(memory().mutex);
-  memory().add({static_cast<char*>(base), bytes, mapped, this_device(), MemoryKind::kHost, -1, -1});
+  memory().add(
+      {static_cast<char*>(base), bytes, mapped, this_device(), MemoryKind::kHost, -1, -1, 0});
   *at = base;
   return cudaSuccess;
 }
@@ -115,7 +116,9 @@ bool within(const void* at, std::size_t bytes) {
   return memory().find(at) == nullptr || memory().find(at, bytes) != nullptr;
 }
 
-bool is_device(MemoryKind kind) { return kind == MemoryKind::kDevice || kind == MemoryKind::kIpc; }
+bool is_device(MemoryKind kind) {
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kIpc || kind == MemoryKind::kMapped;
+}
 
 /// What is in an IPC handle.
 struct Handle {
@@ -155,6 +158,16 @@ int open_of_process(int process, int fd) {
   return open(path, O_RDWR | O_CLOEXEC);
 }
 
+void remember_mapping(void* base, std::size_t bytes, int device, std::uint64_t accessors) {
+  const Lock lock(memory().mutex);
+  memory().add(
+      {static_cast<char*>(base), bytes, bytes, device, MemoryKind::kMapped, -1, -1, accessors});
+}
+void forget_mapping(void* base) {
+  const Lock lock(memory().mutex);
+  memory().by_address.erase(reinterpret_cast<std::uintptr_t>(base));
+}
+
 Owner owner_of(const void* at, std::size_t bytes, int device) {
   const Lock lock(memory().mutex);
   const Allocation* found = memory().find(at, bytes);
@@ -163,6 +176,7 @@ Owner owner_of(const void* at, std::size_t bytes, int device) {
     case MemoryKind::kHost:
     case MemoryKind::kRegistered: return {-1, true};
     case MemoryKind::kIpc: return {found->device, found->importer == device};
+    case MemoryKind::kMapped: return {found->device, (found->accessors >> device & 1) != 0};
     case MemoryKind::kDevice: break;
   }
   return {found->device, found->device == device || memory().peer_access[device][found->device]};
@@ -184,7 +198,8 @@ cudaError_t cudaFreeHost(void* at) { return release(at, MemoryKind::kHost); }
 cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
   const Lock lock(memory().mutex);
   if (memory().find(at) != nullptr) return failed(cudaErrorHostMemoryAlreadyRegistered);
-  memory().add({static_cast<char*>(at), bytes, bytes, this_device(), MemoryKind::kRegistered});
+  memory().add(
+      {static_cast<char*>(at), bytes, bytes, this_device(), MemoryKind::kRegistered, -1, -1, 0});
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* at) {
@@ -289,7 +304,7 @@ cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t from, unsigned) {
   if (base == MAP_FAILED) return failed(cudaErrorMapBufferObjectFailed);
   const Lock lock(memory().mutex);
   memory().add({static_cast<char*>(base), handle.bytes, handle.mapped_bytes, handle.device,
-                MemoryKind::kIpc, -1, this_device()});
+                MemoryKind::kIpc, -1, this_device(), 0});
   *at = base;
   return cudaSuccess;
 }

@@ -1,0 +1,161 @@
+// Multicast memory: all-reduce and broadcast on it, and what it is refused for. The switch's order
+// is not ours, so numbers are small ones whose sums are exact in any order.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "exec/cuda_multicast.h"
+#include "simt/device_ranks.h"
+#include "support/catch.h"
+#include "support/sample.h"
+
+namespace tutti {
+namespace {
+
+using test::Buffer;
+using test::Case;
+using test::DeviceRanks;
+using test::said;
+
+constexpr std::size_t kBytes = std::size_t{96} << 10;
+constexpr std::size_t kRounds = 3;
+
+exec::CudaMeshOptions options_for(int ranks) {
+  exec::CudaMeshOptions options;
+  for (int rank = 0; rank < ranks; ++rank) options.devices.push_back(rank);
+  options.lanes = 3;
+  options.slot_bytes = 1024;
+  options.threads = 64;
+  return options;
+}
+
+std::string run_all_reduce(DeviceRanks& ranks, const exec::CudaMulticast& memory, const Case& test,
+                           std::uint64_t seed) {
+  const std::size_t bytes = test.count * size_of(test.type);
+  const std::size_t output = test.in_place ? 0 : kBytes / 2;
+  std::vector<std::vector<Buffer>> inputs, results;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    inputs.push_back(DeviceRanks::make_inputs(test, seed + round));
+  }
+  results = inputs;
+  const std::string complaint = ranks.each([&](std::size_t rank) {
+    std::string wrong;
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      ranks.copy(rank, memory.data(rank), inputs[round][rank].data(), bytes);
+      wrong += said(ranks.mesh().launch_multimem_all_reduce(
+          static_cast<int>(rank), memory, test.type, 0, output, test.count, ranks.stream(rank)));
+      ranks.copy(rank, results[round][rank].data(), memory.data(rank) + output, bytes);
+    }
+    return wrong;
+  });
+  if (!complaint.empty()) return test.to_string() + ": " + complaint;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    for (std::size_t rank = 0; rank < inputs[round].size(); ++rank) {
+      const std::string wrong =
+          DeviceRanks::compare(test, rank, inputs[round], results[round][rank]);
+      if (!wrong.empty()) return wrong + ", call " + std::to_string(round);
+    }
+  }
+  return "";
+}
+
+TEST_CASE("all-reduce on multicast memory") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int n = 1; n <= 8; ++n) {
+    const exec::CudaMeshOptions options = options_for(n);
+    std::string complaint;
+    const auto ranks = DeviceRanks::open(options, complaint);
+    REQUIRE(complaint == "");
+    const auto memory = exec::CudaMulticast::create(options.devices, kBytes, options.lanes);
+    REQUIRE(memory);
+    for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
+      Case test;
+      test.type = type;
+      test.ranks = n;
+      test.exact = true;
+      test.in_place = random() % 2 == 0;
+      const std::size_t unit = 16 / size_of(type);
+      test.count = random() % 3000 / unit * unit;
+      test::shuffle_threads(random() % 2 == 0 ? 0 : random());
+      REQUIRE(run_all_reduce(*ranks, **memory, test, random()) == "");
+    }
+  }
+  test::shuffle_threads(0);
+}
+
+TEST_CASE("broadcast on multicast memory, from any root") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const int n : {1, 2, 3, 8}) {
+    const exec::CudaMeshOptions options = options_for(n);
+    std::string complaint;
+    const auto ranks = DeviceRanks::open(options, complaint);
+    REQUIRE(complaint == "");
+    const auto memory = exec::CudaMulticast::create(options.devices, kBytes, options.lanes);
+    REQUIRE(memory);
+    const auto root = static_cast<std::size_t>(random()) % static_cast<std::size_t>(n);
+    const std::size_t bytes = random() % 9000 / 16 * 16;
+    Case test;
+    test.type = DataType::kUint8;
+    test.ranks = n;
+    test.count = bytes;
+    test::shuffle_threads(random());
+    // The root's input is in its own part of the memory, or elsewhere.
+    const bool inside = random() % 2 == 0;
+    std::vector<std::vector<Buffer>> inputs;
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      inputs.push_back(DeviceRanks::make_inputs(test, random()));
+    }
+    auto results = inputs;
+    const auto buffers = ranks->make_buffers(test, inputs[0]);
+    complaint = ranks->each([&](std::size_t rank) {
+      std::byte* input = inside ? (*memory)->data(rank) : buffers[rank]->input;
+      std::string wrong;
+      for (std::size_t round = 0; round < kRounds; ++round) {
+        ranks->copy(rank, input, inputs[round][rank].data(), bytes);
+        wrong += said(ranks->mesh().launch_multimem_broadcast(
+            static_cast<int>(rank), **memory, static_cast<int>(root), input, kBytes / 2, bytes,
+            ranks->stream(rank)));
+        ranks->copy(rank, results[round][rank].data(), (*memory)->data(rank) + kBytes / 2, bytes);
+      }
+      return wrong;
+    });
+    REQUIRE(complaint == "");
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(n); ++rank) {
+        INFO(n << " ranks, root " << root << ", rank " << rank << ", call " << round);
+        REQUIRE(results[round][rank] == inputs[round][root]);
+      }
+    }
+  }
+  test::shuffle_threads(0);
+}
+
+TEST_CASE("what multicast memory can't do is refused") {
+  const auto twice = exec::CudaMulticast::create({0, 0}, kBytes, 1);
+  REQUIRE(!twice);
+  REQUIRE(twice.error().what == "multicast memory: each rank needs a device of its own");
+  const exec::CudaMeshOptions options = options_for(2);
+  std::string complaint;
+  const auto ranks = DeviceRanks::open(options, complaint);
+  REQUIRE(complaint == "");
+  const auto memory = exec::CudaMulticast::create(options.devices, kBytes, options.lanes);
+  REQUIRE(memory);
+  const auto refused = [&](DataType type, std::size_t input, std::size_t count) {
+    const Status status = ranks->mesh().launch_multimem_all_reduce(0, **memory, type, input, 0,
+                                                                   count, ranks->stream(0));
+    return status ? "" : status.error().what;
+  };
+  REQUIRE(refused(DataType::kFloat64, 0, 4) ==
+          "a multimem all-reduce of float64; it takes float32, float16 and bfloat16");
+  REQUIRE(refused(DataType::kFloat32, 0, 3) ==
+          "a multimem all-reduce: 12 bytes at 0; multiples of 16 within 98304 are possible");
+  REQUIRE(refused(DataType::kFloat32, kBytes, 4) ==
+          "a multimem all-reduce: 16 bytes at 98304; multiples of 16 within 98304 are possible");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,331 @@
+// File: simt/runtime_driver.cc: the corner of the driver's functions that multicast memory takes:
+// virtual memory management and multicast objects, found by cudaGetDriverEntryPointByVersion.
+//
+// Model. A handle is a memfd, or a multicast object: a list of devices, and of the memory that each
+// bound. A range of addresses that is mapped to a multicast object can't be touched (PROT_NONE);
+// the multimem functions of prim.h look up what it stands for, in a table that is made anew
+// whenever something is mapped or bound, and never changed: looking it up takes no lock, which
+// would hide races from the thread sanitizer. Members are used by their own addresses, so that it
+// sees what meets there.
+//
+// Of one process: handles can't be exported.
+#include <cuda.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "simt/runtime.h"
+
+namespace tutti::simt {
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+constexpr std::size_t kGranularity = std::size_t{2} << 20;
+
+struct Handle;
+struct Binding {
+  int device;
+  std::size_t at, bytes;  // In the multicast object,
+  const Handle* memory;
+  std::size_t offset;  // and in the memory.
+};
+struct Handle {
+  int fd = -1;  // -1: a multicast object.
+  std::size_t bytes = 0;
+  int device = 0;
+  unsigned device_count = 0;  // Of a multicast object, and
+  std::vector<int> joined;    // who has joined,
+  std::vector<Binding> bindings;
+  int references = 1;
+};
+struct Mapping {
+  std::size_t bytes;
+  Handle* handle;
+  std::size_t offset;
+};
+/// What a multicast address stands for.
+struct Window {
+  std::uintptr_t begin, end;
+  const char* trouble;  // Or null.
+  std::vector<char*> members;
+};
+using Windows = std::vector<Window>;
+
+struct Driver {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Mapping> mappings;
+  std::atomic<const Windows*> windows{new Windows};
+};
+Driver& driver() {
+  static auto& one = *new Driver;
+  return one;
+}
+
+Handle* handle_of(CUmemGenericAllocationHandle handle) {
+  return reinterpret_cast<Handle*>(static_cast<std::uintptr_t>(handle));
+}
+
+/// Where the memory of a binding is mapped; null: nowhere. With the mutex held.
+char* address_of(const Binding& binding) {
+  for (const auto& [base, mapping] : driver().mappings) {
+    if (mapping.handle == binding.memory && mapping.offset <= binding.offset &&
+        mapping.offset + mapping.bytes >= binding.offset + binding.bytes) {
+      return reinterpret_cast<char*>(base) + (binding.offset - mapping.offset);
+    }
+  }
+  return nullptr;
+}
+
+Window window_of(std::uintptr_t base, const Mapping& mapping) {
+  Window window{base, base + mapping.bytes, nullptr, {}};
+  const Handle& multicast = *mapping.handle;
+  std::vector<Binding> bindings = multicast.bindings;
+  std::sort(bindings.begin(), bindings.end(),
+            [](const Binding& a, const Binding& b) { return a.device < b.device; });
+  for (const Binding& binding : bindings) {
+    char* member = address_of(binding);
+    if (member == nullptr) window.trouble = "memory that a device bound is not mapped";
+    if (binding.at != 0 || binding.bytes < multicast.bytes)
+      window.trouble = "memory is bound in parts";
+    window.members.push_back(member + mapping.offset);
+  }
+  if (window.members.size() != multicast.device_count)
+    window.trouble = "a device has bound no memory";
+  return window;
+}
+
+/// After something was mapped or bound. With the mutex held. Kernels may be reading the table of
+/// before, which is left to them.
+void publish() {
+  auto* windows = new Windows;
+  for (const auto& [base, mapping] : driver().mappings) {
+    if (mapping.handle->fd < 0) windows->push_back(window_of(base, mapping));
+  }
+  // release: pairs with the acquire in multicast_members.
+  driver().windows.store(windows, std::memory_order_release);
+}
+
+void release_handle(Handle* handle) {
+  if (--handle->references > 0) return;
+  if (handle->fd >= 0) close(handle->fd);
+  for (const Binding& binding : handle->bindings) {
+    release_handle(const_cast<Handle*>(binding.memory));
+  }
+  delete handle;
+}
+
+CUresult granularity(std::size_t* bytes) {
+  *bytes = kGranularity;
+  return CUDA_SUCCESS;
+}
+CUresult memory_granularity(std::size_t* bytes, const CUmemAllocationProp*,
+                            CUmemAllocationGranularity_flags) {
+  return granularity(bytes);
+}
+CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
+                               CUmulticastGranularity_flags) {
+  return granularity(bytes);
+}
+
+CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  if (attribute != CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
+  *value = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                    const CUmemAllocationProp* wanted, unsigned long long) {
+  if (bytes == 0 || bytes % kGranularity != 0 ||
+      wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  auto memory = std::make_unique<Handle>();
+  memory->fd = make_memfd("simt-memory", bytes);
+  if (memory->fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  memory->bytes = bytes;
+  memory->device = wanted->location.id;
+  *handle = reinterpret_cast<std::uintptr_t>(memory.release());
+  return CUDA_SUCCESS;
+}
+CUresult mem_release(CUmemGenericAllocationHandle handle) {
+  const Lock lock(driver().mutex);
+  release_handle(handle_of(handle));
+  return CUDA_SUCCESS;
+}
+
+CUresult address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr,
+                         unsigned long long) {
+  void* base = mmap(nullptr, bytes + kGranularity, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto begin = reinterpret_cast<std::uintptr_t>(base);
+  const std::uintptr_t aligned = (begin + kGranularity - 1) & ~(kGranularity - 1);
+  if (aligned > begin) munmap(base, aligned - begin);
+  munmap(reinterpret_cast<void*>(aligned + bytes), begin + kGranularity - aligned);
+  *at = aligned;
+  return CUDA_SUCCESS;
+}
+CUresult address_free(CUdeviceptr at, std::size_t bytes) {
+  munmap(reinterpret_cast<void*>(at), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset,
+                 CUmemGenericAllocationHandle handle, unsigned long long) {
+  Handle* memory = handle_of(handle);
+  if (at % kGranularity != 0 || bytes % kGranularity != 0 || offset + bytes > memory->bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (memory->fd >= 0 && mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                              memory->fd, static_cast<off_t>(offset)) == MAP_FAILED) {
+    return CUDA_ERROR_UNKNOWN;
+  }
+  const Lock lock(driver().mutex);
+  ++memory->references;
+  driver().mappings[at] = {bytes, memory, offset};
+  publish();
+  return CUDA_SUCCESS;
+}
+CUresult mem_unmap(CUdeviceptr at, std::size_t) {
+  const Lock lock(driver().mutex);
+  const auto found = driver().mappings.find(at);
+  if (found == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
+  const Mapping mapping = found->second;
+  if (mapping.handle->fd >= 0) {
+    forget_mapping(reinterpret_cast<void*>(at));
+    mmap(reinterpret_cast<void*>(at), mapping.bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
+  driver().mappings.erase(found);
+  publish();
+  release_handle(mapping.handle);
+  return CUDA_SUCCESS;
+}
+CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* descriptions,
+                        std::size_t count) {
+  const Lock lock(driver().mutex);
+  const auto found = driver().mappings.find(at);
+  if (found == driver().mappings.end() || found->second.bytes != bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Handle& memory = *found->second.handle;
+  if (memory.fd < 0) return CUDA_SUCCESS;  // Nobody touches these addresses themselves.
+  if (mprotect(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE) != 0) {
+    return CUDA_ERROR_UNKNOWN;
+  }
+  std::uint64_t devices = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+      devices |= std::uint64_t{1} << descriptions[i].location.id;
+    }
+  }
+  remember_mapping(reinterpret_cast<void*>(at), bytes, memory.device, devices);
+  return CUDA_SUCCESS;
+}
+
+CUresult multicast_create(CUmemGenericAllocationHandle* handle,
+                          const CUmulticastObjectProp* wanted) {
+  if (wanted->size == 0 || wanted->size % kGranularity != 0 || wanted->numDevices == 0 ||
+      wanted->numDevices > static_cast<unsigned>(kMostDevices)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  auto multicast = std::make_unique<Handle>();
+  multicast->bytes = wanted->size;
+  multicast->device_count = wanted->numDevices;
+  *handle = reinterpret_cast<std::uintptr_t>(multicast.release());
+  return CUDA_SUCCESS;
+}
+CUresult multicast_add_device(CUmemGenericAllocationHandle handle, CUdevice device) {
+  const Lock lock(driver().mutex);
+  Handle& multicast = *handle_of(handle);
+  auto& joined = multicast.joined;
+  if (joined.size() == multicast.device_count ||
+      std::find(joined.begin(), joined.end(), device) != joined.end()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  joined.push_back(device);
+  return CUDA_SUCCESS;
+}
+/// All devices have to have joined: on hardware it would wait for them.
+CUresult multicast_bind(CUmemGenericAllocationHandle handle, std::size_t at,
+                        CUmemGenericAllocationHandle memory_handle, std::size_t offset,
+                        std::size_t bytes, unsigned long long) {
+  const Lock lock(driver().mutex);
+  Handle& multicast = *handle_of(handle);
+  Handle& memory = *handle_of(memory_handle);
+  if (at + bytes > multicast.bytes || offset + bytes > memory.bytes ||
+      multicast.joined.size() != multicast.device_count) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto& joined = multicast.joined;
+  if (std::find(joined.begin(), joined.end(), memory.device) == joined.end()) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  ++memory.references;
+  multicast.bindings.push_back({memory.device, at, bytes, &memory, offset});
+  publish();
+  return CUDA_SUCCESS;
+}
+
+struct Entry {
+  const char* name;
+  void* function;
+};
+template <class Function>
+Entry entry(const char* name, Function* function) {
+  return {name, reinterpret_cast<void*>(function)};
+}
+
+}  // namespace
+
+Members multicast_members(const void* at, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  // acquire: pairs with the release in publish.
+  for (const Window& window : *driver().windows.load(std::memory_order_acquire)) {
+    if (address < window.begin || address + bytes > window.end) continue;
+    if (window.trouble != nullptr) die("multicast memory at %p: %s", at, window.trouble);
+    if (address % bytes != 0) die("multicast memory at %p: not aligned to %zu bytes", at, bytes);
+    Members members = {};
+    for (char* member : window.members) {
+      members.at[members.count++] = member + (address - window.begin);
+    }
+    return members;
+  }
+  die("%p is not in multicast memory", at);
+}
+
+}  // namespace tutti::simt
+
+using namespace tutti::simt;
+
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
+                                                        unsigned long long,
+                                                        cudaDriverEntryPointQueryResult* result) {
+  static const Entry entries[] = {
+      entry("cuDeviceGetAttribute", device_attribute),
+      entry("cuMemGetAllocationGranularity", memory_granularity),
+      entry("cuMemCreate", mem_create),
+      entry("cuMemRelease", mem_release),
+      entry("cuMemAddressReserve", address_reserve),
+      entry("cuMemAddressFree", address_free),
+      entry("cuMemMap", mem_map),
+      entry("cuMemUnmap", mem_unmap),
+      entry("cuMemSetAccess", mem_set_access),
+      entry("cuMulticastCreate", multicast_create),
+      entry("cuMulticastGetGranularity", multicast_granularity),
+      entry("cuMulticastAddDevice", multicast_add_device),
+      entry("cuMulticastBindMem", multicast_bind),
+  };
+  for (const Entry& known : entries) {
+    if (std::strcmp(known.name, name) != 0) continue;
+    *function = known.function;
+    if (result != nullptr) *result = cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+  }
+  *function = nullptr;
+  if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
+  return failed(cudaErrorSymbolNotFound);
+}
