@@ -8,8 +8,8 @@
 #include "algorithms/algorithm.h"
 #include "plan/passes.h"
 #include "plan/verify.h"
-#include "simt/device_ranks.h"
 #include "simt/engine.h"
+#include "simt/fused_cases.h"
 
 namespace tutti {
 namespace {
@@ -24,7 +24,6 @@ std::string run_lowered(test::DeviceRanks& ranks, const exec::CudaPlan& plan,
   });
 }
 
-/// Long enough that threads are far apart where they leave.
 std::string run_two_shot(test::DeviceRanks& ranks, test::Case test) {
   test.count = 20000;
   return ranks.run_mapped(test, 1, [&](int rank, const exec::CudaCall& call, cudaStream_t stream) {
@@ -76,13 +75,26 @@ std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
   return complaint.empty() ? test::DeviceRanks::compare(test, inputs, buffers) : complaint;
 }
 
+/// The kernels that know no slots. Long enough that threads are far apart where they leave.
+std::string run_fused(test::DeviceRanks& ranks, test::Case test) {
+  if (std::string wrong = run_two_shot(ranks, test); !wrong.empty()) return wrong;
+  const test::NormCase norm{test.type, 6, 8000, 0.25F, true};
+  if (std::string wrong = test::run_norm(ranks, kRanks, norm, 1); !wrong.empty()) return wrong;
+  const test::SgdCase sgd{test.type, 60000, 0.125F, 0.5F, 0.25F};
+  if (std::string wrong = test::run_sgd(ranks, kRanks, sgd, 1); !wrong.empty()) return wrong;
+  const auto memory = exec::CudaMulticast::create({0, 1, 2}, test::kBytes, 1);
+  if (!memory) return memory.error().to_string();
+  test.count = test::kBytes / 2 / sizeof(float);
+  return test::run_multimem(ranks, **memory, test, 1);
+}
+
 std::string run_all(cuda::SlotFormat format) {
   exec::CudaMeshOptions options;
   options.devices = {0, 1, 2};
   options.slot_count = 2;
   options.slot_bytes = 1024;
   options.format = format;
-  options.threads = 64;
+  options.threads = test::kThreads;
   options.timeout = std::chrono::seconds(2);
   std::string complaint;
   const auto ranks = test::DeviceRanks::open(options, complaint);
@@ -99,7 +111,8 @@ std::string run_all(cuda::SlotFormat format) {
   if (complaint = run_lowered(*ranks, *broadcast, test); !complaint.empty()) return complaint;
   test.collective = Collective::kAllReduce;
   if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
-  if (complaint = run_two_shot(*ranks, test); !complaint.empty()) return complaint;
+  if (format == cuda::SlotFormat::kSimple) complaint = run_fused(*ranks, test);
+  if (!complaint.empty()) return complaint;
   for (const char* name : {"one_shot", "two_shot", "ring"}) {
     const plan::Plan plan =
         build(*find_algorithm(Collective::kAllReduce, name), {Collective::kAllReduce, kRanks});

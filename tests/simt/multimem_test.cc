@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "exec/cuda_multicast.h"
-#include "simt/device_ranks.h"
+#include "simt/fused_cases.h"
 #include "support/catch.h"
 #include "support/sample.h"
 
@@ -17,7 +17,7 @@ using test::Case;
 using test::DeviceRanks;
 using test::said;
 
-constexpr std::size_t kBytes = std::size_t{96} << 10;
+using test::kBytes;
 constexpr std::size_t kRounds = 3;
 
 exec::CudaMeshOptions options_for(int ranks) {
@@ -27,36 +27,6 @@ exec::CudaMeshOptions options_for(int ranks) {
   options.slot_bytes = 1024;
   options.threads = 64;
   return options;
-}
-
-std::string run_all_reduce(DeviceRanks& ranks, const exec::CudaMulticast& memory, const Case& test,
-                           std::uint64_t seed) {
-  const std::size_t bytes = test.count * size_of(test.type);
-  const std::size_t output = test.in_place ? 0 : kBytes / 2;
-  std::vector<std::vector<Buffer>> inputs, results;
-  for (std::size_t round = 0; round < kRounds; ++round) {
-    inputs.push_back(DeviceRanks::make_inputs(test, seed + round));
-  }
-  results = inputs;
-  const std::string complaint = ranks.each([&](std::size_t rank) {
-    std::string wrong;
-    for (std::size_t round = 0; round < kRounds; ++round) {
-      ranks.copy(rank, memory.data(rank), inputs[round][rank].data(), bytes);
-      wrong += said(ranks.mesh().launch_multimem_all_reduce(
-          static_cast<int>(rank), memory, test.type, 0, output, test.count, ranks.stream(rank)));
-      ranks.copy(rank, results[round][rank].data(), memory.data(rank) + output, bytes);
-    }
-    return wrong;
-  });
-  if (!complaint.empty()) return test.to_string() + ": " + complaint;
-  for (std::size_t round = 0; round < kRounds; ++round) {
-    for (std::size_t rank = 0; rank < inputs[round].size(); ++rank) {
-      const std::string wrong =
-          DeviceRanks::compare(test, rank, inputs[round], results[round][rank]);
-      if (!wrong.empty()) return wrong + ", call " + std::to_string(round);
-    }
-  }
-  return "";
 }
 
 TEST_CASE("all-reduce on multicast memory") {
@@ -79,7 +49,7 @@ TEST_CASE("all-reduce on multicast memory") {
       const std::size_t unit = 16 / size_of(type);
       test.count = random() % 3000 / unit * unit;
       test::shuffle_threads(random() % 2 == 0 ? 0 : random());
-      REQUIRE(run_all_reduce(*ranks, **memory, test, random()) == "");
+      REQUIRE(test::run_multimem(*ranks, **memory, test, random()) == "");
     }
   }
   test::shuffle_threads(0);
@@ -152,9 +122,9 @@ TEST_CASE("what multicast memory can't do is refused") {
   REQUIRE(refused(DataType::kFloat64, 0, 4) ==
           "a multimem all-reduce of float64; it takes float32, float16 and bfloat16");
   REQUIRE(refused(DataType::kFloat32, 0, 3) ==
-          "a multimem all-reduce: 12 bytes at 0; multiples of 16 within 98304 are possible");
+          "a multimem all-reduce: 12 bytes at 0; multiples of 16 within 524288 are possible");
   REQUIRE(refused(DataType::kFloat32, kBytes, 4) ==
-          "a multimem all-reduce: 16 bytes at 98304; multiples of 16 within 98304 are possible");
+          "a multimem all-reduce: 16 bytes at 524288; multiples of 16 within 524288 are possible");
 }
 
 }  // namespace
