@@ -56,10 +56,16 @@ endif()
 # The tests of simulated devices, on those that there are.
 find_library(TUTTI_CUDART cudart_static PATHS /usr/local/cuda/lib64 ENV CUDA_PATH PATH_SUFFIXES lib64)
 if(TUTTI_TESTS AND TUTTI_CUDART)
-  add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc)
+  add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc
+    tests/simt/two_shot_test.cc tests/simt/fused_test.cc)
   target_compile_definitions(cuda_devices_test PRIVATE TUTTI_GPU)
   target_link_libraries(cuda_devices_test PRIVATE tutti_cuda tutti_test_main ${TUTTI_CUDART}
     ${CMAKE_DL_LIBS} rt)
+  # How fast they are (scripts/gpu-check).
+  find_package(CLI11 REQUIRED)
+  add_executable(cuda_bench perf/cuda_bench.cc)
+  target_link_libraries(cuda_bench PRIVATE tutti_cuda tutti_internal CLI11::CLI11
+    nlohmann_json::nlohmann_json ${TUTTI_CUDART} ${CMAKE_DL_LIBS} rt)
   add_test(NAME cuda/devices COMMAND bash -c
     "nvidia-smi -L || { echo no GPU; exit 0; }; exec $<TARGET_FILE:cuda_devices_test>")
   set_tests_properties(cuda/devices PROPERTIES LABELS cuda TIMEOUT 600
