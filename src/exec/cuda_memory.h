@@ -25,7 +25,8 @@ class OnDevice {
   int before_ = 0;
 };
 
-/// Memory of a device, freed with it. Freeing waits for the device, as the runtime does.
+/// Memory of a device, freed with it. Freeing waits for the device, as the runtime does; all else
+/// waits for nothing that runs there.
 class CudaMemory {
  public:
   CudaMemory() = default;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 
 #include "exec/lane.h"
 #include "plan/partition.h"
+#include "transport/transport.h"
 
 namespace tutti::exec {
 namespace {
@@ -47,11 +49,12 @@ Status check_options(const CudaMeshOptions& options) {
   return ok();
 }
 
-/// Whether all blocks of all ranks on a device can run at a time.
-Status check_room(const CudaMeshOptions& options) {
+/// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
+Status check_room(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
   for (const int device : options.devices) blocks[device] += options.lanes;
   for (const auto& [device, wanted] : blocks) {
+    if (only >= 0 && device != only) continue;
     int room = 0;
     TUTTI_CHECK_OK(
         cuda_status(cudaDeviceGetAttribute(&room, cudaDevAttrMultiProcessorCount, device),
@@ -113,6 +116,18 @@ std::size_t bytes_of(const std::vector<T>& list) {
   return list.size() * sizeof(T);
 }
 
+/// The steps with peers as the mesh counts them.
+plan::RankPlan with_peers(plan::RankPlan rank, std::span<const int> members) {
+  const auto name = [members](std::uint16_t& peer) {
+    if (peer < members.size()) peer = static_cast<std::uint16_t>(members[peer]);
+  };
+  for (plan::Lane& lane : rank.lanes) {
+    for (plan::Step& step : lane.steps) name(step.peer);
+    for (plan::Location& location : lane.locations) name(location.peer);
+  }
+  return rank;
+}
+
 /// A rank's steps: a table of lanes, then each lane's steps and locations.
 Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
   std::size_t bytes = lines(rank.lanes.size() * sizeof(LaneSteps));
@@ -145,16 +160,15 @@ std::size_t CudaPlan::bytes() const {
 }
 
 CudaMesh::~CudaMesh() {
-  for (std::size_t rank = 0; rank < bases_.size(); ++rank) {
-    if (is_here(rank) || bases_[rank] == nullptr) continue;
+  for (std::byte* base : opened_) {
     const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
-    cudaIpcCloseMemHandle(bases_[rank]);
+    cudaIpcCloseMemHandle(base);
   }
 }
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   TUTTI_CHECK_OK(check_options(options));
-  TUTTI_CHECK_OK(check_room(options));
+  TUTTI_CHECK_OK(check_room(options, -1));
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
     for (const int peer : devices) TUTTI_CHECK_OK(enable_access(device, peer));
@@ -169,34 +183,50 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int rank) {
   TUTTI_CHECK_OK(check_options(options));
-  TUTTI_CHECK_OK(check_room(options));
   if (rank < 0 || static_cast<std::size_t>(rank) >= options.devices.size()) {
     return invalid("there is no rank " + std::to_string(rank));
   }
+  TUTTI_CHECK_OK(check_room(options, options.devices[static_cast<std::size_t>(rank)]));
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
   TUTTI_CHECK_OK(mesh->allocate());
   return mesh;
 }
 
 Result<CudaMeshHandle> CudaMesh::handle() const {
-  if (only_ < 0) return invalid("all its ranks are of one process");
+  if (only_ < 0) return invalid("all its ranks are of one mesh");
+  const auto me = static_cast<std::size_t>(only_);
+  const Peer self = this_process();
   CudaMeshHandle handle;
-  TUTTI_CHECK_OK(
-      cuda_status(cudaIpcGetMemHandle(&handle.memory, bases_[static_cast<std::size_t>(only_)]),
-                  "an IPC handle of rank " + std::to_string(only_) + "'s memory"));
+  std::copy_n(self.process, std::size(self.process), handle.process);
+  handle.memory = bases_[me];
+  handle.device = options_.devices[me];
+  // Ranks of this process don't need it, so that it can't be had is for the others to say.
+  handle.exported = cudaIpcGetMemHandle(&handle.ipc, bases_[me]) == cudaSuccess ? 1 : 0;
+  if (handle.exported == 0) cudaGetLastError();
   return handle;
 }
 
 Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
   if (only_ < 0 || handles.size() != bases_.size()) return invalid("join takes a handle per rank");
-  const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
+  const int device = options_.devices[static_cast<std::size_t>(only_)];
+  const Peer self = this_process();
+  const OnDevice on(device);
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    const CudaMeshHandle& other = handles[rank];
     if (is_here(rank)) continue;
+    if (std::equal(std::begin(other.process), std::end(other.process), self.process)) {
+      TUTTI_CHECK_OK(enable_access(device, other.device));
+      bases_[rank] = other.memory;
+      continue;
+    }
+    const std::string what = "mapping the memory of rank " + std::to_string(rank);
+    if (other.exported == 0) {
+      return Error{Code::kUnsupported, what + ": its device can't export memory to processes"};
+    }
     void* base = nullptr;
-    TUTTI_CHECK_OK(cuda_status(
-        cudaIpcOpenMemHandle(&base, handles[rank].memory, cudaIpcMemLazyEnablePeerAccess),
-        "mapping the memory of rank " + std::to_string(rank)));
-    bases_[rank] = static_cast<std::byte*>(base);
+    TUTTI_CHECK_OK(
+        cuda_status(cudaIpcOpenMemHandle(&base, other.ipc, cudaIpcMemLazyEnablePeerAccess), what));
+    bases_[rank] = opened_.emplace_back(static_cast<std::byte*>(base));
   }
   return connect(static_cast<std::size_t>(only_));
 }
@@ -264,11 +294,22 @@ Status CudaMesh::connect(std::size_t me) {
 }
 
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
+  std::vector<int> members(options_.devices.size());
+  std::iota(members.begin(), members.end(), 0);
+  if (plan.ranks.size() != members.size()) {
+    return Error{Code::kInvalidArgument,
+                 "plan " + plan.name + " is for " + std::to_string(plan.ranks.size()) +
+                     " ranks, the mesh has " + std::to_string(members.size())};
+  }
+  return load(plan, members);
+}
+
+Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, std::span<const int> members) const {
   const std::string name = "plan " + plan.name;
-  if (plan.ranks.size() != options_.devices.size()) {
-    return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
-                                             " ranks, the mesh has " +
-                                             std::to_string(options_.devices.size())};
+  const std::size_t ranks = options_.devices.size();
+  if (members.size() != plan.ranks.size()) return invalid(name + " has other ranks than are named");
+  if (members.size() != ranks && reduces(plan.shape.collective)) {
+    return invalid(name + " reduces, and is not of all ranks");
   }
   if (const std::string why = unsuited(plan); !why.empty()) {
     return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
@@ -286,11 +327,13 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   loaded.partials_ = has_partials(plan);
   loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);
   loaded.touches_peers_ = loaded.reads_peers_ || has_place(plan, plan::Place::kPeerOutput);
-  loaded.programs_.resize(plan.ranks.size());
-  loaded.scratches_.resize(plan.ranks.size());
-  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+  loaded.programs_.resize(ranks);
+  loaded.scratches_.resize(ranks);
+  for (std::size_t member = 0; member < members.size(); ++member) {
+    const auto rank = static_cast<std::size_t>(members[member]);
+    if (rank >= ranks) return invalid("there is no rank " + std::to_string(members[member]));
     if (!is_here(rank)) continue;
-    const plan::RankPlan& steps = plan.ranks[rank];
+    const plan::RankPlan steps = with_peers(plan.ranks[member], members);
     const int device = options_.devices[rank];
     TUTTI_TRY(loaded.programs_[rank], load_rank(steps, device));
     TUTTI_TRY(loaded.scratches_[rank],

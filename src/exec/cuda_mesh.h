@@ -1,8 +1,9 @@
 // File: exec/cuda_mesh.h: ranks whose devices map each other's memory: their rings, and running
 // verified plans on them.
 //
-// Model. Each rank has a device; several may share one. All ranks are of this process, or each is
-// of a process of its own, which opens the others' memory by IPC handles (`join`). Between any two
+// Model. Each rank has a device; several may share one. A mesh is of all ranks, or of one, which
+// joins the others' (`join`): of this process, whose memory it sees as it is, or of others, whose
+// memory it opens by IPC handles. Between any two
 // there is a ring of slots for each lane and direction, in the reader's memory. A plan is loaded
 // once, for all ranks, and then launched by each rank on a stream of its own: one kernel, a block
 // for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
@@ -90,9 +91,13 @@ struct CudaSgd {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
-/// What a rank's process tells the others; plain bytes.
+/// What a rank tells the others; plain bytes.
 struct CudaMeshHandle {
-  cudaIpcMemHandle_t memory;
+  std::uint64_t process[2] = {};  // Peer::process.
+  std::byte* memory = nullptr;    // As that process sees it,
+  std::int32_t device = 0;        // and the number its device has there.
+  std::int32_t exported = 0;      // Whether other processes can open it.
+  cudaIpcMemHandle_t ipc = {};
 };
 
 class CudaMesh {
@@ -102,8 +107,8 @@ class CudaMesh {
   /// runtime said.
   static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options);
 
-  /// One rank, of a mesh whose ranks are processes; with the same options for all. To be joined
-  /// before it is used, and kept until all ranks have ended their calls.
+  /// One rank; with the same options for all, but that only its own device's number matters. To be
+  /// joined before it is used, and kept until all ranks have ended their calls.
   static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options, int rank);
   Result<CudaMeshHandle> handle() const;
   /// By rank, of all ranks.
@@ -116,6 +121,9 @@ class CudaMesh {
   /// kUnsupported: it has
   /// more lanes than the mesh, steps with more locations than a kernel takes, or multicasts.
   Result<CudaPlan> load(const plan::Plan& plan) const;
+  /// A plan of some of the ranks: by the plan's ranks, which of the mesh's they are. It may not
+  /// reduce.
+  Result<CudaPlan> load(const plan::Plan& plan, std::span<const int> members) const;
 
   /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.
   /// One thread at a time for each rank.
@@ -189,6 +197,7 @@ class CudaMesh {
   int only_;                          // The rank of this process; -1: all are.
   std::vector<CudaMemory> memories_;  // By rank; empty where a rank is elsewhere,
   std::vector<std::byte*> bases_;     // and how this process sees all of them.
+  std::vector<std::byte*> opened_;    // Those of other processes.
   CudaHostMemory aborts_;             // A word for each rank.
 };
 
