@@ -74,6 +74,8 @@ struct Request {
   std::string_view algorithm = {};
 };
 
+class DeviceCommunicator;  // device_communicator.h
+
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.
 class TUTTI_API Work {
  public:
@@ -204,6 +206,7 @@ class TUTTI_API Communicator {
   Result<std::string> explain(const Request& request) const;
 
  private:
+  friend class DeviceCommunicator;  // Has one, by which its ranks talk to each other.
   explicit Communicator(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

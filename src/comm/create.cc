@@ -21,6 +21,7 @@ struct Hello {
   char version[16] = {};
   std::int32_t rank_count = 0;
   std::uint32_t settings_hash = 0;  // Of what all ranks must have alike.
+  std::uint32_t devices = 0;        // 1: it is of a DeviceCommunicator.
   Peer peer;
 };
 
@@ -41,18 +42,21 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
 }
 
 /// Who the others are; `tuning` becomes what rank 0 found, unless it is there already.
-Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings,
-                               std::uint32_t settings_hash, const Exchange& exchange,
-                               std::shared_ptr<const Tuning>& tuning) {
+Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_hash,
+                               const Exchange& exchange, std::shared_ptr<const Tuning>& tuning) {
+  const Rank me = founding.me;
+  const int rank_count = founding.rank_count;
+  const bool devices = founding.devices;
   Hello mine;
   std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
   mine.rank_count = rank_count;
   mine.settings_hash = settings_hash;
+  mine.devices = devices ? 1 : 0;
   mine.peer = this_process();
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
   if (me.value == 0 && tuning == nullptr) {
-    const Bytes found = pack_tuning(find_tuning(settings));
+    const Bytes found = pack_tuning(find_tuning(founding.settings));
     sent.insert(sent.end(), found.begin(), found.end());
   }
   TUTTI_TRY(const auto all, exchange("hello", sent));
@@ -73,6 +77,12 @@ Result<std::vector<Peer>> meet(Rank me, int rank_count, const Settings& settings
     if (theirs.rank_count != rank_count) {
       return mismatch("counts " + std::to_string(theirs.rank_count) + " ranks, this rank " +
                       std::to_string(rank_count));
+    }
+    if (theirs.devices != mine.devices) {
+      return mismatch(std::string("makes a communicator of ") +
+                      (devices ? "host memory, this rank one of devices"
+                               : "devices, this rank one of host memory") +
+                      "; all ranks have to make the same");
     }
     if (theirs.settings_hash != mine.settings_hash) {
       return mismatch(
@@ -136,10 +146,12 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
-                                                        const Settings& settings,
-                                                        const Exchange& exchange,
-                                                        const Communicator::State* parent) {
+Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+                                                        const Exchange& exchange) {
+  const Rank me = founding.me;
+  const int rank_count = founding.rank_count;
+  const Settings& settings = founding.settings;
+  const Communicator::State* const parent = founding.parent;
   const auto start = std::chrono::steady_clock::now();
   if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
     return Error{Code::kInvalidArgument,
@@ -150,9 +162,8 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   // What only this rank can't read must not keep the others waiting: they have to hear of it.
   auto plans = plans_for(rank_count, settings, parent);
   auto tuning = parent != nullptr ? parent->choosing->tuning() : nullptr;
-  const auto met =
-      meet(me, rank_count, settings,
-           shared_settings_hash(settings, plans ? (*plans)->hash() : ~0ULL), exchange, tuning);
+  const auto met = meet(founding, shared_settings_hash(settings, plans ? (*plans)->hash() : ~0ULL),
+                        exchange, tuning);
   if (!plans) return std::move(plans.error());
   TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
@@ -183,6 +194,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   state->rank_count = rank_count;
   state->settings = settings;
   state->transport = transport->name;
+  state->devices = founding.devices;
   const std::vector<Peer> here = of_my_machine(peers, me);
   state->node_ranks =
       std::max(parent != nullptr ? parent->node_ranks : 0, static_cast<int>(here.size()));
@@ -206,20 +218,24 @@ Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
   return state;
 }
 
-Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int rank_count,
-                                          const Settings& settings, std::string_view name) {
-  const Deadline deadline = Deadline::after(settings.timeout);
+Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+                                                        Rendezvous& rendezvous,
+                                                        std::string_view name) {
+  const Deadline deadline = Deadline::after(founding.settings.timeout);
   const Exchange through = [&, prefix = std::string(name)](std::string_view phase,
                                                            std::span<const std::byte> mine) {
-    return exchange(rendezvous, me, rank_count, prefix + "/" + std::string(phase), mine, deadline);
+    return exchange(rendezvous, founding.me, founding.rank_count, prefix + "/" + std::string(phase),
+                    mine, deadline);
   };
-  auto state = make_state(me, rank_count, settings, through, nullptr);
-  if (!state) {
-    Error error = std::move(state.error());
-    if (error.rank.value < 0) error.rank = me;
-    return error;
-  }
-  return Communicator(*std::move(state));
+  auto state = make_state(founding, through);
+  if (!state && state.error().rank.value < 0) state.error().rank = founding.me;
+  return state;
+}
+
+Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int rank_count,
+                                          const Settings& settings, std::string_view name) {
+  TUTTI_TRY(auto state, make_state({me, rank_count, settings}, rendezvous, name));
+  return Communicator(std::move(state));
 }
 
 Result<Communicator> Communicator::create(const UniqueId& id, Rank me, int rank_count,
@@ -305,7 +321,8 @@ Result<Communicator> Communicator::split(int color, int key) {
     for (const Choice& member : all)
       settings.weights.push_back(state_->settings.weights[static_cast<std::size_t>(member.rank)]);
   }
-  auto state = make_state(me, static_cast<int>(all.size()), settings, through, state_.get());
+  auto state = make_state(
+      {me, static_cast<int>(all.size()), settings, state_->devices, state_.get()}, through);
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
                  rank()};

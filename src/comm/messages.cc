@@ -20,6 +20,7 @@ struct OpenGroup {
   bool open = false;
   std::vector<Work> works;
   std::vector<GroupMessages> messages;
+  std::unique_ptr<GroupPart> part;
 };
 thread_local OpenGroup current_group;
 
@@ -134,6 +135,7 @@ Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType ty
 
 bool in_group() { return current_group.open; }
 void add_to_group(Work work) { current_group.works.push_back(std::move(work)); }
+std::unique_ptr<GroupPart>& group_part() { return current_group.part; }
 
 Work add_to_group(Communicator::State& state, const exec::Message& message) {
   auto& all = current_group.messages;
@@ -150,7 +152,7 @@ Work add_to_group(Communicator::State& state, const exec::Message& message) {
 
 Group::Group() {
   open_ = !current_group.open;  // Nested: the outer one keeps the calls, this one is empty.
-  if (open_) current_group = {true, {}, {}};
+  if (open_) current_group = {true, {}, {}, {}};
 }
 
 Group::~Group() {
@@ -164,7 +166,7 @@ Status Group::end() {
   OpenGroup group = std::move(current_group);
   current_group = {};
   for (GroupMessages& messages : group.messages) submit(messages);
-  Status first;
+  Status first = group.part != nullptr ? group.part->end() : ok();
   for (Work& work : group.works) {
     Status status = work.wait();
     if (!status && first) first = std::move(status);

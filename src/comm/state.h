@@ -17,7 +17,8 @@ struct Communicator::State {
   int rank_count = 1;
   Settings settings;
   std::string transport;
-  int node_ranks = 1;  // Ranks that compete for `cpus`: of the whole job, as far as it is known.
+  bool devices = false;  // Joins the ranks of a DeviceCommunicator.
+  int node_ranks = 1;    // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
   std::shared_ptr<const Choosing> choosing;
@@ -55,15 +56,36 @@ bool in_group();
 void add_to_group(Work work);
 Work add_to_group(Communicator::State& state, const exec::Message& message);
 
+/// What an open group holds of another kind of calls: it knows nothing of them but when to begin.
+class GroupPart {
+ public:
+  virtual ~GroupPart() = default;
+  /// The group ends: begins all that was added. Does not wait.
+  virtual Status end() = 0;
+};
+/// That of the calling thread's open group, which has one at most; null until it is set.
+std::unique_ptr<GroupPart>& group_part();
+
 /// The all-gather of set-up, over whatever joins the ranks so far.
 using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,
                                                           std::span<const std::byte> mine)>;
 
+/// What a communicator is made of.
+struct Founding {
+  Rank me;
+  int rank_count = 1;
+  const Settings& settings;
+  bool devices = false;                         // State::devices.
+  const Communicator::State* parent = nullptr;  // What it is a part of, by a split.
+};
+
 /// Makes a communicator's insides: everybody says who he is, the transport is chosen and opened.
-/// Of a split, `parent` is what it is a part of; else null. Collective.
-Result<std::unique_ptr<Communicator::State>> make_state(Rank me, int rank_count,
-                                                        const Settings& settings,
-                                                        const Exchange& exchange,
-                                                        const Communicator::State* parent);
+/// Collective.
+Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+                                                        const Exchange& exchange);
+/// The same for ranks that meet at a rendezvous, whose phases begin with `name`.
+Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+                                                        Rendezvous& rendezvous,
+                                                        std::string_view name);
 
 }  // namespace tutti
