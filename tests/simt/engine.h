@@ -51,8 +51,10 @@ struct Settings {
   double timeout_s = 60;  // Without progress: the engine says where threads wait, and exits.
   std::size_t stack_bytes = std::size_t{64} << 10;
   int devices = 8;
-  int multiprocessors = 132;  // As many blocks of one thread block each fit a device.
-  bool jitter = false;        // Streams idle for up to 2 ms before each operation.
+  int multiprocessors = 132;        // As many blocks of one thread block each fit a device.
+  std::uint64_t no_peers[64] = {};  // By device: those whose memory it can't access, as bits.
+  bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
+  bool jitter = false;  // Streams idle for up to 2 ms before each operation.
 };
 Settings& settings();
 /// Sets the seed, and with it how often threads give way.

@@ -56,6 +56,7 @@ using Operation = std::function<void()>;
 /// What cudaGraph_t points to: operations in an order that their dependencies allow.
 struct CUgraph_st {
   std::vector<tutti::simt::Operation> operations;
+  unsigned long long id = 0;  // Of the capture.
 };
 struct CUgraphExec_st {
   std::vector<tutti::simt::Operation> operations;
@@ -74,6 +75,7 @@ struct CUstream_st {
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // Operations go there instead.
   bool began_capture = false;
+  bool forbids = false;  // Its capture is one that keeps all threads from what is not safe.
 };
 
 /// What cudaEvent_t points to.
@@ -99,6 +101,8 @@ using StreamPtr = std::shared_ptr<CUstream_st>;
 StreamPtr find_stream(cudaStream_t handle);
 /// Runs the operation after all that the stream has to do before, or captures it.
 cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
+/// Whether this thread may not allocate, free or wait now, because streams are being captured.
+bool capture_forbids();
 /// Waits for what is in the stream now.
 cudaError_t drain(const StreamPtr& stream);
 void drain_device(int device);

@@ -65,6 +65,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorNotReady)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessAlreadyEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
+    TUTTI_SIMT_NAME(cudaErrorPeerAccessUnsupported)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnsupported)
     TUTTI_SIMT_NAME(cudaErrorSymbolNotFound)
 #undef TUTTI_SIMT_NAME
@@ -112,6 +113,14 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (!is_device(device)) return failed(cudaErrorInvalidDevice);
   std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0",
                 static_cast<unsigned>(0x10 + device));
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+  unsigned bus = 0;
+  if (std::sscanf(text, "0000:%x:00.0", &bus) != 1 || !is_device(static_cast<int>(bus) - 0x10)) {
+    return failed(cudaErrorInvalidValue);
+  }
+  *device = static_cast<int>(bus) - 0x10;
   return cudaSuccess;
 }
 

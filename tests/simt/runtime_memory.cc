@@ -53,6 +53,7 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) & ~(kPag
 
 cudaError_t allocate_device(void** at, std::size_t bytes) {
   *at = nullptr;
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
   const std::size_t mapped = whole_pages(bytes);
   const int device = this_device();
@@ -82,6 +83,7 @@ cudaError_t allocate_device(void** at, std::size_t bytes) {
 }
 
 cudaError_t allocate_host(void** at, std::size_t bytes) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const std::size_t mapped = whole_pages(bytes);
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return failed(cudaErrorMemoryAllocation);
@@ -94,6 +96,7 @@ cudaError_t allocate_host(void** at, std::size_t bytes) {
 
 cudaError_t release(void* at, MemoryKind kind) {
   if (at == nullptr) return cudaSuccess;
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   drain_device(this_device());  // What runs may use it.
   const Lock lock(memory().mutex);
   const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
@@ -245,6 +248,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return enqueue(stream, [=] { std::memmove(to, from, bytes); });
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   return error != cudaSuccess ? error : drain(find_stream(nullptr));
 }
@@ -262,13 +266,21 @@ cudaError_t cudaMemset(void* at, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  *can = device != peer ? 1 : 0;
+  *can = device != peer && settings().peers(device, peer) ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device,
+                                      int peer) {
+  if (device == peer) return failed(cudaErrorInvalidDevice);
+  const bool access = settings().peers(device, peer);
+  *value = attribute == cudaDevP2PAttrPerformanceRank ? 0 : access ? 1 : 0;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   if (peer < 0 || peer >= settings().devices || peer == this_device()) {
     return failed(cudaErrorInvalidDevice);
   }
+  if (!settings().peers(this_device(), peer)) return failed(cudaErrorPeerAccessUnsupported);
   const Lock lock(memory().mutex);
   bool& access = memory().peer_access[this_device()][peer];
   if (access) return failed(cudaErrorPeerAccessAlreadyEnabled);
@@ -297,6 +309,8 @@ cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t from, unsigned) {
   const Handle handle = read_handle(from);
   if (handle.magic != kMemoryHandle) return failed(cudaErrorInvalidValue);
   if (handle.process == getpid()) return failed(cudaErrorDeviceUninitialized);
+  if (!settings().peers(this_device(), handle.device))
+    return failed(cudaErrorPeerAccessUnsupported);
   const int fd = open_of_process(handle.process, handle.fd);
   if (fd < 0) return failed(cudaErrorMapBufferObjectFailed);
   void* base = mmap(nullptr, handle.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -168,6 +168,10 @@ void drain_device(int device) {
 
 namespace {
 
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+std::atomic<unsigned long long> captures{0};
+std::atomic<int> forbidding{0};  // Captures under way that keep all threads from what is not safe.
+
 bool reached(const CUevent_st::Shared* shared, std::uint64_t count) {
   // acquire: pairs with the exchange in cudaEventRecord's operation.
   return shared->done.load(std::memory_order_acquire) >= count;
@@ -183,6 +187,9 @@ TicketPtr last_of(CUevent_st& event) {
 }
 
 }  // namespace
+
+bool capture_forbids() { return thread_mode != cudaStreamCaptureModeRelaxed && forbidding > 0; }
+
 }  // namespace tutti::simt
 
 using namespace tutti::simt;
@@ -226,6 +233,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   return stream->last == nullptr || stream->last->fired() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   drain_device(this_device());
   return cudaSuccess;
 }
@@ -234,14 +242,17 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
 }
 
 // Graphs.
-cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   const StreamPtr stream = find_stream(handle);
   if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
   if (stream->legacy) return failed(cudaErrorStreamCaptureUnsupported);
   const Lock lock(stream->mutex);
   if (stream->capture != nullptr) return failed(cudaErrorIllegalState);
   stream->capture = std::make_shared<CUgraph_st>();
+  stream->capture->id = ++captures;
   stream->began_capture = true;
+  stream->forbids = mode == cudaStreamCaptureModeGlobal;
+  if (stream->forbids) ++forbidding;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
@@ -253,13 +264,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
     if (!stream->began_capture) return failed(cudaErrorIllegalState);
     captured = std::exchange(stream->capture, nullptr);
     stream->began_capture = false;
+    if (std::exchange(stream->forbids, false)) --forbidding;
   }
   const Lock lock(streams().mutex);
   for (const StreamPtr& other : streams().all) {
     const Lock other_lock(other->mutex);
     if (other->capture == captured) other->capture = nullptr;
   }
-  *graph = new CUgraph_st{captured->operations};
+  *graph = new CUgraph_st(*captured);
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
@@ -268,6 +280,26 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   const Lock lock(stream->mutex);
   *status =
       stream->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, std::size_t*) {
+#else
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id) {
+#endif
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  const Lock lock(stream->mutex);
+  const bool active = stream->capture != nullptr;
+  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (active && id != nullptr) *id = stream->capture->id;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, thread_mode);
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
