@@ -1,0 +1,266 @@
+#include <cstdint>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "comm/cuda_state.h"
+#include "plan/chunks.h"
+
+namespace tutti {
+namespace {
+
+cudaStream_t cuda_stream(Stream stream) { return static_cast<cudaStream_t>(stream); }
+
+/// Of the larger of input and output, in bytes.
+std::size_t message_bytes(const Request& request, int rank_count) {
+  const CollectiveTraits traits = traits_of(request.collective);
+  const bool each = traits.input_each || traits.output_each;
+  return request.count * size_of(request.type) * static_cast<std::size_t>(each ? rank_count : 1);
+}
+
+int root_of(const Request& request) {
+  return has_root(request.collective) ? request.root.value : 0;
+}
+
+/// As the host cuts it; what no integer holds is 0.
+std::int64_t integer_scale_of(double scale) {
+  constexpr double kEnd = 9223372036854775808.0;
+  return scale >= -kEnd && scale < kEnd ? static_cast<std::int64_t>(scale) : 0;
+}
+
+}  // namespace
+
+Status CudaEvent::make() {
+  return exec::cuda_status(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+                           "making an event");
+}
+Status CudaEvent::record(cudaStream_t stream) const {
+  return exec::cuda_status(cudaEventRecord(event_, stream), "recording an event");
+}
+Status CudaEvent::hold(cudaStream_t stream) const {
+  return exec::cuda_status(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+}
+Status CudaEvent::synchronize() const {
+  return exec::cuda_status(cudaEventSynchronize(event_), "waiting for the last call");
+}
+
+Status DeviceCommunicator::State::failure() const {
+  const Region& region = control_state().executor->endpoint().region();
+  Status own = mesh->check(me.value);
+  if (region.aborted()) {
+    if (own) mesh->abort(me.value);  // What waits here ends too.
+    return region.abort_error();
+  }
+  if (own) return own;
+  own.error().what += fmt::format("; this rank has begun {} calls", calls);
+  // Where the others look.
+  control_state().executor->abort(own.error());
+  return own;
+}
+
+Status DeviceCommunicator::State::check(const Request& request) const {
+  TUTTI_CHECK_OK(control_state().check(host_call(request)));
+  if (request.uneven || !request.algorithm.empty()) {
+    return Error{Code::kUnsupported,
+                 fmt::format("{}: on devices {}", to_string(request.collective),
+                             request.uneven ? "blocks are of one size"
+                                            : "no algorithm is named for one call; set "
+                                              "TUTTI_ALGORITHM"),
+                 me};
+  }
+  return failure();
+}
+
+exec::Call DeviceCommunicator::State::host_call(const Request& request) const {
+  return control_state().make_call(request.collective, request.input, request.output, request.count,
+                                   request.type, request.reduction, request.root.value);
+}
+
+exec::CudaCall DeviceCommunicator::State::call_of(const Request& request) const {
+  exec::CudaCall call;
+  call.type = request.type;
+  call.op = request.reduction.op;
+  call.count = request.count;
+  call.input = static_cast<const std::byte*>(request.input);
+  call.output = static_cast<std::byte*>(request.output);
+  call.scale = request.reduction.scale;
+  call.integer_scale = integer_scale_of(call.scale);
+  return call;
+}
+
+bool DeviceCommunicator::State::goes_by_packets(const Request& request) const {
+  return request.collective == Collective::kAllReduce &&
+         packets[static_cast<std::size_t>(request.collective)] &&
+         request.count <= mesh->one_shot_elements(request.type, request.reduction.op);
+}
+
+DeviceCommunicator::State::RouteKey DeviceCommunicator::State::route_of(
+    const Request& request) const {
+  return {request.collective, root_of(request),
+          planner::device_size_class(message_bytes(request, rank_count))};
+}
+
+/// CUDA loads a kernel when it is first used, and may wait for what runs; so not at its launch.
+Status DeviceCommunicator::State::load_kernel(const void* kernel) {
+  if (kernel == nullptr || !kernels.insert(kernel).second) return ok();
+  cudaFuncAttributes attributes;
+  return exec::cuda_status(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
+}
+
+Status DeviceCommunicator::State::prepare(const Request& request) {
+  const bool reduced = reduces(request.collective);
+  const ReduceOp op = reduced ? request.reduction.op : ReduceOp::kSum;
+  const bool packets_too = goes_by_packets(request);
+  const void* kernel = packets_too ? cuda::one_shot_kernel(request.type, op)
+                                   : cuda::interpreter_kernel(request.type, op);
+  const RouteKey key = route_of(request);
+  if (kernels.contains(kernel) && (packets_too || routes.contains(key))) [[likely]]
+    return ok();
+  const RelaxedCapture relaxed;
+  const exec::OnDevice on(device);
+  TUTTI_CHECK_OK(load_kernel(kernel));
+  if (packets_too || routes.contains(key)) return ok();
+
+  planner::Request asked;
+  asked.shape = plan::Shape{request.collective, rank_count, root_of(request)};
+  asked.bytes = message_bytes(request, rank_count);
+  asked.contract = settings.contract;
+  TUTTI_TRY(const auto ways, planner::device_ways(asked, machine));
+  std::string refused;
+  for (const planner::DeviceWay& way : ways) {
+    const PlanKey plan_key{way.algorithm, root_of(request), way.lanes};
+    auto found = plans.find(plan_key);
+    if (found == plans.end()) {
+      planner::Recipe recipe;
+      recipe.algorithm = way.algorithm;
+      recipe.shape = asked.shape;
+      recipe.lanes = way.lanes;
+      TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(recipe));
+      auto loaded = mesh->load(verified->plan);
+      if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
+        refused = loaded.error().what;
+        continue;
+      }
+      if (!loaded) return std::move(loaded.error());
+      found = plans.emplace(plan_key, *std::move(loaded)).first;
+    }
+    routes[key] = &found->second;
+    choices += fmt::format(
+        "  {} up to {} bytes{}: {}, {} times its lanes, estimated {:.0f} us\n",
+        to_string(request.collective), std::get<2>(key),
+        has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
+        way.algorithm->name, way.lanes, way.microseconds);
+    return ok();
+  }
+  return Error{Code::kUnsupported, refused, me};
+}
+
+Status DeviceCommunicator::State::enter(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &id),
+                                   "asking a stream whether it is captured"));
+  const bool capturing = status == cudaStreamCaptureStatusActive;
+  if (capturing) {
+    captured = true;
+    in_capture.there = in_capture.there && id == capture;
+    capture = id;
+  }
+  // What is captured can't wait for what is not, nor the other way round.
+  current = capturing ? &in_capture : &eager;
+  if (!current->there || current->stream == stream) return ok();
+  return current->event.hold(stream);
+}
+
+Status DeviceCommunicator::State::leave(cudaStream_t stream) {
+  ++calls;
+  current->there = true;
+  current->stream = stream;
+  return current->event.record(stream);
+}
+
+Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t stream) {
+  const exec::OnDevice on(device);
+  TUTTI_CHECK_OK(enter(stream));
+  const exec::CudaCall call = call_of(request);
+  if (goes_by_packets(request)) {
+    TUTTI_CHECK_OK(mesh->launch_one_shot(me.value, call, stream));
+  } else {
+    TUTTI_CHECK_OK(mesh->launch(me.value, *routes.at(route_of(request)), call, stream));
+  }
+  return leave(stream);
+}
+
+std::size_t DeviceCommunicator::State::device_bytes() const {
+  std::size_t bytes = mesh->bytes();
+  for (const auto& [key, plan] : plans) bytes += plan.bytes();
+  for (const auto& [key, plan] : messages) bytes += plan.bytes();
+  return bytes;
+}
+
+std::string DeviceCommunicator::State::describe() const {
+  std::string text = fmt::format(
+      "communicator of {} ranks on devices, this is rank {} on device {}; joined in {:.1f} ms\n",
+      rank_count, me.value, device, created_ms);
+  text += fmt::format("slots of {} KiB, {} a ring; {} lanes\n", machine.slot_bytes / 1024,
+                      machine.slots, machine.lanes);
+  text +=
+      fmt::format("device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}\n",
+                  static_cast<double>(device_bytes()) / (1 << 20),
+                  static_cast<double>(mesh->bytes()) / (1 << 20), plans.size() + messages.size(),
+                  static_cast<double>(device_bytes() - mesh->bytes()) / (1 << 20));
+  for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank_count); ++peer) {
+    if (peer == static_cast<std::size_t>(me.value)) continue;
+    text += fmt::format("to rank {}: {}\n", peer,
+                        planner::to_string(machine.link(static_cast<std::size_t>(me.value), peer)));
+  }
+  return text + (choices.empty() ? "plans: none chosen yet\n" : "plans chosen:\n" + choices);
+}
+
+// ---- The public class ----
+
+DeviceCommunicator::DeviceCommunicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+DeviceCommunicator::DeviceCommunicator(DeviceCommunicator&&) noexcept = default;
+DeviceCommunicator& DeviceCommunicator::operator=(DeviceCommunicator&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+DeviceCommunicator::~DeviceCommunicator() {
+  if (state_ != nullptr) depart(std::move(state_));
+}
+
+Rank DeviceCommunicator::rank() const { return state_->me; }
+int DeviceCommunicator::rank_count() const { return state_->rank_count; }
+int DeviceCommunicator::device() const { return state_->device; }
+
+Status DeviceCommunicator::call(const Request& request, Stream stream) {
+  TUTTI_CHECK_OK(state_->check(request));
+  if (request.count == 0) return ok();
+  if (in_group()) {
+    add_to_group(*state_, request, cuda_stream(stream));
+    return ok();
+  }
+  TUTTI_CHECK_OK(state_->prepare(request));
+  return state_->launch(request, cuda_stream(stream));
+}
+
+Status DeviceCommunicator::prepare(const Request& request) {
+  Request asked = request;  // Whatever its buffers will be.
+  static const std::byte kSomewhere{};
+  asked.input = &kSomewhere;
+  asked.output = const_cast<std::byte*>(&kSomewhere);
+  TUTTI_CHECK_OK(state_->check(asked));
+  return request.count == 0 ? ok() : state_->prepare(asked);
+}
+
+Status DeviceCommunicator::check() const { return state_->failure(); }
+
+void DeviceCommunicator::abort(std::string_view reason) {
+  state_->mesh->abort(state_->me.value);
+  state_->control.abort(reason);
+}
+
+std::size_t DeviceCommunicator::device_bytes() const { return state_->device_bytes(); }
+std::string DeviceCommunicator::describe() const { return state_->describe(); }
+
+}  // namespace tutti

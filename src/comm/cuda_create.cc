@@ -1,0 +1,343 @@
+// How a communicator of devices comes to be. After a communicator of host memory has joined the
+// ranks, they meet three times: who has which device; how it reaches the others', and where its
+// memory is; and whether that could be mapped. Each time every rank also says whether it failed, so
+// that all give up together, with the first one's reason.
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "comm/cuda_state.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMostRanks = cuda::kMostRanks;
+/// Of a rank's memory for slots, where the user does not say how many.
+constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
+/// With more lanes than this a collective would leave too few multiprocessors to others.
+constexpr std::uint32_t kMostLanes = 16;
+
+/// What keeps a rank from going on. Plain data; 0: nothing.
+struct Trouble {
+  std::int32_t code = 0;
+  char text[252] = {};
+  explicit Trouble(const Status& status = ok()) {
+    if (status) return;
+    code = static_cast<std::int32_t>(status.error().code);
+    std::strncpy(text, status.error().what.c_str(), sizeof text - 1);
+  }
+};
+
+/// Everybody's, or the error of this rank or of the first other that has one.
+template <class Word>
+Result<std::vector<Word>> tell(Communicator& control, const Word& mine, const Status& status) {
+  std::vector<Word> all(static_cast<std::size_t>(control.rank_count()));
+  TUTTI_CHECK_OK(control.all_gather(&mine, all.data(), sizeof(Word), DataType::kUint8));
+  if (!status) return status.error();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Trouble& trouble = all[rank].trouble;
+    if (trouble.code == 0) continue;
+    trouble.text[sizeof trouble.text - 1] = 0;
+    const Rank other{static_cast<int>(rank)};
+    return Error{static_cast<Code>(trouble.code), fmt::format("rank {}: {}", rank, trouble.text),
+                 control.rank(), other};
+  }
+  return all;
+}
+
+/// A rank's device.
+struct Introduction {
+  Trouble trouble;
+  char bus[20] = {};  // The same in every process.
+  std::int32_t multiprocessors = 0;
+  std::uint64_t token = 0;  // Rank 0's names the communicator.
+  std::uint64_t settings = 0;
+};
+
+std::uint64_t hash_of(const Settings& settings) {
+  const auto text =
+      fmt::format("{}/{}/{}/{}/{}", settings.algorithm, static_cast<int>(settings.contract),
+                  settings.lanes, settings.slot_bytes, settings.slot_count);
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+Status introduce(int device, Introduction& mine) {
+  int devices = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
+  if (device < 0 || device >= devices) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("there is no device {}; this process sees {}", device, devices)};
+  }
+  const std::string what = fmt::format("asking device {} who it is", device);
+  TUTTI_CHECK_OK(
+      exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
+  return exec::cuda_status(
+      cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
+}
+
+/// How `device` reaches the one with this bus id.
+planner::DeviceLink link_to(int device, const char* bus) {
+  using planner::DeviceLink;
+  int peer = 0;
+  if (cudaDeviceGetByPCIBusId(&peer, bus) != cudaSuccess) {
+    cudaGetLastError();
+    return DeviceLink::kPcie;  // This process may not see it; its memory can be opened even so.
+  }
+  if (peer == device) return DeviceLink::kSame;
+  int can = 0, atomics = 0;
+  if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can == 0) {
+    cudaGetLastError();
+    return DeviceLink::kHost;
+  }
+  // NVLink carries atomics, PCI Express between GPUs does not.
+  if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer) !=
+      cudaSuccess) {
+    cudaGetLastError();
+  }
+  return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
+}
+
+/// The mesh's shape, alike on all ranks.
+exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>& device_of,
+                               int multiprocessors) {
+  exec::CudaMeshOptions options;
+  const std::size_t ranks = device_of.size();
+  std::ptrdiff_t most_on_one = 1;
+  for (const int device : device_of) {
+    most_on_one = std::max(most_on_one, std::count(device_of.begin(), device_of.end(), device));
+  }
+  // Messages take two lanes at a time: what a rank sends, and what it gets.
+  const auto fit = static_cast<std::uint32_t>(multiprocessors / most_on_one / 4);
+  options.lanes = settings.lanes > 0 ? static_cast<std::uint32_t>(settings.lanes)
+                                     : std::bit_floor(std::clamp(fit, 2U, kMostLanes));
+  options.slot_count =
+      settings.slot_count > 0 ? static_cast<std::uint32_t>(settings.slot_count) : 4;
+  constexpr std::size_t kGrain = 1024;
+  options.slot_bytes = settings.slot_bytes > 0
+                           ? (settings.slot_bytes + kGrain - 1) / kGrain * kGrain
+                           : std::size_t{64} << 10;
+  const auto slots = [&] {
+    return options.lanes * ranks * options.slot_count * options.slot_bytes;
+  };
+  constexpr std::size_t kLeast = std::size_t{16} << 10;
+  while (settings.slot_bytes == 0 && slots() > kMostSlotBytes && options.slot_bytes > kLeast)
+    options.slot_bytes /= 2;
+  while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes > 2) options.lanes /= 2;
+  options.timeout = settings.timeout;
+  return options;
+}
+
+struct Reach {
+  Trouble trouble;
+  std::uint8_t links[kMostRanks] = {};
+  exec::CudaMeshHandle handle;
+};
+
+struct Outcome {
+  Trouble trouble;
+};
+
+/// The control communicator's: what users set is for devices, and only small things go by it.
+Settings control_settings(const Settings& settings) {
+  Settings own;
+  own.timeout = settings.timeout;
+  own.spin = settings.spin;
+  own.log = settings.log;
+  own.tuning = "off";
+  own.slot_bytes = 4096;
+  own.slot_count = 2;
+  return own;
+}
+
+/// Which devices are the same, from 0 on.
+std::vector<int> devices_of(const std::vector<Introduction>& all) {
+  std::vector<int> device_of;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Introduction& other) {
+      return std::strncmp(other.bus, all[rank].bus, sizeof other.bus) == 0;
+    });
+    const auto first = static_cast<std::size_t>(same - all.begin());
+    device_of.push_back(first < rank ? device_of[first]
+                        : device_of.empty()
+                            ? 0
+                            : *std::max_element(device_of.begin(), device_of.end()) + 1);
+  }
+  return device_of;
+}
+
+/// Finds out how to get at everybody, and what of their memory.
+Status reach_all(DeviceCommunicator::State& state, const std::vector<Introduction>& all,
+                 Reach& mine) {
+  state.machine.device_of = devices_of(all);
+  int multiprocessors = all[0].multiprocessors;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    mine.links[rank] = static_cast<std::uint8_t>(link_to(state.device, all[rank].bus));
+    multiprocessors = std::min(multiprocessors, all[rank].multiprocessors);
+  }
+  exec::CudaMeshOptions options =
+      shape_of(state.settings, state.machine.device_of, multiprocessors);
+  state.machine.lanes = options.lanes;
+  state.machine.slot_bytes = options.slot_bytes;
+  state.machine.slots = static_cast<int>(options.slot_count);
+  // The mesh knows other devices only by being other ones.
+  const int own = state.machine.device_of[static_cast<std::size_t>(state.me.value)];
+  for (const int other : state.machine.device_of)
+    options.devices.push_back(other == own ? state.device : -1 - other);
+  TUTTI_TRY(state.mesh, exec::CudaMesh::create(std::move(options), state.me.value));
+  TUTTI_TRY(mine.handle, state.mesh->handle());
+  return ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
+                                                                const Settings& settings) {
+  const auto start = std::chrono::steady_clock::now();
+  const RelaxedCapture relaxed;
+  sweep_departed();
+  auto state = std::make_unique<DeviceCommunicator::State>(std::move(control));
+  Communicator& ranks = state->control;
+  state->me = ranks.rank();
+  state->rank_count = ranks.rank_count();
+  state->device = device;
+  state->settings = settings;
+
+  Introduction me;
+  Status status = introduce(device, me);
+  if (status && static_cast<std::size_t>(state->rank_count) > kMostRanks) {
+    status = Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
+                                                   state->rank_count, kMostRanks)};
+  }
+  if (status && state->control_state().choosing->knowledge().hosts.of.size() > 1) {
+    status = Error{Code::kUnsupported,
+                   "ranks are on several hosts; a communicator of devices joins those of one"};
+  }
+  state->machine.wishes = settings.algorithm;
+  for (int i = 0; i < kCollectiveCount && status; ++i) {
+    const auto allowed = planner::packets_allowed(static_cast<Collective>(i), state->machine);
+    if (!allowed) status = allowed.error();
+    state->packets[static_cast<std::size_t>(i)] = allowed && *allowed;
+  }
+  me.trouble = Trouble(status);
+  me.settings = hash_of(settings);
+  std::random_device random;
+  me.token = std::uint64_t{random()} << 32 | random();
+  TUTTI_TRY(const auto introductions, tell(ranks, me, status));
+  state->token = introductions[0].token;
+  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
+    if (introductions[rank].settings == me.settings) continue;
+    return Error{Code::kMismatch,
+                 fmt::format("rank {} has other settings; TUTTI_ALGORITHM, TUTTI_CONTRACT, "
+                             "TUTTI_LANES, TUTTI_SLOT_BYTES and TUTTI_SLOT_COUNT must be alike on "
+                             "all ranks",
+                             rank),
+                 state->me, Rank{static_cast<int>(rank)}};
+  }
+
+  Reach reach;
+  status = reach_all(*state, introductions, reach);
+  reach.trouble = Trouble(status);
+  TUTTI_TRY(const auto reaches, tell(ranks, reach, status));
+  for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
+    for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
+      const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
+      state->machine.links.push_back(static_cast<planner::DeviceLink>(worse));
+    }
+  }
+  std::vector<exec::CudaMeshHandle> handles;
+  for (const Reach& one : reaches) handles.push_back(one.handle);
+  status = state->mesh->join(handles);
+  TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
+  const exec::OnDevice on(device);
+  for (CudaEvent* event :
+       {&state->eager.event, &state->in_capture.event, &state->fork, &state->side_done})
+    TUTTI_CHECK_OK(event->make());
+  state->created_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  arrive(state->token);
+  return state;
+}
+
+Result<Communicator> DeviceCommunicator::State::make_control(const Founding& founding,
+                                                             Rendezvous& rendezvous,
+                                                             std::string_view name) {
+  const Settings settings = control_settings(founding.settings);
+  TUTTI_TRY(auto state,
+            make_state({founding.me, founding.rank_count, settings, true}, rendezvous, name));
+  return Communicator(std::move(state));
+}
+
+Result<Work> DeviceCommunicator::State::start_barrier(Communicator& control) {
+  exec::Call call;
+  call.barrier = true;
+  return control.state_->start(call);
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::create(Rendezvous& rendezvous, Rank me,
+                                                      int rank_count, int device,
+                                                      const Settings& settings,
+                                                      std::string_view name) {
+  TUTTI_TRY(auto control, State::make_control({me, rank_count, settings}, rendezvous, name));
+  TUTTI_TRY(auto state, join_devices(std::move(control), device, settings));
+  return DeviceCommunicator(std::move(state));
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::create(const UniqueId& id, Rank me, int rank_count,
+                                                      int device, const Settings& settings) {
+  TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+  return create(*rendezvous, me, rank_count, device, settings);
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::from_environment() {
+  TUTTI_TRY(const auto settings, Settings::from_environment());
+  TUTTI_TRY(const auto launch, detect_launch());
+  int devices = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
+  if (launch.launcher.empty()) return create(*memory_rendezvous(), Rank{0}, 1, 0, settings);
+  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+  return create(*rendezvous, launch.rank, launch.rank_count,
+                launch.local_rank % std::max(devices, 1), settings);
+}
+
+Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span<const int> devices,
+                                                                       const Settings& settings) {
+  if (devices.empty() || devices.size() > kMostRanks) {
+    return Error{Code::kInvalidArgument, fmt::format("in_process: {} devices; 1 to {} are possible",
+                                                     devices.size(), kMostRanks)};
+  }
+  const auto rendezvous = memory_rendezvous();
+  const int ranks = static_cast<int>(devices.size());
+  std::vector<std::optional<Result<DeviceCommunicator>>> made(devices.size());
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto at = static_cast<std::size_t>(rank);
+        made[at].emplace(create(*rendezvous, Rank{rank}, ranks, devices[at], settings));
+      });
+    }
+  }
+  std::vector<DeviceCommunicator> communicators;
+  for (auto& result : made) {
+    if (!*result) return std::move(result->error());
+    communicators.push_back(*std::move(*result));
+  }
+  return communicators;
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::split(int color, int key) {
+  TUTTI_TRY(auto part, state_->control.split(color, key));
+  TUTTI_TRY(auto state, join_devices(std::move(part), state_->device, state_->settings));
+  return DeviceCommunicator(std::move(state));
+}
+
+}  // namespace tutti

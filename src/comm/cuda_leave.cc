@@ -1,0 +1,104 @@
+// Leaving: a rank's memory stays until nobody writes to it any more.
+//
+// Peers' kernels post into a rank's memory after its own have ended. So a rank that leaves first
+// waits for its own kernels, and then tells the others (a barrier of the control communicator that
+// nobody waits in). What it was made of lies here until all have told. To wait for that would make
+// ranks that leave two communicators in different orders hang, so it is waited for a little only,
+// and then looked at when any communicator comes or goes. Ranks of one process don't wait for each
+// other at all: the last of them waits for all.
+//
+// If the barrier can't be had (after an abort, or if a peer has died) kernels still end at their
+// deadline, and memory is kept until then.
+#include <algorithm>
+#include <chrono>
+
+#include "comm/cuda_state.h"
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kPatience{500};
+
+/// One communicator's ranks in this process.
+struct Departing {
+  std::size_t present = 0;
+  std::vector<std::unique_ptr<DeviceCommunicator::State>> gone;
+  std::vector<Work> barriers;
+  Clock::time_point until = Clock::time_point::max();  // Kept so long, if a barrier failed.
+
+  bool free_to_go() {
+    if (present != 0) return false;
+    for (Work& barrier : barriers) {
+      if (!barrier.test()) return false;
+      if (!barrier.wait() && until == Clock::time_point::max()) keep();
+    }
+    return until == Clock::time_point::max() || Clock::now() >= until;
+  }
+  void keep() { until = Clock::now() + gone.front()->settings.timeout; }
+};
+
+/// Never destroyed: devices may be gone when the process ends.
+struct Departures {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::shared_ptr<Departing>> by_token;
+};
+Departures& departures() {
+  static auto* one = new Departures();
+  return *one;
+}
+
+}  // namespace
+
+void arrive(std::uint64_t token) {
+  const std::lock_guard lock(departures().mutex);
+  auto& departing = departures().by_token[token];
+  if (departing == nullptr) departing = std::make_shared<Departing>();
+  ++departing->present;
+}
+
+void depart(std::unique_ptr<DeviceCommunicator::State> state) {
+  {
+    const RelaxedCapture relaxed;
+    const exec::OnDevice on(state->device);
+    // Graphs may run calls that no event tells of.
+    if (state->captured) {
+      cudaDeviceSynchronize();
+    } else if (state->eager.there) {
+      static_cast<void>(state->eager.event.synchronize());
+    }
+  }
+  std::vector<Work> barriers;
+  {
+    const std::lock_guard lock(departures().mutex);
+    auto& departing = departures().by_token[state->token];
+    departing->gone.push_back(std::move(state));
+    if (--departing->present != 0) return;
+    for (auto& gone : departing->gone) {
+      auto barrier = DeviceCommunicator::State::start_barrier(gone->control);
+      if (barrier) {
+        departing->barriers.push_back(*std::move(barrier));
+      } else {
+        departing->keep();
+      }
+    }
+    barriers = departing->barriers;
+  }
+  const auto end = Clock::now() + kPatience;
+  for (Work& barrier : barriers) {
+    static_cast<void>(barrier.wait(std::max<std::chrono::nanoseconds>(end - Clock::now(), {})));
+  }
+  sweep_departed();
+}
+
+void sweep_departed() {
+  std::vector<std::shared_ptr<Departing>> free;
+  const std::lock_guard lock(departures().mutex);
+  std::erase_if(departures().by_token, [&](const auto& entry) {
+    if (!entry.second->free_to_go()) return false;
+    free.push_back(entry.second);
+    return true;
+  });
+}  // The lock goes first, then they are freed.
+
+}  // namespace tutti

@@ -1,0 +1,171 @@
+// File: comm/cuda_state.h: what a DeviceCommunicator is made of.
+//
+//   control   a Communicator of host memory between the same ranks: set-up, aborts, leaving
+//   mesh      the ranks' rings in their devices' memory, and what runs plans in them
+//   plans     those loaded so far; a route leads from a kind of call and a class of sizes to one
+//
+// A call looks its route up and launches a kernel: it neither allocates nor waits. What it needs is
+// made by `prepare`, which is the first thing that a call does; after the first of a kind and class
+// there is nothing left to make.
+//
+// Order. Each launch is followed by an event. A call on another stream than the one before waits
+// for that event. Within a capture the same holds for the calls of that capture.
+//
+// Leaving. A rank's memory is written by its peers' kernels, so it stays until all ranks have left
+// (cuda_leave.cc).
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/state.h"
+#include "exec/cuda_mesh.h"
+#include "planner/cuda_select.h"
+#include "tutti/device_communicator.h"
+
+namespace tutti {
+
+/// A message of one rank: one that it sends, or one that it gets.
+struct DeviceMessage {
+  bool sends = false;
+  int peer = 0;
+  DataType type = DataType::kUint8;
+  std::byte* data = nullptr;
+  std::size_t count = 0;
+  cudaStream_t stream = nullptr;
+};
+
+/// An event that is made when it is first needed.
+class CudaEvent {
+ public:
+  CudaEvent() = default;
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  CudaEvent& operator=(CudaEvent&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~CudaEvent() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  /// On this thread's device.
+  Status make();
+  Status record(cudaStream_t stream) const;
+  /// What comes on the stream waits for what was recorded last.
+  Status hold(cudaStream_t stream) const;
+  Status synchronize() const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// While it lives this thread may allocate though streams are being captured.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+struct DeviceCommunicator::State {
+  using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t>;  // Root, lanes.
+  using RouteKey = std::tuple<Collective, int, std::size_t>;         // Root, class of sizes.
+  using MessageKey = std::tuple<bool, int, std::uint32_t>;           // Sends, peer, lanes.
+
+  explicit State(Communicator joined) : control(std::move(joined)) {}
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Communicator control;
+  Rank me;
+  int rank_count = 1;
+  int device = 0;
+  Settings settings;
+  std::uint64_t token = 0;  // Names this communicator; alike on all ranks.
+  planner::DeviceMachine machine;
+  std::array<bool, kCollectiveCount> packets{};  // Which may go by the one-shot kernel.
+  std::unique_ptr<exec::CudaMesh> mesh;
+  double created_ms = 0;
+
+  std::map<PlanKey, exec::CudaPlan> plans;
+  std::map<RouteKey, const exec::CudaPlan*> routes;
+  std::map<MessageKey, exec::CudaPlan> messages;
+  std::set<const void*> kernels;  // Loaded.
+  std::string choices;            // What was chosen, for describe(): a line each.
+
+  // The order of calls: outside of captures, and within the last one.
+  struct Last {
+    CudaEvent event;
+    cudaStream_t stream = nullptr;
+    bool there = false;
+  };
+  Last eager, in_capture;
+  Last* current = nullptr;         // Of which a call is being put on a stream.
+  unsigned long long capture = 0;  // Which one the last was.
+  bool captured = false;           // Graphs may replay calls.
+  cudaStream_t side = nullptr;     // Messages that are sent while others come.
+  CudaEvent fork, side_done;
+  std::uint64_t calls = 0;
+
+  /// Checks what the user gave; what has failed; kOk: it may begin.
+  Status check(const Request& request) const;
+  Status check(const DeviceMessage& message) const;
+  Status failure() const;
+
+  /// Makes what is missing. One thread at a time, as calls.
+  Status prepare(const Request& request);
+  Status prepare(const DeviceMessage& message);
+  Status prepare_side();
+  /// Puts on the stream what was prepared.
+  Status launch(const Request& request, cudaStream_t stream);
+  /// All at once; matched by the order in which peers name them.
+  Status launch(std::vector<DeviceMessage> messages);
+
+  bool goes_by_packets(const Request& request) const;
+  RouteKey route_of(const Request& request) const;
+  MessageKey key_of(const DeviceMessage& message) const;
+  exec::CudaCall call_of(const Request& request) const;
+  exec::Call host_call(const Request& request) const;
+  Status load_kernel(const void* kernel);
+  /// Before and after what is put on a stream.
+  Status enter(cudaStream_t stream);
+  Status leave(cudaStream_t stream);
+  Status match_own(std::vector<DeviceMessage>& messages, cudaStream_t stream) const;
+  Status send_receive(const std::vector<DeviceMessage>& messages, bool sends, cudaStream_t stream);
+
+  std::size_t device_bytes() const;
+  std::string describe() const;
+
+  // Of Communicator's insides.
+  static Result<Communicator> make_control(const Founding& founding, Rendezvous& rendezvous,
+                                           std::string_view name);
+  const Communicator::State& control_state() const { return *control.state_; }
+  static Result<Work> start_barrier(Communicator& control);
+};
+
+void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream);
+
+/// Joins devices of ranks that `control` joins. Collective.
+Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
+                                                                const Settings& settings);
+
+/// A rank is there: to be said once its memory is known to peers.
+void arrive(std::uint64_t token);
+/// The rank is of no more use to its owner, and what it was made of goes once no peer needs it.
+void depart(std::unique_ptr<DeviceCommunicator::State> state);
+/// Frees what has departed and is free to go.
+void sweep_departed();
+
+}  // namespace tutti

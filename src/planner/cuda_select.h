@@ -1,0 +1,53 @@
+// File: planner/cuda_select.h: by which plans a call between devices can go, best first, by
+// estimate.
+//
+// Pure: the same request and machine give the same list on every rank. There are neither tables nor
+// rules, as nothing has been measured on devices yet: plan/estimate.h over what links and memories
+// of such devices do. It is right about what matters for the order: how many hops, how many bytes
+// over which port, and that ranks of one device share its memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/planner.h"
+
+namespace tutti::planner {
+
+/// How one rank's device reaches another's memory.
+enum class DeviceLink : std::uint8_t { kSame, kNvlink, kPcie, kHost };
+std::string_view to_string(DeviceLink link);
+
+/// Alike on all ranks.
+struct DeviceMachine {
+  std::vector<int> device_of;     // By rank, from 0 on.
+  std::vector<DeviceLink> links;  // By rank * ranks + peer; the same both ways.
+  std::string wishes;             // Settings::algorithm.
+  std::uint32_t lanes = 1;        // That a plan may have.
+  std::size_t slot_bytes = std::size_t{64} << 10;
+  int slots = 4;
+  DeviceLink link(std::size_t rank, std::size_t peer) const {
+    return links[rank * device_of.size() + peer];
+  }
+};
+
+struct DeviceWay {
+  const Algorithm* algorithm = nullptr;
+  std::uint32_t lanes = 1;  // How often its lanes are repeated.
+  double microseconds = 0;  // Estimated for the size's class; 0: it is forced.
+};
+
+/// Plans of the request's collective, best first, and never none; kernels may not take all of them.
+/// kInvalidArgument if wishes name what there is not, or leave nothing. Requests of one
+/// device_size_class have one answer.
+Result<std::vector<DeviceWay>> device_ways(Request request, const DeviceMachine& machine);
+
+/// Whether wishes let a call of that collective go by packets (the one-shot kernel).
+Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine);
+
+/// What stands for all sizes near this one.
+std::size_t device_size_class(std::size_t bytes);
+
+}  // namespace tutti::planner

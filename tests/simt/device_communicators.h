@@ -1,0 +1,116 @@
+// File: simt/device_communicators.h: communicators of devices in one process, and what their calls
+// get against the reference on the host, bit for bit.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "simt/device_ranks.h"
+#include "tutti/device_communicator.h"
+
+namespace tutti::test {
+
+/// Few and small rings: what is long has many tiles.
+inline Settings small_settings() {
+  Settings settings;
+  settings.lanes = 2;
+  settings.slot_count = 2;
+  settings.slot_bytes = 2048;
+  return settings;
+}
+
+inline cudaStream_t new_stream(int device) {
+  const exec::OnDevice on(device);
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
+}
+
+inline Request request_of(const Case& test, std::size_t rank,
+                          const DeviceRanks::DeviceBuffers& buffers) {
+  Request request;
+  request.collective = test.collective;
+  request.input = buffers.input;
+  request.output = buffers.output;
+  request.count = test.count;
+  request.type = test.type;
+  request.reduction = Reduction(test.op);
+  request.reduction.scale = scale_of(static_cast<int>(rank));
+  request.root = Rank{test.root};
+  return request;
+}
+
+/// What a rank of a case has, and whether it got the right thing.
+class DeviceCase {
+ public:
+  DeviceCase(const Case& test, std::size_t rank, int device, std::uint64_t seed)
+      : test_(test),
+        rank_(rank),
+        inputs_(DeviceRanks::make_inputs(test, seed)),
+        buffers_(device, test, rank, inputs_[rank]) {}
+
+  Request request() const { return request_of(test_, rank_, buffers_); }
+  std::string start(DeviceCommunicator& comm, cudaStream_t stream) const {
+    if (!buffers_.complaint.empty()) return buffers_.complaint;
+    const std::string error = said(comm.call(request(), stream));
+    return error.empty() ? "" : test_.to_string() + ": " + error;
+  }
+  /// After the stream is done.
+  std::string compare() const { return DeviceRanks::compare(test_, rank_, inputs_, buffers_); }
+  std::string finish(const DeviceCommunicator& comm, cudaStream_t stream) const {
+    const std::string error = said(cudaStreamSynchronize(stream)) + said(comm.check());
+    return error.empty() ? compare() : test_.to_string() + ": " + error;
+  }
+
+ private:
+  Case test_;
+  std::size_t rank_;
+  std::vector<Buffer> inputs_;
+  DeviceRanks::DeviceBuffers buffers_;
+};
+
+/// Runs the case from one thread, in a group; returns what is wrong.
+inline std::string run_in_group(std::vector<DeviceCommunicator>& comms,
+                                const std::vector<cudaStream_t>& streams, const Case& test,
+                                std::uint64_t seed) {
+  std::vector<std::unique_ptr<DeviceCase>> cases;
+  for (std::size_t rank = 0; rank < comms.size(); ++rank)
+    cases.push_back(std::make_unique<DeviceCase>(test, rank, comms[rank].device(), seed));
+  Group group;
+  for (std::size_t rank = 0; rank < comms.size(); ++rank) {
+    if (auto error = cases[rank]->start(comms[rank], streams[rank]); !error.empty()) return error;
+  }
+  if (auto error = said(group.end()); !error.empty()) return error;
+  for (std::size_t rank = 0; rank < comms.size(); ++rank) {
+    if (auto error = cases[rank]->finish(comms[rank], streams[rank]); !error.empty()) return error;
+  }
+  return "";
+}
+
+/// A communicator for each of the devices, with a stream each.
+struct DeviceCluster {
+  explicit DeviceCluster(const std::vector<int>& devices,
+                         const Settings& settings = small_settings()) {
+    auto made = DeviceCommunicator::in_process(devices, settings);
+    if (!made) {
+      complaint = made.error().to_string();
+      return;
+    }
+    comms = *std::move(made);
+    for (const int device : devices) streams.push_back(new_stream(device));
+  }
+  ~DeviceCluster() {
+    comms.clear();
+    for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
+  }
+  DeviceCluster(const DeviceCluster&) = delete;
+  DeviceCluster& operator=(const DeviceCluster&) = delete;
+
+  std::vector<DeviceCommunicator> comms;
+  std::vector<cudaStream_t> streams;
+  std::string complaint;
+};
+
+}  // namespace tutti::test
