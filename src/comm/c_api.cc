@@ -100,7 +100,8 @@ tutti_result_t guard_make(const char* function, tutti_comm_t* comm, Make&& make)
   });
 }
 
-/// A text into a caller's buffer, cut to the room there is; `needed` holds all of it.
+}  // namespace
+
 Status hand_out(const char* function, const std::string& all, char* text, std::size_t size,
                 std::size_t* needed) {
   if (text == nullptr && size != 0) return invalid(function, "`text` is NULL, but `size` is not 0");
@@ -111,8 +112,6 @@ Status hand_out(const char* function, const std::string& all, char* text, std::s
   text[fits] = 0;
   return ok();
 }
-
-}  // namespace
 
 tutti_result_t report(const Status& outcome) {
   if (outcome) return TUTTI_OK;

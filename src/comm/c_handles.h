@@ -35,6 +35,10 @@ Error invalid(const char* function, const std::string& what);
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
 
+/// A text into a caller's buffer, cut to the room there is; `needed` holds all of it.
+Status hand_out(const char* function, const std::string& all, char* text, std::size_t size,
+                std::size_t* needed);
+
 /// Sets a request's algorithm, if tutti_comm_use_algorithm named one.
 inline void take_algorithm(tutti_comm_t comm, Request& asked) {
   // acquire: the text that the pointer leads to is there.

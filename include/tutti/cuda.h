@@ -1,0 +1,145 @@
+/* File: tutti/cuda.h: the C API for memory of GPUs. `device_communicator.h` is the same in C++.
+ *
+ *   tutti_device_comm_t comm;
+ *   if (tutti_device_comm_init_env(&comm) != TUTTI_OK) { puts(tutti_last_error()); exit(1); }
+ *   tutti_all_reduce_on_stream(comm, in, out, count, TUTTI_FLOAT32, TUTTI_SUM, stream);
+ *   cudaStreamSynchronize(stream);
+ *   if (tutti_device_comm_check(comm) != TUTTI_OK) { puts(tutti_last_error()); exit(1); }
+ *   tutti_device_comm_destroy(comm);
+ *
+ * Only in builds with CUDA, whose headers it does not need. What tutti.h says of errors, shapes, in
+ * place and threads holds here too. What is different:
+ *
+ * Buffers     Memory that the rank's device can access.
+ * Streams     `stream` is a cudaStream_t; NULL is the default stream of the rank's device. Calls
+ *             return at once. Those of one communicator take place in the order in which they were
+ *             made, on whatever streams.
+ * Graphs      Calls may be captured. What a call needs is made when something like it is called
+ *             first; call it once before, or tutti_device_comm_prepare it. The order of replays
+ * with other calls is up to the caller. Groups      tutti_group_start and tutti_group_end: calls
+ * begin at the end, which does not wait. One thread that drives several ranks does so in a group.
+ * Failures    A kernel that waits for a peer longer than TUTTI_TIMEOUT_MS ends; so does everything
+ *             after an abort. tutti_device_comm_check says so. Results are not complete then.
+ */
+#ifndef TUTTI_CUDA_H
+#define TUTTI_CUDA_H
+
+#include "tutti/tutti.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A communicator of devices as one rank sees it. */
+typedef struct tutti_device_comm* tutti_device_comm_t; /* NOLINT(modernize-use-using): this is C. */
+
+/* ---- Communicators ---------------------------------------------------------------------------
+ * On success *comm is a handle that is given back with tutti_device_comm_destroy; on failure NULL.
+ */
+
+/* Joins the job `id` as `rank`, with the device of that number in this process. Collective.
+ * TUTTI_MISMATCH: some ranks make a communicator of host memory there. TUTTI_UNSUPPORTED: ranks on
+ * several hosts, or devices without room for the blocks of all ranks that share them. */
+TUTTI_API tutti_result_t tutti_device_comm_init_rank(tutti_device_comm_t* comm,
+                                                     const tutti_unique_id_t* id, int rank,
+                                                     int rank_count, int device);
+
+/* Joins the job that the launcher describes in the environment, with the device of the local rank,
+ * counted around where there are fewer. Collective. */
+TUTTI_API tutti_result_t tutti_device_comm_init_env(tutti_device_comm_t* comm);
+
+/* Makes a communicator for each device in this process: comms[r] is rank r's, on devices[r]; NULL:
+ * devices 0, 1, ... */
+TUTTI_API tutti_result_t tutti_device_comm_init_all(tutti_device_comm_t* comms, const int* devices,
+                                                    int rank_count);
+
+/* As tutti_comm_split. Waits for the other ranks. */
+TUTTI_API tutti_result_t tutti_device_comm_split(tutti_device_comm_t comm, int color, int key,
+                                                 tutti_device_comm_t* part);
+
+/* Waits for what was called on it, and a little for the other ranks, then frees it. Ranks and
+ * communicators may be destroyed in any order. NULL is legal. */
+TUTTI_API tutti_result_t tutti_device_comm_destroy(tutti_device_comm_t comm);
+
+/* Ends all calls on this rank at once, and on the others as soon as they look: at their next call
+ * or check. `reason` is one line, or NULL. Any thread, any time, twice too. */
+TUTTI_API tutti_result_t tutti_device_comm_abort(tutti_device_comm_t comm, const char* reason);
+
+/* TUTTI_OK, or why calls have ended early: TUTTI_TIMEOUT, TUTTI_ABORTED. Does not wait. Any thread,
+ * any time. */
+TUTTI_API tutti_result_t tutti_device_comm_check(tutti_device_comm_t comm);
+
+TUTTI_API tutti_result_t tutti_device_comm_rank(tutti_device_comm_t comm, int* rank);
+TUTTI_API tutti_result_t tutti_device_comm_count(tutti_device_comm_t comm, int* rank_count);
+TUTTI_API tutti_result_t tutti_device_comm_device(tutti_device_comm_t comm, int* device);
+/* Bytes of its device's memory that this rank holds. */
+TUTTI_API tutti_result_t tutti_device_comm_bytes(tutti_device_comm_t comm, size_t* bytes);
+/* As tutti_comm_describe. */
+TUTTI_API tutti_result_t tutti_device_comm_describe(tutti_device_comm_t comm, char* text,
+                                                    size_t size, size_t* needed);
+
+/* Makes what calls of this collective ("all_reduce"), size, type and operation will need. `op` and
+ * `root` count where the collective has them. Not collective. */
+TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* collective,
+                                                   size_t count, tutti_data_type_t type,
+                                                   tutti_op_t op, int root);
+
+/* ---- Collectives -----------------------------------------------------------------------------
+ * As those of tutti.h without _on_stream, on devices. */
+
+TUTTI_API tutti_result_t tutti_all_reduce_on_stream(tutti_device_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, tutti_op_t op,
+                                                    void* stream);
+TUTTI_API tutti_result_t tutti_all_reduce_pre_mul_sum_on_stream(tutti_device_comm_t comm,
+                                                                const void* input, void* output,
+                                                                size_t count,
+                                                                tutti_data_type_t type,
+                                                                double scale, void* stream);
+TUTTI_API tutti_result_t tutti_reduce_scatter_on_stream(tutti_device_comm_t comm, const void* input,
+                                                        void* output, size_t count,
+                                                        tutti_data_type_t type, tutti_op_t op,
+                                                        void* stream);
+TUTTI_API tutti_result_t tutti_reduce_scatter_pre_mul_sum_on_stream(tutti_device_comm_t comm,
+                                                                    const void* input, void* output,
+                                                                    size_t count,
+                                                                    tutti_data_type_t type,
+                                                                    double scale, void* stream);
+TUTTI_API tutti_result_t tutti_all_gather_on_stream(tutti_device_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, void* stream);
+TUTTI_API tutti_result_t tutti_broadcast_on_stream(tutti_device_comm_t comm, const void* input,
+                                                   void* output, size_t count,
+                                                   tutti_data_type_t type, int root, void* stream);
+TUTTI_API tutti_result_t tutti_reduce_on_stream(tutti_device_comm_t comm, const void* input,
+                                                void* output, size_t count, tutti_data_type_t type,
+                                                tutti_op_t op, int root, void* stream);
+TUTTI_API tutti_result_t tutti_reduce_pre_mul_sum_on_stream(tutti_device_comm_t comm,
+                                                            const void* input, void* output,
+                                                            size_t count, tutti_data_type_t type,
+                                                            double scale, int root, void* stream);
+TUTTI_API tutti_result_t tutti_gather_on_stream(tutti_device_comm_t comm, const void* input,
+                                                void* output, size_t count, tutti_data_type_t type,
+                                                int root, void* stream);
+TUTTI_API tutti_result_t tutti_scatter_on_stream(tutti_device_comm_t comm, const void* input,
+                                                 void* output, size_t count, tutti_data_type_t type,
+                                                 int root, void* stream);
+TUTTI_API tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, void* stream);
+
+/* ---- Messages --------------------------------------------------------------------------------
+ * As those of tutti.h, but that messages and collectives keep their order. Two ranks that send to
+ * each other do so in a group. A count that the two ends don't agree on ends in TUTTI_TIMEOUT. */
+
+TUTTI_API tutti_result_t tutti_send_on_stream(tutti_device_comm_t comm, const void* data,
+                                              size_t count, tutti_data_type_t type, int to,
+                                              void* stream);
+TUTTI_API tutti_result_t tutti_recv_on_stream(tutti_device_comm_t comm, void* data, size_t count,
+                                              tutti_data_type_t type, int from, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
