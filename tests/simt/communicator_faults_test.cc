@@ -1,0 +1,226 @@
+// How communicators of devices fail: what is asked for wrongly, peers that don't come, aborts, and
+// leaving in any order.
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "simt/device_communicators.h"
+#include "support/catch.h"
+#include "tutti/cuda.h"
+
+namespace tutti {
+namespace {
+
+using test::Case;
+using test::DeviceCase;
+using test::DeviceCluster;
+using test::said;
+using test::small_settings;
+
+std::string text_of(const Status& status) { return status ? "ok" : status.error().what; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Case all_reduce_of(std::size_t count, int ranks) {
+  Case test;
+  test.count = count;
+  test.ranks = ranks;
+  return test;
+}
+
+/// Creates one of each rank, in threads; what each got.
+std::vector<std::string> create_all(const std::vector<Settings>& settings,
+                                    const std::vector<int>& devices, int host_rank = -1) {
+  const auto rendezvous = memory_rendezvous();
+  std::vector<std::string> texts(devices.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const Rank me{static_cast<int>(rank)};
+      const int ranks = static_cast<int>(devices.size());
+      if (me.value == host_rank) {
+        const auto comm = Communicator::create(*rendezvous, me, ranks, settings[rank]);
+        texts[rank] = comm ? "ok" : comm.error().to_string();
+        return;
+      }
+      const auto comm =
+          DeviceCommunicator::create(*rendezvous, me, ranks, devices[rank], settings[rank]);
+      texts[rank] = comm ? "ok" : comm.error().to_string();
+    });
+  }
+  threads.clear();
+  return texts;
+}
+
+TEST_CASE("ranks that don't fit each other are told so, all of them") {
+  Settings other = small_settings();
+  other.lanes = 1;
+  for (const std::string& text : create_all({small_settings(), other}, {0, 1}))
+    CHECK(has(text, "has other settings; TUTTI_ALGORITHM"));
+  for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 99}))
+    CHECK(has(text, "there is no device 99; this process sees 8"));
+  const auto mixed = create_all({small_settings(), small_settings()}, {0, 1}, 1);
+  CHECK(has(mixed[0], "rank 1 makes a communicator of host memory, this rank one of devices"));
+  CHECK(has(mixed[1], "rank 0 makes a communicator of devices, this rank one of host memory"));
+  Settings wrong = small_settings();
+  wrong.algorithm = "quantum";
+  for (const std::string& text : create_all({wrong, wrong}, {0, 1})) CHECK(has(text, "quantum"));
+  Settings wide = small_settings();
+  wide.lanes = 100;
+  for (const std::string& text : create_all({wide, wide}, {0, 0}))
+    CHECK(has(text, "need 200 blocks at a time, it has room for 132"));
+}
+
+TEST_CASE("arguments are checked before anything begins") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  DeviceCommunicator& comm = cluster.comms[0];
+  std::byte data[8] = {};
+  Request request{.input = data, .output = data, .count = 1, .type = DataType::kFloat32};
+  Request bad = request;
+  bad.input = nullptr;
+  CHECK(has(text_of(comm.call(bad, nullptr)), "the input buffer is null"));
+  bad = request;
+  bad.reduction = ReduceOp::kXor;
+  CHECK(has(text_of(comm.call(bad, nullptr)), "takes integers"));
+  bad = request;
+  bad.collective = Collective::kBroadcast;
+  bad.root = Rank{2};
+  CHECK(has(text_of(comm.call(bad, nullptr)), "root 2 is not one of the 2 ranks"));
+  bad = request;
+  bad.algorithm = "ring";
+  CHECK(has(text_of(comm.call(bad, nullptr)), "set TUTTI_ALGORITHM"));
+  CHECK(has(text_of(comm.send(data, 1, DataType::kInt8, Rank{7}, nullptr)),
+            "rank 7 is not one of the 2 ranks"));
+  CHECK(has(text_of(comm.send(data, 1, DataType::kInt8, Rank{0}, nullptr)), "other half"));
+  Group group;
+  REQUIRE(comm.send(data, 1, DataType::kInt8, Rank{0}, cluster.streams[0]));
+  CHECK(has(text_of(group.end()), "needs its other half in the same group"));
+  CHECK(text_of(comm.check()) == "ok");
+}
+
+TEST_CASE("who waits for a rank that never calls gets a timeout that names it") {
+  Settings settings = small_settings();
+  settings.timeout = std::chrono::milliseconds(300);
+  DeviceCluster cluster({0, 1, 1}, settings);
+  REQUIRE(cluster.complaint.empty());
+  std::vector<std::unique_ptr<DeviceCase>> cases;
+  for (const std::size_t rank : {0, 1}) {
+    cases.push_back(std::make_unique<DeviceCase>(all_reduce_of(2000, 3), rank,
+                                                 cluster.comms[rank].device(), 1));
+    REQUIRE(cases.back()->start(cluster.comms[rank], cluster.streams[rank]) == "");
+  }
+  for (const std::size_t rank : {0, 1})
+    REQUIRE(said(cudaStreamSynchronize(cluster.streams[rank])) == "");
+  const Status found = cluster.comms[0].check();
+  REQUIRE(!found);
+  CHECK(found.error().code == Code::kTimeout);
+  CHECK(has(found.error().what, "waited too long for rank"));
+  CHECK(has(found.error().what, "has begun 1 calls"));
+  // The others hear of it, and nobody calls any more.
+  CHECK(!cluster.comms[2].check());
+  CHECK(cases[0]->start(cluster.comms[0], cluster.streams[0]) != "");
+}
+
+TEST_CASE("an abort ends what waits, on every rank that looks") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  DeviceCase lonely(all_reduce_of(2000, 2), 0, 0, 1);
+  REQUIRE(lonely.start(cluster.comms[0], cluster.streams[0]) == "");
+  CHECK(cudaStreamQuery(cluster.streams[0]) == cudaErrorNotReady);
+  cluster.comms[1].abort("the weather");
+  CHECK(has(text_of(cluster.comms[1].check()), "the weather"));
+  const Status found = cluster.comms[0].check();  // It looks, which ends its kernels.
+  REQUIRE(!found);
+  CHECK(found.error().code == Code::kAborted);
+  CHECK(has(found.error().what, "the weather"));
+  CHECK(said(cudaStreamSynchronize(cluster.streams[0])) == "");
+  cluster.comms[1].abort("again");
+}
+
+TEST_CASE("communicators are left in any order, and their memory goes when all have left") {
+  const exec::OnDevice on(0);
+  std::size_t before = 0, after = 0, total = 0;
+  cudaMemGetInfo(&before, &total);
+  {
+    DeviceCluster one({0, 1}), other({1, 0});
+    REQUIRE(one.complaint + other.complaint == "");
+    for (DeviceCluster* cluster : {&one, &other})
+      CHECK(run_in_group(cluster->comms, cluster->streams, all_reduce_of(3000, 2), 1) == "");
+    CHECK(one.comms[0].device_bytes() > 0);
+    std::vector<DeviceCommunicator> left;
+    left.push_back(std::move(one.comms[0]));
+    left.push_back(std::move(other.comms[1]));
+    left.push_back(std::move(other.comms[0]));
+    left.push_back(std::move(one.comms[1]));
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      const std::optional<DeviceCommunicator> gone(std::move(left[i]));
+    }
+    one.comms.clear();
+    other.comms.clear();
+  }
+  cudaMemGetInfo(&after, &total);
+  CHECK(before == after);
+}
+
+TEST_CASE("memory of a communicator is bounded, and said") {
+  const std::vector<int> devices(8, 0);
+  DeviceCluster cluster(devices, Settings{});
+  REQUIRE(cluster.complaint.empty());
+  CHECK(cluster.comms[0].device_bytes() < std::size_t{80} << 20);
+  const std::string text = cluster.comms[3].describe();
+  CHECK(has(text, "communicator of 8 ranks on devices, this is rank 3 on device 0"));
+  CHECK(has(text, "device memory of this rank:"));
+  CHECK(has(text, "to rank 5: same device"));
+  Request request{.count = 1000000, .type = DataType::kFloat32};
+  REQUIRE(said(cluster.comms[3].prepare(request)) == "");
+  CHECK(has(cluster.comms[3].describe(), "all_reduce up to 4194304 bytes: "));
+}
+
+TEST_CASE("the C API does the same") {
+  tutti_device_comm_t comms[2] = {};
+  setenv("TUTTI_LANES", "2", 1);
+  setenv("TUTTI_SLOT_BYTES", "2048", 1);
+  const int devices[] = {0, 1};
+  REQUIRE(tutti_device_comm_init_all(comms, devices, 2) == TUTTI_OK);
+  unsetenv("TUTTI_LANES");
+  unsetenv("TUTTI_SLOT_BYTES");
+  Case test = all_reduce_of(1000, 2);
+  int rank = -1, count = 0, device = -1;
+  size_t bytes = 0;
+  REQUIRE(tutti_device_comm_rank(comms[1], &rank) == TUTTI_OK);
+  REQUIRE(tutti_device_comm_count(comms[1], &count) == TUTTI_OK);
+  REQUIRE(tutti_device_comm_device(comms[1], &device) == TUTTI_OK);
+  REQUIRE(tutti_device_comm_bytes(comms[1], &bytes) == TUTTI_OK);
+  CHECK((rank == 1 && count == 2 && device == 1 && bytes > 0));
+  CHECK(tutti_device_comm_rank(comms[1], nullptr) == TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_prepare(comms[0], "all_reduce", 1000, TUTTI_FLOAT32, TUTTI_SUM, 0) ==
+        TUTTI_OK);
+  CHECK(tutti_device_comm_prepare(comms[0], "nothing", 1, TUTTI_FLOAT32, TUTTI_SUM, 0) ==
+        TUTTI_INVALID_ARGUMENT);
+  const cudaStream_t streams[] = {test::new_stream(0), test::new_stream(1)};
+  const DeviceCase ranks[] = {{test, 0, 0, 1}, {test, 1, 1, 1}};
+  REQUIRE(tutti_group_start() == TUTTI_OK);
+  for (int r = 0; r < 2; ++r) {
+    const Request request = ranks[r].request();
+    REQUIRE(tutti_all_reduce_on_stream(comms[r], request.input, request.output, request.count,
+                                       TUTTI_FLOAT32, TUTTI_SUM, streams[r]) == TUTTI_OK);
+  }
+  REQUIRE(tutti_group_end() == TUTTI_OK);
+  for (int r = 0; r < 2; ++r) {
+    REQUIRE(said(cudaStreamSynchronize(streams[r])) == "");
+    CHECK(tutti_device_comm_check(comms[r]) == TUTTI_OK);
+    CHECK(ranks[r].compare() == "");
+  }
+  CHECK(tutti_all_reduce_on_stream(nullptr, nullptr, nullptr, 0, TUTTI_FLOAT32, TUTTI_SUM,
+                                   nullptr) == TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_abort(comms[0], "enough") == TUTTI_OK);
+  CHECK(tutti_device_comm_check(comms[1]) == TUTTI_ABORTED);
+  CHECK(has(tutti_last_error(), "enough"));
+  for (tutti_device_comm_t comm : comms) CHECK(tutti_device_comm_destroy(comm) == TUTTI_OK);
+  for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
+}
+
+}  // namespace
+}  // namespace tutti
