@@ -60,7 +60,8 @@ class DeviceCase {
   /// After the stream is done.
   std::string compare() const { return DeviceRanks::compare(test_, rank_, inputs_, buffers_); }
   std::string finish(const DeviceCommunicator& comm, cudaStream_t stream) const {
-    const std::string error = said(cudaStreamSynchronize(stream)) + said(comm.check());
+    std::string error = said(cudaStreamSynchronize(stream));
+    error += said(comm.check());
     return error.empty() ? compare() : test_.to_string() + ": " + error;
   }
 

@@ -1,0 +1,132 @@
+// Communicators of devices whose ranks are processes, or threads of several processes: what one
+// process does (communicator_test.cc), over IPC handles.
+#include <chrono>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "simt/device_communicators.h"
+#include "support/catch.h"
+#include "support/processes.h"
+
+namespace tutti {
+namespace {
+
+using test::Case;
+using test::DeviceCase;
+using test::said;
+
+/// Sends to the next rank and gets from the one before, more than fits the rings between them.
+std::string pass_on(DeviceCommunicator& comm, cudaStream_t stream) {
+  constexpr std::size_t kCount = 20000;
+  const int ranks = comm.rank_count(), me = comm.rank().value;
+  auto source = exec::CudaMemory::allocate(comm.device(), kCount * 4);
+  auto target = exec::CudaMemory::allocate(comm.device(), kCount * 4);
+  if (!source || !target) return "no memory";
+  std::vector<int> data(kCount, me), want(kCount, (me + ranks - 1) % ranks), got(kCount);
+  std::string error = said(source->write(0, data.data(), kCount * 4));
+  Group group;
+  error +=
+      said(comm.send(source->data(), kCount, DataType::kInt32, Rank{(me + 1) % ranks}, stream));
+  error += said(comm.recv(target->data(), kCount, DataType::kInt32, Rank{want[0]}, stream));
+  error += said(group.end());
+  error += said(cudaStreamSynchronize(stream));
+  error += said(comm.check());
+  error += said(target->read(0, got.data(), kCount * 4));
+  return !error.empty() ? error : got == want ? "" : "another message came";
+}
+
+/// One rank's life; empty if all is well.
+std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std::uint64_t seed) {
+  const auto rendezvous = file_rendezvous(meeting.path(), "devices");
+  if (!rendezvous) return rendezvous.error().to_string();
+  const int device = rank % 3;  // Some share one, of their process or of another.
+  auto comm =
+      DeviceCommunicator::create(**rendezvous, Rank{rank}, ranks, device, test::small_settings());
+  if (!comm) return comm.error().to_string();
+  const cudaStream_t stream = test::new_stream(device);
+  std::mt19937_64 random(seed);  // The same in all.
+  std::string complaint;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    for (const std::size_t count : {17, 3000}) {
+      Case test;
+      test.collective = static_cast<Collective>(i);
+      test.ranks = ranks;
+      test.type = random() % 2 == 0 ? DataType::kFloat32 : DataType::kBfloat16;
+      test.count = count;
+      test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+      const DeviceCase one(test, static_cast<std::size_t>(rank), device, random());
+      complaint = one.start(*comm, stream);
+      if (complaint.empty()) complaint = one.finish(*comm, stream);
+      if (!complaint.empty()) {
+        comm->abort(complaint);  // The others are not to wait.
+        return complaint;
+      }
+    }
+  }
+  complaint = pass_on(*comm, stream);
+  auto part = comm->split(rank % 2, 0);
+  if (!part) return part.error().to_string();
+  if (complaint.empty() && part->rank_count() > 1) complaint = pass_on(*part, stream);
+  // In another order on every other rank.
+  if (rank % 2 == 0) const DeviceCommunicator gone(std::move(*comm));
+  if (rank % 2 == 1) const DeviceCommunicator gone(std::move(*part));
+  cudaStreamDestroy(stream);
+  return complaint;
+}
+
+TEST_CASE("ranks in processes, one or two to each") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  for (const int threads : {1, 2}) {
+    for (const int processes : {2, 3}) {
+      const test::ScratchDirectory meeting;
+      test::Processes all(processes, [&](int process) {
+        std::vector<std::string> complaints(static_cast<std::size_t>(threads));
+        {
+          std::vector<std::jthread> ranks;
+          for (int thread = 0; thread < threads; ++thread) {
+            ranks.emplace_back([&, thread] {
+              complaints[static_cast<std::size_t>(thread)] =
+                  live(meeting, process * threads + thread, processes * threads, seed);
+            });
+          }
+        }
+        std::string all_of_them;
+        for (const std::string& complaint : complaints) all_of_them += complaint;
+        return all_of_them;
+      });
+      INFO(processes << " processes of " << threads);
+      for (int process = 0; process < processes; ++process) REQUIRE(all.wait(process) == 0);
+    }
+  }
+}
+
+TEST_CASE("a process that ends leaves the others with an error, not a hang") {
+  const test::ScratchDirectory meeting;
+  test::Processes all(2, [&](int rank) -> std::string {
+    const auto rendezvous = file_rendezvous(meeting.path(), "devices");
+    if (!rendezvous) return rendezvous.error().to_string();
+    Settings settings = test::small_settings();
+    settings.timeout = std::chrono::milliseconds(1500);
+    std::optional<Result<DeviceCommunicator>> comm(
+        DeviceCommunicator::create(**rendezvous, Rank{rank}, 2, rank, settings));
+    if (!*comm) return comm->error().to_string();
+    if (rank == 1) _exit(0);
+    const cudaStream_t stream = test::new_stream(0);
+    Case test;
+    test.ranks = 2;
+    test.count = 3000;
+    const DeviceCase one(test, 0, 0, 1);
+    const std::string error = one.start(**comm, stream);
+    if (!error.empty()) return error;
+    cudaStreamSynchronize(stream);
+    const Status found = (*comm)->check();
+    comm.reset();  // Does not hang either.
+    return !found && found.error().code == Code::kTimeout ? "" : "rank 0 noticed nothing";
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
+}
+
+}  // namespace
+}  // namespace tutti
