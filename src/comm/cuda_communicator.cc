@@ -89,7 +89,7 @@ exec::CudaCall DeviceCommunicator::State::call_of(const Request& request) const 
 }
 
 bool DeviceCommunicator::State::goes_by_packets(const Request& request) const {
-  return request.collective == Collective::kAllReduce &&
+  return request.collective == Collective::kAllReduce && !staged &&
          packets[static_cast<std::size_t>(request.collective)] &&
          request.count <= mesh->one_shot_elements(request.type, request.reduction.op);
 }

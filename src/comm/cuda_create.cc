@@ -1,7 +1,7 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
-// ranks, they meet three times: who has which device; how it reaches the others', and where its
-// memory is; and whether that could be mapped. Each time every rank also says whether it failed, so
-// that all give up together, with the first one's reason.
+// ranks, they meet four times: who has which device; how it reaches the others'; where its memory
+// is; and whether that could be mapped. Each time every rank also says whether it failed, so that
+// all give up together, with the first one's reason.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -136,9 +136,14 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   return options;
 }
 
+/// How it reaches the others' devices.
 struct Reach {
   Trouble trouble;
   std::uint8_t links[kMostRanks] = {};
+};
+
+struct Memory {
+  Trouble trouble;
   exec::CudaMeshHandle handle;
 };
 
@@ -174,26 +179,79 @@ std::vector<int> devices_of(const std::vector<Introduction>& all) {
   return device_of;
 }
 
-/// Finds out how to get at everybody, and what of their memory.
-Status reach_all(DeviceCommunicator::State& state, const std::vector<Introduction>& all,
-                 Reach& mine) {
-  state.machine.device_of = devices_of(all);
-  int multiprocessors = all[0].multiprocessors;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    mine.links[rank] = static_cast<std::uint8_t>(link_to(state.device, all[rank].bus));
-    multiprocessors = std::min(multiprocessors, all[rank].multiprocessors);
-  }
-  exec::CudaMeshOptions options =
-      shape_of(state.settings, state.machine.device_of, multiprocessors);
-  state.machine.lanes = options.lanes;
-  state.machine.slot_bytes = options.slot_bytes;
-  state.machine.slots = static_cast<int>(options.slot_count);
+/// Makes this rank's part of the mesh.
+Status make_mesh(DeviceCommunicator::State& state, int multiprocessors, Memory& mine) {
+  planner::DeviceMachine& machine = state.machine;
+  exec::CudaMeshOptions options = shape_of(state.settings, machine.device_of, multiprocessors);
+  machine.lanes = options.lanes;
+  machine.slot_bytes = options.slot_bytes;
+  machine.slots = static_cast<int>(options.slot_count);
   // The mesh knows other devices only by being other ones.
-  const int own = state.machine.device_of[static_cast<std::size_t>(state.me.value)];
-  for (const int other : state.machine.device_of)
+  const auto me = static_cast<std::size_t>(state.me.value);
+  const int own = machine.device_of[me];
+  for (std::size_t rank = 0; rank < machine.device_of.size(); ++rank) {
+    const int other = machine.device_of[rank];
     options.devices.push_back(other == own ? state.device : -1 - other);
+    options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
+  }
   TUTTI_TRY(state.mesh, exec::CudaMesh::create(std::move(options), state.me.value));
   TUTTI_TRY(mine.handle, state.mesh->handle());
+  return ok();
+}
+
+/// This rank's device, and whether ranks and settings can go together.
+Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
+  TUTTI_CHECK_OK(introduce(state.device, mine));
+  if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
+    return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
+                                                 state.rank_count, kMostRanks)};
+  }
+  if (state.control_state().choosing->knowledge().hosts.of.size() > 1) {
+    return Error{Code::kUnsupported,
+                 "ranks are on several hosts; a communicator of devices joins those of one"};
+  }
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    TUTTI_TRY(state.packets[static_cast<std::size_t>(i)],
+              planner::packets_allowed(static_cast<Collective>(i), state.machine));
+  }
+  return ok();
+}
+
+/// Everybody's device, once all have agreed on the settings.
+Result<std::vector<Introduction>> meet(DeviceCommunicator::State& state) {
+  Introduction mine;
+  const Status status = check_in(state, mine);
+  mine.trouble = Trouble(status);
+  mine.settings = hash_of(state.settings);
+  std::random_device random;
+  mine.token = std::uint64_t{random()} << 32 | random();
+  TUTTI_TRY(auto all, tell(state.control, mine, status));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].settings == mine.settings) continue;
+    return Error{Code::kMismatch,
+                 fmt::format("rank {} has other settings; TUTTI_ALGORITHM, TUTTI_CONTRACT, "
+                             "TUTTI_LANES, TUTTI_SLOT_BYTES and TUTTI_SLOT_COUNT must be alike on "
+                             "all ranks",
+                             rank),
+                 state.me, Rank{static_cast<int>(rank)}};
+  }
+  return all;
+}
+
+/// How all reach each other; the worse of both ways.
+Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
+  Reach mine;
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    mine.links[rank] = static_cast<std::uint8_t>(link_to(state.device, all[rank].bus));
+  TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));
+  for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
+    for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
+      const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
+      state.machine.links.push_back(static_cast<planner::DeviceLink>(
+          std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kHost))));
+      state.staged |= state.machine.links.back() == planner::DeviceLink::kHost;
+    }
+  }
   return ok();
 }
 
@@ -211,50 +269,21 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   state->device = device;
   state->settings = settings;
 
-  Introduction me;
-  Status status = introduce(device, me);
-  if (status && static_cast<std::size_t>(state->rank_count) > kMostRanks) {
-    status = Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
-                                                   state->rank_count, kMostRanks)};
-  }
-  if (status && state->control_state().choosing->knowledge().hosts.of.size() > 1) {
-    status = Error{Code::kUnsupported,
-                   "ranks are on several hosts; a communicator of devices joins those of one"};
-  }
   state->machine.wishes = settings.algorithm;
-  for (int i = 0; i < kCollectiveCount && status; ++i) {
-    const auto allowed = planner::packets_allowed(static_cast<Collective>(i), state->machine);
-    if (!allowed) status = allowed.error();
-    state->packets[static_cast<std::size_t>(i)] = allowed && *allowed;
-  }
-  me.trouble = Trouble(status);
-  me.settings = hash_of(settings);
-  std::random_device random;
-  me.token = std::uint64_t{random()} << 32 | random();
-  TUTTI_TRY(const auto introductions, tell(ranks, me, status));
-  state->token = introductions[0].token;
-  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
-    if (introductions[rank].settings == me.settings) continue;
-    return Error{Code::kMismatch,
-                 fmt::format("rank {} has other settings; TUTTI_ALGORITHM, TUTTI_CONTRACT, "
-                             "TUTTI_LANES, TUTTI_SLOT_BYTES and TUTTI_SLOT_COUNT must be alike on "
-                             "all ranks",
-                             rank),
-                 state->me, Rank{static_cast<int>(rank)}};
-  }
 
-  Reach reach;
-  status = reach_all(*state, introductions, reach);
-  reach.trouble = Trouble(status);
-  TUTTI_TRY(const auto reaches, tell(ranks, reach, status));
-  for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
-    for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
-      const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
-      state->machine.links.push_back(static_cast<planner::DeviceLink>(worse));
-    }
-  }
+  TUTTI_TRY(const auto all, meet(*state));
+  state->token = all[0].token;
+  state->machine.device_of = devices_of(all);
+  TUTTI_CHECK_OK(learn_links(*state, all));
+  int multiprocessors = all[0].multiprocessors;
+  for (const Introduction& one : all)
+    multiprocessors = std::min(multiprocessors, one.multiprocessors);
+  Memory memory;
+  Status status = make_mesh(*state, multiprocessors, memory);
+  memory.trouble = Trouble(status);
+  TUTTI_TRY(const auto memories, tell(ranks, memory, status));
   std::vector<exec::CudaMeshHandle> handles;
-  for (const Reach& one : reaches) handles.push_back(one.handle);
+  for (const Memory& one : memories) handles.push_back(one.handle);
   status = state->mesh->join(handles);
   TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
   const exec::OnDevice on(device);

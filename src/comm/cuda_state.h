@@ -95,6 +95,7 @@ struct DeviceCommunicator::State {
   Settings settings;
   std::uint64_t token = 0;  // Names this communicator; alike on all ranks.
   planner::DeviceMachine machine;
+  bool staged = false;  // Some ranks' devices don't reach each other's memory.
   std::array<bool, kCollectiveCount> packets{};  // Which may go by the one-shot kernel.
   std::unique_ptr<exec::CudaMesh> mesh;
   double created_ms = 0;

@@ -9,7 +9,6 @@
 
 #include "exec/lane.h"
 #include "plan/partition.h"
-#include "transport/transport.h"
 
 namespace tutti::exec {
 namespace {
@@ -19,7 +18,7 @@ using cuda::LaneSteps;
 using cuda::RingEnd;
 using cuda::SignalEnd;
 
-constexpr std::size_t kLine = 128;  // Bytes between counters, and what everything begins at.
+constexpr std::size_t kLine = kCudaMeshLine;
 
 std::size_t lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -65,20 +64,6 @@ Status check_room(const CudaMeshOptions& options, int only) {
                                          " blocks at a time, it has room for " +
                                          std::to_string(room) + "; use fewer lanes"};
   }
-  return ok();
-}
-
-Status enable_access(int device, int peer) {
-  if (device == peer) return ok();
-  int can = 0;
-  const std::string what = "access from device " + std::to_string(device) +
-                           " to the memory of device " + std::to_string(peer);
-  TUTTI_CHECK_OK(cuda_status(cudaDeviceCanAccessPeer(&can, device, peer), what));
-  if (can == 0) return Error{Code::kUnsupported, "a CUDA mesh: no " + what};
-  const OnDevice on(device);
-  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
-  if (error != cudaErrorPeerAccessAlreadyEnabled) return cuda_status(error, what);
-  cudaGetLastError();
   return ok();
 }
 
@@ -159,19 +144,12 @@ std::size_t CudaPlan::bytes() const {
   return sum;
 }
 
-CudaMesh::~CudaMesh() {
-  for (std::byte* base : opened_) {
-    const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
-    cudaIpcCloseMemHandle(base);
-  }
-}
-
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   TUTTI_CHECK_OK(check_options(options));
   TUTTI_CHECK_OK(check_room(options, -1));
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
-    for (const int peer : devices) TUTTI_CHECK_OK(enable_access(device, peer));
+    for (const int peer : devices) TUTTI_CHECK_OK(enable_peer_access(device, peer));
   }
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
   TUTTI_CHECK_OK(mesh->allocate());
@@ -190,45 +168,6 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
   TUTTI_CHECK_OK(mesh->allocate());
   return mesh;
-}
-
-Result<CudaMeshHandle> CudaMesh::handle() const {
-  if (only_ < 0) return invalid("all its ranks are of one mesh");
-  const auto me = static_cast<std::size_t>(only_);
-  const Peer self = this_process();
-  CudaMeshHandle handle;
-  std::copy_n(self.process, std::size(self.process), handle.process);
-  handle.memory = bases_[me];
-  handle.device = options_.devices[me];
-  // Ranks of this process don't need it, so that it can't be had is for the others to say.
-  handle.exported = cudaIpcGetMemHandle(&handle.ipc, bases_[me]) == cudaSuccess ? 1 : 0;
-  if (handle.exported == 0) cudaGetLastError();
-  return handle;
-}
-
-Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
-  if (only_ < 0 || handles.size() != bases_.size()) return invalid("join takes a handle per rank");
-  const int device = options_.devices[static_cast<std::size_t>(only_)];
-  const Peer self = this_process();
-  const OnDevice on(device);
-  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
-    const CudaMeshHandle& other = handles[rank];
-    if (is_here(rank)) continue;
-    if (std::equal(std::begin(other.process), std::end(other.process), self.process)) {
-      TUTTI_CHECK_OK(enable_access(device, other.device));
-      bases_[rank] = other.memory;
-      continue;
-    }
-    const std::string what = "mapping the memory of rank " + std::to_string(rank);
-    if (other.exported == 0) {
-      return Error{Code::kUnsupported, what + ": its device can't export memory to processes"};
-    }
-    void* base = nullptr;
-    TUTTI_CHECK_OK(
-        cuda_status(cudaIpcOpenMemHandle(&base, other.ipc, cudaIpcMemLazyEnablePeerAccess), what));
-    bases_[rank] = opened_.emplace_back(static_cast<std::byte*>(base));
-  }
-  return connect(static_cast<std::size_t>(only_));
 }
 
 CudaMesh::Layout CudaMesh::layout() const {
@@ -263,34 +202,12 @@ Status CudaMesh::allocate() {
     TUTTI_TRY(memories_[rank], CudaMemory::allocate(options_.devices[rank], layout().bytes));
     bases_[rank] = memories_[rank].data();
   }
-  return ok();
-}
-
-/// Tells a rank where its rings are. Each rank has, by lane and peer: slots and a head that the
-/// peer writes, a tail and a signal that the peer writes.
-Status CudaMesh::connect(std::size_t me) {
-  const Layout at = layout();
-  const auto counter = [](std::byte* base, std::size_t start, std::size_t number) {
-    return reinterpret_cast<std::uint64_t*>(base + start + number * kLine);
-  };
-  std::vector<RingEnd> inboxes(ends()), outboxes(ends());
-  std::vector<SignalEnd> signals(ends());
-  for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
-    for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-      std::byte *mine = bases_[me], *other = bases_[peer];
-      const std::size_t here = index(lane, peer), there = index(lane, me);
-      const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
-      inboxes[here] = {mine + at.slots + here * ring_bytes, counter(mine, at.heads, here),
-                       counter(other, at.tails, there)};
-      outboxes[here] = {other + at.slots + there * ring_bytes, counter(other, at.heads, there),
-                        counter(mine, at.tails, here)};
-      signals[here] = {counter(other, at.signals, there), counter(mine, at.signals, here)};
-    }
+  staged_bases_.resize(ranks);
+  const auto& staged = options_.staged;
+  if (std::find(staged.begin(), staged.end(), true) != staged.end()) {
+    TUTTI_TRY(staging_, CudaStaging::allocate(layout().bytes));
   }
-  CudaMemory& memory = memories_[me];
-  TUTTI_CHECK_OK(memory.write(at.inboxes, inboxes.data(), bytes_of(inboxes)));
-  TUTTI_CHECK_OK(memory.write(at.outboxes, outboxes.data(), bytes_of(outboxes)));
-  return memory.write(at.signal_ends, signals.data(), bytes_of(signals));
+  return ok();
 }
 
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {

@@ -4,7 +4,8 @@
 // Model. Each rank has a device; several may share one. A mesh is of all ranks, or of one, which
 // joins the others' (`join`): of this process, whose memory it sees as it is, or of others, whose
 // memory it opens by IPC handles. Between any two
-// there is a ring of slots for each lane and direction, in the reader's memory. A plan is loaded
+// there is a ring of slots for each lane and direction, in the reader's memory; or, where their
+// devices don't reach each other's (`staged`), in memory of the host. A plan is loaded
 // once, for all ranks, and then launched by each rank on a stream of its own: one kernel, a block
 // for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
 // be captured into a graph. Ranks launch the same plans in the same order.
@@ -26,6 +27,7 @@
 
 #include "exec/cuda_memory.h"
 #include "exec/cuda_multicast.h"
+#include "exec/cuda_staging.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
 #include "tutti/result.h"
@@ -34,7 +36,10 @@ namespace tutti::exec {
 
 struct CudaMeshOptions {
   std::vector<int> devices;  // By rank.
-  std::uint32_t lanes = 1;   // The most that a plan may have.
+  /// By rank, of a mesh of one: whose rings with this one are in the host's memory. Empty:
+  /// nobody's.
+  std::vector<bool> staged;
+  std::uint32_t lanes = 1;  // The most that a plan may have.
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
@@ -98,7 +103,14 @@ struct CudaMeshHandle {
   std::int32_t device = 0;        // and the number its device has there.
   std::int32_t exported = 0;      // Whether other processes can open it.
   cudaIpcMemHandle_t ipc = {};
+  CudaStaging::Name staging = {};  // If some rings are in the host's memory.
 };
+
+/// Bytes between counters in a rank's memory, and what everything there begins at.
+inline constexpr std::size_t kCudaMeshLine = 128;
+
+/// kUnsupported: the device can't access the other one's memory.
+Status enable_peer_access(int device, int peer);
 
 class CudaMesh {
  public:
@@ -132,7 +144,7 @@ class CudaMesh {
   /// The same for an all-reduce of few elements, without a plan (kernels/cuda/one_shot.h).
   /// kUnsupported: more than one_shot_elements, or too many ranks for a step.
   Status launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream);
-  /// How many elements that takes.
+  /// How many elements that takes; none where rings are staged.
   std::size_t one_shot_elements(DataType type, ReduceOp op) const;
 
   /// The same for an all-reduce over mapped peers (kernels/cuda/two_shot.h): `peer_inputs` and
@@ -164,13 +176,16 @@ class CudaMesh {
   /// thread.
   void abort(int rank);
 
-  /// Of all devices' memory that the mesh took.
+  /// Of all devices' memory that the mesh took; with rings of the host's, as much again there.
   std::size_t bytes() const;
 
  private:
   CudaMesh(CudaMeshOptions options, int only) : options_(std::move(options)), only_(only) {}
   Status allocate();
   Status connect(std::size_t rank);
+  bool is_staged(std::size_t peer) const {
+    return peer < options_.staged.size() && options_.staged[peer];
+  }
   bool is_here(std::size_t rank) const {
     return only_ < 0 || rank == static_cast<std::size_t>(only_);
   }
@@ -194,11 +209,14 @@ class CudaMesh {
   std::uint64_t* abort_word(int rank) const;
 
   CudaMeshOptions options_;
-  int only_;                          // The rank of this process; -1: all are.
-  std::vector<CudaMemory> memories_;  // By rank; empty where a rank is elsewhere,
-  std::vector<std::byte*> bases_;     // and how this process sees all of them.
-  std::vector<std::byte*> opened_;    // Those of other processes.
-  CudaHostMemory aborts_;             // A word for each rank.
+  int only_;                              // The rank of this process; -1: all are.
+  std::vector<CudaMemory> memories_;      // By rank; empty where a rank is elsewhere,
+  std::vector<std::byte*> bases_;         // and how this process sees all of them.
+  std::vector<std::byte*> opened_;        // Those of other processes.
+  CudaStaging staging_;                   // Laid out like memories_, for rings that are staged,
+  std::vector<std::byte*> staged_bases_;  // and where this process sees those of others.
+  std::vector<CudaStaging> staged_elsewhere_;
+  CudaHostMemory aborts_;  // A word for each rank.
 };
 
 }  // namespace tutti::exec

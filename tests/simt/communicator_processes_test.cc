@@ -78,27 +78,34 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
 TEST_CASE("ranks in processes, one or two to each") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
-  for (const int threads : {1, 2}) {
-    for (const int processes : {2, 3}) {
-      const test::ScratchDirectory meeting;
-      test::Processes all(processes, [&](int process) {
-        std::vector<std::string> complaints(static_cast<std::size_t>(threads));
-        {
-          std::vector<std::jthread> ranks;
-          for (int thread = 0; thread < threads; ++thread) {
-            ranks.emplace_back([&, thread] {
-              complaints[static_cast<std::size_t>(thread)] =
-                  live(meeting, process * threads + thread, processes * threads, seed);
-            });
-          }
+  struct Form {
+    int processes, threads;
+    bool access;
+  };
+  for (const Form& form :
+       {Form{2, 1, true}, Form{3, 1, true}, Form{2, 2, true}, Form{3, 2, false}}) {
+    const int processes = form.processes, threads = form.threads;
+    const bool access = form.access;
+    const test::ScratchDirectory meeting;
+    const std::optional<test::NoPeerAccess> none =
+        access ? std::nullopt : std::optional<test::NoPeerAccess>(std::in_place);
+    test::Processes all(processes, [&](int process) {
+      std::vector<std::string> complaints(static_cast<std::size_t>(threads));
+      {
+        std::vector<std::jthread> ranks;
+        for (int thread = 0; thread < threads; ++thread) {
+          ranks.emplace_back([&, thread] {
+            complaints[static_cast<std::size_t>(thread)] =
+                live(meeting, process * threads + thread, processes * threads, seed);
+          });
         }
-        std::string all_of_them;
-        for (const std::string& complaint : complaints) all_of_them += complaint;
-        return all_of_them;
-      });
-      INFO(processes << " processes of " << threads);
-      for (int process = 0; process < processes; ++process) REQUIRE(all.wait(process) == 0);
-    }
+      }
+      std::string all_of_them;
+      for (const std::string& complaint : complaints) all_of_them += complaint;
+      return all_of_them;
+    });
+    INFO(processes << " processes of " << threads << (access ? "" : ", not all reach each other"));
+    for (int process = 0; process < processes; ++process) REQUIRE(all.wait(process) == 0);
   }
 }
 

@@ -46,6 +46,29 @@ TEST_CASE("every collective, over types, operations and sizes") {
   }
 }
 
+TEST_CASE("devices without access to each other go by memory of the host") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  const test::NoPeerAccess none;
+  // All pairs, some pairs, and one device.
+  for (const std::vector<int>& devices : {std::vector{0, 1}, {0, 1, 2, 0}, {3, 3}}) {
+    DeviceCluster cluster(devices);
+    REQUIRE(cluster.complaint.empty());
+    const bool staged = cluster.comms[0].describe().find("to rank 1: host\n") != std::string::npos;
+    CHECK(staged == (devices[0] != devices[1]));
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      for (const std::size_t count : {9, 4000}) {
+        Case test;
+        test.collective = static_cast<Collective>(i);
+        test.ranks = static_cast<int>(devices.size());
+        test.count = count;
+        CHECK(run_in_group(cluster.comms, cluster.streams, test, random()) == "");
+      }
+    }
+  }
+}
+
 /// A case for each rank, all begun on streams of their own by one thread.
 struct Round {
   Round(DeviceCluster& in, const Case& test, std::uint64_t seed) : cluster(in) {

@@ -21,6 +21,23 @@ inline Settings small_settings() {
   return settings;
 }
 
+/// While it lives, devices 0 and 1 don't reach each other's memory, nor 2 and 3; and every access
+/// is checked.
+class NoPeerAccess {
+ public:
+  NoPeerAccess() {
+    for (const int device : {0, 1, 2, 3})
+      simt::settings().no_peers[device] = std::uint64_t{1} << (device ^ 1);
+    simt::settings().check = true;
+  }
+  ~NoPeerAccess() {
+    for (const int device : {0, 1, 2, 3}) simt::settings().no_peers[device] = 0;
+    simt::settings().check = false;
+  }
+  NoPeerAccess(const NoPeerAccess&) = delete;
+  NoPeerAccess& operator=(const NoPeerAccess&) = delete;
+};
+
 inline cudaStream_t new_stream(int device) {
   const exec::OnDevice on(device);
   cudaStream_t stream = nullptr;

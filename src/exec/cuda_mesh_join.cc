@@ -1,0 +1,126 @@
+// How a mesh of one rank gets at the memory of the others.
+#include <algorithm>
+#include <string>
+
+#include "exec/cuda_mesh.h"
+#include "transport/transport.h"
+
+namespace tutti::exec {
+namespace {
+
+using cuda::RingEnd;
+using cuda::SignalEnd;
+
+Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA mesh: " + what}; }
+
+template <class T>
+std::size_t bytes_in(const std::vector<T>& list) {
+  return list.size() * sizeof(T);
+}
+
+}  // namespace
+
+Status enable_peer_access(int device, int peer) {
+  if (device == peer) return ok();
+  int can = 0;
+  const std::string what = "access from device " + std::to_string(device) +
+                           " to the memory of device " + std::to_string(peer);
+  TUTTI_CHECK_OK(cuda_status(cudaDeviceCanAccessPeer(&can, device, peer), what));
+  if (can == 0) return Error{Code::kUnsupported, "a CUDA mesh: no " + what};
+  const OnDevice on(device);
+  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+  if (error != cudaErrorPeerAccessAlreadyEnabled) return cuda_status(error, what);
+  cudaGetLastError();
+  return ok();
+}
+
+CudaMesh::~CudaMesh() {
+  for (std::byte* base : opened_) {
+    const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
+    cudaIpcCloseMemHandle(base);
+  }
+}
+
+Result<CudaMeshHandle> CudaMesh::handle() const {
+  if (only_ < 0) return invalid("all its ranks are of one mesh");
+  const auto me = static_cast<std::size_t>(only_);
+  const Peer self = this_process();
+  CudaMeshHandle handle;
+  std::copy_n(self.process, std::size(self.process), handle.process);
+  handle.memory = bases_[me];
+  handle.device = options_.devices[me];
+  // Ranks of this process don't need it, so that it can't be had is for the others to say.
+  handle.exported = cudaIpcGetMemHandle(&handle.ipc, bases_[me]) == cudaSuccess ? 1 : 0;
+  if (handle.exported == 0) cudaGetLastError();
+  if (staging_.data() != nullptr) {
+    TUTTI_TRY(handle.staging, staging_.name());
+  }
+  return handle;
+}
+
+Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
+  if (only_ < 0 || handles.size() != bases_.size()) return invalid("join takes a handle per rank");
+  const int device = options_.devices[static_cast<std::size_t>(only_)];
+  const Peer self = this_process();
+  const OnDevice on(device);
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    const CudaMeshHandle& other = handles[rank];
+    if (is_here(rank)) continue;
+    const std::string what = "mapping the memory of rank " + std::to_string(rank);
+    const bool same_process =
+        std::equal(std::begin(other.process), std::end(other.process), self.process);
+    if (is_staged(rank)) {
+      if (other.staging.data == nullptr) {
+        return Error{Code::kMismatch, what + ": it has none that the host shares"};
+      }
+      staged_bases_[rank] = other.staging.data;
+      if (same_process) continue;
+      TUTTI_TRY(auto opened, CudaStaging::open(other.staging, Deadline::after(options_.timeout)));
+      staged_bases_[rank] = staged_elsewhere_.emplace_back(std::move(opened)).data();
+      continue;
+    }
+    if (same_process) {
+      TUTTI_CHECK_OK(enable_peer_access(device, other.device));
+      bases_[rank] = other.memory;
+      continue;
+    }
+    if (other.exported == 0) {
+      return Error{Code::kUnsupported, what + ": its device can't export memory to processes"};
+    }
+    void* base = nullptr;
+    TUTTI_CHECK_OK(
+        cuda_status(cudaIpcOpenMemHandle(&base, other.ipc, cudaIpcMemLazyEnablePeerAccess), what));
+    bases_[rank] = opened_.emplace_back(static_cast<std::byte*>(base));
+  }
+  return connect(static_cast<std::size_t>(only_));
+}
+
+/// Tells a rank where its rings are. Each rank has, by lane and peer: slots and a head that the
+/// peer writes, a tail and a signal that the peer writes.
+Status CudaMesh::connect(std::size_t me) {
+  const Layout at = layout();
+  const auto counter = [](std::byte* base, std::size_t start, std::size_t number) {
+    return reinterpret_cast<std::uint64_t*>(base + start + number * kCudaMeshLine);
+  };
+  std::vector<RingEnd> inboxes(ends()), outboxes(ends());
+  std::vector<SignalEnd> signals(ends());
+  for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
+    for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+      std::byte* const mine = is_staged(peer) ? staging_.data() : bases_[me];
+      std::byte* const other = is_staged(peer) ? staged_bases_[peer] : bases_[peer];
+      const std::size_t here = index(lane, peer), there = index(lane, me);
+      const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
+      inboxes[here] = {mine + at.slots + here * ring_bytes, counter(mine, at.heads, here),
+                       counter(other, at.tails, there)};
+      outboxes[here] = {other + at.slots + there * ring_bytes, counter(other, at.heads, there),
+                        counter(mine, at.tails, here)};
+      signals[here] = {counter(other, at.signals, there), counter(mine, at.signals, here)};
+    }
+  }
+  CudaMemory& memory = memories_[me];
+  TUTTI_CHECK_OK(memory.write(at.inboxes, inboxes.data(), bytes_in(inboxes)));
+  TUTTI_CHECK_OK(memory.write(at.outboxes, outboxes.data(), bytes_in(outboxes)));
+  return memory.write(at.signal_ends, signals.data(), bytes_in(signals));
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,41 @@
+// File: exec/cuda_staging.h: memory of the host that processes share and all their devices access:
+// where the rings lie between ranks whose devices don't reach each other's memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "exec/cuda_memory.h"
+#include "transport/segments.h"
+
+namespace tutti::exec {
+
+class CudaStaging {
+ public:
+  /// How others find it; plain bytes.
+  struct Name {
+    segments::Address address;
+    std::uint64_t id = 0;
+    std::byte* data = nullptr;  // In its own process.
+  };
+
+  CudaStaging() = default;
+  CudaStaging(CudaStaging&& other) noexcept { *this = std::move(other); }
+  CudaStaging& operator=(CudaStaging&& other) noexcept;
+  ~CudaStaging();
+
+  /// Zeroed. kSystem: what the system or the runtime said.
+  static Result<CudaStaging> allocate(std::size_t bytes);
+  Result<Name> name() const;
+  /// That of another process, mapped here.
+  static Result<CudaStaging> open(const Name& name, Deadline deadline);
+  std::byte* data() const { return data_; }
+
+ private:
+  Status pin(std::byte* data, std::size_t bytes);
+
+  std::byte* data_ = nullptr;  // Pinned.
+  bool own_ = false;
+  segments::Mapping mapping_;  // If it is another's.
+};
+
+}  // namespace tutti::exec
