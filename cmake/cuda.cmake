@@ -38,14 +38,25 @@ foreach(source ${kernels})
   list(APPEND objects ${object})
   list(APPEND reports ${object}.ptxas)
 endforeach()
-file(GLOB host_parts CONFIGURE_DEPENDS src/exec/cuda_*.cc)
-add_library(tutti_cuda STATIC ${host_parts} ${objects})
+# Part of the library itself, with the runtime in it, so that it also loads where there is no driver.
+find_library(TUTTI_CUDART cudart_static PATHS /usr/local/cuda/lib64 ENV CUDA_PATH PATH_SUFFIXES lib64)
 find_path(TUTTI_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include /opt/cuda/include
   ENV CUDA_PATH PATH_SUFFIXES include)
-target_include_directories(tutti_cuda SYSTEM PUBLIC ${TUTTI_CUDA_INCLUDE})
-target_include_directories(tutti_cuda PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src
-  ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(tutti_cuda PRIVATE tutti_flags)
+file(GLOB host_parts CONFIGURE_DEPENDS src/comm/cuda_*.cc src/exec/cuda_*.cc src/planner/cuda_*.cc)
+add_library(tutti_cuda_objects OBJECT ${host_parts})
+target_include_directories(tutti_cuda_objects SYSTEM PUBLIC ${TUTTI_CUDA_INCLUDE})
+target_link_libraries(tutti_cuda_objects PRIVATE tutti_objects tutti_flags)
+set_target_properties(tutti_cuda_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
+  VISIBILITY_INLINES_HIDDEN ON)
+if(TUTTI_CUDART)
+  add_library(tutti_cuda INTERFACE)
+  target_sources(tutti_cuda INTERFACE $<TARGET_OBJECTS:tutti_cuda_objects> ${objects})
+  target_include_directories(tutti_cuda SYSTEM INTERFACE ${TUTTI_CUDA_INCLUDE})
+  target_link_libraries(tutti_cuda INTERFACE ${TUTTI_CUDART} ${CMAKE_DL_LIBS} rt)
+  target_link_libraries(tutti PRIVATE tutti_cuda)
+else()
+  message(STATUS "CUDA: no libcudart_static.a; the library is built without communicators of devices")
+endif()
 if(TUTTI_TESTS)
   list(TRANSFORM TUTTI_CUDA_ARCHITECTURES PREPEND sm_ OUTPUT_VARIABLE names)
   add_test(NAME cuda/spills
@@ -54,18 +65,16 @@ if(TUTTI_TESTS)
 endif()
 
 # The tests of simulated devices, on those that there are.
-find_library(TUTTI_CUDART cudart_static PATHS /usr/local/cuda/lib64 ENV CUDA_PATH PATH_SUFFIXES lib64)
 if(TUTTI_TESTS AND TUTTI_CUDART)
   add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc
     tests/simt/two_shot_test.cc tests/simt/fused_test.cc)
   target_compile_definitions(cuda_devices_test PRIVATE TUTTI_GPU)
-  target_link_libraries(cuda_devices_test PRIVATE tutti_cuda tutti_test_main ${TUTTI_CUDART}
-    ${CMAKE_DL_LIBS} rt)
+  target_link_libraries(cuda_devices_test PRIVATE tutti_cuda tutti_test_main)
   # How fast they are (scripts/gpu-check).
   find_package(CLI11 REQUIRED)
   add_executable(cuda_bench perf/cuda_bench.cc)
   target_link_libraries(cuda_bench PRIVATE tutti_cuda tutti_internal CLI11::CLI11
-    nlohmann_json::nlohmann_json ${TUTTI_CUDART} ${CMAKE_DL_LIBS} rt)
+    nlohmann_json::nlohmann_json)
   add_test(NAME cuda/devices COMMAND bash -c
     "nvidia-smi -L || { echo no GPU; exit 0; }; exec $<TARGET_FILE:cuda_devices_test>")
   set_tests_properties(cuda/devices PROPERTIES LABELS cuda TIMEOUT 600

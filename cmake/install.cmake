@@ -2,7 +2,12 @@
 include(CMakePackageConfigHelpers)
 install(TARGETS tutti EXPORT tutti-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
+set(TUTTI_NOT_INSTALLED)
+if(NOT TUTTI_CUDA)  # Headers of what this library has not.
+  set(TUTTI_NOT_INSTALLED PATTERN cuda.h EXCLUDE PATTERN device_communicator.h EXCLUDE)
+endif()
+install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"
+  ${TUTTI_NOT_INSTALLED})
 install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 configure_package_config_file(cmake/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
