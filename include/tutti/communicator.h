@@ -163,6 +163,10 @@ class TUTTI_API Communicator {
   Status recv(void* data, std::size_t count, DataType type, Rank from);
   Result<Work> start_send(const void* data, std::size_t count, DataType type, Rank to);
   Result<Work> start_recv(void* data, std::size_t count, DataType type, Rank from);
+  /// From whichever other rank sends first while nothing else is being received from it. `from` is
+  /// set before the work is done, and has to live until then. kPeerFailed once all others have
+  /// ended.
+  Result<Work> start_recv_any(void* data, std::size_t count, DataType type, Rank& from);
 
   // The same, asynchronous: started at once, carried on by the process's progress thread.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,

@@ -83,7 +83,9 @@ Status Communicator::State::check(const exec::Message& message) const {
   const std::size_t element = size_of(message.type);
   if (element == 0)
     return bad(fmt::format("there is no data type {}", static_cast<int>(message.type)));
-  if (message.peer < 0 || message.peer >= rank_count)
+  const bool any = !message.sends && message.peer == exec::Message::kAnyPeer;
+  if (any && rank_count == 1) return bad("there is no other rank that could send");
+  if (!any && (message.peer < 0 || message.peer >= rank_count))
     return bad(fmt::format("rank {} is not one of the {} ranks", message.peer, rank_count));
   if (message.count > static_cast<std::size_t>(PTRDIFF_MAX) / element)
     return bad(fmt::format("{} elements are more than memory can hold", message.count));
@@ -131,6 +133,13 @@ Result<Work> Communicator::start_send(const void* data, std::size_t count, DataT
 
 Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType type, Rank from) {
   return state_->start(message_of(false, data, count, type, from));
+}
+
+Result<Work> Communicator::start_recv_any(void* data, std::size_t count, DataType type,
+                                          Rank& from) {
+  exec::Message message = message_of(false, data, count, type, Rank{exec::Message::kAnyPeer});
+  message.source = &from;
+  return state_->start(message);
 }
 
 bool in_group() { return current_group.open; }

@@ -56,14 +56,39 @@ void Messages::post(MessageBatch& batch) {
   batch.start = std::chrono::steady_clock::now();
   for (Message& message : batch.messages) {
     message.batch = &batch;
-    message.next = nullptr;
     message.stage = Message::Stage::kHeader;
     message.moved = 0;
+    if (message.peer == Message::kAnyPeer) {
+      append(any_, message);
+      continue;
+    }
     Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
-    Queue& queue = message.sends ? peer.sends : peer.receives;
-    (queue.first == nullptr ? queue.first : queue.last->next) = &message;
-    queue.last = &message;
+    append(message.sends ? peer.sends : peer.receives, message);
   }
+}
+
+void Messages::append(Queue& queue, Message& message) {
+  message.next = nullptr;
+  (queue.first == nullptr ? queue.first : queue.last->next) = &message;
+  queue.last = &message;
+}
+
+/// Gives what may come from any rank to ranks that have sent something nobody receives. True if
+/// any.
+bool Messages::place_any() {
+  bool placed = false;
+  for (std::size_t rank = 0; rank < peers_.size() && any_.first != nullptr; ++rank) {
+    Peer& peer = peers_[rank];
+    const bool other = static_cast<int>(rank) != me_;
+    if (!other || peer.receives.first != nullptr || !peer.inbox.has_slot()) continue;
+    Message& message = *any_.first;
+    any_.first = message.next;
+    message.peer = static_cast<int>(rank);
+    if (message.source != nullptr) *message.source = Rank{message.peer};
+    append(peer.receives, message);
+    placed = true;
+  }
+  return placed;
 }
 
 const MessageBatch* Messages::first_batch() const {
@@ -71,11 +96,12 @@ const MessageBatch* Messages::first_batch() const {
     if (peer.sends.first != nullptr) return peer.sends.first->batch;
     if (peer.receives.first != nullptr) return peer.receives.first->batch;
   }
+  if (any_.first != nullptr) return any_.first->batch;
   return nullptr;
 }
 
 bool Messages::poll() {
-  bool moved = false;
+  bool moved = any_.first != nullptr && place_any();
   for (Peer& peer : peers_) {
     if (peer.receives.first != nullptr) moved = advance(peer.receives) || moved;
     if (peer.sends.first != nullptr) moved = advance(peer.sends) || moved;
@@ -86,6 +112,7 @@ bool Messages::poll() {
 
 void Messages::drop() {
   for (Peer& peer : peers_) peer.sends = peer.receives = {};
+  any_ = {};
 }
 
 /// The first message of a queue, and those behind it while they are done at once.
@@ -249,7 +276,22 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
                                  timeout.count(), rank, latest));
     }
   }
-  return std::nullopt;
+  return patrol_any(now, timeout);
+}
+
+/// Of what may come from any rank: an error if all others have ended, or it took too long.
+std::optional<Error> Messages::patrol_any(std::chrono::steady_clock::time_point now,
+                                          std::chrono::milliseconds timeout) {
+  if (any_.first == nullptr) return std::nullopt;
+  const Message& message = *any_.first;
+  bool alive = false;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
+    alive = alive || (rank != me_ && endpoint_.alive(rank));
+  if (!alive && !poll()) return failure(message, Code::kPeerFailed, "all other ranks have ended");
+  if (any_.first != &message || now - message.batch->start <= timeout) return std::nullopt;
+  return failure(message, Code::kTimeout,
+                 fmt::format("waited {} ms, and no rank sent; TUTTI_TIMEOUT_MS sets the limit",
+                             timeout.count()));
 }
 
 bool Messages::fail(const Message& message, const std::string& what) {
@@ -262,8 +304,10 @@ Error Messages::failure(const Message& message, Code code, const std::string& wh
 }
 
 std::string describe(const Message& message) {
-  return fmt::format("{} of {} {} {} rank {}", message.sends ? "send" : "recv", message.count,
-                     to_string(message.type), message.sends ? "to" : "from", message.peer);
+  const std::string peer =
+      message.peer == Message::kAnyPeer ? "any rank" : fmt::format("rank {}", message.peer);
+  return fmt::format("{} of {} {} {} {}", message.sends ? "send" : "recv", message.count,
+                     to_string(message.type), message.sends ? "to" : "from", peer);
 }
 
 }  // namespace tutti::exec

@@ -33,11 +33,15 @@ struct MessageBatch;
 struct Message {
   enum class Stage : std::uint8_t { kHeader, kMapped, kSlots };
 
+  static constexpr int kAnyPeer = -1;
+
   bool sends = false;
+  /// Of what is received also kAnyPeer: then the engine says here whose it became.
   int peer = 0;
   DataType type = DataType::kUint8;
   std::byte* data = nullptr;  // Not written to if it is sent.
   std::size_t count = 0;
+  Rank* source = nullptr;  // Where the peer is noted, once it is known; or null.
   // Of the engine.
   MessageBatch* batch = nullptr;
   Message* next = nullptr;  // Posted later, for the same peer and direction.
@@ -59,7 +63,8 @@ class Messages {
   /// `stream_from`: bytes from which a copy goes past the cache.
   Messages(Endpoint& endpoint, int me, std::size_t stream_from);
 
-  /// Adds all messages of a batch to those under way; their peers are other ranks.
+  /// Adds all messages of a batch to those under way; their peers are other ranks. What may come
+  /// from any goes to the first that sends while no other message is received from it.
   void post(MessageBatch& batch);
   /// Moves what can be moved. True if anything was; see `error` then.
   bool poll();
@@ -86,7 +91,11 @@ class Messages {
     Queue sends, receives;
   };
 
+  std::optional<Error> patrol_any(std::chrono::steady_clock::time_point now,
+                                  std::chrono::milliseconds timeout);
   const MessageBatch* first_batch() const;
+  static void append(Queue& queue, Message& message);
+  bool place_any();
   bool advance(Queue& queue);
   bool send(Message& message, Outbox& outbox);
   bool receive(Message& message, Inbox& inbox);
@@ -103,6 +112,7 @@ class Messages {
   int me_;
   std::size_t slot_bytes_, stream_from_;
   std::vector<Peer> peers_;  // By rank.
+  Queue any_;                // Received from whoever sends first.
   std::optional<Error> error_;
 };
 

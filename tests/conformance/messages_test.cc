@@ -200,6 +200,75 @@ TEST_CASE(
   }
 }
 
+/// Rank 0 receives from whoever sends, and the first of rank 1 by its name; each of the others
+/// sends `each` messages, with a barrier behind each, as sizes differ.
+std::string gather_any(Communicator& comm, std::size_t each) {
+  const int me = comm.rank().value, ranks = comm.rank_count();
+  for (std::size_t i = 0; i < each; ++i) {
+    const std::size_t bytes = 1 + i * i * 997;
+    std::vector<Buffer> got(static_cast<std::size_t>(ranks), Buffer(bytes));
+    std::vector<Rank> from(got.size());
+    std::vector<Work> works;
+    if (me != 0) {
+      got[0] = content(me, 0, i, bytes);
+      auto sent = comm.start_send(got[0].data(), bytes, DataType::kUint8, Rank{0});
+      if (!sent) return sent.error().to_string();
+      works.push_back(*sent);
+    }
+    for (std::size_t k = 1; me == 0 && k < got.size(); ++k) {
+      const bool named = i == 0 && k == 1;
+      if (named) from[k] = Rank{1};
+      auto work = named ? comm.start_recv(got[k].data(), bytes, DataType::kUint8, Rank{1})
+                        : comm.start_recv_any(got[k].data(), bytes, DataType::kUint8, from[k]);
+      if (!work) return work.error().to_string();
+      works.push_back(*work);
+    }
+    for (Work& work : works) {
+      if (auto status = work.wait(); !status) return status.error().to_string();
+    }
+    std::vector<bool> heard(got.size(), false);
+    for (std::size_t k = 1; me == 0 && k < got.size(); ++k) {
+      const int rank = from[k].value;
+      if (rank < 1 || rank >= ranks || heard[static_cast<std::size_t>(rank)])
+        return "it came from rank " + std::to_string(rank);
+      heard[static_cast<std::size_t>(rank)] = true;
+      if (got[k] != content(rank, 0, i, bytes)) return "another message came";
+    }
+    if (auto all = comm.barrier(); !all) return all.error().to_string();
+  }
+  return "";
+}
+
+TEST_CASE("what may come from any rank is received from each that sends, once") {
+  for (const Transport* transport : transports_here()) {
+    for (const int ranks : {2, 4}) {
+      INFO(transport->name << ", " << ranks << " ranks");
+      Settings settings;
+      settings.transport = transport->name;
+      auto comms = Communicator::in_process(ranks, settings);
+      REQUIRE(comms);
+      CHECK(on_all_ranks(*comms, [](Communicator& comm) { return gather_any(comm, 12); }) == "");
+      leave(*comms);
+    }
+  }
+}
+
+TEST_CASE("a message that no rank sends ends at the deadline") {
+  Settings settings;
+  settings.timeout = 300ms;
+  auto comms = Communicator::in_process(2, settings);
+  REQUIRE(comms);
+  std::array<float, 10> data{};
+  Rank from;
+  auto work = (*comms)[0].start_recv_any(data.data(), data.size(), DataType::kFloat32, from);
+  REQUIRE(work);
+  const Status status = work->wait();
+  REQUIRE(!status);
+  CHECK(status.error().to_string() ==
+        "rank 0: timeout: recv of 10 float32 from any rank: waited 300 ms, and no rank sent; "
+        "TUTTI_TIMEOUT_MS sets the limit");
+}
+
 TEST_CASE("bad messages are refused, one clear line each") {
   auto comms = Communicator::in_process(2);
   REQUIRE(comms);
