@@ -16,6 +16,7 @@
 // elements; reduce-scatter, scatter: output == input + rank * count elements). Any other overlap is
 // an error of the caller. A count of 0 is legal and still synchronises nothing.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -164,9 +165,10 @@ class TUTTI_API Communicator {
   Result<Work> start_send(const void* data, std::size_t count, DataType type, Rank to);
   Result<Work> start_recv(void* data, std::size_t count, DataType type, Rank from);
   /// From whichever other rank sends first while nothing else is being received from it. `from` is
-  /// set before the work is done, and has to live until then. kPeerFailed once all others have
-  /// ended.
-  Result<Work> start_recv_any(void* data, std::size_t count, DataType type, Rank& from);
+  /// set before the work is done. kPeerFailed once all other ranks have ended, or one of those that
+  /// are `needed`: flags by rank, which may change meanwhile. Both have to live until it is done.
+  Result<Work> start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
+                              const std::atomic<bool>* needed = nullptr);
 
   // The same, asynchronous: started at once, carried on by the process's progress thread.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,

@@ -135,10 +135,11 @@ Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType ty
   return state_->start(message_of(false, data, count, type, from));
 }
 
-Result<Work> Communicator::start_recv_any(void* data, std::size_t count, DataType type,
-                                          Rank& from) {
+Result<Work> Communicator::start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
+                                          const std::atomic<bool>* needed) {
   exec::Message message = message_of(false, data, count, type, Rank{exec::Message::kAnyPeer});
   message.source = &from;
+  message.needed = needed;
   return state_->start(message);
 }
 

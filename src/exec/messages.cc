@@ -279,14 +279,28 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
   return patrol_any(now, timeout);
 }
 
-/// Of what may come from any rank: an error if all others have ended, or it took too long.
+/// Of what may come from any rank: an error if a rank that is needed has ended, or all have, or it
+/// took too long.
 std::optional<Error> Messages::patrol_any(std::chrono::steady_clock::time_point now,
                                           std::chrono::milliseconds timeout) {
   if (any_.first == nullptr) return std::nullopt;
   const Message& message = *any_.first;
   bool alive = false;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
-    alive = alive || (rank != me_ && endpoint_.alive(rank));
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (rank == me_) continue;
+    const bool ended = !endpoint_.alive(rank);
+    alive = alive || !ended;
+    // relaxed: it orders nothing; a later look sees what a thread has just said.
+    const bool needed =
+        message.needed != nullptr && message.needed[rank].load(std::memory_order_relaxed);
+    if (ended && needed && !poll()) {
+      Error error = failure(message, Code::kPeerFailed,
+                            fmt::format("rank {} {}", rank, endpoint_.why_dead(rank)));
+      error.peer = Rank{rank};
+      return error;
+    }
+    if (any_.first != &message) return std::nullopt;
+  }
   if (!alive && !poll()) return failure(message, Code::kPeerFailed, "all other ranks have ended");
   if (any_.first != &message || now - message.batch->start <= timeout) return std::nullopt;
   return failure(message, Code::kTimeout,

@@ -14,6 +14,7 @@
 //
 // Everything here is a state machine that never blocks, used by one thread at a time.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -41,7 +42,10 @@ struct Message {
   DataType type = DataType::kUint8;
   std::byte* data = nullptr;  // Not written to if it is sent.
   std::size_t count = 0;
-  Rank* source = nullptr;  // Where the peer is noted, once it is known; or null.
+  // Of what may come from any rank:
+  Rank* source = nullptr;  // Where the peer is noted, once it is known.
+  const std::atomic<bool>* needed =
+      nullptr;  // By rank: it must not end; null: one that lives will do.
   // Of the engine.
   MessageBatch* batch = nullptr;
   Message* next = nullptr;  // Posted later, for the same peer and direction.

@@ -1,0 +1,362 @@
+#include "backend.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <c10/core/GradMode.h>
+
+#include "completions.h"
+#include "errors.h"
+#include "operations.h"
+#include "store_rendezvous.h"
+
+namespace tutti::python {
+namespace {
+
+/// How long a group that is given up waits for what is still under way.
+constexpr std::chrono::seconds kGoodbye{10};
+
+c10d::ErrorType error_type(Code code) {
+  switch (code) {
+    case Code::kTimeout: return c10d::ErrorType::TIMEOUT;
+    case Code::kPeerFailed: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+}  // namespace
+
+TorchBackend::Ptr<TorchBackend> TorchBackend::create(const Ptr<c10d::Store>& store, int rank,
+                                                     int size, const Ptr<Options>& options) {
+  const std::string what = "making process group '" + options->group_name + "' of " +
+                           std::to_string(size) + " ranks";
+  auto settings = Settings::from_environment();
+  if (!settings) raise(what, settings.error());
+  settings->timeout = options->timeout;
+  StoreRendezvous rendezvous(store, rank);
+  auto collectives = Communicator::create(rendezvous, Rank{rank}, size, *settings, "collectives");
+  if (!collectives) raise(what, collectives.error());
+  auto messages = Communicator::create(rendezvous, Rank{rank}, size, *settings, "messages");
+  if (!messages) raise(what, messages.error());
+  return Ptr<TorchBackend>::unsafe_steal_from_new(new TorchBackend(
+      store, rendezvous.prefix(), *std::move(collectives), *std::move(messages), options));
+}
+
+TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communicator collectives,
+                           Communicator messages, const Ptr<Options>& options)
+    : c10d::Backend(collectives.rank().value, collectives.rank_count()),
+      store_(std::move(store)),
+      options_(options),
+      stands_in_(options->backend == "gloo"),
+      timeout_(options->timeout),
+      messages_(std::make_shared<Messages>(std::move(messages))),
+      collectives_(std::make_shared<Communicator>(std::move(collectives))),
+      prefix_(std::move(prefix)) {
+  init();
+}
+
+TorchBackend::~TorchBackend() { shutdown(); }
+
+void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
+  TORCH_CHECK_VALUE(timeout.count() > 0, "tutti: a time limit is more than 0 ms");
+  timeout_ = timeout;
+}
+
+c10d::ErrorType TorchBackend::getError() { return shared_->error; }
+
+std::shared_ptr<Communicator> TorchBackend::communicator() {
+  const std::lock_guard lock(mutex_);
+  return collectives_;
+}
+
+std::string TorchBackend::describe() {
+  const auto communicator = this->communicator();
+  return communicator ? communicator->describe() : "shut down\n";
+}
+
+std::string TorchBackend::describe(const TorchWork& work) const {
+  return std::string(work.name()) + " (number " + std::to_string(work.getSequencenumber()) +
+         " of group '" + options_->group_name + "')";
+}
+
+TorchBackend::JobPtr TorchBackend::make_job(const Operation& operation,
+                                            std::chrono::milliseconds timeout) const {
+  return std::make_shared<Job>(operation, timeout == c10d::kUnsetTimeout ? timeout_ : timeout);
+}
+
+TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
+                                                     const Tensors& inputs, Tensors outputs) {
+  auto work = c10::make_intrusive<TorchWork>(rank_, operation, stands_in_, inputs,
+                                             std::move(outputs), number_++);
+  work->set_abort([weak = c10::weak_intrusive_ptr<c10d::Backend>(
+                       Ptr<c10d::Backend>::unsafe_reclaim_from_nonowning(this))] {
+    if (const auto backend = weak.lock()) backend->abort();
+  });
+  return work;
+}
+
+/// Ends the group if the work is not over in time. The group's own limit is kept by Tutti, which can
+/// say more.
+void TorchBackend::limit(const Ptr<TorchWork>& work, const std::string& what,
+                         std::chrono::milliseconds timeout) {
+  if (timeout >= options_->timeout) return;
+  const auto end = [weak = c10::weak_intrusive_ptr<TorchWork>(work), what, timeout,
+                    communicator = std::weak_ptr(communicator()), messages = messages_] {
+    const auto late = weak.lock();
+    if (!late || late->isCompleted()) return;
+    const std::string reason =
+        "Timed out: " + what + " took more than its " + std::to_string(timeout.count()) + " ms";
+    if (const auto still = communicator.lock()) still->abort(reason);
+    messages->abort(reason);
+  };
+  Completions::instance().post_at(std::chrono::steady_clock::now() + timeout, end);
+}
+
+TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
+  const std::lock_guard order(issue_);
+  const auto communicator = this->communicator();
+  job->shared = shared_;
+  job->work = make_work(job->operation, job->inputs, job->outputs);
+  job->what = describe(*job->work);
+  if (communicator == nullptr)
+    raise(job->what, {Code::kAborted, "the process group was shut down", Rank{rank_}});
+  bool joined = false;
+  {
+    const std::lock_guard lock(mutex_);
+    joined = coalesced_.has_value();
+    if (joined) coalesced_->push_back(job->work);
+  }
+  limit(job->work, job->what, job->timeout);
+  if (async || joined)
+    start(*communicator, job);
+  else
+    run(*communicator, job);
+  return job->work;
+}
+
+/// On this thread; throws.
+void TorchBackend::run(Communicator& communicator, const JobPtr& job) {
+  for (const Request& request : job->requests) {
+    if (Status status = communicator.call(request); !status) {
+      job->error = std::move(status.error());
+      break;
+    }
+  }
+  finish(job);
+  if (auto failure = job->work->exception(); failure != nullptr) std::rethrow_exception(failure);
+}
+
+void TorchBackend::start(Communicator& communicator, const JobPtr& job) {
+  ++shared_->under_way;
+  job->open = job->requests.size() + 1;
+  for (const Request& request : job->requests) {
+    auto started = communicator.start(request);
+    if (started)
+      started->then([job](const Status& status) { note(job, status); });
+    else
+      note(job, started.error());
+  }
+  note(job, ok());
+}
+
+/// A request of the job is over; or all have been started.
+void TorchBackend::note(const JobPtr& job, const Status& status) {
+  {
+    const std::lock_guard lock(job->mutex);
+    if (!status && !job->error) job->error = status.error();
+    if (--job->open != 0) return;
+  }
+  const auto over = [](const JobPtr& done) {
+    finish(done);
+    --done->shared->under_way;
+  };
+  if (!job->copies.empty()) return Completions::instance().post([job, over] { over(job); });
+  over(job);
+  // Letting tensors of Python go may wait for the interpreter: not on the progress thread.
+  Completions::instance().post([job] {});
+}
+
+void TorchBackend::finish(const JobPtr& job) {
+  std::exception_ptr failure;
+  if (job->error) {
+    failure = exception_of(job->what, *job->error);
+    job->shared->error = error_type(job->error->code);
+  } else if (!job->copies.empty()) {
+    const c10::NoGradGuard no_grad;
+    try {
+      for (const auto& [to, from] : job->copies) to.copy_(from);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  job->work->complete(failure);
+}
+
+TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors& tensors, int peer,
+                                            int tag, bool sends) {
+  const at::Tensor tensor = only(tensors, operation.name);
+  TORCH_CHECK_VALUE(peer < size_, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
+                    size_, " ranks");
+  const bool in_a_row = lies_in_a_row(tensor);
+  const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors);
+  limit(work, describe(*work), timeout_);
+  join(work);
+  if (sends) {
+    messages_->send(in_a_row ? tensor : tensor.contiguous(), peer, tag, work);
+    return work;
+  }
+  if (in_a_row) {
+    messages_->recv(tensor, peer, tag, work);
+    return work;
+  }
+  const at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
+  const auto inner = c10::make_intrusive<TorchWork>(rank_, operation, stands_in_, tensors, Tensors{},
+                                                    work->getSequencenumber());
+  inner->then([inner = inner.get(), work, tensor, copy](std::exception_ptr failure) {
+    work->set_source(inner->sourceRank());
+    Completions::instance().post([work, tensor, copy, failure] {
+      const c10::NoGradGuard no_grad;
+      if (failure == nullptr) tensor.copy_(copy);
+      work->complete(failure);
+    });
+  });
+  messages_->recv(copy, peer, tag, inner);
+  return work;
+}
+
+TorchBackend::WorkPtr TorchBackend::send(Tensors& tensors, int to, int tag) {
+  return message(kSend, tensors, to, tag, true);
+}
+
+TorchBackend::WorkPtr TorchBackend::recv(Tensors& tensors, int from, int tag) {
+  return message(kRecv, tensors, from, tag, false);
+}
+
+TorchBackend::WorkPtr TorchBackend::recvAnysource(Tensors& tensors, int tag) {
+  return message(kRecvAny, tensors, -1, tag, false);
+}
+
+void TorchBackend::join(const Ptr<TorchWork>& work) {
+  const std::lock_guard lock(mutex_);
+  if (coalesced_) coalesced_->push_back(work);
+}
+
+void TorchBackend::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(!coalesced_, "tutti: coalescing has begun already");
+  coalesced_.emplace();
+}
+
+TorchBackend::WorkPtr TorchBackend::endCoalescing() {
+  std::vector<Ptr<TorchWork>> works;
+  {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(coalesced_, "tutti: coalescing has not begun");
+    works.swap(*coalesced_);
+    coalesced_.reset();
+  }
+  Tensors outputs;
+  for (const auto& work : works) {
+    const Tensors results = work->result();
+    outputs.insert(outputs.end(), results.begin(), results.end());
+  }
+  const auto joined = make_work(kCoalesced, outputs, outputs);
+  struct Open {
+    std::mutex mutex;
+    std::size_t count;
+    std::exception_ptr failure;
+  };
+  const auto open = std::make_shared<Open>();
+  open->count = works.size() + 1;
+  const auto one_over = [open, joined](std::exception_ptr failure) {
+    {
+      const std::lock_guard lock(open->mutex);
+      if (open->failure == nullptr) open->failure = failure;
+      if (--open->count != 0) return;
+    }
+    joined->complete(open->failure);
+  };
+  for (const auto& work : works) work->then(one_over);
+  one_over(nullptr);
+  return joined;
+}
+
+/// By way of the store, so that a rank which does not come leaves the group usable.
+void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
+  const auto limit = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+  const auto end = std::chrono::steady_clock::now() + limit;
+  const std::string key = prefix_ + "monitored/" + std::to_string(monitored_++) + "/";
+  const auto came = [&](const std::string& name) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    try {
+      store_->wait({key + name}, std::max(left, std::chrono::milliseconds(1)));
+    } catch (const c10::DistStoreError&) {
+      return false;
+    }
+    return true;
+  };
+  if (rank_ != 0) {
+    store_->set(key + std::to_string(rank_), "here");
+    if (came("all") && store_->get_to_str(key + "all") == "here") return;
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("Rank ", rank_,
+                             " successfully reached monitoredBarrier, but received errors while "
+                             "waiting for send/recv from rank 0. Please check rank 0 logs for "
+                             "faulty rank."));
+  }
+  std::vector<std::string> missing;
+  for (int rank = 1; rank < size_ && (missing.empty() || wait_for_all); ++rank) {
+    if (!came(std::to_string(rank))) missing.push_back(std::to_string(rank));
+  }
+  store_->set(key + "all", missing.empty() ? "here" : "missing");
+  if (missing.empty()) return;
+  std::string names = missing.front();
+  for (std::size_t i = 1; i < missing.size(); ++i) names += ", " + missing[i];
+  C10_THROW_ERROR(DistBackendError,
+                  c10::str("[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", names,
+                           " failed to pass monitoredBarrier in ", limit.count(), " ms"));
+}
+
+TorchBackend::Ptr<c10d::Backend> TorchBackend::split(const Ptr<c10d::Store>& store,
+                                                     const std::vector<int>& ranks,
+                                                     const Ptr<c10d::Backend::Options>& options) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+  if (mine == ranks.end()) return nullptr;
+  auto own = c10::make_intrusive<Options>(options_->backend,
+                                          options ? options->timeout : options_->timeout);
+  if (options) {
+    own->group_name = options->group_name;
+    own->group_desc = options->group_desc;
+    own->global_ranks_in_group = options->global_ranks_in_group;
+  }
+  return create(store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), own);
+}
+
+void TorchBackend::abort() {
+  const std::string reason = "rank " + std::to_string(rank_) + " aborted the process group";
+  if (const auto communicator = this->communicator()) communicator->abort(reason);
+  messages_->abort(reason);
+}
+
+void TorchBackend::shutdown() {
+  std::shared_ptr<Communicator> communicator;
+  {
+    const std::lock_guard lock(mutex_);
+    communicator.swap(collectives_);
+  }
+  if (communicator == nullptr) return;
+  const auto end = std::chrono::steady_clock::now() + kGoodbye;
+  while ((shared_->under_way != 0 || messages_->busy()) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (shared_->under_way != 0 || messages_->busy()) {
+    const std::string reason =
+        "rank " + std::to_string(rank_) + " shut the process group down while this was under way";
+    communicator->abort(reason);
+    messages_->abort(reason);
+  }
+  communicator.reset();
+  messages_->close();
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,171 @@
+// File: python/csrc/backend.h: a process group of torch's over Tutti.
+//
+// Model: every collective becomes a Job: Tutti requests over the tensors' own memory where these lie
+// in a row, else over temporary buffers that are filled before and copied out after. A job that is
+// called synchronously runs on the caller's thread and is over when the call returns; else it is
+// started, and Tutti's progress thread carries it on. Jobs take place in the order in which they are
+// issued, which has to be the same on every rank.
+//
+// Threads: any may call. `issue_` puts calls in order; it is held while a synchronous one runs.
+// `abort` needs no lock. Errors of use throw ValueError before anything is started; all others are
+// DistBackendErrors, thrown by a synchronous call, or by the Work's wait.
+#pragma once
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "messages.h"
+#include "tensors.h"
+#include "tutti/communicator.h"
+#include "work.h"
+
+namespace tutti::python {
+
+class TorchBackend : public c10d::Backend {
+ public:
+  struct Options : c10d::Backend::Options {
+    explicit Options(std::string name, std::chrono::milliseconds limit = kBackendDefaultTimeout)
+        : c10d::Backend::Options(std::move(name), limit) {}
+  };
+  template <class T>
+  using Ptr = c10::intrusive_ptr<T>;
+  using WorkPtr = Ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+
+  /// Joins the ranks that meet at the store. Collective. Throws a DistBackendError that names the
+  /// ranks that did not come within the options' time limit.
+  static Ptr<TorchBackend> create(const Ptr<c10d::Store>& store, int rank, int size,
+                                  const Ptr<Options>& options);
+  ~TorchBackend() override;
+
+  const std::string getBackendName() const override { return options_->backend; }
+  Ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override;
+
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return number_; }
+
+  Ptr<c10d::Backend> split(const Ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                           const Ptr<c10d::Backend::Options>& options) override;
+  void abort() override;
+  void shutdown() override;
+
+  /// What the communicator says of itself: transport, memory, plans.
+  std::string describe();
+
+ private:
+  /// What outlives the backend: works may be over after it.
+  struct Shared {
+    std::atomic<int> under_way{0};
+    std::atomic<c10d::ErrorType> error{c10d::ErrorType::SUCCESS};
+  };
+  /// One operation on its way. The requests point into the tensors and lists that it keeps.
+  struct Job {
+    Job(const Operation& which, std::chrono::milliseconds limit) : operation(which), timeout(limit) {}
+    const Operation& operation;
+    std::chrono::milliseconds timeout;
+    std::vector<Request> requests;
+    Tensors inputs, outputs, keeps;
+    std::deque<std::vector<std::size_t>> lists;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // At the end, to the first.
+    Ptr<TorchWork> work;
+    std::shared_ptr<Shared> shared;
+    std::string what;  // For errors.
+    std::mutex mutex;
+    std::size_t open = 0;
+    std::optional<Error> error;
+  };
+  using JobPtr = std::shared_ptr<Job>;
+  TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communicator collectives,
+               Communicator messages, const Ptr<Options>& options);
+
+  JobPtr make_job(const Operation& operation, std::chrono::milliseconds timeout) const;
+  WorkPtr issue(const JobPtr& job, bool async);
+  void run(Communicator& communicator, const JobPtr& job);
+  void start(Communicator& communicator, const JobPtr& job);
+  static void note(const JobPtr& job, const Status& status);
+  static void finish(const JobPtr& job);
+  void limit(const Ptr<TorchWork>& work, const std::string& what, std::chrono::milliseconds timeout);
+  WorkPtr message(const Operation& operation, Tensors& tensors, int peer, int tag, bool sends);
+  void join(const Ptr<TorchWork>& work);
+  Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs);
+  std::string describe(const TorchWork& work) const;
+  std::shared_ptr<Communicator> communicator();
+
+  // What jobs are made of (collectives.cc).
+  static at::Tensor input_of(Job& job, const at::Tensor& tensor);
+  static at::Tensor output_of(Job& job, const at::Tensor& tensor);
+  static at::Tensor flat_output(Job& job, const Tensors& list);
+  static at::Tensor flat_input(Job& job, const Tensors& list);
+  void add_all_reduce(Job& job, const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+  void add_all_gather(Job& job, const at::Tensor& output, const at::Tensor& input) const;
+  void add_reduce_scatter(Job& job, const at::Tensor& output, const at::Tensor& input,
+                          const c10d::ReduceOp& op) const;
+  void check_list(const Tensors& list, const at::Tensor& like, const char* operation) const;
+  Rank root_of(std::int64_t root, const char* operation) const;
+  WorkPtr all_reduce_list(const Operation& operation, Tensors& tensors,
+                          const c10d::AllreduceOptions& options);
+
+  const Ptr<c10d::Store> store_;
+  const Ptr<Options> options_;
+  const bool stands_in_;
+  std::chrono::milliseconds timeout_;  // Of operations that name none; at most the options'.
+  std::shared_ptr<Messages> messages_;
+  std::mutex issue_;  // Orders calls of collectives.
+  std::mutex mutex_;  // Guards the pointer below, and coalesced_.
+  std::shared_ptr<Communicator> collectives_;
+  std::optional<std::vector<Ptr<TorchWork>>> coalesced_;  // While calls are being joined.
+  std::atomic<std::uint64_t> number_{0};
+  std::atomic<std::uint64_t> monitored_{0};
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  const std::string prefix_;  // Of this group's keys in the store.
+};
+
+}  // namespace tutti::python

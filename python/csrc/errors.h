@@ -1,0 +1,29 @@
+// File: python/csrc/errors.h: a tutti::Error as the exception that torch's users expect.
+#pragma once
+#include <exception>
+#include <string>
+
+#include <c10/util/Exception.h>
+
+#include "tutti/result.h"
+
+namespace tutti::python {
+
+/// "all_reduce (number 7 of group '0'): rank 1: peer failed: ..."; of timeouts also the words
+/// "Timed out", which launchers and harnesses look for.
+inline std::string describe(const std::string& what, const Error& error) {
+  const char* timed_out = error.code == Code::kTimeout ? "Timed out. " : "";
+  return "tutti: " + what + ": " + timed_out + error.to_string();
+}
+
+/// A DistBackendError: in Python a RuntimeError.
+inline std::exception_ptr exception_of(const std::string& what, const Error& error) {
+  return std::make_exception_ptr(c10::DistBackendError(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, describe(what, error)));
+}
+
+[[noreturn]] inline void raise(const std::string& what, const Error& error) {
+  C10_THROW_ERROR(DistBackendError, describe(what, error));
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,148 @@
+#include "tensors.h"
+
+#include <ATen/Functions.h>
+
+namespace tutti::python {
+namespace {
+
+std::optional<DataType> own_type(at::ScalarType type) {
+  switch (type) {
+    case at::kChar: return DataType::kInt8;
+    case at::kByte: return DataType::kUint8;
+    case at::kInt: return DataType::kInt32;
+    case at::kUInt32: return DataType::kUint32;
+    case at::kLong: return DataType::kInt64;
+    case at::kUInt64: return DataType::kUint64;
+    case at::kHalf: return DataType::kFloat16;
+    case at::kFloat: return DataType::kFloat32;
+    case at::kDouble: return DataType::kFloat64;
+    case at::kBFloat16: return DataType::kBfloat16;
+    case at::kFloat8_e4m3fn: return DataType::kFloat8E4M3;
+    case at::kFloat8_e5m2: return DataType::kFloat8E5M2;
+    default: return std::nullopt;
+  }
+}
+
+const char* name_of(c10d::ReduceOp::RedOpType op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM: return "SUM";
+    case c10d::ReduceOp::AVG: return "AVG";
+    case c10d::ReduceOp::PRODUCT: return "PRODUCT";
+    case c10d::ReduceOp::MIN: return "MIN";
+    case c10d::ReduceOp::MAX: return "MAX";
+    case c10d::ReduceOp::BAND: return "BAND";
+    case c10d::ReduceOp::BOR: return "BOR";
+    case c10d::ReduceOp::BXOR: return "BXOR";
+    case c10d::ReduceOp::PREMUL_SUM: return "PREMUL_SUM";
+    default: return "an unknown operation";
+  }
+}
+
+double scale_of(const c10d::ReduceOp& op) {
+  const auto* supplement =
+      dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(supplement != nullptr, "tutti: PREMUL_SUM without a factor; make it with "
+                                           "torch.distributed._make_nccl_premul_sum");
+  return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
+                                             : supplement->double_factor;
+}
+
+Reduction reduction_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG: return ReduceOp::kAvg;
+    case c10d::ReduceOp::PRODUCT: return ReduceOp::kProd;
+    case c10d::ReduceOp::MIN: return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX: return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND: return ReduceOp::kAnd;
+    case c10d::ReduceOp::BOR: return ReduceOp::kOr;
+    case c10d::ReduceOp::BXOR: return ReduceOp::kXor;
+    case c10d::ReduceOp::PREMUL_SUM: return Reduction::pre_mul_sum(scale_of(op));
+    default: TORCH_CHECK_VALUE(false, "tutti: unknown reduction ", static_cast<int>(op.op_));
+  }
+}
+
+/// Of bytes that are 0 or 1, and stay so.
+Reduction boolean(const Reduction& reduction) {
+  switch (reduction.op) {
+    case ReduceOp::kSum: return ReduceOp::kMax;
+    case ReduceOp::kProd: return ReduceOp::kMin;
+    default: return reduction;
+  }
+}
+
+}  // namespace
+
+Elements copied_as(at::ScalarType type) {
+  if (const auto own = own_type(type)) return {*own, 1};
+  return {DataType::kUint8, c10::elementSize(type)};
+}
+
+Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* operation) {
+  const Reduction reduction = reduction_of(op);
+  const auto refuse = [&](const char* why) {
+    TORCH_CHECK_VALUE(false, "tutti: ", operation, ": Cannot use ReduceOp.", name_of(op.op_),
+                      " with ", type, ": ", why);
+  };
+  const bool averages = reduction.op == ReduceOp::kAvg || reduction.op == ReduceOp::kPreMulSum;
+  if (type == at::kBool) {
+    if (averages) refuse("truth values have no average; convert the tensor first");
+    return {{DataType::kUint8, 1}, boolean(reduction), std::nullopt};
+  }
+  if (type == at::kShort || type == at::kUInt16)
+    return {{DataType::kInt32, 1}, reduction, at::kInt};
+  if (c10::isComplexType(type)) {
+    if (reduction.op != ReduceOp::kSum && !averages)
+      refuse("of complex numbers only sums and averages are defined");
+    const auto real = own_type(c10::toRealValueType(type));
+    return {{*real, 2}, reduction, std::nullopt};
+  }
+  const auto own = own_type(type);
+  if (!own) refuse("this type can be sent, but not reduced; convert the tensor first");
+  if (!is_supported(*own, reduction.op)) refuse("bitwise operations take integers");
+  return {{*own, 1}, reduction, std::nullopt};
+}
+
+bool lies_in_a_row(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+void check_tensor(const at::Tensor& tensor, const char* operation) {
+  TORCH_CHECK_VALUE(tensor.defined(), "tutti: ", operation, ": a tensor is not defined");
+  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "tutti: ", operation,
+                    ": this backend takes CPU tensors, not ", tensor.device());
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "tutti: ", operation,
+                    ": takes dense tensors, not ", tensor.layout(),
+                    "; all_reduce takes sparse ones");
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "tutti: ", operation, ": takes one tensor, not ",
+                    tensors.size());
+  check_tensor(tensors.front(), operation);
+  return tensors.front();
+}
+
+void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type,
+                const char* operation) {
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(tensor, operation);
+    TORCH_CHECK_VALUE(tensor.scalar_type() == type, "tutti: ", operation,
+                      ": invalid tensor type: one is of ", tensor.scalar_type(), ", another of ",
+                      type);
+  }
+}
+
+std::size_t count_of(const at::Tensor& tensor, const Elements& elements) {
+  return static_cast<std::size_t>(tensor.numel()) * elements.each;
+}
+
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const auto* first = static_cast<const std::byte*>(a);
+  const auto* second = static_cast<const std::byte*>(b);
+  if (a_bytes == 0 || b_bytes == 0 || (first == second && a_bytes == b_bytes)) return false;
+  const std::less<> before;
+  return before(first, second + b_bytes) && before(second, first + a_bytes);
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,45 @@
+// File: python/csrc/tensors.h: torch's tensors and operations in Tutti's terms.
+//
+// What is only copied goes in the type itself or, where Tutti has none such, as bytes. What is
+// reduced goes in the type itself; complex numbers as pairs of reals; bool as bytes that are 0 or 1
+// (a sum is an "or", a product an "and"); 16-bit integers, of which Tutti has none, widened to 32
+// bits, which gives the same bits.
+#pragma once
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "tutti/communicator.h"
+
+namespace tutti::python {
+
+/// An element of torch's is `each` elements of `type`.
+struct Elements {
+  DataType type = DataType::kUint8;
+  std::size_t each = 1;
+};
+Elements copied_as(at::ScalarType type);
+
+struct Reduced {
+  Elements elements;
+  Reduction reduction;
+  std::optional<at::ScalarType> widened;  // Reduce a copy of this type instead.
+};
+/// Throws a ValueError for operations that are not defined for the type.
+Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* operation);
+
+/// Whether the memory holds the elements as they count, one behind the other.
+bool lies_in_a_row(const at::Tensor& tensor);
+/// Throws unless it is a dense tensor on the CPU.
+void check_tensor(const at::Tensor& tensor, const char* operation);
+/// Throws unless there is exactly one, and returns it.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
+/// Throws unless all have that type.
+void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type, const char* operation);
+
+std::size_t count_of(const at::Tensor& tensor, const Elements& elements);
+/// Whether the bytes of the two overlap, but are not the same range.
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes);
+
+}  // namespace tutti::python

@@ -1,0 +1,231 @@
+"""Every collective of torch.distributed over every type, against what it has to give."""
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from harness import run, same
+
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+COMPLEX = [torch.complex64, torch.complex128]
+ALL = INTEGERS + FLOATS + COMPLEX + [torch.bool, torch.float8_e4m3fn, torch.uint16]
+
+
+def data(dtype, count, rank, seed):
+    """Small whole numbers: exact in every type and every order."""
+    generator = torch.Generator().manual_seed(seed * 1009 + rank)
+    values = torch.randint(0, 4, (count,), generator=generator)
+    if dtype == torch.bool:
+        return values > 1
+    if dtype.is_complex:
+        return torch.complex(values.double(), values.flip(0).double()).to(dtype)
+    return values.to(dtype)
+
+
+def strided(tensor):
+    """The same values, with holes in between."""
+    wide = torch.zeros(tensor.numel(), 2, dtype=tensor.dtype)
+    wide[:, 0] = tensor
+    return wide[:, 0]
+
+
+def layouts(tensor):
+    return [tensor.clone(), strided(tensor)]
+
+
+def both_ways(call):
+    """Synchronous, then asynchronous."""
+    call(False)
+    work = call(True)
+    work.wait()
+    assert work.is_completed()
+
+
+EXPECTED = {
+    dist.ReduceOp.SUM: lambda all: sum(all[1:], all[0]),
+    dist.ReduceOp.PRODUCT: lambda all: torch.stack(all).prod(0),
+    dist.ReduceOp.MIN: lambda all: torch.stack(all).amin(0),
+    dist.ReduceOp.MAX: lambda all: torch.stack(all).amax(0),
+}
+
+
+def reduced(op, tensors):
+    """In a type in which torch can, then in the tensors' own."""
+    dtype = tensors[0].dtype
+    if dtype == torch.bool:
+        either = op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX)
+        stacked = torch.stack(tensors)
+        return stacked.any(0) if either else stacked.all(0)
+    wide = dtype if dtype.is_complex else torch.float64 if dtype.is_floating_point else torch.int64
+    return EXPECTED[op]([t.to(wide) for t in tensors]).to(dtype)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_all_reduce(world, seed):
+    def body(rank, ranks):
+        for dtype, count in itertools.product(ALL, [0, 1, 5, 1031, 70000]):
+            tensors = [data(dtype, count, r, seed) for r in range(ranks)]
+            for op in EXPECTED:
+                if dtype.is_complex and op != dist.ReduceOp.SUM:
+                    continue
+                want = reduced(op, tensors)
+                for mine in layouts(tensors[rank]):
+                    dist.all_reduce(mine, op=op)
+                    assert same(mine, want), (dtype, count, op, seed)
+                mine = tensors[rank].clone()
+                work = dist.all_reduce(mine, op=op, async_op=True)
+                work.wait()
+                assert same(mine, want), (dtype, count, op, seed, "async")
+                assert dtype.is_complex or same(work.get_future().value(), [mine])
+    run(world, body)
+
+
+def test_bitwise_average_and_scaled_sums(seed):
+    def body(rank, world):
+        ops = {dist.ReduceOp.BAND: torch.bitwise_and, dist.ReduceOp.BOR: torch.bitwise_or,
+               dist.ReduceOp.BXOR: torch.bitwise_xor}
+        for dtype in INTEGERS + [torch.bool, torch.uint16]:
+            a, b = (data(dtype, 999, r, seed) for r in range(2))
+            for op, want in ops.items():
+                mine = (a, b)[rank].clone()
+                dist.all_reduce(mine, op=op)
+                assert same(mine, want(a.int(), b.int()).to(dtype)), (dtype, op, seed)
+        for dtype in FLOATS + COMPLEX:
+            a, b = (data(dtype, 999, r, seed) for r in range(2))
+            mine = (a, b)[rank].clone()
+            dist.all_reduce(mine, op=dist.ReduceOp.AVG)
+            assert same(mine, (a + b) / 2), (dtype, seed)
+            output = torch.zeros(9, dtype=dtype)
+            dist.reduce_scatter_tensor(output, (a, b)[rank][:18].clone(), op=dist.ReduceOp.AVG)
+            assert same(output, ((a + b) / 2)[rank * 9:][:9]), (dtype, seed)
+            if not dtype.is_complex:
+                mine = (a, b)[rank].clone()
+                dist.all_reduce(mine, op=dist._make_nccl_premul_sum(0.5))
+                assert same(mine, a * 0.5 + b * 0.5), (dtype, seed)
+        for dtype, op in [(torch.float32, dist.ReduceOp.BAND), (torch.bool, dist.ReduceOp.AVG)]:
+            with pytest.raises(ValueError, match="Cannot use ReduceOp"):
+                dist.all_reduce(torch.zeros(3).to(dtype), op=op)
+    run(2, body)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_whatever_copies(world, seed):
+    def body(rank, ranks):
+        for dtype, count in itertools.product(ALL, [1, 7, 20000]):
+            tensors = [data(dtype, count, r, seed) for r in range(ranks)]
+            for root in range(ranks):
+                for mine in layouts(tensors[rank]):
+                    both_ways(lambda later: dist.broadcast(mine, root, async_op=later))
+                    assert same(mine, tensors[root])
+                outputs = [torch.zeros_like(t) for t in tensors] if rank == root else None
+                both_ways(lambda later: dist.gather(tensors[rank], outputs, root, async_op=later))
+                assert rank != root or same(outputs, tensors)
+                inputs = tensors if rank == root else None
+                for mine in layouts(torch.zeros_like(tensors[0])):
+                    both_ways(lambda later: dist.scatter(mine, inputs, root, async_op=later))
+                    assert same(mine, tensors[rank])
+            for mine in layouts(tensors[rank]):
+                outputs = [strided(torch.zeros_like(t)) for t in tensors]
+                both_ways(lambda later: dist.all_gather(outputs, mine, async_op=later))
+                assert same(outputs, tensors)
+                flat = torch.zeros(ranks * count).to(dtype)
+                both_ways(lambda later: dist.all_gather_into_tensor(flat, mine, async_op=later))
+                assert same(flat, torch.cat([t.view(torch.uint8) for t in tensors]).view(dtype))
+            # In place: this rank's block of the output is its input.
+            flat = torch.zeros(ranks * count).to(dtype)
+            own = flat[rank * count:(rank + 1) * count]
+            own.copy_(tensors[rank])
+            dist.all_gather_into_tensor(flat, own)
+            assert same(list(flat.split(count)), tensors)
+        dist.barrier()
+        dist.barrier(async_op=True).wait()
+    run(world, body)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_reduce_and_reduce_scatter(world, seed):
+    def body(rank, ranks):
+        for dtype, count in itertools.product(ALL, [1, 7, 20000]):
+            tensors = [data(dtype, count * ranks, r, seed) for r in range(ranks)]
+            want = reduced(dist.ReduceOp.SUM, tensors)
+            for root in range(ranks):
+                mine = tensors[rank].clone()
+                dist.reduce(mine, root)
+                assert same(mine, want if rank == root else tensors[rank])
+            own = want[rank * count:(rank + 1) * count]
+            for output in layouts(torch.zeros(count).to(dtype)):
+                both_ways(lambda later: dist.reduce_scatter_tensor(output, tensors[rank],
+                                                                   async_op=later))
+                assert same(output, own)
+                parts = [strided(part) for part in tensors[rank].split(count)]
+                both_ways(lambda later: dist.reduce_scatter(output, parts, async_op=later))
+                assert same(output, own)
+    run(world, body)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_all_to_all(world, seed):
+    def body(rank, ranks):
+        for dtype in ALL:
+            # Rank a gives rank b (a + 2b) % 4 rows of 3; so some give nothing.
+            rows = [[(a + 2 * b) % 4 for b in range(ranks)] for a in range(ranks)]
+            gives = [data(dtype, sum(rows[a]) * 3, a, seed).view(-1, 3) for a in range(ranks)]
+            gets = [rows[a][rank] for a in range(ranks)]
+            want = torch.cat([gives[a].split(rows[a])[rank].contiguous().view(torch.uint8)
+                              for a in range(ranks)]).view(dtype)
+            output = torch.zeros(sum(gets), 3).to(dtype)
+            both_ways(lambda later: dist.all_to_all_single(output, gives[rank], gets, rows[rank],
+                                                           async_op=later))
+            assert same(output, want)
+            outputs = [strided(torch.zeros(n * 3).to(dtype)).view(n, 3) if n == 0 else
+                       torch.zeros(n, 3).to(dtype) for n in gets]
+            both_ways(lambda later: dist.all_to_all(outputs, list(gives[rank].split(rows[rank])),
+                                                    async_op=later))
+            assert same(torch.cat([o.view(torch.uint8) for o in outputs]).view(dtype), want)
+            even = data(dtype, 5 * ranks, rank, seed)
+            output = torch.zeros(5 * ranks).to(dtype)
+            dist.all_to_all_single(output, even)
+            all_even = [data(dtype, 5 * ranks, r, seed).split(5)[rank] for r in range(ranks)]
+            assert same(list(output.split(5)), all_even)
+    run(world, body)
+
+
+def test_coalesced_and_sparse(seed):
+    def body(rank, world):
+        tensors = [torch.full((n,), float(rank + 1)) for n in (3, 1000, 50000)]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        manager.wait()
+        assert all(bool((tensor == 3).all()) for tensor in tensors)
+        outputs = [torch.zeros(2 * n) for n in (4, 30000)]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for output in outputs:
+                dist.all_gather_into_tensor(output, torch.full((output.numel() // 2,), float(rank)))
+        manager.wait()
+        for output in outputs:
+            assert [float(part[0]) for part in output.split(output.numel() // 2)] == [0, 1]
+        # Entry i of rank r is at (i, r); entry 0 is at (0, 0) on both.
+        indices = torch.tensor([[0, 1, 2], [0, rank, rank]])[:, :3 - rank]
+        sparse = torch.sparse_coo_tensor(indices, torch.ones(3 - rank, 4), (3, 2, 4))
+        dist.all_reduce(sparse)
+        want = torch.zeros(3, 2, 4)
+        for r in range(2):
+            for i in range(3 - r):
+                want[i, r if i else 0] += 1
+        assert same(sparse.to_dense(), want)
+        return [t.sum().item() for t in tensors]
+    run(2, body)
+
+
+def test_sums_of_two_have_the_bits_of_gloo(seed):
+    def body(rank, world):
+        generator = torch.Generator().manual_seed(seed + rank)
+        values = torch.randn(100003, generator=generator)
+        dist.all_reduce(values)
+        halves = torch.zeros(50000)
+        dist.reduce_scatter_tensor(halves, torch.randn(100000, generator=generator))
+        return values, halves
+    assert same(run(2, body), run(2, body, backend="gloo")), seed

@@ -1,0 +1,157 @@
+"""What happens when something goes wrong: who is named, how soon, and what can be done after."""
+import os
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from harness import run
+
+
+def test_a_dead_rank_is_named_soon():
+    def body(rank, world):
+        dist.all_reduce(torch.ones(4))
+        if rank == 1:
+            os._exit(3)
+        start = time.monotonic()
+        with pytest.raises(dist.DistBackendError) as raised:
+            for _ in range(3):
+                dist.all_reduce(torch.ones(4))
+        text = str(raised.value)
+        assert "rank 1" in text and "all_reduce (number" in text, text
+        assert time.monotonic() - start < 20
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(4), async_op=True).wait()
+        return text
+    run(2, body, dies=[1])
+
+
+def test_a_dead_sender_is_named_soon():
+    def body(rank, world):
+        dist.barrier()
+        if rank == 2:
+            os._exit(3)
+        if rank == 0:
+            with pytest.raises(dist.DistBackendError, match="rank 2"):
+                dist.recv(torch.zeros(3), 2)
+    run(3, body, dies=[2])
+
+
+def test_time_limits():
+    def body(rank, world):
+        if rank == 0:
+            start = time.monotonic()
+            with pytest.raises(dist.DistBackendError, match="Timed out.*rank 1"):
+                dist.all_reduce(torch.ones(4))
+            assert 1 < time.monotonic() - start < 15
+        else:
+            time.sleep(4)
+    run(2, body, limit=2)
+
+
+def test_waiting_for_a_while_leaves_the_group_usable():
+    def body(rank, world):
+        if rank == 0:
+            tensor = torch.ones(4)
+            work = dist.all_reduce(tensor, async_op=True)
+            with pytest.raises(dist.DistBackendError, match="Timed out"):
+                work.wait(timedelta(milliseconds=200))
+            work.wait()
+            assert float(tensor[0]) == 2
+        else:
+            time.sleep(1)
+            dist.all_reduce(torch.ones(4))
+        dist.barrier()
+    run(2, body)
+
+
+def test_a_limit_of_one_operation():
+    def body(rank, world):
+        if rank == 0:
+            options = dist.AllreduceOptions()
+            options.timeout = timedelta(milliseconds=300)
+            work = dist.group.WORLD.allreduce([torch.ones(4)], options)
+            with pytest.raises(dist.DistBackendError, match="Timed out.*all_reduce.*300 ms"):
+                work.wait()
+        else:
+            time.sleep(2)
+    run(2, body)
+
+
+def test_ranks_that_call_different_things_are_told():
+    def body(rank, world):
+        with pytest.raises(dist.DistBackendError, match="all_reduce"):
+            if rank == 0:
+                dist.all_reduce(torch.ones(100000))
+            else:
+                dist.broadcast(torch.ones(100000), 0)
+            dist.barrier()
+    run(2, body)
+
+
+def test_a_message_of_another_size_is_an_error_of_that_receive_only():
+    def body(rank, world):
+        if rank == 0:
+            dist.send(torch.ones(5), 1)
+            dist.send(torch.ones(3), 1)
+        else:
+            with pytest.raises(dist.DistBackendError, match="20 bytes were sent.*has 12"):
+                dist.recv(torch.zeros(3), 0)
+            dist.recv(torch.zeros(3), 0)
+        dist.barrier()
+    run(2, body)
+
+
+def test_abort_unblocks_and_shutdown_may_be_repeated():
+    def body(rank, world):
+        import threading
+        dist.barrier()
+        group = dist.group.WORLD._get_backend(torch.device("cpu"))
+        if rank == 0:
+            threading.Timer(0.5, group.abort).start()
+            with pytest.raises(dist.DistBackendError, match="abort"):
+                dist.all_reduce(torch.ones(4))
+        else:
+            time.sleep(1)
+        group.abort()
+        group.shutdown()
+        group.shutdown()
+        with pytest.raises(dist.DistBackendError, match="shut down"):
+            dist.all_reduce(torch.ones(4))
+    run(2, body)
+
+
+def test_monitored_barrier():
+    def body(rank, world):
+        barrier = dist.group.WORLD.monitored_barrier
+        barrier(timedelta(seconds=20), False)
+        if rank == 0:
+            with pytest.raises(dist.DistBackendError,
+                               match="Ranks 1, 2 failed to pass monitoredBarrier in 700 ms"):
+                barrier(timedelta(milliseconds=700), True)
+        else:
+            time.sleep(2.5)
+        dist.barrier()  # It goes on.
+    run(3, body)
+
+
+def test_groups_are_made_again_and_again():
+    def body(rank, world):
+        port = 20000 + os.getppid() % 20000
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
+                          WORLD_SIZE=str(world))
+        for round in range(3):
+            dist.init_process_group("tutti")
+            sub = [dist.new_group([0, 2]), dist.new_group([1, 2])]
+            tensor = torch.ones(3)
+            dist.all_reduce(tensor)
+            assert float(tensor[0]) == 3
+            for group, members in zip(sub, ([0, 2], [1, 2])):
+                if rank in members:
+                    tensor = torch.ones(3)
+                    dist.all_reduce(tensor, group=group)
+                    assert float(tensor[0]) == 2
+            dist.destroy_process_group()
+    run(3, body, backend=None)

@@ -1,0 +1,53 @@
+"""The package as such: found by torch itself, standing in for gloo, saying what is wrong."""
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def python(code, **environment):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], text=True,
+                          capture_output=True, timeout=120, env={**os.environ, **environment})
+    return done.returncode, done.stdout, done.stderr
+
+
+def installed():
+    from importlib import metadata
+    return any(entry.name == "tutti" for entry in metadata.entry_points(group="torch.backends"))
+
+
+@pytest.mark.skipif(not installed(), reason="tutti_torch is not installed, only on the path")
+def test_no_import_is_needed():
+    code, said, error = python("""
+        import torch.distributed as dist
+        assert dist.Backend.TUTTI == "tutti"
+        import sys
+        assert "tutti_torch" in sys.modules and "tutti_torch._C" not in sys.modules
+    """)
+    assert code == 0, error
+
+
+def test_standing_in_for_gloo():
+    script = """
+        import tutti_torch, torch, torch.distributed as dist
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        dist.monitored_barrier()
+        print(dist.get_backend())
+        try:
+            print(tutti_torch.describe().splitlines()[0])
+        except Exception as error:
+            print("not ours")
+        dist.destroy_process_group()
+    """
+    code, said, error = python(script, TUTTI_AS="gloo")
+    assert code == 0, error
+    assert said.splitlines()[0] == "gloo" and "communicator of 1 ranks" in said
+    code, said, error = python(script, TUTTI_AS="")
+    assert code == 0, error
+    assert said.splitlines() == ["gloo", "not ours"]
+    code, _, error = python("import tutti_torch", TUTTI_AS="mpi")
+    assert code != 0 and "can't stand in for mpi; it takes: gloo" in error

@@ -1,0 +1,69 @@
+"""Tutti as a backend of torch.distributed.
+
+    import torch.distributed as dist
+    dist.init_process_group("tutti")        # no import needed: torch finds the package by itself
+
+This module only registers; the compiled part is loaded with the first group. See python/README.md.
+"""
+import os
+
+_NAME = "tutti"
+_registered = False
+
+
+def _create(options, pg_options=None, name=_NAME):
+    """A group's backend, from what torch hands to creators with the extended interface."""
+    timeout = options.timeout
+    if pg_options is not None and getattr(pg_options, "_timeout", None) is not None:
+        timeout = pg_options._timeout
+    return _extension().create(options.store, options.group_rank, options.group_size, timeout, name,
+                               str(options.group_id),
+                               [int(rank) for rank in options.global_ranks_in_group])
+
+
+def _extension():
+    """The compiled module. It serves the minor version of torch that it was built against."""
+    import torch
+    try:
+        from tutti_torch import _C
+    except ImportError as error:
+        raise ImportError(f"tutti_torch: the compiled module can't be loaded ({error}); it has to be "
+                          f"built against this torch {torch.__version__}: "
+                          "pip install --force-reinstall --no-deps ./python") from error
+    if _C.torch_version.split(".")[:2] != torch.__version__.split(".")[:2]:
+        raise ImportError(f"tutti_torch was built against torch {_C.torch_version}, this is "
+                          f"{torch.__version__}, whose C++ interface is another one; run: "
+                          "pip install --force-reinstall --no-deps ./python")
+    return _C
+
+
+def _autoload():
+    """Called by torch when it is imported. Registers the name, and what TUTTI_AS asks for."""
+    global _registered
+    import torch.distributed as dist
+    if _registered or not dist.is_available():
+        return
+    _registered = True
+    dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu"])
+    wanted = [name for name in os.environ.get("TUTTI_AS", "").split(",") if name]
+    if wanted:
+        from tutti_torch import _stand_in
+        _stand_in.install(wanted)
+
+
+def enable_shared_allocator(from_bytes=1 << 20):
+    """From now on, CPU tensors of at least `from_bytes` are in memory that the other ranks of this
+    host can map, so that collectives on them copy nothing: call it before models and buckets are
+    made. Tensors that exist stay where they are. For good."""
+    _extension().enable_shared_allocator(int(from_bytes))
+
+
+def describe(group=None):
+    """What the group's communicator is: transports, memory, waiting, plans, as text for people."""
+    import torch
+    import torch.distributed as dist
+    group = group if group is not None else dist.group.WORLD
+    return _extension().describe(group._get_backend(torch.device("cpu")))
+
+
+_autoload()
