@@ -15,9 +15,9 @@
 namespace tutti::python {
 namespace {
 
-constexpr std::size_t kSmallest = std::size_t{64} << 10;    // Less is not worth a mapping.
-constexpr std::size_t kMostKept = std::size_t{1} << 30;     // Bytes, all kept blocks together.
-constexpr std::size_t kMostBlocks = 1024;                   // Files that this process holds open.
+constexpr std::size_t kSmallest = std::size_t{64} << 10;  // Less is not worth a mapping.
+constexpr std::size_t kMostKept = std::size_t{1} << 30;   // Bytes, all kept blocks together.
+constexpr std::size_t kMostBlocks = 1024;                 // Files that this process holds open.
 
 /// Sizes in steps of an eighth, so that blocks fit again and at most an eighth is lost.
 std::size_t rounded(std::size_t bytes) {

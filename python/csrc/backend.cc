@@ -28,8 +28,8 @@ c10d::ErrorType error_type(Code code) {
 
 TorchBackend::Ptr<TorchBackend> TorchBackend::create(const Ptr<c10d::Store>& store, int rank,
                                                      int size, const Ptr<Options>& options) {
-  const std::string what = "making process group '" + options->group_name + "' of " +
-                           std::to_string(size) + " ranks";
+  const std::string what =
+      "making process group '" + options->group_name + "' of " + std::to_string(size) + " ranks";
   auto settings = Settings::from_environment();
   if (!settings) raise(what, settings.error());
   settings->timeout = options->timeout;
@@ -95,8 +95,8 @@ TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
   return work;
 }
 
-/// Ends the group if the work is not over in time. The group's own limit is kept by Tutti, which can
-/// say more.
+/// Ends the group if the work is not over in time. The group's own limit is kept by Tutti, which
+/// can say more.
 void TorchBackend::limit(const Ptr<TorchWork>& work, const std::string& what,
                          std::chrono::milliseconds timeout) {
   if (timeout >= options_->timeout) return;
@@ -210,8 +210,8 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
     return work;
   }
   const at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
-  const auto inner = c10::make_intrusive<TorchWork>(rank_, operation, stands_in_, tensors, Tensors{},
-                                                    work->getSequencenumber());
+  const auto inner = c10::make_intrusive<TorchWork>(rank_, operation, stands_in_, tensors,
+                                                    Tensors{}, work->getSequencenumber());
   inner->then([inner = inner.get(), work, tensor, copy](std::exception_ptr failure) {
     work->set_source(inner->sourceRank());
     Completions::instance().post([work, tensor, copy, failure] {
@@ -291,7 +291,7 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
         end - std::chrono::steady_clock::now());
     try {
       store_->wait({key + name}, std::max(left, std::chrono::milliseconds(1)));
-    } catch (const c10::DistStoreError&) {
+    } catch (const c10::Error&) {  // Stores throw different ones when the time is over.
       return false;
     }
     return true;

@@ -1,10 +1,10 @@
 // File: python/csrc/backend.h: a process group of torch's over Tutti.
 //
-// Model: every collective becomes a Job: Tutti requests over the tensors' own memory where these lie
-// in a row, else over temporary buffers that are filled before and copied out after. A job that is
-// called synchronously runs on the caller's thread and is over when the call returns; else it is
-// started, and Tutti's progress thread carries it on. Jobs take place in the order in which they are
-// issued, which has to be the same on every rank.
+// Model: every collective becomes a Job: Tutti requests over the tensors' own memory where these
+// lie in a row, else over temporary buffers that are filled before and copied out after. A job that
+// is called synchronously runs on the caller's thread and is over when the call returns; else it is
+// started, and Tutti's progress thread carries it on. Jobs take place in the order in which they
+// are issued, which has to be the same on every rank.
 //
 // Threads: any may call. `issue_` puts calls in order; it is held while a synchronous one runs.
 // `abort` needs no lock. Errors of use throw ValueError before anything is started; all others are
@@ -108,7 +108,8 @@ class TorchBackend : public c10d::Backend {
   };
   /// One operation on its way. The requests point into the tensors and lists that it keeps.
   struct Job {
-    Job(const Operation& which, std::chrono::milliseconds limit) : operation(which), timeout(limit) {}
+    Job(const Operation& which, std::chrono::milliseconds limit)
+        : operation(which), timeout(limit) {}
     const Operation& operation;
     std::chrono::milliseconds timeout;
     std::vector<Request> requests;
@@ -132,7 +133,8 @@ class TorchBackend : public c10d::Backend {
   void start(Communicator& communicator, const JobPtr& job);
   static void note(const JobPtr& job, const Status& status);
   static void finish(const JobPtr& job);
-  void limit(const Ptr<TorchWork>& work, const std::string& what, std::chrono::milliseconds timeout);
+  void limit(const Ptr<TorchWork>& work, const std::string& what,
+             std::chrono::milliseconds timeout);
   WorkPtr message(const Operation& operation, Tensors& tensors, int peer, int tag, bool sends);
   void join(const Ptr<TorchWork>& work);
   Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs);

@@ -78,8 +78,8 @@ at::Tensor TorchBackend::flat_input(Job& job, const Tensors& list) {
 /// A list of one tensor for each rank, all like `like`.
 void TorchBackend::check_list(const Tensors& list, const at::Tensor& like,
                               const char* operation) const {
-  TORCH_CHECK_VALUE(static_cast<int>(list.size()) == size_, "tutti: ", operation,
-                    ": the list has ", list.size(), " tensors, there are ", size_, " ranks");
+  TORCH_CHECK_VALUE(static_cast<int>(list.size()) == size_, "tutti: ", operation, ": the list has ",
+                    list.size(), " tensors, there are ", size_, " ranks");
   check_type(list, like.scalar_type(), operation);
   for (const at::Tensor& tensor : list) {
     TORCH_CHECK_VALUE(tensor.numel() == like.numel(), "tutti: ", operation,
@@ -200,8 +200,9 @@ TorchBackend::WorkPtr TorchBackend::_allgather_base(at::Tensor& output, at::Tens
 
 TorchBackend::WorkPtr TorchBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tutti: all_gather_into_tensor: ",
-                    outputs.size(), " outputs, but ", inputs.size(), " inputs");
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
+                    "tutti: all_gather_into_tensor: ", outputs.size(), " outputs, but ",
+                    inputs.size(), " inputs");
   const auto job = make_job(kAllGatherBase, options.timeout);
   for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather(*job, outputs[i], inputs[i]);
   return issue(job, options.asyncOp);
@@ -231,8 +232,9 @@ TorchBackend::WorkPtr TorchBackend::allgather_coalesced(std::vector<Tensors>& ou
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& of_rank : outputs) {
-      TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "tutti: all_gather_coalesced: invalid "
-                                                         "output size: ",
+      TORCH_CHECK_VALUE(of_rank.size() == inputs.size(),
+                        "tutti: all_gather_coalesced: invalid "
+                        "output size: ",
                         of_rank.size(), " tensors for ", inputs.size(), " inputs");
       list.push_back(of_rank[i]);
     }
@@ -286,8 +288,9 @@ TorchBackend::WorkPtr TorchBackend::_reduce_scatter_base(
 
 TorchBackend::WorkPtr TorchBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tutti: reduce_scatter_tensor: ",
-                    outputs.size(), " outputs, but ", inputs.size(), " inputs");
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
+                    "tutti: reduce_scatter_tensor: ", outputs.size(), " outputs, but ",
+                    inputs.size(), " inputs");
   const auto job = make_job(kReduceScatterBase, options.timeout);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     add_reduce_scatter(*job, outputs[i], inputs[i], options.reduceOp);

@@ -126,9 +126,9 @@ TorchBackend::WorkPtr TorchBackend::alltoall_base(at::Tensor& output, at::Tensor
 TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                              const c10d::AllToAllOptions& options) {
   const auto ranks = static_cast<std::size_t>(size_);
-  TORCH_CHECK_VALUE(inputs.size() == ranks && outputs.size() == ranks, "tutti: all_to_all: ",
-                    inputs.size(), " inputs and ", outputs.size(), " outputs, there are ", size_,
-                    " ranks");
+  TORCH_CHECK_VALUE(inputs.size() == ranks && outputs.size() == ranks,
+                    "tutti: all_to_all: ", inputs.size(), " inputs and ", outputs.size(),
+                    " outputs, there are ", size_, " ranks");
   check_type(inputs, inputs.front().scalar_type(), "all_to_all");
   check_type(outputs, inputs.front().scalar_type(), "all_to_all");
   const auto job = make_job(kAllToAll, options.timeout);
@@ -165,9 +165,9 @@ TorchBackend::WorkPtr TorchBackend::barrier(const c10d::BarrierOptions& options)
 /// one before.
 TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
                                                      const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(tensors.size() == 1 && tensors.front().is_sparse() &&
-                        tensors.front().device().is_cpu(),
-                    "tutti: sparse all_reduce: takes one sparse tensor on the CPU");
+  TORCH_CHECK_VALUE(
+      tensors.size() == 1 && tensors.front().is_sparse() && tensors.front().device().is_cpu(),
+      "tutti: sparse all_reduce: takes one sparse tensor on the CPU");
   TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM,
                     "tutti: sparse all_reduce: only SUM is defined for sparse tensors");
   const c10::NoGradGuard no_grad;
@@ -194,8 +194,8 @@ TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
   const std::int64_t all = std::accumulate(entries, entries + size_, std::int64_t{0});
   const auto gather_rows = [&](const at::Tensor& rows) {
     std::vector<std::int64_t> sizes = rows.sizes().vec();
-    const auto row = static_cast<std::size_t>(std::accumulate(
-        sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>()));
+    const auto row = static_cast<std::size_t>(
+        std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>()));
     sizes.front() = all;
     const at::Tensor gathered = make_mappable(sizes, rows.scalar_type());
     const Elements elements = copied_as(rows.scalar_type());

@@ -1,10 +1,10 @@
 // File: python/csrc/completions.h: the process's threads on which callbacks of Python run.
 //
-// A future's callback takes the interpreter's lock and may itself call collectives and wait for them
-// (the PowerSGD hook does), so it must not run on Tutti's progress thread, which has to carry these
-// on, and must not hold up the end of those that it waits for: a task that finds all threads busy gets
-// another. Copies out of temporary buffers run here too, and time limits of single operations are
-// kept.
+// A future's callback takes the interpreter's lock and may itself call collectives and wait for
+// them (the PowerSGD hook does), so it must not run on Tutti's progress thread, which has to carry
+// these on, and must not hold up the end of those that it waits for: a task that finds all threads
+// busy gets another. Copies out of temporary buffers run here too, and time limits of single
+// operations are kept.
 #pragma once
 #include <chrono>
 #include <condition_variable>

@@ -68,7 +68,8 @@ void Messages::send_to_self(const at::Tensor& tensor, int tag) {
     const std::lock_guard lock(mutex_);
     arrival = match(header, me_.value);
   }
-  if (header.bytes != 0) std::memcpy(arrival->data.data_ptr(), tensor.const_data_ptr(), header.bytes);
+  if (header.bytes != 0)
+    std::memcpy(arrival->data.data_ptr(), tensor.const_data_ptr(), header.bytes);
   on_data(arrival, ok());
 }
 
@@ -88,8 +89,7 @@ void Messages::recv(const at::Tensor& tensor, int from, int tag,
       if (arrival->here) ready = arrival;
     } else {
       if (communicator_ == nullptr) failure_ = failure_.value_or(closed());
-      if (failure_)
-        return work->complete(exception_of(name(*work, false, from, tag), *failure_));
+      if (failure_) return work->complete(exception_of(name(*work, false, from, tag), *failure_));
       posted_.push_back({from, tag, tensor, work});
       note_needed();
     }
@@ -101,9 +101,8 @@ void Messages::recv(const at::Tensor& tensor, int from, int tag,
 /// Says which ranks somebody receives from by name. mutex_ is held.
 void Messages::note_needed() {
   for (int rank = 0; rank < ranks_; ++rank) {
-    const bool needed = std::any_of(posted_.begin(), posted_.end(), [rank](const Posted& posted) {
-      return posted.from == rank;
-    });
+    const bool needed = std::any_of(posted_.begin(), posted_.end(),
+                                    [rank](const Posted& posted) { return posted.from == rank; });
     // relaxed: see Communicator::start_recv_any.
     needed_[static_cast<std::size_t>(rank)].store(needed, std::memory_order_relaxed);
   }
@@ -140,8 +139,8 @@ void Messages::listen() {
   });
 }
 
-/// What a header stands for: the first receive that asked for it, or memory until one does. mutex_ is
-/// held.
+/// What a header stands for: the first receive that asked for it, or memory until one does. mutex_
+/// is held.
 Messages::ArrivalPtr Messages::match(const Header& header, int from) {
   const auto arrival = std::make_shared<Arrival>();
   arrival->from = from;
@@ -220,7 +219,8 @@ void Messages::on_data(const ArrivalPtr& arrival, const Status& status) {
 /// It is here, and somebody has asked for it.
 void Messages::deliver(const Arrival& arrival) {
   const std::string what = std::string(arrival.work->name()) + " from rank " +
-                           std::to_string(arrival.from) + " with tag " + std::to_string(arrival.tag);
+                           std::to_string(arrival.from) + " with tag " +
+                           std::to_string(arrival.tag);
   arrival.work->set_source(arrival.from);
   if (arrival.mismatch) return arrival.work->complete(exception_of(what, *arrival.mismatch));
   const std::size_t sent = arrival.data.nbytes();

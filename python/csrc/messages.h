@@ -1,10 +1,10 @@
 // File: python/csrc/messages.h: send and receive with tags, over a communicator of their own.
 //
-// A message is two of Tutti's: a header (tag and bytes), then the bytes. While somebody receives, one
-// receive from any rank is open for the next header. A header finds the first receive that was asked
-// for its sender and tag, and the bytes go straight into that tensor; those that nobody has asked for
-// yet are kept until somebody does. As every open receive is used up by one header, none is left when
-// nobody receives any more.
+// A message is two of Tutti's: a header (tag and bytes), then the bytes. While somebody receives,
+// one receive from any rank is open for the next header. A header finds the first receive that was
+// asked for its sender and tag, and the bytes go straight into that tensor; those that nobody has
+// asked for yet are kept until somebody does. As every open receive is used up by one header, none
+// is left when nobody receives any more.
 //
 // The communicator is apart from that of the collectives because a blocking collective has its
 // communicator to itself. Everything on it is started, nothing blocks.

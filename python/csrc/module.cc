@@ -6,15 +6,52 @@
 #include "allocator.h"
 #include "backend.h"
 
+namespace tutti::python {
+
+/// How Python holds a backend: it is let go without the interpreter's lock, as its end waits for
+/// threads that may need that.
+template <class T>
+class Held {
+ public:
+  Held() = default;
+  Held(c10::intrusive_ptr<T> pointer) : pointer_(std::move(pointer)) {}
+  explicit Held(T* pointer) : pointer_(c10::intrusive_ptr<T>::unsafe_steal_from_new(pointer)) {}
+  Held(const Held&) = default;
+  Held(Held&&) noexcept = default;
+  Held& operator=(const Held&) = default;
+  Held& operator=(Held&&) noexcept = default;
+  ~Held() {
+    if (!pointer_) return;
+    if (PyGILState_Check() == 0) {
+      pointer_.reset();
+      return;
+    }
+    const pybind11::gil_scoped_release release;
+    pointer_.reset();
+  }
+  T& operator*() const { return *pointer_; }
+  T* operator->() const { return pointer_.get(); }
+  T* get() const { return pointer_.get(); }
+  explicit operator bool() const { return static_cast<bool>(pointer_); }
+
+ private:
+  c10::intrusive_ptr<T> pointer_;
+};
+
+}  // namespace tutti::python
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, tutti::python::Held<T>, true)
+
 namespace {
 
 namespace py = pybind11;
+using tutti::python::Held;
 using tutti::python::TorchBackend;
 
-c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                         int size, std::chrono::milliseconds timeout,
-                                         const std::string& name, const std::string& group,
-                                         const std::vector<std::uint64_t>& global_ranks) {
+Held<TorchBackend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                          std::chrono::milliseconds timeout, const std::string& name,
+                          const std::string& group,
+                          const std::vector<std::uint64_t>& global_ranks) {
   // Not by a call guard: arguments must be let go with the interpreter's lock held.
   const py::gil_scoped_release release;
   auto options = c10::make_intrusive<TorchBackend::Options>(name, timeout);
@@ -23,23 +60,21 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
   return TorchBackend::create(store, rank, size, options);
 }
 
-std::string describe(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  auto* own = dynamic_cast<TorchBackend*>(backend.get());
-  TORCH_CHECK_VALUE(own != nullptr, "tutti: describe: this group has another backend, ",
-                    backend->getBackendName());
-  const py::gil_scoped_release release;
-  return own->describe();
-}
-
 }  // namespace
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Tutti's process groups for PyTorch; use the package tutti_torch";
   module.attr("version") = TUTTI_VERSION;
   module.attr("torch_version") = TORCH_VERSION;
+  py::module_::import("torch._C._distributed_c10d");  // The base class is registered there.
   module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("name"), py::arg("group"), py::arg("global_ranks"));
-  module.def("describe", &describe, py::arg("backend"));
+  py::class_<TorchBackend, c10d::Backend, Held<TorchBackend>>(module, "ProcessGroupTutti")
+      .def_property_readonly("options", &TorchBackend::getBackendOptions)
+      .def(
+          "describe", [](TorchBackend& backend) { return backend.describe(); },
+          py::call_guard<py::gil_scoped_release>(),
+          "Transports, memory, waiting and plans of the group, for people.");
   module.def("enable_shared_allocator", &tutti::python::enable_shared_allocator,
              py::arg("from_bytes"));
   module.def("shared_allocator_enabled", &tutti::python::shared_allocator_enabled);

@@ -1,11 +1,12 @@
-// File: python/csrc/operations.h: what each operation is called, by us and where we stand in for gloo.
+// File: python/csrc/operations.h: what each operation is called, by us and where we stand in for
+// gloo.
 #pragma once
 #include "work.h"
 
 namespace tutti::python {
 
 #define TUTTI_OPERATION(constant, type, name) \
-  inline constexpr Operation constant{c10d::OpType::type, name, "tutti:" name, "gloo:" name}
+  inline constexpr Operation constant { c10d::OpType::type, name, "tutti:" name, "gloo:" name }
 TUTTI_OPERATION(kAllReduce, ALLREDUCE, "all_reduce");
 TUTTI_OPERATION(kAllReduceCoalesced, ALLREDUCE_COALESCED, "all_reduce");
 TUTTI_OPERATION(kAllReduceSparse, _ALLREDUCE_SPARSE, "sparse_all_reduce");

@@ -35,8 +35,8 @@ Error store_error(std::string_view verb, const std::string& key, const std::exce
 
 StoreRendezvous::StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, int rank)
     : store_(std::move(store)),
-      prefix_("tutti/" +
-              std::to_string(store_->add("tutti/groups_of_" + std::to_string(rank), 1)) + "/") {}
+      prefix_("tutti/" + std::to_string(store_->add("tutti/groups_of_" + std::to_string(rank), 1)) +
+              "/") {}
 
 Status StoreRendezvous::put(std::string_view key, std::span<const std::byte> value) {
   try {
@@ -58,8 +58,8 @@ Result<Bytes> StoreRendezvous::get(std::string_view key, Deadline deadline) {
       if (left.count() <= 0) return Error{Code::kTimeout, "nobody has put " + name};
       try {
         store_->wait({name}, std::min(left, kSlice));
-      } catch (const c10::DistStoreError&) {
-        continue;  // Not yet: the next look says whether there is still time.
+      } catch (const c10::Error&) {
+        continue;  // Not yet: the next look says whether there is still time, and a store.
       }
     }
   } catch (const std::exception& thrown) {

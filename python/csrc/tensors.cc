@@ -39,10 +39,10 @@ const char* name_of(c10d::ReduceOp::RedOpType op) {
 }
 
 double scale_of(const c10d::ReduceOp& op) {
-  const auto* supplement =
-      dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK_VALUE(supplement != nullptr, "tutti: PREMUL_SUM without a factor; make it with "
-                                           "torch.distributed._make_nccl_premul_sum");
+  const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(supplement != nullptr,
+                    "tutti: PREMUL_SUM without a factor; make it with "
+                    "torch.distributed._make_nccl_premul_sum");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
                                              : supplement->double_factor;
 }

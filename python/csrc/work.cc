@@ -22,11 +22,11 @@ void TorchWork::complete(std::exception_ptr failure) {
   };
   if (!future) return over();
   // First the future: who has waited for the work finds its value there.
-  Completions::instance().post([self = c10::intrusive_ptr<TorchWork>::reclaim_copy(this), future,
-                                over = std::move(over)] {
-    self->tell(*future);
-    over();
-  });
+  Completions::instance().post(
+      [self = c10::intrusive_ptr<TorchWork>::reclaim_copy(this), future, over = std::move(over)] {
+        self->tell(*future);
+        over();
+      });
 }
 
 void TorchWork::then(std::function<void(std::exception_ptr)> callback) {
@@ -53,7 +53,8 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   {
     const std::lock_guard lock(future_mutex_);
     if (future_) return future_;
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     over = over_;
   }
   if (over) tell(*future_);

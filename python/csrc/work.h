@@ -1,8 +1,8 @@
 // File: python/csrc/work.h: an operation of a process group that was started, as torch sees it.
 //
-// Model: whoever carries the operation on holds a reference until it is over, so a Work that the user
-// drops goes on, and keeps its tensors alive. `complete` is called once. A future is made when it is
-// first asked for; its callbacks run on a Completions thread, or at once if the work is done.
+// Model: whoever carries the operation on holds a reference until it is over, so a Work that the
+// user drops goes on, and keeps its tensors alive. `complete` is called once. A future is made when
+// it is first asked for; its callbacks run on a Completions thread, or at once if the work is done.
 #pragma once
 #include <exception>
 #include <functional>
@@ -35,8 +35,8 @@ class TorchWork : public c10d::Work {
   /// somebody has asked for its future.
   void complete(std::exception_ptr failure = nullptr);
 
-  /// Throws what the operation failed with, or a DistBackendError if it is not done by then; it goes
-  /// on, and can be waited for again.
+  /// Throws what the operation failed with, or a DistBackendError if it is not done by then; it
+  /// goes on, and can be waited for again.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::vector<at::Tensor> result() override { return outputs_; }

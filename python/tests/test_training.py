@@ -4,8 +4,17 @@ import tempfile
 
 import pytest
 import torch
+import torch._dynamo  # noqa: F401  Here, and not once in every forked rank: it takes seconds.
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
 from torch import nn
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, StateDictOptions
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import distribute_tensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from harness import run, same
@@ -75,13 +84,11 @@ def test_ddp_on_three_ranks_and_without_syncing():
 
 
 def test_ddp_hooks_that_call_collectives_from_their_callbacks():
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-
     def body(rank, world):
         answers = []
         for hook in ("fp16", "bf16", "power"):
             net = model()
-            wrapped = DistributedDataParallel(net, bucket_cap_mb=0.1)
+            wrapped = DistributedDataParallel(net)  # One bucket: else hooks race by themselves.
             if hook == "power":
                 state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2,
                                                     start_powerSGD_iter=2)
@@ -98,8 +105,6 @@ def test_ddp_hooks_that_call_collectives_from_their_callbacks():
 
 
 def test_zero_redundancy_optimizer():
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
     def body(rank, world):
         net = model()
         wrapped = DistributedDataParallel(net)
@@ -112,10 +117,6 @@ def test_zero_redundancy_optimizer():
 
 
 def test_fsdp2_and_its_checkpoint():
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, StateDictOptions
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
     def body(rank, world):
         mesh = init_device_mesh("cpu", (world,))
         net = model()
@@ -135,10 +136,6 @@ def test_fsdp2_and_its_checkpoint():
 
 
 def test_dtensor_and_functional_collectives():
-    from torch.distributed import _functional_collectives as functional
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import distribute_tensor, Replicate, Shard
-
     def body(rank, world):
         mesh = init_device_mesh("cpu", (world,))
         whole = torch.arange(42.0).view(7, 6)
@@ -161,8 +158,6 @@ def test_dtensor_and_functional_collectives():
 
 
 def test_objects_and_checkpoints():
-    import torch.distributed.checkpoint as checkpoint
-
     with tempfile.TemporaryDirectory() as folder:
         def body(rank, world):
             everybody = [None] * world

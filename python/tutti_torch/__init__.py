@@ -62,8 +62,10 @@ def describe(group=None):
     """What the group's communicator is: transports, memory, waiting, plans, as text for people."""
     import torch
     import torch.distributed as dist
-    group = group if group is not None else dist.group.WORLD
-    return _extension().describe(group._get_backend(torch.device("cpu")))
+    backend = (group if group is not None else dist.group.WORLD)._get_backend(torch.device("cpu"))
+    if not isinstance(backend, _extension().ProcessGroupTutti):
+        raise ValueError(f"tutti_torch.describe: this group's backend is {backend.name()}")
+    return backend.describe()
 
 
 _autoload()

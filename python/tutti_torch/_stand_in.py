@@ -29,14 +29,14 @@ def install(names):
 
 
 def _make(original):
-    import torch.distributed as dist
+    from torch._C._distributed_c10d import Backend
     from tutti_torch import _extension
 
     class Meta(type):
         def __instancecheck__(cls, thing):
             if original is not None and isinstance(thing, original):
                 return True
-            return isinstance(thing, dist.distributed_c10d._Backend) and thing.name() == "gloo"
+            return isinstance(thing, Backend) and thing.name() == "gloo"
 
         def __getattr__(cls, name):  # Options, create_device and the like.
             return getattr(original, name)

@@ -237,10 +237,11 @@ const std::array<Knob, 16> kKnobs{{
      [](const Settings& s) { return s.log; }},
 }};
 
-// What launchers and people say to bootstrap/launch.cc; not knobs of a communicator.
-constexpr std::array<std::string_view, 7> kLaunchVariables{
+// What launchers and people say to bootstrap/launch.cc and to the Python package; not knobs of a
+// communicator.
+constexpr std::array<std::string_view, 8> kOtherVariables{
     "TUTTI_RANK",       "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
-    "TUTTI_RENDEZVOUS", "TUTTI_JOB",        "TUTTI_RSH"};
+    "TUTTI_RENDEZVOUS", "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS"};
 
 /// Edits (insert, delete, replace) that turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -258,7 +259,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::vector<std::string_view> known_variables() {
-  std::vector<std::string_view> known(kLaunchVariables.begin(), kLaunchVariables.end());
+  std::vector<std::string_view> known(kOtherVariables.begin(), kOtherVariables.end());
   for (const Knob& knob : kKnobs) known.emplace_back(knob.variable);
   return known;
 }
