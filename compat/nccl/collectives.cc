@@ -1,0 +1,238 @@
+// The collectives, messages, and reductions with factors.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "group.h"
+#include "kernels/numeric.h"
+
+namespace tutti::nccl {
+namespace {
+
+/// Null: no such type.
+std::optional<DataType> type_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8: return DataType::kInt8;
+    case ncclUint8: return DataType::kUint8;
+    case ncclInt32: return DataType::kInt32;
+    case ncclUint32: return DataType::kUint32;
+    case ncclInt64: return DataType::kInt64;
+    case ncclUint64: return DataType::kUint64;
+    case ncclFloat16: return DataType::kFloat16;
+    case ncclFloat32: return DataType::kFloat32;
+    case ncclFloat64: return DataType::kFloat64;
+    case ncclBfloat16: return DataType::kBfloat16;
+    case ncclFloat8e4m3: return DataType::kFloat8E4M3;
+    case ncclFloat8e5m2: return DataType::kFloat8E5M2;
+    case ncclNumTypes: break;
+  }
+  return std::nullopt;
+}
+
+std::optional<ReduceOp> op_of(ncclRedOp_t op) {
+  switch (op) {
+    case ncclSum: return ReduceOp::kSum;
+    case ncclProd: return ReduceOp::kProd;
+    case ncclMax: return ReduceOp::kMax;
+    case ncclMin: return ReduceOp::kMin;
+    case ncclAvg: return ReduceOp::kAvg;
+    default: return std::nullopt;
+  }
+}
+
+template <class T>
+double number_at(const void* scalar) {
+  T value;
+  std::memcpy(&value, scalar, sizeof value);
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return static_cast<double>(kernels::to_float(value));
+  }
+}
+
+/// A factor of the host's, of this type.
+double scalar_of(const void* scalar, ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8: return number_at<std::int8_t>(scalar);
+    case ncclUint8: return number_at<std::uint8_t>(scalar);
+    case ncclInt32: return number_at<std::int32_t>(scalar);
+    case ncclUint32: return number_at<std::uint32_t>(scalar);
+    case ncclInt64: return number_at<std::int64_t>(scalar);
+    case ncclUint64: return number_at<std::uint64_t>(scalar);
+    case ncclFloat16: return number_at<kernels::Float16>(scalar);
+    case ncclFloat32: return number_at<float>(scalar);
+    case ncclFloat64: return number_at<double>(scalar);
+    case ncclBfloat16: return number_at<kernels::Bfloat16>(scalar);
+    case ncclFloat8e4m3: return number_at<kernels::Float8E4M3>(scalar);
+    case ncclFloat8e5m2: return number_at<kernels::Float8E5M2>(scalar);
+    case ncclNumTypes: break;
+  }
+  return 1;
+}
+
+struct Asked {
+  Collective collective;
+  const void* input;
+  void* output;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op = ncclSum;
+  int root = 0;
+};
+
+/// The operation of a call, in our words; an error says what is wrong with it.
+Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm) {
+  if (const auto op = op_of(asked.op)) return Reduction(*op);
+  const auto number = static_cast<std::size_t>(asked.op) - ncclNumOps;
+  if (number >= comm.operations.size() || !comm.operations[number]) {
+    return Error{Code::kInvalidArgument,
+                 "operation " + std::to_string(asked.op) + " is none, or was destroyed"};
+  }
+  const Premultiplied& made = *comm.operations[number];
+  if (made.type != asked.type) {
+    return Error{Code::kInvalidArgument, "the operation was made for another type"};
+  }
+  return Reduction::pre_mul_sum(made.scale);
+}
+
+ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cudaStream_t stream) {
+  Group& group = Group::current();
+  if (const ncclResult_t failed = check_ready(comm, function)) return group.fail(failed);
+  const auto type = type_of(asked.type);
+  if (!type) {
+    return group.fail(bad_argument(comm, function, "type " + std::to_string(asked.type)));
+  }
+  if (asked.root < 0 || asked.root >= comm->size) {
+    return group.fail(bad_argument(
+        comm, function,
+        "root " + std::to_string(asked.root) + " of " + std::to_string(comm->size) + " ranks"));
+  }
+  const auto reduction = reduction_of(asked, *comm);
+  if (!reduction) return group.fail(bad_argument(comm, function, reduction.error().what));
+  const Request request{.collective = asked.collective,
+                        .input = asked.input,
+                        .output = asked.output,
+                        .count = asked.count,
+                        .type = *type,
+                        .reduction = *reduction,
+                        .root = Rank{asked.root}};
+  return group.fail(group.add(comm, [request, stream](DeviceCommunicator& device) {
+    return device.call(request, stream);
+  }));
+}
+
+/// A message's arguments, or what is wrong with them.
+ncclResult_t check_message(const char* function, ncclDataType_t type, int peer, ncclComm_t comm) {
+  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  if (!type_of(type)) return bad_argument(comm, function, "type " + std::to_string(type));
+  if (peer >= 0 && peer < comm->size) return ncclSuccess;
+  return bad_argument(
+      comm, function,
+      "peer " + std::to_string(peer) + " of " + std::to_string(comm->size) + " ranks");
+}
+
+}  // namespace
+}  // namespace tutti::nccl
+
+using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
+using tutti::Collective;
+
+ncclResult_t ncclAllReduce(const void* input, void* output, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kAllReduce, input, output, count, type, op}, comm, stream);
+}
+
+ncclResult_t ncclReduce(const void* input, void* output, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kReduce, input, output, count, type, op, root}, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void* input, void* output, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kReduceScatter, input, output, count, type, op}, comm,
+               stream);
+}
+
+ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kBroadcast, input, output, count, type, ncclSum, root}, comm,
+               stream);
+}
+
+ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
+}
+
+ncclResult_t ncclAllGather(const void* input, void* output, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kAllGather, input, output, count, type}, comm, stream);
+}
+
+ncclResult_t ncclAlltoAll(const void* input, void* output, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kAllToAll, input, output, count, type}, comm, stream);
+}
+
+ncclResult_t ncclGather(const void* input, void* output, size_t count, ncclDataType_t type,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kGather, input, output, count, type, ncclSum, root}, comm,
+               stream);
+}
+
+ncclResult_t ncclScatter(const void* input, void* output, size_t count, ncclDataType_t type,
+                         int root, ncclComm_t comm, cudaStream_t stream) {
+  return start(__func__, {Collective::kScatter, input, output, count, type, ncclSum, root}, comm,
+               stream);
+}
+
+ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  Group& group = Group::current();
+  if (const auto failed = check_message(__func__, type, peer, comm)) return group.fail(failed);
+  return group.fail(group.add(comm, [=](tutti::DeviceCommunicator& device) {
+    return device.send(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
+  }));
+}
+
+ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  Group& group = Group::current();
+  if (const auto failed = check_message(__func__, type, peer, comm)) return group.fail(failed);
+  return group.fail(group.add(comm, [=](tutti::DeviceCommunicator& device) {
+    return device.recv(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
+  }));
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  if (op == nullptr || scalar == nullptr || !type_of(type)) {
+    return bad_argument(comm, __func__, "no such type, or a pointer is NULL");
+  }
+  if (residence != ncclScalarHostImmediate) {
+    return bad_usage(comm, __func__,
+                     "a factor in device memory is not supported; pass one of the host, "
+                     "ncclScalarHostImmediate");
+  }
+  const Premultiplied made{type, scalar_of(scalar, type)};
+  const auto free = std::find(comm->operations.begin(), comm->operations.end(), std::nullopt);
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + (free - comm->operations.begin()));
+  if (free != comm->operations.end()) {
+    *free = made;
+  } else {
+    comm->operations.emplace_back(made);
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  const auto number = static_cast<std::size_t>(op) - ncclNumOps;
+  if (op < ncclNumOps || number >= comm->operations.size() || !comm->operations[number]) {
+    return bad_argument(comm, __func__, "operation " + std::to_string(op) + " was not made here");
+  }
+  comm->operations[number].reset();
+  return ncclSuccess;
+}

@@ -1,0 +1,80 @@
+// File: compat/nccl/comm.h: what an ncclComm_t is, and how errors leave the library.
+//
+// Model. A handle exists from the call that makes it; the communicator behind it may come later, on
+// a thread of its own, when the user asked not to be blocked, or when a group makes several. Until
+// then its state is ncclInProgress. Every exported function ends in `finish`, so that the text of
+// the last error and the result always belong together.
+//
+// Threads. As with NCCL, one thread at a time uses a communicator, except for ncclCommAbort,
+// ncclCommGetAsyncError and ncclGetLastError.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nccl.h"
+#include "tutti/device_communicator.h"
+#include "tutti/result.h"
+
+namespace tutti::nccl {
+
+/// What a user asked for, of an ncclConfig_t of any version.
+struct Config {
+  bool blocking = true;
+  std::string name;
+};
+
+/// kInvalidArgument: not initialised, or values that no version knows. NULL is the default, or what
+/// the communicator that is split has.
+Result<Config> read_config(const ncclConfig_t* config, const Config& inherited);
+
+/// A reduction that a user made: factors of the communicator's own.
+struct Premultiplied {
+  ncclDataType_t type;
+  double scale = 1;
+};
+
+ncclResult_t result_of(const Error& error);
+/// Keeps the error's line for ncclGetLastError, in the calling thread and in `comm` if there is
+/// one.
+ncclResult_t finish(ncclComm* comm, const Error& error);
+inline ncclResult_t finish(ncclComm* comm, const Status& status) {
+  return status ? ncclSuccess : finish(comm, status.error());
+}
+/// What `comm`'s thread said last is what the calling thread says last.
+void remember(ncclComm& comm);
+/// The caller's mistake, in a line that names the function.
+ncclResult_t bad_argument(ncclComm* comm, const char* function, const std::string& what);
+ncclResult_t bad_usage(ncclComm* comm, const char* function, const std::string& what);
+
+}  // namespace tutti::nccl
+
+struct ncclComm {
+  static constexpr std::uint64_t kMagic = 0x7475747469636f6d;  // "tutticom"
+  std::uint64_t magic = kMagic;  // A handle that was given back, or never was one, is noticed.
+  int rank = -1;
+  int size = 0;
+  int device = -1;
+  tutti::nccl::Config config;
+  std::optional<tutti::DeviceCommunicator> device_communicator;
+  bool finalized = false;
+  // Written by the thread that makes the communicator (release), read by the others (acquire).
+  std::atomic<ncclResult_t> state{ncclInProgress};
+  std::thread maker;
+  std::vector<std::optional<tutti::nccl::Premultiplied>> operations;
+  std::mutex error_lock;  // Of `last_error`.
+  std::string last_error;
+
+  ncclComm() = default;
+  ~ncclComm() {
+    if (maker.joinable()) maker.join();
+    magic = 0;
+  }
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+};

@@ -1,0 +1,103 @@
+// Memory, registered buffers and windows.
+#include <cstdint>
+
+#include "group.h"
+
+using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
+using tutti::Code;
+using tutti::Error;
+
+/// A buffer that the user registered. Our kernels use buffers where they are in any case, so it
+/// only has to be known again.
+struct ncclWindow_vidmem {
+  ncclComm* comm;
+  void* data;
+};
+
+namespace {
+
+ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, size_t bytes,
+                             ncclWindow_t* window) {
+  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  if (data == nullptr || bytes == 0 || window == nullptr) {
+    return bad_argument(comm, function, "the buffer or the place for its handle is NULL, or empty");
+  }
+  *window = new ncclWindow_vidmem{comm, data};
+  return ncclSuccess;
+}
+
+ncclResult_t deregister(const char* function, ncclComm_t comm, ncclWindow_t window) {
+  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  if (window == nullptr) return ncclSuccess;
+  if (window->comm != comm) {
+    return bad_argument(comm, function, "the buffer was registered with another communicator");
+  }
+  delete window;
+  return ncclSuccess;
+}
+
+}  // namespace
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  if (data == nullptr) return bad_argument(nullptr, __func__, "the place for the pointer is NULL");
+  *data = nullptr;
+  if (bytes == 0) return ncclSuccess;
+  if (const auto said = cudaMalloc(data, bytes)) {
+    finish(nullptr, Error{Code::kSystem, std::string(__func__) + ": " + std::to_string(bytes) +
+                                             " bytes: " + cudaGetErrorString(said)});
+    return ncclUnhandledCudaError;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  if (data == nullptr) return ncclSuccess;
+  if (const auto said = cudaFree(data)) {
+    finish(nullptr, Error{Code::kSystem, std::string(__func__) + ": " + cudaGetErrorString(said)});
+    return ncclUnhandledCudaError;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes, void** handle) {
+  return register_buffer(__func__, comm, data, bytes, reinterpret_cast<ncclWindow_t*>(handle));
+}
+
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  return deregister(__func__, comm, static_cast<ncclWindow_t>(handle));
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window,
+                                    int) {
+  if (reinterpret_cast<std::uintptr_t>(data) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+    return bad_argument(nullptr, __func__, "a window starts at a multiple of 4096 bytes");
+  }
+  return register_buffer(__func__, comm, data, bytes, window);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  return deregister(__func__, comm, window);
+}
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** data) {
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  if (window == nullptr || data == nullptr || window->comm != comm) {
+    return bad_argument(comm, __func__, "this is no window of the communicator");
+  }
+  *data = window->data;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  if (value == nullptr) return bad_argument(comm, __func__, "the place for the answer is NULL");
+  switch (stat) {
+    case ncclStatGpuMemSuspend:
+    case ncclStatGpuMemSuspended: *value = 0; return ncclSuccess;
+    case ncclStatGpuMemPersist:
+    case ncclStatGpuMemTotal:
+      *value = comm->device_communicator->device_bytes();
+      return ncclSuccess;
+  }
+  return bad_argument(comm, __func__, "there is no statistic " + std::to_string(stat));
+}

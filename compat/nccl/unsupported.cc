@@ -1,0 +1,59 @@
+// What this library does not do: each says so, and what to do instead.
+#include "group.h"
+
+using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
+
+namespace {
+
+ncclResult_t no(ncclComm_t comm, const char* function, const char* instead) {
+  if (const ncclResult_t failed = check_ready(comm, function)) return Group::current().fail(failed);
+  return Group::current().fail(bad_usage(comm, function, std::string("not supported; ") + instead));
+}
+
+constexpr const char* kMakeNew = "make a new communicator of all ranks";
+constexpr const char* kMessages = "use ncclSend and ncclRecv";
+
+}  // namespace
+
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId*) {
+  return no(comm, __func__, kMakeNew);
+}
+
+ncclResult_t ncclCommGrow(ncclComm_t comm, int, const ncclUniqueId*, int, ncclComm_t*,
+                          ncclConfig_t*) {
+  return no(comm, __func__, kMakeNew);
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int, ncclComm_t*, ncclConfig_t*, int) {
+  return no(comm, __func__,
+            "use ncclCommSplit, or make a new communicator of the ranks that are left");
+}
+
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int) {
+  return no(comm, __func__, "destroy the communicator and make it again");
+}
+
+ncclResult_t ncclCommResume(ncclComm_t comm) {
+  return no(comm, __func__, "destroy the communicator and make it again");
+}
+
+ncclResult_t ncclPutSignal(const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int,
+                           unsigned int, ncclComm_t comm, cudaStream_t) {
+  return no(comm, __func__, kMessages);
+}
+
+ncclResult_t ncclSignal(int, int, int, unsigned int, ncclComm_t comm, cudaStream_t) {
+  return no(comm, __func__, kMessages);
+}
+
+ncclResult_t ncclWaitSignal(int, ncclWaitSignalDesc_t*, ncclComm_t comm, cudaStream_t) {
+  return no(comm, __func__, kMessages);
+}
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+  const ncclResult_t dropped = Group::current().drop(__func__);
+  if (info == nullptr || dropped != ncclSuccess) {
+    return dropped != ncclSuccess ? dropped : bad_argument(nullptr, __func__, "simInfo is NULL");
+  }
+  return bad_usage(nullptr, __func__, "not supported; `tutti explain` says what a call takes");
+}
