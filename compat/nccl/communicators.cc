@@ -80,10 +80,14 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
   ncclComm* handle = made.get();
   if (joins) *newcomm = made.release();
   return group.make(handle, std::move(made), [comm, color, key](ncclComm& self) -> Status {
-    TUTTI_TRY(auto found, comm->device_communicator->split(color, key));
-    self.rank = found.rank().value;
-    self.size = found.rank_count();
-    self.device_communicator.emplace(std::move(found));
+    auto found = comm->device_communicator->split(color, key);
+    // To take part without a colour is no mistake here.
+    const bool none = color < 0 && !found && found.error().code == Code::kInvalidArgument;
+    if (none) return ok();
+    if (!found) return std::move(found.error());
+    self.rank = found->rank().value;
+    self.size = found->rank_count();
+    self.device_communicator.emplace(*std::move(found));
     return ok();
   });
 }

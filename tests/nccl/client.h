@@ -21,7 +21,8 @@ class OnDevice {
             cudaSuccess);
   }
   ~OnDevice() { static_cast<void>(ncclMemFree(data_)); }
-  OnDevice(OnDevice&& from) noexcept : data_(std::exchange(from.data_, nullptr)), count_(from.count_) {}
+  OnDevice(OnDevice&& from) noexcept
+      : data_(std::exchange(from.data_, nullptr)), count_(from.count_) {}
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   OnDevice& operator=(OnDevice&&) = delete;
@@ -63,7 +64,9 @@ class AllRanks {
   int size() const { return static_cast<int>(devices_.size()); }
   ncclComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   cudaStream_t stream(int rank) const { return streams_[static_cast<std::size_t>(rank)]; }
-  void use(int rank) const { REQUIRE(cudaSetDevice(devices_[static_cast<std::size_t>(rank)]) == 0); }
+  void use(int rank) const {
+    REQUIRE(cudaSetDevice(devices_[static_cast<std::size_t>(rank)]) == 0);
+  }
   /// `call` for each rank, in one group; then all that was started is done.
   void together(const std::function<ncclResult_t(int rank)>& call) const {
     REQUIRE(ncclGroupStart() == ncclSuccess);

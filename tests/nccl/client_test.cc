@@ -1,4 +1,5 @@
-// A program that uses NCCL, over our libnccl: communicators, groups, collectives, messages, mistakes.
+// A program that uses NCCL, over our libnccl: communicators, groups, collectives, messages,
+// mistakes.
 #include "client.h"
 
 #include <chrono>
@@ -39,8 +40,8 @@ float sum_at(int ranks, std::size_t i) {
 }  // namespace
 
 TEST_CASE("one thread, a communicator for each device: the collectives that reduce") {
-  const auto devices = GENERATE(std::vector<int>{0}, std::vector<int>{0, 1}, std::vector<int>{0, 0, 1},
-                                std::vector<int>{0, 1, 2, 3});
+  const auto devices = GENERATE(std::vector<int>{0}, std::vector<int>{0, 1},
+                                std::vector<int>{0, 0, 1}, std::vector<int>{0, 1, 2, 3});
   const AllRanks ranks(devices);
   const std::size_t count = GENERATE(1, 37, 5000);
   const int size = ranks.size();
@@ -148,7 +149,8 @@ TEST_CASE("messages in a group: around a ring, to oneself, several at once") {
     REQUIRE(ncclSend(in[r].data(), count, ncclFloat, next, ranks.comm(r), ranks.stream(r)) == 0);
     REQUIRE(ncclRecv(out[r].data(), count, ncclFloat, before, ranks.comm(r), ranks.stream(r)) == 0);
     REQUIRE(ncclSend(in[r].data(), count, ncclFloat, r, ranks.comm(r), ranks.stream(r)) == 0);
-    REQUIRE(ncclRecv(out[r].data() + count, count, ncclFloat, r, ranks.comm(r), ranks.stream(r)) == 0);
+    REQUIRE(ncclRecv(out[r].data() + count, count, ncclFloat, r, ranks.comm(r), ranks.stream(r)) ==
+            0);
     return ncclGroupEnd();
   });
   for (int r = 0; r < size; ++r) {
@@ -186,10 +188,16 @@ TEST_CASE("a thread for each rank, met by a unique id, two of them on one device
       said(ncclMemAlloc(&data, count * sizeof(float)));
       const auto mine = values_of(rank, count);
       cudaMemcpy(data, mine.data(), count * sizeof(float), cudaMemcpyHostToDevice);
+      cudaStream_t stream =
+          nullptr;  // Ranks of one device and one stream would wait for each other.
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
       for (int call = 0; call < 3; ++call) {  // In place.
-        said(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, nullptr));
+        said(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream));
       }
-      cudaStreamSynchronize(nullptr);
+      cudaStreamSynchronize(stream);
+      ncclResult_t state = ncclInternalError;
+      said(ncclCommGetAsyncError(comm, &state));
+      said(state);
       std::vector<float> found(count);
       cudaMemcpy(found.data(), data, count * sizeof(float), cudaMemcpyDeviceToHost);
       for (std::size_t i = 0; i < count; ++i) {
@@ -198,6 +206,7 @@ TEST_CASE("a thread for each rank, met by a unique id, two of them on one device
       said(ncclMemFree(data));
       said(ncclCommFinalize(comm));
       said(ncclCommDestroy(comm));
+      cudaStreamDestroy(stream);
     });
   }
   for (auto& thread : threads) thread.join();
