@@ -1,0 +1,67 @@
+// Ranks in processes of their own, met by a unique id, over our libnccl.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <new>
+
+#include "client.h"
+#include "support/processes.h"
+
+namespace {
+
+constexpr std::size_t kCount = 3000;
+
+/// How the id gets from rank 0 to the others: by any means of the program's.
+struct Board {
+  ncclUniqueId id;
+  std::atomic<int> written{0};
+};
+
+/// One rank's life; empty if all is well.
+std::string live(int rank, int size, Board& board) {
+  const auto last = [] { return std::string(ncclGetLastError(nullptr)); };
+  cudaSetDevice(rank % 2);
+  if (rank == 0) {
+    if (ncclGetUniqueId(&board.id) != ncclSuccess) return last();
+    board.written.store(1, std::memory_order_release);  // The id is there.
+  }
+  // Acquire: the id that rank 0 wrote. The test's own time limit ends this if it never does.
+  while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  ncclComm_t comm = nullptr;
+  if (ncclCommInitRank(&comm, size, board.id, rank) != ncclSuccess) return last();
+  void* data = nullptr;
+  if (ncclMemAlloc(&data, kCount * sizeof(int)) != ncclSuccess) return last();
+  const std::vector<int> mine(kCount, 1 << rank);
+  cudaMemcpy(data, mine.data(), kCount * sizeof(int), cudaMemcpyHostToDevice);
+  if (ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, nullptr) != ncclSuccess)
+    return last();
+  // To the next, from the one before, in one group.
+  auto* numbers = static_cast<int*>(data);
+  ncclGroupStart();
+  ncclSend(numbers, 10, ncclInt, (rank + 1) % size, comm, nullptr);
+  ncclRecv(numbers + 10, 10, ncclInt, (rank + size - 1) % size, comm, nullptr);
+  if (ncclGroupEnd() != ncclSuccess) return last();
+  cudaStreamSynchronize(nullptr);
+  ncclResult_t state = ncclSuccess;
+  if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess) return last();
+  std::vector<int> found(kCount);
+  cudaMemcpy(found.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost);
+  for (const int number : found) {
+    if (number != (1 << size) - 1) return "wrong sum: " + std::to_string(number);
+  }
+  if (ncclMemFree(data) != ncclSuccess || ncclCommFinalize(comm) != ncclSuccess) return last();
+  return ncclCommDestroy(comm) == ncclSuccess ? "" : last();
+}
+
+}  // namespace
+
+TEST_CASE("a process for each rank, some on one device") {
+  const int size = GENERATE(1, 2, 3, 4);
+  void* memory =
+      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* board = new (memory) Board;
+  tutti::test::Processes processes(size, [&](int rank) { return live(rank, size, *board); });
+  for (int rank = 0; rank < size; ++rank) REQUIRE(processes.wait(rank) == 0);
+  munmap(memory, sizeof(Board));
+}
