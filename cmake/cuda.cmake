@@ -80,3 +80,10 @@ if(TUTTI_TESTS AND TUTTI_CUDART)
   set_tests_properties(cuda/devices PROPERTIES LABELS cuda TIMEOUT 600
     SKIP_REGULAR_EXPRESSION "no GPU")
 endif()
+
+# The drop-in for NCCL.
+if(TUTTI_CUDART)
+  include(cmake/nccl.cmake)
+  tutti_nccl_library(nccl tutti_cuda)
+  install(TARGETS nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
+endif()

@@ -144,6 +144,15 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   return config;
 }
 
+/// Of devices that were chosen for a transport that is not used.
+void warn_of_vain(const Settings& settings, const Transport& used) {
+  if (settings.rdma_devices.empty() || used.name == std::string_view("verbs")) return;
+  log::warn("TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}", settings.rdma_devices,
+            used.name,
+            settings.transport.empty() ? ", as not all ranks have such devices"
+                                       : ", by TUTTI_TRANSPORT");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
@@ -171,13 +180,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
       settings, *plans, rank_count, shared_cpus(peers), tuning, std::string(transport->name),
       planner::Hosts{hosts_of(peers, *transport), transport->network});
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *choosing));
-  const bool hosts = !choosing->knowledge().hosts.of.empty();
-  if (me.value == 0 && hosts && !settings.rdma_devices.empty() && transport->name != "verbs") {
-    log::warn("TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}", settings.rdma_devices,
-              transport->name,
-              settings.transport.empty() ? ", as not all ranks have such devices"
-                                         : ", by TUTTI_TRANSPORT");
-  }
+  if (me.value == 0 && !choosing->knowledge().hosts.of.empty()) warn_of_vain(settings, *transport);
   choosing->set(config);
   const Opening opening{.me = me.value,
                         .peers = peers,
