@@ -60,7 +60,8 @@ endif()
 if(TUTTI_TESTS)
   list(TRANSFORM TUTTI_CUDA_ARCHITECTURES PREPEND sm_ OUTPUT_VARIABLE names)
   add_test(NAME cuda/spills
-    COMMAND ${PROJECT_SOURCE_DIR}/scripts/ptxas-report ${names} -- ${reports})
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/ptxas-report ${names} -- ${reports}
+      $<TARGET_FILE:tutti>)
   set_tests_properties(cuda/spills PROPERTIES LABELS cuda)
 endif()
 
