@@ -89,8 +89,10 @@ Result<void*> allocate(std::size_t bytes) {
     return system_error("mem_alloc: mapping " + std::to_string(bytes) + " bytes", error);
   }
   madvise(data, total, MADV_HUGEPAGE);  // Best effort: fewer TLB misses where the system allows it.
-  flag_of(static_cast<std::byte*>(data), bytes).store(1, std::memory_order_relaxed);
+  // Under the lock that `free` unmaps under: memory that another rank had at this address is not
+  // written before that rank is done with it, in the eyes of the thread sanitizer too.
   const std::lock_guard lock(table().mutex);
+  flag_of(static_cast<std::byte*>(data), bytes).store(1, std::memory_order_relaxed);
   table().entries[reinterpret_cast<std::uintptr_t>(data)] = {table().next_id++, fd, bytes, 0, true};
   table().version.fetch_add(
       1, std::memory_order_release);  // release: whoever sees it finds the entry.
