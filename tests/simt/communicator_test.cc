@@ -1,5 +1,6 @@
 // Communicators of devices whose ranks are of one process: every collective against the reference
 // on the host, groups, streams, captures, and how they end.
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <thread>
@@ -130,12 +131,13 @@ TEST_CASE("calls on changing streams take place in their order") {
   for (int i = 0; i < 2; ++i) streams.push_back({test::new_stream(0), test::new_stream(1)});
   for (const std::size_t count : {40, 4000}) {
     std::vector<std::unique_ptr<Round>> rounds;
-    for (std::size_t number = 0; number < 9; ++number) {
+    for (std::size_t number = 0; number < 9; ++number)
       rounds.push_back(std::make_unique<Round>(cluster, all_reduce_of(count, 2), number));
+    for (std::size_t number = 0; number < 9; ++number) {
       for (std::size_t rank = 0; rank < 2; ++rank) {
         // Not on the same stream's turn on both ranks.
         const auto stream = streams[(number + rank * (number / 3)) % 3][rank];
-        REQUIRE(rounds.back()->cases[rank]->start(cluster.comms[rank], stream) == "");
+        REQUIRE(rounds[number]->cases[rank]->start(cluster.comms[rank], stream) == "");
       }
     }
     for (const auto& of : streams) {
@@ -218,6 +220,14 @@ TEST_CASE("messages between all ranks, with themselves too, of any sizes, in one
   }
   Group group;
   for (const bool sends : {false, true}) {
+    // In any order, but that those of a pair keep theirs.
+    const std::uint64_t order = random();
+    std::stable_sort(all.begin(), all.end(), [order](const Sent& a, const Sent& b) {
+      const auto place = [order](const Sent& one) {
+        return (static_cast<std::uint64_t>(one.from * 31 + one.to) * 0x9E3779B97F4A7C15ULL) ^ order;
+      };
+      return place(a) < place(b);
+    });
     for (const Sent& one : all) {
       const auto at = static_cast<std::size_t>(sends ? one.from : one.to);
       DeviceCommunicator& comm = cluster.comms[at];
