@@ -79,8 +79,10 @@ std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
     call.count = test.count;
     call.input = buffers.input;
     call.output = buffers.output;
-    complaint = said((*mesh)->launch(rank, *loaded, call, nullptr)) +
-                said(cudaStreamSynchronize(nullptr)) + said((*mesh)->check(rank));
+    // One after the other: the operands of a + may be evaluated in any order.
+    complaint = said((*mesh)->launch(rank, *loaded, call, nullptr));
+    complaint += said(cudaStreamSynchronize(nullptr));
+    complaint += said((*mesh)->check(rank));
     if (complaint.empty()) complaint = DeviceRanks::compare(test, me, inputs, buffers);
     if (!complaint.empty()) complaint = std::string(algorithm->name) + ": " + complaint;
   }
