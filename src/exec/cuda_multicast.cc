@@ -14,6 +14,13 @@ Error unsupported(const std::string& why) {
   return {Code::kUnsupported, "multicast memory: " + why};
 }
 
+CUmemLocation location_of(int device) {
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
 Status driver_status(CUresult result, const std::string& what) {
   if (result == CUDA_SUCCESS) return ok();
   return Error{Code::kSystem, "multicast memory: " + what + ": error " + std::to_string(result) +
@@ -105,7 +112,7 @@ Status CudaMulticast::map(std::byte*& at, CUmemGenericAllocationHandle handle) {
   at = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
   std::vector<CUmemAccessDesc> access;
   for (const int device : devices_) {
-    access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    access.push_back({location_of(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   }
   return driver_status(driver_->set_access(address, whole_, access.data(), access.size()),
                        "access from all devices");
@@ -135,7 +142,7 @@ Status CudaMulticast::allocate() {
     const std::string where = "memory of device " + std::to_string(devices_[rank]);
     CUmemAllocationProp wanted = {};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {devices_[rank]}};
+    wanted.location = location_of(devices_[rank]);
     CUmemGenericAllocationHandle handle = 0;
     TUTTI_CHECK_OK(driver_status(driver_->create(&handle, whole_, &wanted, 0), where));
     handles_.push_back(handle);
