@@ -44,9 +44,8 @@ TorchBackend::Ptr<TorchBackend> TorchBackend::create(const Ptr<c10d::Store>& sto
 
 TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communicator collectives,
                            Communicator messages, const Ptr<Options>& options)
-    : c10d::Backend(collectives.rank().value, collectives.rank_count()),
+    : LikeGloo(collectives.rank().value, collectives.rank_count(), options),
       store_(std::move(store)),
-      options_(options),
       stands_in_(options->backend == "gloo"),
       timeout_(options->timeout),
       messages_(std::make_shared<Messages>(std::move(messages))),
@@ -105,7 +104,7 @@ void TorchBackend::limit(const Ptr<TorchWork>& work, const std::string& what,
     const auto late = weak.lock();
     if (!late || late->isCompleted()) return;
     const std::string reason =
-        "Timed out: " + what + " took more than its " + std::to_string(timeout.count()) + " ms";
+        "Timed out after " + std::to_string(timeout.count()) + " ms, its own time limit: " + what;
     if (const auto still = communicator.lock()) still->abort(reason);
     messages->abort(reason);
   };
@@ -307,6 +306,11 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   }
   std::vector<std::string> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || wait_for_all); ++rank) {
+    if (missing.empty() && std::chrono::steady_clock::now() >= end) {
+      store_->set(key + "all", "missing");
+      C10_THROW_ERROR(DistBackendError, c10::str("Rank 0 timed out in monitoredBarrier after ",
+                                                 limit.count(), " ms, before rank ", rank));
+    }
     if (!came(std::to_string(rank))) missing.push_back(std::to_string(rank));
   }
   store_->set(key + "all", missing.empty() ? "here" : "missing");

@@ -26,12 +26,28 @@
 
 namespace tutti::python {
 
-class TorchBackend : public c10d::Backend {
+/// What TorchBackend shares with gloo's class. Where we stand in for gloo, DDP's logger takes us
+/// for a ProcessGroupGloo and reads options_->threads, so these members lie where torch 2.11 has
+/// them there (ProcessGroupGloo.hpp); tutti_torch/_stand_in.py has the versions for which that is
+/// known.
+class LikeGloo : public c10d::Backend {
  public:
   struct Options : c10d::Backend::Options {
     explicit Options(std::string name, std::chrono::milliseconds limit = kBackendDefaultTimeout)
         : c10d::Backend::Options(std::move(name), limit) {}
+    std::vector<std::shared_ptr<void>> devices;
+    int threads = 2;  // The progress thread, and the first for completions.
   };
+
+ protected:
+  LikeGloo(int rank, int size, c10::intrusive_ptr<Options> options)
+      : c10d::Backend(rank, size), options_(std::move(options)) {}
+  std::shared_ptr<void> unused_;  // gloo's own store.
+  const c10::intrusive_ptr<Options> options_;
+};
+
+class TorchBackend : public LikeGloo {
+ public:
   template <class T>
   using Ptr = c10::intrusive_ptr<T>;
   using WorkPtr = Ptr<c10d::Work>;
@@ -156,7 +172,6 @@ class TorchBackend : public c10d::Backend {
                           const c10d::AllreduceOptions& options);
 
   const Ptr<c10d::Store> store_;
-  const Ptr<Options> options_;
   const bool stands_in_;
   std::chrono::milliseconds timeout_;  // Of operations that name none; at most the options'.
   std::shared_ptr<Messages> messages_;

@@ -9,11 +9,12 @@
 
 namespace tutti::python {
 
-/// "all_reduce (number 7 of group '0'): rank 1: peer failed: ..."; of timeouts also the words
-/// "Timed out", which launchers and harnesses look for.
+/// "tutti: all_reduce (number 7 of group '0'): rank 1: peer failed: ..."; of timeouts in the words
+/// that launchers and harnesses look for.
 inline std::string describe(const std::string& what, const Error& error) {
-  const char* timed_out = error.code == Code::kTimeout ? "Timed out. " : "";
-  return "tutti: " + what + ": " + timed_out + error.to_string();
+  if (error.code != Code::kTimeout) return "tutti: " + what + ": " + error.to_string();
+  return "tutti: " + what + ": Timed out on rank " + std::to_string(error.rank.value) + ": " +
+         error.what;
 }
 
 /// A DistBackendError: in Python a RuntimeError.

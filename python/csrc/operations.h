@@ -5,8 +5,9 @@
 
 namespace tutti::python {
 
-#define TUTTI_OPERATION(constant, type, name) \
-  inline constexpr Operation constant { c10d::OpType::type, name, "tutti:" name, "gloo:" name }
+#define TUTTI_OPERATION(constant, type, name) TUTTI_OPERATION_(constant, type, name, name)
+#define TUTTI_OPERATION_(constant, type, name, title) \
+  inline constexpr Operation constant { c10d::OpType::type, name, "tutti:" title, "gloo:" title }
 TUTTI_OPERATION(kAllReduce, ALLREDUCE, "all_reduce");
 TUTTI_OPERATION(kAllReduceCoalesced, ALLREDUCE_COALESCED, "all_reduce");
 TUTTI_OPERATION(kAllReduceSparse, _ALLREDUCE_SPARSE, "sparse_all_reduce");
@@ -24,8 +25,9 @@ TUTTI_OPERATION(kAllToAllBase, ALLTOALL_BASE, "all_to_all");
 TUTTI_OPERATION(kBarrier, BARRIER, "barrier");
 TUTTI_OPERATION(kSend, SEND, "send");
 TUTTI_OPERATION(kRecv, RECV, "recv");
-TUTTI_OPERATION(kRecvAny, RECVANYSOURCE, "recv");
+TUTTI_OPERATION_(kRecvAny, RECVANYSOURCE, "recv", "recvAnySource");
 TUTTI_OPERATION(kCoalesced, COALESCED, "coalesced");
 #undef TUTTI_OPERATION
+#undef TUTTI_OPERATION_
 
 }  // namespace tutti::python

@@ -8,6 +8,10 @@ TORCH_DISTRIBUTED_DEBUG=DETAIL) goes the same way. Nothing of this happens unles
 import datetime
 
 _NAMES = ("gloo",)
+# torch's C++ takes a group of the type GLOO for an object of gloo's own class: DDP's logger reads a
+# number out of it. Our objects have that number at that place for these versions of torch; with others
+# our groups are of the type CUSTOM, and DDP's log calls them so.
+_KNOWN_LAYOUTS = {(2, 11)}
 
 
 def install(names):
@@ -15,17 +19,38 @@ def install(names):
     if unknown:
         raise ValueError(f"TUTTI_AS: tutti can't stand in for {', '.join(unknown)}; it takes: "
                          + ", ".join(_NAMES))
+    import torch
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
     stand_in = _make(getattr(c10d, "ProcessGroupGloo", None))
     c10d.ProcessGroupGloo = stand_in
     c10d._GLOO_AVAILABLE = True
     dist.ProcessGroupGloo = stand_in
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) not in _KNOWN_LAYOUTS:
+        _register_as_custom(dist)
     plugins = getattr(dist.Backend, "_plugins", {})
     if "GLOO" in plugins:  # 2.14 and newer: the built-in ones are plugins too.
         from tutti_torch import _create
         dist.Backend._plugins["GLOO"] = plugins["GLOO"]._replace(
             creator_fn=lambda options, more=None: _create(options, more, "gloo"))
+
+
+def _register_as_custom(dist):
+    original = dist.ProcessGroup._register_backend
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+
+    def _register_backend(self, device, backend_type, backend=None):
+        if backend is not None and isinstance(backend, _extension_types()):
+            backend_type = custom
+            self._set_default_backend(custom)
+        return original(self, device, backend_type, backend)
+
+    dist.ProcessGroup._register_backend = _register_backend
+
+
+def _extension_types():
+    from tutti_torch import _extension
+    return _extension().ProcessGroupTutti
 
 
 def _make(original):
