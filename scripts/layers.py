@@ -29,6 +29,7 @@ MAY_INCLUDE = {
              "kernels", "base", "include"},
     "trainer": {"include"},
     "perf": {"include"},
+    "python": {"include"},
 }
 # Single files that may include more, each with its reason.
 MAY_ALSO = {
