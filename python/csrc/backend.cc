@@ -50,6 +50,7 @@ TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communica
       timeout_(options->timeout),
       messages_(std::make_shared<Messages>(std::move(messages))),
       collectives_(std::make_shared<Communicator>(std::move(collectives))),
+      shared_(new Shared{.group = options->group_name}),
       prefix_(std::move(prefix)) {
   init();
 }
@@ -73,9 +74,9 @@ std::string TorchBackend::describe() {
   return communicator ? communicator->describe() : "shut down\n";
 }
 
-std::string TorchBackend::describe(const TorchWork& work) const {
+std::string TorchBackend::describe(const TorchWork& work, const Shared& shared) {
   return std::string(work.name()) + " (number " + std::to_string(work.getSequencenumber()) +
-         " of group '" + options_->group_name + "')";
+         " of group '" + shared.group + "')";
 }
 
 TorchBackend::JobPtr TorchBackend::make_job(const Operation& operation,
@@ -96,9 +97,9 @@ TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
 
 /// Ends the group if the work is not over in time. The group's own limit is kept by Tutti, which
 /// can say more.
-void TorchBackend::limit(const Ptr<TorchWork>& work, const std::string& what,
-                         std::chrono::milliseconds timeout) {
+void TorchBackend::limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout) {
   if (timeout >= options_->timeout) return;
+  const std::string what = describe(*work, *shared_);
   const auto end = [weak = c10::weak_intrusive_ptr<TorchWork>(work), what, timeout,
                     communicator = std::weak_ptr(communicator()), messages = messages_] {
     const auto late = weak.lock();
@@ -116,16 +117,16 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
   const auto communicator = this->communicator();
   job->shared = shared_;
   job->work = make_work(job->operation, job->inputs, job->outputs);
-  job->what = describe(*job->work);
   if (communicator == nullptr)
-    raise(job->what, {Code::kAborted, "the process group was shut down", Rank{rank_}});
+    raise(describe(*job->work, *shared_),
+          {Code::kAborted, "the process group was shut down", Rank{rank_}});
   bool joined = false;
   {
     const std::lock_guard lock(mutex_);
     joined = coalesced_.has_value();
     if (joined) coalesced_->push_back(job->work);
   }
-  limit(job->work, job->what, job->timeout);
+  limit(job->work, job->timeout);
   if (async || joined)
     start(*communicator, job);
   else
@@ -178,7 +179,7 @@ void TorchBackend::note(const JobPtr& job, const Status& status) {
 void TorchBackend::finish(const JobPtr& job) {
   std::exception_ptr failure;
   if (job->error) {
-    failure = exception_of(job->what, *job->error);
+    failure = exception_of(describe(*job->work, *job->shared), *job->error);
     job->shared->error = error_type(job->error->code);
   } else if (!job->copies.empty()) {
     const c10::NoGradGuard no_grad;
@@ -198,7 +199,7 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
                     size_, " ranks");
   const bool in_a_row = lies_in_a_row(tensor);
   const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors);
-  limit(work, describe(*work), timeout_);
+  limit(work, timeout_);
   join(work);
   if (sends) {
     messages_->send(in_a_row ? tensor : tensor.contiguous(), peer, tag, work);

@@ -121,6 +121,7 @@ class TorchBackend : public LikeGloo {
   struct Shared {
     std::atomic<int> under_way{0};
     std::atomic<c10d::ErrorType> error{c10d::ErrorType::SUCCESS};
+    const std::string group;
   };
   /// One operation on its way. The requests point into the tensors and lists that it keeps.
   struct Job {
@@ -134,7 +135,6 @@ class TorchBackend : public LikeGloo {
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // At the end, to the first.
     Ptr<TorchWork> work;
     std::shared_ptr<Shared> shared;
-    std::string what;  // For errors.
     std::mutex mutex;
     std::size_t open = 0;
     std::optional<Error> error;
@@ -149,12 +149,11 @@ class TorchBackend : public LikeGloo {
   void start(Communicator& communicator, const JobPtr& job);
   static void note(const JobPtr& job, const Status& status);
   static void finish(const JobPtr& job);
-  void limit(const Ptr<TorchWork>& work, const std::string& what,
-             std::chrono::milliseconds timeout);
+  void limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout);
   WorkPtr message(const Operation& operation, Tensors& tensors, int peer, int tag, bool sends);
   void join(const Ptr<TorchWork>& work);
   Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs);
-  std::string describe(const TorchWork& work) const;
+  static std::string describe(const TorchWork& work, const Shared& shared);
   std::shared_ptr<Communicator> communicator();
 
   // What jobs are made of (collectives.cc).
@@ -181,7 +180,7 @@ class TorchBackend : public LikeGloo {
   std::optional<std::vector<Ptr<TorchWork>>> coalesced_;  // While calls are being joined.
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::uint64_t> monitored_{0};
-  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::shared_ptr<Shared> shared_;
   const std::string prefix_;  // Of this group's keys in the store.
 };
 
