@@ -123,10 +123,11 @@ std::vector<Peer> of_my_machine(std::span<const Peer> peers, Rank me) {
 }
 
 Result<RegionConfig> region_config(int rank_count, const Settings& settings,
-                                   std::span<const Peer> peers, const Choosing& choosing) {
+                                   std::span<const Peer> peers, const Transport& transport,
+                                   const Choosing& choosing) {
   const bool one_host = choosing.knowledge().hosts.of.empty();
-  RegionConfig config =
-      one_host ? Region::default_config(rank_count) : Region::network_config(rank_count);
+  RegionConfig config = one_host ? Region::default_config(rank_count)
+                                 : Region::network_config(rank_count, transport.longest_slot);
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   if (settings.slot_count > 0) {
@@ -179,7 +180,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   const auto choosing = std::make_shared<Choosing>(
       settings, *plans, rank_count, shared_cpus(peers), tuning, std::string(transport->name),
       planner::Hosts{hosts_of(peers, *transport), transport->network});
-  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *choosing));
+  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *transport, *choosing));
   if (me.value == 0 && !choosing->knowledge().hosts.of.empty()) warn_of_vain(settings, *transport);
   choosing->set(config);
   const Opening opening{.me = me.value,

@@ -82,17 +82,20 @@ RegionConfig Region::default_config(int rank_count) {
   return config;
 }
 
-RegionConfig Region::network_config(int rank_count) {
+RegionConfig Region::network_config(int rank_count, std::size_t longest_slot) {
   RegionConfig config = default_config(rank_count);
   // A slot is a round of messages between the two, so it takes long ones to fill a network. No more
   // than so much is kept for what peers send to a rank.
   constexpr std::size_t kLongest = std::size_t{256} << 10, kAll = std::size_t{64} << 20;
   constexpr std::uint32_t kSlots = 4;
   const std::size_t fits = kAll / (static_cast<std::size_t>(rank_count) * kSlots);
-  const std::size_t slot = std::bit_floor(std::clamp<std::size_t>(fits, 1, kLongest));
+  const std::size_t ring = kSlots * std::bit_floor(std::clamp<std::size_t>(fits, 1, kLongest));
+  // Where a slot has to be shorter there are more of them.
+  const std::size_t longest = longest_slot == 0 ? kLongest : longest_slot / kCacheLine * kCacheLine;
+  const std::size_t slot = std::min(ring / kSlots, longest);
   if (slot <= config.slot_bytes) return config;
   config.slot_bytes = slot;
-  config.slot_count = config.multicast_slots = kSlots;
+  config.slot_count = config.multicast_slots = static_cast<std::uint32_t>(ring / slot);
   return config;
 }
 

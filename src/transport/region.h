@@ -106,8 +106,8 @@ class Region {
   static std::size_t bytes_for(const RegionConfig& config);
   /// Sizes for `rank_count` ranks: within 8 MiB up to 8 ranks, all ranks together.
   static RegionConfig default_config(int rank_count);
-  /// The same where some ranks are on other hosts: longer slots.
-  static RegionConfig network_config(int rank_count);
+  /// The same where some ranks are on other hosts: longer slots, of at most so many bytes; 0: any.
+  static RegionConfig network_config(int rank_count, std::size_t longest_slot = 0);
 
   /// Writes the header into zeroed memory; the leader does this before anybody attaches.
   void format();

@@ -118,6 +118,8 @@ struct Transport {
   /// What a hop costs between ranks that share no memory: usual figures, to choose plans by. All
   /// zero: it joins only ranks that do.
   NetworkCost network = {};
+  /// Bytes of the longest slot that it still carries in one message; 0: any.
+  std::size_t longest_slot = 0;
 };
 
 #define TUTTI_TRANSPORT(name) extern const Transport name;
