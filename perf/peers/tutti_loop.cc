@@ -22,14 +22,26 @@ tutti::Communicator& communicator_of(void* context) {
 }
 
 int call(void* context, const LoopCall* call) {
-  if (call->collective == kBarrier) return outcome(communicator_of(context).barrier());
-  tutti::Request request;
-  request.collective = static_cast<tutti::Collective>(call->collective);
-  request.input = call->input;
-  request.output = call->output;
-  request.count = call->count;
-  request.type = tutti::DataType::kFloat32;
-  return outcome(communicator_of(context).call(request));
+  using tutti::DataType;
+  tutti::Communicator& communicator = communicator_of(context);
+  const float* const input = call->input;
+  float* const output = call->output;
+  const std::size_t count = call->count;
+  constexpr DataType kType = DataType::kFloat32;
+  constexpr tutti::Rank kRoot{0};
+  switch (call->collective) {
+    case kAllReduce: return outcome(communicator.all_reduce(input, output, count, kType, {}));
+    case kReduceScatter:
+      return outcome(communicator.reduce_scatter(input, output, count, kType, {}));
+    case kAllGather: return outcome(communicator.all_gather(input, output, count, kType));
+    case kBroadcast: return outcome(communicator.broadcast(input, output, count, kType, kRoot));
+    case kReduce: return outcome(communicator.reduce(input, output, count, kType, {}, kRoot));
+    case kGather: return outcome(communicator.gather(input, output, count, kType, kRoot));
+    case kScatter: return outcome(communicator.scatter(input, output, count, kType, kRoot));
+    case kAllToAll: return outcome(communicator.all_to_all(input, output, count, kType));
+    case kBarrier: return outcome(communicator.barrier());
+  }
+  return 1;
 }
 
 int barrier(void* context) { return outcome(communicator_of(context).barrier()); }

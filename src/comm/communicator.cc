@@ -27,21 +27,6 @@ Communicator::~Communicator() {
 Rank Communicator::rank() const { return state_->me; }
 int Communicator::rank_count() const { return state_->rank_count; }
 
-exec::Call Communicator::State::make_call(Collective collective, const void* input, void* output,
-                                          std::size_t count, DataType type,
-                                          const Reduction& reduction, int root) const {
-  exec::Call call;
-  call.collective = collective;
-  call.type = type;
-  call.op = reduction.op;
-  call.root = root;
-  call.input = static_cast<const std::byte*>(input);
-  call.output = static_cast<std::byte*>(output);
-  call.count = count;
-  call.scale = reduction.scale;
-  return call;
-}
-
 Status Communicator::State::check(const exec::Call& call) const {
   const auto bad = [&](const std::string& what) {
     return Error{Code::kInvalidArgument, fmt::format("{}: {}", to_string(call.collective), what),
@@ -80,18 +65,24 @@ Status Communicator::State::check(const exec::Call& call) const {
 }
 
 Status Communicator::State::run(const exec::Call& call) {
-  if (auto checked = check(call); !checked) [[unlikely]]
-    return checked;
+  // acquire: pairs with the progress thread's release when it left the executor.
+  const bool is_free = queue->pending.load(std::memory_order_acquire) == 0;
+  // What was checked before is known to be right, but for the buffers.
+  const bool has_buffers = (call.input != nullptr && call.output != nullptr) || call.barrier;
+  const bool checked_before = is_free && has_buffers && executor->repeats(call);
+  if (!checked_before) {
+    if (auto checked = check(call); !checked) [[unlikely]]
+      return checked;
+  }
   if (call.count == 0 && !call.barrier && !call.uneven) return ok();
   if (in_group()) [[unlikely]] {
     TUTTI_TRY(auto work, start(call));
     return ok();
   }
-  // acquire: pairs with the progress thread's release when it left the executor.
-  if (queue->pending.load(std::memory_order_acquire) != 0) [[unlikely]] {
+  if (!is_free) [[unlikely]] {
     return Work(Progress::instance().submit(*queue, call)).wait();
   }
-  return executor->run(call);
+  return checked_before ? executor->run_again(call) : executor->run(call);
 }
 
 Result<Work> Communicator::State::start(const exec::Call& call) {

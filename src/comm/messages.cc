@@ -17,12 +17,14 @@ struct GroupMessages {
 };
 
 struct OpenGroup {
-  bool open = false;
   std::vector<Work> works;
   std::vector<GroupMessages> messages;
   std::unique_ptr<GroupPart> part;
 };
 thread_local OpenGroup current_group;
+// Whether it is open. Every call asks, so nothing is looked up: neither whether the group was made,
+// nor where this thread's is (a byte is to be had also for a library that is loaded late).
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool group_open = false;
 
 exec::Message message_of(bool sends, const void* data, std::size_t count, DataType type,
                          Rank peer) {
@@ -143,7 +145,7 @@ Result<Work> Communicator::start_recv_any(void* data, std::size_t count, DataTyp
   return state_->start(message);
 }
 
-bool in_group() { return current_group.open; }
+bool in_group() { return group_open; }
 void add_to_group(Work work) { current_group.works.push_back(std::move(work)); }
 std::unique_ptr<GroupPart>& group_part() { return current_group.part; }
 
@@ -161,8 +163,8 @@ Work add_to_group(Communicator::State& state, const exec::Message& message) {
 }
 
 Group::Group() {
-  open_ = !current_group.open;  // Nested: the outer one keeps the calls, this one is empty.
-  if (open_) current_group = {true, {}, {}, {}};
+  open_ = !group_open;  // Nested: the outer one keeps the calls, this one is empty.
+  group_open = true;
 }
 
 Group::~Group() {
@@ -175,6 +177,7 @@ Status Group::end() {
   open_ = false;
   OpenGroup group = std::move(current_group);
   current_group = {};
+  group_open = false;
   for (GroupMessages& messages : group.messages) submit(messages);
   Status first = group.part != nullptr ? group.part->end() : ok();
   for (Work& work : group.works) {

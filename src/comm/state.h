@@ -50,6 +50,21 @@ struct Communicator::State {
   std::size_t own_count(const Blocks& blocks) const;
 };
 
+inline exec::Call Communicator::State::make_call(Collective collective, const void* input,
+                                                 void* output, std::size_t count, DataType type,
+                                                 const Reduction& reduction, int root) const {
+  exec::Call call;
+  call.collective = collective;
+  call.type = type;
+  call.op = reduction.op;
+  call.root = root;
+  call.input = static_cast<const std::byte*>(input);
+  call.output = static_cast<std::byte*>(output);
+  call.count = count;
+  call.scale = reduction.scale;
+  return call;
+}
+
 /// Whether the calling thread has a group open; notes in it work that was started, and messages,
 /// which it starts at its end.
 bool in_group();

@@ -3,12 +3,15 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "exec/copy_few.h"
 
 namespace tutti::exec {
 namespace {
 
 constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
+// Calls after which a rank that makes the same one again and again looks where it is.
+constexpr std::uint64_t kCpuPeriod = 16;
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
 /// 16 bits of the request and of its way, in place for the tag. A multiplicative hash: the high
@@ -78,9 +81,44 @@ void HostExecutor::next_number() {
   next_line_ = 0;
 }
 
+/// What of begin depends on buffers, or on how often it was done.
+void HostExecutor::begin_again(const Call& call) {
+  call_.input = call.input;
+  call_.output = call.output;
+  waiting_ = false;
+  ++number_;
+  tag_ = (number_ & kNumberMask) | (tag_ & ~kNumberMask);
+  next_peer_ = 0;
+  next_line_ = first_line_;
+  // relaxed: as in begin.
+  CallRecord& record = region_.record(me_);
+  record.number.store(number_, std::memory_order_relaxed);
+  if (number_ % kCpuPeriod == 0) record.cpu.store(current_cpu() + 1, std::memory_order_relaxed);
+  phase_ = Phase::kCredit;
+}
+
+/// What this rank does in the call.
+void HostExecutor::find_part() {
+  const CollectiveTraits traits = traits_of(call_.collective);
+  symmetric_ = !packet_ || !has_root(call_.collective);
+  one_gives_ = packet_ && traits.root_input;
+  receives_ = has_output(call_, me_);
+  // It also reads what it scaled there itself.
+  const bool read = !traits.root_output || me_ != call_.root;
+  publishes_ = has_input(call_, me_) && (read || context_.scaled);
+  const std::size_t largest = std::max(input_bytes(call_, ranks_), output_bytes(call_, ranks_));
+  const auto which = static_cast<std::size_t>(call_.collective);
+  // Another time such a call is a packet as well.
+  const bool always =
+      call_.packets == Packets::kAlways || largest <= options_.mapped_packet_limit[which];
+  repeatable_ = packet_ && always && !call_.uneven && !context_.scaled && wire_ == nullptr;
+}
+
 void HostExecutor::begin(const Call& call) {
   claim_wire();
   call_ = call;
+  what_ = pack(call);
+  repeatable_ = false;
   waiting_ = false;
   if (broken_) {
     status_ = region_.abort_error();
@@ -93,7 +131,7 @@ void HostExecutor::begin(const Call& call) {
   CallRecord& record = region_.record(me_);
   // relaxed: read only by whoever explains a failure; a torn record costs a word in a message.
   record.number.store(number_, std::memory_order_relaxed);
-  record.what.store(pack(call), std::memory_order_relaxed);
+  record.what.store(what_, std::memory_order_relaxed);
   record.count.store(call.count, std::memory_order_relaxed);
   record.cpu.store(current_cpu() + 1, std::memory_order_relaxed);
   context_.arithmetic = {call.type, call.op, ranks_, call.scale,
@@ -114,6 +152,7 @@ void HostExecutor::begin(const Call& call) {
     phase_ = Phase::kAgreeCredit;
   }
   find_lines();
+  find_part();
 }
 
 /// Of packets with a block for each rank, a rank reads its own block, and publishes the others'.
@@ -165,6 +204,17 @@ void HostExecutor::publish(std::size_t lines) {
   }
 }
 
+/// The packet of a call that may be repeated, if it is one line.
+void HostExecutor::publish_line() {
+  CallLine* const line = region_.lines(me_, number_);
+  copy_few(line->payload.data(), call_.input, packet_bytes_);
+  // release: the line's payload is there when the tag is.
+  line->tag.store(tag_, std::memory_order_release);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != me_) notify(region_.doorbell(rank), fence_);
+  }
+}
+
 /// The packet, 56 bytes a line.
 void HostExecutor::publish_inline() {
   CallLine* const line = region_.lines(me_, number_);
@@ -180,7 +230,7 @@ void HostExecutor::publish_inline() {
     std::memcpy(line[i].payload.data(), from + i * kLinePayload, kLinePayload);
   }
   const std::size_t last = (packet_bytes_ - left) / kLinePayload;
-  if (left != 0) std::memcpy(line[last].payload.data(), from + last * kLinePayload, left);
+  copy_few(line[last].payload.data(), from + last * kLinePayload, left);
   publish(lines_);
 }
 
@@ -200,6 +250,7 @@ void HostExecutor::copy_past_cache(std::byte* to) {
 }
 
 void HostExecutor::publish_packet() {
+  if (repeatable_ && inline_ && lines_ == 1) return publish_line();
   if (inline_) return publish_inline();
   std::byte* slot = region_.packet(me_, number_);
   if (context_.scaled)
@@ -260,9 +311,9 @@ bool HostExecutor::seen(int rank) {
 
 bool HostExecutor::gathered() {
   // Whom a packet does not concern, it does not keep.
-  if (packet_ && !has_output(call_, me_)) return true;
+  if (packet_ && !receives_) return true;
   for (; next_peer_ < ranks_; ++next_peer_) {
-    if (next_peer_ == me_ || (packet_ && !has_input(call_, next_peer_))) continue;
+    if (next_peer_ == me_ || (one_gives_ && next_peer_ != call_.root)) continue;
     if (!seen(next_peer_)) return false;
   }
   // A rank that starts a call has finished the one before.
@@ -282,7 +333,7 @@ void HostExecutor::collect_packets(std::size_t block) {
   // In place, in an all-to-all, this rank's own input is overwritten here. Peers read its packet.
   const std::size_t from = traits.input_each ? static_cast<std::size_t>(me_) * block : 0;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (!has_input(call_, rank)) continue;
+    if (one_gives_ && rank != call_.root) continue;
     std::size_t at = traits.output_each ? static_cast<std::size_t>(rank) * block : 0;
     if (call_.uneven) {
       const auto r = static_cast<std::size_t>(rank);
@@ -292,14 +343,14 @@ void HostExecutor::collect_packets(std::size_t block) {
     }
     std::byte* to = call_.output + at;
     const std::byte* data = (rank == me_ ? call_.input : payload_of(rank)) + from;
-    if (to != data) std::memcpy(to, data, block);
+    if (to != data) copy_few(to, data, block);
   }
 }
 
 void HostExecutor::finish_packet() {
   const std::size_t block = call_.count * size_of(call_.type);
   if (block == 0 && !call_.uneven) return;
-  if (!has_output(call_, me_)) return;
+  if (!receives_) return;
   if (!reduces(call_.collective)) return collect_packets(block);
   const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
   const auto mine =
@@ -346,7 +397,7 @@ Poll HostExecutor::step() {
   const Phase before = phase_;
   switch (phase_) {
     case Phase::kCredit:
-      if (publishes()) {
+      if (publishes_) {
         if (!has_credit()) return Poll::kPending;
         publish_packet();
       }
@@ -409,8 +460,7 @@ Poll HostExecutor::leave() {
   return Poll::kDone;
 }
 
-Status HostExecutor::run(const Call& call) {
-  begin(call);
+Status HostExecutor::finish_running() {
   for (;;) {
     Poll result = poll();
     if (result == Poll::kDone) return take_status();

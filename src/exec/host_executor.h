@@ -70,7 +70,21 @@ class HostExecutor {
   HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);
 
   /// Executes a call on this thread; returns when this rank's part is done.
-  Status run(const Call& call);
+  Status run(const Call& call) {
+    begin(call);
+    return finish_running();
+  }
+  /// The same for one that repeats the one before.
+  Status run_again(const Call& call) {
+    begin_again(call);
+    return finish_running();
+  }
+  /// Whether a call is, but for its buffers, the one before, and goes by packets whatever the
+  /// buffers are: then little of it has to be looked at again. That is half of its instructions.
+  bool repeats(const Call& call) const {
+    return repeatable_ && !broken_ && call.count == call_.count && call.packets == call_.packets &&
+           pack(call) == what_;
+  }
   /// Sends and receives on this thread; returns when all messages of the batch are done.
   Status run(MessageBatch& batch);
 
@@ -195,13 +209,11 @@ class HostExecutor {
   }
   Poll step();
   Poll leave();
+  void begin_again(const Call& call);
+  Status finish_running();
+  void find_part();
   bool is_packet(const Call& call) const;
-  bool symmetric() const { return !has_root(call_.collective) || !packet_; }
-  /// Whether anybody reads this rank's packet, or it reads what it scaled there itself.
-  bool publishes() const {
-    const bool read = !traits_of(call_.collective).root_output || me_ != call_.root;
-    return has_input(call_, me_) && (read || context_.scaled);
-  }
+  bool symmetric() const { return symmetric_; }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
     if (call_.uneven && !packet_) return kBlockTables;
@@ -217,6 +229,7 @@ class HostExecutor {
   bool gathered();
   void publish(std::size_t lines);
   void publish_inline();
+  void publish_line();
   bool learn_blocks();
   bool writes_past_cache() const;
   Announcement announcement();
@@ -278,7 +291,13 @@ class HostExecutor {
   Call call_;
   Phase phase_ = Phase::kDone;
   Status status_;
+  std::uint64_t what_ = 0;  // pack(call_).
   bool packet_ = false, inline_ = false;
+  bool repeatable_ = false;                    // See repeats.
+  bool symmetric_ = true;                      // No rank can be ahead by more than a call.
+  bool one_gives_ = false;                     // The root.
+  bool publishes_ = true;                      // Somebody reads this rank's packet.
+  bool receives_ = true;                       // This rank gets an output.
   std::uint64_t number_ = 0;                   // Of this call; counts up alike on every rank.
   std::uint64_t tag_ = 0;                      // number_ and the request's hash.
   std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
