@@ -31,7 +31,8 @@ std::size_t count_rails(std::span<const InterfaceAddress> addresses) {
   std::vector<std::string_view> names;
   const InterfaceAddress& first = addresses.front();
   for (const InterfaceAddress& one : addresses) {
-    if (one.speed_mbps != first.speed_mbps || one.address.family() != first.address.family())
+    if (one.speed_mbps != first.speed_mbps || one.address.family() != first.address.family() ||
+        one.loopback != first.loopback)
       continue;
     if (std::find(names.begin(), names.end(), one.interface) == names.end())
       names.emplace_back(one.interface);
