@@ -148,10 +148,9 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
 /// Of devices that were chosen for a transport that is not used.
 void warn_of_vain(const Settings& settings, const Transport& used) {
   if (settings.rdma_devices.empty() || used.name == std::string_view("verbs")) return;
-  log::warn("TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}", settings.rdma_devices,
-            used.name,
-            settings.transport.empty() ? ", as not all ranks have such devices"
-                                       : ", by TUTTI_TRANSPORT");
+  log::warn(
+      "TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}", settings.rdma_devices, used.name,
+      settings.transport.empty() ? ", as not all ranks have such devices" : ", by TUTTI_TRANSPORT");
 }
 
 }  // namespace

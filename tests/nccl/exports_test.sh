@@ -17,26 +17,24 @@ nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort -u >"$work
 grep -vE '^p?nccl' "$work/ours" && fail "exports more than the API"
 
 missing=$(comm -13 "$work/ours" <(sort "$here/exports_2_28.txt"))
-[ -z "$missing" ] || fail "lacks what NVIDIA's library of 2.28 exports:" $missing
+[ -z "$missing" ] || fail "lacks what NVIDIA's library of 2.28 exports: ${missing//$'\n'/ }"
 
 grep -oE '\bnccl[A-Z][A-Za-z0-9]*,' "$here/../../compat/nccl/nccl_functions.h" | tr -d , | sort -u >"$work/header"
 [ "$(wc -l <"$work/header")" -gt 60 ] || fail "the list of functions could not be read"
 missing=$(comm -13 "$work/ours" "$work/header")
-[ -z "$missing" ] || fail "lacks functions of nccl.h:" $missing
+[ -z "$missing" ] || fail "lacks functions of nccl.h: ${missing//$'\n'/ }"
 missing=$(comm -13 "$work/ours" <(sed 's/^/p/' "$work/header" | sort))
-[ -z "$missing" ] || fail "lacks twins:" $missing
+[ -z "$missing" ] || fail "lacks twins: ${missing//$'\n'/ }"
 
 readelf -d "$library" | grep -F 'soname: [libnccl.so.2]' >/dev/null ||
   readelf -d "$library" | grep -F '[libnccl.so.2]' >/dev/null || fail "is not called libnccl.so.2"
 
-for needs in "${TUTTI_TORCH:-$here/../../build/venv/lib/python3*/site-packages/torch}"/lib/libtorch_cuda.so; do
-  for file in $needs; do
-    [ -f "$file" ] || continue
-    nm -D --undefined-only "$file" | awk '{ print $2 }' | grep -E '^nccl' | sort -u >"$work/torch"
-    [ -s "$work/torch" ] || fail "$file asks for nothing of NCCL"
-    missing=$(comm -13 "$work/ours" "$work/torch")
-    [ -z "$missing" ] || fail "lacks what $file asks for:" $missing
-    echo "$(wc -l <"$work/torch") functions that torch asks for: all there"
-  done
+for file in ${TUTTI_TORCH:-"$here"/../../build/venv/lib/python3*/site-packages/torch}/lib/libtorch_cuda.so; do
+  [ -f "$file" ] || continue
+  nm -D --undefined-only "$file" | awk '{ print $2 }' | grep -E '^nccl' | sort -u >"$work/torch"
+  [ -s "$work/torch" ] || fail "$file asks for nothing of NCCL"
+  missing=$(comm -13 "$work/ours" "$work/torch")
+  [ -z "$missing" ] || fail "lacks what $file asks for: ${missing//$'\n'/ }"
+  echo "$(wc -l <"$work/torch") functions that torch asks for: all there"
 done
 echo "$(wc -l <"$work/ours") functions exported"

@@ -17,8 +17,8 @@ source "$TEST_SOURCE_DIR/tests/netns/two_ranks.sh"
 over() { "$netns" exec 0 -- cat "/sys/class/net/eth$1/statistics/tx_bytes"; }
 
 echo "== the first one is pulled, which all small messages take: the other one carries on"
-check=bits
-start 40
+check=bits rounds=40
+start
 [ "$(over 0)" -gt 1000000 ] || fail "eth0 was not used"
 [ "$(over 1)" -gt 1000000 ] || fail "eth1 was not used"
 "$netns" cut 1 0
@@ -30,7 +30,7 @@ done
 grep '^# Out of bounds values : 0 OK' "$work/0" >/dev/null || { cat "$work/0"; fail "a result is wrong"; }
 
 echo "== both are pulled"
-check=
+check="" rounds=""
 start
 "$netns" cut 1 0
 "$netns" cut 1 1

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced: two ranks on two hosts that reduce until one of them can't go on. Wants netns, perf, and a
-# folder of its own in work. `rails`, if set: interfaces of each host; `check`: how results are.
+# folder of its own in work. If set: `rails`, interfaces of each host; `rounds` of the sizes; `check`,
+# how results are.
 pids=()
 
 fail() {
@@ -8,13 +9,14 @@ fail() {
   exit 1
 }
 
-# start [ROUNDS]: starts them, and returns once they are at it; so many rounds of the sizes.
+# Starts them, and returns once they are at it.
 start() {
   "$netns" up 2 "${rails:-1}"
   for rank in 0 1; do
     TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
       TUTTI_RENDEZVOUS=10.77.0.1:29500 TUTTI_TIMEOUT_MS=6000 timeout 60 "$netns" exec "$rank" -- \
-      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N "${1:-100000}" -w 1 ${check:+-c "$check"} >"$work/$rank" 2>&1 &
+      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N "${rounds:-100000}" -w 1 ${check:+-c "$check"} \
+      >"$work/$rank" 2>&1 &
     pids[rank]=$!
   done
   for ((i = 0; i < 1000; ++i)); do # Rank 0 prints a line for each size.

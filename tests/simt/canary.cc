@@ -78,7 +78,7 @@ std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
 /// The kernels that know no slots. Long enough that threads are far apart where they leave.
 std::string run_fused(test::DeviceRanks& ranks, test::Case test) {
   if (std::string wrong = run_two_shot(ranks, test); !wrong.empty()) return wrong;
-  const test::NormCase norm{test.type, 6, 8000, 0.25F, true};
+  const test::NormCase norm{test.type, 6, 24000, 0.25F, true};
   if (std::string wrong = test::run_norm(ranks, kRanks, norm, 1); !wrong.empty()) return wrong;
   const test::SgdCase sgd{test.type, 60000, 0.125F, 0.5F, 0.25F};
   if (std::string wrong = test::run_sgd(ranks, kRanks, sgd, 1); !wrong.empty()) return wrong;
