@@ -27,6 +27,7 @@ MAY_INCLUDE = {
     "exec": {"plan", "transport", "kernels", "base", "include"},
     "comm": {"planner", "algorithms", "plan", "topology", "transport", "bootstrap", "exec",
              "kernels", "base", "include"},
+    "compat": {"base", "kernels", "include"},
     "trainer": {"include"},
     "perf": {"include"},
     "python": {"include"},
