@@ -19,6 +19,8 @@ constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard;
 
 // So many frames that nothing has gone back for are worth one. Well below what a sender keeps.
 constexpr std::uint32_t kWorthTelling = Carrier::kMostQueued / 4;
+// Frames of a rail that are left for what rails say to each other.
+constexpr std::size_t kLeftFree = Carrier::kMostQueued / 4;
 // Every how many looks one of the rails besides the first is looked at, if nothing came there.
 constexpr std::size_t kLooksPerTurn = 4;
 constexpr std::int64_t kTickMs = 100;
@@ -66,10 +68,22 @@ std::uint32_t Rails::tell() {
 
 void Rails::give(Kept& frame, std::size_t rail) {
   Rail& to = rails_[rail];
-  frame.header.heard = tell();
   frame.rail = rail;
+  // Besides what is kept, a rail may have frames that were heard over another one meanwhile.
+  frame.waits = to.carrier->pending() >= kMostQueued - kLeftFree;
+  any_waits_ = any_waits_ || frame.waits;
+  if (frame.waits) return;
+  frame.header.heard = tell();
   frame.ticket = to.given++;
   to.carrier->send(frame.header, std::span(frame.pieces).first(frame.count));
+}
+
+/// What there was no room for, now that there may be some.
+void Rails::give_waiting() {
+  if (!std::exchange(any_waits_, false)) return;
+  for (std::uint64_t number = heard_; number != queued_; ++number) {
+    if (kept(number).waits) give(kept(number), kept(number).rail);
+  }
 }
 
 void Rails::say(std::uint16_t kind, std::size_t channel) {
@@ -84,7 +98,7 @@ void Rails::settle() {
   for (; released_ != queued_; ++released_) {
     const Kept& frame = kept(released_);
     const Rail& rail = rails_[frame.rail];
-    if (frame.ticket >= rail.given - rail.carrier->pending()) return;
+    if (frame.waits || frame.ticket >= rail.given - rail.carrier->pending()) return;
   }
 }
 
@@ -118,6 +132,7 @@ Result<bool> Rails::progress(FrameSink& sink) {
     TUTTI_TRY(const bool said, flush());
     moved = moved || said;
   }
+  give_waiting();
   settle();
   if (coarse_ms() >= next_tick_) TUTTI_CHECK_OK(look_for_stuck());
   return moved;
@@ -132,6 +147,7 @@ Result<bool> Rails::flush() {
     moved = moved || (some && *some);
     if (!some) TUTTI_CHECK_OK(lose(i, std::move(some.error())));
   }
+  give_waiting();
   settle();
   return moved;
 }

@@ -69,7 +69,8 @@ class Rails final : public Carrier {
     std::array<Piece, kMostPieces> pieces;
     std::size_t count = 0;     // Of pieces.
     std::size_t rail = 0;      // That it was given to last,
-    std::uint64_t ticket = 0;  // and as which of its frames.
+    std::uint64_t ticket = 0;  // and as which of its frames;
+    bool waits = false;        // or not yet, as that one is full.
   };
   /// Stands between a rail and who takes the frames.
   class Inlet final : public FrameSink {
@@ -100,6 +101,7 @@ class Rails final : public Carrier {
   std::size_t pick(std::size_t bytes) const;
   std::uint32_t tell();
   void give(Kept& frame, std::size_t rail);
+  void give_waiting();
   void say(std::uint16_t kind, std::size_t channel);
   void settle();
   bool came(const FrameHeader& header) const;
@@ -118,6 +120,7 @@ class Rails final : public Carrier {
   std::size_t lost_ = 0;
   std::vector<Kept> kept_;  // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, heard_ = 0;
+  bool any_waits_ = false;  // Of what is kept.
   // Receiving.
   std::uint32_t expected_ = 0;      // Order of the next frame to be announced.
   std::uint32_t told_ = 0;          // That the peer knows of.
