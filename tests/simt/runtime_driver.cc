@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <map>
 
 #include "simt/runtime.h"
@@ -57,7 +58,8 @@ using Windows = std::vector<Window>;
 struct Driver {
   std::mutex mutex;
   std::map<std::uintptr_t, Mapping> mappings;
-  std::atomic<const Windows*> windows{new Windows};
+  std::list<Windows> published = std::list<Windows>(1);  // All that kernels may be reading.
+  std::atomic<const Windows*> windows{&published.front()};
 };
 Driver& driver() {
   static auto& one = *new Driver;
@@ -100,7 +102,7 @@ Window window_of(std::uintptr_t base, const Mapping& mapping) {
 /// After something was mapped or bound. With the mutex held. Kernels may be reading the table of
 /// before, which is left to them.
 void publish() {
-  auto* windows = new Windows;
+  Windows* windows = &driver().published.emplace_back();
   for (const auto& [base, mapping] : driver().mappings) {
     if (mapping.handle->fd < 0) windows->push_back(window_of(base, mapping));
   }

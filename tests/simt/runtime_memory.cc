@@ -245,7 +245,9 @@ cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (!within(to, bytes) || !within(from, bytes)) return failed(cudaErrorInvalidValue);
-  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  return enqueue(stream, [=] {
+    if (bytes != 0) std::memmove(to, from, bytes);  // It wants pointers even for nothing.
+  });
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
