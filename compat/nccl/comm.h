@@ -23,15 +23,10 @@
 
 namespace tutti::nccl {
 
-/// What a user asked for, of an ncclConfig_t of any version.
-struct Config {
-  bool blocking = true;
-  std::string name;
-};
-
-/// kInvalidArgument: not initialised, or values that no version knows. NULL is the default, or what
-/// the communicator that is split has.
-Result<Config> read_config(const ncclConfig_t* config, const Config& inherited);
+/// Whether calls wait until a communicator is made, of an ncclConfig_t of any version: nothing else
+/// in it has a meaning here. NULL, or not set: `inherited`. kInvalidArgument: not initialised, or
+/// values that no version knows.
+Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
 
 /// A reduction that a user made: factors of the communicator's own.
 struct Premultiplied {
@@ -60,7 +55,7 @@ struct ncclComm {
   int rank = -1;
   int size = 0;
   int device = -1;
-  tutti::nccl::Config config;
+  bool blocking = true;
   std::optional<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
   // Written by the thread that makes the communicator (release), read by the others (acquire).

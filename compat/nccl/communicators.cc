@@ -1,8 +1,5 @@
 // Making communicators, asking them, and giving them back.
-#include <algorithm>
 #include <cstring>
-#include <map>
-#include <unordered_map>
 
 #include "group.h"
 #include "tutti/rendezvous.h"
@@ -39,14 +36,14 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
                                    "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                                        " ranks; it is from 0 to ranks - 1"));
   }
-  auto wanted = read_config(config, {});
+  auto wanted = read_blocking(config, true);
   if (!wanted) return group.fail(finish(nullptr, wanted.error()));
   auto made = std::make_unique<ncclComm>();
   if (const ncclResult_t failed = current_device(function, &made->device))
     return group.fail(failed);
   made->rank = rank;
   made->size = size;
-  made->config = *std::move(wanted);
+  made->blocking = *wanted;
   *comm = made.release();
   return group.make(*comm, nullptr, [id = to_id(id)](ncclComm& self) -> Status {
     TUTTI_TRY(const Settings settings, Settings::from_environment());
@@ -69,14 +66,14 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
         comm, function,
         "color " + std::to_string(color) + "; it is 0 or more, or NCCL_SPLIT_NOCOLOR"));
   }
-  auto wanted = read_config(config, comm->config);
+  auto wanted = read_blocking(config, comm->blocking);
   if (!wanted) return group.fail(finish(comm, wanted.error()));
   auto made = std::make_unique<ncclComm>();
   made->device = comm->device;
-  made->config = *std::move(wanted);
+  made->blocking = *wanted;
   // A rank of no colour takes part, and gets no handle.
   const bool joins = color != NCCL_SPLIT_NOCOLOR;
-  made->config.blocking = made->config.blocking || !joins;
+  made->blocking = made->blocking || !joins;
   ncclComm* handle = made.get();
   if (joins) *newcomm = made.release();
   return group.make(handle, std::move(made), [comm, color, key](ncclComm& self) -> Status {

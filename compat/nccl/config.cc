@@ -14,7 +14,7 @@ constexpr std::size_t kMost = 4096;  // More than any version has; less than non
 
 }  // namespace
 
-Result<Config> read_config(const ncclConfig_t* config, const Config& inherited) {
+Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
   if (config == nullptr) return inherited;
   if (config->magic != kMagic || config->size < kLeast || config->size > kMost) {
     return Error{Code::kInvalidArgument,
@@ -23,21 +23,16 @@ Result<Config> read_config(const ncclConfig_t* config, const Config& inherited) 
   // What the caller's version does not have is as if it were not set.
   ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
   std::memcpy(&known, config, std::min(config->size, sizeof known));
-  Config made = inherited;
-  if (known.blocking != NCCL_CONFIG_UNDEF_INT) {
-    if (known.blocking != 0 && known.blocking != 1) {
-      return Error{Code::kInvalidArgument,
-                   "config.blocking is " + std::to_string(known.blocking) + "; it is 0 or 1"};
-    }
-    made.blocking = known.blocking == 1;
-  }
   if (known.minCTAs != NCCL_CONFIG_UNDEF_INT && known.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
       known.minCTAs > known.maxCTAs) {
     return Error{Code::kInvalidArgument, "config.minCTAs is more than config.maxCTAs"};
   }
-  if (known.commName != nullptr)
-    made.name = std::string(known.commName, strnlen(known.commName, 256));
-  return made;
+  if (known.blocking == NCCL_CONFIG_UNDEF_INT) return inherited;
+  if (known.blocking != 0 && known.blocking != 1) {
+    return Error{Code::kInvalidArgument,
+                 "config.blocking is " + std::to_string(known.blocking) + "; it is 0 or 1"};
+  }
+  return known.blocking == 1;
 }
 
 }  // namespace tutti::nccl

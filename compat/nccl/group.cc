@@ -65,7 +65,7 @@ ncclResult_t Group::make_all() {
   }
   ncclResult_t result = ncclSuccess;
   for (const Making& making : makings_) {
-    if (!making.comm->config.blocking) {
+    if (!making.comm->blocking) {
       result = result == ncclSuccess ? ncclInProgress : result;
       continue;
     }

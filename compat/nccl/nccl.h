@@ -80,7 +80,7 @@ typedef enum {
 
 /* To be set by NCCL_CONFIG_INITIALIZER. `size` says how much of it there is: members were added at
  * the end from version to version, and a shorter one is taken as it is. Of the members that a user
- * sets, `blocking`, `commName`, `netName`, `splitShare` and `shrinkShare` have a meaning here. */
+ * sets only `blocking` has a meaning here. */
 typedef struct ncclConfig_v23000 {
   size_t size;
   unsigned int magic;
