@@ -3,6 +3,7 @@
 #include "algorithms/algorithm.h"
 #include "support/catch.h"
 #include "support/cluster.h"
+#include "support/kinds.h"
 #include "support/networks.h"
 #include "support/sample.h"
 #include "support/transports.h"
@@ -13,22 +14,6 @@ namespace {
 
 constexpr std::size_t kCounts[] = {1,  2,  3,  7,   13,   14,   15,   16,   17,
                                    63, 64, 65, 100, 1000, 4096, 4097, 10007};
-
-std::vector<DataType> all_types() {
-  std::vector<DataType> types;
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) types.push_back(DataType::enumerator);
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
-  return types;
-}
-
-std::vector<ReduceOp> all_ops() {
-  std::vector<ReduceOp> ops;
-#define TUTTI_REDUCE_OP(enumerator, text, value) ops.push_back(ReduceOp::enumerator);
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
-  return ops;
-}
 
 template <class T>
 const T& pick(std::mt19937_64& random, const std::vector<T>& from) {

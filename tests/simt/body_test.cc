@@ -9,6 +9,7 @@
 #include "kernels/cuda/body.h"
 #include "kernels/host/reduce.h"
 #include "support/catch.h"
+#include "support/kinds.h"
 #include "support/sample.h"
 
 namespace tutti {
@@ -245,16 +246,8 @@ TEST_CASE("a step on a device has the bits of the host's reference") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
   std::mt19937_64 random(seed);
-  for (const DataType type : {
-#define TUTTI_DATA_TYPE(enumerator, ...) DataType::enumerator,
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
-       }) {
-    for (const ReduceOp op : {
-#define TUTTI_REDUCE_OP(enumerator, ...) ReduceOp::enumerator,
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
-         }) {
+  for (const DataType type : test::all_types()) {
+    for (const ReduceOp op : test::all_ops()) {
       if (!is_supported(type, op)) continue;
       for (int round = 0; round < (test::kSanitized ? 2 : 12); ++round) {
         simt::set_seed(random() % 2 == 0 ? 0 : random());

@@ -14,6 +14,7 @@
 #include "plan/verify.h"
 #include "simt/device_ranks.h"
 #include "support/catch.h"
+#include "support/kinds.h"
 #include "support/plans.h"
 #include "support/sample.h"
 
@@ -33,16 +34,8 @@ struct Arithmetic {
 
 std::vector<Arithmetic> all_arithmetic() {
   std::vector<Arithmetic> all;
-  for (const DataType type : {
-#define TUTTI_DATA_TYPE(enumerator, ...) DataType::enumerator,
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
-       }) {
-    for (const ReduceOp op : {
-#define TUTTI_REDUCE_OP(enumerator, ...) ReduceOp::enumerator,
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
-         }) {
+  for (const DataType type : test::all_types()) {
+    for (const ReduceOp op : test::all_ops()) {
       if (is_supported(type, op)) all.push_back({type, op});
     }
   }

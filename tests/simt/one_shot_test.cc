@@ -7,6 +7,7 @@
 #include "algorithms/algorithm.h"
 #include "simt/device_ranks.h"
 #include "support/catch.h"
+#include "support/kinds.h"
 #include "support/sample.h"
 
 namespace tutti {
@@ -69,16 +70,8 @@ TEST_CASE("the one-shot all-reduce has the bits of every other one") {
     std::string complaint;
     const auto ranks = DeviceRanks::open(options_for(n), complaint);
     REQUIRE(complaint == "");
-    for (const DataType type : {
-#define TUTTI_DATA_TYPE(enumerator, ...) DataType::enumerator,
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
-         }) {
-      for (const ReduceOp op : {
-#define TUTTI_REDUCE_OP(enumerator, ...) ReduceOp::enumerator,
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
-           }) {
+    for (const DataType type : test::all_types()) {
+      for (const ReduceOp op : test::all_ops()) {
         if (!is_supported(type, op) || random() % (test::kSanitized ? 32 : 4) != 0) continue;
         Case test;
         test.type = type;

@@ -21,6 +21,7 @@
 #include "kernels/host/targets.h"
 #include "kernels/reduce_op.h"
 #include "support/catch.h"
+#include "support/kinds.h"
 // After the choice of instruction sets.
 #include <hwy/highway.h>
 
@@ -30,22 +31,6 @@ namespace {
 constexpr std::size_t kMostElements = 4097;
 constexpr std::size_t kPage = 4096;
 constexpr std::byte kUntouched{0xa5};
-
-std::vector<DataType> all_types() {
-  return {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) DataType::enumerator,
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
-  };
-}
-
-std::vector<ReduceOp> all_ops() {
-  return {
-#define TUTTI_REDUCE_OP(enumerator, text, value) ReduceOp::enumerator,
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
-  };
-}
 
 /// One table for each instruction set of this machine.
 const std::vector<KernelTable>& all_tables() {
@@ -319,8 +304,8 @@ TEST_CASE("reduce equals the reference for every type, operation and shape", "[r
   const std::uint32_t seed = Catch::rngSeed();
   std::mt19937 random(seed);
   Comparison comparison;
-  for (const DataType type : all_types()) {
-    for (const ReduceOp op : all_ops()) {
+  for (const DataType type : test::all_types()) {
+    for (const ReduceOp op : test::all_ops()) {
       if (!is_supported(type, op)) continue;
       for (std::size_t n = 1; n <= 18; ++n) {
         for (const std::size_t count : kCounts) {
