@@ -5,7 +5,7 @@ A file is looked at again only if what it preprocesses to, its flags or .clang-t
 checkout of this user. That makes a second run cheap, so that it can be run often. Needs the compile commands of a Clang build:
 cmake --preset asan.
 
-  scripts/tidy.py [FILE...]     without files: all of src, kernels, perf, trainer and tools
+  scripts/tidy.py [FILE...]     without files: all of src, kernels, compat, perf, trainer and tools
 """
 import concurrent.futures
 import hashlib
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "asan"
 PASSED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutti-tidy"
-FOLDERS = ("src", "kernels", "perf", "trainer", "tools")
+FOLDERS = ("src", "kernels", "compat", "perf", "trainer", "tools")
 
 
 def fingerprint(entry, config):
