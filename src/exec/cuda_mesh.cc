@@ -13,7 +13,6 @@
 namespace tutti::exec {
 namespace {
 
-using cuda::Arguments;
 using cuda::LaneSteps;
 using cuda::RingEnd;
 using cuda::SignalEnd;
