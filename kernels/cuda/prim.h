@@ -2,7 +2,7 @@
 // lines, the block's barrier. The only file with PTX, and the only one that knows for what it is
 // compiled.
 //
-// On a CPU the same functions come from tests/simt (docs/simulated-gpus.md), so a kernel that keeps
+// On a CPU the same functions come from simt (docs/simulated-gpus.md), so a kernel that keeps
 // to them is tested there. Rules for kernels: every wait polls through a function of this file; no
 // __device__ variables (simulated devices would share them); no implied order within a warp;
 // arguments are copied byte by byte.
@@ -12,7 +12,7 @@
 // release, after the block's barrier, covers what all threads of the block wrote.
 #pragma once
 #if defined(TUTTI_SIMT)
-// tests/simt/language.h was included ahead of all else, with tests/simt/prim.h.
+// simt/language.h was included ahead of all else, with simt/prim.h.
 #elif !defined(__CUDACC__)
 #error "for nvcc, or for the simulator: -include simt/language.h"
 #else
