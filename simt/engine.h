@@ -57,6 +57,9 @@ struct Settings {
   bool jitter = false;  // Streams idle for up to 2 ms before each operation.
 };
 Settings& settings();
+/// Devices, as many as were asked for (0: nobody did) and the pretended machine has, and their
+/// peers. (machine.cc defines it.)
+void set_machine(Settings& read);
 /// Sets the seed, and with it how often threads give way.
 void set_seed(std::uint64_t seed);
 

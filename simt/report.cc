@@ -32,7 +32,8 @@ Settings from_environment() {
   read.preempt_one_in = static_cast<unsigned>(number("SIMT_PREEMPT", read.seed != 0 ? 8 : 0));
   read.check = number("SIMT_CHECK", 0) != 0;
   read.timeout_s = number("SIMT_TIMEOUT", read.timeout_s);
-  read.devices = std::clamp(static_cast<int>(number("SIMT_DEVICES", read.devices)), 1, 64);
+  read.devices = std::max(0, static_cast<int>(number("SIMT_DEVICES", 0)));
+  set_machine(read);
   read.multiprocessors =
       std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
   read.jitter = number("SIMT_JITTER", 0) != 0;

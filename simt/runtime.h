@@ -3,7 +3,8 @@
 // It is linked in place of libcudart and defines its functions, with the toolkit's own prototypes,
 // so that host code is compiled and tested as it is. Devices are pretended, as many as
 // Settings::devices. A stream is a thread with a queue. Device memory is a memfd, so that an IPC
-// handle, opened in another process, maps the same memory. What is not simulated does not link.
+// handle, opened in another process, maps the same memory. What is not simulated does not link with
+// tests; to programs that load the runtime it says so when it is called (runtime_nvcc.cc).
 //
 // Like on a GPU: launches return before the kernel runs, fresh memory is not zero, an IPC handle
 // can't be opened where it was made, cudaFree waits for the device, the legacy default stream waits
@@ -31,6 +32,8 @@ inline constexpr int kMostDevices = 64;
 int this_device();
 /// Keeps an error for cudaGetLastError, and returns it.
 cudaError_t failed(cudaError_t error);
+/// Says on stderr, once for each, that a program's own kernel is not run.
+void say_foreign_kernel(const void* function);
 
 /// Something that happens once.
 class Ticket {

@@ -1,9 +1,15 @@
 // File: simt/runtime_device.cc: devices, errors, and launching kernels.
+#include <cuda.h>
+
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
+#include "simt/machine.h"
 #include "simt/runtime.h"
+#include "topology/sysfs.h"
 
 namespace tutti::simt {
 namespace {
@@ -21,6 +27,17 @@ std::uint64_t next_launch(int device) {
   static std::atomic<std::uint64_t> numbers[kMostDevices];
   return numbers[device]++;
 }
+
+struct PciAddress {
+  unsigned domain = 0, bus = 0, device = 0;
+};
+PciAddress address_of(int device) {
+  PciAddress at;
+  std::sscanf(cuda_gpu(device).bus.c_str(), "%x:%x:%x", &at.domain, &at.bus, &at.device);
+  return at;
+}
+
+int yes(const std::optional<bool>& flag) { return flag.value_or(false) ? 1 : 0; }
 
 std::size_t blocks_in(dim3 grid) { return std::size_t{grid.x} * grid.y * grid.z; }
 
@@ -63,6 +80,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorMapBufferObjectFailed)
     TUTTI_SIMT_NAME(cudaErrorMemoryAllocation)
     TUTTI_SIMT_NAME(cudaErrorNotReady)
+    TUTTI_SIMT_NAME(cudaErrorNotSupported)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessAlreadyEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessUnsupported)
@@ -95,8 +113,8 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!is_device(device)) return failed(cudaErrorInvalidDevice);
   switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = cuda_gpu(device).sm / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = cuda_gpu(device).sm % 10; break;
     case cudaDevAttrMultiProcessorCount: *value = settings().multiprocessors; break;
     case cudaDevAttrWarpSize: *value = 32; break;
     case cudaDevAttrMaxThreadsPerBlock: *value = static_cast<int>(kMostThreads); break;
@@ -104,24 +122,48 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = static_cast<int>(kMostSharedBytes);
       break;
     case cudaDevAttrCooperativeLaunch: *value = 1; break;
-    case cudaDevAttrPciBusId: *value = 0x10 + device; break;
-    default: return failed(cudaErrorInvalidValue);  // Nobody has needed it yet.
+    case cudaDevAttrPciDomainId: *value = static_cast<int>(address_of(device).domain); break;
+    case cudaDevAttrPciBusId: *value = static_cast<int>(address_of(device).bus); break;
+    case cudaDevAttrPciDeviceId: *value = static_cast<int>(address_of(device).device); break;
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrHostRegisterSupported: *value = 1; break;
+    case cudaDevAttrIntegrated:
+    case cudaDevAttrComputeMode: *value = 0; break;
+    case cudaDevAttrHostNumaId: *value = cuda_gpu(device).host_numa; break;
+    case cudaDevAttrGPUDirectRDMASupported: *value = yes(cuda_gpu(device).gpudirect_rdma); break;
+    default:
+      // The driver's numbers are those of the runtime, which lacks some.
+      switch (static_cast<int>(attribute)) {
+        case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = yes(cuda_gpu(device).dma_buf); break;
+        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+          *value = yes(cuda_gpu(device).fabric_handles);
+          break;
+        case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+          *value = yes(cuda_gpu(device).multicast);
+          break;
+        default: return failed(cudaErrorInvalidValue);  // Nobody has needed it yet.
+      }
   }
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (!is_device(device)) return failed(cudaErrorInvalidDevice);
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0",
-                static_cast<unsigned>(0x10 + device));
+  std::string bus = cuda_gpu(device).bus;
+  for (char& c : bus) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  std::snprintf(text, static_cast<std::size_t>(length), "%s", bus.c_str());
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-  unsigned bus = 0;
-  if (std::sscanf(text, "0000:%x:00.0", &bus) != 1 || !is_device(static_cast<int>(bus) - 0x10)) {
-    return failed(cudaErrorInvalidValue);
+  const std::string bus = tutti::topology::parse_bus(text);
+  for (int i = 0; i < settings().devices; ++i) {
+    if (cuda_gpu(i).bus != bus) continue;
+    *device = i;
+    return cudaSuccess;
   }
-  *device = static_cast<int>(bus) - 0x10;
-  return cudaSuccess;
+  return failed(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
@@ -137,7 +179,10 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes, cudaStream_t handle) {
   const Kernel* kernel = find_kernel(function);
-  if (kernel == nullptr) return failed(cudaErrorInvalidDeviceFunction);
+  if (kernel == nullptr) {
+    say_foreign_kernel(function);
+    return failed(cudaErrorInvalidDeviceFunction);
+  }
   const std::size_t threads = blocks_in(block);
   if (threads == 0 || threads > kMostThreads || blocks_in(grid) == 0 ||
       shared_bytes > kMostSharedBytes) {

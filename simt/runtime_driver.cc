@@ -132,10 +132,10 @@ CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
   return granularity(bytes);
 }
 
-CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  if (attribute != CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
-  *value = 1;
-  return CUDA_SUCCESS;
+// The numbers of the runtime's attributes are the driver's.
+CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  return static_cast<CUresult>(
+      cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device));
 }
 
 CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
@@ -331,3 +331,35 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
   if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
   return failed(cudaErrorSymbolNotFound);
 }
+
+// The driver's own library, libcuda.so.1, as far as programs ask it about devices. The numbers of
+// errors and attributes are those of the runtime.
+namespace {
+CUresult result_of(cudaError_t error) { return static_cast<CUresult>(error); }
+}  // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* version) { return result_of(cudaDriverGetVersion(version)); }
+CUresult cuDeviceGetCount(int* count) { return result_of(cudaGetDeviceCount(count)); }
+CUresult cuDeviceGet(CUdevice* device, int index) {
+  *device = index;
+  return index >= 0 && index < settings().devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+  return result_of(cudaDeviceGetPCIBusId(text, length, device));
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  return device_attribute(value, attribute, device);
+}
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  return result_of(cudaDeviceCanAccessPeer(can, device, peer));
+}
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CUdevice device,
+                                 CUdevice peer) {
+  return result_of(
+      cudaDeviceGetP2PAttribute(value, static_cast<cudaDeviceP2PAttr>(attribute), device, peer));
+}
+
+}  // extern "C"

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 
+#include "simt/machine.h"
 #include "simt/runtime.h"
 
 #if defined(TUTTI_SIMT_ASAN)
@@ -275,7 +276,12 @@ cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, i
                                       int peer) {
   if (device == peer) return failed(cudaErrorInvalidDevice);
   const bool access = settings().peers(device, peer);
-  *value = attribute == cudaDevP2PAttrPerformanceRank ? 0 : access ? 1 : 0;
+  const bool atomics = cuda_gpu(device).atomics[static_cast<std::size_t>(peer)] == 1;
+  switch (attribute) {
+    case cudaDevP2PAttrPerformanceRank: *value = atomics ? 0 : 1; break;
+    case cudaDevP2PAttrNativeAtomicSupported: *value = access && atomics ? 1 : 0; break;
+    default: *value = access ? 1 : 0;
+  }
   return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {

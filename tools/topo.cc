@@ -3,14 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <fstream>
 
+#include "topology/machines.h"
 #include "topology/model.h"
 #include "topology/probe.h"
-#include "topology/reader.h"
 
 namespace tutti::tools {
 
@@ -24,34 +22,20 @@ void add_source_options(CLI::App& app, GraphSource& source) {
                               "or a capture; default: this machine");
   app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
       ->excludes(from);
+  // What programs on simulated GPUs take this machine for (docs/simulated-gpus.md).
+  app.add_option("--pretended", source.pretended)->envname("SIMT_MACHINE")->group("");
 }
-
-namespace {
-
-bool is_archive(const std::string& path) {
-  constexpr std::array kEnds{".tar", ".tar.gz", ".tar.bz2", ".tgz"};
-  return std::any_of(kEnds.begin(), kEnds.end(),
-                     [&path](const char* end) { return path.ends_with(end); });
-}
-
-}  // namespace
 
 Result<topology::Imported> load(const GraphSource& source) {
   if (!source.model.empty()) {
     TUTTI_TRY(auto graph, topology::model(source.model));
     return topology::Imported{std::move(graph), {}};
   }
-  if (source.from.empty()) return topology::probe_machine();
-  return is_archive(source.from) ? topology::probe_archive(source.from)
-                                 : topology::import_file(source.from);
-}
-
-Result<topology::Imported> load(const std::string& file_or_model) {
-  const std::string name = file_or_model.substr(0, file_or_model.find(':'));
-  for (const topology::Model* model : topology::models()) {
-    if (model->name == name) return load(GraphSource{"", file_or_model});
+  if (source.from.empty()) {
+    return source.pretended.empty() ? topology::probe_machine()
+                                    : topology::load_machine(source.pretended);
   }
-  return load(GraphSource{file_or_model, ""});
+  return topology::load_machine_file(source.from);
 }
 
 int complain_topo(const Error& error) {

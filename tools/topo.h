@@ -15,15 +15,13 @@ namespace tutti::tools {
 /// Where a graph comes from: a file, a model, or this machine.
 struct GraphSource {
   std::string from, model;
+  std::string pretended;  // A file or a model that programs are to take for this machine, or "".
 };
 
 /// Adds --from and --model.
 void add_source_options(CLI::App& app, GraphSource& source);
 /// The graph, or what is wrong with the file or name.
 Result<topology::Imported> load(const GraphSource& source);
-/// The same for one argument that is a file or the name of a model.
-Result<topology::Imported> load(const std::string& file_or_model);
-
 /// Prints one line on stderr; the exit code for it.
 int complain_topo(const Error& error);
 

@@ -83,9 +83,9 @@ int check(const Check& options) {
 }
 
 int diff(const Check& options) {
-  const auto a = load(options.a);
+  const auto a = topology::load_machine(options.a);
   if (!a) return complain_topo(a.error());
-  const auto b = load(options.b);
+  const auto b = topology::load_machine(options.b);
   if (!b) return complain_topo(b.error());
   return report(topology::differences(a->graph, b->graph), options.json, "no differences");
 }

@@ -6,6 +6,7 @@
 
 #include "topo.h"
 #include "topology/graph_text.h"
+#include "topology/machines.h"
 #include "topology/nccl_xml.h"
 #include "topology/probe.h"
 #include "topology/reader.h"
@@ -103,7 +104,7 @@ void define_topo_import(CLI::App& app, int& exit_code) {
     formats += fmt::format("  {:<12} {}\n", reader->name, reader->description);
   command->footer(formats + "Examples:\n  nvidia-smi topo -m > m; tutti topo import m -o m.topo");
   command->callback([options, &exit_code] {
-    const auto machine = load(GraphSource{options->path, ""});
+    const auto machine = topology::load_machine_file(options->path);
     exit_code = machine ? write(*machine, *options) : complain_topo(machine.error());
   });
 }

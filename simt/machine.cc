@@ -1,0 +1,87 @@
+#include "simt/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "simt/runtime.h"
+
+namespace tutti::simt {
+namespace {
+
+constexpr int kSm = 90;  // What kernels are compiled as.
+
+topology::LibraryAnswers plain_machine() {
+  topology::LibraryAnswers answers;
+  for (int i = 0; i < kMostDevices; ++i) {
+    topology::CudaGpu& gpu = answers.cuda.gpus.emplace_back();
+    gpu.index = i;
+    gpu.bus = fmt::format("0000:{:02x}:00.0", 0x10 + i);
+    gpu.sm = kSm;
+    gpu.multicast = true;
+    gpu.access = gpu.atomics = std::vector<int>(kMostDevices, 1);
+    topology::NvmlGpu& same = answers.nvml.gpus.emplace_back();
+    same.index = i;
+    same.bus = gpu.bus;
+    same.name = "Simulated GPU";
+    same.uuid = fmt::format("GPU-00000000-0000-0000-0000-{:012x}", i);
+    same.sm = kSm;
+    same.p2p = std::vector<int>(kMostDevices, 0);
+  }
+  return answers;
+}
+
+const char* name_of_machine() {
+  const char* name = std::getenv("SIMT_MACHINE");
+  return name != nullptr && *name != '\0' ? name : nullptr;
+}
+
+topology::LibraryAnswers read_machine() {
+  const char* name = name_of_machine();
+  if (name == nullptr) return plain_machine();
+  const auto complain = [name](const Error& error) {
+    std::fprintf(stderr, "simulated GPUs: SIMT_MACHINE=%s: %s\n", name, error.what.c_str());
+    std::exit(EXIT_FAILURE);
+  };
+  const auto found = topology::load_machine(name);
+  if (!found) complain(found.error());
+  auto answers = topology::library_answers(found->graph);
+  if (!answers) complain(answers.error());
+  auto& gpus = answers->cuda.gpus;
+  if (gpus.size() > kMostDevices) gpus.resize(kMostDevices);
+  answers->nvml.gpus.resize(gpus.size());
+  return *answers;
+}
+
+}  // namespace
+
+const topology::LibraryAnswers& machine() {
+  static const auto& one = *new topology::LibraryAnswers(read_machine());
+  return one;
+}
+
+void set_machine(Settings& read) {
+  constexpr int kPlainDevices = 8;
+  const auto& gpus = machine().cuda.gpus;
+  const bool plain = name_of_machine() == nullptr;
+  const int there = plain ? kMostDevices : static_cast<int>(gpus.size());
+  const int asked = read.devices > 0 ? read.devices : plain ? kPlainDevices : there;
+  read.devices = std::min(asked, there);
+  for (int device = 0; device < read.devices; ++device) {
+    for (int peer = 0; peer < read.devices; ++peer) {
+      if (cuda_gpu(device).access[static_cast<std::size_t>(peer)] == 0) {
+        read.no_peers[device] |= std::uint64_t{1} << peer;
+      }
+    }
+  }
+}
+
+const topology::CudaGpu& cuda_gpu(int device) {
+  return machine().cuda.gpus[static_cast<std::size_t>(device)];
+}
+const topology::NvmlGpu& nvml_gpu(int device) {
+  return machine().nvml.gpus[static_cast<std::size_t>(device)];
+}
+
+}  // namespace tutti::simt

@@ -1,0 +1,17 @@
+// File: simt/machine.h: the machine that is pretended: its GPUs, as NVML and CUDA tell of them.
+//
+// It is that of SIMT_MACHINE, a model or a file as in topology/machines.h; without it, GPUs of
+// which each reaches all others by NVLink, and of which NVML knows no links. Settings::devices says
+// how many of them there are. Read once, when it is first asked for; never changed.
+#pragma once
+#include "topology/machines.h"
+
+namespace tutti::simt {
+
+/// What is wrong with SIMT_MACHINE ends the process with a line that says so.
+const topology::LibraryAnswers& machine();
+/// Of a device: `device` has to be one.
+const topology::CudaGpu& cuda_gpu(int device);
+const topology::NvmlGpu& nvml_gpu(int device);
+
+}  // namespace tutti::simt

@@ -1,0 +1,147 @@
+// File: simt/runtime_program.cc: what programs ask of the runtime that our library does not:
+// properties, memory in the order of a stream, copies of rows, and what is only remembered.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "simt/machine.h"
+#include "simt/runtime.h"
+
+using namespace tutti::simt;
+
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= settings().devices) return failed(cudaErrorInvalidDevice);
+  *properties = {};
+  cudaDeviceProp& it = *properties;
+  std::snprintf(it.name, sizeof it.name, "%s (simulated)", nvml_gpu(device).name.c_str());
+  const int number = device;
+  std::memcpy(it.uuid.bytes, &number, sizeof number);
+  std::size_t available = 0;
+  cudaMemGetInfo(&available, &it.totalGlobalMem);
+  it.warpSize = attribute(cudaDevAttrWarpSize, device);
+  it.maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock, device);
+  std::fill_n(it.maxThreadsDim, 3, it.maxThreadsPerBlock);
+  std::fill_n(it.maxGridSize, 3, 65535);
+  it.sharedMemPerBlock = std::size_t{48} << 10;
+  it.sharedMemPerBlockOptin =
+      static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  it.sharedMemPerMultiprocessor = it.sharedMemPerBlockOptin;
+  it.major = attribute(cudaDevAttrComputeCapabilityMajor, device);
+  it.minor = attribute(cudaDevAttrComputeCapabilityMinor, device);
+  it.multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount, device);
+  it.maxThreadsPerMultiProcessor = it.maxThreadsPerBlock;
+  it.maxBlocksPerMultiProcessor = 1;
+  it.pciDomainID = attribute(cudaDevAttrPciDomainId, device);
+  it.pciBusID = attribute(cudaDevAttrPciBusId, device);
+  it.pciDeviceID = attribute(cudaDevAttrPciDeviceId, device);
+  it.unifiedAddressing = it.canMapHostMemory = it.concurrentKernels = it.cooperativeLaunch = 1;
+  it.memoryPoolsSupported = it.hostRegisterSupported = it.ipcEventSupported = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
+  return device >= 0 && device < settings().devices ? cudaSuccess : failed(cudaErrorInvalidDevice);
+}
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  *flags = 0;
+  return cudaSuccess;
+}
+/// Waits; memory stays, as whoever has none left does not notice.
+cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int) {
+  return find_kernel(kernel) != nullptr ? cudaSuccess : failed(cudaErrorInvalidDeviceFunction);
+}
+cudaError_t cudaFuncSetCacheConfig(const void* kernel, cudaFuncCache) {
+  return find_kernel(kernel) != nullptr ? cudaSuccess : failed(cudaErrorInvalidDeviceFunction);
+}
+
+// Streams.
+cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
+  *priority = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  *flags = stream->flags;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  *id = stream->id;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  *device = stream->device;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void* data,
+                                  unsigned) {
+  return enqueue(handle, [=] { function(handle, cudaSuccess, data); });
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return cudaEventRecord(event, stream);
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                          unsigned long long flags) {
+  return cudaGraphInstantiate(executable, graph, flags);
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+
+// Memory. Freeing in the order of a stream waits for it instead.
+cudaError_t cudaMallocAsync(void** at, std::size_t bytes, cudaStream_t) {
+  return cudaMalloc(at, bytes);
+}
+cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
+  const cudaError_t error = cudaStreamSynchronize(stream);
+  return error != cudaSuccess ? error : cudaFree(at);
+}
+cudaError_t cudaMallocManaged(void** at, std::size_t bytes, unsigned) {
+  return cudaMalloc(at, bytes);
+}
+cudaError_t cudaHostGetFlags(unsigned* flags, void*) {
+  *flags = cudaHostAllocMapped | cudaHostAllocPortable;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
+                              std::size_t from_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind, cudaStream_t stream) {
+  if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
+  return enqueue(stream,
+                 [=, target = static_cast<char*>(to), source = static_cast<const char*>(from)] {
+                   for (std::size_t row = 0; width != 0 && row < height; ++row) {
+                     std::memmove(target + row * to_pitch, source + row * from_pitch, width);
+                   }
+                 });
+}
+cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
+  const cudaError_t error =
+      cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+}
+
+}  // extern "C"
