@@ -3,7 +3,10 @@ include(CMakePackageConfigHelpers)
 install(TARGETS tutti EXPORT tutti-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(TUTTI_NOT_INSTALLED)
-if(NOT TUTTI_CUDA)  # Headers of what this library has not.
+if(TARGET simulated_gpus)  # A folder of its own: these go by the names of NVIDIA's and of ours.
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/simulated DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
+endif()
+if(NOT TUTTI_CUDA AND NOT TARGET simulated_gpus)  # Headers of what no library here has.
   set(TUTTI_NOT_INSTALLED PATTERN cuda.h EXCLUDE PATTERN device_communicator.h EXCLUDE)
 endif()
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"

@@ -12,6 +12,7 @@
 #include "bootstrap/sockets.h"
 #include "command.h"
 #include "run_hosts.h"
+#include "run_simulated.h"
 #include "supervisor.h"
 
 namespace tutti::tools {
@@ -26,6 +27,7 @@ struct RunOptions {
   bool prefix = true;  // "[rank] " before each line.
   double grace_seconds = Supervision{}.grace.count();
   std::string hosts, rsh = kSsh, remote_tutti;
+  SimulatedGpus simulated;
   std::vector<std::string> program;
 };
 
@@ -116,8 +118,21 @@ int run_on_hosts(const RunOptions& options) {
   return Supervisor(how).run(*agents);
 }
 
+/// Without -n one rank: a program that drives all GPUs by itself.
+int run_simulated(RunOptions options) {
+  if (!options.hosts.empty())
+    return fail({Code::kInvalidArgument, "--simulated-gpus is for this host; leave out --hosts"},
+                kUsage);
+  const auto said = simulate_gpus(options.simulated);
+  if (!said) return fail(said.error(), said.error().code == Code::kUnsupported ? 1 : kUsage);
+  std::fprintf(stderr, "tutti run: %s\n", said->c_str());
+  if (options.rank_count == 0) options.rank_count = 1;
+  return run_here(options);
+}
+
 int run(const RunOptions& options) {
   fill_standard_descriptors();
+  if (options.simulated.count > 0) return run_simulated(options);
   if (!options.hosts.empty()) return run_on_hosts(options);
   if (options.rank_count == 0)
     return fail({Code::kInvalidArgument, "--ranks or --hosts is required; see tutti run --help"},
@@ -154,6 +169,18 @@ void define_run(CLI::App& app, int& exit_code) {
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->capture_default_str();
+  auto* simulated =
+      command
+          ->add_option("--simulated-gpus", options->simulated.count,
+                       "Pretend that many GPUs, for programs that are linked with CUDA's runtime, "
+                       "NCCL or Tutti; without -n, one rank")
+          ->type_name("COUNT")
+          ->check(CLI::Range(1, 64).description(""));
+  command
+      ->add_option("--model", options->simulated.machine,
+                   "What machine they are of: a model or a file, as tutti topo takes them")
+      ->needs(simulated)
+      ->capture_default_str();
   command->add_option("program", options->program, "The program and its arguments, after --")
       ->required();
   command->footer(
@@ -166,7 +193,8 @@ void define_run(CLI::App& app, int& exit_code) {
       "  tutti run -n 4 -- ./train --epochs 3\n"
       "  tutti run -n 2 --no-prefix -- python train.py\n"
       "  tutti run -n 8 --timeout-after-failure 0.5 -- ./job\n"
-      "  tutti run --hosts node1:8,node2:8 -- ./train");
+      "  tutti run --hosts node1:8,node2:8 -- ./train\n"
+      "  tutti run --simulated-gpus 8 --model dgx-a100 -n 8 -- ./all_reduce");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

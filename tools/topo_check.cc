@@ -7,6 +7,7 @@
 
 #include "topo.h"
 #include "topology/check.h"
+#include "topology/machines.h"
 
 namespace tutti::tools {
 namespace {

@@ -1,0 +1,34 @@
+// A program with a kernel of its own, in the form that nvcc gives it: what it calls before main,
+// and where the source says <<<>>>. And a function of the runtime that simulated GPUs have not.
+// Exits with 0 if CUDA refuses both.
+#include <cuda_runtime_api.h>
+
+#include "said.h"
+
+extern "C" {
+void** __cudaRegisterFatBinary(void* image);
+void __cudaRegisterFatBinaryEnd(void** handle);
+void __cudaRegisterFunction(void** handle, const char* stub, char* device, const char* name,
+                            int threads, uint3* thread, uint3* block, dim3* block_size,
+                            dim3* grid_size, int* warp_size);
+}
+
+namespace {
+
+void stub_of_my_kernel() {}
+
+}  // namespace
+
+int main() {
+  void** handle = __cudaRegisterFatBinary(nullptr);
+  char name[] = "my_kernel";
+  const auto stub = reinterpret_cast<const char*>(&stub_of_my_kernel);
+  __cudaRegisterFunction(handle, stub, name, name, -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterFatBinaryEnd(handle);
+  for (int i = 0; i < 2; ++i) {
+    const cudaError_t error = cudaLaunchKernel(stub, dim3(1), dim3(32), nullptr, 0, nullptr);
+    require(error == cudaErrorInvalidDeviceFunction, "a kernel", cudaGetErrorName(error));
+  }
+  require(cudaDeviceSetLimit(cudaLimitStackSize, 1024) == cudaErrorNotSupported,
+          "cudaDeviceSetLimit");
+}
