@@ -57,8 +57,9 @@ Result<std::string> simulate_gpus(const SimulatedGpus& wanted) {
   ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
   ::setenv("SIMT_MACHINE", name.c_str(), 1);
   ::setenv("SIMT_DEVICES", std::to_string(wanted.count).c_str(), 1);
-  return fmt::format("{} GPUs of {} are pretended: results are right, speeds mean nothing",
-                     wanted.count, wanted.machine);
+  return fmt::format("{} of {}, pretended: results are right, speeds mean nothing",
+                     wanted.count == 1 ? "1 GPU" : fmt::format("{} GPUs", wanted.count),
+                     wanted.machine);
 }
 
 }  // namespace tutti::tools

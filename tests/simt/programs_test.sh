@@ -30,7 +30,7 @@ right() {
 nccl() {
   run 0 --simulated-gpus 8 --no-prefix -- "$programs/nccl_program" all
   right 8
-  grep -q '^tutti run: 8 GPUs of hgx-h100 are pretended' "$work/err" || fail "nothing says so"
+  grep -q '^tutti run: 8 GPUs of hgx-h100, pretended' "$work/err" || fail "nothing says so"
   run 0 --simulated-gpus 4 --no-prefix -- "$programs/nccl_program" threads
   right 4
   run 0 --simulated-gpus 4 -n 4 --no-prefix -- "$programs/nccl_program" processes "$work/id"

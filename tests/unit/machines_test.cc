@@ -10,13 +10,15 @@
 namespace tutti::topology {
 namespace {
 
-/// By GPU, the bandwidth of its NVLinks in both directions.
+/// By GPU of the first host, the bandwidth of its NVLinks in both directions.
 std::map<std::string, double> nvlink_gbs(const Graph& graph) {
   std::map<std::string, double> sums;
+  const auto gpus = graph.all(NodeKind::kGpu);
+  const NodeId first = gpus.empty() ? NodeId{} : graph[gpus.front()].host;
   for (const Link& link : graph.links) {
     if (link.kind != LinkKind::kNvlink) continue;
     for (const NodeId end : {link.a, link.b}) {
-      if (graph[end].kind != NodeKind::kGpu) continue;
+      if (graph[end].kind != NodeKind::kGpu || graph[end].host != first) continue;
       sums[graph[end].bus] += link.forward.value + link.backward.value;
     }
   }
