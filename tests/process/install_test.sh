@@ -13,7 +13,7 @@ mv "$work/prefix" "$work/moved" # What was installed must not depend on where it
 prefix=$work/moved
 
 echo "== exported symbols"
-library=$(find "$prefix" -name 'libtutti.so' | head -n 1)
+library=$(find "$prefix" -name 'libtutti.so' -not -path '*/simulated/*' | head -n 1)
 strangers=$(nm -DC --defined-only "$library" | cut -d' ' -f3- |
   grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)
 [ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }
@@ -58,3 +58,15 @@ cc -std=c99 -pedantic-errors -Wall -Wextra -Werror "$work/readme.c" -o "$work/re
 "$work/readme_cc"
 "$prefix/bin/tutti" run -n 4 -- "$work/readme_cc" | sort | tee "$work/said"
 [ "$(grep -c 'of 4 has 4' "$work/said")" = 4 ]
+
+simulated=$(find "$prefix" -type d -name simulated)
+if [ -n "$simulated" ]; then
+  echo "== simulated GPUs"
+  headers=$(sed -n 's/^TUTTI_CUDA_INCLUDE:PATH=//p' "$build_dir/CMakeCache.txt")
+  # shellcheck disable=SC2046
+  c++ -std=c++20 -Wall -Wextra -Werror "$source_dir/tests/simt/programs/device_program.cc" \
+    -o "$work/device_program" $(pkg-config --cflags tutti) -isystem "$headers" \
+    -L "$simulated" -ltutti -lcudart
+  "$prefix/bin/tutti" run --simulated-gpus 2 -n 2 -- "$work/device_program" | tee "$work/said"
+  [ "$(grep -c ': right' "$work/said")" = 2 ]
+fi
