@@ -28,7 +28,7 @@ MAY_INCLUDE = {
     "comm": {"planner", "algorithms", "plan", "topology", "transport", "bootstrap", "exec",
              "kernels", "base", "include"},
     "compat": {"base", "kernels", "include"},
-    "simt": {"topology", "base", "include"},
+    "simt": {"topology", "kernels", "base", "include"},
     "trainer": {"include"},
     "perf": {"include"},
     "python": {"include"},

@@ -4,8 +4,12 @@
 // A kernel that was compiled with simt/language.h is found by its function (engine.h); all others
 // are machine code for GPUs. Who launches one gets cudaErrorInvalidDeviceFunction, and one line on
 // stderr says which kernel that was.
+#include <cxxabi.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -33,6 +37,14 @@ struct Configuration {
 };
 thread_local std::vector<Configuration> configurations;
 
+/// "fill(int*, int)" of "_Z4fillPii"; the name itself if it is no such.
+std::string readable(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
+  return status == 0 && text != nullptr ? text.get() : name;
+}
+
 void say_once(const std::string& line) {
   const std::lock_guard lock(foreign().mutex);
   if (!std::exchange(foreign().said[line], true)) std::fprintf(stderr, "%s\n", line.c_str());
@@ -45,7 +57,7 @@ void say_foreign_kernel(const void* function) {
   {
     const std::lock_guard lock(foreign().mutex);
     const auto found = foreign().names.find(function);
-    if (found != foreign().names.end()) name = "kernel " + found->second;
+    if (found != foreign().names.end()) name = "kernel " + readable(found->second);
   }
   say_once("simulated GPUs: " + name +
            " of the program was not run: only Tutti's own kernels run here; this needs a GPU");

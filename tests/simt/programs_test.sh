@@ -52,7 +52,7 @@ device() {
 
 own_kernel() {
   run 0 --simulated-gpus 1 -- "$programs/kernel_program"
-  [ "$(grep -c 'kernel my_kernel of the program was not run' "$work/err")" = 1 ] ||
+  [ "$(grep -c 'kernel my_kernel(int\*) of the program was not run' "$work/err")" = 1 ] ||
     fail "not one line about the kernel"
   grep -q 'calls cudaDeviceSetLimit, which they do not have' "$work/err" || fail "no word of the limit"
 }

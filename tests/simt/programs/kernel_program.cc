@@ -21,7 +21,7 @@ void stub_of_my_kernel() {}
 
 int main() {
   void** handle = __cudaRegisterFatBinary(nullptr);
-  char name[] = "my_kernel";
+  char name[] = "_Z9my_kernelPi";
   const auto stub = reinterpret_cast<const char*>(&stub_of_my_kernel);
   __cudaRegisterFunction(handle, stub, name, name, -1, nullptr, nullptr, nullptr, nullptr, nullptr);
   __cudaRegisterFatBinaryEnd(handle);
