@@ -165,9 +165,21 @@ class Interpreter {
       // release: the block's reads are over before the writer sees the slot free.
       store_release(at.ring->tail, at.position + 1);
     } else if (at.format == SlotFormat::kSimple) {
+      if (at.ring->used != nullptr) {
+        at.ring->used[at.position % arguments_.slot_count] = bytes_in_slot(at.form);
+      }
       // release: publishes what the block wrote into the slot.
       store_release(at.ring->head, at.position + 1);
     }
+  }
+
+  /// Of the current step: whole units.
+  TUTTI_DEVICE std::uint32_t bytes_in_slot(Form form) const {
+    constexpr auto kUnit = static_cast<std::uint32_t>(unit_elements(type));
+    const std::size_t element =
+        form == Form::kPartial ? TypeTraits<type>::kPartialBytes : kElementBytes;
+    const std::uint32_t units = (work_.elements + kUnit - 1) / kUnit;
+    return units * kUnit * static_cast<std::uint32_t>(element);
   }
 
   const Arguments& arguments_;

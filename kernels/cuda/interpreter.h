@@ -90,6 +90,8 @@ struct RingEnd {
   std::uint64_t* head = nullptr;
   std::uint64_t* tail = nullptr;
   std::uint64_t position = 0;
+  /// By slot: the bytes that are used, for who carries slots to another host; else null.
+  std::uint32_t* used = nullptr;
 };
 
 /// Signals to a peer and from it.

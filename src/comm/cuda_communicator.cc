@@ -51,10 +51,16 @@ Status DeviceCommunicator::State::failure() const {
     if (own) mesh->abort(me.value);  // What waits here ends too.
     return region.abort_error();
   }
+  if (network != nullptr && network->aborted()) return network->abort_error();
   if (own) return own;
   own.error().what += fmt::format("; this rank has begun {} calls", calls);
+  if (const int peer = own.error().peer.value; network != nullptr && peer >= 0) {
+    const std::string why = network->why_away(peer);
+    if (!why.empty()) own.error().what += fmt::format("; rank {} {}", peer, why);
+  }
   // Where the others look.
   control_state().executor->abort(own.error());
+  if (network != nullptr) network->abort(own.error());
   return own;
 }
 
@@ -122,7 +128,7 @@ Status DeviceCommunicator::State::prepare(const Request& request) {
   if (packets_too || routes.contains(key)) return ok();
 
   planner::Request asked;
-  asked.shape = plan::Shape{request.collective, rank_count, root_of(request)};
+  asked.shape = plan::Shape{request.collective, rank_count, root_of(request), machine.groups};
   asked.bytes = message_bytes(request, rank_count);
   asked.contract = settings.contract;
   TUTTI_TRY(const auto ways, planner::device_ways(asked, machine));
@@ -176,6 +182,7 @@ Status DeviceCommunicator::State::leave(cudaStream_t stream) {
   ++calls;
   current->there = true;
   current->stream = stream;
+  if (network != nullptr) network->wake();
   return current->event.record(stream);
 }
 
@@ -209,6 +216,11 @@ std::string DeviceCommunicator::State::describe() const {
                   static_cast<double>(device_bytes()) / (1 << 20),
                   static_cast<double>(mesh->bytes()) / (1 << 20), plans.size() + messages.size(),
                   static_cast<double>(device_bytes() - mesh->bytes()) / (1 << 20));
+  if (network != nullptr) {
+    text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",
+                        planner::ranks_on(machine.hosts.of).size(), control_state().transport,
+                        static_cast<double>(network->pinned_bytes()) / (1 << 20));
+  }
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank_count); ++peer) {
     if (peer == static_cast<std::size_t>(me.value)) continue;
     text += fmt::format("to rank {}: {}\n", peer,
@@ -258,6 +270,8 @@ Status DeviceCommunicator::check() const { return state_->failure(); }
 void DeviceCommunicator::abort(std::string_view reason) {
   state_->mesh->abort(state_->me.value);
   state_->control.abort(reason);
+  if (state_->network != nullptr)
+    state_->network->abort({Code::kAborted, std::string(reason), state_->me});
 }
 
 std::size_t DeviceCommunicator::device_bytes() const { return state_->device_bytes(); }

@@ -1,6 +1,7 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
-// ranks, they meet four times: who has which device; how it reaches the others'; where its memory
-// is; and whether that could be mapped. Each time every rank also says whether it failed, so that
+// ranks, they meet four times: who has which device, where; how it reaches the others'; where its
+// memory is; and whether that could be mapped. Ranks of several hosts also open a network, after
+// the second. Each time every rank also says whether it failed, so that
 // all give up together, with the first one's reason.
 #include <algorithm>
 #include <bit>
@@ -13,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "comm/cuda_state.h"
+#include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti {
@@ -23,6 +25,8 @@ constexpr std::size_t kMostRanks = cuda::kMostRanks;
 constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 /// With more lanes than this a collective would leave too few multiprocessors to others.
 constexpr std::uint32_t kMostLanes = 16;
+/// Slots are of so many bytes, or a multiple of it.
+constexpr std::size_t kGrain = 1024;
 
 /// What keeps a rank from going on. Plain data; 0: nothing.
 struct Trouble {
@@ -55,6 +59,7 @@ Result<std::vector<Word>> tell(Communicator& control, const Word& mine, const St
 /// A rank's device.
 struct Introduction {
   Trouble trouble;
+  Peer peer;
   char bus[20] = {};  // The same in every process.
   std::int32_t multiprocessors = 0;
   std::uint64_t token = 0;  // Rank 0's names the communicator.
@@ -71,6 +76,7 @@ std::uint64_t hash_of(const Settings& settings) {
 }
 
 Status introduce(int device, Introduction& mine) {
+  mine.peer = this_process();
   int devices = 0;
   TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
   if (device < 0 || device >= devices) {
@@ -121,7 +127,6 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
                                      : std::bit_floor(std::clamp(fit, 2U, kMostLanes));
   options.slot_count =
       settings.slot_count > 0 ? static_cast<std::uint32_t>(settings.slot_count) : 4;
-  constexpr std::size_t kGrain = 1024;
   options.slot_bytes = settings.slot_bytes > 0
                            ? (settings.slot_bytes + kGrain - 1) / kGrain * kGrain
                            : std::size_t{64} << 10;
@@ -157,20 +162,24 @@ Settings control_settings(const Settings& settings) {
   own.timeout = settings.timeout;
   own.spin = settings.spin;
   own.log = settings.log;
+  own.transport = settings.transport;
+  own.groups = settings.groups;
+  own.net_interfaces = settings.net_interfaces;
+  own.rdma_devices = settings.rdma_devices;
   own.tuning = "off";
   own.slot_bytes = 4096;
   own.slot_count = 2;
   return own;
 }
 
-/// Which devices are the same, from 0 on.
-std::vector<int> devices_of(const std::vector<Introduction>& all) {
+/// Which devices are the same, from 0 on; `hosts` as planner::Hosts::of.
+std::vector<int> devices_of(const std::vector<Introduction>& all, const std::vector<int>& hosts) {
   std::vector<int> device_of;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto same = std::find_if(all.begin(), all.end(), [&](const Introduction& other) {
-      return std::strncmp(other.bus, all[rank].bus, sizeof other.bus) == 0;
-    });
-    const auto first = static_cast<std::size_t>(same - all.begin());
+    std::size_t first = 0;
+    while (std::strncmp(all[first].bus, all[rank].bus, sizeof all[rank].bus) != 0 ||
+           (!hosts.empty() && hosts[first] != hosts[rank]))
+      ++first;
     device_of.push_back(first < rank ? device_of[first]
                         : device_of.empty()
                             ? 0
@@ -179,10 +188,13 @@ std::vector<int> devices_of(const std::vector<Introduction>& all) {
   return device_of;
 }
 
-/// Makes this rank's part of the mesh.
-Status make_mesh(DeviceCommunicator::State& state, int multiprocessors, Memory& mine) {
+/// The mesh's options, for this rank.
+exec::CudaMeshOptions mesh_options(DeviceCommunicator::State& state, int multiprocessors,
+                                   std::size_t longest_slot) {
   planner::DeviceMachine& machine = state.machine;
   exec::CudaMeshOptions options = shape_of(state.settings, machine.device_of, multiprocessors);
+  if (longest_slot != 0)
+    options.slot_bytes = std::min(options.slot_bytes, longest_slot / kGrain * kGrain);
   machine.lanes = options.lanes;
   machine.slot_bytes = options.slot_bytes;
   machine.slots = static_cast<int>(options.slot_count);
@@ -193,7 +205,58 @@ Status make_mesh(DeviceCommunicator::State& state, int multiprocessors, Memory& 
     const int other = machine.device_of[rank];
     options.devices.push_back(other == own ? state.device : -1 - other);
     options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
+    options.away.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
   }
+  return options;
+}
+
+/// The all-gather of a transport's set-up, over the control communicator.
+Result<std::vector<Bytes>> exchange_over(Communicator& control, std::span<const std::byte> mine) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  const auto ranks = static_cast<std::size_t>(control.rank_count());
+  std::vector<std::uint64_t> sizes(ranks);
+  const std::uint64_t own = mine.size();
+  TUTTI_CHECK_OK(control.all_gather(&own, sizes.data(), 1, DataType::kUint64));
+  const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
+  if (longest > kMost) return Error{Code::kMismatch, "a rank's set-up data are too long"};
+  if (longest == 0) return std::vector<Bytes>(ranks);
+  std::vector<std::byte> sent(longest), got(longest * ranks);
+  std::copy(mine.begin(), mine.end(), sent.begin());
+  TUTTI_CHECK_OK(control.all_gather(sent.data(), got.data(), longest, DataType::kUint8));
+  std::vector<Bytes> all;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::byte* const from = got.data() + rank * longest;
+    all.emplace_back(from, from + sizes[rank]);
+  }
+  return all;
+}
+
+/// Joins hosts, by the transport that joins them in the control communicator. Collective.
+Status open_network(DeviceCommunicator::State& state, const Transport& transport,
+                    std::span<const Peer> peers, exec::CudaMeshOptions& options) {
+  exec::CudaNetworkOptions asked;
+  asked.transport = &transport;
+  asked.away = options.away;
+  asked.device = state.device;
+  asked.opening = {.me = state.me.value,
+                   .peers = peers,
+                   .rank = state.me.value,
+                   .config = exec::CudaNetwork::config(peers.size(), options.lanes,
+                                                       options.slot_count, options.slot_bytes),
+                   .net_interfaces = state.settings.net_interfaces,
+                   .rdma_devices = state.settings.rdma_devices,
+                   .exchange =
+                       [&state](std::string_view, std::span<const std::byte> mine) {
+                         return exchange_over(state.control, mine);
+                       },
+                   .deadline = Deadline::after(state.settings.timeout)};
+  TUTTI_TRY(state.network, exec::CudaNetwork::open(std::move(asked)));
+  options.network = state.network->region();
+  return ok();
+}
+
+/// Makes this rank's part of the mesh.
+Status make_mesh(DeviceCommunicator::State& state, exec::CudaMeshOptions options, Memory& mine) {
   TUTTI_TRY(state.mesh, exec::CudaMesh::create(std::move(options), state.me.value));
   TUTTI_TRY(mine.handle, state.mesh->handle());
   return ok();
@@ -205,10 +268,6 @@ Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
   if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
     return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
                                                  state.rank_count, kMostRanks)};
-  }
-  if (state.control_state().choosing->knowledge().hosts.of.size() > 1) {
-    return Error{Code::kUnsupported,
-                 "ranks are on several hosts; a communicator of devices joins those of one"};
   }
   for (int i = 0; i < kCollectiveCount; ++i) {
     TUTTI_TRY(state.packets[static_cast<std::size_t>(i)],
@@ -238,18 +297,36 @@ Result<std::vector<Introduction>> meet(DeviceCommunicator::State& state) {
   return all;
 }
 
+/// Which ranks are on which hosts, as the control communicator joins them. Where somebody wants to
+/// see a network though there is one host, each rank is a host of its own, or each group.
+void learn_hosts(DeviceCommunicator::State& state, std::span<const Peer> peers) {
+  const Choosing& choosing = *state.control_state().choosing;
+  planner::DeviceMachine& machine = state.machine;
+  machine.hosts = choosing.knowledge().hosts;
+  machine.groups.sizes = choosing.settings().groups;
+  const auto& groups = state.settings.groups;
+  if (machine.hosts.of.empty() || groups.empty() || !net::on_one_host(peers)) return;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    machine.hosts.of[rank] = static_cast<int>(rank) / groups.front();
+}
+
 /// How all reach each other; the worse of both ways.
 Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
   Reach mine;
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    mine.links[rank] = static_cast<std::uint8_t>(link_to(state.device, all[rank].bus));
+  const std::vector<int>& hosts = state.machine.hosts.of;
+  const auto me = static_cast<std::size_t>(state.me.value);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const bool away = !hosts.empty() && hosts[rank] != hosts[me];
+    const auto link = away ? planner::DeviceLink::kNetwork : link_to(state.device, all[rank].bus);
+    mine.links[rank] = static_cast<std::uint8_t>(link);
+  }
   TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));
   for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
     for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
       const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
       state.machine.links.push_back(static_cast<planner::DeviceLink>(
-          std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kHost))));
-      state.staged |= state.machine.links.back() == planner::DeviceLink::kHost;
+          std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kNetwork))));
+      state.staged |= state.machine.links.back() >= planner::DeviceLink::kHost;
     }
   }
   return ok();
@@ -273,13 +350,20 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
 
   TUTTI_TRY(const auto all, meet(*state));
   state->token = all[0].token;
-  state->machine.device_of = devices_of(all);
+  std::vector<Peer> peers;
+  for (const Introduction& one : all) peers.push_back(one.peer);
+  learn_hosts(*state, peers);
+  state->machine.device_of = devices_of(all, state->machine.hosts.of);
   TUTTI_CHECK_OK(learn_links(*state, all));
   int multiprocessors = all[0].multiprocessors;
   for (const Introduction& one : all)
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
+  TUTTI_TRY(const Transport* transport, choose_transport(peers, state->control_state().transport));
+  exec::CudaMeshOptions options = mesh_options(*state, multiprocessors, transport->longest_slot);
+  if (std::find(options.away.begin(), options.away.end(), true) != options.away.end())
+    TUTTI_CHECK_OK(open_network(*state, *transport, peers, options));
   Memory memory;
-  Status status = make_mesh(*state, multiprocessors, memory);
+  Status status = make_mesh(*state, std::move(options), memory);
   memory.trouble = Trouble(status);
   TUTTI_TRY(const auto memories, tell(ranks, memory, status));
   std::vector<exec::CudaMeshHandle> handles;
@@ -290,6 +374,9 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   for (CudaEvent* event :
        {&state->eager.event, &state->in_capture.event, &state->fork, &state->side_done})
     TUTTI_CHECK_OK(event->make());
+  if (state->network != nullptr) {
+    state->network->start([mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });
+  }
   state->created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(state->token);

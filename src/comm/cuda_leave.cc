@@ -67,6 +67,8 @@ void depart(std::unique_ptr<DeviceCommunicator::State> state) {
     } else if (state->eager.there) {
       static_cast<void>(state->eager.event.synchronize());
     }
+    // What its kernels have sent to other hosts leaves this one before it may end.
+    if (state->network != nullptr) state->network->drain(Deadline::after(state->settings.timeout));
   }
   std::vector<Work> barriers;
   {

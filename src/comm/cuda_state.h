@@ -2,6 +2,7 @@
 //
 //   control   a Communicator of host memory between the same ranks: set-up, aborts, leaving
 //   mesh      the ranks' rings in their devices' memory, and what runs plans in them
+//   network   between hosts: what carries the slots of those rings
 //   plans     those loaded so far; a route leads from a kind of call and a class of sizes to one
 //
 // A call looks its route up and launches a kernel: it neither allocates nor waits. What it needs is
@@ -28,6 +29,7 @@
 
 #include "comm/state.h"
 #include "exec/cuda_mesh.h"
+#include "exec/cuda_network.h"
 #include "planner/cuda_select.h"
 #include "tutti/device_communicator.h"
 
@@ -98,6 +100,7 @@ struct DeviceCommunicator::State {
   bool staged = false;  // Some ranks' devices don't reach each other's memory.
   std::array<bool, kCollectiveCount> packets{};  // Which may go by the one-shot kernel.
   std::unique_ptr<exec::CudaMesh> mesh;
+  std::unique_ptr<exec::CudaNetwork> network;  // Null: all are on one host.
   double created_ms = 0;
 
   std::map<PlanKey, exec::CudaPlan> plans;

@@ -258,6 +258,11 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, std::span<const int> mem
   return loaded;
 }
 
+bool CudaMesh::is_mapped() const {
+  const auto& away = options_.away;
+  return staging_.data() == nullptr && std::find(away.begin(), away.end(), true) == away.end();
+}
+
 std::uint64_t* CudaMesh::abort_word(int rank) const {
   return reinterpret_cast<std::uint64_t*>(aborts_.data() + static_cast<std::size_t>(rank) * kLine);
 }

@@ -5,7 +5,8 @@
 // joins the others' (`join`): of this process, whose memory it sees as it is, or of others, whose
 // memory it opens by IPC handles. Between any two
 // there is a ring of slots for each lane and direction, in the reader's memory; or, where their
-// devices don't reach each other's (`staged`), in memory of the host. A plan is loaded
+// devices don't reach each other's (`staged`), in memory of the host; or, between hosts (`away`), a
+// ring at each side, whose slots are carried from one to the other. A plan is loaded
 // once, for all ranks, and then launched by each rank on a stream of its own: one kernel, a block
 // for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
 // be captured into a graph. Ranks launch the same plans in the same order.
@@ -30,6 +31,7 @@
 #include "exec/cuda_staging.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
+#include "transport/region.h"
 #include "tutti/result.h"
 
 namespace tutti::exec {
@@ -39,6 +41,10 @@ struct CudaMeshOptions {
   /// By rank, of a mesh of one: whose rings with this one are in the host's memory. Empty:
   /// nobody's.
   std::vector<bool> staged;
+  /// By rank, of a mesh of one: who is on another host. Rings with it are those of `network`, which
+  /// has the mesh's lanes and slots and is carried (cuda_network.h). Empty: nobody.
+  std::vector<bool> away;
+  Region network;
   std::uint32_t lanes = 1;  // The most that a plan may have.
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
@@ -144,7 +150,7 @@ class CudaMesh {
   /// The same for an all-reduce of few elements, without a plan (kernels/cuda/one_shot.h).
   /// kUnsupported: more than one_shot_elements, or too many ranks for a step.
   Status launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream);
-  /// How many elements that takes; none where rings are staged.
+  /// How many elements that takes; none where some ranks don't reach each other's memory.
   std::size_t one_shot_elements(DataType type, ReduceOp op) const;
 
   /// The same for an all-reduce over mapped peers (kernels/cuda/two_shot.h): `peer_inputs` and
@@ -183,9 +189,20 @@ class CudaMesh {
   CudaMesh(CudaMeshOptions options, int only) : options_(std::move(options)), only_(only) {}
   Status allocate();
   Status connect(std::size_t rank);
+  struct Ends {
+    cuda::RingEnd inbox, outbox;
+    cuda::SignalEnd signal;
+  };
+  Ends ends_away(std::size_t me, std::size_t peer, std::size_t lane) const;
+  Ends ends_of(std::size_t me, std::size_t peer, std::size_t lane) const;
   bool is_staged(std::size_t peer) const {
     return peer < options_.staged.size() && options_.staged[peer];
   }
+  bool is_away(std::size_t peer) const {
+    return peer < options_.away.size() && options_.away[peer];
+  }
+  /// Whether all ranks reach each other's memory.
+  bool is_mapped() const;
   bool is_here(std::size_t rank) const {
     return only_ < 0 || rank == static_cast<std::size_t>(only_);
   }

@@ -65,7 +65,7 @@ Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
   const OnDevice on(device);
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     const CudaMeshHandle& other = handles[rank];
-    if (is_here(rank)) continue;
+    if (is_here(rank) || is_away(rank)) continue;
     const std::string what = "mapping the memory of rank " + std::to_string(rank);
     const bool same_process =
         std::equal(std::begin(other.process), std::end(other.process), self.process);
@@ -95,26 +95,49 @@ Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
   return connect(static_cast<std::size_t>(only_));
 }
 
-/// Tells a rank where its rings are. Each rank has, by lane and peer: slots and a head that the
-/// peer writes, a tail and a signal that the peer writes.
-Status CudaMesh::connect(std::size_t me) {
+/// Those that somebody carries from here to another host, and back.
+CudaMesh::Ends CudaMesh::ends_away(std::size_t me, std::size_t peer, std::size_t lane) const {
+  const int own = static_cast<int>(me), other = static_cast<int>(peer);
+  const int number = static_cast<int>(lane);
+  const auto word = [](Counter& counter) { return reinterpret_cast<std::uint64_t*>(&counter); };
+  const auto end = [&](const Ring& ring) {
+    return RingEnd{ring.slots, word(*ring.head), word(*ring.tails), 0, ring.used};
+  };
+  const Region& network = options_.network;
+  return {end(network.channel(other, own, number)), end(network.channel(own, other, number)),
+          SignalEnd{word(network.signal(own, other, number)),
+                    word(network.signal(other, own, number))}};
+}
+
+/// Each rank has, by lane and peer: slots and a head that the peer writes, a tail and a signal that
+/// the peer writes.
+CudaMesh::Ends CudaMesh::ends_of(std::size_t me, std::size_t peer, std::size_t lane) const {
   const Layout at = layout();
   const auto counter = [](std::byte* base, std::size_t start, std::size_t number) {
     return reinterpret_cast<std::uint64_t*>(base + start + number * kCudaMeshLine);
   };
+  std::byte* const mine = is_staged(peer) ? staging_.data() : bases_[me];
+  std::byte* const other = is_staged(peer) ? staged_bases_[peer] : bases_[peer];
+  const std::size_t here = index(lane, peer), there = index(lane, me);
+  const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
+  return {RingEnd{mine + at.slots + here * ring_bytes, counter(mine, at.heads, here),
+                  counter(other, at.tails, there)},
+          RingEnd{other + at.slots + there * ring_bytes, counter(other, at.heads, there),
+                  counter(mine, at.tails, here)},
+          SignalEnd{counter(other, at.signals, there), counter(mine, at.signals, here)}};
+}
+
+/// Tells a rank where its rings are.
+Status CudaMesh::connect(std::size_t me) {
+  const Layout at = layout();
   std::vector<RingEnd> inboxes(ends()), outboxes(ends());
   std::vector<SignalEnd> signals(ends());
   for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
     for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-      std::byte* const mine = is_staged(peer) ? staging_.data() : bases_[me];
-      std::byte* const other = is_staged(peer) ? staged_bases_[peer] : bases_[peer];
-      const std::size_t here = index(lane, peer), there = index(lane, me);
-      const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
-      inboxes[here] = {mine + at.slots + here * ring_bytes, counter(mine, at.heads, here),
-                       counter(other, at.tails, there)};
-      outboxes[here] = {other + at.slots + there * ring_bytes, counter(other, at.heads, there),
-                        counter(mine, at.tails, here)};
-      signals[here] = {counter(other, at.signals, there), counter(mine, at.signals, here)};
+      const Ends both = is_away(peer) ? ends_away(me, peer, lane) : ends_of(me, peer, lane);
+      inboxes[index(lane, peer)] = both.inbox;
+      outboxes[index(lane, peer)] = both.outbox;
+      signals[index(lane, peer)] = both.signal;
     }
   }
   CudaMemory& memory = memories_[me];

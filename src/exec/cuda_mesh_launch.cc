@@ -117,7 +117,7 @@ std::size_t elements_in_area(std::size_t area_bytes, DataType type, ReduceOp op)
 }  // namespace
 
 std::size_t CudaMesh::one_shot_elements(DataType type, ReduceOp op) const {
-  if (options_.devices.size() > cuda::kMostSources || staging_.data() != nullptr) return 0;
+  if (options_.devices.size() > cuda::kMostSources || !is_mapped()) return 0;
   return options_.lanes * elements_in_area(options_.area_bytes, type, op);
 }
 

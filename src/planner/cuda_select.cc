@@ -16,13 +16,16 @@ namespace {
 /// What one way of reaching memory does. A hop: what NCCL 2.30 reckons with for its protocol
 /// "simple" (src/graph/tuning.cc), and what two kernels on one device need for a flag. Bandwidth,
 /// of a device's port in one direction: NVLink 3, PCI Express 4.0 with 16 lanes, and that twice for
-/// memory of the host.
+/// memory of the host. Between hosts that way is taken, and then the network (Hosts::cost).
 struct LinkFigures {
   std::string_view name;
   LinkCost cost;
 };
-constexpr LinkFigures kLinks[] = {
-    {"same device", {1.5, 0}}, {"NVLink", {3.4, 250}}, {"PCIe", {5.7, 22}}, {"host", {7, 11}}};
+constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}},
+                                  {"NVLink", {3.4, 250}},
+                                  {"PCIe", {5.7, 22}},
+                                  {"host", {7, 11}},
+                                  {"network", {7, 11}}};
 constexpr double kMemoryRate = 1555;  // GB/s: an A100's.
 constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
 
@@ -48,11 +51,29 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
     }
     model.resources[2 * kKinds * ranks + rank].gigabytes_per_second = kMemoryRate;
   }
-  model.link = [&machine](Rank from, Rank to) {
+  const auto first_host = static_cast<std::uint32_t>(model.resources.size());
+  const std::vector<int>& hosts = machine.hosts.of;
+  const NetworkCost& network = machine.hosts.cost;
+  for (std::size_t host = 0; host < ranks_on(hosts).size(); ++host) {
+    plan::Resource out, in;
+    out.gigabytes_per_second = in.gigabytes_per_second = network.link.gigabytes_per_second;
+    out.message_us = network.message_us;
+    model.resources.push_back(out);
+    model.resources.push_back(in);
+  }
+  model.link = [&machine, first_host](Rank from, Rank to) {
     const DeviceLink link =
         machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
     const auto kind = static_cast<std::uint32_t>(link);
-    const LinkCost hop{kLinks[kind].cost.latency_us, 0};
+    LinkCost hop{kLinks[kind].cost.latency_us, 0};
+    if (link == DeviceLink::kNetwork) {
+      const auto host = [&](Rank rank) {
+        return static_cast<std::uint32_t>(machine.hosts.of[static_cast<std::size_t>(rank.value)]);
+      };
+      hop.latency_us += machine.hosts.cost.link.latency_us;
+      return plan::Path(hop,
+                        {{first_host + 2 * host(from), 1}, {first_host + 2 * host(to) + 1, 1}});
+    }
     if (link == DeviceLink::kSame) return plan::Path(hop);
     const auto out = static_cast<std::uint32_t>(from.value),
                in = static_cast<std::uint32_t>(to.value);

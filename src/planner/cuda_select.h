@@ -4,7 +4,7 @@
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
 // rules, as nothing has been measured on devices yet: plan/estimate.h over what links and memories
 // of such devices do. It is right about what matters for the order: how many hops, how many bytes
-// over which port, and that ranks of one device share its memory.
+// over which port, that ranks of one device share its memory, and those of one host its network.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,16 +16,20 @@
 
 namespace tutti::planner {
 
-/// How one rank's device reaches another's memory.
-enum class DeviceLink : std::uint8_t { kSame, kNvlink, kPcie, kHost };
+/// How one rank's device reaches another's memory; the better ones first.
+enum class DeviceLink : std::uint8_t { kSame, kNvlink, kPcie, kHost, kNetwork };
 std::string_view to_string(DeviceLink link);
 
 /// Alike on all ranks.
 struct DeviceMachine {
   std::vector<int> device_of;     // By rank, from 0 on.
   std::vector<DeviceLink> links;  // By rank * ranks + peer; the same both ways.
-  std::string wishes;             // Settings::algorithm.
-  std::uint32_t lanes = 1;        // That a plan may have.
+  /// Of ranks on several hosts: by rank, on which; what is between hosts; and ranks of a host as
+  /// groups, if they are such.
+  Hosts hosts;
+  plan::GroupSizes groups;
+  std::string wishes;       // Settings::algorithm.
+  std::uint32_t lanes = 1;  // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
   DeviceLink link(std::size_t rank, std::size_t peer) const {

@@ -199,8 +199,8 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
   }
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     Outgoing& at = rings_[i];
-    // relaxed: this thread wrote it.
-    const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
+    // acquire: a device may have written it, and the slot before it (exec/cuda_network.h).
+    const std::uint64_t head = at.ring.head->value.load(std::memory_order_acquire);
     for (; at.next != head && !full(); ++at.next) {
       offer_slot(i);
       moved = true;
@@ -209,7 +209,7 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
   if (on_machine_ && !full()) moved = offer_cpu() || moved;
   for (std::size_t i = 0; i < counters_.size() && !full(); ++i) {
     Sent& at = counters_[i];
-    const std::uint64_t value = at.value->load(std::memory_order_relaxed);  // As above.
+    const std::uint64_t value = at.value->load(std::memory_order_acquire);  // As above.
     if (value == at.last) continue;
     at.last = value;
     queue({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value}, Piece());
@@ -290,9 +290,10 @@ std::byte* Mirror::Peer::destination(const FrameHeader& header) {
     case kSlot: {
       if (header.channel >= rings_in_.size()) return nullptr;
       Incoming& at = rings_in_[header.channel];
-      // Free, and not yet announced. relaxed: this thread wrote both.
+      // Free, and not yet announced. relaxed: this thread wrote it.
       const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
-      const std::uint64_t tail = at.tail->value.load(std::memory_order_relaxed);
+      // acquire: if a device wrote it, its reads of the slot are over.
+      const std::uint64_t tail = at.tail->value.load(std::memory_order_acquire);
       const bool free = header.position >= head && header.position - tail < at.ring.slot_count;
       return free && header.bytes <= at.ring.slot_bytes ? place_of_slot(at, header) : nullptr;
     }

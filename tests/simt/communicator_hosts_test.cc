@@ -1,0 +1,214 @@
+// Communicators of devices whose ranks are on several hosts, as far as they know: a network is
+// asked for, and each rank, or each group, stands for a host (docs/devices.md). Their rings between
+// hosts are carried by every transport that joins hosts here.
+#include <chrono>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "simt/device_communicators.h"
+#include "support/catch.h"
+#include "support/processes.h"
+#include "transport/transport.h"
+
+namespace tutti {
+namespace {
+
+using test::Case;
+using test::DeviceCase;
+using test::DeviceCluster;
+using test::said;
+
+/// Transports that join hosts, and would join this process with itself.
+std::vector<std::string> networks() {
+  std::vector<std::string> names;
+  const Peer self = this_process();
+  for (const Transport* transport : transports()) {
+    if (!(transport->network == NetworkCost{}) && transport->reach(self, self))
+      names.emplace_back(transport->name);
+  }
+  return names;
+}
+
+Settings network_settings(std::string_view transport, int ranks_of_a_host) {
+  Settings settings = test::small_settings();
+  settings.transport = transport;
+  if (ranks_of_a_host > 1) settings.groups = {ranks_of_a_host};
+  return settings;
+}
+
+/// Hosts of so many ranks; the last one may have fewer.
+struct Form {
+  std::vector<int> devices;
+  int ranks_of_a_host;
+};
+
+Case all_reduce_of(std::size_t count, int ranks) {
+  Case test;
+  test.count = count;
+  test.ranks = ranks;
+  return test;
+}
+
+TEST_CASE("every collective between hosts, over types, operations and sizes") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  test::shuffle_threads(seed);
+  const auto names = networks();
+  REQUIRE_FALSE(names.empty());
+  const Form forms[] = {{{0, 1, 2, 3}, 2}, {{0, 1, 0}, 1}, {{0, 0, 1}, 2}};
+  for (std::size_t number = 0; number < std::size(forms); ++number) {
+    // All forms by the first, one of them by each other.
+    for (std::size_t name = 0; name < names.size(); ++name) {
+      const Form& form = forms[number];
+      if (name != 0 && number != name % std::size(forms)) continue;
+      DeviceCluster cluster(form.devices, network_settings(names[name], form.ranks_of_a_host));
+      INFO(names[name]);
+      REQUIRE(cluster.complaint == "");
+      const auto text = cluster.comms[0].describe();
+      INFO(text);
+      CHECK(text.find("joined by " + names[name]) != std::string::npos);
+      CHECK((text.find("to rank 1: network") != std::string::npos) == (form.ranks_of_a_host == 1));
+      CHECK(text.find("to rank 2: network") != std::string::npos);
+      for (int i = 0; i < kCollectiveCount; ++i) {
+        Case test;
+        test.collective = static_cast<Collective>(i);
+        test.ranks = static_cast<int>(form.devices.size());
+        for (const std::size_t count : {0, 1, 333, 5000}) {
+          test.type = static_cast<DataType>(random() % 12);
+          test.op = static_cast<ReduceOp>(random() % 6);
+          test.count = count;
+          test.root = static_cast<int>(random() % static_cast<unsigned>(test.ranks));
+          test.in_place = random() % 2 == 0;
+          REQUIRE(run_in_group(cluster.comms, cluster.streams, test, random()) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("calls between hosts can be captured and replayed") {
+  DeviceCluster cluster({0, 1, 1}, network_settings("tcp", 2));
+  REQUIRE(cluster.complaint == "");
+  constexpr std::size_t kRanks = 3;
+  const Case test = all_reduce_of(3000, kRanks);
+  std::vector<std::unique_ptr<DeviceCase>> cases;
+  std::vector<cudaGraphExec_t> graphs(kRanks);
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    const exec::OnDevice on(cluster.comms[rank].device());
+    cases.push_back(
+        std::make_unique<DeviceCase>(test, rank, cluster.comms[rank].device(), Catch::rngSeed()));
+    const cudaStream_t stream = cluster.streams[rank];
+    REQUIRE(said(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal)) == "");
+    REQUIRE(cases[rank]->start(cluster.comms[rank], stream) == "");
+    cudaGraph_t graph = nullptr;
+    REQUIRE(said(cudaStreamEndCapture(stream, &graph)) == "");
+    REQUIRE(said(cudaGraphInstantiate(&graphs[rank], graph, 0)) == "");
+    cudaGraphDestroy(graph);
+  }
+  for (int replay = 0; replay < 3; ++replay) {
+    for (std::size_t rank = 0; rank < kRanks; ++rank)
+      REQUIRE(said(cudaGraphLaunch(graphs[rank], cluster.streams[rank])) == "");
+    CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(40, kRanks), 5) == "");
+  }
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    CHECK(cases[rank]->finish(cluster.comms[rank], cluster.streams[rank]) == "");
+    cudaGraphExecDestroy(graphs[rank]);
+  }
+}
+
+/// Sends to all others and gets from them, more than fits the rings, in one group; and an
+/// all-reduce.
+std::string exchange(DeviceCommunicator& comm, cudaStream_t stream) {
+  constexpr std::size_t kCount = 6000;
+  const auto ranks = static_cast<std::size_t>(comm.rank_count());
+  const int me = comm.rank().value;
+  auto source = exec::CudaMemory::allocate(comm.device(), kCount * 4);
+  auto target = exec::CudaMemory::allocate(comm.device(), ranks * kCount * 4);
+  if (!source || !target) return "no memory";
+  const std::vector<int> data(kCount, me);
+  std::vector<int> got(kCount);
+  std::string error = said(source->write(0, data.data(), kCount * 4));
+  Group group;
+  for (int peer = 0; peer < comm.rank_count(); ++peer) {
+    error += said(comm.send(source->data(), kCount, DataType::kInt32, Rank{peer}, stream));
+    error += said(comm.recv(target->data() + static_cast<std::size_t>(peer) * kCount * 4, kCount,
+                            DataType::kInt32, Rank{peer}, stream));
+  }
+  error += said(group.end());
+  error += said(cudaStreamSynchronize(stream));
+  error += said(comm.check());
+  for (std::size_t peer = 0; peer < ranks; ++peer) {
+    error += said(target->read(peer * kCount * 4, got.data(), kCount * 4));
+    if (got != std::vector<int>(kCount, static_cast<int>(peer))) error += "another message came";
+  }
+  return error;
+}
+
+TEST_CASE("messages between hosts, and parts of several hosts' ranks") {
+  DeviceCluster cluster({0, 1, 2, 3}, network_settings("tcp", 2));
+  REQUIRE(cluster.complaint == "");
+  std::vector<std::string> complaints(4);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      threads.emplace_back([&, rank] {
+        complaints[rank] = exchange(cluster.comms[rank], cluster.streams[rank]);
+        auto part = cluster.comms[rank].split(rank == 3 ? 1 : 0, 0);
+        complaints[rank] +=
+            part ? exchange(*part, cluster.streams[rank]) : part.error().to_string();
+      });
+    }
+  }
+  CHECK(complaints == std::vector<std::string>(4));
+}
+
+TEST_CASE("an abort reaches ranks on other hosts at once") {
+  Settings settings = network_settings("tcp", 1);
+  settings.timeout = std::chrono::seconds(60);
+  DeviceCluster cluster({0, 1}, settings);
+  REQUIRE(cluster.complaint == "");
+  const DeviceCase one(all_reduce_of(3000, 2), 0, 0, 1);
+  REQUIRE(one.start(cluster.comms[0], cluster.streams[0]) == "");  // Rank 1 never calls it.
+  cluster.comms[1].abort("of no more use");
+  REQUIRE(said(cudaStreamSynchronize(cluster.streams[0])) == "");  // Long before the timeout.
+  const Status found = cluster.comms[0].check();
+  REQUIRE_FALSE(found);
+  CHECK(found.error().code == Code::kAborted);
+  CHECK(found.error().what.find("of no more use") != std::string::npos);
+}
+
+TEST_CASE("hosts are processes; one that ends leaves the others with an error that says so") {
+  const test::ScratchDirectory meeting;
+  test::Processes all(3, [&](int rank) -> std::string {
+    const auto rendezvous = file_rendezvous(meeting.path(), "hosts");
+    if (!rendezvous) return rendezvous.error().to_string();
+    Settings settings = network_settings("tcp", 1);
+    settings.timeout = std::chrono::milliseconds(3000);
+    // The same device on all hosts, and not the same device.
+    auto comm = DeviceCommunicator::create(**rendezvous, Rank{rank}, 3, 0, settings);
+    if (!comm) return comm.error().to_string();
+    const cudaStream_t stream = test::new_stream(0);
+    for (const std::size_t count : {5, 4000}) {
+      const DeviceCase one(all_reduce_of(count, 3), static_cast<std::size_t>(rank), 0, 1);
+      std::string error = one.start(*comm, stream);
+      if (error.empty()) error = one.finish(*comm, stream);
+      if (!error.empty()) return error;
+    }
+    if (rank == 1) _exit(0);
+    const DeviceCase one(all_reduce_of(3000, 3), static_cast<std::size_t>(rank), 0, 1);
+    const std::string error = one.start(*comm, stream);
+    if (!error.empty()) return error;
+    cudaStreamSynchronize(stream);
+    const Status found = comm->check();
+    if (found) return "it noticed nothing";
+    const std::string& what = found.error().what;
+    return found.error().code == Code::kTimeout && what.find("rank 1 ") != std::string::npos ? ""
+                                                                                             : what;
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank) == 0);
+}
+
+}  // namespace
+}  // namespace tutti
