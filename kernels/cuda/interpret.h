@@ -176,10 +176,9 @@ class Interpreter {
   /// Of the current step: whole units.
   TUTTI_DEVICE std::uint32_t bytes_in_slot(Form form) const {
     constexpr auto kUnit = static_cast<std::uint32_t>(unit_elements(type));
-    const std::size_t element =
-        form == Form::kPartial ? TypeTraits<type>::kPartialBytes : kElementBytes;
-    const std::uint32_t units = (work_.elements + kUnit - 1) / kUnit;
-    return units * kUnit * static_cast<std::uint32_t>(element);
+    const auto bytes = static_cast<std::uint32_t>(
+        form == Form::kPartial ? TypeTraits<type>::kPartialBytes : TypeTraits<type>::kBytes);
+    return (work_.elements + kUnit - 1) / kUnit * bytes;
   }
 
   const Arguments& arguments_;

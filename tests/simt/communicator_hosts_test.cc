@@ -33,6 +33,7 @@ std::vector<std::string> networks() {
 Settings network_settings(std::string_view transport, int ranks_of_a_host) {
   Settings settings = test::small_settings();
   settings.transport = transport;
+  settings.timeout = std::chrono::seconds(5);
   if (ranks_of_a_host > 1) settings.groups = {ranks_of_a_host};
   return settings;
 }
@@ -75,7 +76,7 @@ TEST_CASE("every collective between hosts, over types, operations and sizes") {
         Case test;
         test.collective = static_cast<Collective>(i);
         test.ranks = static_cast<int>(form.devices.size());
-        for (const std::size_t count : {0, 1, 333, 5000}) {
+        for (const std::size_t count : {0, 333, 5000}) {
           test.type = static_cast<DataType>(random() % 12);
           test.op = static_cast<ReduceOp>(random() % 6);
           test.count = count;
@@ -185,7 +186,7 @@ TEST_CASE("hosts are processes; one that ends leaves the others with an error th
     const auto rendezvous = file_rendezvous(meeting.path(), "hosts");
     if (!rendezvous) return rendezvous.error().to_string();
     Settings settings = network_settings("tcp", 1);
-    settings.timeout = std::chrono::milliseconds(3000);
+    settings.timeout = std::chrono::milliseconds(1500);
     // The same device on all hosts, and not the same device.
     auto comm = DeviceCommunicator::create(**rendezvous, Rank{rank}, 3, 0, settings);
     if (!comm) return comm.error().to_string();
