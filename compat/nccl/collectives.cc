@@ -1,5 +1,6 @@
 // The collectives, messages, and reductions with factors.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -81,8 +82,22 @@ struct Asked {
   int root = 0;
 };
 
+/// A factor that lies in a device's memory, once the stream has come so far. Waits for the stream.
+Result<double> scalar_on(cudaStream_t stream, const Premultiplied& made) {
+  std::array<std::byte, sizeof(double)> bytes{};
+  auto said = cudaMemcpyAsync(bytes.data(), made.scale_at, size_of(*type_of(made.type)),
+                              cudaMemcpyDefault, stream);
+  if (said == cudaSuccess) said = cudaStreamSynchronize(stream);
+  if (said == cudaSuccess) return scalar_of(bytes.data(), made.type);
+  cudaGetLastError();  // It is said here.
+  return Error{Code::kInvalidArgument,
+               std::string("reading the operation's factor in device memory, which waits for the "
+                           "stream and can't be captured: ") +
+                   cudaGetErrorString(said)};
+}
+
 /// The operation of a call, in our words; an error says what is wrong with it.
-Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm) {
+Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm, cudaStream_t stream) {
   if (const auto op = op_of(asked.op)) return Reduction(*op);
   const auto number = static_cast<std::size_t>(asked.op) - ncclNumOps;
   if (number >= comm.operations.size() || !comm.operations[number]) {
@@ -93,7 +108,9 @@ Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm) {
   if (made.type != asked.type) {
     return Error{Code::kInvalidArgument, "the operation was made for another type"};
   }
-  return Reduction::pre_mul_sum(made.scale);
+  if (made.scale_at == nullptr) return Reduction::pre_mul_sum(made.scale);
+  TUTTI_TRY(const double scale, scalar_on(stream, made));
+  return Reduction::pre_mul_sum(scale);
 }
 
 ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cudaStream_t stream) {
@@ -108,7 +125,7 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
         comm, function,
         "root " + std::to_string(asked.root) + " of " + std::to_string(comm->size) + " ranks"));
   }
-  const auto reduction = reduction_of(asked, *comm);
+  const auto reduction = reduction_of(asked, *comm, stream);
   if (!reduction) return group.fail(bad_argument(comm, function, reduction.error().what));
   const Request request{.collective = asked.collective,
                         .input = asked.input,
@@ -211,12 +228,12 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   if (op == nullptr || scalar == nullptr || !type_of(type)) {
     return bad_argument(comm, __func__, "no such type, or a pointer is NULL");
   }
-  if (residence != ncclScalarHostImmediate) {
-    return bad_usage(comm, __func__,
-                     "a factor in device memory is not supported; pass one of the host, "
-                     "ncclScalarHostImmediate");
+  if (residence != ncclScalarHostImmediate && residence != ncclScalarDevice) {
+    return bad_argument(comm, __func__, "residence " + std::to_string(residence));
   }
-  const Premultiplied made{type, scalar_of(scalar, type)};
+  const Premultiplied made = residence == ncclScalarDevice
+                                 ? Premultiplied{type, 1, scalar}
+                                 : Premultiplied{type, scalar_of(scalar, type)};
   const auto free = std::find(comm->operations.begin(), comm->operations.end(), std::nullopt);
   *op = static_cast<ncclRedOp_t>(ncclNumOps + (free - comm->operations.begin()));
   if (free != comm->operations.end()) {

@@ -19,6 +19,7 @@
 
 #include "nccl.h"
 #include "tutti/device_communicator.h"
+#include "tutti/rendezvous.h"
 #include "tutti/result.h"
 
 namespace tutti::nccl {
@@ -32,6 +33,8 @@ Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
 struct Premultiplied {
   ncclDataType_t type;
   double scale = 1;
+  /// In memory of a device: read when a call is made, in the order of its stream.
+  const void* scale_at = nullptr;
 };
 
 ncclResult_t result_of(const Error& error);
@@ -58,6 +61,15 @@ struct ncclComm {
   bool blocking = true;
   std::optional<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
+  // Where its ranks have met, and under which name; what is made of it meets there again, under
+  // names that count up alike on all ranks.
+  tutti::UniqueId id;
+  std::string name = "world";
+  int children = 0;
+  // The meeting that its maker waits in, for who gives the communicator up meanwhile.
+  std::mutex meeting_lock;  // Of the two below.
+  std::shared_ptr<tutti::Rendezvous> meeting;
+  bool given_up = false;
   // Written by the thread that makes the communicator (release), read by the others (acquire).
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::thread maker;

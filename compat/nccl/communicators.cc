@@ -1,5 +1,9 @@
 // Making communicators, asking them, and giving them back.
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <set>
+#include <span>
 
 #include "group.h"
 #include "tutti/rendezvous.h"
@@ -26,6 +30,55 @@ ncclResult_t current_device(const char* function, int* device) {
   return ncclSuccess;
 }
 
+/// Meets the others under `name` at the place that the id names; self has its rank and size.
+Status meet(ncclComm& self, const UniqueId& id, const std::string& name) {
+  TUTTI_TRY(const Settings settings, Settings::from_environment());
+  TUTTI_TRY(auto reached, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+  const std::shared_ptr<Rendezvous> place(std::move(reached));
+  {
+    const std::lock_guard lock(self.meeting_lock);
+    if (self.given_up) return Error{Code::kAborted, "the communicator was given up"};
+    self.meeting = place;
+  }
+  auto found =
+      DeviceCommunicator::create(*place, Rank{self.rank}, self.size, self.device, settings, name);
+  {
+    const std::lock_guard lock(self.meeting_lock);
+    self.meeting.reset();
+  }
+  if (!found) return std::move(found.error());
+  self.id = id;
+  self.name = name;
+  self.device_communicator.emplace(*std::move(found));
+  return ok();
+}
+
+/// Ends the meeting that the maker waits in, for all that are to meet there.
+void give_up(ncclComm& comm) {
+  const std::lock_guard lock(comm.meeting_lock);
+  comm.given_up = true;
+  if (comm.meeting == nullptr) return;
+  static_cast<void>(
+      comm.meeting->fail(Error{Code::kAborted,
+                               "rank " + std::to_string(comm.rank) +
+                                   " gave the communicator up (ncclCommAbort) while it was made",
+                               Rank{comm.rank}}));
+}
+
+/// The name of what is made of `comm` next, alike on the ranks that make it.
+std::string next_name(ncclComm& comm, const char* kind) {
+  return comm.name + "/" + kind + std::to_string(comm.children++);
+}
+
+/// A handle with the parent's device, and its blocking if the configuration does not say.
+Result<std::unique_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
+  TUTTI_TRY(const bool blocking, read_blocking(config, comm.blocking));
+  auto made = std::make_unique<ncclComm>();
+  made->device = comm.device;
+  made->blocking = blocking;
+  return made;
+}
+
 ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUniqueId& id,
                   int rank, const ncclConfig_t* config) {
   Group& group = Group::current();
@@ -45,13 +98,8 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   made->size = size;
   made->blocking = *wanted;
   *comm = made.release();
-  return group.make(*comm, nullptr, [id = to_id(id)](ncclComm& self) -> Status {
-    TUTTI_TRY(const Settings settings, Settings::from_environment());
-    TUTTI_TRY(auto found,
-              DeviceCommunicator::create(id, Rank{self.rank}, self.size, self.device, settings));
-    self.device_communicator.emplace(std::move(found));
-    return ok();
-  });
+  return group.make(*comm, nullptr,
+                    [id = to_id(id)](ncclComm& self) { return meet(self, id, self.name); });
 }
 
 /// A communicator of some of a communicator's ranks; `color` < 0: without this one.
@@ -66,11 +114,11 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
         comm, function,
         "color " + std::to_string(color) + "; it is 0 or more, or NCCL_SPLIT_NOCOLOR"));
   }
-  auto wanted = read_blocking(config, comm->blocking);
-  if (!wanted) return group.fail(finish(comm, wanted.error()));
-  auto made = std::make_unique<ncclComm>();
-  made->device = comm->device;
-  made->blocking = *wanted;
+  auto child = child_of(*comm, config);
+  if (!child) return group.fail(finish(comm, child.error()));
+  auto made = *std::move(child);
+  made->id = comm->id;
+  made->name = next_name(*comm, "split") + "." + std::to_string(color);
   // A rank of no colour takes part, and gets no handle.
   const bool joins = color != NCCL_SPLIT_NOCOLOR;
   made->blocking = made->blocking || !joins;
@@ -87,6 +135,76 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
     self.device_communicator.emplace(*std::move(found));
     return ok();
   });
+}
+
+/// The parent's ranks without those in `excluded`, in their order.
+ncclResult_t shrink(const char* function, ncclComm_t comm, std::span<const int> excluded,
+                    ncclComm_t* newcomm, const ncclConfig_t* config, bool abort) {
+  Group& group = Group::current();
+  const std::set<int> out(excluded.begin(), excluded.end());
+  const bool known = out.empty() || (*out.begin() >= 0 && *out.rbegin() < comm->size);
+  if (out.size() != excluded.size() || !known || out.contains(comm->rank)) {
+    return group.fail(bad_argument(
+        comm, function,
+        "the ranks to be left out are to be of 0 ... " + std::to_string(comm->size - 1) +
+            ", each once, and not the calling one, " + std::to_string(comm->rank)));
+  }
+  auto child = child_of(*comm, config);
+  if (!child) return group.fail(finish(comm, child.error()));
+  auto made = *std::move(child);
+  made->rank =
+      comm->rank - static_cast<int>(std::distance(out.begin(), out.lower_bound(comm->rank)));
+  made->size = comm->size - static_cast<int>(out.size());
+  if (abort) comm->device_communicator->abort("ncclCommShrink");
+  *newcomm = made.release();
+  return group.make(*newcomm, nullptr,
+                    [id = comm->id, name = next_name(*comm, "shrink")](ncclComm& self) {
+                      return meet(self, id, name);
+                    });
+}
+
+/// What a parent's rank knows of the place where new ranks join: the id that one of them has made,
+/// by way of the place where the parent has met.
+Result<UniqueId> place_to_grow(const ncclComm& comm, const std::string& name,
+                               const ncclUniqueId* given) {
+  TUTTI_TRY(const Settings settings, Settings::from_environment());
+  const Deadline deadline = Deadline::after(settings.timeout);
+  TUTTI_TRY(const auto place, unique_id_rendezvous(comm.id, deadline));
+  if (given != nullptr) {
+    const UniqueId id = to_id(*given);
+    TUTTI_CHECK_OK(place->put(name, id.bytes));
+    return id;
+  }
+  TUTTI_TRY(const Bytes bytes, place->get(name, deadline));
+  UniqueId id;
+  if (bytes.size() != id.bytes.size()) return Error{Code::kMismatch, "no unique id was given"};
+  std::copy(bytes.begin(), bytes.end(), id.bytes.begin());
+  return id;
+}
+
+/// The parent's ranks, which keep their numbers, and new ones.
+ncclResult_t grow(const char* function, ncclComm_t comm, int ranks, const ncclUniqueId* id,
+                  int rank, ncclComm_t* newcomm, const ncclConfig_t* config) {
+  Group& group = Group::current();
+  if (ranks <= comm->size || ranks > kMostRanks || (rank != -1 && rank != comm->rank)) {
+    return group.fail(
+        bad_argument(comm, function,
+                     std::to_string(ranks) + " ranks, and this one as " + std::to_string(rank) +
+                         "; it is to be more than " + std::to_string(comm->size) +
+                         " ranks, of which those that there are keep their numbers (rank -1)"));
+  }
+  auto child = child_of(*comm, config);
+  if (!child) return group.fail(finish(comm, child.error()));
+  auto made = *std::move(child);
+  made->rank = comm->rank;
+  made->size = ranks;
+  *newcomm = made.release();
+  const std::optional<ncclUniqueId> given = id != nullptr ? std::optional(*id) : std::nullopt;
+  return group.make(
+      *newcomm, nullptr, [comm, given, name = next_name(*comm, "grow")](ncclComm& self) -> Status {
+        TUTTI_TRY(const UniqueId where, place_to_grow(*comm, name, given ? &*given : nullptr));
+        return meet(self, where, "world");
+      });
 }
 
 /// Whoever asks for a communicator's number: needs it made, or being made.
@@ -167,6 +285,40 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   return split(__func__, comm, color, key, newcomm, config);
 }
 
+// Called by the ranks that stay, and by no other. Whether the parent still works does not matter:
+// its ranks meet again where they have met at first.
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm,
+                            ncclConfig_t* config, int flags) {
+  Group& group = Group::current();
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return group.fail(failed);
+  const bool listed = excluded != nullptr && count > 0 && count < comm->size;
+  if (newcomm == nullptr || !listed || (flags & ~NCCL_SHRINK_ABORT) != 0) {
+    return group.fail(bad_argument(comm, __func__,
+                                   "newcomm or the list is NULL, the list has no rank or all, or "
+                                   "there are unknown flags"));
+  }
+  *newcomm = nullptr;
+  return shrink(__func__, comm, {excluded, static_cast<std::size_t>(count)}, newcomm, config,
+                flags == NCCL_SHRINK_ABORT);
+}
+
+// For one rank of the parent, which gives the id to the new ranks, and to ncclCommGrow.
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  return ncclGetUniqueId(id);
+}
+
+// New ranks have no parent: they join as in ncclCommInitRank.
+ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank,
+                          ncclComm_t* newcomm, ncclConfig_t* config) {
+  Group& group = Group::current();
+  if (comm == nullptr && id != nullptr) return init(__func__, newcomm, ranks, *id, rank, config);
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return group.fail(failed);
+  if (newcomm == nullptr) return group.fail(bad_argument(comm, __func__, "newcomm is NULL"));
+  *newcomm = nullptr;
+  return grow(__func__, comm, ranks, id, rank, newcomm, config);
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
   // What a communicator has to wait for, it waits for when it is given back.
@@ -184,6 +336,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   if (const ncclResult_t failed = check_handle(comm, __func__, comm)) return failed;
+  give_up(*comm);
   if (comm->maker.joinable()) comm->maker.join();
   if (comm->device_communicator) comm->device_communicator->abort("ncclCommAbort");
   delete comm;

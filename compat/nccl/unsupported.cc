@@ -10,24 +10,9 @@ ncclResult_t no(ncclComm_t comm, const char* function, const char* instead) {
   return Group::current().fail(bad_usage(comm, function, std::string("not supported; ") + instead));
 }
 
-constexpr const char* kMakeNew = "make a new communicator of all ranks";
 constexpr const char* kMessages = "use ncclSend and ncclRecv";
 
 }  // namespace
-
-ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId*) {
-  return no(comm, __func__, kMakeNew);
-}
-
-ncclResult_t ncclCommGrow(ncclComm_t comm, int, const ncclUniqueId*, int, ncclComm_t*,
-                          ncclConfig_t*) {
-  return no(comm, __func__, kMakeNew);
-}
-
-ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int, ncclComm_t*, ncclConfig_t*, int) {
-  return no(comm, __func__,
-            "use ncclCommSplit, or make a new communicator of the ranks that are left");
-}
 
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int) {
   return no(comm, __func__, "destroy the communicator and make it again");

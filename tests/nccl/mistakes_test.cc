@@ -78,9 +78,15 @@ TEST_CASE("calls with wrong arguments name what is wrong") {
   CHECK(ncclSend(data.data(), 8, ncclFloat, -1, comm, nullptr) == ncclInvalidArgument);
   float factor = 1;
   ncclRedOp_t op;
-  CHECK(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, ncclScalarDevice, comm) ==
-        ncclInvalidUsage);
-  CHECK(ncclCommGrow(comm, 4, nullptr, 0, nullptr, nullptr) == ncclInvalidUsage);
+  CHECK(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, static_cast<ncclScalarResidence_t>(7),
+                                 comm) == ncclInvalidArgument);
+  int self = 0;
+  ncclComm_t made = nullptr;
+  CHECK(ncclCommShrink(comm, &self, 1, &made, nullptr, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+  CHECK(says("not the calling one"));
+  CHECK(ncclCommShrink(comm, nullptr, 1, &made, nullptr, 0) == ncclInvalidArgument);
+  CHECK(ncclCommGrow(comm, 2, nullptr, -1, &made, nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
   CHECK(says("not supported"));
 }
 
