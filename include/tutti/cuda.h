@@ -38,8 +38,8 @@ typedef struct tutti_device_comm* tutti_device_comm_t; /* NOLINT(modernize-use-u
  */
 
 /* Joins the job `id` as `rank`, with the device of that number in this process. Collective.
- * TUTTI_MISMATCH: some ranks make a communicator of host memory there. TUTTI_UNSUPPORTED: ranks on
- * several hosts, or devices without room for the blocks of all ranks that share them. */
+ * Ranks may be on several hosts. TUTTI_MISMATCH: some ranks make a communicator of host memory
+ * there. TUTTI_UNSUPPORTED: devices without room for the blocks of all ranks that share them. */
 TUTTI_API tutti_result_t tutti_device_comm_init_rank(tutti_device_comm_t* comm,
                                                      const tutti_unique_id_t* id, int rank,
                                                      int rank_count, int device);

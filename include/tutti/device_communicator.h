@@ -46,8 +46,8 @@ class TUTTI_API DeviceCommunicator {
   struct State;
 
   /// Joins the ranks that meet at `rendezvous`, each with the device of that number in its process;
-  /// several may share one. Collective; as Communicator::create. kMismatch: some ranks make a
-  /// Communicator there. kUnsupported: ranks on different hosts, more than 64 ranks, or devices
+  /// several may share one. Ranks may be on several hosts. Collective; as Communicator::create.
+  /// kMismatch: some ranks make a Communicator there. kUnsupported: more than 64 ranks, or devices
   /// without room for the blocks of all ranks that share them.
   static Result<DeviceCommunicator> create(Rendezvous& rendezvous, Rank me, int rank_count,
                                            int device, const Settings& settings = {},
