@@ -298,9 +298,15 @@ Result<Communicator> Communicator::split(int color, int key) {
   }
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
   constexpr std::size_t kMost = 1024;
+  constexpr std::uint32_t kDone = ~std::uint32_t{0};
+  std::vector<std::byte> sent(kMost), got(kMost * parents);
+  const auto length_of = [&got](std::size_t rank) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, got.data() + rank * kMost, sizeof(length));
+    return length;
+  };
   const Exchange through = [&](std::string_view,
                                std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
-    std::vector<std::byte> sent(kMost), got(kMost * parents);
     const auto size = static_cast<std::uint32_t>(bytes.size());
     if (size + sizeof(size) > kMost)
       return Error{Code::kInternal, "split: set-up data is too long"};
@@ -309,10 +315,10 @@ Result<Communicator> Communicator::split(int color, int key) {
     TUTTI_CHECK_OK(all_gather(sent.data(), got.data(), kMost, DataType::kUint8));
     std::vector<Bytes> members;
     for (const Choice& member : all) {
-      const std::byte* from = got.data() + static_cast<std::size_t>(member.rank) * kMost;
-      std::uint32_t length = 0;
-      std::memcpy(&length, from, sizeof(length));
-      if (length + sizeof(length) > kMost)
+      const auto at = static_cast<std::size_t>(member.rank);
+      const std::byte* from = got.data() + at * kMost;
+      const std::uint32_t length = length_of(at);
+      if (length > kMost - sizeof(length))
         return Error{Code::kMismatch, "split: a rank sent no set-up data"};
       members.emplace_back(from + sizeof(length), from + sizeof(length) + length);
     }
@@ -326,6 +332,15 @@ Result<Communicator> Communicator::split(int color, int key) {
   }
   auto state = make_state(
       {me, static_cast<int>(all.size()), settings, state_->devices, state_.get()}, through);
+  // Colors that go by another transport may have more to exchange: all end together.
+  const auto is_done = [&](std::size_t rank) { return length_of(rank) == kDone; };
+  for (bool all_done = false; !all_done;) {
+    std::memcpy(sent.data(), &kDone, sizeof(kDone));
+    if (Status told = all_gather(sent.data(), got.data(), kMost, DataType::kUint8); !told)
+      return state ? std::move(told.error()) : std::move(state.error());
+    all_done = true;
+    for (std::size_t rank = 0; rank < parents; ++rank) all_done = all_done && is_done(rank);
+  }
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
                  rank()};
