@@ -210,9 +210,9 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   options.choose = [choosing](const exec::Call& call, exec::Access access, std::size_t which) {
     return choosing->choose(call, access, which);
   };
-  // Once what all ranks write together no longer fits a quarter of the cache; inside it streaming
-  // stores lose 2-3x.
-  options.stream_from = last_level_cache_bytes() / 4;
+  // Once what all ranks read and write no longer fits the cache beside what else is in it: decision
+  // 0026.
+  options.stream_from = last_level_cache_bytes() / 8 * 5;
   state->executor =
       std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
   state->queue = std::make_unique<CallQueue>(*state->executor);

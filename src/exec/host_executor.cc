@@ -34,7 +34,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       finished_period_(finished_period(region_.config())),
       options_(std::move(options)),
       links_(region_, me, wire_),
-      messages_(*endpoint_, me, options_.stream_from),
+      messages_(*endpoint_, me, options_.stream_from / 2),
       inputs_(static_cast<std::size_t>(ranks_)),
       outputs_(static_cast<std::size_t>(ranks_)),
       known_(static_cast<std::size_t>(ranks_)),

@@ -221,13 +221,17 @@ void HostExecutor::start_lanes() {
   phase_ = Phase::kLanes;
 }
 
-/// Whether all ranks together write more than is worth keeping in the cache.
+/// Whether all ranks together read and write more than stays in the cache from call to call.
 bool HostExecutor::writes_past_cache() const {
-  const auto outputs =
-      static_cast<std::size_t>(traits_of(call_.collective).root_output ? 1 : ranks_);
-  const std::size_t each =
-      call_.uneven ? blocks_.output_elements * size_of(call_.type) : output_bytes(call_, ranks_);
-  return each * outputs >= options_.stream_from;
+  const CollectiveTraits traits = traits_of(call_.collective);
+  const auto all = static_cast<std::size_t>(ranks_);
+  const std::size_t element = size_of(call_.type);
+  const std::size_t input =
+      call_.uneven ? blocks_.input_elements * element : input_bytes(call_, ranks_);
+  const std::size_t output =
+      call_.uneven ? blocks_.output_elements * element : output_bytes(call_, ranks_);
+  return input * (traits.root_input ? 1 : all) + output * (traits.root_output ? 1 : all) >=
+         options_.stream_from;
 }
 
 Result<HostExecutor::Route*> HostExecutor::route() {
