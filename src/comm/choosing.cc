@@ -89,7 +89,8 @@ planner::Request Choosing::request_for(const exec::Call& call, exec::Access acce
   request.bytes =
       std::max(exec::input_bytes(call, rank_count_), exec::output_bytes(call, rank_count_));
   request.mapped = access == exec::Access::kMapped;
-  request.read = access == exec::Access::kRead;
+  request.shared = access == exec::Access::kShared;
+  request.read = access == exec::Access::kRead || request.shared;
   request.uneven = call.uneven;
   request.contract = settings_.contract;
   return request;
@@ -116,7 +117,7 @@ Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec
   const bool compared = request.read && settings_.read_from == 0;
   const std::size_t offered = plans.size() + (compared ? 1 : 0);
   TUTTI_CHECK(which < offered && "a plan is tried that was not offered");
-  if (which == plans.size()) request.read = false;
+  if (which == plans.size()) request.read = request.shared = false;
   const planner::Candidate& taken = plans[which % plans.size()];
   TUTTI_TRY(const auto* verified,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));

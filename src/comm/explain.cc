@@ -25,9 +25,13 @@ Result<std::string> Communicator::explain(const Request& request) const {
     });
   };
   const bool all_mapped = mapped(request.input) && mapped(request.output);
-  const exec::Access access = all_mapped                       ? exec::Access::kMapped
-                              : state.executor->may_read(call) ? exec::Access::kRead
-                                                               : exec::Access::kSlots;
+  const bool root_idles = state.executor->may_share(call) &&
+                          exec::root_in_place(call, reinterpret_cast<std::uintptr_t>(call.input),
+                                              reinterpret_cast<std::uintptr_t>(call.output));
+  const exec::Access access = all_mapped                        ? exec::Access::kMapped
+                              : !state.executor->may_read(call) ? exec::Access::kSlots
+                              : root_idles                      ? exec::Access::kShared
+                                                                : exec::Access::kRead;
   planner::Request wanted = state.choosing->request_for(call, access);
   wanted.wish = request.algorithm;
   TUTTI_TRY(const auto found, planner::explain(wanted, state.choosing->knowledge()));

@@ -21,6 +21,7 @@ struct BlockList {
 enum class Access : std::uint8_t {
   kSlots,   // Not at all.
   kRead,    // By Endpoint::read of their inputs, or Endpoint::write to their outputs.
+  kShared,  // As kRead, but both: of two ranks each does half, as one would wait for the other.
   kMapped,  // They are mapped.
 };
 
@@ -61,6 +62,13 @@ constexpr bool has_input(const Call& call, int rank) {
 }
 constexpr bool has_output(const Call& call, int rank) {
   return !traits_of(call.collective).root_output || rank == call.root;
+}
+
+/// Whether a root with buffers at these addresses has its own block where that is to come to.
+constexpr bool root_in_place(const Call& call, std::uint64_t input_at, std::uint64_t output_at) {
+  const CollectiveTraits traits = traits_of(call.collective);
+  const std::uint64_t own = static_cast<std::uint64_t>(call.root) * call.count * size_of(call.type);
+  return input_at + (traits.input_each ? own : 0) == output_at + (traits.output_each ? own : 0);
 }
 
 /// What ranks have to agree on beside `pack`: blocks of one size have it, others differ by rank.

@@ -127,6 +127,9 @@ class HostExecutor {
   }
   /// Whether plain buffers of such a call are read by peers, unless some rank calls it in place.
   bool may_read(const Call& call) const;
+  /// Whether the root of such a call, if it has its own block in place, leaves the copying to one
+  /// other rank, though it could do half.
+  bool may_share(const Call& call) const { return ranks_ == 2 && has_root(call.collective); }
   bool fence() const { return fence_; }
   /// Ends a nap. Any thread.
   void wake() const {
@@ -316,7 +319,7 @@ class HostExecutor {
   std::uint32_t took_ns_ = 0;
   std::atomic<std::uint64_t> plans_tried_{0};
   SlotStores slot_stores_;
-  bool all_mapped_ = false, mapping_ok_ = true, all_read_ = false;
+  bool all_mapped_ = false, mapping_ok_ = true, all_read_ = false, root_idles_ = false;
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
   std::vector<BufferName> inputs_, outputs_;
   std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.

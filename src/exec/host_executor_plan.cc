@@ -77,6 +77,7 @@ bool HostExecutor::read_announcements() {
   if (on_trial_ != nullptr) note_times();
   all_mapped_ = !context_.scaled;  // A rank's own scale is not known to peers that read its input.
   all_read_ = may_read(call_);
+  root_idles_ = false;
   bool known = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
@@ -95,6 +96,8 @@ bool HostExecutor::read_announcements() {
     look(has_output(call_, rank), from.output.segment);
     context_.peer_inputs_at[r] = from.input_at;
     context_.peer_outputs_at[r] = from.output_at;
+    if (rank == call_.root && may_share(call_))
+      root_idles_ = root_in_place(call_, from.input_at, from.output_at);
     // In place, the blocks of an all-to-all have to be exchanged by way of slots.
     if (call_.collective != Collective::kAllToAll) continue;
     if (from.input == from.output) all_mapped_ = false;
@@ -199,7 +202,8 @@ bool HostExecutor::agree_on_plan() {
 void HostExecutor::start_lanes() {
   Route& way = *way_;
   plan_ = way.plan;
-  context_.endpoint = way.access == Access::kRead ? endpoint_.get() : nullptr;
+  const bool by_kernel = way.access == Access::kRead || way.access == Access::kShared;
+  context_.endpoint = by_kernel ? endpoint_.get() : nullptr;
   context_.tile_elements = way.tile_elements;
   context_.tiles = way.tiles;
   context_.streaming = writes_past_cache();
@@ -237,7 +241,10 @@ bool HostExecutor::writes_past_cache() const {
 Result<HostExecutor::Route*> HostExecutor::route() {
   const std::uint64_t what = pack(call_);
   const std::uint64_t count = common_count(call_);
-  const Access access = all_mapped_ ? Access::kMapped : all_read_ ? Access::kRead : Access::kSlots;
+  const Access access = all_mapped_   ? Access::kMapped
+                        : !all_read_  ? Access::kSlots
+                        : root_idles_ ? Access::kShared
+                                      : Access::kRead;
   const std::uint64_t hash =
       (what ^ count * 0x9e3779b97f4a7c15ULL ^ static_cast<std::uint64_t>(access)) *
       0xd6e8feb86659fd93ULL;

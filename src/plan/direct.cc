@@ -11,6 +11,9 @@
 // still touch its buffers: after its last access to a peer's buffers a rank signals that peer,
 // unless a write's signal does so already, and the peer waits for that at its end.
 //
+// Halves. Where one rank gives all and another gets it, one of them would wait for the other. If
+// every piece is cut in two, one half can be read and the other written at the same time.
+//
 // Whether a write comes too early for a buffer in place (its old content may still be needed) is
 // not decided here: the verifier knows. So what is lowered is what verifies of: reads and writes,
 // reads only, writes only.
@@ -27,6 +30,7 @@ enum class Fate : std::uint8_t { kSlot, kRead, kWrite };
 
 struct Allowed {
   bool reads, writes;
+  bool halves = false;  // Where both are: reads of even pieces, writes of odd ones.
 };
 
 bool is_of_peer(const Location& at) {
@@ -88,6 +92,7 @@ class Lowering {
     const bool write =
         allowed.writes && receiver.source_count == 1 && output_of(message) != nullptr;
     if (!read && !write) return Fate::kSlot;
+    if (read && write && allowed.halves) return sender.chunk % 2 == 0 ? Fate::kRead : Fate::kWrite;
     if (read && write) {
       // Both save the slot. Where one rank has the data and many want it, each reads for itself.
       // Elsewhere everybody sends the same to all, which is one read and many writes.
@@ -216,6 +221,39 @@ std::optional<Plan> lower(const Plan& plan, std::initializer_list<Allowed> tries
   return std::nullopt;
 }
 
+/// The plan with every piece in two, one right after the other in the same lane.
+Plan halved(const Plan& plan) {
+  Plan result = plan;
+  result.pieces = plan.pieces * 2;
+  for (RankPlan& rank : result.ranks) {
+    for (Lane& lane : rank.lanes) {
+      DraftLane draft;
+      for (const DraftStep& step : to_draft(lane)) {
+        if (step.kind != StepKind::kMove) {
+          draft.push_back(step);
+          continue;
+        }
+        for (const std::uint32_t half : {0U, 1U}) {
+          DraftStep& part = draft.emplace_back(step);
+          part.chunk = step.chunk * 2 + half;
+          if (half == 0) part.signals.clear();  // The second half gives them for both.
+          for (auto* locations : {&part.sources, &part.targets}) {
+            for (Location& at : *locations) {
+              if (at.place == Place::kScratch)
+                at.chunk += half * rank.scratch_chunks;
+              else if (!is_ring(at))
+                at.chunk = at.chunk * 2 + half;
+            }
+          }
+        }
+      }
+      lane = to_lane(draft);
+    }
+    rank.scratch_chunks *= 2;
+  }
+  return result;
+}
+
 /// Every step that touches a peer's buffers copies: it has one source.
 bool only_copies_peers(const Plan& plan) {
   for (const RankPlan& rank : plan.ranks) {
@@ -237,8 +275,12 @@ std::optional<Plan> direct(const Plan& plan) {
   return lower(plan, {{true, true}, {true, false}, {false, true}}, "+direct");
 }
 
-std::optional<Plan> read(const Plan& plan) {
+std::optional<Plan> read(const Plan& plan, bool shared) {
   if (reduces(plan.shape.collective)) return std::nullopt;
+  if (shared) {
+    auto lowered = lower(halved(plan), {{true, true, true}}, "+share");
+    if (lowered && only_copies_peers(*lowered)) return lowered;
+  }
   // Where all go to one rank, it would do all the work by itself.
   auto lowered = traits_of(plan.shape.collective).root_output
                      ? lower(plan, {{false, true}}, "+write")

@@ -26,8 +26,9 @@ std::optional<Plan> direct(const Plan& plan);
 
 /// For ranks that get at each other's buffers by the kernel, only to copy them: the reads of
 /// `direct` alone, or, where all blocks go to one rank, the writes alone; and only where nothing is
-/// reduced.
-std::optional<Plan> read(const Plan& plan);
+/// reduced. `shared`: of every message each end does half, the receiver reads it and the sender
+/// writes it, where the plan allows it; for two ranks of which one would wait for the other.
+std::optional<Plan> read(const Plan& plan, bool shared = false);
 
 /// Slots that go to all other ranks from one step become one multicast slot. Empty when there are
 /// none.

@@ -107,7 +107,7 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
 
 /// Estimates that were made in this process: by all that they depend on.
 using EstimateKey = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool,
-                               bool, bool, std::size_t, int, bool, double, double, double,
+                               bool, bool, bool, std::size_t, int, bool, double, double, double,
                                std::size_t, int, std::vector<int>, double, double, double>;
 struct Estimates {
   std::mutex mutex;
@@ -146,6 +146,7 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         shape.weights,
                         request.mapped,
                         request.read,
+                        request.shared,
                         request.uneven,
                         request.bytes,
                         knowledge.usable_cpus,

@@ -23,7 +23,7 @@ double since_us(std::chrono::steady_clock::time_point start) {
 
 // Of a plan that somebody wrote, its hash is enough.
 using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
-                       std::vector<int>, bool, bool, bool, std::uint32_t, bool>;
+                       std::vector<int>, bool, bool, bool, bool, std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
       made->plan = std::move(*lowered);
   };
   if (recipe.direct) apply(plan::direct);
-  if (recipe.read) apply(plan::read);
+  if (recipe.read) apply([&](const plan::Plan& plan) { return plan::read(plan, recipe.shared); });
   if (recipe.multicast) apply(plan::multicast);
   made->build_us = since_us(start);
   start = std::chrono::steady_clock::now();
@@ -66,9 +66,9 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   const plan::Shape& shape = recipe.shape;
   const std::uint64_t written = recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written);
-  const Key key{recipe.algorithm,   written,       shape.rank_count, shape.root,
-                shape.groups.sizes, shape.weights, recipe.direct,    recipe.read,
-                recipe.multicast,   recipe.lanes,  recipe.uneven};
+  const Key key{recipe.algorithm,   written,          shape.rank_count, shape.root,
+                shape.groups.sizes, shape.weights,    recipe.direct,    recipe.read,
+                recipe.shared,      recipe.multicast, recipe.lanes,     recipe.uneven};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {

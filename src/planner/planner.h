@@ -29,7 +29,8 @@ struct Recipe {
   const plan::Plan* written = nullptr;  // Instead of an algorithm.
   plan::Shape shape;
   bool direct = false;     // For ranks that map each other's buffers.
-  bool read = false;       // For ranks that can only read them, to copy.
+  bool read = false;       // For ranks that can only read them, to copy;
+  bool shared = false;     // and of which each does half.
   bool multicast = false;  // One slot to all, where a step sends to all.
   std::uint32_t lanes = 1;
   bool uneven = false;  // For blocks of any sizes, see plan/uneven.h.
@@ -44,7 +45,8 @@ struct Request {
   plan::Shape shape;
   std::size_t bytes = 0;  // Of the whole message: the larger of input and output.
   bool mapped = false;    // All ranks can map each other's buffers for this call.
-  bool read = false;      // Not that, but all can read each other's inputs.
+  bool read = false;      // Not that, but all can read each other's inputs;
+  bool shared = false;    // and one would wait for the other: see plan::read.
   bool uneven = false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
   std::string_view wish = {};  // For this call alone, see wish.h; goes before Knowledge::wishes.

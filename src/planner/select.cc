@@ -268,6 +268,7 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32
           .shape = request.shape,
           .direct = request.mapped,
           .read = request.read,
+          .shared = request.shared,
           .multicast = true,
           .lanes = lanes,
           .uneven = request.uneven};

@@ -81,12 +81,44 @@ TEST_CASE(
         if (auto wrong = run_all(*comm, seed); !wrong.empty()) return wrong;
         const bool read = contains(comm->describe(), "+read");
         const bool write = contains(comm->describe(), "+write");
-        return read == reads(*comm) && write == read
+        const bool share = contains(comm->describe(), "+share");
+        return read == reads(*comm) && (write || share) == read && (ranks == 2 || !share)
                    ? ""
                    : "a plan for the wrong access: " + comm->describe();
       });
       for (int rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
     }
+  }
+}
+
+TEST_CASE("of two ranks the root does half of what it has in place") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const bool in_place : {true, false}) {
+    const ScratchDirectory meeting;
+    Processes processes(2, [&](int rank) -> std::string {
+      Settings settings;
+      settings.read_from = 1;
+      auto comm = join(meeting, rank, 2, settings);
+      if (!comm) return comm.error().to_string();
+      for (const Collective collective :
+           {Collective::kBroadcast, Collective::kGather, Collective::kScatter}) {
+        for (const std::size_t count : {std::size_t{1} << 14, (std::size_t{1} << 20) + 7}) {
+          Case test;
+          test.collective = collective;
+          test.ranks = 2;
+          test.count = count;
+          test.root = static_cast<int>(count % 2);
+          test.in_place = in_place;
+          if (auto wrong = run_case(*comm, test, seed); !wrong.empty()) return wrong;
+        }
+      }
+      if (!reads(*comm)) return "";
+      const bool share = contains(comm->describe(), "+share");
+      return share == in_place ? "" : "a plan for the wrong access: " + comm->describe();
+    });
+    CHECK(processes.wait(0) == 0);
+    CHECK(processes.wait(1) == 0);
   }
 }
 

@@ -177,6 +177,33 @@ TEST_CASE("plans for the kernel only copy, and go one way: reads, or writes to a
   CHECK(lowered > 0);
 }
 
+TEST_CASE("where one of two ranks would wait for the other, each moves half of every message") {
+  const auto plan = plan::read(built(Collective::kBroadcast, "direct", 2), true);
+  REQUIRE(plan);
+  CHECK(plan->name == "direct+share");
+  CHECK(plan::to_text(*plan, Rank{0}) ==
+        "rank 0\n"
+        " lane 0\n"
+        "  move 0: input[0] -> output[0]\n"
+        "  move 1: input[1] -> output[1], output(1)[1]\n"
+        "  signal 1\n"
+        "  wait 1\n");
+  std::size_t shared = 0;
+  test::for_each_plan({2, 3, 5}, [&](const plan::Plan& whole) {
+    const auto lowered = plan::read(whole, true);
+    if (!lowered || !lowered->name.ends_with("+share")) return;
+    ++shared;
+    INFO(lowered->name << " of " << to_string(whole.shape.collective) << " on "
+                       << whole.ranks.size());
+    CHECK(!reduces(whole.shape.collective));
+    CHECK(lowered->pieces == 2 * whole.pieces);
+    CHECK(has_place(*lowered, plan::Place::kPeerInput));
+    CHECK(has_place(*lowered, plan::Place::kPeerOutput));
+    CHECK(plan::verify(*lowered));
+  });
+  CHECK(shared > 0);
+}
+
 TEST_CASE("the flat algorithms that copy need no slots where the kernel copies") {
   for (const Collective collective :
        {Collective::kAllGather, Collective::kBroadcast, Collective::kGather, Collective::kScatter,
