@@ -44,6 +44,19 @@ for collective in (*names, "barrier"):
 assert len(runs) == 2 * (len(names) + 1), sorted(runs)
 PY
 
+echo "== scripts/perf-host, a part of it: what it measured, and its verdict"
+if [ -x "$TEST_BUILD_DIR/perf/peers/openmpi_loop" ] && command -v mpirun.openmpi >/dev/null; then
+  code=0
+  "$TEST_SOURCE_DIR/scripts/perf-host" --build "$TEST_BUILD_DIR" --only peers --ranks 2 \
+    --collective barrier --rounds 1 --min-ms 1 >"$work/out" 2>"$work/err" || code=$?
+  [ "$code" -le 1 ] || { cat "$work/out" "$work/err"; fail "perf-host: exit $code"; }
+  grep '^barrier, 2 ranks' "$work/out" >/dev/null || fail "perf-host measured no barrier"
+  verdict=$(grep -E '^[0-9]+ of [0-9]+ hold\.' "$work/out") || fail "perf-host gave no verdict"
+  # One line of Missed: or none, as the code says.
+  if [ "$code" = 0 ]; then [ "${verdict##*hold.}" = "" ]; else [ "${verdict##*hold.}" = " Missed:" ]; fi ||
+    fail "exit $code, but: $verdict"
+fi
+
 echo "== what people get wrong"
 # refused WORDS ARGUMENT...: a non-zero code, and on stderr these words.
 refused() {
