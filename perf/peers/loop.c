@@ -9,6 +9,8 @@
 #include <time.h>
 
 enum { kMostBatches = 10, kLeastBatches = 3 };
+// Warming up: batches of 1, 2, 4, ... calls to this many, until this time is over.
+enum { kMostWarmCalls = 16, kWarmUs = 20000 };
 
 // What a collective gives and gets, as collectives.def says it.
 typedef struct Traits {
@@ -285,6 +287,18 @@ static int time_batch(const Test* test, uint64_t iterations, Time* time) {
   return failure;
 }
 
+// Calls that are not timed: whoever tries out in its first calls which way is faster has done so.
+static int warm_up(const Test* test) {
+  double spent_us = 0;
+  for (uint64_t calls = 1; calls <= kMostWarmCalls && spent_us < kWarmUs; calls *= 2) {
+    Time time;
+    const int failure = time_batch(test, calls, &time);
+    if (failure != 0) return failure;
+    spent_us += time.slowest * (double)calls;
+  }
+  return 0;
+}
+
 // Doubles until one batch fills its share of the time: warms up, and finds how many calls that is.
 // The best of three probes counts: one interruption must not make the batches short.
 static int calibrate(const Test* test, double min_ms, uint64_t* iterations, uint64_t* batches) {
@@ -324,6 +338,7 @@ static int run_size(const Test* test, double min_ms) {
   const LoopPeer* peer = test->peer;
   int failure = call_once(test);
   if (failure == 0) failure = verify(test);
+  if (failure == 0) failure = warm_up(test);
   uint64_t iterations = 0, batches = 0;
   if (failure == 0) failure = calibrate(test, min_ms, &iterations, &batches);
   double slowest[kMostBatches] = {0}, mean[kMostBatches] = {0};

@@ -5,7 +5,8 @@
 // that consists of a block for each rank, a block has bytes / ranks, rounded down to elements; a
 // size too small for an element a block is left out. A barrier has one size, 0.
 //
-// Per size: one verified call, a warm-up that finds how many calls fill a batch, then batches. A
+// Per size: one verified call, up to 31 calls within 20 ms to get warm and to try out what there is
+// to try out, the search for how many calls fill a batch, then batches. A
 // batch is a barrier and that many calls (float32, sum, root 0, the same buffers again and again,
 // nothing between two calls). Every rank times itself; a batch takes as long as its slowest rank
 // does. For rooted collectives that is the throughput of calls in a row: the ranks that only give
