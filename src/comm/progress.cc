@@ -91,7 +91,9 @@ void Progress::enter(CallQueue& queue) {
   }
   // release: pairs with the acquire in rest, so that what is new is seen before the sleep.
   submissions_.fetch_add(1, std::memory_order_release);
-  if (resting_on_ != nullptr && resting_on_ != &queue.executor) resting_on_->wake();
+  // A call waits for the one that is under way in its queue; a message does not.
+  if (resting_on_ != nullptr && (resting_on_ != &queue.executor || !queue.started.empty()))
+    resting_on_->wake();
 }
 
 void Progress::wake() {
