@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include "completions.h"
@@ -74,9 +75,9 @@ std::string TorchBackend::describe() {
   return communicator ? communicator->describe() : "shut down\n";
 }
 
-std::string TorchBackend::describe(const TorchWork& work, const Shared& shared) {
-  return std::string(work.name()) + " (number " + std::to_string(work.getSequencenumber()) +
-         " of group '" + shared.group + "')";
+std::string TorchBackend::describe(const char* name, std::uint64_t number, const Shared& shared) {
+  return std::string(name) + " (number " + std::to_string(number) + " of group '" + shared.group +
+         "')";
 }
 
 TorchBackend::JobPtr TorchBackend::make_job(const Operation& operation,
@@ -85,9 +86,10 @@ TorchBackend::JobPtr TorchBackend::make_job(const Operation& operation,
 }
 
 TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
-                                                     const Tensors& inputs, Tensors outputs) {
+                                                     const Tensors& inputs, Tensors outputs,
+                                                     std::uint64_t number) {
   auto work = c10::make_intrusive<TorchWork>(rank_, operation, stands_in_, inputs,
-                                             std::move(outputs), number_++);
+                                             std::move(outputs), number);
   work->set_abort([weak = c10::weak_intrusive_ptr<c10d::Backend>(
                        Ptr<c10d::Backend>::unsafe_reclaim_from_nonowning(this))] {
     if (const auto backend = weak.lock()) backend->abort();
@@ -99,7 +101,7 @@ TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
 /// can say more.
 void TorchBackend::limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout) {
   if (timeout >= options_->timeout) return;
-  const std::string what = describe(*work, *shared_);
+  const std::string what = describe(work->name(), work->getSequencenumber(), *shared_);
   const auto end = [weak = c10::weak_intrusive_ptr<TorchWork>(work), what, timeout,
                     communicator = std::weak_ptr(communicator()), messages = messages_] {
     const auto late = weak.lock();
@@ -116,21 +118,33 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
   const std::lock_guard order(issue_);
   const auto communicator = this->communicator();
   job->shared = shared_;
-  job->work = make_work(job->operation, job->inputs, job->outputs);
+  job->number = number_++;
   if (communicator == nullptr)
-    raise(describe(*job->work, *shared_),
+    raise(describe(job->operation.name, job->number, *shared_),
           {Code::kAborted, "the process group was shut down", Rank{rank_}});
   bool joined = false;
+  const auto make_work = [&] {
+    job->work = this->make_work(job->operation, job->inputs, job->outputs, job->number);
+  };
   {
     const std::lock_guard lock(mutex_);
     joined = coalesced_.has_value();
-    if (joined) coalesced_->push_back(job->work);
+    if (joined) {
+      make_work();
+      coalesced_->push_back(job->work);
+    }
   }
-  limit(job->work, job->timeout);
-  if (async || joined)
-    start(*communicator, job);
-  else
+  const bool waited_for = !async && !joined;
+  if (waited_for && job->timeout >= options_->timeout && !at::hasCallbacks()) {
     run(*communicator, job);
+    return nullptr;
+  }
+  if (!joined) make_work();
+  limit(job->work, job->timeout);
+  if (waited_for)
+    run(*communicator, job);
+  else
+    start(*communicator, job);
   return job->work;
 }
 
@@ -142,8 +156,7 @@ void TorchBackend::run(Communicator& communicator, const JobPtr& job) {
       break;
     }
   }
-  finish(job);
-  if (auto failure = job->work->exception(); failure != nullptr) std::rethrow_exception(failure);
+  if (auto failure = finish(job); failure != nullptr) std::rethrow_exception(failure);
 }
 
 void TorchBackend::start(Communicator& communicator, const JobPtr& job) {
@@ -176,10 +189,11 @@ void TorchBackend::note(const JobPtr& job, const Status& status) {
   Completions::instance().post([job] {});
 }
 
-void TorchBackend::finish(const JobPtr& job) {
+/// What the job failed with, or null.
+std::exception_ptr TorchBackend::finish(const JobPtr& job) {
   std::exception_ptr failure;
   if (job->error) {
-    failure = exception_of(describe(*job->work, *job->shared), *job->error);
+    failure = exception_of(describe(job->operation.name, job->number, *job->shared), *job->error);
     job->shared->error = error_type(job->error->code);
   } else if (!job->copies.empty()) {
     const c10::NoGradGuard no_grad;
@@ -189,7 +203,8 @@ void TorchBackend::finish(const JobPtr& job) {
       failure = std::current_exception();
     }
   }
-  job->work->complete(failure);
+  if (job->work) job->work->complete(failure);
+  return failure;
 }
 
 TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors& tensors, int peer,
@@ -198,7 +213,7 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
   TORCH_CHECK_VALUE(peer < size_, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
                     size_, " ranks");
   const bool in_a_row = lies_in_a_row(tensor);
-  const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors);
+  const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors, number_++);
   limit(work, timeout_);
   join(work);
   if (sends) {
@@ -260,7 +275,7 @@ TorchBackend::WorkPtr TorchBackend::endCoalescing() {
     const Tensors results = work->result();
     outputs.insert(outputs.end(), results.begin(), results.end());
   }
-  const auto joined = make_work(kCoalesced, outputs, outputs);
+  const auto joined = make_work(kCoalesced, outputs, outputs, number_++);
   struct Open {
     std::mutex mutex;
     std::size_t count;

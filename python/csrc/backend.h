@@ -10,7 +10,7 @@
 // `abort` needs no lock. Errors of use throw ValueError before anything is started; all others are
 // DistBackendErrors, thrown by a synchronous call, or by the Work's wait.
 #pragma once
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -131,9 +131,10 @@ class TorchBackend : public LikeGloo {
     std::chrono::milliseconds timeout;
     std::vector<Request> requests;
     Tensors inputs, outputs, keeps;
-    std::deque<std::vector<std::size_t>> lists;
+    std::list<std::vector<std::size_t>> lists;              // They stay where they are.
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // At the end, to the first.
-    Ptr<TorchWork> work;
+    Ptr<TorchWork> work;  // Null where the caller waits, and nobody else asks.
+    std::uint64_t number = 0;
     std::shared_ptr<Shared> shared;
     std::mutex mutex;
     std::size_t open = 0;
@@ -144,16 +145,19 @@ class TorchBackend : public LikeGloo {
                Communicator messages, const Ptr<Options>& options);
 
   JobPtr make_job(const Operation& operation, std::chrono::milliseconds timeout) const;
+  /// Null if the job is over and nobody needs to know more than that: torch's functions take that
+  /// of calls that are not asynchronous.
   WorkPtr issue(const JobPtr& job, bool async);
   void run(Communicator& communicator, const JobPtr& job);
   void start(Communicator& communicator, const JobPtr& job);
   static void note(const JobPtr& job, const Status& status);
-  static void finish(const JobPtr& job);
+  static std::exception_ptr finish(const JobPtr& job);
   void limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout);
   WorkPtr message(const Operation& operation, Tensors& tensors, int peer, int tag, bool sends);
   void join(const Ptr<TorchWork>& work);
-  Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs);
-  static std::string describe(const TorchWork& work, const Shared& shared);
+  Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs,
+                           std::uint64_t number);
+  static std::string describe(const char* name, std::uint64_t number, const Shared& shared);
   std::shared_ptr<Communicator> communicator();
 
   // What jobs are made of (collectives.cc).

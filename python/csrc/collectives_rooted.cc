@@ -179,7 +179,7 @@ TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
     job->keeps = keeps;
     job->requests.push_back(request);
     if (!counts.empty()) job->requests.back().output_blocks = {job->lists.emplace_back(counts), {}};
-    issue(job, false)->wait();
+    if (const auto work = issue(job, false)) work->wait();
   };
   const at::Tensor own_count = at::full({1}, mine._nnz(), at::kLong);
   const at::Tensor counts = at::empty({size_}, at::kLong);
@@ -215,7 +215,7 @@ TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
   const at::Tensor all_indices = gather_rows(indices), all_values = gather_rows(values);
   tensors.front().copy_(
       at::sparse_coo_tensor(all_indices.t(), all_values, mine.sizes()).coalesce());
-  const auto work = make_work(kAllReduceSparse, {}, tensors);
+  const auto work = make_work(kAllReduceSparse, {}, tensors, number_++);
   work->complete();
   join(work);
   return work;

@@ -220,6 +220,18 @@ def test_coalesced_and_sparse(seed):
     run(2, body)
 
 
+def test_profilers_see_calls_whether_they_are_waited_for_or_not():
+    def body(rank, world):
+        tensor = torch.ones(4)
+        assert dist.all_reduce(tensor) is None
+        with torch.profiler.profile() as profile:
+            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, async_op=True).wait()
+        seen = [event for event in profile.events() if event.name == "tutti:all_reduce"]
+        return len(seen), tensor.sum().item()
+    assert run(2, body) == [(2, 32.0)] * 2
+
+
 def test_sums_of_two_have_the_bits_of_gloo(seed):
     def body(rank, world):
         generator = torch.Generator().manual_seed(seed + rank)

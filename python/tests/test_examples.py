@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import tutti_torch
+
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(tutti_torch.__file__).resolve().parents[1]  # The one that is tested.
 # Where the package is only on the path, torch does not find it by itself.
 START = "import runpy, sys, tutti_torch; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
@@ -15,7 +18,7 @@ def torchrun(*arguments, launcher=(), **environment):
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2",
                *launcher, "--no-python", sys.executable, "-W", "ignore", "-c", START,
                str(ROOT / "examples" / arguments[0]), *map(str, arguments[1:])]
-    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(command, capture_output=True, text=True, timeout=150,
                           env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path,
                                **environment})

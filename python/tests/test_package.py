@@ -51,3 +51,20 @@ def test_standing_in_for_gloo():
     assert said.splitlines() == ["gloo", "not ours"]
     code, _, error = python("import tutti_torch", TUTTI_AS="mpi")
     assert code != 0 and "can't stand in for mpi; it takes: gloo" in error
+
+
+def test_tensors_are_shared_where_the_environment_says_so():
+    script = """
+        import tutti_torch, torch, torch.distributed as dist
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        small, large = torch.ones(1 << 13), torch.ones(1 << 18)
+        print(tutti_torch._extension().pool_use()[0])
+    """
+    code, said, error = python(script, TUTTI_AS="gloo", TUTTI_SHARE_TENSORS="1M")
+    assert code == 0, error
+    assert int(said) == 1 << 20
+    code, said, error = python(script, TUTTI_AS="gloo", TUTTI_SHARE_TENSORS="")
+    assert code == 0, error
+    assert int(said) == 0
+    code, _, error = python(script, TUTTI_AS="gloo", TUTTI_SHARE_TENSORS="much")
+    assert code != 0 and "'much' is not a size" in error

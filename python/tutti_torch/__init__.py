@@ -34,7 +34,19 @@ def _extension():
         raise ImportError(f"tutti_torch was built against torch {_C.torch_version}, this is "
                           f"{torch.__version__}, whose C++ interface is another one; run: "
                           "pip install --force-reinstall --no-deps ./python")
+    if os.environ.get("TUTTI_SHARE_TENSORS") and not _C.shared_allocator_enabled():
+        _C.enable_shared_allocator(_bytes_of(os.environ["TUTTI_SHARE_TENSORS"]))
     return _C
+
+
+def _bytes_of(text):
+    """Of "1M", "64K" or "100000"."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    digits, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    if not digits.isdecimal():
+        raise ValueError(f"TUTTI_SHARE_TENSORS: '{text}' is not a size; the smallest shared tensor in "
+                         "bytes, or with K, M or G, like 1M")
+    return int(digits) * unit
 
 
 def _autoload():
@@ -54,7 +66,8 @@ def _autoload():
 def enable_shared_allocator(from_bytes=1 << 20):
     """From now on, CPU tensors of at least `from_bytes` are in memory that the other ranks of this
     host can map, so that collectives on them copy nothing: call it before models and buckets are
-    made. Tensors that exist stay where they are. For good."""
+    made. Tensors that exist stay where they are. For good. What a forked process (a DataLoader's
+    worker) writes into such a tensor its parent sees, as with tensor.share_memory_()."""
     _extension().enable_shared_allocator(int(from_bytes))
 
 
