@@ -28,11 +28,6 @@ def install(names):
     dist.ProcessGroupGloo = stand_in
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) not in _KNOWN_LAYOUTS:
         _register_as_custom(dist)
-    plugins = getattr(dist.Backend, "_plugins", {})
-    if "GLOO" in plugins:  # 2.14 and newer: the built-in ones are plugins too.
-        from tutti_torch import _create
-        dist.Backend._plugins["GLOO"] = plugins["GLOO"]._replace(
-            creator_fn=lambda options, more=None: _create(options, more, "gloo"))
 
 
 def _register_as_custom(dist):
@@ -67,7 +62,10 @@ def _make(original):
             return getattr(original, name)
 
     class ProcessGroupGloo(metaclass=Meta):
-        def __new__(cls, store, rank, size, timeout=datetime.timedelta(minutes=30)):
+        def __new__(cls, store, rank, size, timeout=datetime.timedelta(minutes=30),
+                    enable_reconfigure=False):  # 2.14 and newer ask for it.
+            if enable_reconfigure:
+                raise ValueError("tutti: a group can't be reconfigured; make another")
             return _extension().create(store, rank, size, timeout, "gloo", "", list(range(size)))
 
     return ProcessGroupGloo
