@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 
 namespace tutti::tcp {
@@ -15,6 +17,18 @@ namespace {
 void set(int socket, int level, int option, int value) {
   // What a system does not know it does without: the deadlines of calls still hold.
   setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+/// Takes a socket off congestion control that paces.
+void send_at_once(int socket) {
+  std::array<char, 17> name{};  // 16 (TCP_CA_NAME_MAX), and an end.
+  socklen_t size = name.size() - 1;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0 ||
+      !std::string_view(name.data()).starts_with("bbr"))
+    return;
+  // Every kernel has it and lets everybody take it. A failure leaves what there was.
+  constexpr std::string_view kWithoutPacing = "reno";
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kWithoutPacing.data(), kWithoutPacing.size());
 }
 
 Error failure(const Connection& connection, const char* operation, const std::string& what) {
@@ -27,6 +41,7 @@ Error failure(const Connection& connection, const char* operation, const std::st
 void set_options(int socket, std::chrono::milliseconds silence) {
   const int ms = static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1000, 1'000'000'000));
   constexpr int kProbes = 3;
+  send_at_once(socket);
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -32,8 +32,9 @@ TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const N
     std::vector<std::unique_ptr<net::Carrier>> rails;
     for (Connection& one : connections[rank]) {
       auto stream = std::make_unique<Stream>(std::move(one));
+      // Nobody asks for few: then no segment has to put its stream on a list.
       epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
-      epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream->descriptor(), &event);
+      if (!few()) epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream->descriptor(), &event);
       streams_[rank].push_back(stream.get());
       rails.push_back(std::move(stream));
     }
@@ -45,12 +46,14 @@ TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const N
   }
 }
 
+bool TcpNetwork::few() const { return streams_.size() <= kFewRanks; }
+
 net::Carrier* TcpNetwork::carrier(int rank) {
   return carriers_[static_cast<std::size_t>(rank)].get();
 }
 
 void TcpNetwork::look(std::vector<bool>& ready) {
-  if (streams_.size() <= kFewRanks) {
+  if (few()) {
     std::fill(ready.begin(), ready.end(), true);
     return;
   }
@@ -89,7 +92,7 @@ void TcpNetwork::wake() {
 void TcpNetwork::forget(int rank) {
   auto& streams = streams_[static_cast<std::size_t>(rank)];
   for (const Stream* const stream : streams)
-    epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream->descriptor(), nullptr);
+    if (!few()) epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream->descriptor(), nullptr);
   streams.clear();
 }
 

@@ -23,12 +23,14 @@ class TcpNetwork final : public net::Network {
   void forget(int rank) override;
 
  private:
+  bool few() const;
+
   std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank; null: none.
   std::vector<std::vector<Stream*>> streams_;            // Of these; none once it is forgotten.
   bool rails_ = false;                                   // Some rank has several.
   std::int64_t next_look_at_all_ = 0;                    // Milliseconds of the coarse clock.
   NetworkCost cost_;
-  Fd ready_set_;  // An epoll of all connections.
+  Fd ready_set_;  // An epoll of all connections, unless they are few.
   Fd alarm_;      // An eventfd: wakes whoever sleeps.
 };
 
