@@ -22,10 +22,12 @@ inline bool another_network(const Transport& transport) {
   return first != all.end() && *first != &transport && transport.reach(here, there);
 }
 
-/// Whether this case is tried with that transport.
+/// Whether this case is tried with that transport. Where one transport alone is tried, the share is
+/// what the environment says.
 template <class Random>
 bool tried(Random& random, const Transport& transport, unsigned one_in = 8) {
-  return tried(random) && (!another_network(transport) || random() % one_in == 0);
+  if (transport_chosen() != nullptr || !another_network(transport)) return tried(random);
+  return tried(random) && random() % one_in == 0;
 }
 
 }  // namespace tutti::test

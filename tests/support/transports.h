@@ -24,8 +24,11 @@ inline unsigned number_from(const char* variable, unsigned otherwise) {
   return value;
 }
 
+/// Null: all are tried.
+inline const char* transport_chosen() { return std::getenv("TUTTI_TEST_TRANSPORT"); }
+
 inline std::vector<const Transport*> transports_here() {
-  const char* const only = std::getenv("TUTTI_TEST_TRANSPORT");
+  const char* const only = transport_chosen();
   std::vector<const Transport*> here;
   for (const Transport* transport : transports()) {
     const bool joins = transport->reach(this_process(), this_process());
