@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -20,6 +21,13 @@ namespace tutti::net {
 
 /// A payload in pieces.
 using Piece = std::span<const std::byte>;
+
+/// Whether they have a byte in common.
+inline bool overlap(Piece a, Piece b) {
+  const std::less<> before;  // Of pointers to anything.
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
 
 inline constexpr std::size_t kMostPieces = 2;  // Of a payload.
 inline constexpr std::size_t kHeaderBytes = 32;

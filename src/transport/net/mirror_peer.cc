@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,12 +13,6 @@ enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbor
 
 // Frames for one peer that may wait in its queues; below what a carrier takes.
 constexpr std::size_t kMostPending = Carrier::kMostQueued - 16;
-
-bool overlap(Piece a, Piece b) {
-  const std::less<> before;  // Of pointers to anything.
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
-         before(b.data(), a.data() + a.size());
-}
 
 }  // namespace
 

@@ -15,6 +15,8 @@ namespace {
 
 // How long closing may take once the other side does not answer.
 constexpr std::chrono::milliseconds kClosing{200};
+// How long a call that has failed may wait for what UCX still sends from its memory.
+constexpr std::chrono::milliseconds kTakingBack{100};
 // Frames are this rank's own memory: nothing to find out.
 constexpr std::uint32_t kOperation =
     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -110,7 +112,7 @@ void UcxCarrier::close() {
                  until);
 }
 
-ucs_status_t UcxCarrier::take(const Message& message, void* data, bool rendezvous) {
+ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t attributes) {
   if (message.what == What::kHello) {
     met_ = true;
     return UCS_OK;
@@ -126,9 +128,33 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, bool rendezvou
   at.stage = Stage::kCome;
   at.what = message.what;
   at.header = message.header;
-  at.data = message.header.bytes == 0 ? nullptr : data;
-  at.rendezvous = rendezvous && at.data != nullptr;
-  return at.data == nullptr ? UCS_OK : UCS_INPROGRESS;
+  at.rendezvous = message.header.bytes != 0 && (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  if (!at.rendezvous && take_at_once(at, data)) return UCS_OK;
+  if (message.header.bytes == 0) return UCS_OK;
+  if (at.rendezvous || (attributes & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
+    at.data = data;
+    return UCS_INPROGRESS;
+  }
+  const auto* const bytes = static_cast<const std::byte*>(data);
+  at.aside.assign(bytes, bytes + message.header.bytes);
+  return UCS_OK;
+}
+
+/// If it is the next one that gets a destination, and has one.
+bool UcxCarrier::take_at_once(Incoming& which, const void* data) {
+  if (which.what != What::kFrame || which.header.sequence != placed_ || sink_ == nullptr ||
+      status_ != UCS_OK || refused_)
+    return false;
+  const auto place = sink_->place(which.header);
+  if (!place) {
+    refused_ = place.error();
+    return false;
+  }
+  if (!*place) return false;
+  if (which.header.bytes != 0) std::memcpy(**place, data, which.header.bytes);
+  which.stage = Stage::kThere;
+  ++placed_;
+  return true;
 }
 
 bool UcxCarrier::stirred() const {
@@ -155,15 +181,16 @@ void UcxCarrier::post(What what, net::FrameHeader header, std::span<const net::P
   };
   const void* buffer = nullptr;
   std::size_t count = header.bytes;
-  std::size_t used = 0;
+  at.count = 0;
   for (const net::Piece& piece : pieces) {
     // UCX's type has no const; it only reads.
-    if (!piece.empty()) at.pieces[used++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+    if (!piece.empty())
+      at.pieces[at.count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
   }
-  if (used == 1) buffer = at.pieces[0].buffer;
-  if (used > 1) {
+  if (at.count == 1) buffer = at.pieces[0].buffer;
+  if (at.count > 1) {
     buffer = at.pieces.data();
-    count = used;
+    count = at.count;
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
     param.datatype = ucp_dt_make_iov();
   }
@@ -186,7 +213,9 @@ void UcxCarrier::fail(ucs_status_t status, const char* doing) {
 }
 
 Result<bool> UcxCarrier::progress(net::FrameSink& sink) {
+  sink_ = &sink;
   bool moved = std::exchange(moved_, false);
+  if (refused_) return *refused_;
   // What was announced may make room for what could not be placed.
   for (bool more = true; more;) {
     TUTTI_TRY(const bool some, place(sink));
@@ -215,13 +244,13 @@ Result<bool> UcxCarrier::place(net::FrameSink& sink) {
 
 void UcxCarrier::fetch(Incoming& which, std::byte* to) {
   which.stage = which.rendezvous ? Stage::kFetching : Stage::kThere;
-  if (which.data == nullptr) return;
-  void* const data = std::exchange(which.data, nullptr);
+  which.fetched = {to, which.header.bytes};
   if (!which.rendezvous) {
-    std::memcpy(to, data, which.header.bytes);
-    worker_.library().ucp_am_data_release(worker_.get(), data);
-    return;
+    const void* const from = which.data != nullptr ? which.data : which.aside.data();
+    if (which.header.bytes != 0) std::memcpy(to, from, which.header.bytes);
+    return drop(which);
   }
+  void* const data = std::exchange(which.data, nullptr);
   ucp_request_param_t param = operation(&which);
   param.cb.recv_am = [](void* request, ucs_status_t how, std::size_t, void* incoming) {
     auto& fetched = *static_cast<Incoming*>(incoming);
@@ -259,6 +288,33 @@ Result<bool> UcxCarrier::announce(net::FrameSink& sink) {
 void UcxCarrier::drop(Incoming& which) {
   if (which.data != nullptr) worker_.library().ucp_am_data_release(worker_.get(), which.data);
   which.data = nullptr;
+  which.aside = {};
+}
+
+/// Whether UCX may still read or write any of these bytes.
+bool UcxCarrier::touches(net::Piece memory) const {
+  for (std::uint64_t at = released_; at != queued_; ++at) {
+    const Outgoing& one = out_[at % out_.size()];
+    for (std::size_t i = 0; i < one.count && !one.done; ++i) {
+      const ucp_dt_iov_t& piece = one.pieces[i];
+      if (net::overlap(memory, {static_cast<const std::byte*>(piece.buffer), piece.length}))
+        return true;
+    }
+  }
+  for (std::uint32_t at = expected_; at != placed_; ++at) {
+    const Incoming& one = in_[at % kWindow];
+    if (one.stage == Stage::kFetching && net::overlap(memory, one.fetched)) return true;
+  }
+  return false;
+}
+
+void UcxCarrier::moved(net::Piece from, std::byte*) {
+  const auto until = std::chrono::steady_clock::now() + kTakingBack;
+  while (touches(from) && status_ == UCS_OK && std::chrono::steady_clock::now() < until)
+    worker_.progress();
+  if (!touches(from)) return;
+  fail(UCS_ERR_CANCELED, "taking back what a call that failed was sending");
+  close();
 }
 
 void UcxCarrier::say_bye() {
@@ -268,6 +324,7 @@ void UcxCarrier::say_bye() {
 
 void UcxCarrier::leave() {
   leaving_ = true;
+  forget();
   for (Incoming& one : in_) {
     if (one.stage == Stage::kCome && one.what == What::kBye) bye_heard_ = true;
     drop(one);

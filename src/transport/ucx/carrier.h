@@ -10,8 +10,12 @@
 // A sender has at most kMostQueued frames that are not released, and releases in order; so a frame
 // that is further ahead than the window is no frame of a sound peer.
 //
-// UCX calls back from Worker::progress(); that only notes what happened. Nothing here allocates
-// after construction; UCX's requests are from its own pools.
+// UCX calls back from Worker::progress(). What comes in its turn, as nearly all does, goes from
+// UCX's buffer to its destination there and then; all else is noted, and put aside if UCX does not
+// keep it. Only that allocates after construction; UCX's requests are from its own pools.
+//
+// Payloads may lie in any memory of this process. Who takes back what UCX still has (`moved`) waits
+// a little for it to go, and then ends the connection: UCX can't be told otherwise.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -44,18 +48,25 @@ class UcxCarrier final : public net::Carrier {
   Status connect(std::span<const std::byte> address);
   /// Ends the connection, whatever is under way. The worker has to be there.
   void close();
+  /// No sink is told of anything any more.
+  void forget() { sink_ = nullptr; }
   /// The peer has said hello. Then UCX knows the way, and `settle` notes which it took.
   bool met() const { return met_; }
   void settle();
 
   /// A message of the peer; what UCX wants to be answered: whether `data` is kept for later.
-  ucs_status_t take(const Message& message, void* data, bool rendezvous);
+  /// `attributes`: UCX's, of what it received.
+  ucs_status_t take(const Message& message, void* data, std::uint64_t attributes);
   /// There is something for progress() to do.
   bool stirred() const;
 
   void send(net::FrameHeader header, std::span<const net::Piece> pieces) override;
   using Carrier::send;
+  /// `sink` may be used until the next call or `forget`, whenever the worker makes progress.
   Result<bool> progress(net::FrameSink& sink) override;
+  /// Not over ways that can't be ended at will.
+  bool any_memory() const override { return watched_; }
+  void moved(net::Piece from, std::byte* to) override;
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - released_); }
   std::string where() const override;
   void leave() override;
@@ -72,6 +83,7 @@ class UcxCarrier final : public net::Carrier {
     UcxCarrier* carrier = nullptr;
     MessageBytes message{};
     std::array<ucp_dt_iov_t, net::kMostPieces> pieces{};
+    std::size_t count = 0;  // Of pieces.
     bool done = false;
   };
   enum class Stage { kAbsent, kCome, kFetching, kThere };
@@ -80,8 +92,10 @@ class UcxCarrier final : public net::Carrier {
     Stage stage = Stage::kAbsent;
     What what = What::kFrame;
     net::FrameHeader header;
-    void* data = nullptr;  // Of UCX; none: without payload.
+    void* data = nullptr;  // Of UCX.
     bool rendezvous = false;
+    std::vector<std::byte> aside;  // The payload, if UCX did not keep it.
+    net::Piece fetched;            // Where it goes to.
   };
 
   void post(What what, net::FrameHeader header, std::span<const net::Piece> pieces);
@@ -89,6 +103,8 @@ class UcxCarrier final : public net::Carrier {
   void fail(ucs_status_t status, const char* doing);
   void drop(Incoming& which);
   void fetch(Incoming& which, std::byte* to);
+  bool take_at_once(Incoming& which, const void* data);
+  bool touches(net::Piece memory) const;
   Result<bool> place(net::FrameSink& sink);
   Result<bool> announce(net::FrameSink& sink);
   void say_bye();
@@ -102,6 +118,8 @@ class UcxCarrier final : public net::Carrier {
   std::uint64_t queued_ = 0, released_ = 0;
   std::vector<Incoming> in_;  // Likewise.
   std::uint32_t expected_ = 0, placed_ = 0;
+  net::FrameSink* sink_ = nullptr;  // Null: none yet, or no more.
+  std::optional<Error> refused_;    // What it said of a frame.
   std::optional<MessageBytes> hello_;
   bool met_ = false, moved_ = false;
   bool leaving_ = false, bye_said_ = false, bye_heard_ = false;

@@ -1,6 +1,6 @@
 // File: transport/ucx/message.h: what stands before each active message.
 //
-//   key (16) · from u32 · what u32 · the frame's header (24, net/frame.h), then its payload
+//   key (16) · from u32 · what u32 · the frame's header (32, net/frame.h), then its payload
 //
 // A worker of UCX takes messages from anybody who can reach it, and says not from whom. So each one
 // says it itself, and shows the receiver's key: random, made by the receiver, and known only to

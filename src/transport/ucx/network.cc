@@ -16,8 +16,8 @@ Result<std::unique_ptr<UcxNetwork>> UcxNetwork::open(std::unique_ptr<Worker> wor
   param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   param.id = 0;
-  // A frame may have to wait for its turn.
-  param.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  // Not UCP_AM_FLAG_PERSISTENT_DATA, with which UCX copies all that TCP brings once more.
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
   param.cb = on_message;
   param.arg = network.get();
   const Library& library = network->worker_->library();
@@ -61,7 +61,7 @@ ucs_status_t UcxNetwork::on_message(void* network, const void* header, std::size
     ++self.strangers_;
     return UCS_OK;
   }
-  return carrier->take(*message, data, (how->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+  return carrier->take(*message, data, how->recv_attr);
 }
 
 }  // namespace tutti::ucx

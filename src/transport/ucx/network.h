@@ -28,7 +28,7 @@ class UcxNetwork final : public net::Network {
   void look(std::vector<bool>& ready) override;
   void sleep(std::chrono::nanoseconds longest) override { worker_->sleep(longest); }
   void wake() override { worker_->wake(); }
-  void forget(int) override {}  // A broken connection is silent.
+  void forget(int rank) override { carrier(rank)->forget(); }
 
  private:
   UcxNetwork(std::unique_ptr<Worker> worker, const Key& key, int rank_count);
