@@ -12,8 +12,7 @@ constinit const Transport ucx_transport{
     // Of TCP, as whatever it goes over is not known when plans are chosen: tcp/transport.cc.
     .network = {.link = {15, 1.2}, .message_us = 3},
     // With the headers of both it is a segment of TCP (worker.cc); what is longer waits for an
-    // answer (rendezvous), or is put together once more from segments. All-reduce of 1 MiB:
-    // 0.4 to 0.6 of the time with slots of 32 KiB, which 256 KiB double (2026-11-21, machine busy).
-    .longest_slot = std::size_t{60} << 10};
+    // answer (rendezvous), or is put together once more from segments.
+    .longest_slot = std::size_t{252} << 10};
 
 }  // namespace tutti
