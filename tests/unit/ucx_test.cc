@@ -200,6 +200,35 @@ TEST_CASE("ucx: who vanishes without a word is an error that says who and how, a
                             Catch::EndsWith("its process has ended, or the way there is broken"));
 }
 
+TEST_CASE("ucx: what is taken back is the caller's again, whether or not the peer takes it") {
+  Pair pair;
+  REQUIRE(pair.carriers[0]->any_memory());
+  constexpr std::uint32_t kBytes = 1 << 20, kShort = 200'000;
+  std::vector<std::byte> payload(kBytes);
+  // Neither rendezvous nor the kernel's buffers end without the peer, which does nothing.
+  for (int i = 0; i < 64; ++i)
+    pair.carriers[0]->send({.bytes = i % 2 == 0 ? kBytes : kShort, .kind = 7},
+                           net::Piece(payload).last(i % 2 == 0 ? kBytes : kShort));
+  CHECK(pair.carriers[0]->pending() != 0);
+  pair.carriers[0]->moved(net::Piece(payload).first(0), nullptr);  // Nothing: at once.
+  const std::byte other{};
+  pair.carriers[0]->moved({&other, 1}, nullptr);  // Not sent.
+  CHECK_FALSE(pair.carriers[0]->failure());
+  pair.carriers[0]->moved(net::Piece(payload).last(1), nullptr);
+  CHECK(pair.carriers[0]->pending() == 0);
+  const auto failure = pair.carriers[0]->failure();
+  REQUIRE(failure);
+  CHECK(failure->peer == Rank{1});
+  std::vector<std::byte>().swap(payload);  // Sanitizers see who still reads it.
+  Taker taker(4, true);
+  std::vector<bool> ready(2);
+  CHECK(soon([&] {
+    for (auto& end : pair.ends) end->look(ready);
+    (void)pair.carriers[1]->progress(taker);
+    return pair.carriers[1]->failure().has_value();
+  }));
+}
+
 TEST_CASE("ucx: messages without the key, or that make no sense, reach nobody") {
   Pair pair;
   // A stranger that knows where rank 0's worker is.

@@ -315,6 +315,9 @@ void UcxCarrier::moved(net::Piece from, std::byte*) {
   if (!touches(from)) return;
   fail(UCS_ERR_CANCELED, "taking back what a call that failed was sending");
   close();
+  // UCX 1.13 never says so of a rendezvous that its receiver has not begun; without the connection
+  // nobody can begin it.
+  released_ = queued_;
 }
 
 void UcxCarrier::say_bye() {
