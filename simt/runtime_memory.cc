@@ -120,6 +120,8 @@ bool within(const void* at, std::size_t bytes) {
   return memory().find(at) == nullptr || memory().find(at, bytes) != nullptr;
 }
 
+bool exists(int device) { return device >= 0 && device < settings().devices; }
+
 bool is_device(MemoryKind kind) {
   return kind == MemoryKind::kDevice || kind == MemoryKind::kIpc || kind == MemoryKind::kMapped;
 }
@@ -269,12 +271,13 @@ cudaError_t cudaMemset(void* at, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  if (!exists(device) || !exists(peer)) return failed(cudaErrorInvalidDevice);
   *can = device != peer && settings().peers(device, peer) ? 1 : 0;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device,
                                       int peer) {
-  if (device == peer) return failed(cudaErrorInvalidDevice);
+  if (!exists(device) || !exists(peer) || device == peer) return failed(cudaErrorInvalidDevice);
   const bool access = settings().peers(device, peer);
   const bool atomics = cuda_gpu(device).atomics[static_cast<std::size_t>(peer)] == 1;
   switch (attribute) {
@@ -285,9 +288,7 @@ cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, i
   return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
-  if (peer < 0 || peer >= settings().devices || peer == this_device()) {
-    return failed(cudaErrorInvalidDevice);
-  }
+  if (!exists(peer) || peer == this_device()) return failed(cudaErrorInvalidDevice);
   if (!settings().peers(this_device(), peer)) return failed(cudaErrorPeerAccessUnsupported);
   const Lock lock(memory().mutex);
   bool& access = memory().peer_access[this_device()][peer];
@@ -296,7 +297,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-  if (peer < 0 || peer >= settings().devices) return failed(cudaErrorInvalidDevice);
+  if (!exists(peer)) return failed(cudaErrorInvalidDevice);
   const Lock lock(memory().mutex);
   bool& access = memory().peer_access[this_device()][peer];
   if (!access) return failed(cudaErrorPeerAccessNotEnabled);

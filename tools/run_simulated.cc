@@ -43,10 +43,11 @@ Result<std::string> simulate_gpus(const SimulatedGpus& wanted) {
                     "--model (dgx2 has 16)",
                     wanted.count, wanted.machine, there));
   }
-  // Programs may run elsewhere.
+  // A file is found wherever programs run.
   std::error_code error;
-  const bool file = fs::exists(wanted.machine, error);
-  const std::string name = file ? fs::absolute(wanted.machine, error).string() : wanted.machine;
+  const std::string name = topology::is_model(wanted.machine)
+                               ? wanted.machine
+                               : fs::absolute(wanted.machine, error).string();
   std::string path = folder;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     constexpr std::string_view kName = "LD_LIBRARY_PATH=";

@@ -228,10 +228,12 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   if (op == nullptr || scalar == nullptr || !type_of(type)) {
     return bad_argument(comm, __func__, "no such type, or a pointer is NULL");
   }
-  if (residence != ncclScalarHostImmediate && residence != ncclScalarDevice) {
-    return bad_argument(comm, __func__, "residence " + std::to_string(residence));
+  int where = 0;  // Any number may come, which is no value of the enumeration.
+  std::memcpy(&where, &residence, sizeof where);
+  if (where != ncclScalarHostImmediate && where != ncclScalarDevice) {
+    return bad_argument(comm, __func__, "residence " + std::to_string(where));
   }
-  const Premultiplied made = residence == ncclScalarDevice
+  const Premultiplied made = where == ncclScalarDevice
                                  ? Premultiplied{type, 1, scalar}
                                  : Premultiplied{type, scalar_of(scalar, type)};
   const auto free = std::find(comm->operations.begin(), comm->operations.end(), std::nullopt);

@@ -64,7 +64,7 @@ class Interpreter {
     if (sync_block_or(failed_)) return false;
     do_work<type, op>(arguments_, work_, watch_, failed_);
     if (sync_block_or(failed_)) return false;
-    publish(step, threadIdx.x);
+    publish(step, threadIdx.x, range.count);
     return true;
   }
 
@@ -157,7 +157,7 @@ class Interpreter {
     return true;
   }
 
-  TUTTI_DEVICE void publish(const plan::Step& step, unsigned index) const {
+  TUTTI_DEVICE void publish(const plan::Step& step, unsigned index, std::uint64_t elements) const {
     if (index >= unsigned{step.source_count} + step.target_count) return;
     const Resolved& at = work_.locations[index];
     if (at.ring == nullptr) return;
@@ -166,19 +166,19 @@ class Interpreter {
       store_release(at.ring->tail, at.position + 1);
     } else if (at.format == SlotFormat::kSimple) {
       if (at.ring->used != nullptr) {
-        at.ring->used[at.position % arguments_.slot_count] = bytes_in_slot(at.form);
+        at.ring->used[at.position % arguments_.slot_count] = bytes_in_slot(at.form, elements);
       }
       // release: publishes what the block wrote into the slot.
       store_release(at.ring->head, at.position + 1);
     }
   }
 
-  /// Of the current step: whole units.
-  TUTTI_DEVICE std::uint32_t bytes_in_slot(Form form) const {
+  /// Whole units. Not of `work_`: its first lane may be filling that in for the next step.
+  TUTTI_DEVICE static std::uint32_t bytes_in_slot(Form form, std::uint64_t elements) {
     constexpr auto kUnit = static_cast<std::uint32_t>(unit_elements(type));
     const auto bytes = static_cast<std::uint32_t>(
         form == Form::kPartial ? TypeTraits<type>::kPartialBytes : TypeTraits<type>::kBytes);
-    return (work_.elements + kUnit - 1) / kUnit * bytes;
+    return (static_cast<std::uint32_t>(elements) + kUnit - 1) / kUnit * bytes;
   }
 
   const Arguments& arguments_;

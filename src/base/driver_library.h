@@ -29,10 +29,16 @@ class DriverLibrary {
 #define TUTTI_DRIVER_CALL
 #endif
 
+/// What a function that is there returns.
+template <class Function, class... Arguments>
+TUTTI_DRIVER_CALL auto call(Function function, Arguments... arguments) {
+  return function(arguments...);
+}
+
 /// Calls a function that may be missing; whether it answered. All three libraries return 0 then.
 template <class Function, class... Arguments>
-TUTTI_DRIVER_CALL bool ask(Function function, Arguments... arguments) {
-  return function != nullptr && function(arguments...) == 0;
+bool ask(Function function, Arguments... arguments) {
+  return function != nullptr && call(function, arguments...) == 0;
 }
 
 }  // namespace tutti

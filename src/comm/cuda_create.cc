@@ -249,7 +249,8 @@ Status open_network(DeviceCommunicator::State& state, const Transport& transport
                        [&state](std::string_view, std::span<const std::byte> mine) {
                          return exchange_over(state.control, mine);
                        },
-                   .deadline = Deadline::after(state.settings.timeout)};
+                   .deadline = Deadline::after(state.settings.timeout),
+                   .near_waits = false};
   TUTTI_TRY(state.network, exec::CudaNetwork::open(std::move(asked)));
   options.network = state.network->region();
   return ok();
@@ -360,10 +361,11 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, state->control_state().transport));
   exec::CudaMeshOptions options = mesh_options(*state, multiprocessors, transport->longest_slot);
-  if (std::find(options.away.begin(), options.away.end(), true) != options.away.end())
-    TUTTI_CHECK_OK(open_network(*state, *transport, peers, options));
+  const bool any_away =
+      std::find(options.away.begin(), options.away.end(), true) != options.away.end();
   Memory memory;
-  Status status = make_mesh(*state, std::move(options), memory);
+  Status status = any_away ? open_network(*state, *transport, peers, options) : ok();
+  if (status) status = make_mesh(*state, std::move(options), memory);
   memory.trouble = Trouble(status);
   TUTTI_TRY(const auto memories, tell(ranks, memory, status));
   std::vector<exec::CudaMeshHandle> handles;

@@ -67,8 +67,12 @@ void depart(std::unique_ptr<DeviceCommunicator::State> state) {
     } else if (state->eager.there) {
       static_cast<void>(state->eager.event.synchronize());
     }
-    // What its kernels have sent to other hosts leaves this one before it may end.
-    if (state->network != nullptr) state->network->drain(Deadline::after(state->settings.timeout));
+    // What its kernels have sent to other hosts leaves this one before it may end; after an abort
+    // nobody waits for it.
+    if (state->network != nullptr) {
+      state->network->drain(state->network->aborted() ? Deadline::after(kPatience)
+                                                      : Deadline::after(state->settings.timeout));
+    }
   }
   std::vector<Work> barriers;
   {

@@ -25,7 +25,9 @@ Result<std::string> Communicator::explain(const Request& request) const {
     });
   };
   const bool all_mapped = mapped(request.input) && mapped(request.output);
-  const bool root_idles = state.executor->may_share(call) &&
+  // Whether the root is in place is known of buffers that are given only.
+  const bool root_idles = request.input != nullptr && request.output != nullptr &&
+                          state.executor->may_share(call) &&
                           exec::root_in_place(call, reinterpret_cast<std::uintptr_t>(call.input),
                                               reinterpret_cast<std::uintptr_t>(call.output));
   const exec::Access access = all_mapped                        ? exec::Access::kMapped

@@ -91,9 +91,9 @@ void Progress::enter(CallQueue& queue) {
   }
   // release: pairs with the acquire in rest, so that what is new is seen before the sleep.
   submissions_.fetch_add(1, std::memory_order_release);
-  // A call waits for the one that is under way in its queue; a message does not.
-  if (resting_on_ != nullptr && (resting_on_ != &queue.executor || !queue.started.empty()))
-    resting_on_->wake();
+  // Only a call with others before it in its queue has to wait anyway.
+  const bool next = !queue.started.empty() || queue.calls.size() == 1;
+  if (resting_on_ != nullptr && (resting_on_ != &queue.executor || next)) resting_on_->wake();
 }
 
 void Progress::wake() {

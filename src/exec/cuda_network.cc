@@ -178,7 +178,8 @@ void CudaNetwork::run() {
     }
     if (drained_.load(std::memory_order_relaxed) != asked && !wire.pending())
       drained_.store(asked, std::memory_order_release);
-    if (++idle < kPollsBeforeNap) {
+    if (idle < kPollsBeforeNap) {
+      ++idle;
       std::this_thread::yield();
       continue;
     }

@@ -52,7 +52,6 @@ class CudaNetwork {
   void start(std::function<void()> on_abort);
 
   const Region& region() const { return endpoint_->region(); }
-  NetworkCost cost() const { return endpoint_->network_cost(); }
   /// Of the host, pinned.
   std::size_t pinned_bytes() const;
   /// Kernels may have begun. Any thread; cheap.

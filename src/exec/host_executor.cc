@@ -477,8 +477,9 @@ Poll HostExecutor::fail(Error error) {
   error.rank = Rank{me_};
   region_.abort(error);
   if (wire_ != nullptr) {
-    wire_->keep();      // The user's memory is the user's again.
-    wire_->progress();  // To tell the others.
+    wire_->flush();  // To tell the others, before `keep` may end a connection.
+    wire_->keep();   // The user's memory is the user's again.
+    wire_->progress();
   }
   broken_ = true;
   status_ = std::move(error);

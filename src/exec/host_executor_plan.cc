@@ -234,8 +234,11 @@ bool HostExecutor::writes_past_cache() const {
       call_.uneven ? blocks_.input_elements * element : input_bytes(call_, ranks_);
   const std::size_t output =
       call_.uneven ? blocks_.output_elements * element : output_bytes(call_, ranks_);
-  return input * (traits.root_input ? 1 : all) + output * (traits.root_output ? 1 : all) >=
-         options_.stream_from;
+  const std::size_t inputs = input * (traits.root_input ? 1 : all);
+  const std::size_t outputs = output * (traits.root_output ? 1 : all);
+  // In place they are the same bytes.
+  const bool one = call_.input == call_.output;
+  return (one ? std::max(inputs, outputs) : inputs + outputs) >= options_.stream_from;
 }
 
 Result<HostExecutor::Route*> HostExecutor::route() {

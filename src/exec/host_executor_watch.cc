@@ -12,8 +12,9 @@ constexpr std::chrono::milliseconds kLongestGoodbye{100};
 bool HostExecutor::patrol() {
   if (region_.aborted()) {
     if (wire_ != nullptr) {
+      wire_->flush();  // To pass it on, before `keep` may end a connection.
       wire_->keep();
-      wire_->progress();  // To pass it on.
+      wire_->progress();
     }
     broken_ = true;
     status_ = broken_error(describe_call(pack(call_), call_.count));

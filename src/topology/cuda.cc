@@ -108,7 +108,7 @@ Result<CudaFacts> read_cuda(const char* name) {
   Library library;
   bind_all(driver, library);
   if (library.init == nullptr) return absent(fmt::format("no CUDA: {} has no cuInit", name));
-  const int code = library.init(0);
+  const int code = call(library.init, 0);
   if (code != 0) {
     return absent(fmt::format("no CUDA: {} refuses with error {}{}", name, code, meaning_of(code)));
   }

@@ -207,14 +207,17 @@ Result<Imported> load_machine_file(const std::string& path) {
   return is_archive(path) ? probe_archive(path) : import_file(path);
 }
 
+bool is_model(std::string_view file_or_model) {
+  const std::string_view name = file_or_model.substr(0, file_or_model.find(':'));
+  const auto known = models();
+  return std::any_of(known.begin(), known.end(),
+                     [name](const Model* model) { return model->name == name; });
+}
+
 Result<Imported> load_machine(const std::string& file_or_model) {
-  const std::string name = file_or_model.substr(0, file_or_model.find(':'));
-  for (const Model* known : models()) {
-    if (known->name != name) continue;
-    TUTTI_TRY(auto graph, model(file_or_model));
-    return Imported{std::move(graph), {}};
-  }
-  return load_machine_file(file_or_model);
+  if (!is_model(file_or_model)) return load_machine_file(file_or_model);
+  TUTTI_TRY(auto graph, model(file_or_model));
+  return Imported{std::move(graph), {}};
 }
 
 Result<LibraryAnswers> library_answers(const Graph& graph) { return Answerer(graph).run(); }

@@ -2,6 +2,7 @@
 // drivers' libraries would say on them.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "topology/cuda.h"
 #include "topology/finding.h"
@@ -9,6 +10,8 @@
 
 namespace tutti::topology {
 
+/// Whether a model has that name: it goes before a file of the same name.
+bool is_model(std::string_view file_or_model);
 /// A model (model.h: "dgx-a100"), a capture (.tar, .tar.gz, .tar.bz2, .tgz), or a file in any
 /// format that is read. An Error says what there is instead.
 Result<Imported> load_machine(const std::string& file_or_model);

@@ -105,6 +105,8 @@ struct Opening {
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
   Deadline deadline;
+  /// Whether who sleeps on the wire also waits for ranks of this host, in memory.
+  bool near_waits = true;
 };
 
 struct Transport {

@@ -83,7 +83,8 @@ class NetEndpoint final : public Endpoint {
         region_(base_of(*near_), config, bases_.data()),
         cost_(network->cost()),
         mirror_(region_, opening.me, std::move(network),
-                {.near = near_ranks.size() > 1, .on_machine = on_machine(opening)}) {}
+                {.near = opening.near_waits && near_ranks.size() > 1,
+                 .on_machine = on_machine(opening)}) {}
 
   const Region& region() const override { return region_; }
   BufferName name(const void*, std::size_t) override { return {}; }

@@ -74,7 +74,8 @@ inline std::optional<FrameHeader> parse_header(std::span<const std::byte, kHeade
   return header;
 }
 
-/// Takes the frames that come in. Called from progress() only.
+/// Takes the frames that come in. Called from progress(); by UCX also whenever its worker is
+/// driven.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;

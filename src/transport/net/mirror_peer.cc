@@ -107,7 +107,8 @@ void Mirror::Peer::keep() {
   if (loan_count_ != 0) keep_lent();
   if (!std::exchange(expects_, false)) return;
   for (Incoming& at : rings_in_) {
-    if (!failure) carrier_.moved(at.to, at.ring.slot(at.expected));
+    // A carrier that has failed may still touch it.
+    carrier_.moved(at.to, at.ring.slot(at.expected));
     at.to = {};
     // What has landed is of no use any more: the call is over.
   }
@@ -116,8 +117,8 @@ void Mirror::Peer::keep() {
 void Mirror::Peer::keep_lent() {
   for (std::uint64_t frame = released_; frame != queued_; ++frame) {
     Loan& loan = loans_[frame % loans_.size()];
-    if (loan.slot != nullptr && !failure) {
-      std::ranges::copy(loan.lent, loan.slot);
+    if (loan.slot != nullptr) {
+      if (!failure) std::ranges::copy(loan.lent, loan.slot);
       carrier_.moved(loan.lent, loan.slot);
     }
     loan = {{}, nullptr};

@@ -41,7 +41,8 @@ class Carrier {
   /// Whether payloads may lie in any memory, not only in what a network was made for.
   virtual bool any_memory() const { return false; }
   /// Of what is to be sent, all that lay in these bytes is at `to` now; what is being received into
-  /// them is to go there. For carriers of any memory.
+  /// them is to go there. For carriers of any memory. One that can't turn what is under way may
+  /// wait for it, and end the connection.
   virtual void moved(Piece /*from*/, std::byte* /*to*/) {}
   /// Frames that are not released.
   virtual std::size_t pending() const = 0;

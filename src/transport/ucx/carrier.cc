@@ -102,6 +102,7 @@ void UcxCarrier::settle() { path_ = path_of(worker_.library(), endpoint_); }
 
 void UcxCarrier::close() {
   if (endpoint_ == nullptr) return;
+  closed_ = true;
   for (Incoming& one : in_) drop(one);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -118,7 +119,7 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t 
     return UCS_OK;
   }
   if (message.what == What::kBye && leaving_) bye_heard_ = true;
-  if (leaving_) return UCS_OK;
+  if (leaving_ || closed_) return UCS_OK;
   moved_ = true;
   Incoming& at = in_[message.header.sequence % kWindow];
   if (message.header.sequence - expected_ >= kWindow || at.stage != Stage::kAbsent) {
@@ -216,6 +217,7 @@ Result<bool> UcxCarrier::progress(net::FrameSink& sink) {
   sink_ = &sink;
   bool moved = std::exchange(moved_, false);
   if (refused_) return *refused_;
+  if (closed_) return *failure();  // By `moved`; what had come is gone.
   // What was announced may make room for what could not be placed.
   for (bool more = true; more;) {
     TUTTI_TRY(const bool some, place(sink));
@@ -309,6 +311,7 @@ bool UcxCarrier::touches(net::Piece memory) const {
 }
 
 void UcxCarrier::moved(net::Piece from, std::byte*) {
+  if (!touches(from)) return;
   const auto until = std::chrono::steady_clock::now() + kTakingBack;
   while (touches(from) && status_ == UCS_OK && std::chrono::steady_clock::now() < until)
     worker_.progress();

@@ -122,7 +122,7 @@ class UcxCarrier final : public net::Carrier {
   std::optional<Error> refused_;    // What it said of a frame.
   std::optional<MessageBytes> hello_;
   bool met_ = false, moved_ = false;
-  bool leaving_ = false, bye_said_ = false, bye_heard_ = false;
+  bool closed_ = false, leaving_ = false, bye_said_ = false, bye_heard_ = false;
   ucs_status_t status_ = UCS_OK;  // What broke the connection,
   const char* doing_ = "";        // and during what.
 };
