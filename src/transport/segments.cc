@@ -41,7 +41,10 @@ Error system_error(const std::string& what, int error) {
 }  // namespace
 
 Mapping::Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag)
-    : fd_(fd), base_(base), bytes_(bytes), offset_(offset), has_flag_(has_flag) {}
+    : fd_(fd), base_(base), bytes_(bytes), offset_(offset), has_flag_(has_flag) {
+  // As in `allocate`: whoever had memory at this address is done with it.
+  const std::lock_guard lock(table().mutex);
+}
 Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -52,7 +55,10 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 Mapping::~Mapping() {
-  if (base_ != nullptr) munmap(base_, mapped_bytes(bytes_, offset_, has_flag_));
+  if (base_ != nullptr) {
+    const std::lock_guard lock(table().mutex);  // See `allocate`.
+    munmap(base_, mapped_bytes(bytes_, offset_, has_flag_));
+  }
   close_fd();
 }
 bool Mapping::alive() const {
@@ -89,7 +95,7 @@ Result<void*> allocate(std::size_t bytes) {
     return system_error("mem_alloc: mapping " + std::to_string(bytes) + " bytes", error);
   }
   madvise(data, total, MADV_HUGEPAGE);  // Best effort: fewer TLB misses where the system allows it.
-  // Under the lock that `free` unmaps under: memory that another rank had at this address is not
+  // Under the lock that memory is unmapped under: what another rank had at this address is not
   // written before that rank is done with it, in the eyes of the thread sanitizer too.
   const std::lock_guard lock(table().mutex);
   flag_of(static_cast<std::byte*>(data), bytes).store(1, std::memory_order_relaxed);
