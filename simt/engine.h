@@ -59,7 +59,6 @@ struct Settings {
 Settings& settings();
 /// Devices, as many as were asked for (0: nobody did) and the pretended machine has, and their
 /// peers. (machine.cc defines it.)
-void set_machine(Settings& read);
 /// Sets the seed, and with it how often threads give way.
 void set_seed(std::uint64_t seed);
 

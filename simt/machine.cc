@@ -61,6 +61,8 @@ const topology::LibraryAnswers& machine() {
   return one;
 }
 
+namespace {
+
 void set_machine(Settings& read) {
   constexpr int kPlainDevices = 8;
   const auto& gpus = machine().cuda.gpus;
@@ -75,6 +77,33 @@ void set_machine(Settings& read) {
       }
     }
   }
+}
+
+double number(const char* name, double otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtod(text, nullptr) : otherwise;
+}
+
+Settings from_environment() {
+  Settings read;
+  read.seed = static_cast<std::uint64_t>(number("SIMT_SEED", 0));
+  read.preempt_one_in = static_cast<unsigned>(number("SIMT_PREEMPT", read.seed != 0 ? 8 : 0));
+  read.check = number("SIMT_CHECK", 0) != 0;
+  read.timeout_s = number("SIMT_TIMEOUT", read.timeout_s);
+  read.devices = std::max(0, static_cast<int>(number("SIMT_DEVICES", 0)));
+  set_machine(read);
+  read.multiprocessors =
+      std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
+  read.jitter = number("SIMT_JITTER", 0) != 0;
+  return read;
+}
+
+}  // namespace
+
+// Here and not in the engine: the thread sanitizer has to see who made it.
+Settings& settings() {
+  static Settings one = from_environment();
+  return one;
 }
 
 const topology::CudaGpu& cuda_gpu(int device) {

@@ -1,4 +1,4 @@
-// File: simt/report.cc: settings from the environment, planted mistakes, and what is said when a
+// File: simt/report.cc: planted mistakes, and what is said when a
 // kernel can't go on.
 #include <execinfo.h>
 #include <unistd.h>
@@ -20,25 +20,6 @@
 
 namespace tutti::simt {
 namespace {
-
-double number(const char* name, double otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtod(text, nullptr) : otherwise;
-}
-
-Settings from_environment() {
-  Settings read;
-  read.seed = static_cast<std::uint64_t>(number("SIMT_SEED", 0));
-  read.preempt_one_in = static_cast<unsigned>(number("SIMT_PREEMPT", read.seed != 0 ? 8 : 0));
-  read.check = number("SIMT_CHECK", 0) != 0;
-  read.timeout_s = number("SIMT_TIMEOUT", read.timeout_s);
-  read.devices = std::max(0, static_cast<int>(number("SIMT_DEVICES", 0)));
-  set_machine(read);
-  read.multiprocessors =
-      std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
-  read.jitter = number("SIMT_JITTER", 0) != 0;
-  return read;
-}
 
 std::mutex live_mutex;
 std::vector<Block*>& live_blocks() {
@@ -134,11 +115,6 @@ Wanted wanted_mistake() {
 const Wanted wanted_here = wanted_mistake();
 
 }  // namespace
-
-Settings& settings() {
-  static Settings one = from_environment();
-  return one;
-}
 
 void set_seed(std::uint64_t seed) {
   settings().seed = seed;
