@@ -10,6 +10,8 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,16 +61,17 @@ struct ncclComm {
   int size = 0;
   int device = -1;
   bool blocking = true;
-  std::optional<tutti::DeviceCommunicator> device_communicator;
+  // Shared with who makes another one of it, which may outlive the handle.
+  std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
-  // Where its ranks have met, and under which name; what is made of it meets there again, under
-  // names that count up alike on all ranks.
+  // Where its ranks have met, or its parent's for a part that was split off, and its name there.
+  // What is made of it finds its own place by way of that one.
   tutti::UniqueId id;
   std::string name = "world";
-  int children = 0;
-  // The meeting that its maker waits in, for who gives the communicator up meanwhile.
+  std::map<std::string, int> children;  // How many each call has made; see next_name.
+  // Ends the wait of its maker, and of the other ranks' makers, for who gives it up meanwhile.
   std::mutex meeting_lock;  // Of the two below.
-  std::shared_ptr<tutti::Rendezvous> meeting;
+  std::function<void()> end_meeting;
   bool given_up = false;
   // Written by the thread that makes the communicator (release), read by the others (acquire).
   std::atomic<ncclResult_t> state{ncclInProgress};

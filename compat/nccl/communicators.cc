@@ -1,6 +1,8 @@
 // Making communicators, asking them, and giving them back.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -30,44 +32,112 @@ ncclResult_t current_device(const char* function, int* device) {
   return ncclSuccess;
 }
 
-/// Meets the others under `name` at the place that the id names; self has its rank and size.
-Status meet(ncclComm& self, const UniqueId& id, const std::string& name) {
-  TUTTI_TRY(const Settings settings, Settings::from_environment());
-  TUTTI_TRY(auto reached, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
-  const std::shared_ptr<Rendezvous> place(std::move(reached));
-  {
-    const std::lock_guard lock(self.meeting_lock);
-    if (self.given_up) return Error{Code::kAborted, "the communicator was given up"};
-    self.meeting = place;
-  }
-  auto found =
-      DeviceCommunicator::create(*place, Rank{self.rank}, self.size, self.device, settings, name);
-  {
-    const std::lock_guard lock(self.meeting_lock);
-    self.meeting.reset();
-  }
-  if (!found) return std::move(found.error());
-  self.id = id;
-  self.name = name;
-  self.device_communicator.emplace(*std::move(found));
-  return ok();
+Error gave_up(const std::string& who) {
+  return {Code::kAborted, who + " gave the communicator up (ncclCommAbort) while it was made"};
 }
 
-/// Ends the meeting that the maker waits in, for all that are to meet there.
+bool is_given_up(ncclComm& self) {
+  const std::lock_guard lock(self.meeting_lock);
+  return self.given_up;
+}
+
+/// Has `wait` wait for the other ranks. If the communicator is given up, before or meanwhile, `end`
+/// ends that for all of them.
+Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> end,
+                                        const std::function<Result<DeviceCommunicator>()>& wait) {
+  {
+    const std::lock_guard lock(self.meeting_lock);
+    if (self.given_up) end();  // Then `wait` fails at once.
+    self.end_meeting = std::move(end);
+  }
+  auto found = wait();
+  const std::lock_guard lock(self.meeting_lock);
+  self.end_meeting = nullptr;
+  return found;
+}
+
 void give_up(ncclComm& comm) {
   const std::lock_guard lock(comm.meeting_lock);
   comm.given_up = true;
-  if (comm.meeting == nullptr) return;
-  static_cast<void>(
-      comm.meeting->fail(Error{Code::kAborted,
-                               "rank " + std::to_string(comm.rank) +
-                                   " gave the communicator up (ncclCommAbort) while it was made",
-                               Rank{comm.rank}}));
+  if (comm.end_meeting) comm.end_meeting();
 }
 
-/// The name of what is made of `comm` next, alike on the ranks that make it.
-std::string next_name(ncclComm& comm, const char* kind) {
-  return comm.name + "/" + kind + std::to_string(comm.children++);
+/// Meets the others at the place that the id names; self has its rank and size.
+Status meet(ncclComm& self, const UniqueId& id) {
+  TUTTI_TRY(const Settings settings, Settings::from_environment());
+  TUTTI_TRY(const auto place, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+  TUTTI_TRY(auto found,
+            while_wanted(
+                self,
+                [&place, rank = self.rank] {
+                  static_cast<void>(place->fail(gave_up("rank " + std::to_string(rank))));
+                },
+                [&] {
+                  return DeviceCommunicator::create(*place, Rank{self.rank}, self.size, self.device,
+                                                    settings, self.name);
+                }));
+  self.id = id;
+  self.device_communicator = std::make_shared<DeviceCommunicator>(std::move(found));
+  return ok();
+}
+
+/// The name of what the call named `call` makes of `comm`, alike on all ranks that make that call,
+/// as none makes it without the others. A number, so that names of names don't get longer.
+std::string next_name(ncclComm& comm, const std::string& call) {
+  const std::string text = comm.name + "/" + call + "." + std::to_string(comm.children[call]++);
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: ranks may have other standard libraries.
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return std::to_string(hash);
+}
+
+/// The id of the place where a communicator's ranks meet, from the one that was `given` it to the
+/// others, by way of the place where their parent's have met. Nothing fails there: what ends at the
+/// child's own place leaves later children alone.
+Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::string& name,
+                           const std::optional<UniqueId>& given) {
+  constexpr std::chrono::milliseconds kLook{100};  // How often to see whether it is given up.
+  TUTTI_TRY(const Settings settings, Settings::from_environment());
+  const Deadline deadline = Deadline::after(settings.timeout);
+  const Deadline now = Deadline::after(std::chrono::nanoseconds(0));
+  TUTTI_TRY(const auto place, unique_id_rendezvous(parent, deadline));
+  // Put by ranks that give up before they know the child's place. They look for the id after that,
+  // and who has the id looks for them after it was put, so one of them tells the others.
+  const std::string left = name + " given up";
+  if (given) {
+    TUTTI_CHECK_OK(place->put(name, given->bytes));
+    if (place->get(left, now)) {
+      TUTTI_TRY(const auto child, unique_id_rendezvous(*given, deadline));
+      TUTTI_CHECK_OK(child->fail(gave_up("a rank")));
+    }
+    return *given;
+  }
+  for (;;) {
+    const bool last = is_given_up(self);
+    if (last) TUTTI_CHECK_OK(place->put(left, {}));
+    const auto bytes = place->get(name, last ? now : Deadline::after(kLook));
+    UniqueId id;
+    if (bytes && bytes->size() == id.bytes.size()) {
+      std::copy(bytes->begin(), bytes->end(), id.bytes.begin());
+      return id;
+    }
+    if (bytes) return Error{Code::kMismatch, "what was handed over is no unique id"};
+    if (bytes.error().code != Code::kTimeout) return bytes.error();
+    if (last) return gave_up("rank " + std::to_string(self.rank));
+    if (deadline.passed()) {
+      return Error{Code::kTimeout,
+                   "nobody handed over where to meet; for ncclCommShrink that is the first rank "
+                   "that stays, for ncclCommGrow the one with the unique id"};
+    }
+  }
+}
+
+/// Makes `self` at a place of its own.
+std::function<Status(ncclComm&)> at_new_place(const ncclComm& parent, std::string name,
+                                              std::optional<UniqueId> given) {
+  return [id = parent.id, name = std::move(name), given](ncclComm& self) -> Status {
+    TUTTI_TRY(const UniqueId place, hand_over(self, id, name, given));
+    return meet(self, place);
+  };
 }
 
 /// A handle with the parent's device, and its blocking if the configuration does not say.
@@ -98,8 +168,24 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   made->size = size;
   made->blocking = *wanted;
   *comm = made.release();
-  return group.make(*comm, nullptr,
-                    [id = to_id(id)](ncclComm& self) { return meet(self, id, self.name); });
+  return group.make(*comm, nullptr, [id = to_id(id)](ncclComm& self) { return meet(self, id); });
+}
+
+/// The parent's ranks of that colour, as `self`. The parent ends if that is given up: its ranks are
+/// in the middle of a call then.
+Status split_off(ncclComm& self, std::shared_ptr<DeviceCommunicator> parent, int color, int key) {
+  auto found = while_wanted(
+      self,
+      [&parent] { parent->abort(gave_up("rank " + std::to_string(parent->rank().value)).what); },
+      [&] { return parent->split(color, key); });
+  // To take part without a colour is no mistake here.
+  const bool none = color < 0 && !found && found.error().code == Code::kInvalidArgument;
+  if (none) return ok();
+  if (!found) return std::move(found.error());
+  self.rank = found->rank().value;
+  self.size = found->rank_count();
+  self.device_communicator = std::make_shared<DeviceCommunicator>(*std::move(found));
+  return ok();
 }
 
 /// A communicator of some of a communicator's ranks; `color` < 0: without this one.
@@ -124,17 +210,11 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
   made->blocking = made->blocking || !joins;
   ncclComm* handle = made.get();
   if (joins) *newcomm = made.release();
-  return group.make(handle, std::move(made), [comm, color, key](ncclComm& self) -> Status {
-    auto found = comm->device_communicator->split(color, key);
-    // To take part without a colour is no mistake here.
-    const bool none = color < 0 && !found && found.error().code == Code::kInvalidArgument;
-    if (none) return ok();
-    if (!found) return std::move(found.error());
-    self.rank = found->rank().value;
-    self.size = found->rank_count();
-    self.device_communicator.emplace(*std::move(found));
-    return ok();
-  });
+  // The parent may be given back meanwhile; the maker lets go of it before it says that it is done.
+  return group.make(handle, std::move(made),
+                    [parent = comm->device_communicator, color, key](ncclComm& self) mutable {
+                      return split_off(self, std::move(parent), color, key);
+                    });
 }
 
 /// The parent's ranks without those in `excluded`, in their order.
@@ -155,31 +235,18 @@ ncclResult_t shrink(const char* function, ncclComm_t comm, std::span<const int> 
   made->rank =
       comm->rank - static_cast<int>(std::distance(out.begin(), out.lower_bound(comm->rank)));
   made->size = comm->size - static_cast<int>(out.size());
-  if (abort) comm->device_communicator->abort("ncclCommShrink");
-  *newcomm = made.release();
-  return group.make(*newcomm, nullptr,
-                    [id = comm->id, name = next_name(*comm, "shrink")](ncclComm& self) {
-                      return meet(self, id, name);
-                    });
-}
-
-/// What a parent's rank knows of the place where new ranks join: the id that one of them has made,
-/// by way of the place where the parent has met.
-Result<UniqueId> place_to_grow(const ncclComm& comm, const std::string& name,
-                               const ncclUniqueId* given) {
-  TUTTI_TRY(const Settings settings, Settings::from_environment());
-  const Deadline deadline = Deadline::after(settings.timeout);
-  TUTTI_TRY(const auto place, unique_id_rendezvous(comm.id, deadline));
-  if (given != nullptr) {
-    const UniqueId id = to_id(*given);
-    TUTTI_CHECK_OK(place->put(name, id.bytes));
-    return id;
+  std::optional<UniqueId> place;
+  if (made->rank == 0) {
+    auto id = make_unique_id();
+    if (!id) return group.fail(finish(comm, id.error()));
+    place = *id;
   }
-  TUTTI_TRY(const Bytes bytes, place->get(name, deadline));
-  UniqueId id;
-  if (bytes.size() != id.bytes.size()) return Error{Code::kMismatch, "no unique id was given"};
-  std::copy(bytes.begin(), bytes.end(), id.bytes.begin());
-  return id;
+  if (abort) comm->device_communicator->abort("ncclCommShrink");
+  // Not all of the parent's ranks make this call, but all with the same list do.
+  std::string call = "shrink";
+  for (const int rank : out) call += " " + std::to_string(rank);
+  *newcomm = made.release();
+  return group.make(*newcomm, nullptr, at_new_place(*comm, next_name(*comm, call), place));
 }
 
 /// The parent's ranks, which keep their numbers, and new ones.
@@ -199,12 +266,9 @@ ncclResult_t grow(const char* function, ncclComm_t comm, int ranks, const ncclUn
   made->rank = comm->rank;
   made->size = ranks;
   *newcomm = made.release();
-  const std::optional<ncclUniqueId> given = id != nullptr ? std::optional(*id) : std::nullopt;
-  return group.make(
-      *newcomm, nullptr, [comm, given, name = next_name(*comm, "grow")](ncclComm& self) -> Status {
-        TUTTI_TRY(const UniqueId where, place_to_grow(*comm, name, given ? &*given : nullptr));
-        return meet(self, where, "world");
-      });
+  std::optional<UniqueId> place;
+  if (id != nullptr) place = to_id(*id);
+  return group.make(*newcomm, nullptr, at_new_place(*comm, next_name(*comm, "grow"), place));
 }
 
 /// Whoever asks for a communicator's number: needs it made, or being made.
@@ -286,7 +350,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
 }
 
 // Called by the ranks that stay, and by no other. Whether the parent still works does not matter:
-// its ranks meet again where they have met at first.
+// where its ranks have met at first they learn where they meet now.
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm,
                             ncclConfig_t* config, int flags) {
   Group& group = Group::current();

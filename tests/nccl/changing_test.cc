@@ -1,6 +1,7 @@
 // Communicators that get smaller, larger, or are given up while they are made; factors in device
 // memory; and ranks of several hosts, as far as they know.
-#include <chrono>
+#include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <string>
 
@@ -28,7 +29,8 @@ std::string sum_up(ncclComm_t comm) {
   cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);
   ncclResult_t state = ncclSuccess;
-  error += said(ncclCommGetAsyncError(comm, &state)) + said(state);
+  error += said(ncclCommGetAsyncError(comm, &state));
+  error += said(state);
   return data.values() == std::vector<int>(kCount, (1 << size) - 1) ? error : error + "wrong sum";
 }
 
@@ -52,11 +54,37 @@ ncclUniqueId new_id() {
   return id;
 }
 
+ncclConfig_t not_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+/// Once it is made, or can't be.
+ncclResult_t result_of(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return ncclInternalError;
+    std::this_thread::yield();
+  }
+  return state;
+}
+
+/// It ends because another rank gave up, not by a timeout; and is given back.
+void check_given_up(ncclComm_t comm) {
+  CHECK(result_of(comm) != ncclSuccess);
+  const std::string error = ncclGetLastError(comm);
+  INFO(error);
+  CHECK(error.find("gave the communicator up") != std::string::npos);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
 }  // namespace
 
 TEST_CASE("a communicator without some of its ranks, which do nothing for it") {
   const int flags = GENERATE(NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT);
   const ncclUniqueId id = new_id();
+  std::barrier<> summed(2);  // Before one of the two aborts what they have summed over.
   each(4, [&](int rank) -> std::string {
     ncclComm_t comm = nullptr, less = nullptr, least = nullptr;
     std::string error = said(ncclCommInitRank(&comm, 4, id, rank));
@@ -65,6 +93,7 @@ TEST_CASE("a communicator without some of its ranks, which do nothing for it") {
       int out[] = {3, 1};
       error = said(ncclCommShrink(comm, out, 2, &less, nullptr, flags));
       if (error.empty()) error = sum_up(less);
+      summed.arrive_and_wait();
       int number = -1;
       error += said(ncclCommUserRank(less, &number));
       if (number != rank / 2) error += "its number is another one";
@@ -88,7 +117,12 @@ TEST_CASE("a communicator with more ranks than before") {
     if (rank < 2) {
       std::string error = said(ncclCommInitRank(&comm, 2, id, rank));
       if (!error.empty()) return error;
-      if (rank == 1) {
+      if (rank == 0) {  // Of what it has made alone the other one knows nothing.
+        int out[] = {1};
+        ncclComm_t alone = nullptr;
+        error = said(ncclCommShrink(comm, out, 1, &alone, nullptr, NCCL_SHRINK_DEFAULT));
+        error += said(ncclCommDestroy(alone));
+      } else {
         error = said(ncclCommGetUniqueId(comm, &more));
         there.store(true);
       }
@@ -108,23 +142,102 @@ TEST_CASE("a communicator with more ranks than before") {
 }
 
 TEST_CASE("a communicator that is given up while it is made") {
-  const auto start = std::chrono::steady_clock::now();
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  ncclConfig_t config = not_blocking();
   const ncclUniqueId id = new_id();
   ncclComm_t comm = nullptr, other = nullptr;
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   REQUIRE(ncclCommInitRankConfig(&comm, 3, id, 0, &config) == ncclInProgress);
   REQUIRE(ncclCommInitRankConfig(&other, 3, id, 1, &config) == ncclInProgress);
-  // It is to wait by now; rank 2 never comes. The usual timeout is a minute.
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // Whether it waits by now or not yet; rank 2 never comes.
   CHECK(ncclCommAbort(comm) == ncclSuccess);
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress) REQUIRE(ncclCommGetAsyncError(other, &state) == ncclSuccess);
-  CHECK(state != ncclSuccess);
-  CHECK(std::string(ncclGetLastError(other)).find("gave the communicator up") != std::string::npos);
-  CHECK(ncclCommAbort(other) == ncclSuccess);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
+  check_given_up(other);
+}
+
+TEST_CASE("a child that is given up ends for all, and what is made later is not touched") {
+  const AllRanks ranks({0, 1, 2});
+  int out[] = {0};
+  const auto start = [&](int rank) {
+    ncclConfig_t config = not_blocking();
+    ncclComm_t less = nullptr;
+    REQUIRE(ncclCommShrink(ranks.comm(rank), out, 1, &less, &config, NCCL_SHRINK_DEFAULT) ==
+            ncclInProgress);
+    return less;
+  };
+  for (const int quitter : {1, 2}) {  // The one that knows where to meet, or the one that asks.
+    for (const bool alone : {true, false}) {
+      ncclComm_t given_up = start(quitter), other = alone ? nullptr : start(3 - quitter);
+      CHECK(ncclCommAbort(given_up) == ncclSuccess);
+      check_given_up(alone ? start(3 - quitter) : other);
+    }
+  }
+  each(3, [&](int rank) -> std::string {
+    ncclComm_t less = nullptr;
+    if (rank == 0) return "";
+    std::string error = said(ncclCommShrink(ranks.comm(rank), out, 1, &less, nullptr, 0));
+    if (error.empty()) error = sum_up(less);
+    return error + said(ncclCommDestroy(less));
+  });
+}
+
+TEST_CASE("a part that is given up while it is split off ends for all") {
+  const AllRanks ranks({0, 1});
+  ncclConfig_t config = not_blocking();
+  ncclComm_t part = nullptr, other = nullptr;
+  REQUIRE(ncclCommSplit(ranks.comm(0), 0, 0, &part, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(part) == ncclSuccess);
+  REQUIRE(ncclCommSplit(ranks.comm(1), 0, 1, &other, &config) == ncclInProgress);
+  check_given_up(other);
+}
+
+TEST_CASE("children have names alike on all ranks, whatever some have made without the others") {
+  const ncclUniqueId id = new_id();
+  each(4, [&](int rank) -> std::string {
+    ncclComm_t comm = nullptr, part = nullptr;
+    std::string error = said(ncclCommInitRank(&comm, 4, id, rank));
+    if (!error.empty()) return error;
+    const auto without = [&](ncclComm_t parent, std::vector<int> out) {
+      ncclComm_t less = nullptr;
+      error += said(ncclCommShrink(parent, out.data(), out.size(), &less, nullptr, 0));
+      if (error.empty()) error = sum_up(less);
+      error += said(ncclCommDestroy(less));
+    };
+    // Halves that leave each other out at the same time; then one is left out.
+    without(comm, rank % 2 == 0 ? std::vector<int>{1, 3} : std::vector<int>{2, 0});
+    if (rank != 3) without(comm, {3});
+    error += said(ncclCommSplit(comm, 0, rank, &part, nullptr));
+    if (error.empty()) error = sum_up(part);
+    if (rank != 0 && error.empty()) without(part, {0});
+    return error + said(ncclCommDestroy(part)) + said(ncclCommDestroy(comm));
+  });
+}
+
+TEST_CASE("a parent that is given back while others are made of it") {
+  const bool grows = GENERATE(false, true);
+  const ncclUniqueId id = new_id(), more = new_id();
+  std::atomic<int> gone{0};
+  // Of one process the last rank that leaves frees the memory of all, and waits for their devices.
+  std::barrier<> all_made(grows ? 3 : 2);
+  each(grows ? 3 : 2, [&](int rank) -> std::string {
+    ncclComm_t comm = nullptr, child = nullptr;
+    ncclConfig_t config = not_blocking();
+    std::string error;
+    if (rank == 2) {
+      while (gone.load() < 2) std::this_thread::yield();
+      error = said(ncclCommGrow(nullptr, 3, &more, 2, &child, nullptr));
+    } else {
+      error = said(ncclCommInitRank(&comm, 2, id, rank));
+      const auto* const given = rank == 1 ? &more : nullptr;
+      const ncclResult_t begun = grows ? ncclCommGrow(comm, 3, given, -1, &child, &config)
+                                       : ncclCommSplit(comm, 0, rank, &child, &config);
+      if (begun != ncclInProgress) error += "it was not begun";
+      error += said(ncclCommDestroy(comm));
+      gone.fetch_add(1);
+      if (error.empty()) error = said(result_of(child));
+    }
+    all_made.arrive_and_wait();
+    if (error.empty()) error = sum_up(child);
+    return error + said(ncclCommDestroy(child));
+  });
 }
 
 TEST_CASE("a factor in device memory, which the stream writes just before") {
