@@ -36,6 +36,7 @@ std::string sum_up(ncclComm_t comm) {
 
 /// Has a thread for each rank do `live`, with that device.
 void each(int ranks, const std::function<std::string(int rank)>& live) {
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);  // The simulated devices are there before threads ask.
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -11,14 +12,20 @@
 
 namespace tutti::test {
 
-/// Memory of a device that holds `values`.
+/// For what has to work, in any thread: Catch's own checks are for one at a time.
+inline void must(bool works, const char* what) {
+  if (!works) throw std::runtime_error(what);
+}
+
+/// Memory of a device that holds `values`. Any thread.
 template <class T>
 class OnDevice {
  public:
   explicit OnDevice(const std::vector<T>& values) : count_(values.size()) {
-    REQUIRE(ncclMemAlloc(&data_, count_ * sizeof(T) + 16) == ncclSuccess);
-    REQUIRE(cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice) ==
-            cudaSuccess);
+    must(ncclMemAlloc(&data_, count_ * sizeof(T) + 16) == ncclSuccess, "ncclMemAlloc");
+    must(
+        cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess,
+        "cudaMemcpy to a device");
   }
   ~OnDevice() { static_cast<void>(ncclMemFree(data_)); }
   OnDevice(OnDevice&& from) noexcept
@@ -30,8 +37,8 @@ class OnDevice {
   T* data() { return static_cast<T*>(data_); }
   std::vector<T> values() const {
     std::vector<T> found(count_);
-    REQUIRE(cudaMemcpy(found.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost) ==
-            cudaSuccess);
+    must(cudaMemcpy(found.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess,
+         "cudaMemcpy from a device");
     return found;
   }
 
