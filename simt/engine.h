@@ -56,9 +56,8 @@ struct Settings {
   bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
   bool jitter = false;  // Streams idle for up to 2 ms before each operation.
 };
+/// Of the environment, and of the machine that is pretended (machine.cc).
 Settings& settings();
-/// Devices, as many as were asked for (0: nobody did) and the pretended machine has, and their
-/// peers. (machine.cc defines it.)
 /// Sets the seed, and with it how often threads give way.
 void set_seed(std::uint64_t seed);
 

@@ -1,5 +1,4 @@
-// File: simt/report.cc: planted mistakes, and what is said when a
-// kernel can't go on.
+// File: simt/report.cc: planted mistakes, and what is said when a kernel can't go on.
 #include <execinfo.h>
 #include <unistd.h>
 
