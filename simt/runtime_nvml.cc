@@ -1,8 +1,7 @@
 // File: simt/runtime_nvml.cc: the stand-in for NVML: libnvidia-ml.so.1 of the pretended machine.
 //
-// What src/topology/nvml.cc asks, and what it is told is what machine.h says. Types are NVML's as
-// its documentation has them: its header comes with no package that we need otherwise. A device's
-// handle is its number and one.
+// What src/topology/nvml.cc asks, and what it is told is what machine.h says. A device's handle is
+// its number and one.
 #include <strings.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "simt/engine.h"
 #include "simt/machine.h"
+#include "topology/nvml_types.h"
 
 namespace tutti::simt {
 namespace {
@@ -20,31 +20,9 @@ namespace {
 using Device = void*;
 enum Answer { kSuccess = 0, kInvalid = 2, kNotSupported = 3, kNotFound = 6, kTooSmall = 7 };
 
-struct PciInfo {
-  char legacy_bus[16];
-  unsigned domain, bus, device, pci_device, pci_subsystem;
-  char bus_id[32];
-};
-struct FieldValue {
-  unsigned field, scope;
-  long long timestamp, latency_us;
-  int type, result;
-  union {
-    double as_double;
-    unsigned as_unsigned;
-    unsigned long long as_long;
-  } value;
-};
-struct FabricInfo {
-  unsigned version;
-  unsigned char cluster[16];
-  int status;
-  unsigned clique;
-  unsigned char state;
-  unsigned health;
-};
-constexpr unsigned kFieldNvlinkState = 165, kFieldC2cCount = 170, kFieldC2cStatus = 171,
-                   kFieldC2cMaxMbps = 172;
+using topology::nvml::FabricInfo;
+using topology::nvml::FieldValue;
+using topology::nvml::PciInfo;
 constexpr int kUnsigned = 1;
 
 int number_of(Device device) {
@@ -97,15 +75,17 @@ int write_field(Device device, FieldValue& field) {
   const bool c2c = field.scope < static_cast<unsigned>(gpu.c2c_count);
   field.type = kUnsigned;
   switch (field.field) {
-    case kFieldNvlinkState: {
+    case topology::nvml::kFieldNvlinkState: {
       const topology::NvmlLink* link = link_of(device, field.scope);
       if (link == nullptr) return kNotSupported;
       field.value.as_unsigned = link->active ? 1 : 0;
       return kSuccess;
     }
-    case kFieldC2cCount: field.value.as_unsigned = static_cast<unsigned>(gpu.c2c_count); break;
-    case kFieldC2cStatus: field.value.as_unsigned = c2c ? 1 : 0; break;
-    case kFieldC2cMaxMbps:
+    case topology::nvml::kFieldC2cCount:
+      field.value.as_unsigned = static_cast<unsigned>(gpu.c2c_count);
+      break;
+    case topology::nvml::kFieldC2cStatus: field.value.as_unsigned = c2c ? 1 : 0; break;
+    case topology::nvml::kFieldC2cMaxMbps:
       field.value.as_unsigned = c2c ? static_cast<unsigned>(gpu.c2c_gbs * 1000) : 0;
       break;
     default: return kNotSupported;

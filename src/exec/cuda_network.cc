@@ -67,6 +67,9 @@ Result<std::unique_ptr<CudaNetwork>> CudaNetwork::open(CudaNetworkOptions option
   std::unique_ptr<CudaNetwork> network(new CudaNetwork(std::move(options)));
   const CudaNetworkOptions& asked = network->options_;
   TUTTI_TRY(network->endpoint_, asked.transport->open(asked.opening));
+  // What these refer to is the caller's, and not needed any more.
+  network->options_.opening.peers = {};
+  network->options_.opening.exchange = nullptr;
   TUTTI_CHECK_OK(network->pin());
   network->why_away_.resize(asked.away.size());
   return network;

@@ -6,39 +6,17 @@
 #include <cstring>
 
 #include "base/driver_library.h"
+#include "topology/nvml_types.h"
 #include "topology/sysfs.h"
 
 namespace tutti::topology {
 namespace {
 
-// NVML's interface as its public documentation has it, so far as it is used here.
+using nvml::FabricInfo;
+using nvml::FieldValue;
+using nvml::PciInfo;
 using Handle = struct NvmlDevice*;
-struct PciInfo {
-  char legacy_bus[16];
-  unsigned domain, bus, device, pci_device, pci_subsystem;
-  char bus_id[32];
-};
-struct FieldValue {
-  unsigned field, scope;
-  long long timestamp, latency_us;
-  int type, result;
-  union {
-    double as_double;
-    unsigned as_unsigned;
-    unsigned long long as_long;
-  } value;
-};
-struct FabricInfo {
-  unsigned version;
-  unsigned char cluster[16];
-  int status;
-  unsigned clique;
-  unsigned char state;
-  unsigned health;
-};
 constexpr unsigned kFabricInfoV2 = sizeof(FabricInfo) | 2U << 24;
-constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171, kFieldC2cMaxMbps = 172,
-                   kFieldNvlinkState = 165;
 constexpr unsigned kMostGpus = 256, kMostLinks = 18;
 
 struct Library {
@@ -127,7 +105,7 @@ std::vector<NvmlLink> read_links(const Library& library, Handle device) {
     int state = 0;
     if (!ask(library.link_state, device, i, &state)) {
       FieldValue field{};
-      field.field = kFieldNvlinkState;
+      field.field = nvml::kFieldNvlinkState;
       field.scope = i;
       if (!ask(library.fields, device, 1, &field) || field.result != 0) continue;
       state = static_cast<int>(field_value(field));
@@ -152,13 +130,13 @@ std::vector<NvmlLink> read_links(const Library& library, Handle device) {
 
 void read_c2c(const Library& library, Handle device, NvmlGpu& gpu) {
   FieldValue count{};
-  count.field = kFieldC2cCount;
+  count.field = nvml::kFieldC2cCount;
   if (!ask(library.fields, device, 1, &count)) return;
   const double links = field_value(count);
   for (unsigned i = 0; i < kMostLinks && i < links; ++i) {
     std::array<FieldValue, 2> fields{};
-    fields[0].field = kFieldC2cStatus;
-    fields[1].field = kFieldC2cMaxMbps;
+    fields[0].field = nvml::kFieldC2cStatus;
+    fields[1].field = nvml::kFieldC2cMaxMbps;
     fields[0].scope = fields[1].scope = i;
     if (!ask(library.fields, device, 2, fields.data()) || field_value(fields[0]) == 0) continue;
     ++gpu.c2c_count;

@@ -11,6 +11,7 @@
 namespace tutti {
 namespace {
 
+using test::all_reduce_of;
 using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
@@ -20,13 +21,6 @@ using test::small_settings;
 std::string text_of(const Status& status) { return status ? "ok" : status.error().what; }
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-Case all_reduce_of(std::size_t count, int ranks) {
-  Case test;
-  test.count = count;
-  test.ranks = ranks;
-  return test;
 }
 
 /// Creates one of each rank, in threads; what each got.

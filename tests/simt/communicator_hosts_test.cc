@@ -14,6 +14,7 @@
 namespace tutti {
 namespace {
 
+using test::all_reduce_of;
 using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
@@ -43,13 +44,6 @@ struct Form {
   std::vector<int> devices;
   int ranks_of_a_host;
 };
-
-Case all_reduce_of(std::size_t count, int ranks) {
-  Case test;
-  test.count = count;
-  test.ranks = ranks;
-  return test;
-}
 
 TEST_CASE("every collective between hosts, over types, operations and sizes") {
   const auto seed = Catch::rngSeed();

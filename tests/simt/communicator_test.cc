@@ -11,6 +11,7 @@
 namespace tutti {
 namespace {
 
+using test::all_reduce_of;
 using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
@@ -86,13 +87,6 @@ struct Round {
   DeviceCluster& cluster;
   std::vector<std::unique_ptr<DeviceCase>> cases;
 };
-
-Case all_reduce_of(std::size_t count, int ranks) {
-  Case test;
-  test.count = count;
-  test.ranks = ranks;
-  return test;
-}
 
 TEST_CASE("one thread calls for one rank after the other, without a group") {
   DeviceCluster cluster({0, 0, 1});

@@ -38,6 +38,13 @@ class NoPeerAccess {
   NoPeerAccess& operator=(const NoPeerAccess&) = delete;
 };
 
+inline Case all_reduce_of(std::size_t count, int ranks) {
+  Case test;
+  test.count = count;
+  test.ranks = ranks;
+  return test;
+}
+
 inline cudaStream_t new_stream(int device) {
   const exec::OnDevice on(device);
   cudaStream_t stream = nullptr;
