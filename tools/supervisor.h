@@ -7,8 +7,7 @@
 //   - When a rank fails, the others are asked to end (SIGTERM), and killed after the grace time.
 //   - A rank's process group is killed once its leader has ended: nothing is left behind.
 //   - An agent is no rank: signals for its ranks go to its standard input, as orders. When that
-//   ends,
-//     because the launcher has, the agent kills its ranks.
+//     ends, because the launcher has, the agent kills its ranks.
 #pragma once
 #include <poll.h>
 #include <sys/signalfd.h>

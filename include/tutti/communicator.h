@@ -1,8 +1,9 @@
 // File: tutti/communicator.h: the C++ API. `tutti.h` is the same in C.
 //
-//   auto comm = tutti::Communicator::from_environment();             // under torchrun, mpirun,
-//   srun, tutti run if (!comm) return fail(comm.error()); auto status = comm->all_reduce(in, out,
-//   count, tutti::DataType::kFloat32, tutti::ReduceOp::kSum);
+//   auto comm = tutti::Communicator::from_environment();  // torchrun, mpirun, srun, tutti run
+//   if (!comm) return fail(comm.error());
+//   auto status = comm->all_reduce(in, out, count, tutti::DataType::kFloat32,
+//                                  tutti::ReduceOp::kSum);
 //
 // Threading: different communicators may be used by different threads at the same time. Calls on
 // one communicator may come from any thread, one at a time; they take place in the order in which
@@ -14,7 +15,7 @@
 // of the same number of blocks are equal (all-reduce, broadcast, reduce, all-to-all); else the
 // smaller is the rank's own block of the larger (all-gather, gather: input == output + rank * count
 // elements; reduce-scatter, scatter: output == input + rank * count elements). Any other overlap is
-// an error of the caller. A count of 0 is legal and still synchronises nothing.
+// an error of the caller. A count of 0 is legal and synchronises nothing.
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -1,9 +1,10 @@
 // A store in a directory.
 //
 //   <directory>/job.<job>/members        locked (shared) by every rank that takes part
-//                        /k.<key>        a value; long names continue in directories ("+" at the
-//                        end) /t.<random>     a value that is being written /failed         what
-//                        `fail` was told first
+//                        /k.<key>        a value; long names continue in directories ("+" at
+//                                        the end)
+//                        /t.<random>     a value that is being written
+//                        /failed         what `fail` was told first
 //
 // A value appears whole or not at all: it is written beside its place and renamed. Values are
 // written only under the shared lock, and a job's files are removed only under the exclusive one.

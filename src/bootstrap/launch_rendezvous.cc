@@ -3,10 +3,9 @@
 //   1. TUTTI_RENDEZVOUS, if it is set: that directory, or that host and port.
 //   2. All ranks on this host: a directory of this user's. No port, no name to resolve.
 //   3. The launcher names the host of rank 0: TCP there, at one of a few ports that all ranks
-//   derive
-//      from the job's name. Never at torchrun's MASTER_PORT: torch's own store has it, or will want
-//      it. Rank 0 takes the first port that is free, the others try them all; they know the right
-//      store by the job's secret.
+//      derive from the job's name. Never at torchrun's MASTER_PORT: torch's own store has it, or
+//      will want it. Rank 0 takes the first port that is free, the others try them all; they know
+//      the right store by the job's secret.
 //   4. Else the user has to say where.
 //
 // A process may come here several times (two communicators from the environment). Each time is a

@@ -3,17 +3,16 @@
 //
 // A call takes one of two ways, chosen by a rule that every rank evaluates alike:
 //
-//   packet   The message fits call lines (448 bytes) or a packet slot. Every rank writes its part
-//   once,
-//            and every rank that needs it reads it and reduces in canonical order: the plan
-//            "one_shot+multicast" by hand, with data and flag in the same cache line. There is no
+//   packet   The message fits call lines (kCallPayload bytes) or a packet slot. Every rank writes
+//            its part once, and every rank that needs it reads it and reduces in canonical order:
+//            the plan "one_shot+multicast" by hand, with data and flag in the same cache line. No
 //            exit barrier: lines and slots are used in turn, and nobody is more than a turn ahead.
 //            Call lines of packets that lie in a slot also say where the rank's buffers are, so
 //            that all ranks learn alike whether the next call of that size should take the other
 //            way.
-//   plan     Call lines first carry where each rank's buffers are. If all can be mapped, the plan
-//   is
-//            lowered (peers are read and written directly), else slots carry the data.
+//   plan     Call lines first carry where each rank's buffers are. If all can be mapped, or be
+//            read by the kernel, the plan is lowered (peers are read and written directly), else
+//            slots carry the data.
 //
 // The tag of a call line carries a hash of the request and of its way: ranks that disagree get an
 // error, not a hang. So do ranks that would run different plans: before a route is used for the

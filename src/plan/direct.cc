@@ -2,14 +2,14 @@
 //
 //   read    a slot filled with a chunk of the sender's input: the receiver's step reads that input.
 //   write   a slot whose receiver puts it into its output: the sender writes that output and
-//   signals;
-//           the receiver waits for the signal, and goes on from its output if it had other targets.
+//           signals; the receiver waits for the signal, and goes on from its output if it had other
+//           targets.
 //
 // Entry. Nobody touches a peer's buffers before the peer has entered the call: the plan asks for
 // ranks that start together, as they do once they have told each other where their buffers are.
-// Exit. Nobody returns while a peer may
-// still touch its buffers: after its last access to a peer's buffers a rank signals that peer,
-// unless a write's signal does so already, and the peer waits for that at its end.
+// Exit. Nobody returns while a peer may still touch its buffers: after its last access to a peer's
+// buffers a rank signals that peer, unless a write's signal does so already, and the peer waits for
+// that at its end.
 //
 // Halves. Where one rank gives all and another gets it, one of them would wait for the other. If
 // every piece is cut in two, one half can be read and the other written at the same time.

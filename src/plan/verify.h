@@ -2,15 +2,13 @@
 //
 // What is proved, for any message size, transport and timing:
 //   result      every output chunk is the canonical tree of all contributions (deterministic
-//   contract),
-//               or contains each contribution exactly once (relaxed); gathers and broadcasts get
-//               each block from its owner. Nothing undefined is read; forms are what they claim to
-//               be.
+//               contract), or contains each contribution exactly once (relaxed); gathers and
+//               broadcasts get each block from its owner. Nothing undefined is read; forms are what
+//               they claim to be.
 //   deadlock    with bounded slots, also with one slot per channel; nothing is left in a channel.
 //   races       no two unordered accesses touch the same memory, one of them writing: within a
-//   call,
-//               between ranks (mapped peers), between lanes, with input and output in place, and
-//               between one call and the next (scratch and slots are used again).
+//               call, between ranks (mapped peers), between lanes, with input and output in place,
+//               and between one call and the next (scratch and slots are used again).
 //   resources   scratch, peers, chunks and slots within what the plan and `Limits` say.
 #pragma once
 #include <cstdint>

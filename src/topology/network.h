@@ -5,8 +5,8 @@
 //                         above join leaves. Up to `ratio` (1) ports down for one port up.
 //   fat-tree[/ratio]      32 NICs to a leaf in the order of the hosts, spines above
 //   dragonfly[/switches]  groups of so many (32) switches with 16 NICs each, all switches of a
-//   group
-//                         joined, all groups joined by as many links as 17 ports a switch allow
+//                         group joined, all groups joined by as many links as 17 ports a switch
+//                         allow
 //   torus[/AxB[xC]]       of hosts, each with a router; without sizes as square as the hosts allow.
 //                         A host's NICs' bandwidth is divided evenly among the directions.
 //

@@ -6,9 +6,8 @@
 //
 // What all readers, probes and models keep to, so that paths and checks need no special cases:
 //   * Hosts are called host0, host1, ...; all else in a host "host0/<name>". Names: numa0,
-//   package0,
-//     gpu0 (by the driver's index where there is one, else by bus address), nvswitch0, a NIC by its
-//     device ("mlx5_0"), PCI bridges by address ("pci0000:16:00.0").
+//     package0, gpu0 (by the driver's index where there is one, else by bus address), nvswitch0, a
+//     NIC by its device ("mlx5_0"), PCI bridges by address ("pci0000:16:00.0").
 //   * NUMA nodes of a host are joined pairwise by socket links; or, where packages are known, by
 //     internal links to their package, and packages pairwise by socket links.
 //   * PCI: numa -internal- pcie_port (root) -pcie- pcie_switch -internal- pcie_port (downstream)
@@ -18,7 +17,7 @@
 //   * NVLinks go to the peer GPU, or to the nvswitch; switches that the source does not tell apart
 //     are one node nvswitch0, its fact "count" saying how many there are if that is known.
 //   * A nic has a port link to a plane. Where the network is unknown, all share the plane
-//   "network".
+//     "network".
 //   * A figure that had to be guessed has Origin::kAssumed or kTable and, if assumed, a finding.
 #pragma once
 #include <span>

@@ -5,9 +5,8 @@
 //
 //   header      magic, configuration, abort word
 //   section r   doorbell, record of the current call, count of finished calls, tables of blocks,
-//               call lines       for each of kCalls calls kCallLines lines of {tag, 56 bytes}: rank
-//               r
-//                                tells all others
+//               call lines       for each of kCalls calls kCallLines lines of {tag, 56 bytes}:
+//                                rank r tells all others
 //               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
 //               channels         per (sender, lane): the ring from that sender to r
