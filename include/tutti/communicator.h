@@ -196,8 +196,8 @@ class TUTTI_API Communicator {
   Status deregister_memory(void* data);
 
   /// A communicator of the ranks that gave the same color, ordered by key, then by rank.
-  /// Collective. A negative color takes part and gets an error of code kInvalidArgument: it belongs
-  /// to none.
+  /// Collective, and never in a Group. A negative color takes part and gets an error of code
+  /// kInvalidArgument: it belongs to none.
   Result<Communicator> split(int color, int key);
 
   /// Ends every call on this communicator, on every rank, with kAborted. Any thread, any time,

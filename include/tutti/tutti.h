@@ -134,7 +134,8 @@ TUTTI_API tutti_result_t tutti_comm_init_env(tutti_comm_t* comm);
 TUTTI_API tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count);
 
 /* A communicator of the ranks that gave the same color, ordered by key, then by rank. Collective
- * over `comm`. A rank with a negative color takes part, belongs to none, and gets NULL. */
+ * over `comm`, and never in a group. A rank with a negative color takes part, belongs to none, and
+ * gets NULL. */
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key,
                                           tutti_comm_t* part);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/c_handles.h"
+#include "comm/state.h"
 
 namespace tutti::c_api {
 namespace {
@@ -223,7 +224,9 @@ tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_com
     if (part == nullptr) return invalid(name, "`part`, where the handle goes, is NULL");
     auto made = parent.split(color, key);
     // To C, belonging to none is an answer, not an error.
-    if (!made && color < 0 && made.error().code == tutti::Code::kInvalidArgument) return ok();
+    if (!made && color < 0 && made.error().code == tutti::Code::kInvalidArgument &&
+        !tutti::in_group())
+      return ok();
     if (!made) return std::move(made.error());
     *part = std::make_unique<tutti_comm>(*std::move(made)).release();
     return ok();

@@ -281,6 +281,8 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
 }
 
 Result<Communicator> Communicator::split(int color, int key) {
+  if (in_group())  // Its exchanges would only be noted, and end after their memory.
+    return Error{Code::kInvalidArgument, "split: this thread has a group open; end it", rank()};
   struct Choice {
     int color, key, rank;
   };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/c_handles.h"
+#include "comm/state.h"
 #include "tutti/device_communicator.h"
 
 struct tutti_device_comm {
@@ -140,7 +141,9 @@ tutti_result_t tutti_device_comm_split(tutti_device_comm_t comm, int color, int 
     if (part == nullptr) return invalid(name, "`part`, where the handle goes, is NULL");
     auto made = whole.split(color, key);
     // To C, belonging to none is an answer, not an error.
-    if (!made && color < 0 && made.error().code == tutti::Code::kInvalidArgument) return ok();
+    if (!made && color < 0 && made.error().code == tutti::Code::kInvalidArgument &&
+        !tutti::in_group())
+      return ok();
     if (!made) return std::move(made.error());
     *part = std::make_unique<tutti_device_comm>(*std::move(made)).release();
     return ok();

@@ -337,6 +337,11 @@ Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduct
 
 Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
                                                                 const Settings& settings) {
+  // In a group what ranks tell each other would only be noted, and come after its memory is gone.
+  if (in_group())
+    return Error{Code::kInvalidArgument,
+                 "making a communicator of devices: this thread has a group open; end it first",
+                 control.rank()};
   const auto start = std::chrono::steady_clock::now();
   const RelaxedCapture relaxed;
   sweep_departed();

@@ -276,6 +276,12 @@ TEST_CASE("a group lets one thread drive several ranks") {
   REQUIRE(tutti_group_start() == TUTTI_OK);
   CHECK(tutti_all_reduce(ranks[0], nullptr, out, 1, TUTTI_INT64, TUTTI_OR) ==
         TUTTI_INVALID_ARGUMENT);
+  // A split exchanges what its ranks say at once, so it can't wait for the end.
+  for (const int color : {0, -1}) {
+    tutti_comm_t part = nullptr;
+    CHECK(tutti_comm_split(ranks[0], color, 0, &part) == TUTTI_INVALID_ARGUMENT);
+    CHECK(part == nullptr);
+  }
   CHECK(tutti_group_end() == TUTTI_OK);
 }
 
