@@ -283,7 +283,10 @@ Result<std::vector<Candidate>> candidates(const Request& request, const Knowledg
 Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge) {
   TUTTI_TRY(auto list, listed(request, knowledge, at_first_plan));
   std::erase_if(list, [](const Candidate& candidate) { return candidate.packet; });
-  const bool guess = list.front().refused.empty() && list.front().evidence == Evidence::kEstimated;
+  // Of blocks that differ in size each rank knows other bytes: estimates would put plans in another
+  // order on each. There the registry's has to do.
+  const bool guess = !request.uneven && list.front().refused.empty() &&
+                     list.front().evidence == Evidence::kEstimated;
   if (guess) estimate(list, request, knowledge);
   std::vector<Candidate> usable;
   std::copy_if(list.begin(), list.end(), std::back_inserter(usable), is_plan);

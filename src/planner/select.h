@@ -42,8 +42,9 @@ struct Candidate {
 /// registry. kInvalidArgument if the wishes name what there is not.
 Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge);
 
-/// The plans that are worth trying, best first: one, if that is known to be best; up to kMostTried,
-/// if it is an estimate. Never empty; choose() takes the first. Errors as choose().
+/// The plans that are worth trying, best first: one, if that is known to be best, or blocks differ
+/// in size; up to kMostTried, if it is an estimate. Never empty; choose() takes the first. Errors
+/// as choose().
 Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge);
 inline constexpr std::size_t kMostTried = 4;
 

@@ -245,6 +245,33 @@ TEST_CASE("every algorithm takes blocks of different sizes, or says that it can'
   }
 }
 
+TEST_CASE("ranks choose alike though their blocks differ, also where the usual way is forbidden") {
+  const Counts counts{10, 50'000, 3, 700'000};
+  for (const char* forbidden : {"^direct", "^packet"}) {
+    Settings settings;
+    settings.algorithm = forbidden;
+    auto comms = Communicator::in_process(4, settings);
+    REQUIRE(comms);
+    CHECK(on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+            const auto mine = static_cast<std::size_t>(comm.rank().value);
+            const std::vector<Element> in(counts[mine], static_cast<Element>(mine));
+            std::vector<Element> out(750'013, kUntouched);
+            for (int i = 0; i < 3; ++i) {
+              const Status status =
+                  comm.all_gather_v(in.data(), out.data(), {counts, {}}, DataType::kInt32);
+              if (!status) return status.error().to_string();
+            }
+            std::size_t at = 0;
+            for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+              for (std::size_t end = at + counts[rank]; at < end; ++at) {
+                if (out[at] != static_cast<Element>(rank)) return "wrong at " + std::to_string(at);
+              }
+            }
+            return "";
+          }) == "");
+  }
+}
+
 TEST_CASE("ranks that see a block's size differently are told so") {
   for (const Transport* transport : transports_here()) {
     Settings settings;
