@@ -109,6 +109,16 @@ TEST_CASE("one thread drives all ranks through a group") {
   }
 }
 
+TEST_CASE("slots that no frame between hosts can carry are refused when ranks join") {
+  Settings settings;
+  settings.transport = "tcp";
+  settings.slot_bytes = std::size_t{17} << 20;
+  const auto comms = Communicator::in_process(2, settings);
+  REQUIRE_FALSE(comms);
+  CHECK(comms.error().code == Code::kInvalidArgument);
+  CHECK_THAT(comms.error().what, Catch::Contains("TUTTI_SLOT_BYTES is at most 16M"));
+}
+
 TEST_CASE("splits are communicators of their own, and several are used at once") {
   for (const Transport* transport : transports_here()) {
     auto comms = ranks_on(transport->name, 6);

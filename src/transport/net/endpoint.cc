@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "transport/net/mirror.h"
 
 namespace tutti::net {
@@ -145,6 +147,11 @@ bool on_one_host(std::span<const Peer> peers) {
 Result<std::unique_ptr<Endpoint>> open_endpoint(
     const Opening& opening, std::string_view name,
     const std::function<Result<std::unique_ptr<Network>>(const Joining&)>& connect) {
+  if (opening.config.slot_bytes > kMostFrameBytes) {  // Alike on all ranks: nobody waits.
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}: slots of {} bytes; between hosts TUTTI_SLOT_BYTES is at most {}M",
+                             name, opening.config.slot_bytes, kMostFrameBytes >> 20)};
+  }
   const std::vector<int> near = near_ranks(opening);
   RegionConfig config = opening.config;
   config.wire = 1;
