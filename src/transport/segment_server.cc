@@ -23,6 +23,9 @@
 namespace tutti::segments {
 namespace {
 
+constexpr std::chrono::seconds kAnswerTime{1};         // That one peer may take.
+constexpr std::chrono::milliseconds kAcceptPause{20};  // Between attempts that can't succeed.
+
 struct Question {
   std::array<std::byte, 16> token{};
   std::uint64_t id = 0;
@@ -62,20 +65,29 @@ void limit_time(int fd, std::chrono::milliseconds span) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
 }
 
+/// `call`, a system call, again while signals interrupt it: the kernel never does that by itself
+/// where a socket has a time limit (signal(7)).
+template <class Call>
+auto undisturbed(Deadline deadline, Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR && !deadline.passed()) result = call();
+  return result;
+}
+
 union ControlBuffer {  // Aligned as the kernel wants it.
   cmsghdr header;
   char bytes[CMSG_SPACE(sizeof(int))];
 };
 
 void answer(int client, const std::array<std::byte, 16>& token) {
-  limit_time(client, std::chrono::seconds(1));
+  limit_time(client, kAnswerTime);
+  const Deadline deadline = Deadline::after(kAnswerTime);
   Question question;
-  if (!same_user(client) ||
-      recv(client, &question, sizeof(question), MSG_WAITALL) !=
-          static_cast<ssize_t>(sizeof(question)) ||
-      question.token != token) {
+  const ssize_t asked =
+      undisturbed(deadline, [&] { return recv(client, &question, sizeof(question), MSG_WAITALL); });
+  if (!same_user(client) || asked != static_cast<ssize_t>(sizeof(question)) ||
+      question.token != token)
     return;
-  }
   Entry entry;
   Answer reply;
   if (find_entry(question.id, &entry))
@@ -94,7 +106,7 @@ void answer(int client, const std::array<std::byte, 16>& token) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &entry.fd, sizeof(int));
   }
-  sendmsg(client, &message, MSG_NOSIGNAL);
+  undisturbed(deadline, [&] { return sendmsg(client, &message, MSG_NOSIGNAL); });
   if (entry.fd >= 0) ::close(entry.fd);
 }
 
@@ -132,6 +144,9 @@ Result<Server> start() {
         answer(client.fd, token);
       } else if (errno == EBADF || errno == EINVAL) {
         return;
+      } else if (errno != EINTR && errno != ECONNABORTED) {
+        // Out of descriptors: who asks waits in the kernel's queue. Nothing is worth a busy loop.
+        std::this_thread::sleep_for(kAcceptPause);
       }
     }
   }).detach();
@@ -162,13 +177,16 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
   limit_time(client.fd, std::max(left, std::chrono::milliseconds(1)));
   sockaddr_un name;
   const socklen_t length = abstract_name(address, &name);
-  if (connect(client.fd, reinterpret_cast<sockaddr*>(&name), length) != 0) {
+  const int connected = undisturbed(
+      deadline, [&] { return connect(client.fd, reinterpret_cast<sockaddr*>(&name), length); });
+  if (connected != 0) {
     return fetch_error("its process does not answer: " + std::generic_category().message(errno));
   }
   if (!same_user(client.fd)) return fetch_error("its process belongs to another user");
   const Question question{address.token, id};
-  if (send(client.fd, &question, sizeof(question), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof(question))) {
+  const ssize_t sent = undisturbed(
+      deadline, [&] { return send(client.fd, &question, sizeof(question), MSG_NOSIGNAL); });
+  if (sent != static_cast<ssize_t>(sizeof(question))) {
     return fetch_error("sending: " + std::generic_category().message(errno));
   }
   Answer reply;
@@ -179,7 +197,8 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof(control.bytes);
-  const ssize_t got = recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC);
+  const ssize_t got = undisturbed(
+      deadline, [&] { return recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC); });
   const cmsghdr* header =
       got == static_cast<ssize_t>(sizeof(reply)) ? CMSG_FIRSTHDR(&message) : nullptr;
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS ||
