@@ -103,7 +103,9 @@ void Progress::wake() {
 
 void Progress::drain(CallQueue& queue) {
   std::unique_lock lock(mutex_);
-  drained_.wait(lock, [&queue] { return queue.pending.load(std::memory_order_relaxed) == 0; });
+  // It has calls as long as it is listed. Not after a fork: nobody here would carry them on.
+  drained_.wait(lock,
+                [&] { return std::find(queues_.begin(), queues_.end(), &queue) == queues_.end(); });
 }
 
 void Progress::loop() {

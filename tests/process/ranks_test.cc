@@ -171,6 +171,28 @@ TEST_CASE("abort by an idle rank wakes sleeping ones, over shared memory and a n
   for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank, 10s) == 0);
 }
 
+TEST_CASE("a forked child may end with its parent's communicator, which goes on") {
+  Settings settings;
+  settings.transport = GENERATE("shared_memory", "tcp");
+  const ScratchDirectory meeting;
+  Processes processes(2, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 2, settings);
+    if (!comm) return comm.error().to_string();
+    if (auto status = comm->barrier(); !status) return error_text(status);
+    if (rank == 0) {
+      const pid_t child = fork();
+      if (child == 0) {
+        { const Communicator inherited = *std::move(comm); }
+        _exit(0);
+      }
+      int how = 0;
+      if (waitpid(child, &how, 0) != child || how != 0) return "the child did not end well";
+    }
+    return error_text(comm->barrier());
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
 std::size_t lines_with(const std::string& path, std::string_view part) {
   std::ifstream file(path);
   std::size_t count = 0;

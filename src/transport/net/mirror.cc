@@ -1,5 +1,7 @@
 #include "transport/net/mirror.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -20,6 +22,7 @@ Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network,
                const Options& options)
     : region_(region),
       me_(me),
+      owner_(getpid()),
       near_(options.near),
       network_(std::move(network)),
       published_(kCalls),
@@ -35,6 +38,10 @@ Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network,
 }
 
 Mirror::~Mirror() {
+  if (getpid() != owner_) {  // After a fork: the connections are the parent's, who goes on.
+    (void)network_.release();
+    return;
+  }
   for (const auto& peer : peers_) {
     if (peer != nullptr && !peer->failure) peer->carrier().leave();
   }

@@ -36,7 +36,8 @@ class Mirror final : public Wire {
     std::vector<bool> on_machine = {};
   };
   Mirror(const Region& region, int me, std::unique_ptr<Network> network, const Options& options);
-  /// Waits a moment for what has been sent to arrive.
+  /// Waits a moment for what has been sent to arrive. In a child that came by fork it leaves all as
+  /// it is.
   ~Mirror() override;
 
   void publish(const Published& what) override;
@@ -65,6 +66,7 @@ class Mirror final : public Wire {
 
   Region region_;
   int me_;
+  int owner_;  // The process that made it.
   bool near_;
   std::unique_ptr<Network> network_;
   std::vector<std::unique_ptr<Peer>> peers_;  // By rank; null: none.
