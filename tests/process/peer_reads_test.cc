@@ -193,15 +193,18 @@ TEST_CASE("a rank killed while others read it ends them, by name") {
     auto comm = join(meeting, rank, 3);
     if (!comm) return comm.error().to_string();
     std::vector<std::byte> mine(1 << 20), all(3 << 20);
-    for (;;) {
+    for (bool first = true;;) {
       const auto status = comm->all_gather(mine.data(), all.data(), mine.size(), DataType::kUint8);
-      if (status) continue;
+      if (status) {
+        if (std::exchange(first, false)) say_ready(meeting, rank);
+        continue;
+      }
       const std::string error = status.error().to_string();
       return contains(error, "rank 1") && contains(error, "peer failed") ? ""
                                                                          : "unexpected: " + error;
     }
   });
-  std::this_thread::sleep_for(500ms);
+  REQUIRE(all_ready(meeting, 3));
   processes.signal(1, SIGKILL);
   CHECK(processes.wait(0, 10s) == 0);
   CHECK(processes.wait(2, 10s) == 0);

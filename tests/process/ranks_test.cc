@@ -1,6 +1,8 @@
 // Ranks as processes: all collectives, and what happens when a rank dies, stops, lags or disagrees.
+#include <algorithm>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "support/catch.h"
 #include "support/cluster.h"
@@ -17,15 +19,16 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Calls all-reduces until one fails; returns its error.
-std::string until_failure(Communicator& comm) {
+/// Calls all-reduces until one fails; returns its error. Is ready once one has worked.
+std::string until_failure(Communicator& comm, const ScratchDirectory& directory) {
   std::vector<float> data(1000);
-  for (;;) {
+  for (bool first = true;; first = false) {
     if (auto status = comm.all_reduce(data.data(), data.data(), data.size(), DataType::kFloat32,
                                       ReduceOp::kMax);
         !status) {
       return error_text(status);
     }
+    if (first) say_ready(directory, comm.rank().value);
   }
 }
 
@@ -58,11 +61,11 @@ TEST_CASE("a rank killed in the middle ends the others, by name, long before the
   Processes processes(3, [&](int rank) -> std::string {
     auto comm = join(meeting, rank, 3);
     if (!comm) return comm.error().to_string();
-    const std::string error = until_failure(*comm);
+    const std::string error = until_failure(*comm, meeting);
     return contains(error, "rank 1") && contains(error, "peer failed") ? ""
                                                                        : "unexpected: " + error;
   });
-  std::this_thread::sleep_for(500ms);
+  REQUIRE(all_ready(meeting, 3));
   processes.signal(1, SIGKILL);
   CHECK(processes.wait(0, 10s) == 0);
   CHECK(processes.wait(2, 10s) == 0);
@@ -75,14 +78,14 @@ TEST_CASE("a stopped rank is named at the deadline, with the call that it is in"
   Processes processes(2, [&](int rank) -> std::string {
     auto comm = join(meeting, rank, 2, settings);
     if (!comm) return comm.error().to_string();
-    const std::string error = until_failure(*comm);
+    const std::string error = until_failure(*comm, meeting);
     if (rank == 1) return "";
     return contains(error, "timeout") && contains(error, "rank 1") &&
                    contains(error, "all_reduce of 1000 float32")
                ? ""
                : "unexpected: " + error;
   });
-  std::this_thread::sleep_for(500ms);
+  REQUIRE(all_ready(meeting, 2));
   processes.signal(1, SIGSTOP);
   CHECK(processes.wait(0, 20s) == 0);
 }
@@ -193,36 +196,43 @@ TEST_CASE("a forked child may end with its parent's communicator, which goes on"
   for (int rank = 0; rank < 2; ++rank) CHECK(processes.wait(rank) == 0);
 }
 
-std::size_t lines_with(const std::string& path, std::string_view part) {
-  std::ifstream file(path);
-  std::size_t count = 0;
-  for (std::string line; std::getline(file, line);) count += contains(line, part) ? 1 : 0;
-  return count;
+/// Names of the sockets by which processes hand each other memory.
+std::set<std::string> our_sockets() {
+  std::ifstream file("/proc/net/unix");
+  std::set<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    if (const auto at = line.find("@tutti-"); at != std::string::npos)
+      names.insert(line.substr(at));
+  }
+  return names;
 }
 
 TEST_CASE("killed ranks leave nothing behind") {
-  const std::size_t sockets = lines_with("/proc/net/unix", "@tutti-");
-  const auto files = [] {
-    std::size_t count = 0;
-    std::error_code error;
-    for ([[maybe_unused]] const auto& entry :
-         std::filesystem::directory_iterator("/dev/shm", error))
-      ++count;
-    return count;
-  };
-  const std::size_t before = files();
+  // Other tests run meanwhile: only what appears while these ranks live may be theirs.
+  const std::set<std::string> before = our_sockets();
+  std::set<std::string> appeared;
   const ScratchDirectory meeting;
   {
     Processes processes(3, [&](int rank) -> std::string {
       auto comm = join(meeting, rank, 3);
-      return comm ? until_failure(*comm) : comm.error().to_string();
+      return comm ? until_failure(*comm, meeting) : comm.error().to_string();
     });
-    std::this_thread::sleep_for(500ms);
+    REQUIRE(all_ready(meeting, 3));
+    for (const std::string& name : our_sockets()) {
+      if (!before.contains(name)) appeared.insert(name);
+    }
     for (int rank = 0; rank < 3; ++rank) processes.signal(rank, SIGKILL);
-    for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank, 10s) == 128 + SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 128 + SIGKILL);
   }
-  CHECK(files() == before);
-  CHECK(lines_with("/proc/net/unix", "@tutti-") == sockets);
+  CHECK(appeared.size() >= 3);
+  CHECK(eventually([&] {
+    const auto now = our_sockets();
+    return std::none_of(appeared.begin(), appeared.end(),
+                        [&](const std::string& name) { return now.contains(name); });
+  }));
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error))
+    CHECK_FALSE(contains(entry.path().filename().string(), "tutti"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -36,6 +37,32 @@ class ScratchDirectory {
   std::string path_;
   pid_t owner_ = getpid();
 };
+
+/// Until `condition` holds. The usual limit only ends what hangs: under a sanitizer, on a machine
+/// that others use, minutes pass.
+template <class Condition>
+bool eventually(Condition condition, std::chrono::seconds limit = std::chrono::seconds(400)) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+/// Says to the test, which waits for it, that this rank is in the middle of things.
+inline void say_ready(const ScratchDirectory& directory, int rank) {
+  std::ofstream(directory.path() + "/ready." + std::to_string(rank)).put('\n');
+}
+inline bool all_ready(const ScratchDirectory& directory, int ranks) {
+  return eventually([&] {
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (!std::filesystem::exists(directory.path() + "/ready." + std::to_string(rank)))
+        return false;
+    }
+    return true;
+  });
+}
 
 /// Forked ranks. Each runs `body(rank)`; an empty string is success, any other is printed.
 class Processes {
