@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -129,6 +130,7 @@ bool Messages::advance(Queue& queue) {
     queue.first = message.next;
     --message.batch->open;
   }
+  queue.moved = queue.moved || moved;
   return moved;
 }
 
@@ -253,8 +255,10 @@ void Messages::copy(std::byte* to, const std::byte* from, std::size_t bytes, boo
 std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
                                       std::chrono::milliseconds timeout) {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    for (const Queue* queue : {&peer.receives, &peer.sends}) {
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    for (Queue* queue : {&peer.receives, &peer.sends}) {
+      // What moves is not late, however long it takes in all.
+      if (std::exchange(queue->moved, false)) queue->since = now;
       if (queue->first == nullptr) continue;
       const Message& message = *queue->first;
       // What it sent before it ended is there: one more look.
@@ -262,7 +266,8 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
         return failure(message, Code::kPeerFailed,
                        fmt::format("rank {} {}", rank, endpoint_.why_dead(rank)));
       }
-      if (queue->first != &message || now - message.batch->start <= timeout) continue;
+      if (queue->first != &message || now - std::max(message.batch->start, queue->since) <= timeout)
+        continue;
       const CallRecord& record = region_.record(rank);
       // relaxed: for the text only.
       const std::uint64_t number = record.number.load(std::memory_order_relaxed);

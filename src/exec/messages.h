@@ -79,8 +79,8 @@ class Messages {
   /// Forgets all messages, whose batches are not done.
   void drop();
 
-  /// To be asked now and then while nothing moves: an error if a peer of a message has ended, or a
-  /// batch waits for longer than `timeout`.
+  /// To be asked now and then: an error if a peer of a message has ended, or nothing has moved to
+  /// or from a peer for longer than `timeout`, nor has its message been posted since.
   std::optional<Error> patrol(std::chrono::steady_clock::time_point now,
                               std::chrono::milliseconds timeout);
 
@@ -88,6 +88,8 @@ class Messages {
   struct Queue {
     Message* first = nullptr;
     Message* last = nullptr;
+    bool moved = false;                           // Anything, since the last patrol;
+    std::chrono::steady_clock::time_point since;  // and when a patrol last found that it had.
   };
   struct Peer {
     Outbox outbox;
