@@ -7,12 +7,16 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace tutti {
 namespace {
 
 // The progress thread shares its CPU with whoever computes: it polls a while, then sleeps.
 constexpr int kPollsBeforeRest = 200;
 constexpr std::chrono::milliseconds kLongestRest{20};
+// How often it looks at deadlines while something moves.
+constexpr std::int64_t kPatrolMs = 50;
 
 /// The call, with its block lists copied into the work, which lives as long as the call does.
 exec::Call with_own_lists(const exec::Call& call, std::size_t ranks, Work::State& work) {
@@ -119,6 +123,11 @@ void Progress::loop() {
       }
       active_ = queues_;
     }
+    // Calls that wait have deadlines, and may be aborted, also while those of others move.
+    if (const std::int64_t now = coarse_ms(); now >= next_patrol_) {
+      next_patrol_ = now + kPatrolMs;
+      (void)patrol();
+    }
     bool progressed = false;
     for (CallQueue* queue : active_) progressed = advance(*queue) || progressed;
     if (progressed) {
@@ -209,12 +218,19 @@ bool Progress::leave(CallQueue& queue, Work::State& work, Status status) {
   return in_use;
 }
 
+/// Looks at the deadlines of all that is under way. False: something failed; its next poll says so.
+bool Progress::patrol() {
+  bool fine = true;
+  for (CallQueue* queue : active_) {
+    if (queue->running) fine = queue->executor.patrol() && fine;
+    if (!queue->under_way.empty()) fine = queue->executor.patrol_messages() && fine;
+  }
+  return fine;
+}
+
 /// Nothing moves: patrols, and sleeps until a peer rings or a call is submitted.
 void Progress::rest() {
-  for (CallQueue* queue : active_) {
-    if (queue->running && !queue->executor.patrol()) return;  // It failed: the next poll says so.
-    if (!queue->under_way.empty() && !queue->executor.patrol_messages()) return;
-  }
+  if (!patrol()) return;
   // acquire: pairs with the release in submit.
   const std::uint32_t seen = submissions_.load(std::memory_order_acquire);
   const auto submitted = [this, seen] {

@@ -73,6 +73,7 @@ class Progress {
   bool advance_call(CallQueue& queue, bool& in_use);
   bool advance_messages(CallQueue& queue);
   bool leave(CallQueue& queue, Work::State& work, Status status);
+  bool patrol();
   void rest();
   bool same_queues(const exec::HostExecutor* executor);
 
@@ -80,6 +81,7 @@ class Progress {
   std::condition_variable wake_, drained_;
   std::vector<CallQueue*> queues_;             // Those with calls. Guarded by mutex_.
   std::vector<CallQueue*> active_;             // The progress thread's copy.
+  std::int64_t next_patrol_ = 0;               // The progress thread's; of coarse_ms.
   std::atomic<std::uint32_t> submissions_{0};  // Changes with every submission; a futex word.
   const exec::HostExecutor* resting_on_ =
       nullptr;  // Where the thread sleeps with one queue at hand. Guarded by mutex_.

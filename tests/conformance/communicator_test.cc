@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <deque>
 
 #include "support/catch.h"
 #include "support/cluster.h"
@@ -107,6 +108,34 @@ TEST_CASE("one thread drives all ranks through a group") {
         CHECK(std::all_of(values.begin(), values.end(), [](float x) { return x == 4; }));
     }
   }
+}
+
+TEST_CASE("a call that nobody joins ends at its deadline, also while others are busy") {
+  Settings settings;
+  settings.timeout = 500ms;
+  auto lonely = Communicator::in_process(2, settings);
+  REQUIRE(lonely);
+  auto busy = ranks_on("in_process", 2);
+  float value = 1;
+  auto alone = (*lonely)[0].start_all_reduce(&value, &value, 1, kF32, ReduceOp::kSum);
+  REQUIRE(alone);
+  std::vector<std::vector<float>> data(2, std::vector<float>(std::size_t{1} << 20, 1));
+  std::deque<Work> under_way;
+  // Always some in the queue, so that the progress thread finds something to do at each look.
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (!alone->test() && std::chrono::steady_clock::now() < end) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      auto work = busy[rank].start_all_reduce(data[rank].data(), data[rank].data(),
+                                              data[rank].size(), kF32, ReduceOp::kMax);
+      REQUIRE(work);
+      under_way.push_back(*std::move(work));
+    }
+    for (; under_way.size() > 8; under_way.pop_front()) CHECK(under_way.front().wait());
+  }
+  const Status status = alone->wait(0ns);
+  REQUIRE_FALSE(status);
+  CHECK_THAT(status.error().what, Catch::Contains("waited 500 ms for rank 1"));
+  for (Work& work : under_way) CHECK(work.wait());
 }
 
 TEST_CASE("slots that no frame between hosts can carry are refused when ranks join") {
