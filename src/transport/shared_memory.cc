@@ -119,7 +119,14 @@ class SharedMemoryEndpoint final : public Endpoint {
     return memories_[static_cast<std::size_t>(peer)].write(from, to, bytes);
   }
 
-  bool alive(int peer) const override { return peer == me_ || lifeline_.holds(peer); }
+  bool alive(int peer) const override {
+    if (peer == me_) return true;
+    if (!lifeline_.holds(peer)) return false;
+    // A child that it has forked holds its lock as well: the process itself is looked at, too.
+    if (!reads_peers_) return true;
+    const Status there = memories_[static_cast<std::size_t>(peer)].read(0, nullptr, 0);
+    return there || there.error().code != Code::kPeerFailed;
+  }
   std::size_t shared_bytes() const override { return mapping_.bytes(); }
 
  private:
