@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "transport/peer_memory.h"
@@ -78,11 +79,12 @@ class SharedMemoryEndpoint final : public Endpoint {
       mine_ = segments::snapshot();
     }
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    for (const segments::Segment& segment : mine_) {
-      if (segment.begin <= begin && begin + bytes <= segment.end)
-        return {segment.id, begin - segment.begin};
-    }
-    return {};
+    // They are sorted, and none overlaps another: it is in the last that begins before it, if any.
+    const auto next = std::upper_bound(
+        mine_.begin(), mine_.end(), begin,
+        [](std::uintptr_t at, const segments::Segment& segment) { return at < segment.begin; });
+    if (next == mine_.begin() || begin + bytes > std::prev(next)->end) return {};
+    return {std::prev(next)->id, begin - std::prev(next)->begin};
   }
 
   Result<std::byte*> map(int peer, BufferName name, std::size_t bytes) override {
