@@ -30,11 +30,6 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::warn;
 }
 
-std::string pattern(Rank rank) {
-  const std::string who = rank.value >= 0 ? fmt::format("rank {} ", rank.value) : "";
-  return "[%H:%M:%S.%e tutti " + who + "%l] %v";
-}
-
 spdlog::logger& logger() {
   // Leaked on purpose: see the head of log.h.
   static spdlog::logger* const instance = [] {
@@ -42,7 +37,7 @@ spdlog::logger& logger() {
     const char* named = std::getenv("TUTTI_LOG");
     const auto level = named != nullptr ? parse_level(named) : std::nullopt;
     made->set_level(to_spdlog(level.value_or(Level::kWarn)));
-    made->set_pattern(pattern(Rank{}));
+    made->set_pattern("[%H:%M:%S.%e tutti %l] %v");
     return made;
   }();
   return *instance;
@@ -58,7 +53,6 @@ std::optional<Level> parse_level(std::string_view text) {
 }
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
-void set_rank(Rank rank) { logger().set_pattern(pattern(rank)); }
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 void write(Level level, std::string_view line) { logger().log(to_spdlog(level), line); }
 

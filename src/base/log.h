@@ -20,8 +20,6 @@ std::optional<Level> parse_level(std::string_view text);
 inline constexpr std::string_view kLevelNames = "trace, debug, info, warn, error, off";
 
 void set_level(Level level);
-/// Puts "rank N" in front of the lines of this process.
-void set_rank(Rank rank);
 
 bool enabled(Level level);
 /// Writes one line, whatever the level is.

@@ -59,17 +59,6 @@ int numa_nodes() {
   return count;
 }
 
-int numa_node_of_this_thread() {
-  int node = 0;
-#ifdef TUTTI_HAVE_HWLOC
-  if (numa_nodes() > 1 && machine() != nullptr) {
-    with_local_nodes(
-        [&node](hwloc_const_nodeset_t nodes) { node = std::max(0, hwloc_bitmap_first(nodes)); });
-  }
-#endif
-  return node;
-}
-
 void place_near_this_thread([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 #ifdef TUTTI_HAVE_HWLOC
   if (numa_nodes() <= 1 || machine() == nullptr) return;

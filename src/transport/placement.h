@@ -7,10 +7,6 @@ namespace tutti {
 /// NUMA nodes with memory on this machine; 1 where it can't be told.
 int numa_nodes();
 
-/// The NUMA node that the calling thread runs on; 0 on a machine with one, or where it can't be
-/// told.
-int numa_node_of_this_thread();
-
 /// Binds pages that nobody has touched yet to the calling thread's NUMA node. Best effort: without
 /// hwloc, or on a machine with one node, the first touch decides, which comes to the same for a
 /// pinned rank.

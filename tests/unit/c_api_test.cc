@@ -285,6 +285,30 @@ TEST_CASE("a group lets one thread drive several ranks") {
   CHECK(tutti_group_end() == TUTTI_OK);
 }
 
+TEST_CASE("messages arrive: sent at once, started, and in a group") {
+  Ranks ranks(2);
+  CHECK(ranks.all_ok([](int rank, tutti_comm_t comm) {
+    const int peer = 1 - rank, mine = 7 + rank;
+    std::array<int, 3> got{};
+    tutti_result_t result = rank == 0 ? tutti_send(comm, &mine, 1, TUTTI_INT32, peer)
+                                      : tutti_recv(comm, &got[0], 1, TUTTI_INT32, peer);
+    tutti_work_t sending = nullptr, receiving = nullptr;
+    if (result == TUTTI_OK) result = tutti_start_send(comm, &mine, 1, TUTTI_INT32, peer, &sending);
+    if (result == TUTTI_OK)
+      result = tutti_start_recv(comm, &got[1], 1, TUTTI_INT32, peer, &receiving);
+    for (const tutti_work_t work : {sending, receiving}) {
+      if (result == TUTTI_OK) result = tutti_work_wait(work, -1);
+      tutti_work_free(work);
+    }
+    if (result == TUTTI_OK) result = tutti_group_start();
+    if (result == TUTTI_OK) result = tutti_recv(comm, &got[2], 1, TUTTI_INT32, peer);
+    if (result == TUTTI_OK) result = tutti_send(comm, &mine, 1, TUTTI_INT32, peer);
+    if (result == TUTTI_OK) result = tutti_group_end();
+    const std::array<int, 3> want{rank == 0 ? 0 : 7, 7 + peer, 7 + peer};
+    return result == TUTTI_OK && got != want ? tutti_result_t{TUTTI_INTERNAL} : result;
+  }));
+}
+
 TEST_CASE("a split gives every color its own ranks, and none to a negative color") {
   Ranks ranks(5);
   std::array<int, 5> new_rank{}, new_count{};
