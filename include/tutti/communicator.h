@@ -84,7 +84,8 @@ class TUTTI_API Work {
   struct State;
   Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  /// Sleeps until it is done. kTimeout leaves it running; it can be waited for again.
+  /// Sleeps until it is done. kTimeout leaves it running; it can be waited for again. A message of
+  /// a Group begins at its end: kInvalidArgument for the thread that has it open.
   Status wait();
   Status wait(std::chrono::nanoseconds timeout);
   /// True once it is done (also when it failed; `wait` then says how).

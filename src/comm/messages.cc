@@ -69,6 +69,8 @@ Status match_own(std::vector<exec::Message>& messages, Rank me) {
 /// Starts what a group has gathered on one communicator.
 void submit(GroupMessages& of_group) {
   StartedMessages& started = *of_group.started;
+  // relaxed: who asks is this thread; for others the group's end is as good a moment as any.
+  started.work->begun.store(true, std::memory_order_relaxed);
   if (auto matched = match_own(started.messages, of_group.state->me); !matched)
     return started.work->complete(std::move(matched));
   if (started.messages.empty()) return started.work->complete(ok());
@@ -156,6 +158,7 @@ Work add_to_group(Communicator::State& state, const exec::Message& message) {
   if (found == all.end()) {
     all.push_back({&state, std::make_unique<StartedMessages>()});
     found = all.end() - 1;
+    found->started->work->begun.store(false, std::memory_order_relaxed);  // relaxed: see submit.
     current_group.works.emplace_back(found->started->work);
   }
   found->started->messages.push_back(message);

@@ -21,6 +21,8 @@ struct Work::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
+  /// False: messages of an open group, which begin at its end.
+  std::atomic<bool> begun{true};
   std::optional<Error> error;
   std::vector<std::function<void(const Status&)>> callbacks;
   std::vector<std::size_t> blocks;  // What the call's block lists point to.

@@ -5,6 +5,11 @@ namespace tutti {
 
 Status Work::wait() {
   if (state_ == nullptr) return Error{Code::kInvalidArgument, "wait: this Work was never started"};
+  // relaxed: if it is this thread's group, this thread wrote it.
+  if (in_group() && !state_->begun.load(std::memory_order_relaxed)) {
+    return Error{Code::kInvalidArgument,
+                 "wait: this message begins when the group ends that this thread has open"};
+  }
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock,
                        [this] { return state_->done; });  // Bounded by the call's own deadline.

@@ -110,6 +110,22 @@ TEST_CASE("one thread drives all ranks through a group") {
   }
 }
 
+TEST_CASE("a message of an open group is not waited for: it has not begun") {
+  auto comms = ranks_on("in_process", 2);
+  const float sent = 3;
+  float got = 0;
+  Group group;
+  auto work = comms[0].start_send(&sent, 1, kF32, Rank{1});
+  REQUIRE(work);
+  const Status early = work->wait();
+  REQUIRE_FALSE(early);
+  CHECK(early.error().code == Code::kInvalidArgument);
+  CHECK(comms[1].recv(&got, 1, kF32, Rank{0}));
+  CHECK(group.end());
+  CHECK(work->wait());
+  CHECK(got == 3);
+}
+
 TEST_CASE("a call that nobody joins ends at its deadline, also while others are busy") {
   Settings settings;
   settings.timeout = 500ms;
