@@ -3,6 +3,7 @@
 // A rendezvous is the only thing that a job must provide: three verbs over a store that all ranks
 // see. Everything a communicator needs to know of its peers goes through `exchange`.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tutti/export.h"
@@ -22,8 +24,13 @@ using Bytes = std::vector<std::byte>;
 /// The moment at which a wait gives up.
 struct Deadline {
   std::chrono::steady_clock::time_point at;
-  static Deadline after(std::chrono::nanoseconds span) {
-    return {std::chrono::steady_clock::now() + span};
+  /// A span of more than a year is a year: "as long as possible" must not overflow into the past.
+  template <class Count, class Period>
+  static Deadline after(std::chrono::duration<Count, Period> span) {
+    using Span = std::common_type_t<decltype(span), std::chrono::hours>;
+    constexpr std::chrono::hours kYear{24 * 365};
+    return {std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                                   std::clamp<Span>(span, -kYear, kYear))};
   }
   bool passed() const { return std::chrono::steady_clock::now() >= at; }
 };

@@ -284,19 +284,31 @@ void warn_of_unknown_variables() {
   static_cast<void>(warned);
 }
 
+Error refused(const Knob& knob, std::string_view name, std::string_view value) {
+  return {Code::kInvalidArgument,
+          fmt::format("{}='{:.64}' is not valid: it takes {}", name, value, knob.accepts), Rank{},
+          Rank{}};
+}
+
 }  // namespace
+
+Status check_settings(const Settings& settings) {
+  Settings copy;
+  for (const Knob& knob : kKnobs) {
+    const std::string value = knob.show(settings);
+    if (value.empty()) continue;
+    if (!knob.set(copy, value))
+      return refused(knob, fmt::format("Settings: {}", knob.field), value);
+  }
+  return ok();
+}
 
 Result<Settings> Settings::from_environment() {
   Settings settings;
   for (const Knob& knob : kKnobs) {
     const char* value = std::getenv(knob.variable);
     if (value == nullptr || *value == 0) continue;  // Empty means unset, as in most shells' use.
-    if (!knob.set(settings, value)) {
-      return Error{
-          Code::kInvalidArgument,
-          fmt::format("{}='{:.64}' is not valid: it takes {}", knob.variable, value, knob.accepts),
-          Rank{}, Rank{}};
-    }
+    if (!knob.set(settings, value)) return refused(knob, knob.variable, value);
   }
   // Logging is the process's: the last one to read the environment decides.
   log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));

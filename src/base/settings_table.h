@@ -17,4 +17,8 @@ struct SettingRow {
 /// One row per setting, in the order of tutti/settings.h.
 std::vector<SettingRow> setting_rows(const Settings& settings);
 
+/// Whether every field has a value that its variable would take: programs may assign what they
+/// like. kInvalidArgument in one line that names the first that has not.
+Status check_settings(const Settings& settings);
+
 }  // namespace tutti

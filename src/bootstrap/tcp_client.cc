@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 // How long an answer may take that needs no waiting at the store.
 constexpr std::chrono::seconds kAnswerTime{30};
+// The same for who ends anyway, and does not wait long for a store that may have ended before.
+constexpr std::chrono::seconds kTellTime{5};
 // What a store that answers at the deadline needs to be heard.
 constexpr std::chrono::seconds kGrace{2};
 // One attempt at one address; doubled while nobody answers: addresses that lead nowhere must not
@@ -191,7 +193,7 @@ Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
 Status TcpClient::fail(const Error& error) {
   Bytes answer;
   TUTTI_TRY(const auto message,
-            ask({.kind = wire::Kind::kFail, .error = error}, answer, Deadline::after(kAnswerTime)));
+            ask({.kind = wire::Kind::kFail, .error = error}, answer, Deadline::after(kTellTime)));
   return message.kind == wire::Kind::kDone ? ok() : Status(unexpected(message.text));
 }
 

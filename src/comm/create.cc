@@ -8,6 +8,9 @@
 
 #include "base/cpus.h"
 #include "base/log.h"
+#include "base/settings_table.h"
+#include "base/threads.h"
+#include "comm/exchange_over.h"
 #include "comm/state.h"
 #include "transport/transport.h"
 
@@ -153,10 +156,21 @@ void warn_of_vain(const Settings& settings, const Transport& used) {
       settings.transport.empty() ? ", as not all ranks have such devices" : ", by TUTTI_TRANSPORT");
 }
 
-}  // namespace
+/// Tells the others why this rank can't go on, where they would wait for it; may be empty.
+using Tell = std::function<void(const Error&)>;
+
+Result<std::unique_ptr<Endpoint>> open_transport(const Transport& transport, const Opening& opening,
+                                                 const Tell& tell) {
+  auto endpoint = transport.open(opening);
+  // What is wrong here may be fine elsewhere, and there they wait for this rank. At a deadline all
+  // are late alike, and each knows best for whom it waited.
+  if (!endpoint && tell && endpoint.error().code != Code::kTimeout) tell(endpoint.error());
+  return endpoint;
+}
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
-                                                        const Exchange& exchange) {
+                                                        const Exchange& exchange,
+                                                        const Tell& tell) {
   const Rank me = founding.me;
   const int rank_count = founding.rank_count;
   const Settings& settings = founding.settings;
@@ -169,10 +183,13 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
                      std::to_string(kMostRanks)};
   }
   // What only this rank can't read must not keep the others waiting: they have to hear of it.
+  const Status usable = parent != nullptr ? ok() : check_settings(settings);
   auto plans = plans_for(rank_count, settings, parent);
   auto tuning = parent != nullptr ? parent->choosing->tuning() : nullptr;
-  const auto met = meet(founding, shared_settings_hash(settings, plans ? (*plans)->hash() : ~0ULL),
-                        exchange, tuning);
+  const auto met =
+      meet(founding, shared_settings_hash(settings, plans && usable ? (*plans)->hash() : ~0ULL),
+           exchange, tuning);
+  if (!usable) return usable.error();
   if (!plans) return std::move(plans.error());
   TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
@@ -190,7 +207,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
                         .rdma_devices = settings.rdma_devices,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout)};
-  TUTTI_TRY(auto endpoint, transport->open(opening));
+  TUTTI_TRY(auto endpoint, open_transport(*transport, opening, tell));
   choosing->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
   state->me = me;
@@ -221,6 +238,13 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   return state;
 }
 
+}  // namespace
+
+Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+                                                        const Exchange& exchange) {
+  return make_state(founding, exchange, {});
+}
+
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
                                                         Rendezvous& rendezvous,
                                                         std::string_view name) {
@@ -230,7 +254,11 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
     return exchange(rendezvous, founding.me, founding.rank_count, prefix + "/" + std::string(phase),
                     mine, deadline);
   };
-  auto state = make_state(founding, through);
+  const Tell tell = [&](Error error) {
+    if (error.rank.value < 0) error.rank = founding.me;
+    (void)rendezvous.fail(error);  // If that fails too, they wait to their deadlines.
+  };
+  auto state = make_state(founding, through, tell);
   if (!state && state.error().rank.value < 0) state.error().rank = founding.me;
   return state;
 }
@@ -266,10 +294,10 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < rank_count; ++rank) {
-      threads.emplace_back([&, rank] {
+      threads.push_back(start_thread<std::jthread>([&, rank] {
         made[static_cast<std::size_t>(rank)].emplace(
             create(*rendezvous, Rank{rank}, rank_count, settings));
-      });
+      }));
     }
   }
   std::vector<Communicator> communicators;
@@ -299,30 +327,17 @@ Result<Communicator> Communicator::split(int color, int key) {
     if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
   }
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
-  constexpr std::size_t kMost = 1024;
-  constexpr std::uint32_t kDone = ~std::uint32_t{0};
-  std::vector<std::byte> sent(kMost), got(kMost * parents);
-  const auto length_of = [&got](std::size_t rank) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, got.data() + rank * kMost, sizeof(length));
-    return length;
-  };
   const Exchange through = [&](std::string_view,
                                std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
-    const auto size = static_cast<std::uint32_t>(bytes.size());
-    if (size + sizeof(size) > kMost)
-      return Error{Code::kInternal, "split: set-up data is too long"};
-    std::memcpy(sent.data(), &size, sizeof(size));
-    if (size != 0) std::memcpy(sent.data() + sizeof(size), bytes.data(), size);
-    TUTTI_CHECK_OK(all_gather(sent.data(), got.data(), kMost, DataType::kUint8));
+    TUTTI_TRY(auto told, exchange_over(*this, bytes));
     std::vector<Bytes> members;
     for (const Choice& member : all) {
-      const auto at = static_cast<std::size_t>(member.rank);
-      const std::byte* from = got.data() + at * kMost;
-      const std::uint32_t length = length_of(at);
-      if (length > kMost - sizeof(length))
-        return Error{Code::kMismatch, "split: a rank sent no set-up data"};
-      members.emplace_back(from + sizeof(length), from + sizeof(length) + length);
+      auto& theirs = told[static_cast<std::size_t>(member.rank)];
+      if (!theirs) {
+        return Error{Code::kPeerFailed, "split: the set-up failed at rank " +
+                                            std::to_string(member.rank) + " of the whole"};
+      }
+      members.push_back(*std::move(theirs));
     }
     return members;
   };
@@ -335,13 +350,11 @@ Result<Communicator> Communicator::split(int color, int key) {
   auto state = make_state(
       {me, static_cast<int>(all.size()), settings, state_->devices, state_.get()}, through);
   // Colors that go by another transport may have more to exchange: all end together.
-  const auto is_done = [&](std::size_t rank) { return length_of(rank) == kDone; };
   for (bool all_done = false; !all_done;) {
-    std::memcpy(sent.data(), &kDone, sizeof(kDone));
-    if (Status told = all_gather(sent.data(), got.data(), kMost, DataType::kUint8); !told)
-      return state ? std::move(told.error()) : std::move(state.error());
-    all_done = true;
-    for (std::size_t rank = 0; rank < parents; ++rank) all_done = all_done && is_done(rank);
+    auto told = exchange_over(*this, std::nullopt);
+    if (!told) return state ? std::move(told.error()) : std::move(state.error());
+    all_done = std::none_of(told->begin(), told->end(),
+                            [](const std::optional<Bytes>& one) { return one.has_value(); });
   }
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",

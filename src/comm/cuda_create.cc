@@ -13,7 +13,10 @@
 
 #include <fmt/format.h>
 
+#include "base/settings_table.h"
+#include "base/threads.h"
 #include "comm/cuda_state.h"
+#include "comm/exchange_over.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
@@ -211,22 +214,12 @@ exec::CudaMeshOptions mesh_options(DeviceCommunicator::State& state, int multipr
 }
 
 /// The all-gather of a transport's set-up, over the control communicator.
-Result<std::vector<Bytes>> exchange_over(Communicator& control, std::span<const std::byte> mine) {
-  constexpr std::size_t kMost = std::size_t{1} << 20;
-  const auto ranks = static_cast<std::size_t>(control.rank_count());
-  std::vector<std::uint64_t> sizes(ranks);
-  const std::uint64_t own = mine.size();
-  TUTTI_CHECK_OK(control.all_gather(&own, sizes.data(), 1, DataType::kUint64));
-  const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
-  if (longest > kMost) return Error{Code::kMismatch, "a rank's set-up data are too long"};
-  if (longest == 0) return std::vector<Bytes>(ranks);
-  std::vector<std::byte> sent(longest), got(longest * ranks);
-  std::copy(mine.begin(), mine.end(), sent.begin());
-  TUTTI_CHECK_OK(control.all_gather(sent.data(), got.data(), longest, DataType::kUint8));
+Result<std::vector<Bytes>> exchange_all(Communicator& control, std::span<const std::byte> mine) {
+  TUTTI_TRY(auto told, exchange_over(control, mine));
   std::vector<Bytes> all;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const std::byte* const from = got.data() + rank * longest;
-    all.emplace_back(from, from + sizes[rank]);
+  for (std::optional<Bytes>& one : told) {
+    if (!one) return Error{Code::kMismatch, "a rank sent no set-up data", control.rank()};
+    all.push_back(*std::move(one));
   }
   return all;
 }
@@ -247,7 +240,7 @@ Status open_network(DeviceCommunicator::State& state, const Transport& transport
                    .rdma_devices = state.settings.rdma_devices,
                    .exchange =
                        [&state](std::string_view, std::span<const std::byte> mine) {
-                         return exchange_over(state.control, mine);
+                         return exchange_all(state.control, mine);
                        },
                    .deadline = Deadline::after(state.settings.timeout),
                    .near_waits = false};
@@ -265,6 +258,7 @@ Status make_mesh(DeviceCommunicator::State& state, exec::CudaMeshOptions options
 
 /// This rank's device, and whether ranks and settings can go together.
 Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
+  TUTTI_CHECK_OK(check_settings(state.settings));
   TUTTI_CHECK_OK(introduce(state.device, mine));
   if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
     return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
@@ -443,10 +437,10 @@ Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
+      threads.push_back(start_thread<std::jthread>([&, rank] {
         const auto at = static_cast<std::size_t>(rank);
         made[at].emplace(create(*rendezvous, Rank{rank}, ranks, devices[at], settings));
-      });
+      }));
     }
   }
   std::vector<DeviceCommunicator> communicators;

@@ -19,7 +19,8 @@ Status Work::wait() {
 Status Work::wait(std::chrono::nanoseconds timeout) {
   if (state_ == nullptr) return Error{Code::kInvalidArgument, "wait: this Work was never started"};
   std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_for(lock, timeout, [this] { return state_->done; })) {
+  if (!state_->changed.wait_until(lock, Deadline::after(timeout).at,
+                                  [this] { return state_->done; })) {
     return Error{Code::kTimeout,
                  "wait: not done yet; the call goes on and can be waited for again"};
   }

@@ -18,7 +18,7 @@ namespace {
 
 // Records that a queue pair's ring holds: all queue pairs of a rank share one completion queue.
 constexpr std::uint32_t kMostDepth = 128, kLeastDepth = 32, kAllDepths = 4096;
-// What goes in one exchange: those over a parent communicator (split) are bounded.
+// What goes in one exchange: those of all ranks together, thousands, are one value of a store.
 constexpr std::size_t kExchangeBytes = 768;
 // A write that is not acknowledged is repeated after 67 ms (4.096 us x 2^14; less makes repetitions
 // of what is only slow), 6 times: 7 would mean for ever on some devices. The peer has always room,
