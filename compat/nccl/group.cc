@@ -1,5 +1,7 @@
 #include "group.h"
 
+#include "base/threads.h"
+
 namespace tutti::nccl {
 
 Group& Group::current() {
@@ -56,7 +58,7 @@ ncclResult_t Group::make(ncclComm* comm, std::unique_ptr<ncclComm> kept,
 
 ncclResult_t Group::make_all() {
   for (const Making& making : makings_) {
-    making.comm->maker = std::thread([comm = making.comm, make = making.make] {
+    making.comm->maker = start_thread([comm = making.comm, make = making.make] {
       Status made = make(*comm);
       const ncclResult_t result = finish(comm, made);
       // Release: whoever sees the state sees the communicator.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_connection.h"
 
@@ -91,7 +92,7 @@ Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::st
   TUTTI_CHECK_OK(server->prepare());
   registry().add(server);
   // Detached: it ends by itself, and keeps the server alive until then.
-  std::thread([server] { server->serve(); }).detach();
+  start_thread([server] { server->serve(); }).detach();
   return server;
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/threads.h"
 
 namespace tutti {
 namespace {
@@ -91,7 +92,7 @@ void Progress::enter(CallQueue& queue) {
   if (std::find(queues_.begin(), queues_.end(), &queue) == queues_.end()) queues_.push_back(&queue);
   if (!started_) {
     started_ = true;
-    std::thread([this] { loop(); }).detach();
+    start_thread([this] { loop(); }).detach();
   }
   // release: pairs with the acquire in rest, so that what is new is seen before the sleep.
   submissions_.fetch_add(1, std::memory_order_release);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/threads.h"
+
 namespace tutti::exec {
 namespace {
 
@@ -77,7 +79,7 @@ Result<std::unique_ptr<CudaNetwork>> CudaNetwork::open(CudaNetworkOptions option
 
 void CudaNetwork::start(std::function<void()> on_abort) {
   on_abort_ = std::move(on_abort);
-  proxy_ = std::thread([this] { run(); });
+  proxy_ = start_thread([this] { run(); });
 }
 
 CudaNetwork::~CudaNetwork() {
