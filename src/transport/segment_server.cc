@@ -18,6 +18,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/threads.h"
 #include "transport/segments.h"
 
 namespace tutti::segments {
@@ -137,7 +138,7 @@ Result<Server> start() {
                  "shared_memory: listening: " + std::generic_category().message(error)};
   }
   // Detached: it sleeps in accept until the process ends.
-  std::thread([listener, token = server.address.token] {
+  start_thread([listener, token = server.address.token] {
     for (;;) {
       const Socket client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       if (client.fd >= 0) {
@@ -157,19 +158,13 @@ Error fetch_error(const std::string& what) {
   return {Code::kSystem, "shared_memory: fetching a peer's memory: " + what};
 }
 
-}  // namespace
+/// What a process says of a segment; with a descriptor, which the caller closes, if it has it.
+struct Found {
+  Answer reply;
+  int fd = -1;
+};
 
-Result<Address> serve() {
-  static std::mutex mutex;
-  static Server server;
-  const std::lock_guard lock(mutex);
-  if (server.pid != getpid()) {  // The first time, and after a fork.
-    TUTTI_TRY(server, start());
-  }
-  return server.address;
-}
-
-Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline) {
+Result<Found> ask(const Address& address, std::uint64_t id, Deadline deadline) {
   const Socket client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (client.fd < 0) return fetch_error("socket: " + std::generic_category().message(errno));
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -189,8 +184,8 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
   if (sent != static_cast<ssize_t>(sizeof(question))) {
     return fetch_error("sending: " + std::generic_category().message(errno));
   }
-  Answer reply;
-  iovec data{&reply, sizeof(reply)};
+  Found found;
+  iovec data{&found.reply, sizeof(found.reply)};
   ControlBuffer control{};
   msghdr message{};
   message.msg_iov = &data;
@@ -199,14 +194,32 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
   message.msg_controllen = sizeof(control.bytes);
   const ssize_t got = undisturbed(
       deadline, [&] { return recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC); });
-  const cmsghdr* header =
-      got == static_cast<ssize_t>(sizeof(reply)) ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS ||
-      header->cmsg_len != CMSG_LEN(sizeof(int))) {
-    return fetch_error("it does not have that segment (freed meanwhile?)");
+  if (got != static_cast<ssize_t>(sizeof(found.reply))) {
+    return fetch_error("it gave no answer");
   }
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int)))
+    std::memcpy(&found.fd, CMSG_DATA(header), sizeof(int));
+  return found;
+}
+
+}  // namespace
+
+Result<Address> serve() {
+  static std::mutex mutex;
+  static Server server;
+  const std::lock_guard lock(mutex);
+  if (server.pid != getpid()) {  // The first time, and after a fork.
+    TUTTI_TRY(server, start());
+  }
+  return server.address;
+}
+
+Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline) {
+  TUTTI_TRY(const Found found, ask(address, id, deadline));
+  const auto& [reply, fd] = found;
+  if (fd < 0) return fetch_error("it does not have that segment (freed meanwhile?)");
   struct stat file {};
   const bool owned = reply.owned != 0;
   const std::size_t page_offset = owned ? 0 : reply.offset % 4096;
@@ -225,6 +238,13 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
     return fetch_error("mmap: " + std::generic_category().message(error));
   }
   return Mapping(fd, static_cast<std::byte*>(base), reply.bytes, page_offset, owned);
+}
+
+bool is_exported(const Address& address, std::uint64_t id, Deadline deadline) {
+  const auto found = ask(address, id, deadline);
+  if (!found) return true;
+  if (found->fd >= 0) ::close(found->fd);
+  return found->reply.found != 0;
 }
 
 }  // namespace tutti::segments

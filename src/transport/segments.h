@@ -43,6 +43,8 @@ class Mapping {
   /// False once its owner has freed the segment.
   bool alive() const;
   void close_fd();
+  /// Whether `alive` can tell; if not, is_exported can.
+  bool has_flag() const { return has_flag_; }
 
  private:
   int fd_ = -1;
@@ -70,5 +72,7 @@ std::vector<Segment> snapshot();
 Result<Address> serve();
 /// Fetches and maps a segment of the process at `address`.
 Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline);
+/// Whether that process still exports the segment; true if it does not say.
+bool is_exported(const Address& address, std::uint64_t id, Deadline deadline);
 
 }  // namespace tutti::segments

@@ -16,6 +16,8 @@
 namespace tutti {
 namespace {
 
+constexpr std::chrono::seconds kPatience{5};  // With a peer whose memory is mapped.
+
 /// What every rank tells the others when it opens: where its segments are served, and its mark is;
 /// rank 0 also which segment is the region.
 struct Hello {
@@ -67,7 +69,9 @@ class SharedMemoryEndpoint final : public Endpoint {
         mapping_(std::move(mapping)),
         region_(mapping_.data(), config),
         lifeline_(mapping_.fd(), me),
-        peers_(addresses_.size()) {
+        peers_(addresses_.size()),
+        latest_(addresses_.size()),
+        looked_(addresses_.size()) {
     mapping_.close_fd();
   }
 
@@ -93,9 +97,10 @@ class SharedMemoryEndpoint final : public Endpoint {
     if (found == mappings.end()) {
       // A good moment to let go of what peers have freed: mapping is slow anyway.
       std::erase_if(mappings, [](const auto& entry) { return !entry.second.alive(); });
-      TUTTI_TRY(auto mapping,
-                segments::fetch(addresses_[static_cast<std::size_t>(peer)], name.segment,
-                                Deadline::after(std::chrono::seconds(5))));
+      const Deadline deadline = Deadline::after(kPatience);
+      drop_deregistered(static_cast<std::size_t>(peer), deadline);
+      TUTTI_TRY(auto mapping, segments::fetch(addresses_[static_cast<std::size_t>(peer)],
+                                              name.segment, deadline));
       mapping.close_fd();
       found = mappings.emplace(name.segment, std::move(mapping)).first;
     }
@@ -103,6 +108,7 @@ class SharedMemoryEndpoint final : public Endpoint {
       return Error{Code::kMismatch, "shared_memory: rank " + std::to_string(peer) +
                                         " named a buffer outside its segment"};
     }
+    latest_[static_cast<std::size_t>(peer)] = name.segment;
     return found->second.data() + name.offset;
   }
 
@@ -132,6 +138,21 @@ class SharedMemoryEndpoint final : public Endpoint {
   std::size_t shared_bytes() const override { return mapping_.bytes(); }
 
  private:
+  /// What was registered says nothing when it is deregistered, so its process is asked: of two
+  /// segments for each new one, in turn. So at most half as many as are in use are kept in vain,
+  /// and nothing that is in use is ever mapped twice.
+  void drop_deregistered(std::size_t peer, Deadline deadline) {
+    auto& mappings = peers_[peer];
+    for (std::size_t i = 0; i < std::min<std::size_t>(2, mappings.size()); ++i) {
+      auto next = mappings.upper_bound(looked_[peer]);
+      if (next == mappings.end()) next = mappings.begin();
+      looked_[peer] = next->first;
+      // The latest may be this call's input, whose address the caller has.
+      if (next->first == latest_[peer] || next->second.has_flag()) continue;
+      if (!segments::is_exported(addresses_[peer], next->first, deadline)) mappings.erase(next);
+    }
+  }
+
   int me_;
   std::vector<segments::Address> addresses_;
   std::vector<PeerMemory> memories_;
@@ -140,6 +161,8 @@ class SharedMemoryEndpoint final : public Endpoint {
   Region region_;
   Lifeline lifeline_;
   std::vector<std::map<std::uint64_t, segments::Mapping>> peers_;
+  std::vector<std::uint64_t> latest_;  // By peer, the segment that was asked for last.
+  std::vector<std::uint64_t> looked_;  // By peer, the last that drop_deregistered looked at.
   std::vector<segments::Segment> mine_;
   std::uint64_t version_ = 0;
 };
