@@ -5,6 +5,8 @@
 namespace tutti::exec {
 namespace {
 
+constexpr std::uint64_t kMostElements = PTRDIFF_MAX / 8;  // No type has more than 8 bytes.
+
 /// Of the block for or from `rank`: where it starts. `next` is where the one before ended.
 std::size_t place(const std::size_t* offsets, int rank, std::size_t next) {
   return offsets == nullptr ? next : offsets[rank];
@@ -57,7 +59,12 @@ bool Blocks::learn(int peer, const BlockView& view) {
   const auto p = static_cast<std::size_t>(peer);
   peer_input_at[p] = view.input_at;
   peer_output_at[p] = view.output_at;
-  return view.gives == gets[p] && view.gets == gives[p];
+  if (view.gives != gets[p] || view.gets != gives[p]) return false;
+  // Where a block ends in bytes must be a number: what a peer says is added and multiplied later.
+  const auto fits = [](std::uint64_t at, std::uint64_t count) {
+    return count <= kMostElements && at <= kMostElements - count;
+  };
+  return fits(view.input_at, view.gives) && fits(view.output_at, view.gets);
 }
 
 }  // namespace tutti::exec

@@ -38,7 +38,7 @@ struct Blocks {
   /// Writes it where the others will look.
   void show(BlockView* table) const;
   /// Takes over what a peer shows of its blocks from and to this rank; false if its sizes are not
-  /// this rank's.
+  /// this rank's, or its places lie outside any memory.
   bool learn(int peer, const BlockView& view);
 };
 
