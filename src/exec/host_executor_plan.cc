@@ -23,11 +23,14 @@ HostExecutor::Announcement HostExecutor::announcement() {
 
 /// Notes whether this call's buffers could have been mapped. Every rank sees the same lines.
 void HostExecutor::learn_from_packets() {
-  bool mapped = true;
+  bool mapped = !context_.scaled;  // As in read_announcements: else calls change ways in turn.
   for (int rank = 0; rank < ranks_ && mapped; ++rank) {
     Announcement from;
     std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
-    mapped = from.input.segment != 0 && from.output.segment != 0;
+    const auto& never = unmappable_[static_cast<std::size_t>(rank)];
+    mapped = from.input.segment != 0 && from.output.segment != 0 &&
+             !never.contains(from.input.segment) && !never.contains(from.output.segment) &&
+             (call_.collective != Collective::kAllToAll || from.input != from.output);
   }
   lately_mapped_ = mapped;
 }
