@@ -1,5 +1,5 @@
 // Joining: who can't tells the others why; and what joined ranks leave to the program: its signals,
-// and the memory that it has deregistered.
+// and the memory that it has deregistered. Also that settings which programs make are looked at.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -52,6 +52,34 @@ TEST_CASE("a rank that can't join tells the others why") {
     });
     for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 0);
   }
+}
+
+TEST_CASE("settings that a program sets are held to what their variables take") {
+  const std::vector<std::pair<const char*, void (*)(Settings&)>> wrong{
+      {"timeout_ms", [](Settings& s) { s.timeout = 0ms; }},
+      {"timeout_ms", [](Settings& s) { s.timeout = std::chrono::milliseconds::max(); }},
+      {"slot_bytes", [](Settings& s) { s.slot_bytes = SIZE_MAX; }},
+      {"lanes", [](Settings& s) { s.lanes = 1000; }},
+      {"algorithm", [](Settings& s) { s.algorithm = "a b"; }},
+  };
+  for (const auto& [field, set] : wrong) {
+    Settings settings;
+    set(settings);
+    const auto made = Communicator::in_process(2, settings);
+    REQUIRE_FALSE(made);
+    CHECK(made.error().code == Code::kInvalidArgument);
+    CHECK_THAT(made.error().what, Catch::StartsWith("Settings: " + std::string(field) + "='"));
+  }
+  Settings empty;
+  empty.log = "";  // Is not set, as in the environment.
+  CHECK(Communicator::in_process(2, empty));
+}
+
+TEST_CASE("as long as possible is not at once") {
+  const auto far = std::chrono::steady_clock::now() + 1000h;
+  CHECK(Deadline::after(std::chrono::milliseconds::max()).at > far);
+  CHECK(Deadline::after(std::chrono::nanoseconds::max()).at > far);
+  CHECK(Deadline::after(std::chrono::hours::min()).at < far);
 }
 
 /// Signals that each thread of this process holds back, but for the main one's.
