@@ -227,9 +227,10 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   options.choose = [choosing](const exec::Call& call, exec::Access access, std::size_t which) {
     return choosing->choose(call, access, which);
   };
-  // Once what all ranks read and write no longer fits the cache beside what else is in it: decision
-  // 0026.
+  // Once what ranks here read and write no longer fits the cache beside what else is in it:
+  // decision 0026.
   options.stream_from = last_level_cache_bytes() / 8 * 5;
+  options.machine_ranks = static_cast<int>(here.size());
   state->executor =
       std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
   state->queue = std::make_unique<CallQueue>(*state->executor);

@@ -62,8 +62,10 @@ class HostExecutor {
     /// Bytes of a block from which ranks read each other's plain inputs, if
     /// the endpoint can; the same on every rank.
     std::array<std::size_t, kCollectiveCount> read_from{};
-    /// Bytes that all ranks read and write together, from which outputs go past the cache.
+    /// Bytes that the ranks of this machine read and write together, from which outputs go past the
+    /// cache.
     std::size_t stream_from = SIZE_MAX;
+    int machine_ranks = 1;  // Of this communicator, on this machine.
   };
 
   HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);

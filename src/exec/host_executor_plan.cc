@@ -228,10 +228,10 @@ void HostExecutor::start_lanes() {
   phase_ = Phase::kLanes;
 }
 
-/// Whether all ranks together read and write more than stays in the cache from call to call.
+/// Whether the ranks of this machine read and write more than stays in its cache from call to call.
 bool HostExecutor::writes_past_cache() const {
   const CollectiveTraits traits = traits_of(call_.collective);
-  const auto all = static_cast<std::size_t>(ranks_);
+  const auto all = static_cast<std::size_t>(options_.machine_ranks);
   const std::size_t element = size_of(call_.type);
   const std::size_t input =
       call_.uneven ? blocks_.input_elements * element : input_bytes(call_, ranks_);
