@@ -11,8 +11,10 @@
 // lucky. There are few long calls, and less in them is by chance: two that take kLongUs are enough,
 // and what is cold at their start does not matter.
 //
-// Where nothing is predicted but several plans are offered, all are compared, and again every
-// kAgain calls: which is fastest may depend on where ranks run, and they are moved.
+// Where nothing is predicted but several plans are offered, all are compared, in up to kRounds
+// rounds of turns: what holds the machine up for some calls in a row falls on one turn of several.
+// Rounds end early once kEnoughUs were counted. After a second, which is 256 to 4096 calls, all
+// are compared again: which is fastest may depend on where ranks run, and they are moved.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -26,13 +28,20 @@ class Trial {
   static constexpr std::size_t kCalls = 5;
   static constexpr std::size_t kPatience = 64;
   static constexpr double kWrong = 2;
-  static constexpr int kAgain = 4096;
   static constexpr double kLongUs = 2000;
+  static constexpr std::size_t kRounds = 3;
+  static constexpr double kEnoughUs = 10'000;
+  static constexpr double kAgainUs = 1e6;
+  static constexpr int kLeastAgain = 256, kMostAgain = 4096;
 
   /// Of so many plans, best first as predicted. One plan: nothing to try. No prediction (0): all
   /// are compared. Of each, so many calls do not count.
   Trial(std::size_t plans, double predicted_us, std::size_t uncounted = 1)
-      : plans_(plans), predicted_us_(predicted_us), uncounted_(uncounted), settled_(plans < 2) {}
+      : plans_(plans),
+        predicted_us_(predicted_us),
+        uncounted_(uncounted),
+        settled_(plans < 2),
+        counted_(plans) {}
   Trial() = default;
 
   /// The plan for the next call.
@@ -42,25 +51,26 @@ class Trial {
 
   /// Another call begins; settled plans may come to be compared again.
   void begin() {
-    if (!settled_ || plans_ < 2 || predicted_us_ > 0 || ++since_ < kAgain) return;
+    if (!settled_ || plans_ < 2 || predicted_us_ > 0 || ++since_ < again_) return;
     *this = Trial(plans_, predicted_us_, uncounted_);
   }
 
   /// How long a call took on the slowest rank, which went by plan(). Times may come late: those of
-  /// the first call of a plan are not counted, nor is a call that nobody has timed (0).
+  /// the first call of a turn are not counted, nor is a call that nobody has timed (0).
   void note(double us) {
     if (settled_ || us <= 0) return;
-    const bool cold = calls_++ < uncounted_;
+    const bool cold = calls_++ < (round_ == 0 ? uncounted_ : 1);
     if (cold && (plan_ == 0 || us < kLongUs)) return;
-    counted_.push_back(us);
-    sum_us_ += us;
+    counted_[plan_].push_back(us);
+    ++turn_calls_;
+    turn_us_ += us;
     if (plan_ == 0 && predicted_us_ > 0) {
       wrong_ += us > kWrong * predicted_us_ ? 1 : 0;
       if (wrong_ < kCalls) {
         settled_ = calls_ >= kPatience;
         return;
       }
-    } else if (counted_.size() < kCalls && (counted_.size() < 2 || sum_us_ < kLongUs)) {
+    } else if (turn_calls_ < kCalls && (turn_calls_ < 2 || turn_us_ < kLongUs)) {
       return;
     }
     next();
@@ -68,15 +78,26 @@ class Trial {
 
  private:
   void next() {
-    const auto middle = counted_.begin() + static_cast<std::ptrdiff_t>((counted_.size() - 1) / 2);
-    std::nth_element(counted_.begin(), middle, counted_.end());
-    medians_.push_back(*middle);
-    counted_.clear();
-    sum_us_ = 0;
-    calls_ = 0;
+    counted_us_ += turn_us_;
+    turn_us_ = 0;
+    turn_calls_ = calls_ = 0;
     if (++plan_ < plans_) return;
-    plan_ = static_cast<std::size_t>(std::min_element(medians_.begin(), medians_.end()) -
-                                     medians_.begin());
+    plan_ = 0;
+    if (++round_ < kRounds && predicted_us_ <= 0 && counted_us_ < kEnoughUs) return;
+    settle();
+  }
+
+  void settle() {
+    double least = 0;
+    for (std::size_t plan = 0; plan < plans_; ++plan) {
+      std::vector<double>& us = counted_[plan];
+      const auto middle = us.begin() + static_cast<std::ptrdiff_t>((us.size() - 1) / 2);
+      std::nth_element(us.begin(), middle, us.end());
+      if (plan > 0 && *middle >= least) continue;
+      least = *middle;
+      plan_ = plan;
+    }
+    again_ = static_cast<int>(std::clamp<double>(kAgainUs / least, kLeastAgain, kMostAgain));
     settled_ = true;
   }
 
@@ -84,12 +105,12 @@ class Trial {
   double predicted_us_ = 0;
   std::size_t uncounted_ = 1;
   bool settled_ = true;
-  std::size_t plan_ = 0;
-  std::size_t calls_ = 0, wrong_ = 0;  // Of this plan.
-  std::vector<double> counted_;        // Of this plan,
-  double sum_us_ = 0;                  // and their sum.
-  std::vector<double> medians_;        // Of those before it.
-  int since_ = 0;                      // It was settled.
+  std::size_t plan_ = 0, round_ = 0;
+  std::size_t calls_ = 0, turn_calls_ = 0;    // Of this turn; those that count.
+  std::size_t wrong_ = 0;                     // Calls of the first plan.
+  double turn_us_ = 0, counted_us_ = 0;       // Of this turn, and of those before it.
+  std::vector<std::vector<double>> counted_;  // By plan.
+  int since_ = 0, again_ = kMostAgain;        // Calls since it was settled; see begin.
 };
 
 }  // namespace tutti::exec

@@ -60,17 +60,46 @@ TEST_CASE("without a prediction all plans are compared, and again, as ranks may 
     for (; !trial.settled(); ++calls) trial.note(us[trial.plan()]);
     return calls;
   };
-  CHECK(settle() <= static_cast<int>(3 * (Trial::kCalls + 1)));
+  constexpr auto kMostCalls = static_cast<int>(Trial::kRounds * 3 * (Trial::kCalls + 1));
+  CHECK(settle() <= kMostCalls);
   CHECK(trial.plan() == 1);
   us = {1, 2, 3};
-  for (int i = 1; i < Trial::kAgain; ++i) {
+  for (int i = 1; i < Trial::kMostAgain; ++i) {
     trial.begin();
     REQUIRE(trial.plan() == 1);
     REQUIRE(trial.settled());
   }
   trial.begin();
   REQUIRE_FALSE(trial.settled());
-  CHECK(settle() <= static_cast<int>(3 * (Trial::kCalls + 1)));
+  CHECK(settle() <= kMostCalls);
+  CHECK(trial.plan() == 0);
+}
+
+TEST_CASE("what holds the machine up for a whole turn does not decide") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const std::size_t plans = 2 + random() % 3;
+    std::vector<double> us;
+    for (std::size_t plan = 0; plan < plans; ++plan)
+      us.push_back(10 + static_cast<double>(random() % 100));
+    Trial trial(plans, 0);
+    // As many calls as a turn has, from any call on.
+    const std::size_t held_up = random() % (Trial::kRounds * plans * Trial::kCalls);
+    for (std::size_t call = 0; !trial.settled(); ++call) {
+      const bool slow = call >= held_up && call < held_up + Trial::kCalls;
+      trial.note(us[trial.plan()] * (slow ? 20 : 1));
+    }
+    CHECK(us[trial.plan()] == *std::min_element(us.begin(), us.end()));
+  }
+}
+
+TEST_CASE("long calls are compared again after fewer of them") {
+  Trial trial(2, 0);
+  while (!trial.settled()) trial.note(trial.plan() == 0 ? 2e4 : 1e4);
+  int calls = 0;
+  for (; trial.settled() && calls < Trial::kMostAgain; ++calls) trial.begin();
+  CHECK(calls == Trial::kLeastAgain);
   CHECK(trial.plan() == 0);
 }
 
@@ -97,7 +126,7 @@ TEST_CASE("long calls are few, so fewer of them decide") {
 TEST_CASE("what was tried because of a prediction is not tried again") {
   Trial trial(2, 1);
   while (!trial.settled()) trial.note(trial.plan() == 0 ? 10 : 5);
-  for (int i = 0; i < 2 * Trial::kAgain; ++i) {
+  for (int i = 0; i < 2 * Trial::kMostAgain; ++i) {
     trial.begin();
     REQUIRE(trial.settled());
     REQUIRE(trial.plan() == 1);
