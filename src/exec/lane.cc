@@ -55,7 +55,7 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
   for (const Step& step : lane_.steps) {
     chunks_.push_back(
         {step.chunk % pieces_,
-         plan::known_as(plan.shape, static_cast<std::uint32_t>(me), step.chunk / pieces_)});
+         plan::known_as(plan.shape, static_cast<std::uint32_t>(me), step.chunk / pieces_), false});
     if (step.kind != StepKind::kMove) continue;
     most_sources = std::max<std::size_t>(most_sources, step.source_count);
     most_targets = std::max<std::size_t>(most_targets, step.target_count);
@@ -77,6 +77,53 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
   }
   sources_.resize(most_sources);
   targets_.resize(most_targets);
+  find_early();
+}
+
+/// Whether a step takes parts of this rank's input to rings, and at most to its output besides.
+bool BoundLane::only_sends(const Step& step) const {
+  if (step.kind != StepKind::kMove) return false;
+  const auto first = locations_.begin() + step.first;
+  const auto targets = first + step.source_count, end = targets + step.target_count;
+  const auto is_input = [](const auto& at) { return at.place == Place::kInput; };
+  const auto is_sent = [](const auto& to) { return to.outbox != nullptr; };
+  const auto is_output = [](const auto& to) { return to.place == Place::kOutput; };
+  return std::all_of(first, targets, is_input) && std::any_of(targets, end, is_sent) &&
+         std::all_of(targets, end, [&](const auto& to) { return is_sent(to) || is_output(to); });
+}
+
+/// Which steps may be run early: those that only send, by rings into which no other step writes.
+void BoundLane::find_early() {
+  // Between hosts a slot that is sent early is lent longer, and outputs wait for that.
+  if (links_.wire() != nullptr) return;
+  for (std::size_t i = 0; i < lane_.steps.size(); ++i)
+    chunks_[i].early = only_sends(lane_.steps[i]);
+  std::vector<const Outbox*> in_turn;  // Rings of the other steps.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
+      const Step& step = lane_.steps[i];
+      const auto targets = locations_.begin() + step.first + step.source_count;
+      const auto end = targets + step.target_count;
+      const auto is_in_turn = [&](const auto& to) {
+        return std::find(in_turn.begin(), in_turn.end(), to.outbox) != in_turn.end();
+      };
+      if (step.kind != StepKind::kMove) continue;
+      if (chunks_[i].early && std::any_of(targets, end, is_in_turn)) {
+        chunks_[i].early = false;
+        changed = true;
+      }
+      if (chunks_[i].early) continue;
+      for (auto to = targets; to != end; ++to) {
+        if (to->outbox == nullptr || is_in_turn(*to)) continue;
+        in_turn.push_back(to->outbox);
+        changed = true;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
+    if (chunks_[i].early) early_steps_.push_back(i);
+  }
 }
 
 void BoundLane::start(const CallContext& context) {
@@ -84,6 +131,8 @@ void BoundLane::start(const CallContext& context) {
   grain_ = std::max<std::size_t>(1, kCacheLine / size_of(context.arithmetic.type));
   tile_ = 0;
   step_ = 0;
+  early_tile_ = early_steps_.empty() ? context.tiles : 0;
+  early_ = 0;
   waiting_for_ = -1;
   error_.reset();
 }
@@ -92,7 +141,10 @@ Poll BoundLane::poll() {
   bool progressed = false;
   for (; tile_ < context_->tiles; ++tile_, step_ = 0) {
     for (; step_ < lane_.steps.size(); ++step_) {
-      if (!run(lane_.steps[step_])) return progressed ? Poll::kProgressed : Poll::kPending;
+      while (!run_in_turn()) {
+        if (error_ || !send_early()) return progressed ? Poll::kProgressed : Poll::kPending;
+        progressed = true;
+      }
       progressed = true;
     }
   }
@@ -100,7 +152,36 @@ Poll BoundLane::poll() {
   return Poll::kDone;
 }
 
-bool BoundLane::run(const Step& step) {
+/// Of a step whose chunk, tile by tile, is `tile`.
+Range BoundLane::range_of(std::size_t index, std::size_t tile) const {
+  const BoundChunk& chunk = chunks_[index];
+  const std::size_t count =
+      context_->blocks == nullptr ? context_->count : block_elements(chunk.block);
+  const Range piece = plan::piece_of(count, pieces_, chunk.piece, grain_);
+  return plan::tile_of(piece, tile, context_->tile_elements);
+}
+
+/// The first of the early steps that were not run yet has been.
+void BoundLane::pass_early() {
+  if (++early_ < early_steps_.size()) return;
+  early_ = 0;
+  ++early_tile_;
+}
+
+/// Runs the next step that only sends, before its turn. False: there is none, or no room for it.
+bool BoundLane::send_early() {
+  if (early_tile_ >= context_->tiles) return false;
+  const Step& step = lane_.steps[early_steps_[early_]];
+  const Range range = range_of(early_steps_[early_], early_tile_);
+  const int waiting_for = waiting_for_;
+  const bool ran = range.count == 0 || run_move(step, range);
+  waiting_for_ = waiting_for;
+  if (ran) pass_early();
+  return ran;
+}
+
+bool BoundLane::run_in_turn() {
+  const Step& step = lane_.steps[step_];
   switch (step.kind) {
     case StepKind::kSignal: links_.signal(step.peer, lane_index_).post(); return true;
     case StepKind::kWait:
@@ -109,12 +190,16 @@ bool BoundLane::run(const Step& step) {
       return false;
     case StepKind::kMove: break;
   }
-  const BoundChunk& chunk = chunks_[step_];
-  const std::size_t count =
-      context_->blocks == nullptr ? context_->count : block_elements(chunk.block);
-  const Range piece = plan::piece_of(count, pieces_, chunk.piece, grain_);
-  const Range range = plan::tile_of(piece, tile_, context_->tile_elements);
-  if (range.count == 0) return true;  // The peer sees the same, so no slot is due either.
+  const bool early = chunks_[step_].early;
+  if (early && (early_tile_ != tile_ || early_steps_[early_] != step_)) return true;  // It was run.
+  const Range range = range_of(step_, tile_);
+  // Without elements no slot is due: the peer sees the same.
+  if (range.count != 0 && !run_move(step, range)) return false;
+  if (early) pass_early();
+  return true;
+}
+
+bool BoundLane::run_move(const Step& step, const Range& range) {
   if (!ready(step, range)) return false;
   if (context_->endpoint != nullptr) {
     const BoundLocation* const at = &locations_[step.first];
