@@ -62,7 +62,7 @@ Result<std::string> plan_text(const Explained& explained, const planner::Simulat
   const planner::Sample& best = explained.explanation.best();
   if (rank >= explained.ranks)
     return bad(fmt::format("--rank {}: there are ranks 0 to {}", rank, explained.ranks - 1));
-  const plan::Plan plan = plan::fuse(build(*best.algorithm, simulator.shape()),
+  const plan::Plan plan = plan::fuse(build(*best.algorithm, best.shape),
                                      static_cast<std::uint32_t>(simulator.options().slots));
   std::string text =
       fmt::format("# {} lane(s) do this side by side, each with its share\n", best.lanes);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -35,6 +36,17 @@ std::string row(const Explained& explained, std::size_t number, const Contender&
   return wrapped(text + (number == 0 ? "chosen" : contender.why), kWhy);
 }
 
+// What the plan makes of the machine: ", groups of 4 in 8", ", weights 2,2,1".
+std::string groups_text(const Sample& sample) {
+  plan::Shape bare = sample.shape;
+  bare.groups = {};
+  if (!sample.algorithm->applies(bare))
+    return fmt::format(", groups of {}", fmt::join(sample.shape.groups.sizes, " in "));
+  bare.weights = {};
+  if (sample.algorithm->applies(bare)) return "";
+  return fmt::format(", weights {}", fmt::join(sample.shape.weights, ","));
+}
+
 }  // namespace
 
 std::string Explained::title() const {
@@ -55,11 +67,12 @@ std::string to_text(const Explained& explained) {
           ? fmt::format(", {} % of the bound", share_of_bound(all.bound_us, best.microseconds))
           : "";
   text += "\n";
-  text += wrapped(fmt::format("Chosen: {} over {} in {} lane{}: {} us, bus bandwidth {} GB/s{}.",
-                              best.algorithm->name, best.protocol->name, best.lanes,
-                              best.lanes == 1 ? "" : "s", time_text(best.microseconds),
-                              rate_text(explained.bus_bandwidth(best.microseconds)), share),
-                  2);
+  text += wrapped(
+      fmt::format("Chosen: {} over {} in {} lane{}{}: {} us, bus bandwidth {} GB/s{}.",
+                  best.algorithm->name, best.protocol->name, best.lanes, best.lanes == 1 ? "" : "s",
+                  groups_text(best), time_text(best.microseconds),
+                  rate_text(explained.bus_bandwidth(best.microseconds)), share),
+      2);
   text += wrapped(fmt::format("Spent on: {}.", all.consists_of), 2);
   if (all.bound_us > 0)
     text += wrapped(
@@ -90,6 +103,8 @@ std::string to_json(const Explained& explained) {
       const Sample& sample = *contender.sample;
       entry["protocol"] = std::string(sample.protocol->name);
       entry["lanes"] = sample.lanes;
+      entry["groups"] = sample.shape.groups.sizes;
+      if (!sample.shape.weights.empty()) entry["weights"] = sample.shape.weights;
       entry["us"] = sample.microseconds;
       entry["busbw"] = explained.bus_bandwidth(sample.microseconds);
       entry["start_us"] = sample.protocol->base_us;

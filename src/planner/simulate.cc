@@ -7,6 +7,7 @@
 
 #include "plan/chunks.h"
 #include "plan/passes.h"
+#include "planner/machine_shape.h"
 #include "planner/simulate_symmetry.h"
 
 namespace tutti::planner {
@@ -15,6 +16,8 @@ namespace {
 // Of one tile of all ranks and lanes: seconds, and a gigabyte of memory.
 constexpr std::size_t kMostSteps = std::size_t{1} << 22;
 constexpr std::size_t kFewSteps = std::size_t{1} << 20;  // Up to which channels are added.
+// Ranks up to which the links of every pair are looked at: weights are for direct exchanges.
+constexpr int kMostWeighted = 128;
 // Layouts are compared by a message of so many bytes: latency counts little.
 constexpr std::size_t kLarge = std::size_t{1} << 30;
 
@@ -22,6 +25,28 @@ std::size_t locations_of(const plan::RankPlan& rank) {
   std::size_t sum = 0;
   for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
   return sum;
+}
+
+// What the machine says about the shape: first with hosts as groups.
+std::vector<plan::Shape> shapes_on(const MachineCost& machine, const SimulateOptions& options) {
+  const Groups& groups = machine.groups();
+  plan::Shape shape{options.collective, machine.rank_count(), options.root, groups.size};
+  // A machine of its own, as all pairs are looked at: some may have no way that others don't need.
+  const bool weighs = machine.rank_count() <= kMostWeighted;
+  const auto listed = weighs ? groups.endpoints.size() : static_cast<std::size_t>(groups.size);
+  const std::span<const topology::NodeId> first(groups.endpoints.data(), listed);
+  MachineCost near(machine.graph(), first);
+  const auto usable = std::find_if(protocols().begin(), protocols().end(),
+                                   [&](const Protocol& protocol) { return near.has(protocol); });
+  if (usable == protocols().end()) return {shape};
+  const plan::CostModel model = near.model(*usable);
+  if (weighs) shape.weights = weights_for(direct_us(machine.rank_count(), model));
+  std::vector<plan::Shape> shapes;
+  for (plan::GroupSizes& nesting : nestings(groups, model)) {
+    shapes.push_back(shape);
+    shapes.back().groups = std::move(nesting);
+  }
+  return shapes;
 }
 
 // Elements of a block of a message of so many bytes in all.
@@ -76,52 +101,75 @@ struct Simulator::Prepared {
 
 Simulator::Simulator(const topology::Graph& graph, std::span<const topology::NodeId> endpoints,
                      const SimulateOptions& options)
-    : options_(options), machine_(graph, endpoints), orders_(machine_.layouts()) {}
+    : options_(options),
+      machine_(graph, endpoints),
+      shapes_(shapes_on(machine_, options)),
+      orders_(machine_.layouts()) {
+  if (!has_root(options.collective)) return;
+  for (auto& orders : orders_) {
+    for (std::vector<Rank>& order : orders) put_root(order, options.root);
+  }
+}
 Simulator::~Simulator() = default;
 
-plan::Shape Simulator::shape() const {
-  return {options_.collective, machine_.rank_count(), options_.root, machine_.groups().size};
+std::vector<const plan::Shape*> Simulator::shapes_of(const Algorithm& algorithm) const {
+  std::vector<const plan::Shape*> apply, keep;
+  plan::Shape bare = shape();
+  bare.groups = {};
+  const bool without_groups = algorithm.applies(bare);  // Then it makes nothing of them.
+  for (const plan::Shape& shape : shapes_) {
+    if (!algorithm.applies(shape)) continue;
+    apply.push_back(&shape);
+    if (options_.contract == Contract::kRelaxed ||
+        algorithm.contract(shape) == Contract::kDeterministic)
+      keep.push_back(&shape);
+    if (without_groups) break;
+  }
+  return keep.empty() ? apply : keep;
 }
 
 std::vector<const Algorithm*> Simulator::candidates() const {
   std::vector<const Algorithm*> found;
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->collective != options_.collective || !algorithm->applies(shape())) continue;
-    if (options_.contract == Contract::kRelaxed ||
-        algorithm->contract(shape()) == Contract::kDeterministic)
+    if (algorithm->collective != options_.collective) continue;
+    const auto shapes = shapes_of(*algorithm);
+    if (!shapes.empty() && (options_.contract == Contract::kRelaxed ||
+                            algorithm->contract(*shapes[0]) == Contract::kDeterministic))
       found.push_back(algorithm);
   }
   return found;
 }
 
-Result<plan::Plan> Simulator::make_plan(const Algorithm& algorithm) const {
-  const auto ranks = static_cast<std::size_t>(machine_.rank_count());
-  const std::size_t one = locations_of(build(algorithm, shape(), Rank{machine_.rank_count() / 2}));
+Result<plan::Plan> Simulator::make_plan(const Algorithm& algorithm,
+                                        const plan::Shape& shape) const {
+  const auto ranks = static_cast<std::size_t>(shape.rank_count);
+  const std::size_t one = locations_of(build(algorithm, shape, Rank{shape.rank_count / 2}));
   if (one * ranks > kMostSteps) {
     return Error{Code::kUnsupported,
                  fmt::format("{} on {} ranks takes {} steps and locations, and its ranks are not "
                              "alike here; choose fewer ranks or an algorithm of fewer rounds",
                              algorithm.name, ranks, one * ranks)};
   }
-  return plan::fuse(build(algorithm, shape()), static_cast<std::uint32_t>(options_.slots));
+  return plan::fuse(build(algorithm, shape), static_cast<std::uint32_t>(options_.slots));
 }
 
 // The algorithm's plan on one set of rank orders; `whole` keeps the plan of all ranks.
-Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, std::size_t number,
-                                         const Protocol& protocol, std::optional<plan::Plan>& whole,
+Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, const plan::Shape& shape,
+                                         std::size_t number, const Protocol& protocol,
+                                         std::optional<plan::Plan>& whole,
                                          const plan::CostModel& model) const {
   Layout layout;
   const auto& orders = orders_[number];
   if (options_.symmetry && !protocol.joins_in_switch)
     layout.symmetric =
-        find_symmetry(algorithm, shape(), model, orders, machine_.groups().size, options_.channels);
+        find_symmetry(algorithm, shape, model, orders, machine_.groups().size, options_.channels);
   if (layout.symmetric) {
     layout.plan = std::move(layout.symmetric->plan);
     layout.lanes = orders.size() * layout.symmetric->channels;
     return layout;
   }
   if (!whole) {
-    TUTTI_TRY(whole, make_plan(algorithm));
+    TUTTI_TRY(whole, make_plan(algorithm, shape));
   }
   std::size_t once = 0;
   for (const plan::RankPlan& rank : whole->ranks) once += locations_of(rank) * orders.size();
@@ -132,36 +180,70 @@ Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, std::size_t
   return layout;
 }
 
-Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
-                                                const Protocol& protocol) {
-  auto& place = prepared_[{&algorithm, &protocol}];
-  if (place != nullptr) return place.get();
-  const plan::CostModel model = machine_.model(protocol);
-  auto& layout = layouts_[{&algorithm, protocol.joins_in_switch}];
-  if (layout == nullptr) {
+// Ranks that add up in canonical order have to be where that order says, in every lane.
+bool Simulator::may_lie(const Algorithm& algorithm, const plan::Shape& shape,
+                        const std::vector<std::vector<Rank>>& orders) const {
+  if (options_.contract == Contract::kRelaxed || !reduces(options_.collective) ||
+      algorithm.contract(shape) == Contract::kRelaxed)
+    return true;
+  return std::all_of(orders.begin(), orders.end(),
+                     [](const auto& order) { return keeps_canonical_tree(order); });
+}
+
+// The fastest of all shapes and rank orders, and its simulation.
+Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
+    const Algorithm& algorithm, const Protocol& protocol, const plan::CostModel& model,
+    std::unique_ptr<Layout>& layout) const {
+  const auto shapes = shapes_of(algorithm);
+  if (shapes.empty()) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{} does not apply to {} ranks on this machine", algorithm.name,
+                             shape().rank_count)};
+  }
+  std::unique_ptr<Prepared> best;
+  std::optional<Error> failed;
+  double least = 0;
+  for (const plan::Shape* shape : shapes) {
     std::optional<plan::Plan> whole;
-    double least = 0;
-    std::optional<Error>& failed = failed_[{&algorithm, protocol.joins_in_switch}];
-    if (failed) return *failed;
     for (std::size_t i = 0; i < orders_.size(); ++i) {
-      auto laid = lay(algorithm, i, protocol, whole, model);
+      if (!may_lie(algorithm, *shape, orders_[i])) continue;
+      auto laid = lay(algorithm, *shape, i, protocol, whole, model);
       if (!laid) {
         failed = std::move(laid.error());
         continue;
       }
       auto made = std::make_unique<Layout>(*std::move(laid));
       auto trial = std::make_unique<Prepared>(*made, model, options_);
-      const double time = orders_.size() > 1 ? estimate(*trial, kLarge, nullptr).microseconds : 0;
-      if (layout != nullptr && time >= 0.999 * least) continue;
+      const bool compares = shapes.size() * orders_.size() > 1;
+      const double time = compares ? estimate(*trial, kLarge, nullptr).microseconds : 0;
+      if (best != nullptr && time >= 0.999 * least) continue;
       least = time;
-      place = std::move(trial);  // Before the layout that its predecessor needs.
+      best = std::move(trial);  // Before the layout that its predecessor needs.
       layout = std::move(made);
     }
-    if (layout == nullptr) return *failed;
-    failed.reset();  // One of the orders will do.
-  } else {
-    place = std::make_unique<Prepared>(*layout, model, options_);
   }
+  if (best == nullptr) return *std::move(failed);
+  return best;
+}
+
+Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
+                                                const Protocol& protocol) {
+  auto& place = prepared_[{&algorithm, &protocol}];
+  if (place != nullptr) return place.get();
+  const plan::CostModel model = machine_.model(protocol);
+  auto& layout = layouts_[{&algorithm, protocol.joins_in_switch}];
+  if (layout != nullptr) {
+    place = std::make_unique<Prepared>(*layout, model, options_);
+    return place.get();
+  }
+  std::optional<Error>& failed = failed_[{&algorithm, protocol.joins_in_switch}];
+  if (failed) return *failed;
+  auto made = lay_out(algorithm, protocol, model, layout);
+  if (!made) {
+    failed = made.error();
+    return *failed;
+  }
+  place = *std::move(made);
   return place.get();
 }
 
@@ -206,6 +288,7 @@ Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protoc
   return Sample{.microseconds = protocol.base_us + found.microseconds,
                 .algorithm = &algorithm,
                 .protocol = &protocol,
+                .shape = layout.plan.shape,
                 .lanes = layout.lanes,
                 .simulated_ranks = layout.plan.ranks.size(),
                 .messages = found.messages_on_critical_path,

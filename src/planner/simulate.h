@@ -43,6 +43,7 @@ struct Sample {
   double microseconds = 0;
   const Algorithm* algorithm = nullptr;
   const Protocol* protocol = nullptr;
+  plan::Shape shape = {};  // With the groups that it uses.
   std::size_t lanes = 1;
   std::size_t simulated_ranks = 0;  // Fewer than there are: the others are alike.
   std::size_t messages = 0;         // One after the other, on the critical path,
@@ -83,7 +84,12 @@ class Simulator {
                      std::size_t bytes, std::optional<Contract> contract = {});
   /// The plan that is simulated; valid as long as this. Errors as of run.
   Result<const plan::Plan*> plan_of(const Algorithm& algorithm, const Protocol& protocol);
-  plan::Shape shape() const;
+  /// What is asked for: hosts as groups; weights, if links are not alike.
+  const plan::Shape& shape() const { return shapes_.front(); }
+  /// The shapes that an algorithm is tried with: it applies to them and they keep the contract; or
+  /// if none does both, all to which it applies. Several where groups may be nested in several
+  /// ways.
+  std::vector<const plan::Shape*> shapes_of(const Algorithm& algorithm) const;
   const SimulateOptions& options() const { return options_; }
 
   /// What nothing can beat, microseconds; with switches that join what passes them fewer bytes are
@@ -96,16 +102,23 @@ class Simulator {
   struct Layout;
   struct Prepared;
   Result<Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
-  Result<Layout> lay(const Algorithm& algorithm, std::size_t number, const Protocol& protocol,
-                     std::optional<plan::Plan>& whole, const plan::CostModel& model) const;
+  Result<std::unique_ptr<Prepared>> lay_out(const Algorithm& algorithm, const Protocol& protocol,
+                                            const plan::CostModel& model,
+                                            std::unique_ptr<Layout>& layout) const;
+  Result<Layout> lay(const Algorithm& algorithm, const plan::Shape& shape, std::size_t number,
+                     const Protocol& protocol, std::optional<plan::Plan>& whole,
+                     const plan::CostModel& model) const;
+  bool may_lie(const Algorithm& algorithm, const plan::Shape& shape,
+               const std::vector<std::vector<Rank>>& orders) const;
   double least(const Protocol& protocol, std::size_t bytes);
-  Result<plan::Plan> make_plan(const Algorithm& algorithm) const;
+  Result<plan::Plan> make_plan(const Algorithm& algorithm, const plan::Shape& shape) const;
   plan::Estimate estimate(Prepared& prepared, std::size_t bytes, plan::Recording* recording) const;
   std::vector<Busy> busiest(const Layout& layout, const plan::Estimate& estimate) const;
   Result<const topology::Bound*> bound(bool joins_in_switch);
 
   const SimulateOptions options_;
   MachineCost machine_;
+  std::vector<plan::Shape> shapes_;  // First with hosts as groups, then with smaller ones in them.
   std::vector<std::vector<std::vector<Rank>>> orders_;
   std::map<std::pair<const Algorithm*, bool>, std::unique_ptr<Layout>> layouts_;  // Joins or not.
   std::map<std::pair<const Algorithm*, bool>, std::optional<Error>> failed_;

@@ -85,8 +85,9 @@ Contender contender(Simulator& simulator, const Algorithm& algorithm,
 
 std::string does_not_apply(const plan::Shape& shape) {
   const auto& groups = shape.groups.sizes;
-  return fmt::format("does not apply to {} ranks{}", shape.rank_count,
-                     groups.empty() ? "" : fmt::format(" in groups of {}", groups.front()));
+  return fmt::format("does not apply to {} ranks{}{}", shape.rank_count,
+                     groups.empty() ? "" : fmt::format(" in groups of {}", groups.front()),
+                     shape.weights.empty() ? " with links that are alike" : "");
 }
 
 class Explainer {
@@ -101,13 +102,13 @@ class Explainer {
   }
 
   void add(const Algorithm& algorithm) {
-    const plan::Shape shape = simulator_.shape();
-    if (!algorithm.applies(shape)) {
-      refused_.push_back({&algorithm, std::nullopt, true, does_not_apply(shape)});
+    const auto shapes = simulator_.shapes_of(algorithm);
+    if (shapes.empty()) {
+      refused_.push_back({&algorithm, std::nullopt, true, does_not_apply(simulator_.shape())});
       return;
     }
     if (simulator_.options().contract == Contract::kDeterministic &&
-        algorithm.contract(shape) == Contract::kRelaxed) {
+        algorithm.contract(*shapes[0]) == Contract::kRelaxed) {
       refuse(contender(simulator_, algorithm, has_, bytes_),
              "its results are not canonical (relaxed)");
       return;

@@ -98,7 +98,8 @@ TEST_CASE("all algorithms are there, in order, each with its reason") {
       CHECK(contender.sample->microseconds >= before);
       before = contender.sample->microseconds;
       const bool relaxed =
-          contender.algorithm->contract(simulator.shape()) == Contract::kRelaxed ||
+          contender.algorithm->contract(*simulator.shapes_of(*contender.algorithm)[0]) ==
+              Contract::kRelaxed ||
           (contender.sample->protocol->joins_in_switch && reduces(simulator.options().collective));
       CHECK(refused == (relaxed && simulator.options().contract == Contract::kDeterministic));
     }

@@ -110,7 +110,10 @@ TEST_CASE("nothing is faster than the bound, and larger messages never take less
       auto endpoints = topology::default_endpoints(graph);
       if (rack) endpoints.resize(8);
       for (const Collective collective : kCollectives) {
-        Simulator simulator(graph, endpoints, quick(collective));
+        SimulateOptions options = quick(collective);
+        const auto last = static_cast<int>(endpoints.size()) - 1;
+        if (has_root(collective)) options.root = std::uniform_int_distribution(0, last)(random);
+        Simulator simulator(graph, endpoints, options);
         for (const Algorithm* algorithm : simulator.candidates()) {
           for (const Protocol& with : planner::protocols()) {
             // The others differ from these in numbers only.
@@ -119,7 +122,8 @@ TEST_CASE("nothing is faster than the bound, and larger messages never take less
             double before = 0;
             for (const std::size_t bytes : {8u, 100'000u, 1u << 31}) {
               INFO(each->name << size << " " << to_string(collective) << " " << algorithm->name
-                              << " " << with.name << " " << bytes << " bytes");
+                              << " " << with.name << " " << bytes << " bytes, root "
+                              << options.root);
               const auto sample = simulator.run(*algorithm, with, bytes);
               REQUIRE(sample);
               const auto bound = simulator.bound_us(bytes, with.joins_in_switch);

@@ -1,0 +1,132 @@
+#include "planner/machine_shape.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace tutti::planner {
+namespace {
+
+constexpr int kMostNear = 128;   // Ranks of a group whose distances are compared.
+constexpr double kAlike = 0.95;  // The slowest of the fastest: weights gain less than they cost.
+constexpr int kFinest = 8;       // The largest weight.
+constexpr double kSame = 1e-6;
+
+/// Links on the way, ways that lie side by side by their shares.
+double distance(const plan::CostModel& model, int from, int to) {
+  const plan::Path path = model.link(Rank{from}, Rank{to});
+  if (path.uses.empty()) return std::numeric_limits<double>::infinity();
+  double links = 0;
+  for (const plan::Use& use : path.uses) links += use.share;
+  return links;
+}
+
+/// The largest blocks of neighbouring ranks that are nearer each other than the farthest of
+/// `size`; 1: there are none.
+int near_group(int size, const plan::CostModel& model) {
+  if (size > kMostNear) return 1;
+  // farthest[g]: of two ranks of the same block of g.
+  std::vector<double> farthest(static_cast<std::size_t>(size) + 1);
+  for (int a = 0; a < size; ++a) {
+    for (int b = 0; b < size; ++b) {
+      if (a == b) continue;
+      const double links = distance(model, a, b);
+      for (int block = 2; block <= size; ++block) {
+        if (size % block == 0 && a / block == b / block) {
+          double& most = farthest[static_cast<std::size_t>(block)];
+          most = std::max(most, links);
+        }
+      }
+    }
+  }
+  for (int block = size / 2; block > 1; --block) {
+    if (size % block == 0 &&
+        farthest[static_cast<std::size_t>(block)] < farthest.back() * (1 - kSame))
+      return block;
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::vector<plan::GroupSizes> nestings(const Groups& groups, const plan::CostModel& model) {
+  std::vector<plan::GroupSizes> found{plan::GroupSizes(groups.size)};
+  const int near = near_group(groups.size, model);
+  if (near == 1) return found;
+  found.push_back(groups.count == 1 ? plan::GroupSizes{near} : plan::GroupSizes{near, groups.size});
+  return found;
+}
+
+std::vector<double> direct_us(int ranks, const plan::CostModel& model) {
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<double> load(model.resources.size());  // Of all, in messages.
+  // By rank and direction: what it sends, what it takes.
+  std::vector<std::map<std::uint32_t, double>> own(2 * n);
+  for (int from = 0; from < ranks; ++from) {
+    for (int to = 0; to < ranks; ++to) {
+      if (from == to) continue;
+      const plan::Path path = model.link(Rank{from}, Rank{to});
+      if (path.uses.empty()) return {};
+      for (const plan::Use& use : path.uses) {
+        load[use.resource] += use.share;
+        own[2 * static_cast<std::size_t>(from)][use.resource] += use.share;
+        own[2 * static_cast<std::size_t>(to) + 1][use.resource] += use.share;
+      }
+    }
+  }
+  std::vector<double> us(n);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    for (const auto& [resource, share] : own[i]) {
+      const double rate = model.resources[resource].gigabytes_per_second;
+      if (rate > 0 && share >= 0.5 * static_cast<double>(n - 1))
+        us[i / 2] = std::max(us[i / 2], 1e3 * load[resource] / rate);
+    }
+  }
+  return us;
+}
+
+std::vector<int> weights_for(std::span<const double> us) {
+  if (us.size() < 3 || std::any_of(us.begin(), us.end(), [](double time) { return time <= 0; }))
+    return {};
+  const auto [fastest, slowest] = std::minmax_element(us.begin(), us.end());
+  if (*fastest >= kAlike * *slowest) return {};
+  const auto n = static_cast<double>(us.size());
+  double sum = 0;
+  for (const double time : us) sum += 1 / time;
+  const double whole = std::min(1 / *slowest, sum / (2 * (n - 1)));
+  const auto share = [&](double time) { return std::max(0.0, 1 / (time * whole) - 1); };
+  std::vector<int> weights;
+  for (const double time : us)
+    weights.push_back(static_cast<int>(std::lround(kFinest * share(time) / share(*fastest))));
+  int common = 0;
+  for (const int weight : weights) common = std::gcd(common, weight);
+  for (int& weight : weights) weight /= common;
+  return weights;
+}
+
+bool keeps_canonical_tree(std::span<const Rank> order) {
+  if (order.size() < 2) return true;
+  const std::size_t left = std::bit_floor(order.size() - 1);
+  const std::span<const Rank> halves[] = {order.first(left), order.subspan(left)};
+  const auto ends = [](std::span<const Rank> part) {
+    const auto [least, most] = std::minmax_element(part.begin(), part.end());
+    return std::pair(least->value, most->value);
+  };
+  const auto a = ends(halves[0]), b = ends(halves[1]);
+  const bool in_order = a.second < b.first;
+  const bool swapped = b.second < a.first && 2 * left == order.size();
+  return (in_order || swapped) && keeps_canonical_tree(halves[0]) &&
+         keeps_canonical_tree(halves[1]);
+}
+
+void put_root(std::vector<Rank>& order, int root) {
+  const auto at = std::find(order.begin(), order.end(), Rank{root}) - order.begin();
+  const auto size = static_cast<std::ptrdiff_t>(order.size());
+  std::rotate(order.begin(), order.begin() + (at - root + size) % size, order.end());
+}
+
+}  // namespace tutti::planner

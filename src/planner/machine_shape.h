@@ -1,0 +1,37 @@
+// File: planner/machine_shape.h: what a machine says about the shape of a plan: which ranks are
+// near each other, which own less than the others, and which rank orders keep the canonical tree.
+//
+// All is read off the routes of a cost model, so it holds for whatever a graph describes: sockets,
+// quads of GPUs with NVLinks among themselves, hosts; a NIC at half its rate.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "plan/estimate.h"
+#include "plan/plan.h"
+#include "planner/machine_cost.h"
+
+namespace tutti::planner {
+
+/// Ways to nest ranks in groups, never empty: hosts (or racks); and, where some ranks of a host are
+/// nearer each other (fewer links) than others, the largest such groups inside hosts. Hosts are
+/// taken to be like the first; the model needs to know only of its ranks.
+std::vector<plan::GroupSizes> nestings(const Groups& groups, const plan::CostModel& model);
+
+/// Microseconds that each rank's own links are busy for every megabyte that each rank sends to each
+/// other one directly. A link is a rank's own if half of what the rank sends, or takes, passes it.
+std::vector<double> direct_us(int ranks, const plan::CostModel& model);
+
+/// Shares of a direct exchange (algorithms/weighted_all_reduce.cc) for ranks that need so long:
+/// small whole numbers, or none where all ranks are (nearly) alike. Closed form: with
+/// rates b, X = min(min b, sum b / 2(n-1)), rank r owns (b_r / X - 1) / (n - 2) of the message.
+std::vector<int> weights_for(std::span<const double> us);
+
+/// Whether ranks at the places that `order` says still add up along the canonical tree of the
+/// places: only the children of nodes of equal size are swapped.
+bool keeps_canonical_tree(std::span<const Rank> order);
+
+/// Rotates a rank order so that the root is at its own place: only there is what it has to give.
+void put_root(std::vector<Rank>& order, int root);
+
+}  // namespace tutti::planner
