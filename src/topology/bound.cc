@@ -17,6 +17,8 @@ namespace {
 
 // Of all-to-all: endpoints around which circles are drawn.
 constexpr std::size_t kMostCentres = 16;
+// Endpoints that stand for no other, of more endpoints than `kMany`: that is too long to wait for.
+constexpr std::size_t kMany = 4096, kMostUnlike = 256;
 
 Error too_large() {
   return {Code::kUnsupported,
@@ -171,24 +173,16 @@ Result<Proof> least_flow(const Graph& graph, const Network& network, NodeId root
 
 // k parts that hold all endpoints: to combine k values and tell all parts takes 2(k - 1) messages
 // (one-way gossip), each of which leaves a part: T >= M * 2(k - 1) / sum of exits.
-Result<std::optional<Proof>> part_proof(const Network& network,
-                                        const std::vector<std::vector<bool>>& parts) {
-  if (parts.size() < 2) return std::optional<Proof>();
+Result<std::optional<Proof>> part_proof(const Network& network, const Parts& parts) {
+  if (parts.count < 2) return std::optional<Proof>();
   std::int64_t sum = 0;
-  for (const auto& part : parts) {
-    const std::int64_t exit = exit_mbps(network, part);
+  for (const std::int64_t exit : exits_mbps(network, parts, false)) {
     if (exit == kUnlimited) return std::optional<Proof>();
     sum += exit;
   }
-  const auto messages = 2 * (static_cast<std::int64_t>(parts.size()) - 1);
+  const auto messages = 2 * (static_cast<std::int64_t>(parts.count) - 1);
   TUTTI_TRY(const Rational ratio, fraction(messages, sum, 1));
-  return std::optional(Proof{ratio, parts.front()});
-}
-
-std::vector<std::vector<bool>> single_parts(const Network& network) {
-  std::vector<std::vector<bool>> parts;
-  for (const NodeId id : network.endpoints) parts.push_back(only(network, id, false));
-  return parts;
+  return std::optional(Proof{ratio, inside(parts, 0)});
 }
 
 // Every cut that has endpoints on both sides is crossed by M bytes in both directions, and what
@@ -267,26 +261,58 @@ std::vector<std::vector<bool>> circles(const Network& network, std::span<const N
   return cuts;
 }
 
-// |S| * (N - |S|) shares of M / N cross a cut. Which cut is worst is a hard problem (sparsest cut),
-// so these: one endpoint and the rest, one host and the rest, the all-gather's worst, and what lies
-// near an endpoint and the rest.
+// |S| * (N - |S|) shares of M / N cross a cut.
+class Shares {
+ public:
+  explicit Shares(std::size_t endpoints) : size_(static_cast<std::int64_t>(endpoints)) {}
+
+  /// What a cut proves with so many endpoints on a side and such an exit; none: nothing.
+  Result<std::optional<Rational>> of(std::int64_t count, std::int64_t exit) const {
+    if (exit == kUnlimited || count == 0 || count == size_) return std::optional<Rational>();
+    TUTTI_TRY(const Rational ratio, fraction(count * (size_ - count), exit, size_));
+    return std::optional(ratio);
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+// The worst of the cuts between one part and the rest, in both directions.
+Status worst_part(const Network& network, const Parts& parts, Proof& best) {
+  const Shares shares(network.endpoints.size());
+  std::vector<std::int64_t> counts(parts.count);
+  for (const NodeId id : network.endpoints) {
+    if (parts.of[id.value] != Parts::kNone) ++counts[parts.of[id.value]];
+  }
+  for (const bool entering : {false, true}) {
+    const auto exits = exits_mbps(network, parts, entering);
+    for (std::size_t part = 0; part < parts.count; ++part) {
+      TUTTI_TRY(const auto ratio, shares.of(counts[part], exits[part]));
+      if (!ratio || *ratio <= best.ratio) continue;
+      best = {*ratio, inside(parts, part)};
+      if (entering) best.inside.flip();
+    }
+  }
+  return ok();
+}
+
+// Which cut is worst is a hard problem (sparsest cut), so these: one endpoint and the rest, one
+// host and the rest, the all-gather's worst, and what lies near an endpoint and the rest.
 Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gather,
                          std::span<const NodeId> centres) {
-  std::vector<std::vector<bool>> cuts = host_parts(graph, network);
-  for (auto& part : single_parts(network)) cuts.push_back(std::move(part));
-  cuts.push_back(std::move(gather.inside));
+  Proof best;
+  TUTTI_CHECK_OK(worst_part(network, host_parts(graph, network), best));
+  TUTTI_CHECK_OK(worst_part(network, single_parts(network), best));
+  std::vector<std::vector<bool>> cuts{std::move(gather.inside)};
   for (auto& circle : circles(network, centres.first(std::min(centres.size(), kMostCentres))))
     cuts.push_back(std::move(circle));
-  const auto size = static_cast<std::int64_t>(network.endpoints.size());
-  Proof best;
+  const Shares shares(network.endpoints.size());
   for (std::size_t i = 0, once = cuts.size(); i < 2 * once; ++i) {
     std::vector<bool> inside = cuts[i % once];
     if (i >= once) inside.flip();
-    const std::int64_t exit = exit_mbps(network, inside);
-    const std::int64_t count = count_inside(network, inside);
-    if (exit == kUnlimited || count == 0 || count == size) continue;
-    TUTTI_TRY(const Rational ratio, fraction(count * (size - count), exit, size));
-    if (ratio > best.ratio) best = {ratio, std::move(inside)};
+    TUTTI_TRY(const auto ratio,
+              shares.of(count_inside(network, inside), exit_mbps(network, inside)));
+    if (ratio && *ratio > best.ratio) best = {*ratio, std::move(inside)};
   }
   return best;
 }
@@ -305,6 +331,11 @@ Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId>
   Proof proof;
   const std::vector<NodeId> unlike =
       symmetry ? representatives(graph, network, {}) : network.endpoints;
+  if (endpoints.size() > kMany && unlike.size() > kMostUnlike) {
+    return Error{Code::kUnsupported,
+                 fmt::format("bound: {} of {} endpoints are unlike each other; choose at most {}",
+                             unlike.size(), endpoints.size(), kMany)};
+  }
   // All-to-all needs it too: for what can't be reached, and for its cut.
   if (pattern != Pattern::kBroadcast && pattern != Pattern::kAllReduce) {
     TUTTI_TRY(proof, GatherBound(graph, network).run(unlike));

@@ -47,7 +47,8 @@ struct BoundOptions {
   bool use_symmetry = true;  // Off: one flow an endpoint, for tests.
 };
 
-/// The lower bound of a collective over these endpoints: at least 2, at most 4,096, all different.
+/// The lower bound of a collective over these endpoints: at least 2, at most 4,096 (16,384 if their
+/// hosts are mostly alike), all different.
 /// Error: fewer, repeated or missing ones, links of more than 1e9 MB/s, endpoints that can't reach
 /// each other, or a machine of which no bandwidth is known that would bound anything.
 Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId> endpoints,

@@ -6,12 +6,13 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 namespace tutti::topology {
 namespace {
 
-constexpr std::size_t kMostEndpoints = 4096;
+constexpr std::size_t kMostEndpoints = 16384;
 constexpr double kMostMbps = 1e9;
 
 Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
@@ -95,71 +96,145 @@ std::int64_t exit_mbps(const Network& network, const std::vector<bool>& inside) 
   return total;
 }
 
-// Two hosts are alike if, with their nodes counted in the graph's order, they have the same kinds,
-// the same endpoints, the same arcs inside, and the same arcs to the same nodes outside of all
-// hosts. Swapping them node by node then maps the network onto itself, so an endpoint of one has
-// the same cuts as its image in the other. A host with an arc straight into another host is alike
-// to none, for the swap would have to move the other as well. Hosts that are alike but listed in
-// another order are missed, which costs time and never truth.
-std::vector<NodeId> representatives(const Graph& graph, const Network& network, NodeId apart) {
-  using Row = std::array<std::int64_t, 4>;
-  std::map<std::uint32_t, std::vector<Row>> hosts;
-  std::vector<std::int64_t> place(network.nodes, -1);
-  std::map<std::uint32_t, std::int64_t> counts;
-  for (std::uint32_t i = 0; i < network.nodes; ++i) {
+namespace {
+
+// By node, the number of the set that it is in; kNone: of none.
+using Sets = std::vector<std::uint32_t>;
+constexpr std::uint32_t kNone = Parts::kNone;
+
+Sets hosts_of(const Graph& graph) {
+  Sets sets;
+  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
     const std::uint32_t host = host_of(graph, i);
-    if (!NodeId{host}.exists()) continue;
-    place[i] = counts[host]++;
-    hosts[host].push_back({0, place[i], network.is_endpoint[i], 0});
+    sets.push_back(NodeId{host}.exists() ? host : kNone);
+  }
+  return sets;
+}
+
+// Hosts and the switches that they hang on, as far as one hangs together with the other: what hangs
+// on the leaves of a tree. A set has the number of one of its nodes.
+Sets pods_of(const Network& network, const Sets& hosts) {
+  Sets parents(network.nodes);
+  std::iota(parents.begin(), parents.end(), 0U);
+  const auto top = [&](std::uint32_t node) {
+    while (parents[node] != node) node = parents[node] = parents[parents[node]];
+    return node;
+  };
+  for (std::uint32_t i = 0; i < network.nodes; ++i) {
+    if (hosts[i] != kNone) parents[top(i)] = top(hosts[i]);
+  }
+  std::vector<bool> is_leaf(network.nodes);
+  for (const Arc& arc : network.arcs) {
+    if ((hosts[arc.from] == kNone) == (hosts[arc.to] == kNone)) continue;
+    is_leaf[hosts[arc.from] == kNone ? arc.from : arc.to] = true;
+    parents[top(arc.from)] = top(arc.to);
+  }
+  Sets pods(network.nodes, kNone);
+  for (std::uint32_t i = 0; i < network.nodes; ++i) {
+    if (hosts[i] != kNone || is_leaf[i]) pods[i] = top(i);
+  }
+  return pods;
+}
+
+// By set: whether it is the first of those that are alike.
+//
+// Two are alike if, with their nodes counted in the graph's order, they have the same kinds, the
+// same endpoints, the same arcs inside, and the same arcs to the same nodes outside of all sets.
+// Swapping them node by node then maps the network onto itself, so an endpoint of one has the same
+// cuts as its image in the other. A set with an arc straight into another one is alike to none, for
+// the swap would have to move the other as well. Sets that are alike but listed in another order
+// are missed, which costs time and never truth.
+std::vector<bool> first_of_alike(const Network& network, const Sets& sets, NodeId apart) {
+  using Row = std::array<std::int64_t, 4>;
+  std::map<std::uint32_t, std::vector<Row>> rows;
+  std::vector<std::int64_t> place(network.nodes, -1), counts(network.nodes);
+  for (std::uint32_t i = 0; i < network.nodes; ++i) {
+    if (sets[i] == kNone) continue;
+    place[i] = counts[sets[i]]++;
+    rows[sets[i]].push_back({0, place[i], network.is_endpoint[i], 0});
   }
   for (const Arc& arc : network.arcs) {
-    const std::uint32_t from = host_of(graph, arc.from);
-    const std::uint32_t to = host_of(graph, arc.to);
+    const std::uint32_t from = sets[arc.from], to = sets[arc.to];
     if (from == to) {
-      if (NodeId{from}.exists())
-        hosts[from].push_back({1, place[arc.from], place[arc.to], arc.mbps});
+      if (from != kNone) rows[from].push_back({1, place[arc.from], place[arc.to], arc.mbps});
       continue;
     }
-    const bool straight = NodeId{from}.exists() && NodeId{to}.exists();
-    // The host's own number in the row: equal to no other host's.
-    if (straight) hosts[from].push_back({2, from, 0, 0});
-    if (straight) hosts[to].push_back({2, to, 0, 0});
+    const bool straight = from != kNone && to != kNone;
+    // The set's own number in the row: equal to no other's.
+    if (straight) rows[from].push_back({2, from, 0, 0});
+    if (straight) rows[to].push_back({2, to, 0, 0});
     if (straight) continue;
-    if (NodeId{from}.exists()) hosts[from].push_back({3, place[arc.from], arc.to, arc.mbps});
-    if (NodeId{to}.exists()) hosts[to].push_back({4, arc.from, place[arc.to], arc.mbps});
+    if (from != kNone) rows[from].push_back({3, place[arc.from], arc.to, arc.mbps});
+    if (to != kNone) rows[to].push_back({4, arc.from, place[arc.to], arc.mbps});
   }
-  if (apart.exists()) hosts[host_of(graph, apart.value)].push_back({5, 0, 0, 0});
+  if (apart.exists() && sets[apart.value] != kNone) rows[sets[apart.value]].push_back({5, 0, 0, 0});
   std::map<std::vector<Row>, std::uint32_t> first;
-  std::map<std::uint32_t, bool> stands_for_others;
-  for (auto& [host, rows] : hosts) {
-    std::sort(rows.begin(), rows.end());
-    stands_for_others[host] = first.emplace(std::move(rows), host).second;
+  std::vector<bool> is_first(network.nodes);
+  for (auto& [set, own] : rows) {
+    std::sort(own.begin(), own.end());
+    is_first[set] = first.emplace(std::move(own), set).second;
   }
+  return is_first;
+}
+
+}  // namespace
+
+// By hosts, and by pods of hosts with their switches. Alike hosts hang on the same switches and so
+// are in one pod; so every endpoint has an image in the first of its pods, and that has one in the
+// first of its hosts there.
+std::vector<NodeId> representatives(const Graph& graph, const Network& network, NodeId apart) {
+  const Sets hosts = hosts_of(graph), pods = pods_of(network, hosts);
+  const auto first_host = first_of_alike(network, hosts, apart);
+  const auto first_pod = first_of_alike(network, pods, apart);
   std::vector<NodeId> chosen;
   for (const NodeId id : network.endpoints) {
-    const std::uint32_t host = host_of(graph, id.value);
-    if (!NodeId{host}.exists() || stands_for_others[host]) chosen.push_back(id);
+    const std::uint32_t host = hosts[id.value], pod = pods[id.value];
+    if ((host == kNone || first_host[host]) && (pod == kNone || first_pod[pod]))
+      chosen.push_back(id);
   }
   return chosen;
 }
 
-std::vector<std::vector<bool>> host_parts(const Graph& graph, const Network& network) {
-  std::map<std::uint32_t, std::vector<bool>> hosts;
-  std::vector<std::vector<bool>> parts;
+Parts host_parts(const Graph& graph, const Network& network) {
+  Parts parts{Sets(network.nodes, kNone), 0};
+  std::map<std::uint32_t, std::uint32_t> hosts;  // To parts.
   for (const NodeId id : network.endpoints) {
     const std::uint32_t host = host_of(graph, id.value);
-    if (NodeId{host}.exists()) {
-      hosts[host].resize(network.nodes);
-    } else {
-      parts.emplace_back(network.nodes)[id.value] = true;
-    }
+    if (NodeId{host}.exists())
+      hosts.emplace(host, 0);
+    else
+      parts.of[id.value] = static_cast<std::uint32_t>(parts.count++);
   }
+  for (auto& [host, part] : hosts) part = static_cast<std::uint32_t>(parts.count++);
   for (std::uint32_t i = 0; i < network.nodes; ++i) {
     const auto found = hosts.find(host_of(graph, i));
-    if (found != hosts.end() && NodeId{found->first}.exists()) found->second[i] = true;
+    if (found != hosts.end()) parts.of[i] = found->second;
   }
-  for (auto& [host, part] : hosts) parts.push_back(std::move(part));
   return parts;
+}
+
+Parts single_parts(const Network& network) {
+  Parts parts{Sets(network.nodes, kNone), 0};
+  for (const NodeId id : network.endpoints)
+    parts.of[id.value] = static_cast<std::uint32_t>(parts.count++);
+  return parts;
+}
+
+std::vector<bool> inside(const Parts& parts, std::size_t part) {
+  std::vector<bool> nodes;
+  for (const std::uint32_t of : parts.of) nodes.push_back(of == part);
+  return nodes;
+}
+
+std::vector<std::int64_t> exits_mbps(const Network& network, const Parts& parts, bool entering) {
+  std::vector<std::int64_t> exits(parts.count);
+  for (const Arc& arc : network.arcs) {
+    const std::uint32_t own = parts.of[entering ? arc.to : arc.from];
+    if (own == kNone || own == parts.of[entering ? arc.from : arc.to]) continue;
+    std::int64_t& sum = exits[own];
+    sum = arc.mbps == kUnlimited || sum == kUnlimited ? kUnlimited : sum + arc.mbps;
+  }
+  return exits;
 }
 
 namespace {
