@@ -68,7 +68,7 @@ endif()
 # The tests of simulated devices, on those that there are.
 if(TUTTI_TESTS AND TUTTI_CUDART)
   add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc
-    tests/simt/two_shot_test.cc tests/simt/fused_test.cc)
+    tests/simt/two_shot_test.cc tests/simt/fused_test.cc tests/simt/messages_test.cc)
   target_compile_definitions(cuda_devices_test PRIVATE TUTTI_GPU)
   target_link_libraries(cuda_devices_test PRIVATE tutti_cuda tutti_test_main)
   # How fast they are (scripts/gpu-check).

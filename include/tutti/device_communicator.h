@@ -71,8 +71,9 @@ class TUTTI_API DeviceCommunicator {
   int rank_count() const;
   int device() const;
 
-  /// A collective of memory that the device can access. kUnsupported for blocks that differ in
-  /// size. Once check() says why, all calls fail for that reason.
+  /// A collective of memory that the device can access. kUnsupported: blocks that differ in size,
+  /// and are to be reduced. Sizes that ranks don't agree on are not noticed before the timeout.
+  /// Once check() says why, all calls fail for that reason.
   Status call(const Request& request, Stream stream);
   /// Makes what this call, or one of the same size on other buffers, will need. Not collective.
   Status prepare(const Request& request);

@@ -12,6 +12,7 @@
 // the next step. Whoever gives up waiting says so at the next barrier, and the whole block returns.
 #pragma once
 #include "kernels/cuda/body.h"
+#include "kernels/cuda/channel.h"
 #include "kernels/cuda/meeting.h"
 #include "plan/partition.h"
 
@@ -121,8 +122,7 @@ class Interpreter {
         break;
       case plan::Place::kSlot:
       case plan::Place::kMulticast:  // The host lets no such plan come here.
-        if (!take_slot(to, source)) return false;
-        to.whole = true;
+        if (!take_slot(arguments_, blockIdx.x, source, watch_, to)) return false;
         break;
     }
     if (to.whole && arguments_.scaled && at.form == Form::kContribution) to.form = Form::kPartial;
@@ -130,47 +130,11 @@ class Interpreter {
     return true;
   }
 
-  /// The next slot of a ring, once it is full (a source's), or free.
-  TUTTI_DEVICE bool take_slot(Resolved& to, bool source) {
-    RingEnd* rings = source ? arguments_.inboxes : arguments_.outboxes;
-    RingEnd& ring = rings[blockIdx.x * arguments_.ranks + to.peer];
-    const std::uint64_t position = ring.position++;
-    if (source) {
-      // acquire: pairs with the writer's release of head. Packed data say themselves that they are
-      // there.
-      if (arguments_.format == SlotFormat::kSimple && waits()) {
-        while (load_acquire(ring.head) <= position) {
-          if (watch_.gives_up(to.peer)) return false;
-        }
-      }
-    } else if (waits()) {
-      // acquire: pairs with the reader's release of tail; its reads are over before we write.
-      while (position - load_acquire(ring.tail) >= arguments_.slot_count) {
-        if (watch_.gives_up(to.peer)) return false;
-      }
-    }
-    to.ring = &ring;
-    to.at = ring.slots + position % arguments_.slot_count * arguments_.slot_bytes;
-    to.format = arguments_.format;
-    to.flag = arguments_.format == SlotFormat::kPacked ? packed_flag(position) : position + 1;
-    to.position = position;
-    return true;
-  }
-
   TUTTI_DEVICE void publish(const plan::Step& step, unsigned index, std::uint64_t elements) const {
     if (index >= unsigned{step.source_count} + step.target_count) return;
     const Resolved& at = work_.locations[index];
     if (at.ring == nullptr) return;
-    if (index < step.source_count) {
-      // release: the block's reads are over before the writer sees the slot free.
-      store_release(at.ring->tail, at.position + 1);
-    } else if (at.format == SlotFormat::kSimple) {
-      if (at.ring->used != nullptr) {
-        at.ring->used[at.position % arguments_.slot_count] = bytes_in_slot(at.form, elements);
-      }
-      // release: publishes what the block wrote into the slot.
-      store_release(at.ring->head, at.position + 1);
-    }
+    pass_slot(arguments_, index < step.source_count, at, bytes_in_slot(at.form, elements));
   }
 
   /// Whole units. Not of `work_`: its first lane may be filling that in for the next step.

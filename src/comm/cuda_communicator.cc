@@ -65,14 +65,20 @@ Status DeviceCommunicator::State::failure() const {
 }
 
 Status DeviceCommunicator::State::check(const Request& request) const {
-  TUTTI_CHECK_OK(control_state().check(host_call(request)));
-  if (request.uneven || !request.algorithm.empty()) {
+  const bool reduces_uneven = request.uneven && reduces(request.collective);
+  if (reduces_uneven || !request.algorithm.empty()) {
     return Error{Code::kUnsupported,
                  fmt::format("{}: on devices {}", to_string(request.collective),
-                             request.uneven ? "blocks are of one size"
+                             reduces_uneven ? "blocks that are reduced are of one size"
                                             : "no algorithm is named for one call; set "
                                               "TUTTI_ALGORITHM"),
                  me};
+  }
+  if (request.uneven) {
+    TUTTI_TRY(const exec::Call call, control_state().make_call(request));
+    TUTTI_CHECK_OK(control_state().check(call));
+  } else {
+    TUTTI_CHECK_OK(control_state().check(host_call(request)));
   }
   return failure();
 }
@@ -201,7 +207,6 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
 std::size_t DeviceCommunicator::State::device_bytes() const {
   std::size_t bytes = mesh->bytes();
   for (const auto& [key, plan] : plans) bytes += plan.bytes();
-  for (const auto& [key, plan] : messages) bytes += plan.bytes();
   return bytes;
 }
 
@@ -211,11 +216,10 @@ std::string DeviceCommunicator::State::describe() const {
       rank_count, me.value, device, created_ms);
   text += fmt::format("slots of {} KiB, {} a ring; {} lanes\n", machine.slot_bytes / 1024,
                       machine.slots, machine.lanes);
-  text +=
-      fmt::format("device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}\n",
-                  static_cast<double>(device_bytes()) / (1 << 20),
-                  static_cast<double>(mesh->bytes()) / (1 << 20), plans.size() + messages.size(),
-                  static_cast<double>(device_bytes() - mesh->bytes()) / (1 << 20));
+  text += fmt::format("device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}\n",
+                      static_cast<double>(device_bytes()) / (1 << 20),
+                      static_cast<double>(mesh->bytes()) / (1 << 20), plans.size(),
+                      static_cast<double>(device_bytes() - mesh->bytes()) / (1 << 20));
   if (network != nullptr) {
     text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",
                         planner::ranks_on(machine.hosts.of).size(), control_state().transport,
@@ -247,6 +251,7 @@ int DeviceCommunicator::device() const { return state_->device; }
 
 Status DeviceCommunicator::call(const Request& request, Stream stream) {
   TUTTI_CHECK_OK(state_->check(request));
+  if (request.uneven) return state_->start(state_->messages_of(request, cuda_stream(stream)));
   if (request.count == 0) return ok();
   if (in_group()) {
     add_to_group(*state_, request, cuda_stream(stream));
@@ -258,10 +263,11 @@ Status DeviceCommunicator::call(const Request& request, Stream stream) {
 
 Status DeviceCommunicator::prepare(const Request& request) {
   Request asked = request;  // Whatever its buffers will be.
-  static const std::byte kSomewhere{};
-  asked.input = &kSomewhere;
-  asked.output = const_cast<std::byte*>(&kSomewhere);
+  static std::byte somewhere[2];
+  asked.input = somewhere;
+  asked.output = somewhere + 1;
   TUTTI_CHECK_OK(state_->check(asked));
+  if (request.uneven) return state_->prepare_messages();
   return request.count == 0 ? ok() : state_->prepare(asked);
 }
 

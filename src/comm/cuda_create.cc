@@ -372,8 +372,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   status = state->mesh->join(handles);
   TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
   const exec::OnDevice on(device);
-  for (CudaEvent* event :
-       {&state->eager.event, &state->in_capture.event, &state->fork, &state->side_done})
+  for (CudaEvent* event : {&state->eager.event, &state->in_capture.event, &state->fork})
     TUTTI_CHECK_OK(event->make());
   if (state->network != nullptr) {
     state->network->start([mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });

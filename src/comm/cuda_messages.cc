@@ -1,14 +1,12 @@
 // Messages between devices, and groups.
 //
-// A message is a plan of two ranks: a verified broadcast, of which the sender's copy to itself is
-// taken away. Those of a group are launched in rounds, to the rank r places on in round r and from
-// the one r places back, what is sent on one stream and what comes on another. By induction over
-// the rounds each of them finds its other half, however large they are.
+// Messages of a group go at a time (exec/cuda_mesh_messages.cc), those to oneself as copies.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "comm/cuda_state.h"
+#include "kernels/cuda/messages.h"
 
 namespace tutti {
 namespace {
@@ -28,8 +26,7 @@ class DeviceGroup : public GroupPart {
   Status end() override {
     for (const Call& call : calls_) TUTTI_CHECK_OK(call.state->prepare(call.request));
     for (const auto& [state, messages] : messages_) {
-      for (const DeviceMessage& message : messages) TUTTI_CHECK_OK(state->prepare(message));
-      if (messages.size() > 1) TUTTI_CHECK_OK(state->prepare_side());
+      if (!messages.empty()) TUTTI_CHECK_OK(state->prepare_messages());
     }
     Status first;
     const auto note_error = [&first](Status status) {
@@ -67,27 +64,6 @@ DeviceGroup& group_of_thread() {
 
 std::size_t bytes_of(const DeviceMessage& message) { return message.count * size_of(message.type); }
 
-/// The plan of a message from rank 0 to rank 1.
-Result<plan::Plan> message_plan(std::uint32_t lanes) {
-  planner::Recipe recipe;
-  recipe.algorithm = find_algorithm(Collective::kBroadcast, "direct");
-  recipe.shape = plan::Shape{Collective::kBroadcast, 2, 0};
-  recipe.lanes = lanes;
-  TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(recipe));
-  plan::Plan plan = verified->plan;
-  // The sender keeps nothing of it. What the other gets is not touched by that.
-  for (plan::Lane& lane : plan.ranks[0].lanes) {
-    for (plan::Step& step : lane.steps) {
-      const auto first = lane.locations.begin() + step.first + step.source_count;
-      const auto end =
-          std::remove_if(first, first + step.target_count,
-                         [](const plan::Location& at) { return at.place == plan::Place::kOutput; });
-      step.target_count = static_cast<std::uint16_t>(end - first);
-    }
-  }
-  return plan;
-}
-
 }  // namespace
 
 void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {
@@ -105,40 +81,12 @@ Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
   return failure();
 }
 
-DeviceCommunicator::State::MessageKey DeviceCommunicator::State::key_of(
-    const DeviceMessage& message) const {
-  // What is sent and what comes run at a time; both together have the mesh's lanes.
-  const bool large = bytes_of(message) > machine.slot_bytes;
-  return {message.sends, message.peer, large ? std::max(1U, machine.lanes / 2) : 1};
-}
-
-Status DeviceCommunicator::State::prepare(const DeviceMessage& message) {
-  if (message.peer == me.value) return ok();
-  const MessageKey key = key_of(message);
-  const void* kernel = cuda::interpreter_kernel(message.type, ReduceOp::kSum);
-  if (kernels.contains(kernel) && messages.contains(key)) return ok();
+Status DeviceCommunicator::State::prepare_messages() {
+  const void* kernel = cuda::messages_kernel();
+  if (kernels.contains(kernel)) return ok();
   const RelaxedCapture relaxed;
   const exec::OnDevice on(device);
-  TUTTI_CHECK_OK(load_kernel(kernel));
-  if (messages.contains(key)) return ok();
-  TUTTI_TRY(const plan::Plan plan, message_plan(std::get<2>(key)));
-  const int members[] = {message.sends ? me.value : message.peer,
-                         message.sends ? message.peer : me.value};
-  TUTTI_TRY(auto loaded, mesh->load(plan, members));
-  messages.emplace(key, std::move(loaded));
-  return ok();
-}
-
-DeviceCommunicator::State::~State() {
-  if (side != nullptr) cudaStreamDestroy(side);
-}
-
-Status DeviceCommunicator::State::prepare_side() {
-  if (side != nullptr) return ok();
-  const RelaxedCapture relaxed;
-  const exec::OnDevice on(device);
-  return exec::cuda_status(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking),
-                           "making a stream");
+  return load_kernel(kernel);
 }
 
 /// Copies what the rank sends itself, the first message to the first that it gets, and takes these
@@ -160,27 +108,13 @@ Status DeviceCommunicator::State::match_own(std::vector<DeviceMessage>& list,
                                bytes_of(sends[i]), bytes_of(receives[i])),
                    me};
     }
+    if (receives[i].data == sends[i].data) continue;  // In place.
     TUTTI_CHECK_OK(
         exec::cuda_status(cudaMemcpyAsync(receives[i].data, sends[i].data, bytes_of(sends[i]),
                                           cudaMemcpyDeviceToDevice, stream),
                           "copying a message to oneself"));
   }
   std::erase_if(list, [this](const DeviceMessage& one) { return one.peer == me.value; });
-  return ok();
-}
-
-/// Those of one direction, in the order of `list`.
-Status DeviceCommunicator::State::send_receive(const std::vector<DeviceMessage>& list, bool sends,
-                                               cudaStream_t stream) {
-  for (const DeviceMessage& message : list) {
-    if (message.sends != sends) continue;
-    exec::CudaCall call;
-    call.type = message.type;
-    call.count = message.count;
-    if (sends) call.input = message.data;
-    if (!sends) call.output = message.data;
-    TUTTI_CHECK_OK(mesh->launch(me.value, messages.at(key_of(message)), call, stream));
-  }
   return ok();
 }
 
@@ -197,57 +131,77 @@ Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
     TUTTI_CHECK_OK(fork.hold(main));
   }
   TUTTI_CHECK_OK(match_own(list, main));
-  const auto round = [this](const DeviceMessage& one) {
-    const int way = one.sends ? one.peer - me.value : me.value - one.peer;
-    return (way + rank_count) % rank_count;
-  };
-  std::stable_sort(list.begin(), list.end(), [&](const DeviceMessage& a, const DeviceMessage& b) {
-    return round(a) < round(b);
-  });
-  const auto sent =
-      std::count_if(list.begin(), list.end(), [](const auto& one) { return one.sends; });
-  const bool both = sent != 0 && sent != static_cast<std::ptrdiff_t>(list.size());
-  if (both) {
-    TUTTI_CHECK_OK(fork.record(main));
-    TUTTI_CHECK_OK(fork.hold(side));
-  }
-  TUTTI_CHECK_OK(send_receive(list, true, both ? side : main));
-  TUTTI_CHECK_OK(send_receive(list, false, main));
-  if (both) {
-    TUTTI_CHECK_OK(side_done.record(side));
-    TUTTI_CHECK_OK(side_done.hold(main));
-  }
+  std::vector<exec::CudaMessage> messages;
+  for (const DeviceMessage& message : list)
+    messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
+  TUTTI_CHECK_OK(mesh->launch_messages(me.value, std::move(messages), main));
   TUTTI_CHECK_OK(leave(main));
   for (const cudaStream_t other : others) TUTTI_CHECK_OK(current->event.hold(other));
   return ok();
 }
 
-namespace {
-
-Status start(DeviceCommunicator::State& state, const DeviceMessage& message) {
-  TUTTI_CHECK_OK(state.check(message));
-  if (message.count == 0) return ok();
-  if (in_group()) {
-    group_of_thread().add(state, message);
-    return ok();
+/// A rank that has an input sends to all that have an output: its block for each of them, or all it
+/// has; and gets likewise.
+std::vector<DeviceMessage> DeviceCommunicator::State::messages_of(const Request& request,
+                                                                  cudaStream_t stream) const {
+  const CollectiveTraits traits = traits_of(request.collective);
+  const auto has_input = [&](Rank rank) { return !traits.root_input || rank == request.root; };
+  const auto has_output = [&](Rank rank) { return !traits.root_output || rank == request.root; };
+  // Nothing is written there.
+  auto* input = const_cast<std::byte*>(static_cast<const std::byte*>(request.input));
+  auto* output = static_cast<std::byte*>(request.output);
+  std::vector<DeviceMessage> list;
+  std::size_t input_end = 0,
+              output_end = 0;  // Of the blocks so far, where they follow one another.
+  const auto add = [&](bool sends, int peer, bool each, const Blocks& blocks, std::byte* base,
+                       std::size_t& end) {
+    std::size_t count = request.count, offset = 0;
+    if (each) {
+      const auto at = static_cast<std::size_t>(peer);
+      count = blocks.counts[at];
+      offset = blocks.offsets.empty() ? end : blocks.offsets[at];
+      end += count;
+    }
+    if (count == 0) return;
+    list.push_back(
+        {sends, peer, request.type, base + offset * size_of(request.type), count, stream});
+  };
+  for (int peer = 0; peer < rank_count; ++peer) {
+    if (has_input(me) && has_output(Rank{peer}))
+      add(true, peer, traits.input_each, request.input_blocks, input, input_end);
+    if (has_output(me) && has_input(Rank{peer}))
+      add(false, peer, traits.output_each, request.output_blocks, output, output_end);
   }
-  TUTTI_CHECK_OK(state.prepare(message));
-  return state.launch({message});
+  return list;
 }
 
-}  // namespace
+Status DeviceCommunicator::State::start(std::vector<DeviceMessage> list) {
+  if (list.empty()) return ok();
+  if (in_group()) {
+    for (const DeviceMessage& message : list) group_of_thread().add(*this, message);
+    return ok();
+  }
+  TUTTI_CHECK_OK(prepare_messages());
+  return launch(std::move(list));
+}
 
 Status DeviceCommunicator::send(const void* data, std::size_t count, DataType type, Rank to,
                                 Stream stream) {
   // Nothing is written there.
   auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(data));
-  return start(*state_, {true, to.value, type, bytes, count, static_cast<cudaStream_t>(stream)});
+  const DeviceMessage message{true,  to.value, type,
+                              bytes, count,    static_cast<cudaStream_t>(stream)};
+  TUTTI_CHECK_OK(state_->check(message));
+  return count == 0 ? ok() : state_->start({message});
 }
 
 Status DeviceCommunicator::recv(void* data, std::size_t count, DataType type, Rank from,
                                 Stream stream) {
-  return start(*state_, {false, from.value, type, static_cast<std::byte*>(data), count,
-                         static_cast<cudaStream_t>(stream)});
+  const DeviceMessage message{false, from.value,
+                              type,  static_cast<std::byte*>(data),
+                              count, static_cast<cudaStream_t>(stream)};
+  TUTTI_CHECK_OK(state_->check(message));
+  return count == 0 ? ok() : state_->start({message});
 }
 
 }  // namespace tutti

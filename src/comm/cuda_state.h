@@ -83,10 +83,8 @@ class RelaxedCapture {
 struct DeviceCommunicator::State {
   using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t>;  // Root, lanes.
   using RouteKey = std::tuple<Collective, int, std::size_t>;         // Root, class of sizes.
-  using MessageKey = std::tuple<bool, int, std::uint32_t>;           // Sends, peer, lanes.
 
   explicit State(Communicator joined) : control(std::move(joined)) {}
-  ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -105,7 +103,6 @@ struct DeviceCommunicator::State {
 
   std::map<PlanKey, exec::CudaPlan> plans;
   std::map<RouteKey, const exec::CudaPlan*> routes;
-  std::map<MessageKey, exec::CudaPlan> messages;
   std::set<const void*> kernels;  // Loaded.
   std::string choices;            // What was chosen, for describe(): a line each.
 
@@ -119,8 +116,7 @@ struct DeviceCommunicator::State {
   Last* current = nullptr;         // Of which a call is being put on a stream.
   unsigned long long capture = 0;  // Which one the last was.
   bool captured = false;           // Graphs may replay calls.
-  cudaStream_t side = nullptr;     // Messages that are sent while others come.
-  CudaEvent fork, side_done;
+  CudaEvent fork;                  // Of streams that messages of one group name.
   std::uint64_t calls = 0;
 
   /// Checks what the user gave; what has failed; kOk: it may begin.
@@ -130,16 +126,18 @@ struct DeviceCommunicator::State {
 
   /// Makes what is missing. One thread at a time, as calls.
   Status prepare(const Request& request);
-  Status prepare(const DeviceMessage& message);
-  Status prepare_side();
+  Status prepare_messages();
   /// Puts on the stream what was prepared.
   Status launch(const Request& request, cudaStream_t stream);
+  /// What an uneven request moves, as messages between this rank and each that has a part in it.
+  std::vector<DeviceMessage> messages_of(const Request& request, cudaStream_t stream) const;
   /// All at once; matched by the order in which peers name them.
   Status launch(std::vector<DeviceMessage> messages);
+  /// Makes what is missing, and launches; within a group that does.
+  Status start(std::vector<DeviceMessage> messages);
 
   bool goes_by_packets(const Request& request) const;
   RouteKey route_of(const Request& request) const;
-  MessageKey key_of(const DeviceMessage& message) const;
   exec::CudaCall call_of(const Request& request) const;
   exec::Call host_call(const Request& request) const;
   Status load_kernel(const void* kernel);
@@ -147,7 +145,6 @@ struct DeviceCommunicator::State {
   Status enter(cudaStream_t stream);
   Status leave(cudaStream_t stream);
   Status match_own(std::vector<DeviceMessage>& messages, cudaStream_t stream) const;
-  Status send_receive(const std::vector<DeviceMessage>& messages, bool sends, cudaStream_t stream);
 
   std::size_t device_bytes() const;
   std::string describe() const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string>
 
@@ -48,9 +47,10 @@ Status check_options(const CudaMeshOptions& options) {
 }
 
 /// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
+/// Messages take two at least, as they come and go.
 Status check_room(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
-  for (const int device : options.devices) blocks[device] += options.lanes;
+  for (const int device : options.devices) blocks[device] += std::max(options.lanes, 2U);
   for (const auto& [device, wanted] : blocks) {
     if (only >= 0 && device != only) continue;
     int room = 0;
@@ -98,18 +98,6 @@ std::string unsuited(const plan::Plan& plan) {
 template <class T>
 std::size_t bytes_of(const std::vector<T>& list) {
   return list.size() * sizeof(T);
-}
-
-/// The steps with peers as the mesh counts them.
-plan::RankPlan with_peers(plan::RankPlan rank, std::span<const int> members) {
-  const auto name = [members](std::uint16_t& peer) {
-    if (peer < members.size()) peer = static_cast<std::uint16_t>(members[peer]);
-  };
-  for (plan::Lane& lane : rank.lanes) {
-    for (plan::Step& step : lane.steps) name(step.peer);
-    for (plan::Location& location : lane.locations) name(location.peer);
-  }
-  return rank;
 }
 
 /// A rank's steps: a table of lanes, then each lane's steps and locations.
@@ -210,22 +198,11 @@ Status CudaMesh::allocate() {
 }
 
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
-  std::vector<int> members(options_.devices.size());
-  std::iota(members.begin(), members.end(), 0);
-  if (plan.ranks.size() != members.size()) {
-    return Error{Code::kInvalidArgument,
-                 "plan " + plan.name + " is for " + std::to_string(plan.ranks.size()) +
-                     " ranks, the mesh has " + std::to_string(members.size())};
-  }
-  return load(plan, members);
-}
-
-Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, std::span<const int> members) const {
   const std::string name = "plan " + plan.name;
   const std::size_t ranks = options_.devices.size();
-  if (members.size() != plan.ranks.size()) return invalid(name + " has other ranks than are named");
-  if (members.size() != ranks && reduces(plan.shape.collective)) {
-    return invalid(name + " reduces, and is not of all ranks");
+  if (plan.ranks.size() != ranks) {
+    return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
+                                             " ranks, the mesh has " + std::to_string(ranks)};
   }
   if (const std::string why = unsuited(plan); !why.empty()) {
     return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
@@ -245,15 +222,12 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, std::span<const int> mem
   loaded.touches_peers_ = loaded.reads_peers_ || has_place(plan, plan::Place::kPeerOutput);
   loaded.programs_.resize(ranks);
   loaded.scratches_.resize(ranks);
-  for (std::size_t member = 0; member < members.size(); ++member) {
-    const auto rank = static_cast<std::size_t>(members[member]);
-    if (rank >= ranks) return invalid("there is no rank " + std::to_string(members[member]));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!is_here(rank)) continue;
-    const plan::RankPlan steps = with_peers(plan.ranks[member], members);
     const int device = options_.devices[rank];
-    TUTTI_TRY(loaded.programs_[rank], load_rank(steps, device));
+    TUTTI_TRY(loaded.programs_[rank], load_rank(plan.ranks[rank], device));
     TUTTI_TRY(loaded.scratches_[rank],
-              CudaMemory::allocate(device, steps.scratch_chunks * options_.slot_bytes));
+              CudaMemory::allocate(device, plan.ranks[rank].scratch_chunks * options_.slot_bytes));
   }
   return loaded;
 }

@@ -83,6 +83,14 @@ struct CudaCall {
   std::int64_t integer_scale = 1;
 };
 
+/// What a rank sends to a peer or gets from it, another one, on memory that its device can access.
+struct CudaMessage {
+  bool sends = false;
+  int peer = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 /// All-reduce of rows, plus a residual, and RMSNorm. Of `call`: type, peer_inputs, and
 /// peer_outputs, where the normalised rows go.
 struct CudaRmsNorm {
@@ -139,13 +147,14 @@ class CudaMesh {
   /// kUnsupported: it has
   /// more lanes than the mesh, steps with more locations than a kernel takes, or multicasts.
   Result<CudaPlan> load(const plan::Plan& plan) const;
-  /// A plan of some of the ranks: by the plan's ranks, which of the mesh's they are. It may not
-  /// reduce.
-  Result<CudaPlan> load(const plan::Plan& plan, std::span<const int> members) const;
 
   /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.
   /// One thread at a time for each rank.
   Status launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream);
+
+  /// The same for messages: all of the list go at a time, those of one peer and direction in their
+  /// order (kernels/cuda/messages.h). Both ends of a message have lists that begin together.
+  Status launch_messages(int rank, std::vector<CudaMessage> list, cudaStream_t stream);
 
   /// The same for an all-reduce of few elements, without a plan (kernels/cuda/one_shot.h).
   /// kUnsupported: more than one_shot_elements, or too many ranks for a step.
@@ -217,6 +226,7 @@ class CudaMesh {
     return lane * options_.devices.size() + peer;
   }
 
+  cuda::Arguments base_arguments(int rank) const;
   cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
   Status add_peers(const CudaCall& call, cuda::Arguments& arguments) const;
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;

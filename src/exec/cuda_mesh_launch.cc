@@ -13,20 +13,32 @@ using cuda::LaneSteps;
 using cuda::RingEnd;
 using cuda::SignalEnd;
 
+/// What does not depend on a call: the rank and its rings.
+cuda::Arguments CudaMesh::base_arguments(int rank) const {
+  const Layout at = layout();
+  std::byte* mine = memories_[static_cast<std::size_t>(rank)].data();
+  Arguments arguments;
+  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
+  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
+  arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
+  arguments.slot_bytes = options_.slot_bytes;
+  arguments.slot_count = options_.slot_count;
+  arguments.format = options_.format;
+  arguments.abort = abort_word(rank);
+  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
+  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
+  arguments.rank = static_cast<std::uint32_t>(rank);
+  return arguments;
+}
+
 /// What does not depend on a plan.
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
-  Arguments arguments;
+  Arguments arguments = base_arguments(rank);
   arguments.input = call.input;
   arguments.output = call.output;
-  arguments.abort = abort_word(rank);
-  arguments.signals =
-      reinterpret_cast<SignalEnd*>(bases_[static_cast<std::size_t>(rank)] + layout().signal_ends);
-  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
   arguments.count = call.count;
   arguments.scale = call.scale;
   arguments.integer_scale = call.integer_scale;
-  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
-  arguments.rank = static_cast<std::uint32_t>(rank);
   arguments.op = call.op;
   arguments.scaled = call.op == ReduceOp::kPreMulSum;
   return arguments;
@@ -46,18 +58,11 @@ Status CudaMesh::add_peers(const CudaCall& call, Arguments& arguments) const {
 
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
   const auto me = static_cast<std::size_t>(rank);
-  const Layout at = layout();
-  std::byte* mine = memories_[me].data();
   Arguments arguments = arguments_of(rank, call);
   arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
-  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
-  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
   arguments.scratch = plan.scratches_[me].data();
-  arguments.slot_bytes = options_.slot_bytes;
   arguments.scratch_bytes = options_.slot_bytes;
-  arguments.slot_count = options_.slot_count;
   arguments.pieces = plan.pieces_;
-  arguments.format = options_.format;
   arguments.scaled &= reduces(plan.shape_.collective);
   arguments.together = plan.together_;
 
@@ -86,8 +91,7 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
     return Error{Code::kUnsupported,
                  "premulsum can't run a plan that reads peers' inputs: their scales aren't known"};
   }
-  const auto me = static_cast<std::size_t>(rank);
-  if (call.count == 0 || plan.programs_[me].size() == 0) return ok();  // It has no part in it.
+  if (call.count == 0) return ok();
   Arguments arguments = arguments_of(rank, plan, call);
   if (plan.touches_peers_) TUTTI_CHECK_OK(add_peers(call, arguments));
   return start(rank, kernel, plan.lanes_, &arguments, stream, "the interpreter");

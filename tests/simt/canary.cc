@@ -10,6 +10,7 @@
 #include "plan/verify.h"
 #include "simt/engine.h"
 #include "simt/fused_cases.h"
+#include "simt/message_cases.h"
 
 namespace tutti {
 namespace {
@@ -111,6 +112,7 @@ std::string run_all(cuda::SlotFormat format) {
   if (complaint = run_lowered(*ranks, *broadcast, test); !complaint.empty()) return complaint;
   test.collective = Collective::kAllReduce;
   if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
+  if (complaint = test::run_messages(*ranks, {kRanks}, 1, 2); !complaint.empty()) return complaint;
   if (format == cuda::SlotFormat::kSimple) complaint = run_fused(*ranks, test);
   if (!complaint.empty()) return complaint;
   for (const char* name : {"one_shot", "two_shot", "ring"}) {
