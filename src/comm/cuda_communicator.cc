@@ -220,6 +220,12 @@ std::string DeviceCommunicator::State::describe() const {
                       static_cast<double>(device_bytes()) / (1 << 20),
                       static_cast<double>(mesh->bytes()) / (1 << 20), plans.size(),
                       static_cast<double>(device_bytes() - mesh->bytes()) / (1 << 20));
+  if (mesh->staged_bytes() != 0) {
+    text += fmt::format(
+        "host memory for rings between devices that don't reach each other: "
+        "{:.2f} MiB\n",
+        static_cast<double>(mesh->staged_bytes()) / (1 << 20));
+  }
   if (network != nullptr) {
     text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",
                         planner::ranks_on(machine.hosts.of).size(), control_state().transport,

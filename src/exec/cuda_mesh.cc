@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <map>
 #include <set>
 #include <string>
@@ -165,18 +166,31 @@ CudaMesh::Layout CudaMesh::layout() const {
     at += lines(bytes);
     return here;
   };
-  layout.slots = take(ends() * options_.slot_count * options_.slot_bytes);
   layout.heads = take(ends() * kLine);
   layout.tails = take(ends() * kLine);
   layout.signals = take(ends() * kLine);
   layout.inboxes = take(ends() * sizeof(RingEnd));
   layout.outboxes = take(ends() * sizeof(RingEnd));
   layout.signal_ends = take(ends() * sizeof(SignalEnd));
-  layout.areas =
-      take(std::size_t{2} * options_.lanes * options_.devices.size() * options_.area_bytes);
+  layout.areas = take(2 * ends() * options_.area_bytes);
   layout.calls = take(options_.lanes * sizeof(std::uint64_t));
-  layout.bytes = at;
+  layout.slots = at;
   return layout;
+}
+
+/// By lane and rank, of those that are there.
+std::size_t CudaMesh::slots_at(CudaRanks ranks, std::size_t lane, std::size_t peer) const {
+  const CudaRanks before = ranks & ((CudaRanks{1} << peer) - 1);
+  const auto count = [](CudaRanks some) { return static_cast<std::size_t>(std::popcount(some)); };
+  return layout().slots + (lane * count(ranks) + count(before)) * ring_bytes();
+}
+
+/// Of a rank here: where its rings with each other one are.
+void CudaMesh::divide(std::size_t rank) {
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    if (peer == rank || is_away(peer)) continue;
+    (is_staged(peer) ? staged_ : mapped_)[rank] |= CudaRanks{1} << peer;
+  }
 }
 
 Status CudaMesh::allocate() {
@@ -184,17 +198,24 @@ Status CudaMesh::allocate() {
   TUTTI_TRY(aborts_, CudaHostMemory::allocate(ranks * kLine));
   memories_.resize(ranks);
   bases_.resize(ranks);
+  mapped_.resize(ranks);
+  staged_.resize(ranks);
+  staged_bases_.resize(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!is_here(rank)) continue;
-    TUTTI_TRY(memories_[rank], CudaMemory::allocate(options_.devices[rank], layout().bytes));
+    divide(rank);
+    TUTTI_TRY(memories_[rank], CudaMemory::allocate(options_.devices[rank],
+                                                    slots_at(mapped_[rank], options_.lanes, 0)));
     bases_[rank] = memories_[rank].data();
-  }
-  staged_bases_.resize(ranks);
-  const auto& staged = options_.staged;
-  if (std::find(staged.begin(), staged.end(), true) != staged.end()) {
-    TUTTI_TRY(staging_, CudaStaging::allocate(layout().bytes));
+    if (staged_[rank] == 0) continue;
+    TUTTI_TRY(staging_, CudaStaging::allocate(staged_bytes()));
   }
   return ok();
+}
+
+std::size_t CudaMesh::staged_bytes() const {
+  if (only_ < 0 || staged_[static_cast<std::size_t>(only_)] == 0) return 0;
+  return slots_at(staged_[static_cast<std::size_t>(only_)], options_.lanes, 0);
 }
 
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {

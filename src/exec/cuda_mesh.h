@@ -110,6 +110,10 @@ struct CudaSgd {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
+/// Some of a mesh's ranks, a bit for each.
+using CudaRanks = std::uint64_t;
+static_assert(cuda::kMostRanks <= 64);
+
 /// What a rank tells the others; plain bytes.
 struct CudaMeshHandle {
   std::uint64_t process[2] = {};  // Peer::process.
@@ -117,7 +121,8 @@ struct CudaMeshHandle {
   std::int32_t device = 0;        // and the number its device has there.
   std::int32_t exported = 0;      // Whether other processes can open it.
   cudaIpcMemHandle_t ipc = {};
-  CudaStaging::Name staging = {};  // If some rings are in the host's memory.
+  CudaRanks mapped = 0, staged = 0;  // Whose rings with it are in its memory, and in the host's.
+  CudaStaging::Name staging = {};    // If some rings are in the host's memory.
 };
 
 /// Bytes between counters in a rank's memory, and what everything there begins at.
@@ -191,12 +196,14 @@ class CudaMesh {
   /// thread.
   void abort(int rank);
 
-  /// Of all devices' memory that the mesh took; with rings of the host's, as much again there.
+  /// Of all devices' memory that the mesh took, and of the host's, for rings that are staged.
   std::size_t bytes() const;
+  std::size_t staged_bytes() const;
 
  private:
   CudaMesh(CudaMeshOptions options, int only) : options_(std::move(options)), only_(only) {}
   Status allocate();
+  void divide(std::size_t rank);
   Status connect(std::size_t rank);
   struct Ends {
     cuda::RingEnd inbox, outbox;
@@ -204,6 +211,9 @@ class CudaMesh {
   };
   Ends ends_away(std::size_t me, std::size_t peer, std::size_t lane) const;
   Ends ends_of(std::size_t me, std::size_t peer, std::size_t lane) const;
+  std::size_t ring_bytes() const { return options_.slot_count * options_.slot_bytes; }
+  /// Where the slots of a ring are, in memory that has those of `ranks`.
+  std::size_t slots_at(CudaRanks ranks, std::size_t lane, std::size_t peer) const;
   bool is_staged(std::size_t peer) const {
     return peer < options_.staged.size() && options_.staged[peer];
   }
@@ -216,9 +226,10 @@ class CudaMesh {
     return only_ < 0 || rank == static_cast<std::size_t>(only_);
   }
 
-  /// Where things are in a rank's memory, in bytes.
+  /// Where things are in a rank's memory, in bytes; the same for all ranks, but that slots come
+  /// last and are of some ranks only.
   struct Layout {
-    std::size_t slots, heads, tails, signals, inboxes, outboxes, signal_ends, areas, calls, bytes;
+    std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, areas, calls, slots;
   };
   Layout layout() const;
   std::size_t ends() const { return options_.lanes * options_.devices.size(); }
@@ -236,12 +247,13 @@ class CudaMesh {
   std::uint64_t* abort_word(int rank) const;
 
   CudaMeshOptions options_;
-  int only_;                              // The rank of this process; -1: all are.
-  std::vector<CudaMemory> memories_;      // By rank; empty where a rank is elsewhere,
-  std::vector<std::byte*> bases_;         // and how this process sees all of them.
-  std::vector<std::byte*> opened_;        // Those of other processes.
-  CudaStaging staging_;                   // Laid out like memories_, for rings that are staged,
-  std::vector<std::byte*> staged_bases_;  // and where this process sees those of others.
+  int only_;                                // The rank of this process; -1: all are.
+  std::vector<CudaMemory> memories_;        // By rank; empty where a rank is elsewhere,
+  std::vector<std::byte*> bases_;           // and how this process sees all of them.
+  std::vector<CudaRanks> mapped_, staged_;  // By rank: whose rings are there.
+  std::vector<std::byte*> opened_;          // Those of other processes.
+  CudaStaging staging_;                     // Laid out like memories_, for rings that are staged,
+  std::vector<std::byte*> staged_bases_;    // and where this process sees those of others.
   std::vector<CudaStaging> staged_elsewhere_;
   CudaHostMemory aborts_;  // A word for each rank.
 };

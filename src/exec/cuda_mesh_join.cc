@@ -49,6 +49,8 @@ Result<CudaMeshHandle> CudaMesh::handle() const {
   std::copy_n(self.process, std::size(self.process), handle.process);
   handle.memory = bases_[me];
   handle.device = options_.devices[me];
+  handle.mapped = mapped_[me];
+  handle.staged = staged_[me];
   // Ranks of this process don't need it, so that it can't be had is for the others to say.
   handle.exported = cudaIpcGetMemHandle(&handle.ipc, bases_[me]) == cudaSuccess ? 1 : 0;
   if (handle.exported == 0) cudaGetLastError();
@@ -67,12 +69,15 @@ Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
     const CudaMeshHandle& other = handles[rank];
     if (is_here(rank) || is_away(rank)) continue;
     const std::string what = "mapping the memory of rank " + std::to_string(rank);
+    mapped_[rank] = other.mapped;
+    staged_[rank] = other.staged;
+    const CudaRanks rings = is_staged(rank) ? other.staged : other.mapped;
+    if ((rings >> only_ & 1) == 0) {
+      return Error{Code::kMismatch, what + ": it has no rings there with this one"};
+    }
     const bool same_process =
         std::equal(std::begin(other.process), std::end(other.process), self.process);
     if (is_staged(rank)) {
-      if (other.staging.data == nullptr) {
-        return Error{Code::kMismatch, what + ": it has none that the host shares"};
-      }
       staged_bases_[rank] = other.staging.data;
       if (same_process) continue;
       TUTTI_TRY(auto opened, CudaStaging::open(other.staging, Deadline::after(options_.timeout)));
@@ -116,13 +121,13 @@ CudaMesh::Ends CudaMesh::ends_of(std::size_t me, std::size_t peer, std::size_t l
   const auto counter = [](std::byte* base, std::size_t start, std::size_t number) {
     return reinterpret_cast<std::uint64_t*>(base + start + number * kCudaMeshLine);
   };
+  const std::vector<CudaRanks>& rings = is_staged(peer) ? staged_ : mapped_;
   std::byte* const mine = is_staged(peer) ? staging_.data() : bases_[me];
   std::byte* const other = is_staged(peer) ? staged_bases_[peer] : bases_[peer];
   const std::size_t here = index(lane, peer), there = index(lane, me);
-  const std::size_t ring_bytes = options_.slot_count * options_.slot_bytes;
-  return {RingEnd{mine + at.slots + here * ring_bytes, counter(mine, at.heads, here),
+  return {RingEnd{mine + slots_at(rings[me], lane, peer), counter(mine, at.heads, here),
                   counter(other, at.tails, there)},
-          RingEnd{other + at.slots + there * ring_bytes, counter(other, at.heads, there),
+          RingEnd{other + slots_at(rings[peer], lane, me), counter(other, at.heads, there),
                   counter(mine, at.tails, here)},
           SignalEnd{counter(other, at.signals, there), counter(mine, at.signals, here)}};
 }
@@ -134,6 +139,7 @@ Status CudaMesh::connect(std::size_t me) {
   std::vector<SignalEnd> signals(ends());
   for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
     for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+      if (peer == me) continue;
       const Ends both = is_away(peer) ? ends_away(me, peer, lane) : ends_of(me, peer, lane);
       inboxes[index(lane, peer)] = both.inbox;
       outboxes[index(lane, peer)] = both.outbox;

@@ -83,6 +83,30 @@ TEST_CASE("every collective between hosts, over types, operations and sizes") {
   }
 }
 
+TEST_CASE("a rank's device has the rings that are in its memory, and no others") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Settings settings = network_settings("", 1);  // A ring for each lane: a MiB with each peer.
+  settings.lanes = 4;
+  settings.slot_count = 4;
+  settings.slot_bytes = kMiB / 16;
+  // Of three peers: all, one, none.
+  const auto bytes = [&](const std::string& transport, int ranks_of_a_host) {
+    settings.transport = transport;
+    settings.groups.clear();
+    if (ranks_of_a_host > 1) settings.groups = {ranks_of_a_host};
+    const DeviceCluster cluster({0, 1, 2, 3}, settings);
+    return cluster.complaint.empty() ? cluster.comms[2].device_bytes() : 0;
+  };
+  const std::string name = networks().front();
+  CHECK(bytes("", 1) / kMiB == 3);
+  CHECK(bytes(name, 2) / kMiB == 1);
+  const std::size_t least = bytes(name, 1);
+  CHECK(least != 0);
+  CHECK(least < kMiB);
+  const test::NoPeerAccess none;  // Devices 2 and 3 don't reach each other.
+  CHECK(bytes("", 1) / kMiB == 2);
+}
+
 TEST_CASE("calls between hosts can be captured and replayed") {
   DeviceCluster cluster({0, 1, 1}, network_settings("tcp", 2));
   REQUIRE(cluster.complaint == "");
