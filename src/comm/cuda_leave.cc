@@ -9,8 +9,14 @@
 //
 // If the barrier can't be had (after an abort, or if a peer has died) kernels still end at their
 // deadline, and memory is kept until then.
+//
+// Freeing memory, and waiting for what graphs run, wait for all that a device does: for kernels of
+// other communicators too, which may wait for what this very thread is yet to launch. So another
+// thread does both, and is waited for a little only.
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <thread>
 
 #include "comm/cuda_state.h"
 
@@ -35,6 +41,18 @@ struct Departing {
     }
     return until == Clock::time_point::max() || Clock::now() >= until;
   }
+  /// Tells the others that the ranks here have ended their calls; not if that isn't known.
+  void tell() {
+    for (const auto& state : gone) {
+      if (until != Clock::time_point::max()) return;
+      auto barrier = DeviceCommunicator::State::start_barrier(state->control);
+      if (barrier) {
+        barriers.push_back(*std::move(barrier));
+      } else {
+        keep();
+      }
+    }
+  }
   void keep() { until = Clock::now() + gone.front()->settings.timeout; }
 };
 
@@ -48,6 +66,26 @@ Departures& departures() {
   return *one;
 }
 
+/// Has another thread do it; false: it is still at it.
+template <class Task>
+bool done_soon(Task task) {
+  std::packaged_task<void()> packaged(std::move(task));
+  auto done = packaged.get_future();
+  std::thread(std::move(packaged)).detach();
+  return done.wait_for(kPatience) == std::future_status::ready;
+}
+
+/// Whether all calls of the rank have ended.
+bool await_own_calls(const DeviceCommunicator::State& state) {
+  if (state.eager.there) static_cast<void>(state.eager.event.synchronize());
+  // Graphs may run calls that no event tells of.
+  return !state.captured || done_soon([device = state.device] {
+    const RelaxedCapture relaxed;
+    const exec::OnDevice on(device);
+    cudaDeviceSynchronize();
+  });
+}
+
 }  // namespace
 
 void arrive(std::uint64_t token) {
@@ -58,15 +96,11 @@ void arrive(std::uint64_t token) {
 }
 
 void depart(std::unique_ptr<DeviceCommunicator::State> state) {
+  bool ended = false;
   {
     const RelaxedCapture relaxed;
     const exec::OnDevice on(state->device);
-    // Graphs may run calls that no event tells of.
-    if (state->captured) {
-      cudaDeviceSynchronize();
-    } else if (state->eager.there) {
-      static_cast<void>(state->eager.event.synchronize());
-    }
+    ended = await_own_calls(*state);
     // What its kernels have sent to other hosts leaves this one before it may end; after an abort
     // nobody waits for it.
     if (state->network != nullptr) {
@@ -79,15 +113,9 @@ void depart(std::unique_ptr<DeviceCommunicator::State> state) {
     const std::lock_guard lock(departures().mutex);
     auto& departing = departures().by_token[state->token];
     departing->gone.push_back(std::move(state));
+    if (!ended) departing->keep();
     if (--departing->present != 0) return;
-    for (auto& gone : departing->gone) {
-      auto barrier = DeviceCommunicator::State::start_barrier(gone->control);
-      if (barrier) {
-        departing->barriers.push_back(*std::move(barrier));
-      } else {
-        departing->keep();
-      }
-    }
+    departing->tell();
     barriers = departing->barriers;
   }
   const auto end = Clock::now() + kPatience;
@@ -99,12 +127,19 @@ void depart(std::unique_ptr<DeviceCommunicator::State> state) {
 
 void sweep_departed() {
   std::vector<std::shared_ptr<Departing>> free;
-  const std::lock_guard lock(departures().mutex);
-  std::erase_if(departures().by_token, [&](const auto& entry) {
-    if (!entry.second->free_to_go()) return false;
-    free.push_back(entry.second);
-    return true;
-  });
-}  // The lock goes first, then they are freed.
+  {
+    const std::lock_guard lock(departures().mutex);
+    std::erase_if(departures().by_token, [&](const auto& entry) {
+      if (!entry.second->free_to_go()) return false;
+      free.push_back(entry.second);
+      return true;
+    });
+  }
+  if (free.empty()) return;
+  static_cast<void>(done_soon([gone = std::move(free)]() mutable {
+    const RelaxedCapture relaxed;
+    gone.clear();
+  }));
+}
 
 }  // namespace tutti

@@ -158,6 +158,58 @@ TEST_CASE("communicators are left in any order, and their memory goes when all h
   CHECK(before == after);
 }
 
+/// A call of each rank, run by a graph; what is wrong.
+std::string capture_and_replay(DeviceCluster& cluster) {
+  const Case test = all_reduce_of(3000, 2);
+  std::vector<std::unique_ptr<DeviceCase>> cases;
+  std::vector<cudaGraphExec_t> graphs(cluster.comms.size());
+  std::string wrong;
+  for (std::size_t rank = 0; rank < cluster.comms.size(); ++rank) {
+    const cudaStream_t stream = cluster.streams[rank];
+    const DeviceCommunicator& comm = cluster.comms[rank];
+    cases.push_back(std::make_unique<DeviceCase>(test, rank, comm.device(), 1));
+    cudaGraph_t graph = nullptr;
+    wrong += said(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    wrong += cases.back()->start(cluster.comms[rank], stream);
+    wrong += said(cudaStreamEndCapture(stream, &graph));
+    wrong += said(cudaGraphInstantiate(&graphs[rank], graph, 0));
+    cudaGraphDestroy(graph);
+  }
+  for (std::size_t rank = 0; rank < graphs.size(); ++rank)
+    wrong += said(cudaGraphLaunch(graphs[rank], cluster.streams[rank]));
+  for (std::size_t rank = 0; rank < graphs.size(); ++rank) {
+    wrong += cases[rank]->finish(cluster.comms[rank], cluster.streams[rank]);
+    cudaGraphExecDestroy(graphs[rank]);
+  }
+  return wrong;
+}
+
+TEST_CASE("a communicator is left while a part of it waits for what the same thread calls next") {
+  Settings settings = test::small_settings();
+  settings.timeout = std::chrono::minutes(10);  // Whoever waits for it is told by the simulator.
+  for (const bool captured : {false, true}) {
+    DeviceCluster cluster({0, 1}, settings);
+    REQUIRE(cluster.complaint == "");
+    std::vector<std::optional<Result<DeviceCommunicator>>> made(2);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < 2; ++rank)
+        threads.emplace_back([&, rank] { made[rank].emplace(cluster.comms[rank].split(0, 0)); });
+    }
+    REQUIRE((*made[0] && *made[1]));
+    std::vector<DeviceCommunicator> parts;
+    for (auto& one : made) parts.push_back(**std::move(one));
+    if (captured) CHECK(capture_and_replay(cluster) == "");
+    const Case test = all_reduce_of(3000, 2);
+    const DeviceCase first(test, 0, 0, 1), second(test, 1, 1, 1);
+    CHECK(first.start(parts[0], cluster.streams[0]) == "");
+    cluster.comms.clear();
+    CHECK(second.start(parts[1], cluster.streams[1]) == "");
+    CHECK(first.finish(parts[0], cluster.streams[0]) == "");
+    CHECK(second.finish(parts[1], cluster.streams[1]) == "");
+  }
+}
+
 TEST_CASE("memory of a communicator is bounded, and said") {
   const std::vector<int> devices(8, 0);
   DeviceCluster cluster(devices, Settings{});

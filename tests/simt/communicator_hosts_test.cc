@@ -185,13 +185,13 @@ TEST_CASE("messages between hosts, and parts of several hosts' ranks") {
 
 TEST_CASE("an abort reaches ranks on other hosts at once") {
   Settings settings = network_settings("tcp", 1);
-  settings.timeout = std::chrono::seconds(60);
+  settings.timeout = std::chrono::minutes(10);  // Before that the simulator calls it a hang.
   DeviceCluster cluster({0, 1}, settings);
   REQUIRE(cluster.complaint == "");
   const DeviceCase one(all_reduce_of(3000, 2), 0, 0, 1);
   REQUIRE(one.start(cluster.comms[0], cluster.streams[0]) == "");  // Rank 1 never calls it.
   cluster.comms[1].abort("of no more use");
-  REQUIRE(said(cudaStreamSynchronize(cluster.streams[0])) == "");  // Long before the timeout.
+  REQUIRE(said(cudaStreamSynchronize(cluster.streams[0])) == "");
   const Status found = cluster.comms[0].check();
   REQUIRE_FALSE(found);
   CHECK(found.error().code == Code::kAborted);
