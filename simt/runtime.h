@@ -129,5 +129,7 @@ void forget_mapping(void* base);
 int make_memfd(const char* name, std::size_t bytes);
 /// What another process keeps open under that number; -1 if it can't be had.
 int open_of_process(int process, int fd);
+/// Whether handles of other processes can't be opened here, as between containers.
+void refuse_handles(bool refuse);
 
 }  // namespace tutti::simt

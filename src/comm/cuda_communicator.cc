@@ -233,8 +233,10 @@ std::string DeviceCommunicator::State::describe() const {
   }
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank_count); ++peer) {
     if (peer == static_cast<std::size_t>(me.value)) continue;
-    text += fmt::format("to rank {}: {}\n", peer,
-                        planner::to_string(machine.link(static_cast<std::size_t>(me.value), peer)));
+    const std::string& refusal = refusals[peer];
+    text += fmt::format("to rank {}: {}{}\n", peer,
+                        planner::to_string(machine.link(static_cast<std::size_t>(me.value), peer)),
+                        refusal.empty() ? "" : "; " + refusal);
   }
   return text + (choices.empty() ? "plans: none chosen yet\n" : "plans chosen:\n" + choices);
 }

@@ -63,7 +63,9 @@ Result<std::vector<Word>> tell(Communicator& control, const Word& mine, const St
 struct Introduction {
   Trouble trouble;
   Peer peer;
-  char bus[20] = {};  // The same in every process.
+  char bus[20] = {};               // The same in every process.
+  cudaIpcMemHandle_t sample = {};  // A little of its memory, for other processes to try,
+  std::int32_t exported = 0;       // if it can be named to them.
   std::int32_t multiprocessors = 0;
   std::uint64_t token = 0;  // Rank 0's names the communicator.
   std::uint64_t settings = 0;
@@ -93,7 +95,7 @@ Status introduce(int device, Introduction& mine) {
       cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
 }
 
-/// How `device` reaches the one with this bus id.
+/// How this process's `device` reaches the one with this bus id.
 planner::DeviceLink link_to(int device, const char* bus) {
   using planner::DeviceLink;
   int peer = 0;
@@ -113,6 +115,32 @@ planner::DeviceLink link_to(int device, const char* bus) {
     cudaGetLastError();
   }
   return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
+}
+
+/// Empty, or why memory of a rank of another process can't be opened on this thread's device:
+/// containers may keep processes apart, and some systems know no such handles.
+std::string refused(const Introduction& other) {
+  if (other.exported == 0) return "its device exports no memory";
+  void* sample = nullptr;
+  const cudaError_t error =
+      cudaIpcOpenMemHandle(&sample, other.sample, cudaIpcMemLazyEnablePeerAccess);
+  if (error == cudaSuccess) {
+    cudaIpcCloseMemHandle(sample);
+    return {};
+  }
+  cudaGetLastError();
+  return fmt::format("its memory can't be opened: {}", cudaGetErrorString(error));
+}
+
+/// How a rank's device reaches that of another rank of its host.
+planner::DeviceLink link_to(DeviceCommunicator::State& state, const Peer& self,
+                            const Introduction& other, std::size_t rank) {
+  const auto link = link_to(state.device, other.bus);
+  const bool same_process =
+      std::equal(std::begin(self.process), std::end(self.process), other.peer.process);
+  if (same_process || link == planner::DeviceLink::kHost) return link;
+  state.refusals[rank] = refused(other);
+  return state.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
 }
 
 /// The mesh's shape, alike on all ranks.
@@ -260,6 +288,10 @@ Status make_mesh(DeviceCommunicator::State& state, exec::CudaMeshOptions options
 Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
   TUTTI_CHECK_OK(check_settings(state.settings));
   TUTTI_CHECK_OK(introduce(state.device, mine));
+  constexpr std::size_t kSampleBytes = 256;
+  TUTTI_TRY(state.sample, exec::CudaMemory::allocate(state.device, kSampleBytes));
+  mine.exported = cudaIpcGetMemHandle(&mine.sample, state.sample.data()) == cudaSuccess ? 1 : 0;
+  if (mine.exported == 0) cudaGetLastError();
   if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
     return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
                                                  state.rank_count, kMostRanks)};
@@ -310,9 +342,12 @@ Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduct
   Reach mine;
   const std::vector<int>& hosts = state.machine.hosts.of;
   const auto me = static_cast<std::size_t>(state.me.value);
+  const exec::OnDevice on(state.device);
+  state.refusals.resize(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool away = !hosts.empty() && hosts[rank] != hosts[me];
-    const auto link = away ? planner::DeviceLink::kNetwork : link_to(state.device, all[rank].bus);
+    const auto link =
+        away ? planner::DeviceLink::kNetwork : link_to(state, all[me].peer, all[rank], rank);
     mine.links[rank] = static_cast<std::uint8_t>(link);
   }
   TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));

@@ -95,7 +95,9 @@ struct DeviceCommunicator::State {
   Settings settings;
   std::uint64_t token = 0;  // Names this communicator; alike on all ranks.
   planner::DeviceMachine machine;
-  bool staged = false;  // Some ranks' devices don't reach each other's memory.
+  bool staged = false;                // Some ranks' devices don't reach each other's memory.
+  exec::CudaMemory sample;            // For others to try whether they can open such memory,
+  std::vector<std::string> refusals;  // and why this rank can't open that of another.
   std::array<bool, kCollectiveCount> packets{};  // Which may go by the one-shot kernel.
   std::unique_ptr<exec::CudaMesh> mesh;
   std::unique_ptr<exec::CudaNetwork> network;  // Null: all are on one host.

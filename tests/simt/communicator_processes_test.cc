@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "simt/device_communicators.h"
+#include "simt/runtime.h"
 #include "support/catch.h"
 #include "support/processes.h"
 
@@ -36,14 +37,17 @@ std::string pass_on(DeviceCommunicator& comm, cudaStream_t stream) {
   return !error.empty() ? error : got == want ? "" : "another message came";
 }
 
-/// One rank's life; empty if all is well.
-std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std::uint64_t seed) {
+/// One rank's life; empty if all is well. `said_of_peers`: what describe() has to say.
+std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std::uint64_t seed,
+                 const std::string& said_of_peers = "") {
   const auto rendezvous = file_rendezvous(meeting.path(), "devices");
   if (!rendezvous) return rendezvous.error().to_string();
   const int device = rank % 3;  // Some share one, of their process or of another.
   auto comm =
       DeviceCommunicator::create(**rendezvous, Rank{rank}, ranks, device, test::small_settings());
   if (!comm) return comm.error().to_string();
+  if (const std::string text = comm->describe(); text.find(said_of_peers) == std::string::npos)
+    return "it is not said that \"" + said_of_peers + "\": " + text;
   const cudaStream_t stream = test::new_stream(device);
   std::mt19937_64 random(seed);  // The same in all.
   std::string complaint;
@@ -106,6 +110,19 @@ TEST_CASE("ranks in processes, one or two to each") {
     });
     INFO(processes << " processes of " << threads << (access ? "" : ", not all reach each other"));
     for (int process = 0; process < processes; ++process) REQUIRE(all.wait(process) == 0);
+  }
+}
+
+TEST_CASE("processes that can't open each other's memory go by the host's") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  for (const bool all_refuse : {true, false}) {
+    const test::ScratchDirectory meeting;
+    test::Processes all(3, [&](int rank) {
+      simt::refuse_handles(all_refuse || rank == 1);
+      return live(meeting, rank, 3, seed, all_refuse || rank == 1 ? "host; its memory" : "");
+    });
+    for (int rank = 0; rank < 3; ++rank) REQUIRE(all.wait(rank) == 0);
   }
 }
 
