@@ -68,16 +68,22 @@ endif()
 # The tests of simulated devices, on those that there are.
 if(TUTTI_TESTS AND TUTTI_CUDART)
   add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc
-    tests/simt/two_shot_test.cc tests/simt/fused_test.cc tests/simt/messages_test.cc)
-  target_compile_definitions(cuda_devices_test PRIVATE TUTTI_GPU)
-  target_link_libraries(cuda_devices_test PRIVATE tutti_cuda tutti_test_main)
+    tests/simt/two_shot_test.cc tests/simt/fused_test.cc tests/simt/messages_test.cc
+    tests/simt/communicator_test.cc tests/simt/uneven_test.cc)
+  # Another program: who has used CUDA can't fork.
+  add_executable(cuda_processes_test tests/simt/mesh_processes_test.cc
+    tests/simt/communicator_processes_test.cc)
+  foreach(name cuda_devices_test cuda_processes_test)
+    target_compile_definitions(${name} PRIVATE TUTTI_GPU)
+    target_link_libraries(${name} PRIVATE tutti_cuda tutti_test_main)
+  endforeach()
   # How fast they are (scripts/gpu-check).
   find_package(CLI11 REQUIRED)
   add_executable(cuda_bench perf/cuda_bench.cc)
   target_link_libraries(cuda_bench PRIVATE tutti_cuda tutti_internal CLI11::CLI11
     nlohmann_json::nlohmann_json)
   add_test(NAME cuda/devices COMMAND bash -c
-    "nvidia-smi -L || { echo no GPU; exit 0; }; exec $<TARGET_FILE:cuda_devices_test>")
+    "nvidia-smi -L || { echo no GPU; exit 0; }; $<TARGET_FILE:cuda_devices_test> && exec $<TARGET_FILE:cuda_processes_test>")
   set_tests_properties(cuda/devices PROPERTIES LABELS cuda TIMEOUT 600
     SKIP_REGULAR_EXPRESSION "no GPU")
 endif()

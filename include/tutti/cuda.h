@@ -129,6 +129,19 @@ TUTTI_API tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, co
                                                     void* output, size_t count,
                                                     tutti_data_type_t type, void* stream);
 
+/* As tutti_all_gather_v and tutti_all_to_all_v; counts that ranks don't agree on end in
+ * TUTTI_TIMEOUT. The lists are of the host, and are read before the call returns. */
+TUTTI_API tutti_result_t tutti_all_gather_v_on_stream(tutti_device_comm_t comm, const void* input,
+                                                      void* output, const size_t* counts,
+                                                      const size_t* offsets, tutti_data_type_t type,
+                                                      void* stream);
+TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void* input,
+                                                      const size_t* input_counts,
+                                                      const size_t* input_offsets, void* output,
+                                                      const size_t* output_counts,
+                                                      const size_t* output_offsets,
+                                                      tutti_data_type_t type, void* stream);
+
 /* ---- Messages --------------------------------------------------------------------------------
  * As those of tutti.h, but that messages and collectives keep their order. Two ranks that send to
  * each other do so in a group. A count that the two ends don't agree on ends in TUTTI_TIMEOUT. */

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "comm/c_handles.h"
@@ -57,7 +58,19 @@ struct Arguments {
   tutti_data_type_t type = 0;
   int root = 0;
   void* stream = nullptr;
+  // Of blocks of different sizes, a number for each rank; null where there are none.
+  const std::size_t* input_counts = nullptr;
+  const std::size_t* input_offsets = nullptr;
+  const std::size_t* output_counts = nullptr;
+  const std::size_t* output_offsets = nullptr;
 };
+
+Blocks blocks(const std::size_t* counts, const std::size_t* offsets, int ranks) {
+  const auto list = [ranks](const std::size_t* from) {
+    return std::span(from, from == nullptr ? 0 : static_cast<std::size_t>(ranks));
+  };
+  return {list(counts), list(offsets)};
+}
 
 tutti_result_t call(const char* function, tutti_device_comm_t comm, Collective collective,
                     const Arguments& from, Result<Reduction> reduction = Reduction{}) noexcept {
@@ -70,6 +83,25 @@ tutti_result_t call(const char* function, tutti_device_comm_t comm, Collective c
     request.root = Rank{from.root};
     TUTTI_TRY(request.type, checked_type(function, from.type));
     TUTTI_TRY(request.reduction, std::move(reduction));
+    return communicator.call(request, from.stream);
+  });
+}
+
+/// Of blocks of different sizes.
+tutti_result_t call_uneven(const char* function, tutti_device_comm_t comm, Collective collective,
+                           const Arguments& from) noexcept {
+  return on_device_comm(function, comm, [&](DeviceCommunicator& communicator) -> Status {
+    const int ranks = communicator.rank_count();
+    Request request;
+    request.collective = collective;
+    request.input = from.input;
+    request.output = from.output;
+    request.uneven = true;
+    request.input_blocks = blocks(from.input_counts, from.input_offsets, ranks);
+    request.output_blocks = blocks(from.output_counts, from.output_offsets, ranks);
+    if (collective == Collective::kAllGather && from.output_counts != nullptr)
+      request.count = from.output_counts[communicator.rank().value];
+    TUTTI_TRY(request.type, checked_type(function, from.type));
     return communicator.call(request, from.stream);
   });
 }
@@ -87,6 +119,7 @@ using tutti::Result;
 using tutti::Settings;
 using tutti::Status;
 using tutti::c_api::call;
+using tutti::c_api::call_uneven;
 using tutti::c_api::checked_op;
 using tutti::c_api::checked_type;
 using tutti::c_api::give;
@@ -291,6 +324,35 @@ tutti_result_t tutti_scatter_on_stream(tutti_device_comm_t comm, const void* inp
 tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, const void* input, void* output,
                                           size_t count, tutti_data_type_t type, void* stream) {
   return call(__func__, comm, Collective::kAllToAll, {input, output, count, type, 0, stream});
+}
+
+tutti_result_t tutti_all_gather_v_on_stream(tutti_device_comm_t comm, const void* input,
+                                            void* output, const size_t* counts,
+                                            const size_t* offsets, tutti_data_type_t type,
+                                            void* stream) {
+  return call_uneven(__func__, comm, Collective::kAllGather,
+                     {.input = input,
+                      .output = output,
+                      .type = type,
+                      .stream = stream,
+                      .output_counts = counts,
+                      .output_offsets = offsets});
+}
+
+tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void* input,
+                                            const size_t* input_counts, const size_t* input_offsets,
+                                            void* output, const size_t* output_counts,
+                                            const size_t* output_offsets, tutti_data_type_t type,
+                                            void* stream) {
+  return call_uneven(__func__, comm, Collective::kAllToAll,
+                     {.input = input,
+                      .output = output,
+                      .type = type,
+                      .stream = stream,
+                      .input_counts = input_counts,
+                      .input_offsets = input_offsets,
+                      .output_counts = output_counts,
+                      .output_offsets = output_offsets});
 }
 
 // ---- Messages ----

@@ -6,9 +6,11 @@
 #include <thread>
 
 #include "simt/device_communicators.h"
-#include "simt/runtime.h"
 #include "support/catch.h"
 #include "support/processes.h"
+#if !defined(TUTTI_GPU)
+#include "simt/runtime.h"
+#endif
 
 namespace tutti {
 namespace {
@@ -42,7 +44,7 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
                  const std::string& said_of_peers = "") {
   const auto rendezvous = file_rendezvous(meeting.path(), "devices");
   if (!rendezvous) return rendezvous.error().to_string();
-  const int device = rank % 3;  // Some share one, of their process or of another.
+  const int device = test::device_of(rank % 3);  // Some share one, of their process or of another.
   auto comm =
       DeviceCommunicator::create(**rendezvous, Rank{rank}, ranks, device, test::small_settings());
   if (!comm) return comm.error().to_string();
@@ -79,38 +81,42 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
   return complaint;
 }
 
+/// So many processes of as many ranks each.
+void run_processes(int processes, int threads, std::uint64_t seed) {
+  const test::ScratchDirectory meeting;
+  test::Processes all(processes, [&](int process) {
+    std::vector<std::string> complaints(static_cast<std::size_t>(threads));
+    {
+      std::vector<std::jthread> ranks;
+      for (int thread = 0; thread < threads; ++thread) {
+        ranks.emplace_back([&, thread] {
+          complaints[static_cast<std::size_t>(thread)] =
+              live(meeting, process * threads + thread, processes * threads, seed);
+        });
+      }
+    }
+    std::string all_of_them;
+    for (const std::string& complaint : complaints) all_of_them += complaint;
+    return all_of_them;
+  });
+  INFO(processes << " processes of " << threads);
+  for (int process = 0; process < processes; ++process) REQUIRE(all.wait(process) == 0);
+}
+
 TEST_CASE("ranks in processes, one or two to each") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
-  struct Form {
-    int processes, threads;
-    bool access;
-  };
-  for (const Form& form :
-       {Form{2, 1, true}, Form{3, 1, true}, Form{2, 2, true}, Form{3, 2, false}}) {
-    const int processes = form.processes, threads = form.threads;
-    const bool access = form.access;
-    const test::ScratchDirectory meeting;
-    const std::optional<test::NoPeerAccess> none =
-        access ? std::nullopt : std::optional<test::NoPeerAccess>(std::in_place);
-    test::Processes all(processes, [&](int process) {
-      std::vector<std::string> complaints(static_cast<std::size_t>(threads));
-      {
-        std::vector<std::jthread> ranks;
-        for (int thread = 0; thread < threads; ++thread) {
-          ranks.emplace_back([&, thread] {
-            complaints[static_cast<std::size_t>(thread)] =
-                live(meeting, process * threads + thread, processes * threads, seed);
-          });
-        }
-      }
-      std::string all_of_them;
-      for (const std::string& complaint : complaints) all_of_them += complaint;
-      return all_of_them;
-    });
-    INFO(processes << " processes of " << threads << (access ? "" : ", not all reach each other"));
-    for (int process = 0; process < processes; ++process) REQUIRE(all.wait(process) == 0);
-  }
+  run_processes(2, 1, seed);
+  run_processes(3, 1, seed);
+  run_processes(2, 2, seed);
+}
+
+#if !defined(TUTTI_GPU)
+TEST_CASE("ranks in processes, of which not all reach each other") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  const test::NoPeerAccess none;
+  run_processes(3, 2, seed);
 }
 
 TEST_CASE("processes that can't open each other's memory go by the host's") {
@@ -125,6 +131,7 @@ TEST_CASE("processes that can't open each other's memory go by the host's") {
     for (int rank = 0; rank < 3; ++rank) REQUIRE(all.wait(rank) == 0);
   }
 }
+#endif
 
 TEST_CASE("a process that ends leaves the others with an error, not a hang") {
   const test::ScratchDirectory meeting;
@@ -134,7 +141,7 @@ TEST_CASE("a process that ends leaves the others with an error, not a hang") {
     Settings settings = test::small_settings();
     settings.timeout = std::chrono::milliseconds(1500);
     std::optional<Result<DeviceCommunicator>> comm(
-        DeviceCommunicator::create(**rendezvous, Rank{rank}, 2, rank, settings));
+        DeviceCommunicator::create(**rendezvous, Rank{rank}, 2, test::device_of(rank), settings));
     if (!*comm) return comm->error().to_string();
     if (rank == 1) _exit(0);
     const cudaStream_t stream = test::new_stream(0);

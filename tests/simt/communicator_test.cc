@@ -48,6 +48,7 @@ TEST_CASE("every collective, over types, operations and sizes") {
   }
 }
 
+#if !defined(TUTTI_GPU)
 TEST_CASE("devices without access to each other go by memory of the host") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
@@ -70,6 +71,7 @@ TEST_CASE("devices without access to each other go by memory of the host") {
     }
   }
 }
+#endif
 
 /// A case for each rank, all begun on streams of their own by one thread.
 struct Round {
@@ -118,7 +120,7 @@ TEST_CASE("several collectives and communicators in one group") {
 }
 
 TEST_CASE("calls on changing streams take place in their order") {
-  simt::settings().jitter = true;  // Streams idle, so what is not ordered gets out of order.
+  test::idle_streams(true);
   DeviceCluster cluster({0, 1});
   REQUIRE(cluster.complaint.empty());
   std::vector<std::vector<cudaStream_t>> streams{cluster.streams};
@@ -139,7 +141,7 @@ TEST_CASE("calls on changing streams take place in their order") {
     }
     for (const auto& round : rounds) CHECK(round->finish() == "");
   }
-  simt::settings().jitter = false;
+  test::idle_streams(false);
   for (std::size_t i = 1; i < streams.size(); ++i) {
     for (cudaStream_t stream : streams[i]) cudaStreamDestroy(stream);
   }

@@ -21,6 +21,7 @@ inline Settings small_settings() {
   return settings;
 }
 
+#if !defined(TUTTI_GPU)
 /// While it lives, devices 0 and 1 don't reach each other's memory, nor 2 and 3; and every access
 /// is checked.
 class NoPeerAccess {
@@ -37,6 +38,7 @@ class NoPeerAccess {
   NoPeerAccess(const NoPeerAccess&) = delete;
   NoPeerAccess& operator=(const NoPeerAccess&) = delete;
 };
+#endif
 
 inline Case all_reduce_of(std::size_t count, int ranks) {
   Case test;
@@ -114,10 +116,10 @@ inline std::string run_in_group(std::vector<DeviceCommunicator>& comms,
   return "";
 }
 
-/// A communicator for each of the devices, with a stream each.
+/// A communicator for each of the devices, with a stream each; on GPUs, of those that there are.
 struct DeviceCluster {
-  explicit DeviceCluster(const std::vector<int>& devices,
-                         const Settings& settings = small_settings()) {
+  explicit DeviceCluster(std::vector<int> devices, const Settings& settings = small_settings()) {
+    for (int& device : devices) device = device_of(device);
     auto made = DeviceCommunicator::in_process(devices, settings);
     if (!made) {
       complaint = made.error().to_string();

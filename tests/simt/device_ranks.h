@@ -26,12 +26,15 @@ inline int device_of(int rank) {
 }
 inline void shuffle_threads(std::uint64_t) {}
 inline void check_access(bool) {}
+inline void idle_streams(bool) {}
 #else
 inline int device_of(int rank) { return rank; }
 /// In what order a device's threads run; 0: in theirs.
 inline void shuffle_threads(std::uint64_t seed) { simt::set_seed(seed); }
 /// Whether devices may access what they do.
 inline void check_access(bool check) { simt::settings().check = check; }
+/// Streams idle now and then, so what is not ordered gets out of order.
+inline void idle_streams(bool idle) { simt::settings().jitter = idle; }
 #endif
 
 /// Empty if nothing went wrong.

@@ -30,6 +30,7 @@ program "$work/bin/python3" '[ "${2:-}" != "import torch" ] && exec /usr/bin/pyt
 program "$work/bin/compute-sanitizer" 'while [ "${1#*cuda_bench}" = "$1" ]; do shift; done; exec "$@"'
 program "$work/pack/cuda_bench" "exec '$bench' \"\$@\" \$([ \"\$1\" = --alone ] || echo --bytes 16k --rounds 1 --replays 2)"
 program "$work/pack/cuda_devices_test" "exec '$tests' 'what*'"
+program "$work/pack/cuda_processes_test" "exec '$tests' 'what*'"
 echo other >"$work/pack/digest"
 if said=$("$check" 2>&1) || [[ $said != *"made of other sources"* ]]; then
   echo "a pack of other sources: $said"
@@ -43,7 +44,7 @@ fi
 /usr/bin/python3 - "$work/out/result.json" <<'EOF'
 import json, sys
 result = json.load(open(sys.argv[1]))
-assert [run["name"] for run in result["runs"]] == ["tests", "memcheck", "racecheck", "bench"], result
+assert [run["name"] for run in result["runs"]] == ["tests", "processes", "memcheck", "racecheck", "bench"], result
 assert all(run["status"] == 0 for run in result["runs"]), result
 assert len(result["bench"]["rows"]) > 20, result
 EOF

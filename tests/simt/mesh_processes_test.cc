@@ -41,7 +41,8 @@ struct Meeting {
 std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
                  std::uint64_t seed) {
   exec::CudaMeshOptions options;
-  for (int r = 0; r < ranks; ++r) options.devices.push_back(r % 3);  // Some share a device.
+  for (int r = 0; r < ranks; ++r)
+    options.devices.push_back(test::device_of(r % 3));  // Some share a device.
   options.lanes = 2;
   options.slot_count = 2;
   options.slot_bytes = 2048;
@@ -93,7 +94,7 @@ std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
 TEST_CASE("ranks in processes of their own, over IPC handles") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
-  simt::set_seed(seed);
+  test::shuffle_threads(seed);
   for (const int ranks : {2, 3, 8}) {
     for (const cuda::SlotFormat format : cuda::kSlotFormats) {
       void* memory =

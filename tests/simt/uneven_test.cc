@@ -6,6 +6,7 @@
 
 #include "simt/device_communicators.h"
 #include "support/catch.h"
+#include "tutti/cuda.h"
 
 namespace tutti {
 namespace {
@@ -129,7 +130,8 @@ TEST_CASE("blocks of different sizes, from anywhere to anywhere, also in a group
       INFO(to_string(collective) << ", root " << root.value << ", gaps of " << gap);
       std::vector<Part> parts;
       for (std::size_t rank = 0; rank < devices.size(); ++rank)
-        parts.push_back(make_part(collective, rank, root, devices[rank], sizes, gap));
+        parts.push_back(
+            make_part(collective, rank, root, cluster.comms[rank].device(), sizes, gap));
       {
         Group group;
         for (std::size_t rank = 0; rank < devices.size(); ++rank) {
@@ -146,6 +148,48 @@ TEST_CASE("blocks of different sizes, from anywhere to anywhere, also in a group
       }
     }
   }
+}
+
+TEST_CASE("the C API's uneven collectives") {
+  setenv("TUTTI_LANES", "2", 1);
+  tutti_device_comm_t comms[2] = {};
+  const int devices[] = {test::device_of(0), test::device_of(1)};
+  REQUIRE(tutti_device_comm_init_all(comms, devices, 2) == TUTTI_OK);
+  unsetenv("TUTTI_LANES");
+  const std::vector<Counts> sizes = {{30, 4000}, {0, 7}};
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
+    for (const std::size_t gap : {0, 5}) {
+      std::vector<Part> parts;
+      REQUIRE(tutti_group_start() == TUTTI_OK);
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        parts.push_back(make_part(collective, rank, Rank{0}, devices[rank], sizes, gap));
+        const Request& asked = parts.back().request;
+        const auto at = [](std::span<const std::size_t> list) {
+          return list.empty() ? nullptr : list.data();
+        };
+        const Blocks &in = asked.input_blocks, &out = asked.output_blocks;
+        const auto result =
+            collective == Collective::kAllGather
+                ? tutti_all_gather_v_on_stream(comms[rank], asked.input, asked.output,
+                                               at(out.counts), at(out.offsets), TUTTI_UINT32,
+                                               nullptr)
+                : tutti_all_to_all_v_on_stream(comms[rank], asked.input, at(in.counts),
+                                               at(in.offsets), asked.output, at(out.counts),
+                                               at(out.offsets), TUTTI_UINT32, nullptr);
+        CHECK(result == TUTTI_OK);
+      }
+      REQUIRE(tutti_group_end() == TUTTI_OK);
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        const exec::OnDevice on(devices[rank]);
+        REQUIRE(said(cudaDeviceSynchronize()) == "");
+        CHECK(tutti_device_comm_check(comms[rank]) == TUTTI_OK);
+        CHECK(parts[rank].output->is_right());
+      }
+    }
+  }
+  CHECK(tutti_all_to_all_v_on_stream(comms[0], nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                     TUTTI_UINT32, nullptr) == TUTTI_INVALID_ARGUMENT);
+  for (tutti_device_comm_t comm : comms) CHECK(tutti_device_comm_destroy(comm) == TUTTI_OK);
 }
 
 TEST_CASE("uneven blocks can't be reduced, and have to be named") {
