@@ -99,21 +99,23 @@ class Checker:
             self.say(path, len(lines), f"{len(lines)} lines; a file has at most "
                      f"{MOST_FILE_LINES}: split it by what it does")
         # Formatted code: a definition begins in column 0, ends its first statement with "{", and
-        # its closing brace stands alone in column 0.
-        start = None
+        # its closing brace stands alone in column 0. A declaration ends with ";" before any "{".
+        start, body = None, False
         for number, line in enumerate(lines, 1):
             if start is None:
                 if re.match(r"[\w\[:]", line) and not re.match(
                         r"(namespace|extern|struct|class|enum|union)\b", line):
                     if "(" in line and not line.rstrip().endswith(";"):
-                        start = number
+                        start, body = number, line.rstrip().endswith("{")
             elif line.startswith("}"):
                 if number - start + 1 > MOST_FUNCTION_LINES:
                     self.say(path, start, f"a function of {number - start + 1} lines; it has at "
                              f"most {MOST_FUNCTION_LINES}: split it")
                 start = None
-            elif line.rstrip().endswith(";") and not line.startswith(" "):
+            elif line.rstrip().endswith(";") and not (body and line.startswith(" ")):
                 start = None
+            else:
+                body = body or line.rstrip().endswith("{")
 
     def check_words(self, path, lines):
         name = str(path)
