@@ -48,10 +48,9 @@ Status check_options(const CudaMeshOptions& options) {
 }
 
 /// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
-/// Messages take two at least, as they come and go.
 Status check_room(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
-  for (const int device : options.devices) blocks[device] += std::max(options.lanes, 2U);
+  for (const int device : options.devices) blocks[device] += options.lanes;
   for (const auto& [device, wanted] : blocks) {
     if (only >= 0 && device != only) continue;
     int room = 0;
