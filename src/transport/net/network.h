@@ -38,6 +38,8 @@ class Carrier {
   /// The sending half of it. For carriers where looking for what came costs something; others send
   /// in `send` or in `progress`.
   virtual Result<bool> flush() { return false; }
+  /// Whether something has come that progress() has not taken, where that can be known for nothing.
+  virtual bool ready() const { return false; }
   /// Whether payloads may lie in any memory, not only in what a network was made for.
   virtual bool any_memory() const { return false; }
   /// Of what is to be sent, all that lay in these bytes is at `to` now; what is being received into
@@ -57,7 +59,7 @@ class Carrier {
   /// For who has another way there, now and then: why this one seems to lead nowhere; nothing while
   /// it does not.
   virtual std::optional<Error> stuck() { return std::nullopt; }
-  /// Ends it at once: nothing more is sent or received.
+  /// Ends it at once: nothing more is sent or received, nor written to memory by a device.
   virtual void abandon() {}
   /// Nothing will be sent any more.
   virtual void leave() = 0;

@@ -14,7 +14,7 @@ namespace tutti::net {
 namespace {
 
 // Of frames between rails themselves, which have no order. Those of others are far below.
-enum Kind : std::uint16_t { kHeard = 0xff00, kLost = 0xff01 };
+enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain };
 constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
 
 // So many frames that nothing has gone back for are worth one. Well below what a sender keeps.
@@ -27,16 +27,17 @@ constexpr std::int64_t kTickMs = 100;
 
 }  // namespace
 
-Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_bytes)
-    : spread_bytes_(spread_bytes), kept_(kMostQueued), early_(kMostQueued) {
-  TUTTI_CHECK(!carriers.empty());
+Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_bytes,
+             std::size_t first)
+    : spread_bytes_(spread_bytes), first_(first), kept_(kMostQueued), early_(kMostQueued) {
+  TUTTI_CHECK(first < carriers.size());
   for (auto& carrier : carriers) rails_.push_back({std::move(carrier), {}, 0, false});
 }
 
 std::size_t Rails::pick(std::size_t bytes) const {
   std::size_t best = first_;
   if (bytes < spread_bytes_) return best;
-  for (std::size_t i = first_ + 1; i < rails_.size(); ++i) {
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
     const Rail& one = rails_[i];
     if (!one.failure && one.carrier->unsent_bytes() < rails_[best].carrier->unsent_bytes())
       best = i;
@@ -69,25 +70,26 @@ std::uint32_t Rails::tell() {
 void Rails::give(Kept& frame, std::size_t rail) {
   Rail& to = rails_[rail];
   frame.rail = rail;
-  // Besides what is kept, a rail may have frames that were heard over another one meanwhile.
-  frame.waits = to.carrier->pending() >= kMostQueued - kLeftFree;
-  any_waits_ = any_waits_ || frame.waits;
+  // Besides what is kept, a rail may have frames that were heard over another one meanwhile. And
+  // what was sent before goes before: where it belongs may have to be free first.
+  frame.waits = any_waits_ || unsettled_ != 0 || to.carrier->pending() >= kMostQueued - kLeftFree;
+  any_waits_ = frame.waits;
   if (frame.waits) return;
   frame.header.heard = tell();
   frame.ticket = to.given++;
   to.carrier->send(frame.header, std::span(frame.pieces).first(frame.count));
 }
 
-/// What there was no room for, now that there may be some.
+/// What could not be given, in order.
 void Rails::give_waiting() {
-  if (!std::exchange(any_waits_, false)) return;
+  if (unsettled_ != 0 || !std::exchange(any_waits_, false)) return;
   for (std::uint64_t number = heard_; number != queued_; ++number) {
-    if (kept(number).waits) give(kept(number), kept(number).rail);
+    if (kept(number).waits) give(kept(number), pick(kept(number).header.bytes));
   }
 }
 
-void Rails::say(std::uint16_t kind, std::size_t channel) {
-  Rail& to = rails_[first_];
+void Rails::say(std::size_t rail, std::uint16_t kind, std::size_t channel) {
+  Rail& to = rails_[rail];
   ++to.given;
   to.carrier->send({.kind = kind, .channel = static_cast<std::uint32_t>(channel), .heard = tell()},
                    Piece());
@@ -98,7 +100,7 @@ void Rails::settle() {
   for (; released_ != queued_; ++released_) {
     const Kept& frame = kept(released_);
     const Rail& rail = rails_[frame.rail];
-    if (frame.waits || frame.ticket >= rail.given - rail.carrier->pending()) return;
+    if (frame.waits || rail.failure || frame.ticket >= rail.given - rail.carrier->pending()) return;
   }
 }
 
@@ -115,8 +117,9 @@ Result<bool> Rails::progress(FrameSink& sink) {
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     Rail& rail = rails_[i];
     if (rail.failure) continue;
-    // A look at a silent rail is a system call: those besides the first get one in turn.
-    if (i != first_ && i != turn && !rail.busy && rail.carrier->pending() == 0) continue;
+    // A look at a silent rail may be a system call: those besides the first get one in turn.
+    const bool worth = i == first_ || i == turn || rail.busy || rail.carrier->pending() != 0;
+    if (!worth && !rail.carrier->ready()) continue;
     Inlet inlet(*this, sink, i);
     auto some = rail.carrier->progress(inlet);
     rail.busy = some && *some;
@@ -128,7 +131,7 @@ Result<bool> Rails::progress(FrameSink& sink) {
   // Somebody may wait for memory: for what is long, if there is nothing else to do or to say.
   const bool due = expected_ - told_ >= kWorthTelling || (!moved && long_untold_);
   if (due && rails_[first_].carrier->pending() == 0) {
-    say(kHeard, 0);
+    say(first_, kHeard, 0);
     TUTTI_TRY(const bool said, flush());
     moved = moved || said;
   }
@@ -186,10 +189,10 @@ Error Rails::corrupt(std::string_view what) const {
   return {Code::kPeerFailed, fmt::format("{}: {}: the stream is corrupt", where(), what)};
 }
 
-/// A sender keeps what it does not know to be heard, so no sound one is further ahead than that:
-/// what is so far off is behind, and has come.
+/// A sender keeps what it does not know to be heard, so no sound one is further ahead than that.
 bool Rails::came(const FrameHeader& header) const {
-  return header.order - expected_ >= kMostQueued || early_[header.order % kMostQueued].kind != 0;
+  return header.order - expected_ >= kMostQueued ||
+         early_[header.order % kMostQueued].header.kind != 0;
 }
 
 Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameSink& sink) {
@@ -197,34 +200,43 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
     if (header.bytes != 0) return corrupt("what rails say to each other has no payload");
     return std::optional(&nothing_);
   }
-  if (!came(header)) return sink.place(header);
-  if (lost_ == 0) return corrupt("a frame came twice");
-  // All at once: others may be coming to it.
-  if (twice_.empty()) twice_.resize(kMostFrameBytes);
-  return std::optional(twice_.data());
+  if (came(header)) return corrupt("a frame came twice");
+  return sink.place(header);
 }
 
 Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
   TUTTI_CHECK_OK(hear(header.heard));
-  if (is_own(header)) {
-    if (header.kind == kHeard) return ok();
-    if (header.channel >= rails_.size() || header.channel == rail)
-      return corrupt("it speaks of a connection that is none");
-    if (rails_[header.channel].failure) return ok();
-    const std::string lost = rails_[header.channel].carrier->where();
-    return lose(header.channel, {Code::kPeerFailed, lost + ": given up by the peer"});
-  }
-  if (came(header)) return ok();
+  if (is_own(header)) return take_own(header, rail);
+  if (came(header)) return corrupt("a frame came twice");
   if (header.order != expected_) {
-    early_[header.order % kMostQueued] = header;
+    early_[header.order % kMostQueued] = {header, rail};
     return ok();
   }
   TUTTI_CHECK_OK(announce(header, sink));
   for (;;) {
-    FrameHeader& next = early_[expected_ % kMostQueued];
-    if (next.kind == 0) return ok();
-    TUTTI_CHECK_OK(announce(std::exchange(next, FrameHeader{}), sink));
+    Early& next = early_[expected_ % kMostQueued];
+    if (next.header.kind == 0) return ok();
+    TUTTI_CHECK_OK(announce(std::exchange(next, Early{}).header, sink));
   }
+}
+
+Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
+  if (header.kind == kHeard) return ok();
+  const std::size_t lost = header.channel;
+  if (header.kind > kAgain || lost >= rails_.size() || lost == rail)
+    return corrupt("it speaks of a connection that is none");
+  if (header.kind == kAgain) {
+    if (!rails_[lost].failure) return corrupt("it gives up a connection that was not lost");
+    send_again(lost);
+    return ok();
+  }
+  if (!rails_[lost].failure) {
+    const std::string where = rails_[lost].carrier->where();
+    TUTTI_CHECK_OK(lose(lost, {Code::kPeerFailed, where + ": given up by the peer"}));
+  }
+  forget_early(lost);
+  say(rail, kAgain, lost);  // By the way that it came: the peer may have lost the first one.
+  return ok();
 }
 
 Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
@@ -249,19 +261,34 @@ Status Rails::lose(std::size_t rail, Error why) {
   rails_[rail].carrier->abandon();
   rails_[rail].failure = std::move(why);
   ++lost_;
+  ++unsettled_;
   if (alive() == 0) return *rails_[rail].failure;
-  first_ = 0;
-  while (rails_[first_].failure) ++first_;
+  while (rails_[first_].failure) first_ = (first_ + 1) % rails_.size();
   // All of them: what was said of the others may have gone the same way.
   for (std::size_t i = 0; i < rails_.size(); ++i) {
-    if (rails_[i].failure) say(kLost, i);
+    if (rails_[i].failure) say(first_, kLost, i);
   }
   for (std::uint64_t number = heard_; number != queued_; ++number) {
-    if (kept(number).rail != rail) continue;
-    give(kept(number), first_);
-    released_ = std::min(released_, number);
+    if (kept(number).rail == rail) released_ = std::min(released_, number);
   }
   return ok();
+}
+
+/// The peer sends them again: it does not wait to learn what could have been announced.
+void Rails::forget_early(std::size_t rail) {
+  for (Early& one : early_) {
+    if (one.rail == rail) one = {};
+  }
+}
+
+/// The peer has abandoned that rail as well.
+void Rails::send_again(std::size_t rail) {
+  if (std::exchange(rails_[rail].settled, true)) return;
+  --unsettled_;
+  for (std::uint64_t number = heard_; number != queued_; ++number) {
+    if (kept(number).rail == rail) kept(number).waits = any_waits_ = true;
+  }
+  give_waiting();
 }
 
 Status Rails::look_for_stuck() {

@@ -9,10 +9,12 @@
 // What the peer has not heard is kept: headers and short payloads as copies, long ones where they
 // are. Their memory is the wire's (net/mirror.h): a slot is not written again before its reader has
 // read it, and so has heard it; what was lent is copied there when its call ends (Carrier::held).
-// When a rail fails, the peer is told so over another one, and after that gets all that it has not
-// heard and that went over the lost one. Who is told never looks at that rail again: a frame of
-// which a part had come is placed once more, from its beginning. What comes twice that way is
-// dropped.
+// When a rail fails, its carrier is abandoned, and the peer is told so over another one (kLost). It
+// abandons its end as well, forgets what came by it and could not be announced yet, and answers
+// what it has heard (kAgain). Then all that went over the lost rail and was not heard is sent
+// again, before anything new. So nothing comes twice; nothing of a lost rail is written (a device
+// may do so late) into memory that has been used again; and a frame of which a part had come is
+// placed once more, from its beginning.
 //
 // A lost rail stays lost. While none is left but one, only that one's own error is one.
 #pragma once
@@ -31,12 +33,12 @@ namespace tutti::net {
 class Rails final : public Carrier {
  public:
   static constexpr std::size_t kSpreadBytes = std::size_t{64} << 10;
-  static constexpr std::size_t kKeptBytes = 1024;  // Payloads of so many are kept as copies.
+  static constexpr std::size_t kKeptBytes = 960;  // Payloads of so many are kept as copies.
 
   /// To one peer, in the same order on both sides; at least one. Payloads from `spread_bytes` on
-  /// are spread over them.
+  /// are spread over them; shorter ones go by `first`, which either side chooses.
   explicit Rails(std::vector<std::unique_ptr<Carrier>> carriers,
-                 std::size_t spread_bytes = kSpreadBytes);
+                 std::size_t spread_bytes = kSpreadBytes, std::size_t first = 0);
 
   void send(FrameHeader header, std::span<const Piece> pieces) override;
   using Carrier::send;
@@ -61,6 +63,7 @@ class Rails final : public Carrier {
     std::uint64_t given = 0;  // Frames.
     bool busy = false;        // Something moved there the last time.
     bool told = false;        // People have been told of the failure.
+    bool settled = false;     // The peer has answered it.
   };
   /// A frame that the peer has not heard.
   struct Kept {
@@ -70,7 +73,12 @@ class Rails final : public Carrier {
     std::size_t count = 0;     // Of pieces.
     std::size_t rail = 0;      // That it was given to last,
     std::uint64_t ticket = 0;  // and as which of its frames;
-    bool waits = false;        // or not yet, as that one is full.
+    bool waits = false;        // or not yet: for room, or to be sent again.
+  };
+  /// A frame that has come before its turn.
+  struct Early {
+    FrameHeader header{};  // Of kind 0: there is none.
+    std::size_t rail = 0;
   };
   /// Stands between a rail and who takes the frames.
   class Inlet final : public FrameSink {
@@ -102,13 +110,16 @@ class Rails final : public Carrier {
   std::uint32_t tell();
   void give(Kept& frame, std::size_t rail);
   void give_waiting();
-  void say(std::uint16_t kind, std::size_t channel);
+  void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
   void settle();
   bool came(const FrameHeader& header) const;
   Result<std::optional<std::byte*>> place(const FrameHeader& header, FrameSink& sink);
   Status arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail);
   Status announce(const FrameHeader& header, FrameSink& sink);
   Status hear(std::uint32_t heard);
+  Status take_own(const FrameHeader& header, std::size_t rail);
+  void forget_early(std::size_t rail);
+  void send_again(std::size_t rail);
   /// Goes on without that rail; an error if it was the last one.
   Status lose(std::size_t rail, Error why);
   Status look_for_stuck();
@@ -116,18 +127,17 @@ class Rails final : public Carrier {
 
   std::vector<Rail> rails_;
   std::size_t spread_bytes_;
-  std::size_t first_ = 0;  // Of those that have not failed.
-  std::size_t lost_ = 0;
+  std::size_t first_;  // That short frames go by; it has not failed.
+  std::size_t lost_ = 0, unsettled_ = 0;
   std::vector<Kept> kept_;  // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, heard_ = 0;
   bool any_waits_ = false;  // Of what is kept.
   // Receiving.
-  std::uint32_t expected_ = 0;      // Order of the next frame to be announced.
-  std::uint32_t told_ = 0;          // That the peer knows of.
-  bool long_untold_ = false;        // Among what it does not know of is a long frame.
-  std::vector<FrameHeader> early_;  // By order, modulo; kind 0: not there.
-  std::vector<std::byte> twice_;    // Takes what comes twice; there once a rail was lost.
-  std::byte nothing_{};             // Where frames without payload go.
+  std::uint32_t expected_ = 0;  // Order of the next frame to be announced.
+  std::uint32_t told_ = 0;      // That the peer knows of.
+  bool long_untold_ = false;    // Among what it does not know of is a long frame.
+  std::vector<Early> early_;    // By order, modulo.
+  std::byte nothing_{};         // Where frames without payload go.
   std::size_t looks_ = 0;
   std::int64_t next_tick_ = 0;  // Milliseconds of the coarse clock.
 };
