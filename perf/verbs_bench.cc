@@ -79,7 +79,7 @@ class Bench {
       return drain();
     }
     for (int i = 0; i < options_.frames; ++i) {
-      while (carrier().pending() >= net::Carrier::kMostQueued - 1) TUTTI_CHECK_OK(look());
+      while (carrier().held() >= net::Carrier::kMostQueued - 1) TUTTI_CHECK_OK(look());
       const std::size_t position = static_cast<std::size_t>(i) % kPlaces * options_.bytes;
       carrier().send(
           {.bytes = static_cast<std::uint32_t>(options_.bytes), .kind = 1, .position = position},
@@ -157,7 +157,7 @@ Status run(const Options& options) {
                                                 .far = {1 - me},
                                                 .near = {near.get(), bytes},
                                                 .image = {image.get(), bytes}},
-                                               verbs::probe_ports(), options.pairs));
+                                               verbs::probe_ports(), {.pairs = options.pairs}));
   if (me == 0) fmt::print("# {}, {} queue pairs\n", network->link(1)->where(), options.pairs);
   Bench bench(*network, me, near.get(), image.get(), options);
   auto start = Clock::now();

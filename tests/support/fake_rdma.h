@@ -3,8 +3,9 @@
 // finds no receive posted, a queue that runs over, each is a complaint; and writes of different
 // queue pairs overtake each other at random. Faults come when a test says so.
 //
-// Nothing takes place but when somebody polls: then a random share of what is posted does. Any
-// thread.
+// Nothing takes place but when somebody polls: then a random share of what is posted does. What a
+// queue pair had posted when it failed may still arrive, any time later, unless its peer's queue
+// pair has gone. Any thread.
 #pragma once
 #include <sys/eventfd.h>
 
@@ -60,13 +61,24 @@ class FakeRdma {
   void seed(std::uint64_t seed) {
     with([&] { random_.seed(seed); });
   }
-  /// From now on no write arrives.
-  void cut(bool cut) {
-    with([&] { cut_ = cut; });
+  /// From now on no write of these devices, as bits, arrives.
+  void cut(bool cut, std::uint32_t devices = ~0U) {
+    with([&] { cut_ = cut ? devices : 0; });
   }
   /// From now on no memory is registered.
   void refuse_memory(bool refuse) {
     with([&] { refuse_memory_ = refuse; });
+  }
+  /// From now on devices are slow, and what failing queue pairs had posted may still arrive.
+  void stray(bool stray) {
+    with([&] {
+      stray_ = stray;
+      strays_.clear();
+    });
+  }
+  /// How often it did.
+  int strays_landed() {
+    return with([&] { return strays_landed_; });
   }
   /// A device says this, of this queue pair or of itself.
   void say(std::size_t device, ibv_event_type type, ibv_qp* pair = nullptr) {
@@ -126,6 +138,12 @@ class FakeRdma {
     std::uint32_t in_queue = 0;  // Places of the send queue.
   };
   struct Region : ibv_mr {};
+  /// On its way when its sender failed.
+  struct Stray {
+    std::uint32_t peer = 0;
+    std::uint64_t address = 0;
+    std::vector<std::byte> bytes{};
+  };
 
   static Queue& of(ibv_cq* queue) { return *static_cast<Queue*>(queue); }
   static Pair& of(ibv_qp* pair) { return *static_cast<Pair*>(pair); }
@@ -175,12 +193,15 @@ class FakeRdma {
   }
   void fail(Pair& pair, const Write& write, ibv_wc_status status) {
     pair.state = IBV_QPS_ERR;
+    stray(pair, write);
     tell_sent(pair, write, status);
     flush(pair);
   }
   void flush(Pair& pair) {
-    for (; !pair.writes.empty(); pair.writes.pop_front())
+    for (; !pair.writes.empty(); pair.writes.pop_front()) {
+      stray(pair, pair.writes.front());
       tell_sent(pair, pair.writes.front(), IBV_WC_WR_FLUSH_ERR);
+    }
     while (!pair.receives.empty()) tell_received(pair, IBV_WC_WR_FLUSH_ERR, 0);
   }
   bool registered(std::uint64_t address, std::size_t bytes, std::uint32_t key) const {
@@ -189,13 +210,35 @@ class FakeRdma {
     const auto from = reinterpret_cast<std::uintptr_t>(found->second->addr);
     return address >= from && address + bytes <= from + found->second->length;
   }
+  bool reachable(std::uint32_t number) const {
+    const auto found = pairs_.find(number);
+    return found != pairs_.end() && found->second->state != IBV_QPS_ERR;
+  }
+  /// Its bytes as they are now may arrive.
+  void stray(const Pair& pair, const Write& write) {
+    const ibv_send_wr& request = write.request;
+    if (!stray_ || write.bytes == 0 || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+        !registered(request.wr.rdma.remote_addr, write.bytes, request.wr.rdma.rkey))
+      return;
+    const std::byte* const from = write.from != nullptr ? write.from : write.inlined.data();
+    strays_.push_back({pair.peer, request.wr.rdma.remote_addr, {from, from + write.bytes}});
+  }
+  void land_strays() {
+    std::erase_if(strays_, [this](const Stray& one) {
+      if (!reachable(one.peer)) return true;
+      if (random_() % 512 != 0) return false;
+      std::memcpy(reinterpret_cast<void*>(one.address), one.bytes.data(), one.bytes.size());
+      ++strays_landed_;
+      return true;
+    });
+  }
   void carry_out(Pair& pair) {
     const Write write = std::move(pair.writes.front());
     pair.writes.pop_front();
     const ibv_send_wr& request = write.request;
     const auto found = pairs_.find(pair.peer);
-    if (cut_ || found == pairs_.end() || found->second->state == IBV_QPS_ERR)
-      return fail(pair, write, IBV_WC_RETRY_EXC_ERR);
+    const bool cut = (cut_ >> static_cast<Context*>(pair.context)->device & 1) != 0;
+    if (cut || !reachable(pair.peer)) return fail(pair, write, IBV_WC_RETRY_EXC_ERR);
     if (write.bytes != 0) {
       const std::uint64_t to = request.wr.rdma.remote_addr;
       if (!registered(to, write.bytes, request.wr.rdma.rkey)) {
@@ -219,6 +262,8 @@ class FakeRdma {
   }
   /// In order within a queue pair only.
   void advance() {
+    land_strays();
+    if (stray_ && random_() % 32 != 0) return;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       const auto at = std::next(pairs_.begin(), static_cast<long>(random_() % pairs_.size()));
       for (auto count = random_() % 8; count != 0 && !at->second->writes.empty(); --count)
@@ -277,7 +322,10 @@ class FakeRdma {
 
   std::mutex mutex_;
   std::mt19937_64 random_;
-  bool cut_ = false, refuse_memory_ = false;
+  std::uint32_t cut_ = 0;
+  bool refuse_memory_ = false, stray_ = false;
+  std::vector<Stray> strays_;
+  int strays_landed_ = 0;
   int open_count_ = 0;
   std::string complaint_;
   std::uint32_t next_number_ = 100;
@@ -287,178 +335,6 @@ class FakeRdma {
   std::map<std::uint32_t, Region*> memory_;  // By key.
 };
 
-inline ibv_context* FakeRdma::open_device(std::size_t device) {
-  auto* const context = new Context;
-  context->device = device;
-  context->async_fd = context->event.get();
-  context->ops.poll_cq = [](ibv_cq* queue, int most, ibv_wc* completions) {
-    return the().with([&] { return the().poll(of(queue), most, completions); });
-  };
-  context->ops.req_notify_cq = [](ibv_cq* queue, int) {
-    the().with([&] { of(queue).armed = true; });
-    return 0;
-  };
-  context->ops.post_send = [](ibv_qp* pair, ibv_send_wr* request, ibv_send_wr**) {
-    return the().with([&] { return the().post_send(of(pair), request); });
-  };
-  context->ops.post_recv = [](ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr**) {
-    return the().with([&] { return the().post_receive(of(pair), request); });
-  };
-  with([&] { contexts_.push_back(context); });
-  return made(context);
-}
-
-inline ibv_qp* FakeRdma::make_pair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  constexpr std::uint32_t kMostInline = 100;
-  if (wanted->cap.max_inline_data > kMostInline) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  auto* const pair = new Pair;
-  pair->context = domain->context;
-  pair->send_cq = wanted->send_cq;
-  pair->recv_cq = wanted->recv_cq;
-  pair->capacity = wanted->cap;
-  with([&] {
-    pair->qp_num = next_number_++;
-    pairs_[pair->qp_num] = pair;
-  });
-  return made(pair);
-}
-
-inline int FakeRdma::remove_pair(ibv_qp* pair) {
-  with([&] {
-    pairs_.erase(pair->qp_num);
-    for (Completion& one : of(pair->send_cq).completions) {
-      if (one.sender == pair) one.sender = nullptr;
-    }
-  });
-  return removed<Pair>(pair);
-}
-
-inline int FakeRdma::change_pair(Pair& pair, const ibv_qp_attr& attributes) {
-  pair.state = attributes.qp_state;
-  if (pair.state == IBV_QPS_RTR) pair.peer = attributes.dest_qp_num;
-  if (pair.state == IBV_QPS_ERR) flush(pair);
-  return 0;
-}
-
-inline ibv_mr* FakeRdma::enroll(void* address, std::size_t bytes) {
-  const bool refused = with([&] { return refuse_memory_; });
-  if (refused) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  auto* const memory = new Region;
-  memory->addr = address;
-  memory->length = bytes;
-  with([&] {
-    memory->lkey = memory->rkey = next_number_++;
-    memory_[memory->lkey] = memory;
-  });
-  return made(memory);
-}
-
-inline void FakeRdma::set_devices(verbs::Library& fake) {
-  fake.get_device_list = [](int* count) {
-    auto* const list = new ibv_device*[kDevices];
-    for (std::size_t i = 0; i < kDevices; ++i) list[i] = &the().devices_[i];
-    *count = kDevices;
-    return list;
-  };
-  fake.free_device_list = [](ibv_device** list) { delete[] list; };
-  fake.get_device_name = [](ibv_device* device) {
-    static constexpr std::array kNames{"fake0", "fake1", "fake2"};
-    return kNames[static_cast<std::size_t>(device - the().devices_.data())];
-  };
-  fake.open_device = [](ibv_device* device) {
-    return the().open_device(static_cast<std::size_t>(device - the().devices_.data()));
-  };
-  fake.close_device = [](ibv_context* context) {
-    the().with([&] { std::erase(the().contexts_, static_cast<Context*>(context)); });
-    return the().removed<Context>(context);
-  };
-  fake.query_device = [](ibv_context*, ibv_device_attr* attributes) {
-    attributes->max_cqe = 32767;
-    return 0;
-  };
-  fake.query_port = [](ibv_context*, std::uint8_t, _compat_ibv_port_attr* port) {
-    auto* const attributes = reinterpret_cast<ibv_port_attr*>(port);
-    attributes->active_mtu = IBV_MTU_1024;
-    attributes->max_msg_sz = 1 << 20;
-    return 0;
-  };
-  fake.alloc_pd = [](ibv_context* context) {
-    auto* const domain = new ibv_pd{};
-    domain->context = context;
-    return the().made(domain);
-  };
-  fake.dealloc_pd = [](ibv_pd* domain) { return the().removed<ibv_pd>(domain); };
-  fake.reg_mr = [](ibv_pd*, void* address, std::size_t bytes, int) {
-    return the().enroll(address, bytes);
-  };
-  fake.dereg_mr = [](ibv_mr* memory) {
-    the().with([&] { the().memory_.erase(memory->lkey); });
-    return the().removed<Region>(memory);
-  };
-}
-
-inline void FakeRdma::set_queues(verbs::Library& fake) {
-  fake.create_comp_channel = [](ibv_context* context) -> ibv_comp_channel* {
-    auto* const channel = new Channel;
-    channel->context = context;
-    channel->fd = channel->event.get();
-    return the().made(channel);
-  };
-  fake.destroy_comp_channel = [](ibv_comp_channel* channel) {
-    return the().removed<Channel>(channel);
-  };
-  fake.create_cq = [](ibv_context* context, int most, void*, ibv_comp_channel* channel,
-                      int) -> ibv_cq* {
-    auto* const queue = new Queue;
-    queue->context = context;
-    queue->channel = channel;
-    queue->most = static_cast<std::size_t>(most);
-    static_cast<Channel*>(channel)->queue = queue;
-    return the().made(queue);
-  };
-  fake.destroy_cq = [](ibv_cq* queue) { return the().removed<Queue>(queue); };
-  fake.create_qp = [](ibv_pd* domain, ibv_qp_init_attr* wanted) {
-    return the().make_pair(domain, wanted);
-  };
-  fake.destroy_qp = [](ibv_qp* pair) { return the().remove_pair(pair); };
-  fake.modify_qp = [](ibv_qp* pair, ibv_qp_attr* attributes, int) {
-    return the().with([&] { return the().change_pair(of(pair), *attributes); });
-  };
-  fake.get_cq_event = [](ibv_comp_channel* channel, ibv_cq** queue, void**) {
-    if (!silence(channel->fd)) return -1;
-    *queue = static_cast<Channel*>(channel)->queue;
-    return 0;
-  };
-  fake.ack_cq_events = [](ibv_cq*, unsigned) {};
-  fake.get_async_event = [](ibv_context* context, ibv_async_event* event) {
-    return the().with([&] {
-      auto& events = static_cast<Context*>(context)->events;
-      (void)silence(context->async_fd);
-      if (events.empty()) return -1;
-      *event = events.front();
-      events.pop_front();
-      return 0;
-    });
-  };
-  fake.ack_async_event = [](ibv_async_event*) {};
-  fake.wc_status_str = [](ibv_wc_status) { return "a fake's status"; };
-  fake.event_type_str = [](ibv_event_type) { return "a fake's event"; };
-}
-
-inline const verbs::Library& FakeRdma::library() {
-  static const verbs::Library fake = [] {
-    verbs::Library made;
-    set_devices(made);
-    set_queues(made);
-    return made;
-  }();
-  return fake;
-}
-
 }  // namespace tutti::test
+
+#include "support/fake_rdma_functions.h"

@@ -12,8 +12,10 @@
 
 namespace tutti::test {
 
-/// At least three devices.
+/// At least three devices, alike.
 VerbsFabric fabric();
+/// How often rails are broken: what a network needs to notice may be seconds.
+extern const unsigned kBreakingRounds;
 
 namespace {
 
@@ -34,12 +36,12 @@ class Sink final : public net::FrameSink {
  public:
   explicit Sink(std::span<std::byte> image) : image_(image) {}
   Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
-    if (header.bytes <= verbs::kShortBytes) return std::optional(short_.data());
+    if (header.bytes <= verbs::kShortBytes) return std::optional(short_of(header));
     return std::optional(image_.data() + header.position + shift);
   }
   Status arrived(const net::FrameHeader& header) override {
     const std::byte* const from =
-        header.bytes <= verbs::kShortBytes ? short_.data() : image_.data() + header.position;
+        header.bytes <= verbs::kShortBytes ? short_of(header) : image_.data() + header.position;
     bytes.assign(from, from + header.bytes);
     if (check) check(header, bytes);
     ++count;
@@ -52,7 +54,11 @@ class Sink final : public net::FrameSink {
 
  private:
   std::span<std::byte> image_;
-  std::array<std::byte, verbs::kShortBytes> short_{};
+  /// Rails announce later what came early.
+  std::byte* short_of(const net::FrameHeader& header) {
+    return shorts_[header.channel % shorts_.size()].data();
+  }
+  std::vector<std::array<std::byte, verbs::kShortBytes>> shorts_{net::Carrier::kMostQueued};
 };
 
 /// One look at all peers of a rank; the first error.
@@ -102,9 +108,11 @@ struct Traffic {
   std::array<std::atomic<std::uint32_t>, 16> taken{};  // By sender * 4 + receiver.
 };
 
-/// Sends `count` frames of random sizes to each peer while it receives theirs.
+/// Sends `count` frames of random sizes to each peer while it receives theirs; between looks
+/// `meanwhile`, if there is one.
 std::string exchange_frames(const VerbsRank& rank, int me, int ranks, std::uint32_t count,
-                            std::uint64_t seed, Traffic& traffic) {
+                            std::uint64_t seed, Traffic& traffic,
+                            const std::function<void()>& meanwhile = {}) {
   auto sinks = sinks_of(rank, static_cast<std::size_t>(ranks));
   std::string wrong;
   for (int from = 0; from < ranks; ++from) {
@@ -137,6 +145,7 @@ std::string exchange_frames(const VerbsRank& rank, int me, int ranks, std::uint3
       if (peer == me || sent[at] == count) continue;
       const std::uint32_t number = sent[at];
       if (number >= traffic.taken[static_cast<std::size_t>(me * 4 + peer)] + kPlaces) continue;
+      if (rank.network->carrier(peer)->held() == net::Carrier::kMostQueued) continue;
       const std::size_t shape = random() % 4;
       const std::size_t bytes = shape == 0   ? 0
                                 : shape == 1 ? random() % verbs::kShortBytes + 1
@@ -157,8 +166,26 @@ std::string exchange_frames(const VerbsRank& rank, int me, int ranks, std::uint3
     }
     if (const Status status = progress(rank, sinks); !status) return status.error().what;
     if (random() % 16 == 0) rank.network->sleep(2ms);
+    if (meanwhile) meanwhile();
   }
   return wrong;
+}
+
+/// Ranks on hosts of their own, which have all devices.
+VerbsOptions with_rails(int ranks, const std::function<std::string(int rank)>& devices = {}) {
+  const std::string all = fabric().prefix + "*";
+  return {.ranks = ranks,
+          .bytes = static_cast<std::size_t>(ranks * ranks) * kPlaces * kPlaceBytes,
+          .options = {.spread_bytes = 4096},
+          .one_host = false,
+          .devices = devices ? devices : [all](int) { return all; }};
+}
+
+void break_link(const VerbsRank& rank, int peer, std::size_t rail, std::size_t pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  ibv_qp* const broken = rank.network->link(peer, rail)->pair(pair);
+  if (broken != nullptr) (void)verbs::library().modify_qp(broken, &attributes, IBV_QP_STATE);
 }
 
 }  // namespace
@@ -171,7 +198,7 @@ TEST_CASE("frames of all sizes arrive in order, each with its own bytes") {
       const auto ranks = join_verbs(
           fabric(), {.ranks = count,
                      .bytes = static_cast<std::size_t>(count * count) * kPlaces * kPlaceBytes,
-                     .pairs = pairs});
+                     .options = {.pairs = pairs}});
       require_joined(ranks);
       Traffic traffic;
       std::vector<std::string> wrong(ranks.size());
@@ -184,6 +211,79 @@ TEST_CASE("frames of all sizes arrive in order, each with its own bytes") {
       threads.clear();
       for (const std::string& one : wrong) CHECK(one == "");
     }
+  }
+}
+
+TEST_CASE("long frames go over all rails, and keep their order and bytes") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  const auto ranks = join_verbs(fabric(), with_rails(2));
+  require_joined(ranks);
+  REQUIRE(ranks[0]->network->rail_count() == 3);
+  Traffic traffic;
+  std::array<std::string, 2> wrong;
+  {
+    std::jthread other([&] { wrong[1] = exchange_frames(*ranks[1], 1, 2, 600, seed, traffic); });
+    wrong[0] = exchange_frames(*ranks[0], 0, 2, 600, seed, traffic);
+  }
+  for (const std::string& one : wrong) CHECK(one == "");
+  for (std::size_t rail = 0; rail < 3; ++rail)
+    CHECK(ranks[0]->network->link(1, rail)->bytes_given() > 4 * kPlaceBytes);
+}
+
+TEST_CASE("rails break at any moment, and the rest carries on, with every byte") {
+  const std::uint64_t seed = Catch::rngSeed();
+  std::mt19937_64 random(seed);
+  for (unsigned round = 0; round < kBreakingRounds; ++round) {
+    INFO("round " << round << ", --rng-seed " << seed);
+    const auto ranks = join_verbs(fabric(), with_rails(2));
+    require_joined(ranks);
+    // By each rank: after how many looks, and which.
+    struct Break {
+      std::uint64_t after, rail, pair;
+    };
+    std::array<std::array<Break, 2>, 2> breaks{};
+    const std::size_t kept = random() % 3;
+    for (auto& of_rank : breaks) {
+      for (std::size_t i = 0; i < 2; ++i)
+        of_rank[i] = {random() % 2000, (kept + 1 + i) % 3, random() % verbs::kPairs};
+    }
+    Traffic traffic;
+    std::array<std::string, 2> wrong;
+    const auto work = [&](std::size_t me) {
+      std::uint64_t looks = 0;
+      wrong[me] =
+          exchange_frames(*ranks[me], static_cast<int>(me), 2, 400, seed + round, traffic, [&] {
+            ++looks;
+            for (const Break& one : breaks[me]) {
+              if (looks == one.after)
+                break_link(*ranks[me], static_cast<int>(1 - me), one.rail, one.pair);
+            }
+          });
+    };
+    {
+      std::jthread other([&] { work(1); });
+      work(0);
+    }
+    for (const std::string& one : wrong) CHECK(one == "");
+  }
+}
+
+TEST_CASE("once no rail is left, its error is one, that names both ends") {
+  const auto ranks =
+      join_verbs(fabric(), with_rails(2, [](int rank) {
+                   return fabric().prefix + (rank == 0 ? "0," : "1,") + fabric().prefix + "2";
+                 }));
+  require_joined(ranks);
+  REQUIRE(ranks[0]->network->rail_count() == 2);
+  for (const std::size_t rail : {1U, 0U}) break_link(*ranks[0], 1, rail, 0);
+  for (const std::size_t rank : {0U, 1U}) {
+    const std::string said = error_of(ranks, rank);
+    CHECK_THAT(said, Catch::StartsWith("verbs: rank " + std::to_string(1 - rank) + " (") &&
+                         Catch::Contains(" over " + fabric().prefix));
+    CHECK_THAT(said, Catch::Contains("the queue pair has failed") ||
+                         Catch::Contains("no acknowledgement") ||
+                         Catch::Contains("given up by the peer"));
   }
 }
 

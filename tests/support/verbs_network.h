@@ -56,7 +56,8 @@ struct VerbsFabric {
 struct VerbsOptions {
   int ranks = 2;
   std::size_t bytes = std::size_t{1} << 20;  // Of each rank's memory.
-  std::size_t pairs = verbs::kPairs;
+  verbs::Options options{};
+  bool one_host = true;                            // Ranks of one host share out its ports.
   std::function<std::string(int rank)> devices{};  // Rules; without it, each rank has its own.
   std::chrono::milliseconds timeout{20000};
 };
@@ -72,7 +73,9 @@ inline std::vector<std::unique_ptr<VerbsRank>> join_verbs(const VerbsFabric& fab
   }
   Peer peer = this_process();
   peer.rdma = verbs::usable_layers(fabric.ports);
-  const std::vector<Peer> peers(static_cast<std::size_t>(options.ranks), peer);
+  std::vector<Peer> peers(static_cast<std::size_t>(options.ranks), peer);
+  for (std::size_t rank = 0; rank < peers.size() && !options.one_host; ++rank)
+    peers[rank].host[0] += rank;
   std::vector<std::jthread> threads;
   for (int me = 0; me < options.ranks; ++me) {
     threads.emplace_back([&, me] {
@@ -96,7 +99,7 @@ inline std::vector<std::unique_ptr<VerbsRank>> join_verbs(const VerbsFabric& fab
       for (int rank = 0; rank < options.ranks; ++rank) {
         if (rank != me) to.far.push_back(rank);
       }
-      auto network = verbs::connect(to, fabric.ports, options.pairs);
+      auto network = verbs::connect(to, fabric.ports, options.options);
       if (network)
         mine.network = *std::move(network);
       else

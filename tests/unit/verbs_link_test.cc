@@ -5,6 +5,7 @@
 
 namespace tutti::test {
 
+const unsigned kBreakingRounds = 10;
 VerbsFabric fabric() {
   verbs::use_library(FakeRdma::library());
   FakeRdma::the().seed(Catch::rngSeed());
@@ -83,6 +84,50 @@ TEST_CASE("frames that are several writes each arrive whole, however many are se
   }
   CHECK(theirs[0]->count == kFrames);
   CHECK(std::ranges::equal(theirs[0]->bytes, payload));
+}
+
+TEST_CASE("what arrives late by a lost rail changes nothing") {
+  const int before = FakeRdma::the().strays_landed();
+  const std::uint64_t seed = Catch::rngSeed();
+  for (unsigned round = 0; round < 20; ++round) {
+    INFO("round " << round << ", --rng-seed " << seed);
+    const auto ranks = join_verbs(fabric(), with_rails(2));
+    require_joined(ranks);
+    FakeRdma::the().stray(true);
+    Traffic traffic;
+    std::array<std::string, 2> wrong;
+    // Each rank breaks two rails, once there is much on its way by them.
+    const auto work = [&](std::size_t me) {
+      const int peer = static_cast<int>(1 - me);
+      std::size_t broken = 0;
+      wrong[me] = exchange_frames(*ranks[me], static_cast<int>(me), 2, 300, seed + round, traffic,
+                                  [&, me, peer] {
+                                    const std::size_t rail = (round + broken) % 3;
+                                    const auto& link = *ranks[me]->network->link(peer, rail);
+                                    if (broken == 2 || link.unsent_bytes() < kPlaceBytes) return;
+                                    for (std::size_t pair = 0; pair < verbs::kPairs; ++pair)
+                                      break_link(*ranks[me], peer, rail, pair);
+                                    ++broken;
+                                  });
+    };
+    {
+      std::jthread other([&] { work(1); });
+      work(0);
+    }
+    FakeRdma::the().stray(false);
+    for (const std::string& one : wrong) CHECK(one == "");
+  }
+  CHECK(FakeRdma::the().strays_landed() > before);
+}
+
+TEST_CASE("a rail that can't be joined is done without") {
+  (void)fabric();
+  FakeRdma::the().cut(true, 1U << 1);
+  const auto ranks = join_verbs(fabric(), with_rails(2));
+  FakeRdma::the().cut(false);
+  require_joined(ranks);
+  CHECK(ranks[0]->network->rail_count() == 2);
+  CHECK_THAT(ranks[0]->network->link(1, 1)->where(), Catch::Contains("over fake2:1"));
 }
 
 TEST_CASE("all that is made is removed") {

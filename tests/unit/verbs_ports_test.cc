@@ -69,9 +69,8 @@ Port port(const std::string& device, int speed_mbps, LinkLayer layer = kRoce) {
 }
 
 std::string chosen(const std::vector<Port>& ports, const PortWish& wish = {}) {
-  const auto choice = choose_port(ports, wish);
-  return choice ? choice->port.device + ":" + std::to_string(choice->port.number)
-                : choice.error().what;
+  const auto choice = choose_ports(ports, wish);
+  return choice ? name_of(choice->rails[choice->first].port) : choice.error().what;
 }
 
 }  // namespace
@@ -103,9 +102,9 @@ TEST_CASE("ports are read from sysfs, with the addresses that they can be used b
   CHECK(ports[2].speed_mbps == 400000);
   CHECK(usable_layers(ports) == (kInfiniBand | kRoce));
   CHECK(chosen(ports) == "mlx5_10:1");  // InfiniBand first, where all have it.
-  const auto roce = choose_port(ports, {.layers = kRoce});
+  const auto roce = choose_ports(ports, {.layers = kRoce});
   REQUIRE(roce);
-  CHECK(roce->gid.index == 5);
+  CHECK(roce->rails[0].gid.index == 5);
   CHECK_THAT(roce->why, Contains("mlx5_2:1 (RoCE v2, 2 Gbit/s), GID 5: 10.0.0.3; not mlx5_2:2 (not "
                                  "active), mlx5_10:1 (other ranks have none of its kind)"));
 }
@@ -123,8 +122,8 @@ TEST_CASE("of several addresses the one that goes furthest is taken, and none of
       read.index = static_cast<int>(one.gids.size());
       one.gids.push_back(read);
     }
-    const auto choice = choose_port(std::span(&one, 1), {});
-    return choice ? choice->gid.index : -1;
+    const auto choice = choose_ports(std::span(&one, 1), {});
+    return choice ? choice->rails[0].gid.index : -1;
   };
   CHECK(index({{kLocal, true}, {kIpv6, true}, {kIpv4, true}}) == 2);
   CHECK(index({{kLocal, true}, {kIpv6, true}, {kIpv4, false}}) == 1);
@@ -137,18 +136,44 @@ TEST_CASE("the fastest port is taken, equal ones in turn, and a rule decides bef
   const std::vector<Port> ports{port("mlx5_0", 100000), port("mlx5_1", 200000),
                                 port("mlx5_2", 200000), port("rxe0", 10000)};
   CHECK(chosen(ports) == "mlx5_1:1");
-  CHECK(chosen(ports, {.turn = 1}) == "mlx5_2:1");
-  CHECK(chosen(ports, {.turn = 2}) == "mlx5_1:1");
+  CHECK(chosen(ports, {.turn = 1, .sharers = 3}) == "mlx5_2:1");
+  CHECK(chosen(ports, {.turn = 2, .sharers = 3}) == "mlx5_1:1");
   CHECK(chosen(ports, {.rule = "rxe*"}) == "rxe0:1");
   CHECK(chosen(ports, {.rule = "rxe0,mlx5_2"}) == "rxe0:1");
   CHECK(chosen(ports, {.rule = "mlx5_0:1"}) == "mlx5_0:1");
   CHECK(chosen(ports, {.rule = "^mlx5_1"}) == "mlx5_2:1");
   CHECK(chosen(ports, {.rule = "mlx5*,^mlx5_1,mlx5_2"}) == "mlx5_0:1");
-  CHECK(chosen(ports, {.rule = "mlx5*", .turn = 1}) == "mlx5_2:1");
+  CHECK(chosen(ports, {.rule = "mlx5*", .turn = 1, .sharers = 2}) == "mlx5_2:1");
   CHECK_THAT(chosen(ports, {.rule = "mlx5_0:2"}),
              Contains("no port of an RDMA device can be used; there is mlx5_0:1 (not in "
                       "TUTTI_RDMA_DEVICES)") &&
                  Contains("TUTTI_TRANSPORT=tcp does without"));
+}
+
+TEST_CASE("ports as fast as the best one are rails, which the ranks of a host share out") {
+  const auto rails = [](int count, const PortWish& wish) {
+    std::vector<Port> ports{port("slow", 1000)};
+    for (int i = 0; i < count; ++i) ports.push_back(port(std::to_string(i), 100000));
+    const auto choice = choose_ports(ports, wish);
+    REQUIRE(choice);
+    std::string names;
+    for (std::size_t i = 0; i < choice->rails.size(); ++i)
+      names += (i == choice->first ? "*" : "") + choice->rails[i].port.device;
+    return names;
+  };
+  CHECK(rails(1, {}) == "*0");
+  CHECK(rails(2, {}) == "*01");
+  CHECK(rails(9, {}) == "*01234567");
+  // Two ranks use both, each its own first: whoever they talk to has them in the same order.
+  CHECK(rails(2, {.turn = 0, .sharers = 2}) == "*01");
+  CHECK(rails(2, {.turn = 1, .sharers = 2}) == "0*1");
+  CHECK(rails(2, {.turn = 5, .sharers = 6}) == "0*1");
+  // One each, and its neighbour's to go on by.
+  CHECK(rails(4, {.turn = 2, .sharers = 4}) == "*23");
+  CHECK(rails(4, {.turn = 3, .sharers = 4}) == "0*3");
+  CHECK(rails(8, {.turn = 1, .sharers = 2}) == "*4567");
+  CHECK(rails(8, {.turn = 1, .sharers = 2, .most = 1}) == "*4");
+  CHECK(rails(8, {.rule = "5,3,slow"}) == "*53");
 }
 
 TEST_CASE("why a port is not used is said") {

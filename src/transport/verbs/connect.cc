@@ -36,19 +36,27 @@ std::string host_name() {
   return name.data();
 }
 
+/// What a rank told, as all say it.
+Error of_rank(std::size_t me, std::size_t rank, Error error) {
+  if (rank == me) return error;
+  return {error.code, fmt::format("rank {}: {}", rank, error.what), Rank{static_cast<int>(me)},
+          Rank{static_cast<int>(rank)}};
+}
+
 /// What a rank has before it knows of the others.
 struct Prepared {
   std::unique_ptr<Resources> resources = std::make_unique<Resources>();
-  ChosenPort chosen;
   std::vector<std::vector<Pair>> pairs;  // By place in `far`.
   std::uint32_t inline_bytes = 0;
 };
 
+/// Of one rail.
 class Connecting {
  public:
-  Connecting(const net::Joining& to, std::span<const Port> ports, std::size_t pairs)
+  Connecting(const net::Joining& to, ChosenPort chosen, std::size_t rail, std::size_t pairs)
       : to_(to),
-        ports_(ports),
+        chosen_(std::move(chosen)),
+        rail_(rail),
         opening_(to.opening),
         me_(static_cast<std::size_t>(to.opening.me)),
         ranks_(to.opening.peers.size()),
@@ -58,15 +66,15 @@ class Connecting {
     TUTTI_CHECK(pairs >= 1 && pairs <= kMostPairs);
   }
 
-  Result<std::unique_ptr<VerbsNetwork>> run() {
+  Result<Rail> run() {
     auto prepared = prepare();
     TUTTI_TRY(const auto cards, exchange_cards(prepared));
     TUTTI_TRY(const auto numbers, exchange_numbers(*prepared));
-    auto network = join(*std::move(prepared), cards, numbers);
-    TUTTI_CHECK_OK(agree("verbs connected", network ? ok() : Status(network.error())));
-    const Status tried = (*network)->try_all(opening_.deadline.at);
-    TUTTI_CHECK_OK(agree("verbs tried", tried ? ok() : Status(tried.error())));
-    return network;
+    auto rail = join(*std::move(prepared), cards, numbers);
+    TUTTI_CHECK_OK(agree("connected", rail ? ok() : Status(rail.error())));
+    const Status tried = try_all(*rail, opening_.deadline.at);
+    TUTTI_CHECK_OK(agree("tried", tried ? ok() : Status(tried.error())));
+    return rail;
   }
 
  private:
@@ -82,16 +90,20 @@ class Connecting {
   Card card_of(const Prepared& prepared) const;
   Result<std::vector<Card>> exchange_cards(const Result<Prepared>& prepared) const;
   Result<Numbers> exchange_numbers(const Prepared& prepared) const;
-  Result<std::unique_ptr<VerbsNetwork>> join(Prepared prepared, const std::vector<Card>& cards,
-                                             const Numbers& numbers) const;
+  Result<Rail> join(Prepared prepared, const std::vector<Card>& cards,
+                    const Numbers& numbers) const;
   Status connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank, const Card& peer,
                       std::uint32_t number) const;
-  Status agree(std::string_view phase, const Status& mine) const;
+  Status agree(std::string_view name, const Status& mine) const;
   std::uint32_t first_packet(std::size_t rank, std::uint32_t number) const;
-  Error of_rank(std::size_t rank, Error error) const;
+  Error of_rank(std::size_t rank, Error error) const {
+    return verbs::of_rank(me_, rank, std::move(error));
+  }
+  std::string phase(std::string_view name) const { return fmt::format("verbs {} {}", rail_, name); }
 
   const net::Joining& to_;
-  std::span<const Port> ports_;
+  ChosenPort chosen_;
+  std::size_t rail_;
   const Opening& opening_;
   std::size_t me_, ranks_, pairs_;
   std::uint32_t depth_;
@@ -100,20 +112,10 @@ class Connecting {
 
 Result<Prepared> Connecting::prepare() const {
   Prepared prepared;
-  std::uint32_t layers = opening_.peers[me_].rdma;
-  for (const int rank : to_.far) layers &= opening_.peers[static_cast<std::size_t>(rank)].rdma;
-  const Peer& mine = opening_.peers[me_];
-  const auto turn = std::count_if(
-      opening_.peers.begin(), opening_.peers.begin() + opening_.me,
-      [&mine](const Peer& peer) { return std::equal(peer.host, peer.host + 2, mine.host); });
-  TUTTI_TRY(prepared.chosen, choose_port(ports_, {.layers = layers,
-                                                  .rule = opening_.rdma_devices,
-                                                  .turn = static_cast<int>(turn)}));
-  log::info("verbs: {}", prepared.chosen.why);
   Resources& made = *prepared.resources;
   const std::size_t queue_pairs = to_.far.size() * pairs_;
-  TUTTI_TRY(made.device, Device::open(prepared.chosen,
-                                      std::max<std::size_t>(1, queue_pairs) * completions(depth_)));
+  TUTTI_TRY(made.device,
+            Device::open(chosen_, std::max<std::size_t>(1, queue_pairs) * completions(depth_)));
   if (made.device->port().max_msg_sz < kLeastMessage) {
     return Error{Code::kUnsupported,
                  fmt::format("verbs: {} writes {} bytes at most; TUTTI_TRANSPORT=tcp does without",
@@ -148,28 +150,20 @@ Card Connecting::card_of(const Prepared& prepared) const {
   };
   return {.host = host_name(),
           .device = made.device->name(),
-          .address = prepared.chosen.port.layer == kRoce
-                         ? ip_text(prepared.chosen.gid.gid)
-                         : fmt::format("LID {}", made.device->port().lid),
-          .gid = prepared.chosen.gid.gid,
+          .address = chosen_.port.layer == kRoce ? ip_text(chosen_.gid.gid)
+                                                 : fmt::format("LID {}", made.device->port().lid),
+          .gid = chosen_.gid.gid,
           .lid = made.device->port().lid,
-          .layer = prepared.chosen.port.layer,
+          .layer = chosen_.port.layer,
           .mtu = static_cast<std::uint8_t>(made.device->port().active_mtu),
           .near = memory(*made.near),
           .image = memory(*made.image),
           .records = memory(*made.records)};
 }
 
-/// What a rank told, as all say it.
-Error Connecting::of_rank(std::size_t rank, Error error) const {
-  const Rank where{static_cast<int>(rank)};
-  if (rank == me_) return error;
-  return {error.code, fmt::format("rank {}: {}", rank, error.what), Rank{opening_.me}, where};
-}
-
 Result<std::vector<Card>> Connecting::exchange_cards(const Result<Prepared>& prepared) const {
   const Bytes mine = prepared ? encode(card_of(*prepared)) : encode(prepared.error());
-  TUTTI_TRY(const auto all, opening_.exchange("verbs card", mine));
+  TUTTI_TRY(const auto all, opening_.exchange(phase("card"), mine));
   if (!prepared) return prepared.error();
   std::vector<Card> cards;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -196,7 +190,7 @@ Result<Connecting::Numbers> Connecting::exchange_numbers(const Prepared& prepare
   for (std::size_t at = 0; at < mine.size(); at += kExchangeBytes) {
     const auto piece = std::span(mine).subspan(at, std::min(kExchangeBytes, mine.size() - at));
     TUTTI_TRY(const auto all,
-              opening_.exchange(fmt::format("verbs pairs {}", at / kExchangeBytes), piece));
+              opening_.exchange(phase(fmt::format("pairs {}", at / kExchangeBytes)), piece));
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       if (all[rank].size() != piece.size())
         return of_rank(rank, {Code::kMismatch, "verbs: it speaks another version"});
@@ -226,11 +220,10 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
                     prepared.resources->device->name(), rank, peer.host, peer.device, peer.address,
                     std::generic_category().message(error))};
   };
-  const ChosenPort& chosen = prepared.chosen;
   const ibv_port_attr& port = prepared.resources->device->port();
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = static_cast<std::uint8_t>(chosen.port.number);
+  attributes.port_num = static_cast<std::uint8_t>(chosen_.port.number);
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   TUTTI_CHECK_OK(
       modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
@@ -240,15 +233,15 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
   attributes.dest_qp_num = number;
   attributes.rq_psn = first_packet(rank, number);
   attributes.min_rnr_timer = kRefusalTimer;
-  attributes.ah_attr.port_num = static_cast<std::uint8_t>(chosen.port.number);
+  attributes.ah_attr.port_num = static_cast<std::uint8_t>(chosen_.port.number);
   attributes.ah_attr.dlid = peer.lid;
   // InfiniBand needs an address only beyond its own subnet, whose prefix is the GID's first half.
   const bool same_subnet =
-      std::equal(peer.gid.begin(), peer.gid.begin() + 8, chosen.gid.gid.begin());
-  if (chosen.port.layer == kRoce || !same_subnet) {
+      std::equal(peer.gid.begin(), peer.gid.begin() + 8, chosen_.gid.gid.begin());
+  if (chosen_.port.layer == kRoce || !same_subnet) {
     attributes.ah_attr.is_global = 1;
     std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
-    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen.gid.index);
+    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen_.gid.index);
     attributes.ah_attr.grh.hop_limit = kHops;
   }
   TUTTI_CHECK_OK(modify(attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -264,9 +257,8 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-Result<std::unique_ptr<VerbsNetwork>> Connecting::join(Prepared prepared,
-                                                       const std::vector<Card>& cards,
-                                                       const Numbers& numbers) const {
+Result<Rail> Connecting::join(Prepared prepared, const std::vector<Card>& cards,
+                              const Numbers& numbers) const {
   Resources& made = *prepared.resources;
   const Card& mine = cards[me_];
   const std::span records(made.record_memory.get(), made.record_bytes);
@@ -316,12 +308,12 @@ Result<std::unique_ptr<VerbsNetwork>> Connecting::join(Prepared prepared,
             .patience = patience_});
     TUTTI_CHECK_OK(links[rank]->begin());
   }
-  return std::make_unique<VerbsNetwork>(std::move(prepared.resources), std::move(links));
+  return Rail{std::move(prepared.resources), std::move(links)};
 }
 
 /// Nobody goes on unless all can.
-Status Connecting::agree(std::string_view phase, const Status& mine) const {
-  TUTTI_TRY(const auto all, opening_.exchange(phase, mine ? Bytes{} : encode(mine.error())));
+Status Connecting::agree(std::string_view name, const Status& mine) const {
+  TUTTI_TRY(const auto all, opening_.exchange(phase(name), mine ? Bytes{} : encode(mine.error())));
   if (!mine) return mine.error();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty()) return of_rank(rank, parse_card(all[rank]).error());
@@ -329,11 +321,59 @@ Status Connecting::agree(std::string_view phase, const Status& mine) const {
   return ok();
 }
 
+/// As many of each rank as the one with the fewest has.
+Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port> ports) {
+  const Opening& opening = to.opening;
+  const auto me = static_cast<std::size_t>(opening.me);
+  const Peer& own = opening.peers[me];
+  PortWish wish{.layers = own.rdma, .rule = opening.rdma_devices, .turn = 0, .sharers = 0};
+  for (const int rank : to.far) wish.layers &= opening.peers[static_cast<std::size_t>(rank)].rdma;
+  for (std::size_t rank = 0; rank < opening.peers.size(); ++rank) {
+    if (!std::equal(own.host, own.host + 2, opening.peers[rank].host)) continue;
+    ++wish.sharers;
+    if (rank < me) ++wish.turn;
+  }
+  const auto mine = choose_ports(ports, wish);
+  // Its length tells a number from an error.
+  const Bytes said =
+      mine ? Bytes{static_cast<std::byte>(mine->rails.size())} : encode(mine.error());
+  TUTTI_TRY(const auto all, opening.exchange("verbs rails", said));
+  if (!mine) return mine.error();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto count = all[rank].size() == 1 ? static_cast<std::size_t>(all[rank][0]) : 0;
+    if (count == 0) {
+      const auto told = parse_card(all[rank]);
+      return of_rank(
+          me, rank,
+          told ? Error{Code::kMismatch, "verbs: it speaks another version"} : told.error());
+    }
+    wish.most = std::min(wish.most, count);
+  }
+  return choose_ports(ports, wish);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
-                                              std::size_t pairs) {
-  return Connecting(to, ports, pairs).run();
+                                              const Options& options) {
+  TUTTI_TRY(const auto chosen, agree_on_ports(to, ports));
+  log::info("verbs: {}", chosen.why);
+  std::vector<Rail> rails;
+  std::optional<Error> failed;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < chosen.rails.size(); ++i) {
+    auto rail = Connecting(to, chosen.rails[i], i, options.pairs).run();
+    if (!rail) {
+      if (!failed) failed = std::move(rail.error());
+      continue;
+    }
+    if (i <= chosen.first) first = rails.size();
+    rails.push_back(*std::move(rail));
+  }
+  if (rails.empty()) return *std::move(failed);
+  if (failed)
+    log::warn("{}; {} of {} ways there are left", failed->what, rails.size(), chosen.rails.size());
+  return std::make_unique<VerbsNetwork>(std::move(rails), options.spread_bytes, first);
 }
 
 }  // namespace tutti::verbs

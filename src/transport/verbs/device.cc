@@ -83,9 +83,7 @@ Result<std::unique_ptr<Device>> Device::open(const ChosenPort& chosen, std::size
   return device;
 }
 
-std::string Device::name() const {
-  return fmt::format("{}:{}", chosen_.port.device, chosen_.port.number);
-}
+std::string Device::name() const { return name_of(chosen_.port); }
 
 Result<Memory> Device::enroll(std::span<std::byte> bytes) const {
   Memory memory(library().reg_mr(domain_.get(), bytes.data(), bytes.size(),
@@ -129,9 +127,10 @@ void Device::attach(std::uint32_t link, CompletionSink& sink) {
 bool Device::poll() {
   std::array<ibv_wc, kPolled> completions;
   bool any = false;
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int round = 0; round < kMostRounds && !failed_; ++round) {
     const int count = ibv_poll_cq(queue_.get(), kPolled, completions.data());
     if (count < 0) {
+      failed_ = true;
       for (CompletionSink* sink : sinks_) {
         if (sink != nullptr) sink->broken(nullptr, "its completion queue can't be read");
       }

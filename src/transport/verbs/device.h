@@ -86,6 +86,7 @@ class Device {
   ibv_port_attr port_{};
   std::vector<CompletionSink*> sinks_;
   bool armed_ = false;
+  bool failed_ = false;  // Its completions can't be read.
   std::string event_;
   std::chrono::steady_clock::time_point event_time_;
 };

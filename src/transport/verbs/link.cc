@@ -18,8 +18,12 @@ namespace {
 constexpr std::uint32_t kSpareWrites = 32;
 // Of these, for what is not sent on behalf of frames: a probe, and one at the end.
 constexpr std::size_t kKeptWrites = 4;
-// What does that, without having heard anything, before it asks.
+// How long a rank that hears nothing waits before it asks; and for an answer, if it has another way
+// there: a queue pair gives up before, if its device does what it should.
 constexpr std::chrono::milliseconds kQuiet{500};
+constexpr std::chrono::seconds kStuck{3};
+// Of payloads from so many bytes on the device tells at once that they have arrived.
+constexpr std::size_t kToldBytes = std::size_t{32} << 10;
 
 std::uint32_t most_writes(std::uint32_t depth) { return 2 * depth + kSpareWrites; }
 std::uint32_t receive_batch(std::uint32_t depth) { return depth / 4; }
@@ -58,6 +62,7 @@ Link::Link(Device& device, LinkParts parts)
   const Ticket ticket{.received = true, .link = parts_.index};
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     pairs_[i].pair = std::move(parts_.pairs[i]);
+    pairs_[i].bytes_until.resize(most_writes(parts_.depth));
     Ticket of_pair = ticket;
     of_pair.pair = static_cast<std::uint32_t>(i);
     auto& batch = pairs_[i].receive_batch;
@@ -152,11 +157,20 @@ ibv_send_wr& Link::next_write(std::size_t pair, bool signaled) {
                        .pair = static_cast<std::uint32_t>(pair),
                        .count = static_cast<std::uint32_t>(at.posted)}
                     .number();
+  at.bytes_until[at.posted % at.bytes_until.size()] = at.bytes_posted;
   write.opcode = IBV_WR_RDMA_WRITE;
   write.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
   write.sg_list = &part;
   write.num_sge = 1;
   return write;
+}
+
+std::size_t Link::unsent_bytes() const {
+  std::size_t bytes = 0;
+  for (const QueuePair& at : pairs_)
+    bytes += static_cast<std::size_t>(at.bytes_posted - at.bytes_done);
+  for (std::uint64_t i = taken_; i != queued_; ++i) bytes += queue_[i % kMostQueued].header.bytes;
+  return bytes;
 }
 
 void Link::put_record(std::size_t pair, Record record, std::span<const net::Piece> payload) {
@@ -175,7 +189,9 @@ void Link::put_record(std::size_t pair, Record record, std::span<const net::Piec
     std::memcpy(bytes.data() + length, piece.data(), piece.size());
     length += piece.size();
   }
-  ibv_send_wr& write = next_write(pair, record.what == What::kBye);
+  at.bytes_posted += record.header.bytes;
+  ibv_send_wr& write =
+      next_write(pair, record.what == What::kBye || record.header.bytes >= kToldBytes);
   write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   write.imm_data = htonl(static_cast<std::uint32_t>(at.sent));
   if (length <= parts_.inline_bytes) write.send_flags |= IBV_SEND_INLINE;
@@ -254,6 +270,7 @@ void Link::completed(const Ticket& ticket, const ibv_wc& completion) {
   }
   if (!ticket.received) {
     at.done += ticket.count - static_cast<std::uint32_t>(at.done);
+    at.bytes_done = at.bytes_until[at.done % at.bytes_until.size()];
     return;
   }
   if (ntohl(completion.imm_data) != static_cast<std::uint32_t>(at.arrived) ||
@@ -291,6 +308,7 @@ std::span<const std::byte> Link::arrived_record(std::size_t pair, std::uint64_t 
 }
 
 bool Link::ready() const {
+  if (abandoned_) return false;
   return failure_ || std::any_of(pairs_.begin(), pairs_.end(),
                                  [](const QueuePair& at) { return at.arrived != at.consumed; });
 }
@@ -457,8 +475,23 @@ bool Link::left() {
 void Link::give_up() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  for (const QueuePair& at : pairs_)
-    (void)library().modify_qp(at.pair.get(), &attributes, IBV_QP_STATE);
+  for (const QueuePair& at : pairs_) {
+    if (at.pair != nullptr) (void)library().modify_qp(at.pair.get(), &attributes, IBV_QP_STATE);
+  }
+}
+
+void Link::abandon() {
+  fail("given up");
+  abandoned_ = true;
+  for (QueuePair& at : pairs_) at.pair.reset();
+}
+
+std::optional<Error> Link::stuck() {
+  const std::chrono::duration<double> silent = Clock::now() - asked_;
+  if (failure_ || !probing() || silent < kStuck) return std::nullopt;
+  return Error{Code::kPeerFailed,
+               fmt::format("{}: no answer for {:.1f} s", parts_.where, silent.count()),
+               Rank{parts_.me}, Rank{parts_.peer}};
 }
 
 }  // namespace tutti::verbs

@@ -78,12 +78,17 @@ class Link final : public net::Carrier, private CompletionSink {
   Result<bool> progress(net::FrameSink& sink) override;
   Result<bool> flush() override;
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - taken_); }
+  /// What was given to the device counts until it is known to have arrived.
+  std::size_t unsent_bytes() const override;
   std::string where() const override { return parts_.where; }
+  std::optional<Error> stuck() override;
+  /// Its queue pairs are destroyed: after that no device reads or writes memory for them.
+  void abandon() override;
   void leave() override;
   bool left() override;
 
   /// Whether progress() has something to receive or to report.
-  bool ready() const;
+  bool ready() const override;
   /// Asks for a sign of life if there was none for a while. Now and then.
   void tick(std::chrono::steady_clock::time_point now);
   /// Writes nothing to the peer, and asks the device to tell when that was acknowledged.
@@ -92,7 +97,13 @@ class Link final : public net::Carrier, private CompletionSink {
   const std::optional<Error>& failure() const { return failure_; }
   /// Ends it: the peer's next write fails.
   void give_up();
-  /// For tests, which break it.
+  bool abandoned() const { return abandoned_; }
+  /// For tests, which want to see all rails used, and which break some.
+  std::uint64_t bytes_given() const {
+    std::uint64_t bytes = 0;
+    for (const QueuePair& at : pairs_) bytes += at.bytes_posted;
+    return bytes;
+  }
   ibv_qp* pair(std::size_t at) const { return pairs_[at].pair.get(); }
 
  private:
@@ -116,6 +127,9 @@ class Link final : public net::Carrier, private CompletionSink {
     // Writes.
     std::uint64_t posted = 0, done = 0, signaled = 0;
     std::uint64_t probe = 0;  // The write that asked for a sign of life, by count.
+    // Bytes of writes, and of those that are done; and by write, modulo, of all up to it.
+    std::uint64_t bytes_posted = 0, bytes_done = 0;
+    std::vector<std::uint64_t> bytes_until;
     std::vector<ibv_recv_wr> receive_batch;
     // Being put together.
     std::array<ibv_send_wr, kMostWrites> writes;
@@ -164,6 +178,7 @@ class Link final : public net::Carrier, private CompletionSink {
   std::uint32_t expected_ = 0;  // Sequence of the next frame to be announced.
   bool bye_said_ = false;
   std::optional<Error> failure_;
+  bool abandoned_ = false;
   // Signs of life.
   Clock::time_point asked_, heard_;
   std::uint64_t heard_count_ = 0;

@@ -2,11 +2,15 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <ctime>
+#include <thread>
+#include <utility>
+
+#include "transport/net/rails.h"
 
 namespace tutti::verbs {
 namespace {
@@ -14,53 +18,93 @@ namespace {
 // How often signs of life are looked for; the clock is read once in so many looks.
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::uint32_t kLooksPerClock = 1024;
+constexpr std::chrono::microseconds kBetweenLooks{200};  // While joining.
 
 }  // namespace
 
-VerbsNetwork::VerbsNetwork(std::unique_ptr<Resources> resources,
-                           std::vector<std::unique_ptr<Link>> links)
-    : resources_(std::move(resources)),
-      links_(std::move(links)),
-      forgotten_(links_.size()),
+VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first)
+    : carriers_(rails.front().links.size()),
+      forgotten_(carriers_.size()),
       alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      next_tick_(Clock::now() + kTick) {}
+      next_tick_(Clock::now() + kTick) {
+  for (Rail& rail : rails) {
+    Used& used = rails_.emplace_back();
+    used.resources = std::move(rail.resources);
+    for (const auto& link : rail.links) used.links.push_back(link.get());
+  }
+  for (std::size_t rank = 0; rank < carriers_.size(); ++rank) {
+    std::vector<std::unique_ptr<net::Carrier>> links;
+    for (Rail& rail : rails) {
+      if (rail.links[rank] != nullptr) links.push_back(std::move(rail.links[rank]));
+    }
+    if (links.size() > 1)
+      carriers_[rank] = std::make_unique<net::Rails>(std::move(links), spread_bytes, first);
+    else if (!links.empty())
+      carriers_[rank] = std::move(links.front());
+  }
+}
 
 void VerbsNetwork::tick(Clock::time_point now) {
   if (now < next_tick_) return;
   next_tick_ = now + kTick;
-  resources_->device->take_events();
-  for (const auto& link : links_) {
-    if (link != nullptr) link->tick(now);
+  due_ = rails_.size() > 1;
+  for (Used& rail : rails_) {
+    if (rail.lost) continue;
+    rail.resources->device->take_events();
+    bool lost = true;
+    for (Link* const link : rail.links) {
+      if (link == nullptr) continue;
+      link->tick(now);
+      lost = lost && link->abandoned();
+    }
+    rail.lost = lost && rails_.size() > 1;
   }
 }
 
 void VerbsNetwork::look(std::vector<bool>& ready) {
-  resources_->device->poll();
   if (++looks_ % kLooksPerClock == 0) tick(Clock::now());
-  for (std::size_t rank = 0; rank < links_.size(); ++rank) {
-    const auto& link = links_[rank];
-    if (link != nullptr && !forgotten_[rank] && link->ready()) ready[rank] = true;
+  for (const Used& rail : rails_) {
+    if (rail.lost) continue;
+    rail.resources->device->poll();
+    for (std::size_t rank = 0; rank < rail.links.size(); ++rank) {
+      const Link* const link = rail.links[rank];
+      if (link != nullptr && !forgotten_[rank] && link->ready()) ready[rank] = true;
+    }
+  }
+  // Rails have to look for what does not come.
+  if (!std::exchange(due_, false)) return;
+  for (std::size_t rank = 0; rank < carriers_.size(); ++rank) {
+    if (carriers_[rank] != nullptr && !forgotten_[rank]) ready[rank] = true;
   }
 }
 
 void VerbsNetwork::sleep(std::chrono::nanoseconds longest) {
-  Device& device = *resources_->device;
-  device.arm();
-  const bool ready = std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link != nullptr && !link->failure() && link->ready();
-  });
-  // What completed before the queue was armed would not be told.
-  if (device.poll() || ready) return;
-  std::array<pollfd, 3> sources{{{alarm_.get(), POLLIN, 0},
-                                 {device.descriptor(), POLLIN, 0},
-                                 {device.event_descriptor(), POLLIN, 0}}};
+  bool ready = false;
+  std::vector<pollfd> sources{{alarm_.get(), POLLIN, 0}};
+  for (const Used& rail : rails_) {
+    if (rail.lost) continue;
+    Device& device = *rail.resources->device;
+    device.arm();
+    ready = ready || std::any_of(rail.links.begin(), rail.links.end(), [](const Link* link) {
+              return link != nullptr && !link->failure() && link->ready();
+            });
+    // What completed before the queue was armed would not be told.
+    ready = device.poll() || ready;
+    sources.push_back({device.descriptor(), POLLIN, 0});
+    sources.push_back({device.event_descriptor(), POLLIN, 0});
+  }
+  if (ready) return;
   const auto span_ns = std::min<std::chrono::nanoseconds>(longest, kTick);
   const timespec span{0, static_cast<long>(span_ns.count())};
   ::ppoll(sources.data(), sources.size(), &span, nullptr);
   if (std::uint64_t count = 0; (sources[0].revents & POLLIN) != 0)
     (void)!::read(alarm_.get(), &count, sizeof(count));
-  if ((sources[1].revents & POLLIN) != 0) device.take_notice();
-  if ((sources[2].revents & POLLIN) != 0) device.take_events();
+  auto at = sources.begin() + 1;
+  for (const Used& rail : rails_) {
+    if (rail.lost) continue;
+    if (((at++)->revents & POLLIN) != 0) rail.resources->device->take_notice();
+    if (((at++)->revents & POLLIN) != 0) rail.resources->device->take_events();
+  }
   tick(Clock::now());
 }
 
@@ -71,18 +115,19 @@ void VerbsNetwork::wake() {
 
 void VerbsNetwork::forget(int rank) {
   forgotten_[static_cast<std::size_t>(rank)] = true;
-  link(rank)->give_up();
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail) link(rank, rail)->give_up();
 }
 
-Status VerbsNetwork::try_all(Clock::time_point end) {
-  for (const auto& link : links_) {
+Status try_all(const Rail& rail, std::chrono::steady_clock::time_point end) {
+  using Clock = std::chrono::steady_clock;
+  for (const auto& link : rail.links) {
     if (link != nullptr) link->probe(Clock::now());
   }
   for (;;) {
-    resources_->device->poll();
-    resources_->device->take_events();
+    rail.resources->device->poll();
+    rail.resources->device->take_events();
     bool all = true;
-    for (const auto& link : links_) {
+    for (const auto& link : rail.links) {
       if (link == nullptr) continue;
       if (link->failure()) return *link->failure();
       all = all && !link->probing();
@@ -94,7 +139,7 @@ Status VerbsNetwork::try_all(Clock::time_point end) {
       }
     }
     if (all) return ok();
-    sleep(kTick);
+    std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 

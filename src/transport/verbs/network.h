@@ -1,4 +1,5 @@
-// File: transport/verbs/network.h: the links of a rank as a network that carries frames.
+// File: transport/verbs/network.h: the links of a rank, to each peer over one or several ports, as
+// a network that carries frames.
 #pragma once
 #include <chrono>
 #include <cstdlib>
@@ -11,7 +12,8 @@
 
 namespace tutti::verbs {
 
-/// What a rank's links have in common. Outlives them, and is removed in the opposite order.
+/// What a rank's links over one port have in common. Outlives them, and is removed in the opposite
+/// order.
 struct Resources {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -22,32 +24,51 @@ struct Resources {
   Memory near, image, records;
 };
 
+/// A port's links; by rank, null: it is not joined by this network.
+struct Rail {
+  std::unique_ptr<Resources> resources;
+  std::vector<std::unique_ptr<Link>> links;
+};
+
 class VerbsNetwork final : public net::Network {
  public:
-  /// By rank those with it; null: it is not joined by this network.
-  VerbsNetwork(std::unique_ptr<Resources> resources, std::vector<std::unique_ptr<Link>> links);
+  /// At least one rail, all of the same ranks. Payloads from `spread_bytes` on are spread over
+  /// them, the others go by `first`.
+  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first);
 
-  net::Carrier* carrier(int rank) override { return link(rank); }
+  net::Carrier* carrier(int rank) override {
+    return carriers_[static_cast<std::size_t>(rank)].get();
+  }
   void look(std::vector<bool>& ready) override;
   void sleep(std::chrono::nanoseconds longest) override;
   void wake() override;
   void forget(int rank) override;
 
-  Link* link(int rank) const { return links_[static_cast<std::size_t>(rank)].get(); }
-  /// Each peer answers over each queue pair, or the error says which does not.
-  Status try_all(std::chrono::steady_clock::time_point end);
+  std::size_t rail_count() const { return rails_.size(); }
+  Link* link(int rank, std::size_t rail = 0) const {
+    return rails_[rail].links[static_cast<std::size_t>(rank)];
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  struct Used {
+    std::unique_ptr<Resources> resources;
+    std::vector<Link*> links;  // By rank, of the carriers.
+    bool lost = false;         // All of them are abandoned: it is not looked at any more.
+  };
   void tick(Clock::time_point now);
 
-  std::unique_ptr<Resources> resources_;
-  std::vector<std::unique_ptr<Link>> links_;  // By rank.
+  std::vector<Used> rails_;
+  std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank. They go before the rails.
   std::vector<bool> forgotten_;
   Fd alarm_;  // An eventfd: wakes whoever sleeps.
   std::uint32_t looks_ = 0;
+  bool due_ = false;  // All carriers are to have a look.
   Clock::time_point next_tick_;
 };
+
+/// Each peer answers over each queue pair, or the error says which does not.
+Status try_all(const Rail& rail, std::chrono::steady_clock::time_point end);
 
 }  // namespace tutti::verbs

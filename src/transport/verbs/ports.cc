@@ -120,8 +120,6 @@ std::string refuse(const Port& port) {
   return "";
 }
 
-std::string name_of(const Port& port) { return fmt::format("{}:{}", port.device, port.number); }
-
 struct Rule {
   std::vector<std::string> wanted, excluded;
 };
@@ -155,7 +153,52 @@ std::size_t find(const std::vector<std::string>& words, const Port& port) {
       words.begin());
 }
 
+/// Ports that may be used, best first.
+struct Candidates {
+  std::vector<const Port*> good;
+  std::size_t alike = 0;  // Of these, at the front, those that are as good as the first one.
+  std::string refused;    // Which others there are, and why not.
+};
+
+Candidates find_candidates(std::span<const Port> ports, const PortWish& wish) {
+  const Rule rule = parse_rule(wish.rule);
+  const std::uint32_t common = wish.layers & usable_layers(ports);
+  const LinkLayer layer = (common & kInfiniBand) != 0 ? kInfiniBand : kRoce;
+  Candidates found;
+  for (const Port& port : ports) {
+    std::string reason = refuse(port);
+    if (reason.empty() && (common & port.layer & layer) == 0)
+      reason = "other ranks have none of its kind";
+    if (reason.empty() && find(rule.excluded, port) < rule.excluded.size())
+      reason = "excluded by TUTTI_RDMA_DEVICES";
+    if (reason.empty() && !rule.wanted.empty() && find(rule.wanted, port) == rule.wanted.size())
+      reason = "not in TUTTI_RDMA_DEVICES";
+    if (reason.empty()) {
+      found.good.push_back(&port);
+    } else {
+      found.refused +=
+          fmt::format("{}{} ({})", found.refused.empty() ? "" : ", ", name_of(port), reason);
+    }
+  }
+  const auto grade = [](const Port* port) {
+    return std::tuple(is_link_local(best_gid(*port)->gid), -port->speed_mbps);
+  };
+  const auto order = [&](const Port* port) {
+    return std::tuple(find(rule.wanted, *port), grade(port));
+  };
+  std::stable_sort(found.good.begin(), found.good.end(),
+                   [&](const Port* a, const Port* b) { return order(a) < order(b); });
+  if (found.good.empty()) return found;
+  const auto best = grade(found.good.front());
+  const auto others = std::stable_partition(found.good.begin(), found.good.end(),
+                                            [&](const Port* port) { return grade(port) == best; });
+  found.alike = static_cast<std::size_t>(others - found.good.begin());
+  return found;
+}
+
 }  // namespace
+
+std::string name_of(const Port& port) { return fmt::format("{}:{}", port.device, port.number); }
 
 std::string ip_text(const Gid& gid) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -192,50 +235,35 @@ std::uint32_t usable_layers(std::span<const Port> ports) {
   return layers;
 }
 
-Result<ChosenPort> choose_port(std::span<const Port> ports, const PortWish& wish) {
-  const Rule rule = parse_rule(wish.rule);
-  const std::uint32_t common = wish.layers & usable_layers(ports);
-  const LinkLayer layer = (common & kInfiniBand) != 0 ? kInfiniBand : kRoce;
-  std::vector<const Port*> good;
-  std::string refused;
-  for (const Port& port : ports) {
-    std::string reason = refuse(port);
-    if (reason.empty() && (common & port.layer & layer) == 0)
-      reason = "other ranks have none of its kind";
-    if (reason.empty() && find(rule.excluded, port) < rule.excluded.size())
-      reason = "excluded by TUTTI_RDMA_DEVICES";
-    if (reason.empty() && !rule.wanted.empty() && find(rule.wanted, port) == rule.wanted.size())
-      reason = "not in TUTTI_RDMA_DEVICES";
-    if (reason.empty())
-      good.push_back(&port);
-    else
-      refused += fmt::format("{}{} ({})", refused.empty() ? "" : ", ", name_of(port), reason);
-  }
-  if (good.empty()) {
-    const std::string there = refused.empty() ? "none at all" : refused;
+Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortWish& wish) {
+  const Candidates found = find_candidates(ports, wish);
+  if (found.good.empty()) {
+    const std::string there = found.refused.empty() ? "none at all" : found.refused;
     return Error{wish.rule.empty() ? Code::kUnsupported : Code::kInvalidArgument,
                  fmt::format("verbs: no port of an RDMA device can be used; there is {}; "
                              "TUTTI_TRANSPORT=tcp does without",
                              there)};
   }
-  const auto order = [&](const Port* port) {
-    return std::tuple(find(rule.wanted, *port), is_link_local(best_gid(*port)->gid),
-                      -port->speed_mbps);
-  };
-  std::stable_sort(good.begin(), good.end(),
-                   [&](const Port* a, const Port* b) { return order(a) < order(b); });
-  const auto alike =
-      static_cast<std::size_t>(std::count_if(good.begin(), good.end(), [&](const Port* port) {
-        return order(port) == order(good.front());
-      }));
-  const Port& port = *good[static_cast<std::size_t>(wish.turn) % alike];
-  ChosenPort chosen{.port = port, .gid = *best_gid(port), .why = {}};
-  chosen.why = fmt::format("{} ({}, {:g} Gbit/s), GID {}: {}", name_of(port),
-                           port.layer == kInfiniBand ? "InfiniBand" : "RoCE v2",
-                           port.speed_mbps / 1000.0, chosen.gid.index, ip_text(chosen.gid.gid));
-  if (alike > 1) chosen.why += fmt::format(", in turn of {} alike", alike);
+  constexpr std::size_t kLeastRails = 2;
+  const auto sharers = static_cast<std::size_t>(std::max(wish.sharers, 1));
+  const auto turn = static_cast<std::size_t>(wish.turn);
+  const std::size_t alike = found.alike, share = (alike + sharers - 1) / sharers;
+  const std::size_t count = std::min({std::max(share, kLeastRails), alike, wish.most});
+  const std::size_t own = (alike > sharers ? turn * alike / sharers : turn) % alike;
+  ChosenPorts chosen;
+  for (std::size_t i = 0; i < alike; ++i) {
+    if ((i + alike - own) % alike >= count) continue;
+    const Port& port = *found.good[i];
+    if (i == own) chosen.first = chosen.rails.size();
+    chosen.rails.push_back({port, *best_gid(port)});
+    chosen.why +=
+        fmt::format("{}{} ({}, {:g} Gbit/s), GID {}: {}", chosen.why.empty() ? "" : ", ",
+                    name_of(port), port.layer == kInfiniBand ? "InfiniBand" : "RoCE v2",
+                    port.speed_mbps / 1000.0, best_gid(port)->index, ip_text(best_gid(port)->gid));
+  }
+  if (alike > count) chosen.why += fmt::format(", in turn of {} alike", alike);
   if (!wish.rule.empty()) chosen.why += fmt::format(", by TUTTI_RDMA_DEVICES={}", wish.rule);
-  if (!refused.empty()) chosen.why += "; not " + refused;
+  if (!found.refused.empty()) chosen.why += "; not " + found.refused;
   return chosen;
 }
 

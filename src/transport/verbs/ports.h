@@ -1,11 +1,13 @@
-// File: transport/verbs/ports.h: which port of which RDMA device a rank uses.
+// File: transport/verbs/ports.h: which ports of which RDMA devices a rank uses.
 //
-// Two halves: `probe_ports` reads facts from sysfs, `choose_port` is a pure function from facts to
-// a port, the address (GID) that it is used by, and a sentence that says why. No device is opened.
+// Two halves: `probe_ports` reads facts from sysfs, `choose_ports` is a pure function from facts to
+// ports, the addresses (GIDs) that they are used by, and a sentence that says why. No device is
+// opened.
 //
 // What may be chosen: an active port of a device that this process may open. RoCE needs a GID of
 // version 2, which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last.
-// Of ports that are equally good the ranks of a host take turns.
+// Ports that are as fast as the best one are rails. The ranks of a host share them out, but each
+// gets a second one, if there is one, to go on by.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -46,23 +48,33 @@ std::vector<Port> probe_ports(const std::string& root = "");
 /// Of those that can be used: LinkLayer bits.
 std::uint32_t usable_layers(std::span<const Port> ports);
 
+inline constexpr std::size_t kMostRails = 8;  // Of a rank.
+
 struct PortWish {
   std::uint32_t layers = kInfiniBand | kRoce;  // That all ranks have; InfiniBand is taken first.
   /// Which devices to take, best first, by commas: names, prefixes with a star, ports
   /// ("mlx5_0,mlx5_1:2,rxe*"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
   std::string_view rule{};
-  int turn = 0;  // Of this rank among those of its host.
+  int turn = 0;     // Of this rank among those of its host,
+  int sharers = 1;  // which are so many.
+  std::size_t most = kMostRails;
 };
 
 struct ChosenPort {
   Port port;
   GidEntry gid;
-  std::string why;  // One line, for people.
+};
+struct ChosenPorts {
+  std::vector<ChosenPort> rails;  // In an order that is the same for all ranks of a host.
+  std::size_t first = 0;          // Of these, which is this rank's own.
+  std::string why;                // One line, for people.
 };
 /// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule. Both say what
 /// there is. Pure.
-Result<ChosenPort> choose_port(std::span<const Port> ports, const PortWish& wish);
+Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortWish& wish);
 
+/// "mlx5_0:1".
+std::string name_of(const Port& port);
 /// "10.0.0.1" or "fe80::1".
 std::string ip_text(const Gid& gid);
 
