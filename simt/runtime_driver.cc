@@ -8,7 +8,8 @@
 // would hide races from the thread sanitizer. Members are used by their own addresses, so that it
 // sees what meets there.
 //
-// Of one process: handles can't be exported.
+// Of one process: handles can't be exported. What programs ask of libcuda.so.1 itself is in
+// runtime_libcuda.cc.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -331,35 +332,3 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
   if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
   return failed(cudaErrorSymbolNotFound);
 }
-
-// The driver's own library, libcuda.so.1, as far as programs ask it about devices. The numbers of
-// errors and attributes are those of the runtime.
-namespace {
-CUresult result_of(cudaError_t error) { return static_cast<CUresult>(error); }
-}  // namespace
-
-extern "C" {
-
-CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
-CUresult cuDriverGetVersion(int* version) { return result_of(cudaDriverGetVersion(version)); }
-CUresult cuDeviceGetCount(int* count) { return result_of(cudaGetDeviceCount(count)); }
-CUresult cuDeviceGet(CUdevice* device, int index) {
-  *device = index;
-  return index >= 0 && index < settings().devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-  return result_of(cudaDeviceGetPCIBusId(text, length, device));
-}
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  return device_attribute(value, attribute, device);
-}
-CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-  return result_of(cudaDeviceCanAccessPeer(can, device, peer));
-}
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CUdevice device,
-                                 CUdevice peer) {
-  return result_of(
-      cudaDeviceGetP2PAttribute(value, static_cast<cudaDeviceP2PAttr>(attribute), device, peer));
-}
-
-}  // extern "C"

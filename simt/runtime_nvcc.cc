@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,11 +70,13 @@ using namespace tutti::simt;
 
 extern "C" {
 
-/// A function of CUDA's that there is not (CMakeLists.txt has their names).
+/// A function of CUDA's that there is not (CMakeLists.txt has their names). Only the runtime keeps
+/// its errors, and both have the same number for this one.
 cudaError_t tutti_simt_missing(const char* name) {
   say_once("simulated GPUs: the program calls " + std::string(name) +
            ", which they do not have; this needs a GPU");
-  return failed(cudaErrorNotSupported);
+  const bool runtimes = std::string_view(name).starts_with("cuda");
+  return runtimes ? failed(cudaErrorNotSupported) : cudaErrorNotSupported;
 }
 
 void** __cudaRegisterFatBinary(void*) {

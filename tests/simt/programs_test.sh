@@ -55,6 +55,7 @@ own_kernel() {
   [ "$(grep -c 'kernel my_kernel(int\*) of the program was not run' "$work/err")" = 1 ] ||
     fail "not one line about the kernel"
   grep -q 'calls cudaDeviceSetLimit, which they do not have' "$work/err" || fail "no word of the limit"
+  grep -q 'calls cuModuleLoad, which they do not have' "$work/err" || fail "no word of the module"
 }
 
 # What is pretended is what `tutti topo` takes for this machine.

@@ -2,6 +2,7 @@
 // events between them, the legacy default stream, captured graphs, IPC between processes, errors.
 #include "simt/language.h"
 // The language comes first.
+#include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -204,6 +205,33 @@ TEST_CASE("fresh memory is not zero, and bounds of copies are checked") {
   CHECK(attributes.type == cudaMemoryTypeUnregistered);
   CHECK(cudaMalloc(&memory, std::size_t{1} << 40) == cudaErrorMemoryAllocation);
   cudaGetLastError();
+}
+
+TEST_CASE("the driver's current context is that of the device that the runtime has chosen") {
+  int devices = 0;
+  OK(cudaGetDeviceCount(&devices));
+  REQUIRE(devices > 1);
+  for (int device = 0; device < devices; ++device) {
+    unsigned flags = 1;
+    int active = 0;
+    CHECK(cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS);
+    CHECK((active == 1 && flags == 0));
+    CUcontext primary = nullptr, current = nullptr;
+    CHECK(cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS);
+    OK(cudaSetDevice(device));
+    CHECK(cuCtxGetCurrent(&current) == CUDA_SUCCESS);
+    CHECK(current == primary);
+    OK(cudaSetDevice((device + 1) % devices));
+    CHECK(cuCtxSetCurrent(primary) == CUDA_SUCCESS);
+    int chosen = -1;
+    OK(cudaGetDevice(&chosen));
+    CHECK(chosen == device);
+    CHECK(cuDevicePrimaryCtxRelease(device) == CUDA_SUCCESS);
+  }
+  CUcontext none = nullptr;
+  CHECK(cuDevicePrimaryCtxRetain(&none, devices) == CUDA_ERROR_INVALID_DEVICE);
+  CHECK(cuDevicePrimaryCtxRetain(&none, -1) == CUDA_ERROR_INVALID_DEVICE);
+  OK(cudaSetDevice(0));
 }
 
 TEST_CASE("launches that a GPU refuses are refused") {

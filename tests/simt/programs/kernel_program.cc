@@ -1,7 +1,9 @@
 // A program with a kernel of its own, in the form that nvcc gives it: what it calls before main,
-// and where the source says <<<>>>. And a function of the runtime that simulated GPUs have not.
-// Exits with 0 if CUDA refuses both.
+// and where the source says <<<>>>. And a function of the runtime and one of the driver that
+// simulated GPUs have not. Exits with 0 if CUDA refuses all of it.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "said.h"
 
@@ -31,4 +33,10 @@ int main() {
   }
   require(cudaDeviceSetLimit(cudaLimitStackSize, 1024) == cudaErrorNotSupported,
           "cudaDeviceSetLimit");
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  require(driver != nullptr, "libcuda.so.1");
+  const auto load = reinterpret_cast<decltype(&cuModuleLoad)>(dlsym(driver, "cuModuleLoad"));
+  CUmodule module = nullptr;
+  require(load != nullptr && load(&module, "my.cubin") == CUDA_ERROR_NOT_SUPPORTED, "cuModuleLoad");
+  require(cudaGetLastError() == cudaErrorNotSupported, "the runtime's error, which is kept");
 }
