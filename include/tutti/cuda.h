@@ -45,6 +45,13 @@ TUTTI_API tutti_result_t tutti_device_comm_init_rank(tutti_device_comm_t* comm,
                                                      const tutti_unique_id_t* id, int rank,
                                                      int rank_count, int device);
 
+/* The same with a time limit of its own instead of TUTTI_TIMEOUT_MS, alike on all ranks: more than
+ * 0 ms. */
+TUTTI_API tutti_result_t tutti_device_comm_init_rank_within(tutti_device_comm_t* comm,
+                                                            const tutti_unique_id_t* id, int rank,
+                                                            int rank_count, int device,
+                                                            int timeout_ms);
+
 /* Joins the job that the launcher describes in the environment, with the device of the local rank,
  * counted around where there are fewer. Collective. */
 TUTTI_API tutti_result_t tutti_device_comm_init_env(tutti_device_comm_t* comm);

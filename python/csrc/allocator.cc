@@ -124,6 +124,11 @@ at::Tensor make_mappable(at::IntArrayRef sizes, at::ScalarType type) {
   return at::from_blob(data, sizes, &free_block, options);
 }
 
+at::Tensor make_beside(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
+  if (like.device().is_cpu()) return make_mappable(sizes, type);
+  return at::empty(sizes, at::TensorOptions().dtype(type).device(like.device()));
+}
+
 void enable_shared_allocator(std::size_t from_bytes) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

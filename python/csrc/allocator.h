@@ -14,6 +14,9 @@ namespace tutti::python {
 /// if it is small.
 at::Tensor make_mappable(at::IntArrayRef sizes, at::ScalarType type);
 
+/// The same where `like` is: on a device, torch's own.
+at::Tensor make_beside(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType type);
+
 /// From now on torch's CPU tensors of at least `from_bytes` are mappable; smaller ones stay where
 /// they were. Tensors that exist stay as they are. Any thread; for good.
 void enable_shared_allocator(std::size_t from_bytes);

@@ -52,7 +52,10 @@ TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communica
       messages_(std::make_shared<Messages>(std::move(messages))),
       collectives_(std::make_shared<Communicator>(std::move(collectives))),
       shared_(new Shared{.group = options->group_name}),
-      prefix_(std::move(prefix)) {
+      prefix_(std::move(prefix)),
+      devices_(std::make_shared<Devices>(
+          Devices::Group{store_, prefix_, Rank{rank_}, size_, options->timeout, options->group_name,
+                         [shared = shared_](Code code) { shared->note(code); }})) {
   init();
 }
 
@@ -63,7 +66,12 @@ void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
 }
 
-c10d::ErrorType TorchBackend::getError() { return shared_->error; }
+void TorchBackend::Shared::note(Code code) { error = error_type(code); }
+
+c10d::ErrorType TorchBackend::getError() {
+  if (const Status status = devices_->check(); !status) shared_->note(status.error().code);
+  return shared_->error;
+}
 
 std::shared_ptr<Communicator> TorchBackend::communicator() {
   const std::lock_guard lock(mutex_);
@@ -72,7 +80,7 @@ std::shared_ptr<Communicator> TorchBackend::communicator() {
 
 std::string TorchBackend::describe() {
   const auto communicator = this->communicator();
-  return communicator ? communicator->describe() : "shut down\n";
+  return communicator ? communicator->describe() + devices_->describe() : "shut down\n";
 }
 
 std::string TorchBackend::describe(const char* name, std::uint64_t number, const Shared& shared) {
@@ -122,6 +130,7 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
   if (communicator == nullptr)
     raise(describe(job->operation.name, job->number, *shared_),
           {Code::kAborted, "the process group was shut down", Rank{rank_}});
+  if (const auto device = device_of(*job)) return issue_on_device(job, *device, async);
   bool joined = false;
   const auto make_work = [&] {
     job->work = this->make_work(job->operation, job->inputs, job->outputs, job->number);
@@ -131,7 +140,7 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
     joined = coalesced_.has_value();
     if (joined) {
       make_work();
-      coalesced_->push_back(job->work);
+      coalesced_->works.push_back(job->work);
     }
   }
   const bool waited_for = !async && !joined;
@@ -194,7 +203,7 @@ std::exception_ptr TorchBackend::finish(const JobPtr& job) {
   std::exception_ptr failure;
   if (job->error) {
     failure = exception_of(describe(job->operation.name, job->number, *job->shared), *job->error);
-    job->shared->error = error_type(job->error->code);
+    job->shared->note(job->error->code);
   } else if (!job->copies.empty()) {
     const c10::NoGradGuard no_grad;
     try {
@@ -212,6 +221,8 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
   const at::Tensor tensor = only(tensors, operation.name);
   TORCH_CHECK_VALUE(peer < size_, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
                     size_, " ranks");
+  if (!tensor.device().is_cpu())
+    return message_on_device({operation, tensor, peer, sends, number_++});
   const bool in_a_row = lies_in_a_row(tensor);
   const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors, number_++);
   limit(work, timeout_);
@@ -253,7 +264,7 @@ TorchBackend::WorkPtr TorchBackend::recvAnysource(Tensors& tensors, int tag) {
 
 void TorchBackend::join(const Ptr<TorchWork>& work) {
   const std::lock_guard lock(mutex_);
-  if (coalesced_) coalesced_->push_back(work);
+  if (coalesced_) coalesced_->works.push_back(work);
 }
 
 void TorchBackend::startCoalescing() {
@@ -263,13 +274,15 @@ void TorchBackend::startCoalescing() {
 }
 
 TorchBackend::WorkPtr TorchBackend::endCoalescing() {
-  std::vector<Ptr<TorchWork>> works;
+  Coalesced coalesced;
   {
     const std::lock_guard lock(mutex_);
     TORCH_CHECK(coalesced_, "tutti: coalescing has not begun");
-    works.swap(*coalesced_);
-    coalesced_.reset();
+    coalesced = *std::exchange(coalesced_, std::nullopt);
   }
+  if (!coalesced.on_devices.empty() || !coalesced.messages.empty())
+    return end_coalescing_on_devices(coalesced);
+  const std::vector<Ptr<TorchWork>>& works = coalesced.works;
   Tensors outputs;
   for (const auto& work : works) {
     const Tensors results = work->result();
@@ -357,6 +370,7 @@ void TorchBackend::abort() {
   const std::string reason = "rank " + std::to_string(rank_) + " aborted the process group";
   if (const auto communicator = this->communicator()) communicator->abort(reason);
   messages_->abort(reason);
+  devices_->abort(reason);
 }
 
 void TorchBackend::shutdown() {
@@ -369,9 +383,10 @@ void TorchBackend::shutdown() {
   const auto end = std::chrono::steady_clock::now() + kGoodbye;
   while ((shared_->under_way != 0 || messages_->busy()) && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string reason =
+      "rank " + std::to_string(rank_) + " shut the process group down while this was under way";
+  devices_->shutdown(end, reason);
   if (shared_->under_way != 0 || messages_->busy()) {
-    const std::string reason =
-        "rank " + std::to_string(rank_) + " shut the process group down while this was under way";
     communicator->abort(reason);
     messages_->abort(reason);
   }

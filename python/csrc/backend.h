@@ -6,6 +6,9 @@
 // started, and Tutti's progress thread carries it on. Jobs take place in the order in which they
 // are issued, which has to be the same on every rank.
 //
+// Tensors of CUDA devices go onto streams instead (devices.h, backend_devices.cc): synchronous
+// calls onto the caller's current one, others onto the group's own.
+//
 // Threads: any may call. `issue_` puts calls in order; it is held while a synchronous one runs.
 // `abort` needs no lock. Errors of use throw ValueError before anything is started; all others are
 // DistBackendErrors, thrown by a synchronous call, or by the Work's wait.
@@ -19,6 +22,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "devices.h"
 #include "messages.h"
 #include "tensors.h"
 #include "tutti/communicator.h"
@@ -108,6 +112,9 @@ class TorchBackend : public LikeGloo {
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return number_; }
 
+  /// Joins the ranks' devices before the first call needs it. Collective.
+  void eagerConnectSingleDevice(at::Device device) override;
+
   Ptr<c10d::Backend> split(const Ptr<c10d::Store>& store, const std::vector<int>& ranks,
                            const Ptr<c10d::Backend::Options>& options) override;
   void abort() override;
@@ -122,6 +129,7 @@ class TorchBackend : public LikeGloo {
     std::atomic<int> under_way{0};
     std::atomic<c10d::ErrorType> error{c10d::ErrorType::SUCCESS};
     const std::string group;
+    void note(Code code);
   };
   /// One operation on its way. The requests point into the tensors and lists that it keeps.
   struct Job {
@@ -141,6 +149,20 @@ class TorchBackend : public LikeGloo {
     std::optional<Error> error;
   };
   using JobPtr = std::shared_ptr<Job>;
+  /// A message of a batch, which is sent or received at its end.
+  struct DeviceMessage {
+    const Operation& operation;
+    at::Tensor tensor;
+    int peer;
+    bool sends;
+    std::uint64_t number;
+  };
+  /// What was called since startCoalescing: either on the CPU or on devices.
+  struct Coalesced {
+    std::vector<Ptr<TorchWork>> works;
+    std::vector<Ptr<DeviceWork>> on_devices;
+    std::vector<DeviceMessage> messages;
+  };
   TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communicator collectives,
                Communicator messages, const Ptr<Options>& options);
 
@@ -157,6 +179,18 @@ class TorchBackend : public LikeGloo {
   void join(const Ptr<TorchWork>& work);
   Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs,
                            std::uint64_t number);
+  // On devices (backend_devices.cc).
+  static std::optional<c10::Device> device_of(const Job& job);
+  WorkPtr issue_on_device(const JobPtr& job, c10::Device device, bool async);
+  WorkPtr message_on_device(const DeviceMessage& message);
+  Ptr<DeviceWork> start_on_device(const DeviceMessage& message);
+  WorkPtr end_coalescing_on_devices(const Coalesced& coalesced);
+  Ptr<DeviceWork> make_device_work(const Operation& operation, const Tensors& inputs,
+                                   Tensors outputs, std::uint64_t number,
+                                   std::vector<DeviceEnd> ends);
+  [[noreturn]] void fail_on_device(const Operation& operation, std::uint64_t number,
+                                   const Error& error);
+
   static std::string describe(const char* name, std::uint64_t number, const Shared& shared);
   std::shared_ptr<Communicator> communicator();
 
@@ -181,11 +215,12 @@ class TorchBackend : public LikeGloo {
   std::mutex issue_;  // Orders calls of collectives.
   std::mutex mutex_;  // Guards the pointer below, and coalesced_.
   std::shared_ptr<Communicator> collectives_;
-  std::optional<std::vector<Ptr<TorchWork>>> coalesced_;  // While calls are being joined.
+  std::optional<Coalesced> coalesced_;  // While calls are being joined.
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::uint64_t> monitored_{0};
   std::shared_ptr<Shared> shared_;
   const std::string prefix_;  // Of this group's keys in the store.
+  const std::shared_ptr<Devices> devices_;
 };
 
 }  // namespace tutti::python

@@ -39,7 +39,7 @@ at::Tensor TorchBackend::output_of(Job& job, const at::Tensor& tensor) {
   check_tensor(tensor, job.operation.name);
   job.outputs.push_back(tensor);
   if (lies_in_a_row(tensor)) return tensor;
-  const at::Tensor copy = make_mappable(tensor.sizes(), tensor.scalar_type());
+  const at::Tensor copy = make_beside(tensor, tensor.sizes(), tensor.scalar_type());
   job.copies.emplace_back(tensor, copy);
   return copy;
 }
@@ -48,7 +48,7 @@ at::Tensor TorchBackend::output_of(Job& job, const at::Tensor& tensor) {
 at::Tensor TorchBackend::flat_output(Job& job, const Tensors& list) {
   std::int64_t elements = 0;
   for (const at::Tensor& tensor : list) elements += tensor.numel();
-  at::Tensor flat = make_mappable({elements}, list.front().scalar_type());
+  at::Tensor flat = make_beside(list.front(), {elements}, list.front().scalar_type());
   std::int64_t at = 0;
   for (const at::Tensor& tensor : list) {
     job.copies.emplace_back(tensor, flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
@@ -64,7 +64,7 @@ at::Tensor TorchBackend::flat_input(Job& job, const Tensors& list) {
   const c10::NoGradGuard no_grad;
   std::int64_t elements = 0;
   for (const at::Tensor& tensor : list) elements += tensor.numel();
-  at::Tensor flat = make_mappable({elements}, list.front().scalar_type());
+  at::Tensor flat = make_beside(list.front(), {elements}, list.front().scalar_type());
   std::int64_t at = 0;
   for (const at::Tensor& tensor : list) {
     flat.narrow(0, at, tensor.numel()).view(tensor.sizes()).copy_(tensor);
@@ -103,7 +103,7 @@ void TorchBackend::add_all_reduce(Job& job, const at::Tensor& tensor,
   at::Tensor flat = tensor;
   if (reduced.widened || !lies_in_a_row(tensor)) {
     const c10::NoGradGuard no_grad;
-    flat = make_mappable(tensor.sizes(), reduced.widened.value_or(tensor.scalar_type()));
+    flat = make_beside(tensor, tensor.sizes(), reduced.widened.value_or(tensor.scalar_type()));
     flat.copy_(tensor);
     job.copies.emplace_back(tensor, flat);
   }
@@ -259,7 +259,7 @@ void TorchBackend::add_reduce_scatter(Job& job, const at::Tensor& output, const 
   if (reduced.widened) {
     from = from.to(*reduced.widened);
     job.keeps.push_back(from);
-    to = make_mappable(output.sizes(), *reduced.widened);
+    to = make_beside(output, output.sizes(), *reduced.widened);
     check_tensor(output, job.operation.name);
     job.outputs.push_back(output);
     job.copies.emplace_back(output, to);

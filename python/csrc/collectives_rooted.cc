@@ -5,6 +5,7 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "allocator.h"
@@ -136,18 +137,33 @@ TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
   const auto& gives = job->lists.emplace_back(list_counts(inputs, elements.each));
   const auto& gets = job->lists.emplace_back(list_counts(outputs, elements.each));
   const at::Tensor from = flat_input(*job, inputs), to = flat_output(*job, outputs);
-  job->requests.push_back({.collective = Collective::kAllToAll,
-                           .input = from.const_data_ptr(),
-                           .output = to.data_ptr(),
-                           .type = elements.type,
-                           .uneven = true,
-                           .input_blocks = {gives, {}},
-                           .output_blocks = {gets, {}}});
+  Request request{.collective = Collective::kAllToAll,
+                  .input = from.const_data_ptr(),
+                  .output = to.data_ptr(),
+                  .type = elements.type,
+                  .uneven = true,
+                  .input_blocks = {gives, {}},
+                  .output_blocks = {gets, {}}};
+  // Devices have blocks of one size only. If all of this rank's are, so are everybody's.
+  const auto same = [&](std::size_t count) { return count == gives.front(); };
+  if (!from.device().is_cpu() && std::all_of(gives.begin(), gives.end(), same) &&
+      std::all_of(gets.begin(), gets.end(), same)) {
+    request.uneven = false;
+    request.count = gives.front();
+    request.input_blocks = request.output_blocks = {};
+  }
+  job->requests.push_back(request);
   return issue(job, options.asyncOp);
 }
 
 /// An all-reduce of one byte: the same call for a barrier that blocks as for one that is started.
+/// One of a device waits for its current stream first.
 TorchBackend::WorkPtr TorchBackend::barrier(const c10d::BarrierOptions& options) {
+  if (options.device && !options.device->is_cpu()) {
+    const c10::impl::VirtualGuardImpl guard(options.device->type());
+    guard.synchronizeStream(
+        guard.getStream(options.device->has_index() ? *options.device : guard.getDevice()));
+  }
   const auto job = make_job(kBarrier, options.timeout);
   const at::Tensor byte = at::zeros({1}, at::kByte);
   job->keeps.push_back(byte);

@@ -16,6 +16,9 @@ class StoreRendezvous : public Rendezvous {
  public:
   /// Throws what the store throws.
   StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, int rank);
+  /// Goes on under a prefix of before.
+  StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, std::string prefix)
+      : store_(std::move(store)), prefix_(std::move(prefix)) {}
   Status put(std::string_view key, std::span<const std::byte> value) override;
   Result<Bytes> get(std::string_view key, Deadline deadline) override;
   Status fail(const Error& error) override;

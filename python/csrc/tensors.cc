@@ -109,8 +109,9 @@ bool lies_in_a_row(const at::Tensor& tensor) {
 
 void check_tensor(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_VALUE(tensor.defined(), "tutti: ", operation, ": a tensor is not defined");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "tutti: ", operation,
-                    ": this backend takes CPU tensors, not ", tensor.device());
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), "tutti: ", operation,
+                    ": this backend takes tensors of CPUs and CUDA devices, not of ",
+                    tensor.device());
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "tutti: ", operation,
                     ": takes dense tensors, not ", tensor.layout(),
                     "; all_reduce takes sparse ones");

@@ -31,7 +31,7 @@ Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* op
 
 /// Whether the memory holds the elements as they count, one behind the other.
 bool lies_in_a_row(const at::Tensor& tensor);
-/// Throws unless it is a dense tensor on the CPU.
+/// Throws unless it is a dense tensor on the CPU or a CUDA device.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 /// Throws unless there is exactly one, and returns it.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);

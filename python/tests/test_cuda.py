@@ -4,6 +4,8 @@ On GPUs as they are, or on simulated ones by `scripts/torch cuda`. There torch's
 run: tensors are made on the CPU and copied, and results are looked at there.
 """
 import ctypes
+import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -105,3 +107,155 @@ def test_torchs_own_backend_runs_over_our_libnccl(seed):
     if file is None or "site-packages" in file:
         pytest.skip("our libnccl.so.2 is not preloaded (LD_PRELOAD=libnccl.so.2)")
     run(RANKS, collectives(seed), backend="nccl")
+
+
+def test_our_backend(seed):
+    run(RANKS, collectives(seed))
+
+
+TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16,
+         torch.int32, torch.int64, torch.bool]
+
+
+def test_lists_roots_and_types(seed):
+    def body(rank, world):
+        for number, dtype in enumerate(TYPES):
+            inputs = [random_tensor(seed + number, r, (world * 20,), dtype) for r in range(world)]
+            blocks = [x.chunk(world) for x in inputs]
+            mine = on_device(rank, inputs[rank])
+            gathered = [torch.empty_like(mine) for _ in range(world)]
+            dist.all_gather(gathered, mine)
+            assert all(same(got.cpu(), want) for got, want in zip(gathered, inputs)), (seed, dtype)
+            out = torch.empty_like(mine)
+            dist.all_to_all_single(out, mine)
+            want = torch.cat([blocks[r][rank] for r in range(world)])
+            assert same(out.cpu(), want), (seed, dtype)
+            outs = [torch.empty_like(part) for part in mine.chunk(world)]
+            dist.all_to_all(outs, [part.clone() for part in mine.chunk(world)])
+            assert same(torch.cat([one.cpu() for one in outs]), want), (seed, dtype)
+            gathered = [torch.empty_like(mine) for _ in range(world)] if rank == 1 else None
+            dist.gather(mine, gathered, dst=1)
+            if rank == 1:
+                assert all(same(got.cpu(), want) for got, want in zip(gathered, inputs))
+            part = torch.empty(20, dtype=dtype, device=mine.device)
+            dist.scatter(part, [one.clone() for one in mine.chunk(world)] if rank == 1 else None, src=1)
+            assert same(part.cpu(), blocks[1][rank]), (seed, dtype)
+            if dtype in (torch.bool, torch.int16):
+                continue  # Made of other types, by kernels of torch's.
+            dist.reduce_scatter(part, [one.clone() for one in mine.chunk(world)])
+            assert same(part.cpu(), sum(one[rank] for one in blocks)), (seed, dtype)
+            dist.reduce(mine, dst=0, op=dist.ReduceOp.MIN)
+            want = torch.stack(inputs).amin(0) if rank == 0 else inputs[rank]
+            assert same(mine.cpu(), want), (seed, dtype)
+    run(RANKS, body)
+
+
+def test_works_that_are_dropped_and_futures(seed):
+    """Whoever starts a call may forget its tensors and Work at once; a callback of a future runs
+    on a stream that waits."""
+    def body(rank, world):
+        inputs = [[random_tensor(seed + i, r, (50000,)) for r in range(world)] for i in range(20)]
+        kept = []
+        for parts in inputs:
+            tensor = on_device(rank, parts[rank])
+            work = dist.all_reduce(tensor, async_op=True)
+            kept.append(work.get_future().then(lambda future: future.value()[0].cpu()))
+            dist.all_reduce(on_device(rank, parts[rank]), async_op=True)
+            del tensor, work
+            torch.empty(50000, device=f"cuda:{rank}").copy_(torch.full((50000,), 99.0))
+        for future, parts in zip(kept, inputs):
+            assert same(future.wait(), sum(parts)), seed
+        tensor = on_device(rank, inputs[0][rank])
+        work = dist.all_reduce(tensor, async_op=True)
+        assert work.wait(timedelta(seconds=30)) and work.is_completed() and work.is_success()
+        assert same(tensor.cpu(), sum(inputs[0]))
+    run(RANKS, body)
+
+
+def test_coalescing_and_messages_in_both_directions(seed):
+    def body(rank, world):
+        many = [[random_tensor(seed + i, r, (100 + i,)) for r in range(world)] for i in range(5)]
+        tensors = [on_device(rank, parts[rank]) for parts in many]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        manager.wait()
+        for tensor, parts in zip(tensors, many):
+            assert same(tensor.cpu(), sum(parts)), seed
+        # More than fits in between: both send first, and each waits for the other's receive.
+        peer, big = 1 - rank, [random_tensor(seed, r, (1 << 21,)) for r in range(world)]
+        mine, got = on_device(rank, big[rank]), torch.empty(1 << 21, device=f"cuda:{rank}")
+        sent, received = dist.isend(mine, peer), dist.irecv(got, peer)
+        received.wait()
+        assert same(got.cpu(), big[peer]), seed
+        sent.wait()
+        # On the CPU meanwhile, and on groups of the same ranks.
+        objects = [None] * world
+        dist.all_gather_object(objects, {"of": rank})
+        assert objects == [{"of": r} for r in range(world)]
+        other = dist.new_group(list(range(world)))
+        dist.all_reduce(mine, group=other)
+        assert same(mine.cpu(), sum(big)), seed
+        dist.barrier()
+    run(RANKS, body)
+
+
+def test_what_is_refused():
+    def body(rank, world):
+        torch.cuda.set_device(rank)
+        host, device = torch.zeros(4), torch.empty(4, device=f"cuda:{rank}")
+        with pytest.raises(ValueError, match="one tensor is on"):
+            dist.group.WORLD._allgather_base(torch.empty(4 * world, device=device.device), host)
+        with pytest.raises(ValueError, match="from any rank"):
+            dist.group.WORLD.recv_anysource([device], 0)
+        with pytest.raises(ValueError, match="oneself"):
+            dist.group.WORLD.send([device], rank, 0)
+        dist.all_reduce(device)
+        with pytest.raises(dist.DistBackendError, match="blocks of different sizes"):
+            dist.all_to_all_single(torch.empty(4, device=device.device), device, [1, 3], [1, 3])
+        with pytest.raises(ValueError, match=f"is on cuda:{rank} on this rank"):
+            dist.all_reduce(torch.empty(4, device=f"cuda:{1 - rank}"))
+    run(RANKS, body)
+
+
+def test_time_limits():
+    def body(rank, world):
+        tensor = on_device(rank, torch.ones(4))
+        dist.all_reduce(tensor)
+        torch.cuda.synchronize()
+        if rank == 1:
+            time.sleep(7)
+            return
+        work = dist.all_reduce(tensor, async_op=True)
+        with pytest.raises(dist.DistBackendError, match="Timed out.*waited 100 ms"):
+            work.wait(timedelta(milliseconds=100))
+        assert not work.is_completed()
+        torch.cuda.synchronize()  # The stream goes on when the group's time is over.
+        with pytest.raises(dist.DistBackendError, match="all_reduce.*Timed out"):
+            work.wait()
+        with pytest.raises(dist.DistBackendError, match="Timed out"):
+            dist.all_reduce(tensor)
+    run(RANKS, body, limit=3)
+
+
+def test_a_limit_of_one_operation_and_abort():
+    def body(rank, world):
+        tensor = on_device(rank, torch.ones(4))
+        dist.all_reduce(tensor)
+        torch.cuda.synchronize()
+        other = dist.new_group(list(range(world)))
+        dist.all_reduce(tensor, group=other)
+        torch.cuda.synchronize()
+        if rank == 1:
+            time.sleep(5)
+            return
+        options = dist.AllreduceOptions()
+        options.timeout = timedelta(milliseconds=300)
+        work = dist.group.WORLD.allreduce([tensor], options)
+        with pytest.raises(dist.DistBackendError, match="own time limit.*all_reduce"):
+            work.wait(timedelta(seconds=20))
+        work = dist.all_reduce(tensor, group=other, async_op=True)
+        other._get_backend(tensor.device).abort()
+        with pytest.raises(dist.DistBackendError, match="rank 0 aborted"):
+            work.wait(timedelta(seconds=20))
+    run(RANKS, body, limit=60)

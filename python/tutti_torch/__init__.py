@@ -56,7 +56,7 @@ def _autoload():
     if _registered or not dist.is_available():
         return
     _registered = True
-    dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
     wanted = [name for name in os.environ.get("TUTTI_AS", "").split(",") if name]
     if wanted:
         from tutti_torch import _stand_in

@@ -2,8 +2,10 @@
 #include "tutti/cuda.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -106,6 +108,22 @@ tutti_result_t call_uneven(const char* function, tutti_device_comm_t comm, Colle
   });
 }
 
+struct Joining {
+  int rank, rank_count, device;
+  std::optional<int> timeout_ms;  // Of its own.
+};
+Result<DeviceCommunicator> join(const char* function, const tutti_unique_id_t* id,
+                                const Joining& how) {
+  if (id == nullptr) return invalid(function, "`id` is NULL");
+  TUTTI_TRY(auto settings, Settings::from_environment());
+  if (how.timeout_ms && *how.timeout_ms <= 0)
+    return invalid(function, "`timeout_ms` has to be more than 0");
+  if (how.timeout_ms) settings.timeout = std::chrono::milliseconds(*how.timeout_ms);
+  UniqueId copy;
+  std::memcpy(copy.bytes.data(), id->bytes, sizeof(id->bytes));
+  return DeviceCommunicator::create(copy, Rank{how.rank}, how.rank_count, how.device, settings);
+}
+
 Reduction scaled(double scale) { return Reduction::pre_mul_sum(scale); }
 
 }  // namespace
@@ -125,6 +143,7 @@ using tutti::c_api::checked_type;
 using tutti::c_api::give;
 using tutti::c_api::guard;
 using tutti::c_api::invalid;
+using tutti::c_api::join;
 using tutti::c_api::make_device_comm;
 using tutti::c_api::on_device_comm;
 using tutti::c_api::scaled;
@@ -135,12 +154,16 @@ extern "C" {
 
 tutti_result_t tutti_device_comm_init_rank(tutti_device_comm_t* comm, const tutti_unique_id_t* id,
                                            int rank, int rank_count, int device) {
-  return make_device_comm(__func__, comm, [&, name = __func__]() -> Result<DeviceCommunicator> {
-    if (id == nullptr) return invalid(name, "`id` is NULL");
-    TUTTI_TRY(const auto settings, Settings::from_environment());
-    tutti::UniqueId copy;
-    std::memcpy(copy.bytes.data(), id->bytes, sizeof(id->bytes));
-    return DeviceCommunicator::create(copy, Rank{rank}, rank_count, device, settings);
+  return make_device_comm(__func__, comm, [&, name = __func__] {
+    return join(name, id, {rank, rank_count, device, std::nullopt});
+  });
+}
+
+tutti_result_t tutti_device_comm_init_rank_within(tutti_device_comm_t* comm,
+                                                  const tutti_unique_id_t* id, int rank,
+                                                  int rank_count, int device, int timeout_ms) {
+  return make_device_comm(__func__, comm, [&, name = __func__] {
+    return join(name, id, {rank, rank_count, device, timeout_ms});
   });
 }
 
