@@ -6,13 +6,11 @@
 
 #include "simt/device_communicators.h"
 #include "support/catch.h"
-#include "tutti/cuda.h"
 
 namespace tutti {
 namespace {
 
 using test::all_reduce_of;
-using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
 using test::said;
@@ -222,50 +220,6 @@ TEST_CASE("memory of a communicator is bounded, and said") {
   Request request{.count = 1000000, .type = DataType::kFloat32};
   REQUIRE(said(cluster.comms[3].prepare(request)) == "");
   CHECK(has(cluster.comms[3].describe(), "all_reduce up to 4194304 bytes: "));
-}
-
-TEST_CASE("the C API does the same") {
-  tutti_device_comm_t comms[2] = {};
-  setenv("TUTTI_LANES", "2", 1);
-  setenv("TUTTI_SLOT_BYTES", "2048", 1);
-  const int devices[] = {0, 1};
-  REQUIRE(tutti_device_comm_init_all(comms, devices, 2) == TUTTI_OK);
-  unsetenv("TUTTI_LANES");
-  unsetenv("TUTTI_SLOT_BYTES");
-  Case test = all_reduce_of(1000, 2);
-  int rank = -1, count = 0, device = -1;
-  size_t bytes = 0;
-  REQUIRE(tutti_device_comm_rank(comms[1], &rank) == TUTTI_OK);
-  REQUIRE(tutti_device_comm_count(comms[1], &count) == TUTTI_OK);
-  REQUIRE(tutti_device_comm_device(comms[1], &device) == TUTTI_OK);
-  REQUIRE(tutti_device_comm_bytes(comms[1], &bytes) == TUTTI_OK);
-  CHECK((rank == 1 && count == 2 && device == 1 && bytes > 0));
-  CHECK(tutti_device_comm_rank(comms[1], nullptr) == TUTTI_INVALID_ARGUMENT);
-  CHECK(tutti_device_comm_prepare(comms[0], "all_reduce", 1000, TUTTI_FLOAT32, TUTTI_SUM, 0) ==
-        TUTTI_OK);
-  CHECK(tutti_device_comm_prepare(comms[0], "nothing", 1, TUTTI_FLOAT32, TUTTI_SUM, 0) ==
-        TUTTI_INVALID_ARGUMENT);
-  const cudaStream_t streams[] = {test::new_stream(0), test::new_stream(1)};
-  const DeviceCase ranks[] = {{test, 0, 0, 1}, {test, 1, 1, 1}};
-  REQUIRE(tutti_group_start() == TUTTI_OK);
-  for (int r = 0; r < 2; ++r) {
-    const Request request = ranks[r].request();
-    REQUIRE(tutti_all_reduce_on_stream(comms[r], request.input, request.output, request.count,
-                                       TUTTI_FLOAT32, TUTTI_SUM, streams[r]) == TUTTI_OK);
-  }
-  REQUIRE(tutti_group_end() == TUTTI_OK);
-  for (int r = 0; r < 2; ++r) {
-    REQUIRE(said(cudaStreamSynchronize(streams[r])) == "");
-    CHECK(tutti_device_comm_check(comms[r]) == TUTTI_OK);
-    CHECK(ranks[r].compare() == "");
-  }
-  CHECK(tutti_all_reduce_on_stream(nullptr, nullptr, nullptr, 0, TUTTI_FLOAT32, TUTTI_SUM,
-                                   nullptr) == TUTTI_INVALID_ARGUMENT);
-  CHECK(tutti_device_comm_abort(comms[0], "enough") == TUTTI_OK);
-  CHECK(tutti_device_comm_check(comms[1]) == TUTTI_ABORTED);
-  CHECK(has(tutti_last_error(), "enough"));
-  for (tutti_device_comm_t comm : comms) CHECK(tutti_device_comm_destroy(comm) == TUTTI_OK);
-  for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
 }
 
 }  // namespace

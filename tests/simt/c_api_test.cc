@@ -1,0 +1,179 @@
+// The C API for memory of GPUs (cuda.h): every function with a stream against the reference on the
+// host, and what else it says of a communicator.
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "simt/device_communicators.h"
+#include "support/catch.h"
+#include "tutti/cuda.h"
+
+namespace tutti {
+namespace {
+
+using test::Case;
+using test::DeviceCase;
+using test::said;
+
+constexpr int kRanks = 3;
+
+/// A communicator for each of three ranks, the last two on one device, and a stream each.
+struct Ranks {
+  Ranks() {
+    setenv("TUTTI_LANES", "2", 1);
+    setenv("TUTTI_SLOT_BYTES", "2048", 1);
+    const std::array devices{0, 1, 1};
+    REQUIRE(tutti_device_comm_init_all(comms.data(), devices.data(), kRanks) == TUTTI_OK);
+    unsetenv("TUTTI_LANES");
+    unsetenv("TUTTI_SLOT_BYTES");
+    for (std::size_t rank = 0; rank < kRanks; ++rank)
+      streams[rank] = test::new_stream(devices[rank]);
+  }
+  ~Ranks() {
+    for (tutti_device_comm_t comm : comms) tutti_device_comm_destroy(comm);
+    for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  std::array<tutti_device_comm_t, kRanks> comms{};
+  std::array<cudaStream_t, kRanks> streams{};
+};
+
+/// A rank's call of one function, as the request says.
+using OnStream = tutti_result_t (*)(tutti_device_comm_t, const Request&, void* stream);
+
+struct Function {
+  const char* name;
+  Collective collective;
+  ReduceOp op;
+  OnStream call;
+};
+
+constexpr int kType = TUTTI_FLOAT32;
+constexpr std::size_t kCount = 1500;  // Several slots.
+constexpr int kRoot = 2;
+
+// Messages are a broadcast: the root sends to all, itself included.
+tutti_result_t by_messages(tutti_device_comm_t comm, const Request& of, void* stream) {
+  int rank = 0;
+  tutti_result_t result = tutti_device_comm_rank(comm, &rank);
+  for (int to = 0; rank == kRoot && to < kRanks && result == TUTTI_OK; ++to)
+    result = tutti_send_on_stream(comm, of.input, of.count, kType, to, stream);
+  if (result == TUTTI_OK)
+    result = tutti_recv_on_stream(comm, of.output, of.count, kType, kRoot, stream);
+  return result;
+}
+
+// clang-format off
+const Function kFunctions[] = {
+    {"all_reduce", Collective::kAllReduce, ReduceOp::kMax,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_all_reduce_on_stream(comm, of.input, of.output, of.count, kType, TUTTI_MAX,
+                                         stream);
+     }},
+    {"all_reduce_pre_mul_sum", Collective::kAllReduce, ReduceOp::kPreMulSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_all_reduce_pre_mul_sum_on_stream(comm, of.input, of.output, of.count, kType,
+                                                     of.reduction.scale, stream);
+     }},
+    {"reduce_scatter", Collective::kReduceScatter, ReduceOp::kMin,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_reduce_scatter_on_stream(comm, of.input, of.output, of.count, kType, TUTTI_MIN,
+                                             stream);
+     }},
+    {"reduce_scatter_pre_mul_sum", Collective::kReduceScatter, ReduceOp::kPreMulSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_reduce_scatter_pre_mul_sum_on_stream(comm, of.input, of.output, of.count, kType,
+                                                         of.reduction.scale, stream);
+     }},
+    {"all_gather", Collective::kAllGather, ReduceOp::kSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_all_gather_on_stream(comm, of.input, of.output, of.count, kType, stream);
+     }},
+    {"broadcast", Collective::kBroadcast, ReduceOp::kSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_broadcast_on_stream(comm, of.input, of.output, of.count, kType, kRoot, stream);
+     }},
+    {"reduce", Collective::kReduce, ReduceOp::kProd,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_reduce_on_stream(comm, of.input, of.output, of.count, kType, TUTTI_PROD, kRoot,
+                                     stream);
+     }},
+    {"reduce_pre_mul_sum", Collective::kReduce, ReduceOp::kPreMulSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_reduce_pre_mul_sum_on_stream(comm, of.input, of.output, of.count, kType,
+                                                 of.reduction.scale, kRoot, stream);
+     }},
+    {"gather", Collective::kGather, ReduceOp::kSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_gather_on_stream(comm, of.input, of.output, of.count, kType, kRoot, stream);
+     }},
+    {"scatter", Collective::kScatter, ReduceOp::kSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_scatter_on_stream(comm, of.input, of.output, of.count, kType, kRoot, stream);
+     }},
+    {"all_to_all", Collective::kAllToAll, ReduceOp::kSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_all_to_all_on_stream(comm, of.input, of.output, of.count, kType, stream);
+     }},
+    {"send, recv", Collective::kBroadcast, ReduceOp::kSum, by_messages},
+};
+// clang-format on
+
+TEST_CASE("every function with a stream, in a group of all ranks, and in the second call too") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  const Ranks ranks;
+  for (const Function& function : kFunctions) {
+    INFO(function.name);
+    Case test;
+    test.collective = function.collective;
+    test.op = function.op;
+    test.count = kCount;
+    test.ranks = kRanks;
+    test.root = kRoot;
+    for (const std::uint64_t round : {0U, 1U}) {
+      std::vector<std::unique_ptr<DeviceCase>> cases;
+      REQUIRE(tutti_group_start() == TUTTI_OK);
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        cases.push_back(std::make_unique<DeviceCase>(test, rank, rank == 0 ? 0 : 1, seed + round));
+        INFO(tutti_last_error());
+        CHECK(function.call(ranks.comms[rank], cases.back()->request(), ranks.streams[rank]) ==
+              TUTTI_OK);
+      }
+      INFO(tutti_last_error());
+      REQUIRE(tutti_group_end() == TUTTI_OK);
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        REQUIRE(said(cudaStreamSynchronize(ranks.streams[rank])) == "");
+        CHECK(tutti_device_comm_check(ranks.comms[rank]) == TUTTI_OK);
+        CHECK(cases[rank]->compare() == "");
+      }
+    }
+    // A handle that is none is an error of each.
+    CHECK(function.call(nullptr, Request{}, nullptr) == TUTTI_INVALID_ARGUMENT);
+  }
+}
+
+TEST_CASE("what a communicator says of itself, preparing, and its end") {
+  const Ranks ranks;
+  const auto& comms = ranks.comms;
+  int rank = -1, count = 0, device = -1;
+  std::size_t bytes = 0;
+  REQUIRE(tutti_device_comm_rank(comms[1], &rank) == TUTTI_OK);
+  REQUIRE(tutti_device_comm_count(comms[1], &count) == TUTTI_OK);
+  REQUIRE(tutti_device_comm_device(comms[1], &device) == TUTTI_OK);
+  REQUIRE(tutti_device_comm_bytes(comms[1], &bytes) == TUTTI_OK);
+  CHECK((rank == 1 && count == kRanks && device == 1 && bytes > 0));
+  CHECK(tutti_device_comm_rank(comms[1], nullptr) == TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_prepare(comms[0], "all_reduce", 1000, kType, TUTTI_SUM, 0) == TUTTI_OK);
+  CHECK(tutti_device_comm_prepare(comms[0], "nothing", 1, kType, TUTTI_SUM, 0) ==
+        TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_abort(comms[0], "enough") == TUTTI_OK);
+  CHECK(tutti_device_comm_check(comms[1]) == TUTTI_ABORTED);
+  CHECK(std::string(tutti_last_error()).find("enough") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti
