@@ -41,7 +41,10 @@ class Trial {
         predicted_us_(predicted_us),
         uncounted_(uncounted),
         settled_(plans < 2),
-        counted_(plans) {}
+        counted_(settled_ ? 0 : plans) {
+    // All that it will ever hold: calls allocate nothing.
+    for (auto& us : counted_) us.reserve(std::max(kPatience, kCalls * kRounds));
+  }
   Trial() = default;
 
   /// The plan for the next call.
@@ -52,7 +55,11 @@ class Trial {
   /// Another call begins; settled plans may come to be compared again.
   void begin() {
     if (!settled_ || plans_ < 2 || predicted_us_ > 0 || ++since_ < again_) return;
-    *this = Trial(plans_, predicted_us_, uncounted_);
+    for (auto& us : counted_) us.clear();
+    since_ = 0;
+    plan_ = round_ = 0;
+    counted_us_ = 0;
+    settled_ = false;
   }
 
   /// How long a call took on the slowest rank, which went by plan(). Times may come late: those of

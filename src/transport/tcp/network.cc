@@ -28,7 +28,9 @@ TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const N
       cost_(cost),
       ready_set_(epoll_create1(EPOLL_CLOEXEC)),
       alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  std::size_t sources = 1;  // The alarm.
   for (std::size_t rank = 0; rank < connections.size(); ++rank) {
+    sources += connections[rank].size();
     std::vector<std::unique_ptr<net::Carrier>> rails;
     for (Connection& one : connections[rank]) {
       auto stream = std::make_unique<Stream>(std::move(one));
@@ -44,6 +46,7 @@ TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const N
     else
       carriers_.push_back(rails.empty() ? nullptr : std::move(rails.front()));
   }
+  sources_.reserve(sources);
 }
 
 bool TcpNetwork::few() const { return streams_.size() <= kFewRanks; }
@@ -70,17 +73,17 @@ void TcpNetwork::look(std::vector<bool>& ready) {
 }
 
 void TcpNetwork::sleep(std::chrono::nanoseconds longest) {
-  std::vector<pollfd> sources{{alarm_.get(), POLLIN, 0}};
+  sources_.assign(1, {alarm_.get(), POLLIN, 0});
   for (const auto& streams : streams_) {
     for (const Stream* const stream : streams) {
       const int events = POLLIN | (stream->blocked() ? POLLOUT : 0);
-      sources.push_back({stream->descriptor(), static_cast<short>(events), 0});
+      sources_.push_back({stream->descriptor(), static_cast<short>(events), 0});
     }
   }
   const timespec span{static_cast<time_t>(longest.count() / 1'000'000'000),
                       static_cast<long>(longest.count() % 1'000'000'000)};
-  ::ppoll(sources.data(), sources.size(), &span, nullptr);
-  if (std::uint64_t count = 0; (sources[0].revents & POLLIN) != 0)
+  ::ppoll(sources_.data(), sources_.size(), &span, nullptr);
+  if (std::uint64_t count = 0; (sources_[0].revents & POLLIN) != 0)
     (void)!::read(alarm_.get(), &count, sizeof(count));
 }
 

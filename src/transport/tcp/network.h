@@ -1,5 +1,7 @@
 // File: transport/tcp/network.h: the TCP connections of a rank as a network that carries frames.
 #pragma once
+#include <poll.h>
+
 #include <memory>
 #include <vector>
 
@@ -30,8 +32,9 @@ class TcpNetwork final : public net::Network {
   bool rails_ = false;                                   // Some rank has several.
   std::int64_t next_look_at_all_ = 0;                    // Milliseconds of the coarse clock.
   NetworkCost cost_;
-  Fd ready_set_;  // An epoll of all connections, unless they are few.
-  Fd alarm_;      // An eventfd: wakes whoever sleeps.
+  Fd ready_set_;                 // An epoll of all connections, unless they are few.
+  Fd alarm_;                     // An eventfd: wakes whoever sleeps.
+  std::vector<pollfd> sources_;  // What a nap ends for: filled anew each time, has room for all.
 };
 
 }  // namespace tutti::tcp

@@ -290,7 +290,7 @@ Result<bool> UcxCarrier::announce(net::FrameSink& sink) {
 void UcxCarrier::drop(Incoming& which) {
   if (which.data != nullptr) worker_.library().ucp_am_data_release(worker_.get(), which.data);
   which.data = nullptr;
-  which.aside = {};
+  which.aside.clear();  // Its memory is kept for the next one.
 }
 
 /// Whether UCX may still read or write any of these bytes.
