@@ -11,6 +11,7 @@ namespace tutti {
 namespace {
 
 using test::all_reduce_of;
+using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
 using test::said;
