@@ -60,9 +60,9 @@ TEST_CASE("ranks that don't fit each other are told so, all of them") {
   wrong.algorithm = "quantum";
   for (const std::string& text : create_all({wrong, wrong}, {0, 1})) CHECK(has(text, "quantum"));
   Settings wide = small_settings();
-  wide.lanes = 100;
-  for (const std::string& text : create_all({wide, wide}, {0, 0}))
-    CHECK(has(text, "need 200 blocks at a time, it has room for 132"));
+  wide.lanes = 64;
+  for (const std::string& text : create_all({wide, wide, wide}, {0, 0, 0}))
+    CHECK(has(text, "need 192 blocks at a time, it has room for 132"));
 }
 
 TEST_CASE("arguments are checked before anything begins") {
