@@ -131,6 +131,7 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   const bool one_host = choosing.knowledge().hosts.of.empty();
   RegionConfig config = one_host ? Region::default_config(rank_count)
                                  : Region::network_config(rank_count, transport.longest_slot);
+  if (one_host && rank_count <= shared_cpus(peers)) config.calls = kCallsIfCpuEach;
   if (settings.slot_bytes != 0)
     config.slot_bytes = (settings.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   if (settings.slot_count > 0) {

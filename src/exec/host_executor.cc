@@ -72,12 +72,29 @@ bool HostExecutor::is_packet(const Call& call) const {
   return largest <= limit && largest * wide <= region_.config().packet_bytes;
 }
 
-void HostExecutor::next_number() {
+/// The places of lines are used in turn, but after a symmetric call two of them by turns: all
+/// others have finished what came before it, and lines that were written just now are still near.
+/// No place is used again within `calls` - 1 calls unless a symmetric call lies between, of which
+/// this rank has seen everybody's lines. What a call is itself must not decide where its lines are:
+/// ranks that disagree have to see that.
+void HostExecutor::next_place() {
   ++number_;
+  next_peer_ = 0;
+  if (wire_ != nullptr) {
+    place_ = number_;  // What is on its way stays where it is.
+  } else if (symmetric()) {
+    last_place_ = place_ | 1;
+    place_ ^= 1;
+  } else {
+    place_ = last_place_ = (last_place_ + 1) % region_.config().calls;
+  }
+}
+
+void HostExecutor::next_number() {
+  next_place();
   const bool blocks = packet_ && call_.uneven;
   tag_ = (number_ & kNumberMask) |
          request_hash(call_, packet_, blocks ? blocks_.hash(me_) : common_count(call_));
-  next_peer_ = 0;
   next_line_ = 0;
 }
 
@@ -86,9 +103,8 @@ void HostExecutor::begin_again(const Call& call) {
   call_.input = call.input;
   call_.output = call.output;
   waiting_ = false;
-  ++number_;
+  next_place();
   tag_ = (number_ & kNumberMask) | (tag_ & ~kNumberMask);
-  next_peer_ = 0;
   next_line_ = first_line_;
   // relaxed: as in begin.
   CallRecord& record = region_.record(me_);
@@ -183,13 +199,8 @@ bool HostExecutor::has_credit() {
   return number_ <= everyone_finished_ + depth;
 }
 
+/// Tells the others that this rank's lines of this call are there.
 void HostExecutor::publish(std::size_t lines) {
-  CallLine* const line = region_.lines(me_, number_);
-  for (std::size_t i = 0; i < lines; ++i) {
-    if (i >= own_first_ && i < own_end_) continue;
-    // release: the line's payload, and the packet slot, are there when the tag is.
-    line[i].tag.store(tag_, std::memory_order_release);
-  }
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank != me_) notify(region_.doorbell(rank), fence_);
   }
@@ -204,20 +215,17 @@ void HostExecutor::publish(std::size_t lines) {
   }
 }
 
-/// The packet of a call that may be repeated, if it is one line.
-void HostExecutor::publish_line() {
-  CallLine* const line = region_.lines(me_, number_);
-  copy_few(line->payload.data(), call_.input, packet_bytes_);
-  // release: the line's payload is there when the tag is.
-  line->tag.store(tag_, std::memory_order_release);
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank != me_) notify(region_.doorbell(rank), fence_);
-  }
+/// Writes a line whole before the next one: a reader who looks at it in between takes it away, and
+/// it has to be fetched again.
+void HostExecutor::write_line(std::size_t which, const std::byte* from, std::size_t bytes) {
+  CallLine& line = region_.lines(me_, place_)[which];
+  copy_few(line.payload.data(), from, bytes);
+  // release: the line's payload, and the packet slot, are there when the tag is.
+  line.tag.store(tag_, std::memory_order_release);
 }
 
 /// The packet, 56 bytes a line.
 void HostExecutor::publish_inline() {
-  CallLine* const line = region_.lines(me_, number_);
   const std::byte* from = call_.input;
   if (context_.scaled) {
     std::byte* scaled = gathered_.data() + static_cast<std::size_t>(me_) * kGatheredStride;
@@ -226,11 +234,11 @@ void HostExecutor::publish_inline() {
   }
   std::size_t left = packet_bytes_;
   for (std::size_t i = 0; left > kLinePayload; ++i, left -= kLinePayload) {
-    if (i >= own_first_ && i < own_end_) continue;
-    std::memcpy(line[i].payload.data(), from + i * kLinePayload, kLinePayload);
+    if (i < own_first_ || i >= own_end_) write_line(i, from + i * kLinePayload, kLinePayload);
   }
   const std::size_t last = (packet_bytes_ - left) / kLinePayload;
-  copy_few(line[last].payload.data(), from + last * kLinePayload, left);
+  if (last < own_first_ || last >= own_end_) write_line(last, from + last * kLinePayload, left);
+  for (std::size_t i = last + 1; i < lines_; ++i) write_line(i, nullptr, 0);  // Others have more.
   publish(lines_);
 }
 
@@ -250,7 +258,6 @@ void HostExecutor::copy_past_cache(std::byte* to) {
 }
 
 void HostExecutor::publish_packet() {
-  if (repeatable_ && inline_ && lines_ == 1) return publish_line();
   if (inline_) return publish_inline();
   std::byte* slot = region_.packet(me_, number_);
   if (context_.scaled)
@@ -262,42 +269,34 @@ void HostExecutor::publish_packet() {
   announce(announcement());
 }
 
-/// Why a rank's line for this call has another tag.
-Error HostExecutor::mismatch(int rank) const {
-  const CallRecord& record = region_.record(rank);
-  const std::uint64_t what = record.what.load(std::memory_order_relaxed);
-  const std::uint64_t count = record.count.load(std::memory_order_relaxed);
-  const std::string mine = describe_call(pack(call_), call_.count);
-  const std::string both = "rank " + std::to_string(me_) + " and rank " + std::to_string(rank);
-  std::string text;
-  if (what == pack(call_) && call_.uneven) {
-    text = mine + ": " + both + " were given different counts for its blocks";
-  } else if (what == pack(call_) && count == call_.count) {
-    text = mine + ": of " + both + " one would go by packets, one by a plan" + kBuiltAlike;
-  } else {
-    text = "this rank called " + mine + ", rank " + std::to_string(rank) + " called " +
-           describe_call(what, count) + ", as call " + std::to_string(number_) +
-           "; all ranks must make the same calls in the same order";
-  }
-  return {Code::kMismatch, std::move(text), Rank{me_}, Rank{rank}};
+/// Whether a line of this call is there.
+bool HostExecutor::check_tag(int rank, const CallLine& line) {
+  // acquire: pairs with the release in write_line.
+  const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
+  if (tag == tag_) [[likely]]
+    return true;
+  if ((tag & kNumberMask) == (number_ & kNumberMask)) [[unlikely]]
+    fail_by(rank);
+  return false;
 }
 
-bool HostExecutor::check_tag(int rank, const CallLine& line) {
-  // acquire: pairs with the release in publish.
-  const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
-  if (tag == tag_) return true;
-  if ((tag & kNumberMask) == (number_ & kNumberMask)) fail(mismatch(rank));
-  return false;
+/// What is awaited is a line: whether there is any use in a whole step.
+bool HostExecutor::has_news() const {
+  if (phase_ != Phase::kGather || wire_ != nullptr || next_peer_ == ranks_) return true;
+  const CallLine& line = region_.lines(next_peer_, place_)[next_line_];
+  // relaxed: the step looks again.
+  return ((line.tag.load(std::memory_order_relaxed) ^ number_) & kNumberMask) == 0;
 }
 
 /// True once all lines of a rank that concern this one are there. Several lines are put together as
 /// they come.
 bool HostExecutor::seen(int rank) {
-  const CallLine* const line = region_.lines(rank, number_);
+  const CallLine* const line = region_.lines(rank, place_);
   if (lines_ == 1) {
     if (!check_tag(rank, *line)) return false;
     // Who only gives may be calls ahead: what comes next is there, as a rule.
-    if (!symmetric()) __builtin_prefetch(region_.lines(rank, number_ + 1));
+    if (!symmetric())
+      __builtin_prefetch(region_.lines(rank, (last_place_ + 1) % region_.config().calls));
     return true;
   }
   std::byte* to = gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
@@ -323,7 +322,7 @@ bool HostExecutor::gathered() {
 
 const std::byte* HostExecutor::payload_of(int rank) const {
   if (!inline_) return region_.packet(rank, number_);
-  if (lines_ == 1 && rank != me_) return region_.lines(rank, number_)->payload.data();
+  if (lines_ == 1 && rank != me_) return region_.lines(rank, place_)->payload.data();
   return gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
 }
 
@@ -373,13 +372,10 @@ void HostExecutor::say_finished(std::uint64_t call) {
 
 void HostExecutor::finish() {
   phase_ = Phase::kDone;
-  // Over a network it goes with the next call's lines, in one message. Who waits for it is in a
-  // rooted call, of which others have more than one.
-  if (!finished_due(number_) || (wire_ != nullptr && symmetric())) return;
-  say_finished(number_);
-  if (symmetric()) return;
   // Only who runs ahead, in a rooted call, can be short of credit; in all other calls a peer's own
   // line shows that it has finished the one before.
+  if (symmetric() || !finished_due(number_)) return;
+  say_finished(number_);
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank != me_) notify(region_.doorbell(rank), fence_);
   }
@@ -394,21 +390,30 @@ Poll HostExecutor::poll() {
 }
 
 Poll HostExecutor::step() {
+  if (phase_ != Phase::kCredit && phase_ != Phase::kGather) return step_plan();
+  const Phase before = phase_;
+  if (before == Phase::kCredit) {
+    if (publishes_) {
+      if (!has_credit()) return Poll::kPending;
+      publish_packet();
+    }
+    phase_ = Phase::kGather;
+  }
+  if (!gathered()) {
+    if (phase_ == Phase::kDone) return Poll::kDone;  // It failed.
+    return phase_ == before ? Poll::kPending : Poll::kProgressed;
+  }
+  finish_packet();
+  if (!inline_ && symmetric()) learn_from_packets();
+  finish();
+  return leave();
+}
+
+Poll HostExecutor::step_plan() {
   const Phase before = phase_;
   switch (phase_) {
     case Phase::kCredit:
-      if (publishes_) {
-        if (!has_credit()) return Poll::kPending;
-        publish_packet();
-      }
-      phase_ = Phase::kGather;
-      [[fallthrough]];
-    case Phase::kGather:
-      if (!gathered()) break;
-      finish_packet();
-      if (!inline_ && symmetric()) learn_from_packets();
-      finish();
-      return leave();
+    case Phase::kGather: break;
     case Phase::kAgreeCredit:
       if (!has_credit()) return Poll::kPending;
       if (call_.uneven) blocks_.show(region_.blocks(me_, number_));
@@ -466,7 +471,7 @@ Status HostExecutor::finish_running() {
     if (result == Poll::kDone) return take_status();
     if (result == Poll::kProgressed) continue;
     const bool moved = wait_until(
-        options_.wait, [&] { return (result = poll()) != Poll::kPending; },
+        options_.wait, [&] { return has_news() && (result = poll()) != Poll::kPending; },
         [this] { step_aside(); }, [this] { return patrol(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
     if (!moved || result == Poll::kDone) return take_status();

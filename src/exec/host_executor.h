@@ -212,6 +212,7 @@ class HostExecutor {
     if (wire_ != nullptr) wire_users_.fetch_sub(1, std::memory_order_release);
   }
   Poll step();
+  Poll step_plan();
   Poll leave();
   void begin_again(const Call& call);
   Status finish_running();
@@ -220,20 +221,22 @@ class HostExecutor {
   bool symmetric() const { return symmetric_; }
   /// Calls that a rank may be ahead of the others: until it would write where they may still read.
   std::uint64_t credit_depth() const {
-    if (call_.uneven && !packet_) return kBlockTables;
-    return inline_ ? kCalls : std::min(kCalls, region_.config().packet_slots);
+    const RegionConfig& config = region_.config();
+    const std::uint32_t most = config.calls - 1;  // See next_place.
+    if (call_.uneven && !packet_) return std::min(most, kBlockTables);
+    return inline_ ? most : std::min(most, config.packet_slots);
   }
   /// Every how many calls a rank says that it has finished. Each time would cost reader and writer
   /// a cache miss a call. At most the credit there is, as the next call must not hang on it; a
   /// quarter, so that nobody waits in step.
   static std::uint64_t finished_period(const RegionConfig& config) {
-    return std::max<std::uint64_t>(1, std::min(kCalls, config.packet_slots) / 4);
+    return std::max<std::uint64_t>(1, std::min(config.calls, config.packet_slots) / 4);
   }
   bool has_credit();
   bool gathered();
   void publish(std::size_t lines);
   void publish_inline();
-  void publish_line();
+  void write_line(std::size_t which, const std::byte* from, std::size_t bytes);
   bool learn_blocks();
   bool writes_past_cache() const;
   Announcement announcement();
@@ -245,12 +248,13 @@ class HostExecutor {
   template <class Payload>
   void announce(const Payload& mine) {
     static_assert(sizeof(Payload) <= kLinePayload);
-    std::memcpy(region_.lines(me_, number_)->payload.data(), &mine, sizeof(mine));
+    write_line(0, std::as_bytes(std::span(&mine, 1)).data(), sizeof(mine));
     publish(1);
   }
   void learn_from_packets();
   bool read_announcements();
   bool map_peers();
+  void next_place();
   void next_number();
   void start_plan();
   bool agree_on_mapping();
@@ -274,6 +278,8 @@ class HostExecutor {
   const std::byte* payload_of(int rank) const;
   Error mismatch(int rank) const;
   bool check_tag(int rank, const CallLine& line);
+  bool has_news() const;
+  void fail_by(int rank);
   bool seen(int rank);
   void find_lines();
 
@@ -303,6 +309,8 @@ class HostExecutor {
   bool publishes_ = true;                      // Somebody reads this rank's packet.
   bool receives_ = true;                       // This rank gets an output.
   std::uint64_t number_ = 0;                   // Of this call; counts up alike on every rank.
+  std::uint64_t last_place_ = 0;               // Of those in turn.
+  std::uint64_t place_ = 0;                    // Of its lines; alike on every rank.
   std::uint64_t tag_ = 0;                      // number_ and the request's hash.
   std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
   std::uint64_t said_finished_ = 0;            // The last that this rank has said it finished.

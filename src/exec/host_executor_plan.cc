@@ -26,7 +26,7 @@ void HostExecutor::learn_from_packets() {
   bool mapped = !context_.scaled;  // As in read_announcements: else calls change ways in turn.
   for (int rank = 0; rank < ranks_ && mapped; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
+    std::memcpy(&from, region_.lines(rank, place_)->payload.data(), sizeof(from));
     const auto& never = unmappable_[static_cast<std::size_t>(rank)];
     mapped = from.input.segment != 0 && from.output.segment != 0 &&
              !never.contains(from.input.segment) && !never.contains(from.output.segment) &&
@@ -60,7 +60,7 @@ void HostExecutor::note_times() {
   std::uint32_t slowest = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
+    std::memcpy(&from, region_.lines(rank, place_)->payload.data(), sizeof(from));
     slowest = std::max(slowest, from.took_ns);
   }
   on_trial_->trial.note(slowest * 1e-3);
@@ -84,7 +84,7 @@ bool HostExecutor::read_announcements() {
   bool known = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
+    std::memcpy(&from, region_.lines(rank, place_)->payload.data(), sizeof(from));
     const auto r = static_cast<std::size_t>(rank);
     inputs_[r] = from.input;
     outputs_[r] = from.output;
@@ -151,7 +151,7 @@ bool HostExecutor::agree_on_mapping() {
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     Announcement from;
-    std::memcpy(&from, region_.lines(rank, number_)->payload.data(), sizeof(from));
+    std::memcpy(&from, region_.lines(rank, place_)->payload.data(), sizeof(from));
     all_mapped_ = all_mapped_ && from.mapped == 1;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -185,7 +185,7 @@ bool HostExecutor::agree_on_plan() {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == me_) continue;
     PlanName theirs;
-    std::memcpy(&theirs, region_.lines(rank, number_)->payload.data(), sizeof(theirs));
+    std::memcpy(&theirs, region_.lines(rank, place_)->payload.data(), sizeof(theirs));
     if (theirs.hash == mine.hash) continue;
     theirs.text.back() = 0;
     const bool same = mine.text == theirs.text;

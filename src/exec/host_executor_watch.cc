@@ -1,4 +1,5 @@
-// What HostExecutor does while it waits: abort, deadline, peers that have ended; and messages.
+// What HostExecutor does while it waits: abort, deadline, peers that have ended or that do
+// something else; and messages.
 #include "exec/host_executor.h"
 
 namespace tutti::exec {
@@ -54,6 +55,28 @@ Error HostExecutor::broken_error(const std::string& what) const {
   error.rank = Rank{me_};
   error.what = what + " was ended by rank " + std::to_string(error.peer.value) + ": " + error.what;
   return error;
+}
+
+/// A rank's line for this call has another tag.
+void HostExecutor::fail_by(int rank) { fail(mismatch(rank)); }
+
+Error HostExecutor::mismatch(int rank) const {
+  const CallRecord& record = region_.record(rank);
+  const std::uint64_t what = record.what.load(std::memory_order_relaxed);
+  const std::uint64_t count = record.count.load(std::memory_order_relaxed);
+  const std::string mine = describe_call(pack(call_), call_.count);
+  const std::string both = "rank " + std::to_string(me_) + " and rank " + std::to_string(rank);
+  std::string text;
+  if (what == pack(call_) && call_.uneven) {
+    text = mine + ": " + both + " were given different counts for its blocks";
+  } else if (what == pack(call_) && count == call_.count) {
+    text = mine + ": of " + both + " one would go by packets, one by a plan" + kBuiltAlike;
+  } else {
+    text = "this rank called " + mine + ", rank " + std::to_string(rank) + " called " +
+           describe_call(what, count) + ", as call " + std::to_string(number_) +
+           "; all ranks must make the same calls in the same order";
+  }
+  return {Code::kMismatch, std::move(text), Rank{me_}, Rank{rank}};
 }
 
 Error HostExecutor::explain_timeout() const {

@@ -119,7 +119,8 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
   if (config.rank_count == 0 || config.rank_count > 4096 || config.lanes == 0 ||
       config.lanes > 64 || config.slot_count == 0 || config.slot_count > 1024 ||
       config.multicast_slots == 0 || config.multicast_slots > 1024 || config.packet_slots == 0 ||
-      config.packet_slots > 1024 || config.slot_bytes % kCacheLine != 0 || config.slot_bytes == 0 ||
+      config.packet_slots > 1024 || config.calls < 2 || config.calls > kCalls ||
+      config.calls % 2 != 0 || config.slot_bytes % kCacheLine != 0 || config.slot_bytes == 0 ||
       config.slot_bytes > (std::uint64_t{1} << 30) || config.packet_bytes % kCacheLine != 0 ||
       config.packet_bytes > (std::uint64_t{1} << 30) || config.message_slots == 0 ||
       config.message_slots > 1024 || config.message_bytes % kCacheLine != 0 ||
