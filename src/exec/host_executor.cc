@@ -8,6 +8,11 @@
 namespace tutti::exec {
 namespace {
 
+/// Of rooted calls, who gives may be ahead, and the reader close behind it, where each line costs a
+/// transfer of its own: from 256 bytes on a packet slot costs less. Measured of 512 bytes, between
+/// CPUs that share no cache but the last 0.26 us and (1 KiB in a slot) 0.20, near ones 0.06 and
+/// 0.05.
+constexpr std::size_t kRootedLines = 4;
 constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
 // Calls after which a rank that makes the same one again and again looks where it is.
@@ -159,7 +164,7 @@ void HostExecutor::begin(const Call& call) {
     const Form form = context_.scaled ? Form::kPartial : Form::kContribution;
     packet_bytes_ = input_elements(call, ranks_) * element_bytes(call.type, form);
     const std::size_t most = call.uneven ? blocks_.largest * size_of(call.type) : packet_bytes_;
-    inline_ = most <= kCallPayload;
+    inline_ = most <= (has_root(call.collective) ? kRootedLines * kLinePayload : kCallPayload);
     lines_ = inline_ ? std::max<std::size_t>(1, (most + kLinePayload - 1) / kLinePayload) : 1;
     phase_ = Phase::kCredit;
   } else {

@@ -265,16 +265,17 @@ TEST_CASE("where nothing was measured, the rules of docs/PERFORMANCE.md hold") {
   CHECK(limit(Collective::kAllReduce, 4, false) == 16384);
   CHECK(limit(Collective::kAllReduce, 8, false) == 8192);
   CHECK(limit(Collective::kAllReduce, 64, false) == 1024);
-  CHECK(limit(Collective::kAllReduce, 2, true) == 1024);
-  CHECK(limit(Collective::kBroadcast, 2, true) == 2048);
-  CHECK(limit(Collective::kGather, 2, true) == 4096);
+  CHECK(limit(Collective::kAllReduce, 2, true) == 2048);
+  CHECK(limit(Collective::kBroadcast, 2, true) == 8192);
+  CHECK(limit(Collective::kGather, 2, true) == 16384);
   // Where ranks share CPUs.
   CHECK(limit(Collective::kScatter, 4, true) == 16384);
   CHECK(limit(Collective::kBroadcast, 4, true) == 8192);
   CHECK(chosen(Collective::kReduce, 4, true, 32768) == "direct");
   CHECK(chosen(Collective::kReduce, 4, true, 32772) == "two_shot");
   knowledge.usable_cpus = 4;
-  CHECK(limit(Collective::kScatter, 4, true) == 2048);
+  CHECK(limit(Collective::kScatter, 4, true) == 8192);
+  CHECK(limit(Collective::kAllToAll, 4, true) == 1024);
   CHECK(chosen(Collective::kReduce, 4, true, 32768) == "two_shot");
 }
 
