@@ -121,9 +121,12 @@ struct Allocation {
   int importer = -1;            // kIpc: the device that opened it.
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
-/// Device memory that the driver mapped (cuMemMap), once there is access to it.
+/// Device memory that the driver mapped (cuMemMap), and devices that may access it besides those
+/// that could before.
 void remember_mapping(void* base, std::size_t bytes, int device, std::uint64_t accessors);
 void forget_mapping(void* base);
+/// The allocation or the mapping of a device's memory that has the address; false: none.
+bool find_memory(const void* at, void** base, std::size_t* bytes);
 
 /// A memfd, and its number; -1 if there is no memory.
 int make_memfd(const char* name, std::size_t bytes);
@@ -131,5 +134,9 @@ int make_memfd(const char* name, std::size_t bytes);
 int open_of_process(int process, int fd);
 /// Whether handles of other processes can't be opened here, as between containers.
 void refuse_handles(bool refuse);
+bool handles_are_refused();
+/// As what devices can export memory that the driver makes (CUmemAllocationHandleType, as bits):
+/// descriptors by default, as on most machines.
+void share_as(unsigned types);
 
 }  // namespace tutti::simt

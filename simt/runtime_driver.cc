@@ -2,19 +2,23 @@
 // virtual memory management and multicast objects, found by cudaGetDriverEntryPointByVersion.
 //
 // Model. A handle is a memfd, or a multicast object: a list of devices, and of the memory that each
-// bound. A range of addresses that is mapped to a multicast object can't be touched (PROT_NONE);
-// the multimem functions of prim.h look up what it stands for, in a table that is made anew
-// whenever something is mapped or bound, and never changed: looking it up takes no lock, which
-// would hide races from the thread sanitizer. Members are used by their own addresses, so that it
-// sees what meets there.
+// bound. What is exported is the memfd itself, or, in a fabric handle, its number in this process;
+// its name says whose memory it is. A range of addresses that is mapped to a multicast object can't
+// be touched (PROT_NONE); the multimem functions of prim.h look up what it stands for, in a table
+// that is made anew whenever something is mapped or bound, and never changed: looking it up takes
+// no lock, which would hide races from the thread sanitizer. Members are used by their own
+// addresses, so that it sees what meets there.
 //
-// Of one process: handles can't be exported. What programs ask of libcuda.so.1 itself is in
+// Multicast objects are of one process. What programs ask of libcuda.so.1 itself is in
 // runtime_libcuda.cc.
 #include <cuda.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <list>
 #include <map>
@@ -26,6 +30,7 @@ namespace {
 
 using Lock = std::unique_lock<std::mutex>;
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
+constexpr const char* kMemoryName = "simt-memory-";  // Of a memfd, before its device's number.
 
 struct Handle;
 struct Binding {
@@ -38,6 +43,7 @@ struct Handle {
   int fd = -1;  // -1: a multicast object.
   std::size_t bytes = 0;
   int device = 0;
+  int shareable = 0;          // As what it may be exported (CUmemAllocationHandleType).
   unsigned device_count = 0;  // Of a multicast object, and
   std::vector<int> joined;    // who has joined,
   std::vector<Binding> bindings;
@@ -55,6 +61,12 @@ struct Window {
   std::vector<char*> members;
 };
 using Windows = std::vector<Window>;
+
+/// What is in a fabric handle.
+struct FabricName {
+  std::int32_t process, fd;
+};
+static_assert(sizeof(FabricName) <= sizeof(CUmemFabricHandle));
 
 struct Driver {
   std::mutex mutex;
@@ -133,10 +145,27 @@ CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
   return granularity(bytes);
 }
 
-// The numbers of the runtime's attributes are the driver's.
+/// As what memory may be exported, here (share_as).
+std::atomic<unsigned>& shareable_types() {
+  static std::atomic<unsigned> types{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+  return types;
+}
+
 CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  return static_cast<CUresult>(
-      cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device));
+  const auto can = [](CUmemAllocationHandleType type) {
+    return (shareable_types().load() & type) != 0 ? 1 : 0;
+  };
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      *value = can(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+      *value = can(CU_MEM_HANDLE_TYPE_FABRIC);
+      return CUDA_SUCCESS;
+    default:  // The numbers of the runtime's attributes are the driver's.
+      return static_cast<CUresult>(
+          cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device));
+  }
 }
 
 CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
@@ -145,17 +174,75 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
       wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if ((wanted->requestedHandleTypes & ~shareable_types().load()) != 0) {
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   auto memory = std::make_unique<Handle>();
-  memory->fd = make_memfd("simt-memory", bytes);
+  memory->fd = make_memfd((kMemoryName + std::to_string(wanted->location.id)).c_str(), bytes);
   if (memory->fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   memory->bytes = bytes;
   memory->device = wanted->location.id;
+  memory->shareable = static_cast<int>(wanted->requestedHandleTypes);
   *handle = reinterpret_cast<std::uintptr_t>(memory.release());
   return CUDA_SUCCESS;
 }
 CUresult mem_release(CUmemGenericAllocationHandle handle) {
   const Lock lock(driver().mutex);
   release_handle(handle_of(handle));
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
+  const Handle& memory = *handle_of(handle);
+  *properties = {};
+  properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties->location = {CU_MEM_LOCATION_TYPE_DEVICE, {memory.device}};
+  properties->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(memory.shareable);
+  return CUDA_SUCCESS;
+}
+CUresult mem_export(void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                    unsigned long long) {
+  const Handle& memory = *handle_of(handle);
+  if ((memory.shareable & type) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    const FabricName name{getpid(), memory.fd};
+    std::memset(to, 0, sizeof(CUmemFabricHandle));
+    std::memcpy(to, &name, sizeof name);
+    return CUDA_SUCCESS;
+  }
+  const int fd = fcntl(memory.fd, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::memcpy(to, &fd, sizeof fd);
+  return CUDA_SUCCESS;
+}
+/// The descriptor stays the caller's.
+CUresult mem_import(CUmemGenericAllocationHandle* handle, void* from,
+                    CUmemAllocationHandleType type) {
+  if (handles_are_refused()) return CUDA_ERROR_NOT_PERMITTED;
+  int fd = -1;
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    FabricName name;
+    std::memcpy(&name, from, sizeof name);
+    fd = open_of_process(name.process, name.fd);
+  } else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    fd = fcntl(static_cast<int>(reinterpret_cast<std::intptr_t>(from)), F_DUPFD_CLOEXEC, 0);
+  }
+  if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  auto memory = std::make_unique<Handle>();
+  memory->fd = fd;
+  memory->shareable = static_cast<int>(type);
+  char path[32], name[64] = {};
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  struct stat file {};
+  const std::string prefix = "/memfd:" + std::string(kMemoryName);
+  if (readlink(path, name, sizeof name - 1) < 0 || fstat(fd, &file) != 0 ||
+      std::strncmp(name, prefix.c_str(), prefix.size()) != 0) {
+    close(fd);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  memory->device = std::atoi(name + prefix.size());
+  memory->bytes = static_cast<std::size_t>(file.st_size);
+  *handle = reinterpret_cast<std::uintptr_t>(memory.release());
   return CUDA_SUCCESS;
 }
 
@@ -189,7 +276,31 @@ CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset,
   const Lock lock(driver().mutex);
   ++memory->references;
   driver().mappings[at] = {bytes, memory, offset};
+  if (memory->fd >= 0) remember_mapping(reinterpret_cast<void*>(at), bytes, memory->device, 0);
   publish();
+  return CUDA_SUCCESS;
+}
+/// The mapping that has the address; mappings.end(): none. With the mutex held.
+auto mapping_of(std::uintptr_t at) {
+  auto& mappings = driver().mappings;
+  const auto next = mappings.upper_bound(at);
+  if (next == mappings.begin()) return mappings.end();
+  const auto found = std::prev(next);
+  return at < found->first + found->second.bytes ? found : mappings.end();
+}
+CUresult mem_retain(CUmemGenericAllocationHandle* handle, void* at) {
+  const Lock lock(driver().mutex);
+  const auto found = mapping_of(reinterpret_cast<std::uintptr_t>(at));
+  if (found == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
+  ++found->second.handle->references;
+  *handle = reinterpret_cast<std::uintptr_t>(found->second.handle);
+  return CUDA_SUCCESS;
+}
+/// Of what was mapped at once, or allocated.
+CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
+  void* begin = nullptr;
+  if (!find_memory(reinterpret_cast<void*>(at), &begin, bytes)) return CUDA_ERROR_NOT_FOUND;
+  *base = reinterpret_cast<std::uintptr_t>(begin);
   return CUDA_SUCCESS;
 }
 CUresult mem_unmap(CUdeviceptr at, std::size_t) {
@@ -207,25 +318,36 @@ CUresult mem_unmap(CUdeviceptr at, std::size_t) {
   release_handle(mapping.handle);
   return CUDA_SUCCESS;
 }
+/// Of whole mappings, one or several in a row; devices that are not named keep what they may.
 CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* descriptions,
                         std::size_t count) {
-  const Lock lock(driver().mutex);
-  const auto found = driver().mappings.find(at);
-  if (found == driver().mappings.end() || found->second.bytes != bytes) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const Handle& memory = *found->second.handle;
-  if (memory.fd < 0) return CUDA_SUCCESS;  // Nobody touches these addresses themselves.
-  if (mprotect(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE) != 0) {
-    return CUDA_ERROR_UNKNOWN;
-  }
   std::uint64_t devices = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
       devices |= std::uint64_t{1} << descriptions[i].location.id;
     }
   }
-  remember_mapping(reinterpret_cast<void*>(at), bytes, memory.device, devices);
+  const Lock lock(driver().mutex);
+  for (const CUdeviceptr end = at + bytes; at < end;) {
+    const auto found = driver().mappings.find(at);
+    if (found == driver().mappings.end() || found->second.bytes > end - at) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    at += found->second.bytes;
+    const Handle& memory = *found->second.handle;
+    if (memory.fd < 0) continue;  // Nobody touches these addresses themselves.
+    for (int device = 0; device < settings().devices; ++device) {
+      const bool named = (devices >> device & 1) != 0;
+      if (named && device != memory.device && !settings().peers(device, memory.device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+      }
+    }
+    auto* base = reinterpret_cast<void*>(found->first);
+    if (mprotect(base, found->second.bytes, PROT_READ | PROT_WRITE) != 0) {
+      return CUDA_ERROR_UNKNOWN;
+    }
+    remember_mapping(base, found->second.bytes, memory.device, devices);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -284,6 +406,8 @@ Entry entry(const char* name, Function* function) {
 
 }  // namespace
 
+void share_as(unsigned types) { shareable_types() = types; }
+
 Members multicast_members(const void* at, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   // acquire: pairs with the release in publish.
@@ -317,6 +441,11 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
       entry("cuMemMap", mem_map),
       entry("cuMemUnmap", mem_unmap),
       entry("cuMemSetAccess", mem_set_access),
+      entry("cuMemGetAddressRange", address_range),
+      entry("cuMemGetAllocationPropertiesFromHandle", mem_properties),
+      entry("cuMemRetainAllocationHandle", mem_retain),
+      entry("cuMemExportToShareableHandle", mem_export),
+      entry("cuMemImportFromShareableHandle", mem_import),
       entry("cuMulticastCreate", multicast_create),
       entry("cuMulticastGetGranularity", multicast_granularity),
       entry("cuMulticastAddDevice", multicast_add_device),

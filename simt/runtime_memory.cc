@@ -114,10 +114,17 @@ cudaError_t release(void* at, MemoryKind kind) {
   return cudaSuccess;
 }
 
-/// What begins in an allocation has to end in it.
+/// What begins in an allocation has to end in it, or in what was mapped right behind it.
 bool within(const void* at, std::size_t bytes) {
   const Lock lock(memory().mutex);
-  return memory().find(at) == nullptr || memory().find(at, bytes) != nullptr;
+  const Allocation* found = memory().find(at);
+  const char* const end = static_cast<const char*>(at) + bytes;
+  while (found != nullptr && end > found->base + found->bytes) {
+    if (found->kind != MemoryKind::kMapped) return false;
+    found = memory().find(found->base + found->bytes);
+    if (found == nullptr) return false;
+  }
+  return true;
 }
 
 bool exists(int device) { return device >= 0 && device < settings().devices; }
@@ -162,6 +169,7 @@ namespace {
 std::atomic<bool> handles_refused{false};
 }  // namespace
 void refuse_handles(bool refuse) { handles_refused = refuse; }
+bool handles_are_refused() { return handles_refused; }
 
 int open_of_process(int process, int fd) {
   if (handles_refused) return -1;
@@ -172,8 +180,17 @@ int open_of_process(int process, int fd) {
 
 void remember_mapping(void* base, std::size_t bytes, int device, std::uint64_t accessors) {
   const Lock lock(memory().mutex);
-  memory().add(
-      {static_cast<char*>(base), bytes, bytes, device, MemoryKind::kMapped, -1, -1, accessors});
+  auto& known = memory().by_address[reinterpret_cast<std::uintptr_t>(base)];
+  known = {static_cast<char*>(base), bytes, bytes, device,
+           MemoryKind::kMapped,      -1,    -1,    known.accessors | accessors};
+}
+bool find_memory(const void* at, void** base, std::size_t* bytes) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  if (found == nullptr || !is_device(found->kind)) return false;
+  *base = found->base;
+  *bytes = found->bytes;
+  return true;
 }
 void forget_mapping(void* base) {
   const Lock lock(memory().mutex);

@@ -63,9 +63,8 @@ Result<std::vector<Word>> tell(Communicator& control, const Word& mine, const St
 struct Introduction {
   Trouble trouble;
   Peer peer;
-  char bus[20] = {};               // The same in every process.
-  cudaIpcMemHandle_t sample = {};  // A little of its memory, for other processes to try,
-  std::int32_t exported = 0;       // if it can be named to them.
+  char bus[20] = {};      // The same in every process.
+  exec::CudaName sample;  // A little of its memory, for other processes to try.
   std::int32_t multiprocessors = 0;
   std::uint64_t token = 0;  // Rank 0's names the communicator.
   std::uint64_t settings = 0;
@@ -117,19 +116,11 @@ planner::DeviceLink link_to(int device, const char* bus) {
   return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
 }
 
-/// Empty, or why memory of a rank of another process can't be opened on this thread's device:
-/// containers may keep processes apart, and some systems know no such handles.
-std::string refused(const Introduction& other) {
-  if (other.exported == 0) return "its device exports no memory";
-  void* sample = nullptr;
-  const cudaError_t error =
-      cudaIpcOpenMemHandle(&sample, other.sample, cudaIpcMemLazyEnablePeerAccess);
-  if (error == cudaSuccess) {
-    cudaIpcCloseMemHandle(sample);
-    return {};
-  }
-  cudaGetLastError();
-  return fmt::format("its memory can't be opened: {}", cudaGetErrorString(error));
+/// Empty, or why memory of a rank of another process can't be opened on a device: containers may
+/// keep processes apart, and some systems know no handles.
+std::string refused(int device, const Introduction& other, Deadline deadline) {
+  const auto opened = exec::CudaImport::open(device, other.sample, deadline);
+  return opened ? "" : "its memory can't be opened: " + opened.error().what;
 }
 
 /// How a rank's device reaches that of another rank of its host.
@@ -139,7 +130,7 @@ planner::DeviceLink link_to(DeviceCommunicator::State& state, const Peer& self,
   const bool same_process =
       std::equal(std::begin(self.process), std::end(self.process), other.peer.process);
   if (same_process || link == planner::DeviceLink::kHost) return link;
-  state.refusals[rank] = refused(other);
+  state.refusals[rank] = refused(state.device, other, Deadline::after(state.settings.timeout));
   return state.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
 }
 
@@ -289,9 +280,10 @@ Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
   TUTTI_CHECK_OK(check_settings(state.settings));
   TUTTI_CHECK_OK(introduce(state.device, mine));
   constexpr std::size_t kSampleBytes = 256;
-  TUTTI_TRY(state.sample, exec::CudaMemory::allocate(state.device, kSampleBytes));
-  mine.exported = cudaIpcGetMemHandle(&mine.sample, state.sample.data()) == cudaSuccess ? 1 : 0;
-  if (mine.exported == 0) cudaGetLastError();
+  TUTTI_TRY(state.sample, exec::CudaMemory::allocate_for_peers(state.device, kSampleBytes));
+  TUTTI_TRY(state.sample_export,
+            exec::CudaExport::of(state.device, state.sample.data(), kSampleBytes));
+  mine.sample = state.sample_export.name();
   if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
     return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
                                                  state.rank_count, kMostRanks)};

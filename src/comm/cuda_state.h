@@ -97,6 +97,7 @@ struct DeviceCommunicator::State {
   planner::DeviceMachine machine;
   bool staged = false;                // Some ranks' devices don't reach each other's memory.
   exec::CudaMemory sample;            // For others to try whether they can open such memory,
+  exec::CudaExport sample_export;     // as which it is named to them,
   std::vector<std::string> refusals;  // and why this rank can't open that of another.
   std::array<bool, kCollectiveCount> packets{};  // Which may go by the one-shot kernel.
   std::unique_ptr<exec::CudaMesh> mesh;

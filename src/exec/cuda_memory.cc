@@ -43,13 +43,49 @@ CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(mapping_, other.mapping_);
   return *this;
 }
 
 CudaMemory::~CudaMemory() {
   if (data_ == nullptr) return;
   const OnDevice on(device_);
-  cudaFree(data_);
+  if (mapping_.data() == nullptr) {
+    cudaFree(data_);
+  } else {
+    cudaDeviceSynchronize();  // As cudaFree does: unmapping would wait for nobody.
+  }
+}
+
+namespace {
+
+std::string allocating(int device, std::size_t bytes) {
+  return "allocating " + std::to_string(bytes) + " bytes on device " + std::to_string(device);
+}
+
+/// As what the device's memory can be exported, a bit for each; 0: not at all.
+unsigned shareable(int device) {
+  const CudaDriver& driver = cuda_driver();
+  if (!driver.has_memory) return 0;
+  const auto can = [&](CUdevice_attribute attribute) {
+    int value = 0;
+    return driver.device_attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+  };
+  unsigned types = 0;
+  if (can(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+    types |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  else if (can(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED))
+    types |= CU_MEM_HANDLE_TYPE_FABRIC;
+  return types;
+}
+
+}  // namespace
+
+Status CudaMemory::clear(const std::string& what) const {
+  const auto enqueue = [this](cudaStream_t stream) {
+    return cudaMemsetAsync(data_, 0, bytes_, stream);
+  };
+  return cuda_status(at_once(enqueue), what);
 }
 
 Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
@@ -58,14 +94,44 @@ Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
   memory.device_ = device;
   memory.bytes_ = bytes;
   if (bytes == 0) return memory;
-  const std::string what =
-      "allocating " + std::to_string(bytes) + " bytes on device " + std::to_string(device);
   void* data = nullptr;
-  TUTTI_CHECK_OK(cuda_status(cudaMalloc(&data, bytes), what));
+  TUTTI_CHECK_OK(cuda_status(cudaMalloc(&data, bytes), allocating(device, bytes)));
   memory.data_ = static_cast<std::byte*>(data);
-  const auto clear = [=](cudaStream_t stream) { return cudaMemsetAsync(data, 0, bytes, stream); };
-  TUTTI_CHECK_OK(cuda_status(at_once(clear), what));
+  TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
   return memory;
+}
+
+Result<CudaMemory> CudaMemory::allocate_for_peers(int device, std::size_t bytes) {
+  if (bytes == 0 || shareable(device) == 0) return allocate(device, bytes);
+  const OnDevice on(device);
+  CudaMemory memory;
+  TUTTI_CHECK_OK(memory.map(device, bytes));
+  TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
+  return memory;
+}
+
+Status CudaMemory::map(int device, std::size_t bytes) {
+  const CudaDriver& driver = cuda_driver();
+  const std::string what = allocating(device, bytes);
+  CUmemAllocationProp wanted = {};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = location_of(device);
+  wanted.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(shareable(device));
+  std::size_t granule = 1;
+  TUTTI_CHECK_OK(driver_status(
+      driver.memory_granularity(&granule, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM), what));
+  bytes_ = (bytes + granule - 1) / granule * granule;
+  CUmemGenericAllocationHandle handle = 0;
+  TUTTI_CHECK_OK(driver_status(driver.create(&handle, bytes_, &wanted, 0), what));
+  auto mapping = CudaMapping::reserve(bytes_);
+  Status added = mapping ? mapping->add(handle, bytes_) : Status(mapping.error());
+  driver.release(handle);  // It stays while it is mapped.
+  if (!added) return added;
+  TUTTI_CHECK_OK(mapping->allow({device}));
+  mapping_ = std::move(*mapping);
+  device_ = device;
+  data_ = mapping_.data();
+  return ok();
 }
 
 Status CudaMemory::write(std::size_t offset, const void* from, std::size_t bytes) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "exec/cuda_driver.h"
 #include "tutti/result.h"
 
 namespace tutti::exec {
@@ -36,6 +37,9 @@ class CudaMemory {
 
   /// Zeroed, and aligned to 256 bytes.
   static Result<CudaMemory> allocate(int device, std::size_t bytes);
+  /// The same, to be exported (cuda_share.h): of the driver, in its granules, where that makes
+  /// memory that can be.
+  static Result<CudaMemory> allocate_for_peers(int device, std::size_t bytes);
   std::byte* data() const { return data_; }
   std::size_t size() const { return bytes_; }
   /// Waits until the bytes are there.
@@ -43,9 +47,13 @@ class CudaMemory {
   Status read(std::size_t offset, void* to, std::size_t bytes) const;
 
  private:
+  Status map(int device, std::size_t bytes);
+  Status clear(const std::string& what) const;
+
   int device_ = 0;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  CudaMapping mapping_;  // If it is the driver's.
 };
 
 /// Memory of the host that all devices can access: what both sides look at while a kernel runs.

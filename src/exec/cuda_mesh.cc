@@ -134,12 +134,14 @@ std::size_t CudaPlan::bytes() const {
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   TUTTI_CHECK_OK(check_options(options));
   TUTTI_CHECK_OK(check_room(options, -1));
+  // Calls name peers' buffers, which may be of the runtime.
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
     for (const int peer : devices) TUTTI_CHECK_OK(enable_peer_access(device, peer));
   }
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
   TUTTI_CHECK_OK(mesh->allocate());
+  TUTTI_CHECK_OK(mesh->open_to_all());
   for (std::size_t rank = 0; rank < mesh->bases_.size(); ++rank) {
     TUTTI_CHECK_OK(mesh->connect(rank));
   }
@@ -203,8 +205,9 @@ Status CudaMesh::allocate() {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!is_here(rank)) continue;
     divide(rank);
-    TUTTI_TRY(memories_[rank], CudaMemory::allocate(options_.devices[rank],
-                                                    slots_at(mapped_[rank], options_.lanes, 0)));
+    TUTTI_TRY(memories_[rank],
+              CudaMemory::allocate_for_peers(options_.devices[rank],
+                                             slots_at(mapped_[rank], options_.lanes, 0)));
     bases_[rank] = memories_[rank].data();
     if (staged_[rank] == 0) continue;
     TUTTI_TRY(staging_, CudaStaging::allocate(staged_bytes()));

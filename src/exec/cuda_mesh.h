@@ -2,8 +2,7 @@
 // verified plans on them.
 //
 // Model. Each rank has a device; several may share one. A mesh is of all ranks, or of one, which
-// joins the others' (`join`): of this process, whose memory it sees as it is, or of others, whose
-// memory it opens by IPC handles. Between any two
+// joins the others' (`join`), of this process or of others (cuda_share.h). Between any two
 // there is a ring of slots for each lane and direction, in the reader's memory; or, where their
 // devices don't reach each other's (`staged`), in memory of the host; or, between hosts (`away`), a
 // ring at each side, whose slots are carried from one to the other. A plan is loaded
@@ -28,6 +27,7 @@
 
 #include "exec/cuda_memory.h"
 #include "exec/cuda_multicast.h"
+#include "exec/cuda_share.h"
 #include "exec/cuda_staging.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
@@ -116,20 +116,13 @@ static_assert(cuda::kMostRanks <= 64);
 
 /// What a rank tells the others; plain bytes.
 struct CudaMeshHandle {
-  std::uint64_t process[2] = {};  // Peer::process.
-  std::byte* memory = nullptr;    // As that process sees it,
-  std::int32_t device = 0;        // and the number its device has there.
-  std::int32_t exported = 0;      // Whether other processes can open it.
-  cudaIpcMemHandle_t ipc = {};
+  CudaName memory;
   CudaRanks mapped = 0, staged = 0;  // Whose rings with it are in its memory, and in the host's.
   CudaStaging::Name staging = {};    // If some rings are in the host's memory.
 };
 
 /// Bytes between counters in a rank's memory, and what everything there begins at.
 inline constexpr std::size_t kCudaMeshLine = 128;
-
-/// kUnsupported: the device can't access the other one's memory.
-Status enable_peer_access(int device, int peer);
 
 class CudaMesh {
  public:
@@ -141,7 +134,7 @@ class CudaMesh {
   /// One rank; with the same options for all, but that only its own device's number matters. To be
   /// joined before it is used, and kept until all ranks have ended their calls.
   static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options, int rank);
-  Result<CudaMeshHandle> handle() const;
+  Result<CudaMeshHandle> handle();
   /// By rank, of all ranks.
   Status join(std::span<const CudaMeshHandle> handles);
   ~CudaMesh();
@@ -205,6 +198,7 @@ class CudaMesh {
   Status allocate();
   void divide(std::size_t rank);
   Status connect(std::size_t rank);
+  Status open_to_all();
   struct Ends {
     cuda::RingEnd inbox, outbox;
     cuda::SignalEnd signal;
@@ -251,7 +245,8 @@ class CudaMesh {
   std::vector<CudaMemory> memories_;        // By rank; empty where a rank is elsewhere,
   std::vector<std::byte*> bases_;           // and how this process sees all of them.
   std::vector<CudaRanks> mapped_, staged_;  // By rank: whose rings are there.
-  std::vector<std::byte*> opened_;          // Those of other processes.
+  CudaExport exported_;                     // Of a mesh of one rank: its memory,
+  std::vector<CudaImport> opened_;          // and that of the others.
   CudaStaging staging_;                     // Laid out like memories_, for rings that are staged,
   std::vector<std::byte*> staged_bases_;    // and where this process sees those of others.
   std::vector<CudaStaging> staged_elsewhere_;

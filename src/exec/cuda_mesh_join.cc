@@ -20,40 +20,34 @@ std::size_t bytes_in(const std::vector<T>& list) {
 
 }  // namespace
 
-Status enable_peer_access(int device, int peer) {
-  if (device == peer) return ok();
-  int can = 0;
-  const std::string what = "access from device " + std::to_string(device) +
-                           " to the memory of device " + std::to_string(peer);
-  TUTTI_CHECK_OK(cuda_status(cudaDeviceCanAccessPeer(&can, device, peer), what));
-  if (can == 0) return Error{Code::kUnsupported, "a CUDA mesh: no " + what};
-  const OnDevice on(device);
-  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
-  if (error != cudaErrorPeerAccessAlreadyEnabled) return cuda_status(error, what);
-  cudaGetLastError();
+/// Of a mesh of all ranks: each device gets access to all ranks' memory.
+Status CudaMesh::open_to_all() {
+  for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+    TUTTI_TRY(const CudaExport exported,
+              CudaExport::of(options_.devices[rank], bases_[rank], memories_[rank].size()));
+    for (const int device : options_.devices) {
+      TUTTI_TRY([[maybe_unused]] const CudaImport opened,
+                CudaImport::open(device, exported.name(), Deadline::after(options_.timeout)));
+    }
+  }
   return ok();
 }
 
 CudaMesh::~CudaMesh() {
-  for (std::byte* base : opened_) {
-    const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
-    cudaIpcCloseMemHandle(base);
-  }
+  if (opened_.empty()) return;
+  const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
+  cudaDeviceSynchronize();  // To close them waits for nobody.
 }
 
-Result<CudaMeshHandle> CudaMesh::handle() const {
+Result<CudaMeshHandle> CudaMesh::handle() {
   if (only_ < 0) return invalid("all its ranks are of one mesh");
   const auto me = static_cast<std::size_t>(only_);
-  const Peer self = this_process();
+  TUTTI_TRY(exported_,
+            CudaExport::of(options_.devices[me], memories_[me].data(), memories_[me].size()));
   CudaMeshHandle handle;
-  std::copy_n(self.process, std::size(self.process), handle.process);
-  handle.memory = bases_[me];
-  handle.device = options_.devices[me];
+  handle.memory = exported_.name();
   handle.mapped = mapped_[me];
   handle.staged = staged_[me];
-  // Ranks of this process don't need it, so that it can't be had is for the others to say.
-  handle.exported = cudaIpcGetMemHandle(&handle.ipc, bases_[me]) == cudaSuccess ? 1 : 0;
-  if (handle.exported == 0) cudaGetLastError();
   if (staging_.data() != nullptr) {
     TUTTI_TRY(handle.staging, staging_.name());
   }
@@ -64,6 +58,7 @@ Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
   if (only_ < 0 || handles.size() != bases_.size()) return invalid("join takes a handle per rank");
   const int device = options_.devices[static_cast<std::size_t>(only_)];
   const Peer self = this_process();
+  const Deadline deadline = Deadline::after(options_.timeout);
   const OnDevice on(device);
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     const CudaMeshHandle& other = handles[rank];
@@ -75,27 +70,17 @@ Status CudaMesh::join(std::span<const CudaMeshHandle> handles) {
     if ((rings >> only_ & 1) == 0) {
       return Error{Code::kMismatch, what + ": it has no rings there with this one"};
     }
-    const bool same_process =
-        std::equal(std::begin(other.process), std::end(other.process), self.process);
     if (is_staged(rank)) {
       staged_bases_[rank] = other.staging.data;
-      if (same_process) continue;
-      TUTTI_TRY(auto opened, CudaStaging::open(other.staging, Deadline::after(options_.timeout)));
-      staged_bases_[rank] = staged_elsewhere_.emplace_back(std::move(opened)).data();
+      if (std::equal(std::begin(self.process), std::end(self.process), other.memory.process))
+        continue;
+      TUTTI_TRY(auto staging, CudaStaging::open(other.staging, deadline));
+      staged_bases_[rank] = staged_elsewhere_.emplace_back(std::move(staging)).data();
       continue;
     }
-    if (same_process) {
-      TUTTI_CHECK_OK(enable_peer_access(device, other.device));
-      bases_[rank] = other.memory;
-      continue;
-    }
-    if (other.exported == 0) {
-      return Error{Code::kUnsupported, what + ": its device can't export memory to processes"};
-    }
-    void* base = nullptr;
-    TUTTI_CHECK_OK(
-        cuda_status(cudaIpcOpenMemHandle(&base, other.ipc, cudaIpcMemLazyEnablePeerAccess), what));
-    bases_[rank] = opened_.emplace_back(static_cast<std::byte*>(base));
+    auto opened = CudaImport::open(device, other.memory, deadline);
+    if (!opened) return Error{opened.error().code, what + ": " + opened.error().what};
+    bases_[rank] = opened_.emplace_back(std::move(*opened)).data();
   }
   return connect(static_cast<std::size_t>(only_));
 }

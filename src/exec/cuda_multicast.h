@@ -3,17 +3,14 @@
 //
 // What is stored there with multimem.st reaches all of them, what is read with multimem.ld_reduce
 // is their sum; the switch does both. Kernels do so (kernels/cuda/multimem.h), and nothing else may
-// touch these addresses. The functions of the driver that this takes are looked up at run time, so
-// that nothing links libcuda, and a driver without them is an error in a line.
+// touch these addresses.
 #pragma once
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "exec/cuda_driver.h"
 #include "tutti/result.h"
 
 namespace tutti::exec {
@@ -32,9 +29,9 @@ class CudaMulticast {
   std::size_t size() const { return bytes_; }
   std::uint32_t lanes() const { return lanes_; }
   /// A rank's own memory, for all that is not multicast; zeroed. All devices may access it.
-  std::byte* data(std::size_t rank) const { return own_[rank]; }
+  std::byte* data(std::size_t rank) const { return own_[rank].data(); }
   /// What stands for all ranks' data.
-  std::byte* multicast() const { return multicast_; }
+  std::byte* multicast() const { return multicast_.data(); }
   /// By lane, kCounterBytes apart, in the rank's own memory and in all ranks'; and, in its own
   /// alone, how often it has met.
   std::uint64_t* arrived(std::size_t rank) const;
@@ -43,18 +40,15 @@ class CudaMulticast {
 
  private:
   CudaMulticast() = default;
-  struct Driver;
-  Status look_up();
   Status allocate();
-  Status map(std::byte*& at, CUmemGenericAllocationHandle handle);
+  Result<CudaMapping> map(CUmemGenericAllocationHandle handle) const;
 
-  std::unique_ptr<Driver> driver_;
   std::vector<int> devices_;
   std::size_t bytes_ = 0, whole_ = 0;  // Of data, and of all, in the driver's granules.
   std::uint32_t lanes_ = 0;
   std::vector<CUmemGenericAllocationHandle> handles_;  // The multicast object, then by rank.
-  std::vector<std::byte*> own_;
-  std::byte* multicast_ = nullptr;
+  std::vector<CudaMapping> own_;
+  CudaMapping multicast_;
 };
 
 }  // namespace tutti::exec

@@ -240,6 +240,12 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
   return Mapping(fd, static_cast<std::byte*>(base), reply.bytes, page_offset, owned);
 }
 
+Result<Descriptor> fetch_descriptor(const Address& address, std::uint64_t id, Deadline deadline) {
+  TUTTI_TRY(const Found found, ask(address, id, deadline));
+  if (found.fd < 0) return fetch_error("it does not offer that memory (freed meanwhile?)");
+  return Descriptor{found.fd, found.reply.bytes};
+}
+
 bool is_exported(const Address& address, std::uint64_t id, Deadline deadline) {
   const auto found = ask(address, id, deadline);
   if (!found) return true;

@@ -22,6 +22,7 @@ constexpr std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) /
 struct Table {
   std::mutex mutex;
   std::map<std::uintptr_t, Entry> entries;
+  std::map<std::uint64_t, Entry> offered;  // By id: what is nowhere in this address space.
   std::uint64_t next_id = 1;
   std::atomic<std::uint64_t> version{1};
 };
@@ -180,14 +181,36 @@ std::vector<Segment> snapshot() {
   return segments;
 }
 
+std::uint64_t offer(const std::vector<int>& fds, const std::vector<std::size_t>& bytes) {
+  const std::lock_guard lock(table().mutex);
+  const std::uint64_t first = table().next_id;
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    const std::uint64_t id = table().next_id++;
+    table().offered[id] = {id, fds[i], bytes[i], 0, false};
+  }
+  return first;
+}
+
+void withdraw(std::uint64_t first, std::size_t count) {
+  const std::lock_guard lock(table().mutex);
+  const auto begin = table().offered.lower_bound(first);
+  const auto end = table().offered.lower_bound(first + count);
+  for (auto at = begin; at != end; ++at) ::close(at->second.fd);
+  table().offered.erase(begin, end);
+}
+
 bool find_entry(std::uint64_t id, Entry* entry) {
   const std::lock_guard lock(table().mutex);
-  for (const auto& [begin, candidate] : table().entries) {
-    if (candidate.id != id) continue;
-    *entry = candidate;
+  const auto copy = [entry](const Entry& found) {
+    *entry = found;
     entry->fd =
-        fcntl(candidate.fd, F_DUPFD_CLOEXEC, 0);  // Ours, should the segment be freed meanwhile.
+        fcntl(found.fd, F_DUPFD_CLOEXEC, 0);  // Ours, should the segment be freed meanwhile.
     return entry->fd >= 0;
+  };
+  if (const auto found = table().offered.find(id); found != table().offered.end())
+    return copy(found->second);
+  for (const auto& [begin, candidate] : table().entries) {
+    if (candidate.id == id) return copy(candidate);
   }
   return false;
 }

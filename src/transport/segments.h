@@ -68,10 +68,21 @@ std::uint64_t version();
 /// All segments, sorted by address.
 std::vector<Segment> snapshot();
 
+/// Descriptors that peers may have though this process maps nothing of them: what devices export.
+/// They are kept, and closed by `withdraw`; their ids follow one another, from the one returned.
+std::uint64_t offer(const std::vector<int>& fds, const std::vector<std::size_t>& bytes);
+void withdraw(std::uint64_t first, std::size_t count);
+
 /// This process's address; starts the thread that serves it.
 Result<Address> serve();
 /// Fetches and maps a segment of the process at `address`.
 Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline);
+/// Fetches a descriptor that it offers, which the caller closes, and how many bytes it stands for.
+struct Descriptor {
+  int fd = -1;
+  std::size_t bytes = 0;
+};
+Result<Descriptor> fetch_descriptor(const Address& address, std::uint64_t id, Deadline deadline);
 /// Whether that process still exports the segment; true if it does not say.
 bool is_exported(const Address& address, std::uint64_t id, Deadline deadline);
 

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "exec/cuda_driver.h"
+
 namespace {
 
 using tutti::cuda::load;
@@ -43,6 +45,7 @@ __global__ void fault(int kind, std::uint64_t* at) {
       while (load_acquire(at) != 12345) continue;
       break;
     case 6:  // Another device's memory.
+    case 8:  // The device's own, mapped, but to which nobody was given access.
       if (threadIdx.x + blockIdx.x == 0) store(at, load<std::uint64_t>(at));
       break;
     case 7: __trap();
@@ -50,8 +53,22 @@ __global__ void fault(int kind, std::uint64_t* at) {
   }
 }
 
-constexpr const char* kCases[] = {"left",     "places", "mask", "mixed",
-                                  "deadlock", "hang",   "peer", "trap"};
+constexpr const char* kCases[] = {"left", "places", "mask", "mixed", "deadlock",
+                                  "hang", "peer",   "trap", "mapped"};
+
+/// Memory of device 0 that the driver mapped.
+void* mapped() {
+  using namespace tutti::exec;
+  constexpr std::size_t kBytes = std::size_t{2} << 20;
+  static auto mapping = CudaMapping::reserve(kBytes);
+  CUmemAllocationProp wanted = {};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = location_of(0);
+  CUmemGenericAllocationHandle handle = 0;
+  const bool made = cuda_driver().create(&handle, kBytes, &wanted, 0) == CUDA_SUCCESS && mapping &&
+                    mapping->add(handle, kBytes);
+  return made ? mapping->data() : nullptr;
+}
 
 }  // namespace
 
@@ -63,12 +80,13 @@ int main(int count, char** words) {
     cudaMalloc(&memory, 64);
     cudaMemset(memory, 0, 64);
     cudaSetDevice(0);
+    if (kind == 8) memory = mapped();
     auto* at = static_cast<std::uint64_t*>(memory);
     void* list[] = {&kind, &at};
     cudaLaunchKernel(TUTTI_KERNEL_HANDLE(fault), dim3(2), dim3(64), list, 0, nullptr);
     cudaDeviceSynchronize();
     return 0;
   }
-  std::fputs("usage: simt_faults left|places|mask|mixed|deadlock|hang|peer|trap\n", stderr);
+  std::fputs("usage: simt_faults left|places|mask|mixed|deadlock|hang|peer|trap|mapped\n", stderr);
   return 2;
 }

@@ -1,8 +1,9 @@
-// Ranks that are processes, with a device each: they map each other's rings by IPC handles, and get
-// what ranks in one process get.
+// Ranks that are processes, with a device each: they map each other's rings, and buffers, by
+// handles of all kinds, and get what ranks in one process get.
 #include <sys/mman.h>
 
 #include <atomic>
+#include <functional>
 #include <new>
 #include <random>
 #include <string>
@@ -10,10 +11,14 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "exec/cuda_share.h"
 #include "simt/device_ranks.h"
-#include "simt/engine.h"
 #include "support/catch.h"
 #include "support/processes.h"
+#include "support/sample.h"
+#if !defined(TUTTI_GPU)
+#include "simt/runtime.h"
+#endif
 
 namespace tutti {
 namespace {
@@ -27,6 +32,7 @@ constexpr int kMostRanks = 8;
 /// What the processes of a test share.
 struct Meeting {
   exec::CudaMeshHandle handles[kMostRanks];
+  exec::CudaName inputs[kMostRanks], outputs[kMostRanks];
   std::atomic<int> arrived{0};
 
   /// The `round`-th time, from 1, that all meet.
@@ -37,9 +43,17 @@ struct Meeting {
   }
 };
 
-/// One rank's life; empty if all is well.
-std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
-                 std::uint64_t seed) {
+/// As what devices can export memory that is ours; 0: it is the runtime's then.
+#if defined(TUTTI_GPU)
+constexpr unsigned kExports[] = {CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+void share_as(unsigned) {}
+#else
+constexpr unsigned kExports[] = {CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                 CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_NONE};
+void share_as(unsigned types) { simt::share_as(types); }
+#endif
+
+exec::CudaMeshOptions options_for(int ranks, cuda::SlotFormat format) {
   exec::CudaMeshOptions options;
   for (int r = 0; r < ranks; ++r)
     options.devices.push_back(test::device_of(r % 3));  // Some share a device.
@@ -48,18 +62,33 @@ std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
   options.slot_bytes = 2048;
   options.format = format;
   options.threads = 64;
-  const auto me = static_cast<std::size_t>(rank);
-  cudaSetDevice(options.devices[me]);
-  auto mesh = exec::CudaMesh::create(options, rank);
-  auto handle = mesh ? (*mesh)->handle() : Result<exec::CudaMeshHandle>(mesh.error());
+  return options;
+}
+
+/// Joins all; what went wrong.
+std::string join(exec::CudaMesh& mesh, int rank, int ranks, Meeting& meeting) {
+  auto handle = mesh.handle();
   if (!handle) {
     meeting.arrived += 1000;  // Lets the others go on, and fail.
     return handle.error().to_string();
   }
-  meeting.handles[me] = *handle;
+  meeting.handles[rank] = *handle;
   meeting.wait(ranks, 1);
-  std::string complaint =
-      said((*mesh)->join(std::span(meeting.handles, static_cast<std::size_t>(ranks))));
+  return said(mesh.join(std::span(meeting.handles, static_cast<std::size_t>(ranks))));
+}
+
+/// One rank's life; empty if all is well.
+std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
+                 std::uint64_t seed) {
+  const exec::CudaMeshOptions options = options_for(ranks, format);
+  const auto me = static_cast<std::size_t>(rank);
+  cudaSetDevice(options.devices[me]);
+  auto mesh = exec::CudaMesh::create(options, rank);
+  if (!mesh) {
+    meeting.arrived += 1000;
+    return mesh.error().to_string();
+  }
+  std::string complaint = join(**mesh, rank, ranks, meeting);
   std::mt19937_64 random(seed);  // The same in all.
   for (const Algorithm* algorithm : algorithms()) {
     const plan::Shape shape{algorithm->collective, ranks};
@@ -91,23 +120,175 @@ std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
   return complaint;
 }
 
-TEST_CASE("ranks in processes of their own, over IPC handles") {
+/// Runs the ranks as processes that share a Meeting.
+void run_processes(int ranks, const std::function<std::string(int rank, Meeting& meeting)>& body) {
+  void* memory =
+      mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* meeting = new (memory) Meeting;
+  test::Processes processes(ranks, [&](int rank) { return body(rank, *meeting); });
+  for (int rank = 0; rank < ranks; ++rank) REQUIRE(processes.wait(rank) == 0);
+  munmap(memory, sizeof(Meeting));
+}
+
+TEST_CASE("ranks in processes of their own, over handles of every kind") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
   test::shuffle_threads(seed);
+  std::size_t kind = 0;
   for (const int ranks : {2, 3, 8}) {
     for (const cuda::SlotFormat format : cuda::kSlotFormats) {
-      void* memory =
-          mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-      REQUIRE(memory != MAP_FAILED);
-      auto* meeting = new (memory) Meeting;
-      test::Processes processes(
-          ranks, [&](int rank) { return live(rank, ranks, format, *meeting, seed + 1); });
-      INFO(ranks << " ranks, " << cuda::to_string(format));
-      for (int rank = 0; rank < ranks; ++rank) REQUIRE(processes.wait(rank) == 0);
-      munmap(memory, sizeof(Meeting));
+      const unsigned exports = kExports[kind++ % std::size(kExports)];
+      INFO(ranks << " ranks, " << cuda::to_string(format) << ", exported as " << exports);
+      run_processes(ranks, [&](int rank, Meeting& meeting) {
+        share_as(exports);
+        return live(rank, ranks, format, meeting, seed + 1);
+      });
     }
   }
+}
+
+/// A user's memory: the runtime's, or, as expandable segments are, parts that the driver mapped one
+/// after the other, with the buffer across the border of two.
+class UserMemory {
+ public:
+  static constexpr std::size_t kBefore = 4096;
+
+  static Result<UserMemory> make(int device, std::size_t bytes, unsigned types) {
+    UserMemory made;
+    if (types == CU_MEM_HANDLE_TYPE_NONE) {
+      TUTTI_TRY(made.memory_, exec::CudaMemory::allocate(device, kBefore + bytes));
+      made.data_ = made.memory_.data() + kBefore;
+      return made;
+    }
+    const bool one = types == CU_MEM_HANDLE_TYPE_FABRIC;  // That has a single handle.
+    CUmemAllocationProp wanted = {};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location = exec::location_of(device);
+    wanted.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
+    constexpr std::size_t kPart = std::size_t{2} << 20;
+    TUTTI_TRY(made.mapping_, exec::CudaMapping::reserve(one ? kPart : 2 * kPart));
+    for (int part = 0; part < (one ? 1 : 2); ++part) {
+      CUmemGenericAllocationHandle handle = 0;
+      TUTTI_CHECK_OK(
+          exec::driver_status(exec::cuda_driver().create(&handle, kPart, &wanted, 0), "a part"));
+      TUTTI_CHECK_OK(made.mapping_.add(handle, kPart));
+      exec::cuda_driver().release(handle);
+    }
+    TUTTI_CHECK_OK(made.mapping_.allow({device}));
+    made.data_ = made.mapping_.data() + (one ? kBefore : kPart - kBefore);
+    return made;
+  }
+  std::byte* data() const { return data_; }
+
+ private:
+  exec::CudaMemory memory_;
+  exec::CudaMapping mapping_;
+  std::byte* data_ = nullptr;
+};
+
+/// Opens what the others have; empty if that went well.
+template <class Pointer>
+std::string open_all(int device, const exec::CudaName* names, int ranks, Pointer own, int rank,
+                     std::vector<exec::CudaImport>& opened, std::vector<Pointer>& buffers) {
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) {
+      buffers.push_back(own);
+      continue;
+    }
+    auto one =
+        exec::CudaImport::open(device, names[peer], Deadline::after(std::chrono::seconds(30)));
+    if (!one) return one.error().to_string();
+    buffers.push_back(opened.emplace_back(std::move(*one)).data());
+  }
+  return "";
+}
+
+/// A rank of an all-reduce over mapped peers, of memory that its user made.
+std::string reduce_users_memory(int rank, int ranks, unsigned types, Meeting& meeting,
+                                std::uint64_t seed) {
+  const exec::CudaMeshOptions options = options_for(ranks, cuda::SlotFormat::kSimple);
+  const auto me = static_cast<std::size_t>(rank);
+  const int device = options.devices[me];
+  cudaSetDevice(device);
+  Case test;
+  test.ranks = ranks;
+  test.count = 5000;  // Beyond the border.
+  auto mesh = exec::CudaMesh::create(options, rank);
+  auto input = UserMemory::make(device, test.input_bytes(), types);
+  auto output = UserMemory::make(device, test.output_bytes(), types);
+  if (!mesh || !input || !output) {
+    meeting.arrived += 1000;
+    return "no memory";
+  }
+  auto shown = exec::CudaExport::of(device, input->data(), test.input_bytes());
+  auto result = exec::CudaExport::of(device, output->data(), test.output_bytes());
+  if (shown) meeting.inputs[rank] = shown->name();
+  if (result) meeting.outputs[rank] = result->name();
+  std::string complaint = join(**mesh, rank, ranks, meeting);
+  exec::CudaCall call;
+  call.count = test.count;
+  std::vector<exec::CudaImport> opened;
+  complaint += open_all<const std::byte*>(device, meeting.inputs, ranks, input->data(), rank,
+                                          opened, call.peer_inputs);
+  complaint += open_all<std::byte*>(device, meeting.outputs, ranks, output->data(), rank, opened,
+                                    call.peer_outputs);
+  const auto inputs = DeviceRanks::make_inputs(test, seed);
+  test::Buffer got(test.output_bytes());
+  if (complaint.empty()) {
+    complaint += said(
+        cudaMemcpy(input->data(), inputs[me].data(), inputs[me].size(), cudaMemcpyHostToDevice));
+    complaint += said((*mesh)->launch_two_shot(rank, call, nullptr));
+    complaint += said(cudaStreamSynchronize(nullptr));
+    complaint += said((*mesh)->check(rank));
+    complaint += said(cudaMemcpy(got.data(), output->data(), got.size(), cudaMemcpyDeviceToHost));
+  }
+  if (complaint.empty()) complaint = DeviceRanks::compare(test, me, inputs, got);
+  meeting.wait(ranks, 2);
+  return complaint;
+}
+
+TEST_CASE("an all-reduce of users' memory, of the runtime and of the driver, between processes") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  for (const int ranks : {2, 4}) {
+    for (const unsigned types : kExports) {
+      INFO(ranks << " ranks, memory made to be exported as " << types);
+      run_processes(ranks, [&](int rank, Meeting& meeting) {
+        share_as(types);
+        test::check_access(!test::kSanitized);
+        return reduce_users_memory(rank, ranks, types, meeting, seed);
+      });
+    }
+  }
+}
+
+TEST_CASE("memory that was made for this process alone has a name that says so") {
+  run_processes(1, [&](int, Meeting&) -> std::string {
+    constexpr std::size_t kBytes = std::size_t{2} << 20;
+    CUmemAllocationProp wanted = {};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location = exec::location_of(test::device_of(0));
+    CUmemGenericAllocationHandle handle = 0;
+    auto mapping = exec::CudaMapping::reserve(kBytes);
+    if (!mapping || exec::cuda_driver().create(&handle, kBytes, &wanted, 0) != CUDA_SUCCESS ||
+        !mapping->add(handle, kBytes))
+      return "no memory";
+    auto shown = exec::CudaExport::of(test::device_of(0), mapping->data() + 64, 1000);
+    if (!shown || shown->name().kind != exec::CudaHandleKind::kNone) return "it was exported";
+    exec::CudaName elsewhere = shown->name();
+    ++elsewhere.process[0];
+    const auto opened = exec::CudaImport::open(test::device_of(0), elsewhere,
+                                               Deadline::after(std::chrono::seconds(1)));
+    if (opened || opened.error().what != "its device exports no memory") return "it was opened";
+    // Beyond the mapping there is nothing to name.
+    if (exec::CudaExport::of(test::device_of(0), mapping->data(), kBytes + 1))
+      return "what is not there was exported";
+    // This process needs no handle.
+    const auto own = exec::CudaImport::open(test::device_of(1), shown->name(),
+                                            Deadline::after(std::chrono::seconds(1)));
+    return own ? "" : own.error().to_string();
+  });
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+// File: exec/cuda_driver.h: functions of the CUDA driver that the runtime has no other name for:
+// memory that is made, exported, mapped and bound in steps (cuMem..., cuMulticast...).
+//
+// They are looked up at run time, once, so that nothing links libcuda, and what an old driver lacks
+// is an error in a line.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tutti/result.h"
+
+namespace tutti::exec {
+
+/// Null: this driver has none.
+struct CudaDriver {
+  decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
+  decltype(&cuMemGetAllocationGranularity) memory_granularity = nullptr;
+  decltype(&cuMemCreate) create = nullptr;
+  decltype(&cuMemRelease) release = nullptr;
+  decltype(&cuMemAddressReserve) reserve = nullptr;
+  decltype(&cuMemAddressFree) free = nullptr;
+  decltype(&cuMemMap) map = nullptr;
+  decltype(&cuMemUnmap) unmap = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuMemGetAddressRange) address_range = nullptr;
+  decltype(&cuMemRetainAllocationHandle) retain = nullptr;
+  decltype(&cuMemGetAllocationPropertiesFromHandle) properties = nullptr;
+  decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
+  decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
+  decltype(&cuMulticastCreate) multicast_create = nullptr;
+  decltype(&cuMulticastGetGranularity) multicast_granularity = nullptr;
+  decltype(&cuMulticastAddDevice) add_device = nullptr;
+  decltype(&cuMulticastBindMem) bind = nullptr;
+
+  /// All that memory takes, and all that multicast memory takes besides.
+  bool has_memory = false, has_multicast = false;
+};
+const CudaDriver& cuda_driver();
+
+/// "mapping 64 bytes: error 2 of the CUDA driver".
+Status driver_status(CUresult result, const std::string& what);
+
+CUmemLocation location_of(int device);
+
+/// A range of addresses that memory is mapped to, of whole granules of the driver; unmapped with
+/// the object, which waits for nothing that a device does.
+class CudaMapping {
+ public:
+  CudaMapping() = default;
+  CudaMapping(CudaMapping&& other) noexcept { *this = std::move(other); }
+  CudaMapping& operator=(CudaMapping&& other) noexcept;
+  ~CudaMapping();
+
+  static Result<CudaMapping> reserve(std::size_t bytes);
+  /// What comes next in the range. The handle may be released then.
+  Status add(CUmemGenericAllocationHandle handle, std::size_t bytes);
+  /// Of these devices, to all that is mapped.
+  Status allow(const std::vector<int>& devices);
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return reserved_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t reserved_ = 0;
+  std::vector<std::size_t> parts_;  // Bytes of what is mapped, in their order.
+  std::size_t mapped_ = 0;
+};
+/// The same of a range that somebody else mapped.
+Status allow_access(std::byte* at, std::size_t bytes, const std::vector<int>& devices);
+
+}  // namespace tutti::exec
