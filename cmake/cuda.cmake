@@ -79,9 +79,11 @@ if(TUTTI_TESTS AND TUTTI_CUDART)
   endforeach()
   # How fast they are (scripts/gpu-check).
   find_package(CLI11 REQUIRED)
-  add_executable(cuda_bench perf/cuda_bench.cc)
-  target_link_libraries(cuda_bench PRIVATE tutti_cuda tutti_internal CLI11::CLI11
-    nlohmann_json::nlohmann_json)
+  foreach(name cuda_bench cuda_nccl)
+    add_executable(${name} perf/${name}.cc)
+    target_link_libraries(${name} PRIVATE tutti_cuda tutti_internal CLI11::CLI11
+      nlohmann_json::nlohmann_json)
+  endforeach()
   add_test(NAME cuda/devices COMMAND bash -c
     "nvidia-smi -L || { echo no GPU; exit 0; }; $<TARGET_FILE:cuda_devices_test> && exec $<TARGET_FILE:cuda_processes_test>")
   set_tests_properties(cuda/devices PROPERTIES LABELS cuda TIMEOUT 600

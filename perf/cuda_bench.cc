@@ -14,14 +14,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "exec/cuda_mesh.h"
+#include "perf/cuda_timing.h"
 #include "plan/passes.h"
 
 namespace tutti {
@@ -31,6 +30,10 @@ using exec::cuda_status;
 using exec::CudaCall;
 using exec::CudaMemory;
 using exec::CudaMesh;
+using timing::median;
+using timing::rate;
+using timing::Row;
+using timing::Streams;
 
 struct Options {
   std::size_t bytes = std::size_t{256} << 20;
@@ -38,64 +41,6 @@ struct Options {
   int replays = 200;
   bool alone = false;
   std::string json;
-};
-
-/// One line of the table. `share` is of the bound, from 0 to 1; below 0: there is none.
-struct Row {
-  std::string what;
-  double microseconds = 0;
-  double gigabytes = 0;  // A second.
-  double share = -1;
-  double goal = -1;  // Of the share, or, without one, of the microseconds: not more.
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-/// Streams of one device, and the time from the first to the last thing they do.
-class Streams {
- public:
-  explicit Streams(std::size_t count) : streams_(count), done_(count) {
-    for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    for (cudaEvent_t& event : done_) cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    cudaEventCreate(&begin_);
-    cudaEventCreate(&end_);
-  }
-  ~Streams() {
-    for (cudaEvent_t event : done_) cudaEventDestroy(event);
-    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  Streams(const Streams&) = delete;
-  Streams& operator=(const Streams&) = delete;
-
-  std::size_t size() const { return streams_.size(); }
-  cudaStream_t operator[](std::size_t index) const { return streams_[index]; }
-
-  /// Of what `enqueue` gives each stream.
-  Result<double> microseconds(const std::function<Status(std::size_t stream)>& enqueue) const {
-    TUTTI_CHECK_OK(cuda_status(cudaEventRecord(begin_, streams_[0]), "recording an event"));
-    for (std::size_t i = 0; i < size(); ++i) {
-      if (i > 0) cudaStreamWaitEvent(streams_[i], begin_, 0);
-      TUTTI_CHECK_OK(enqueue(i));
-      if (i == 0) continue;
-      cudaEventRecord(done_[i], streams_[i]);
-    }
-    for (std::size_t i = 1; i < size(); ++i) cudaStreamWaitEvent(streams_[0], done_[i], 0);
-    cudaEventRecord(end_, streams_[0]);
-    TUTTI_CHECK_OK(cuda_status(cudaEventSynchronize(end_), "running a measurement"));
-    float milliseconds = 0;
-    TUTTI_CHECK_OK(cuda_status(cudaEventElapsedTime(&milliseconds, begin_, end_), "the time"));
-    return static_cast<double>(milliseconds) * 1e3;
-  }
-
- private:
-  std::vector<cudaStream_t> streams_;
-  std::vector<cudaEvent_t> done_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
 /// The device's copy, and what is compared with it.
@@ -167,7 +112,7 @@ class Bench {
         call.peer_outputs.push_back(outputs_.data() + peer * options_.bytes);
       }
     }
-    const Streams streams(n);
+    const Streams streams(mesh_options.devices);
     const std::string of = ", " + std::to_string(n) + " ranks, " + std::string(to_string(type));
     const std::size_t moved = 2 * n * options_.bytes;
     constexpr double kGoal = 0.85;
@@ -192,31 +137,18 @@ class Bench {
     exec::CudaMeshOptions mesh_options;
     mesh_options.devices.assign(n, 0);
     TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
-    const Streams streams(n);
-    std::vector<cudaGraphExec_t> graphs(n);
-    for (std::size_t rank = 0; rank < n; ++rank) {
-      CudaCall call;
-      call.count = 2;
-      call.input = inputs_.data() + rank * 256;
-      call.output = outputs_.data() + rank * 256;
-      cudaGraph_t graph = nullptr;
-      TUTTI_CHECK_OK(cuda_status(
-          cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal), "capturing"));
-      for (int i = 0; i < options_.replays; ++i) {
+    const Streams streams(mesh_options.devices);
+    const auto enqueue = [&]() -> Status {
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        CudaCall call;
+        call.count = 2;
+        call.input = inputs_.data() + rank * 256;
+        call.output = outputs_.data() + rank * 256;
         TUTTI_CHECK_OK(mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]));
       }
-      TUTTI_CHECK_OK(cuda_status(cudaStreamEndCapture(streams[rank], &graph), "capturing"));
-      TUTTI_CHECK_OK(cuda_status(cudaGraphInstantiate(&graphs[rank], graph, 0), "a graph"));
-      cudaGraphDestroy(graph);
-    }
-    std::vector<double> times;
-    for (int round = 0; round <= options_.rounds; ++round) {
-      TUTTI_TRY(const double time, streams.microseconds([&](std::size_t rank) {
-        return cuda_status(cudaGraphLaunch(graphs[rank], streams[rank]), "a graph");
-      }));
-      if (round > 0) times.push_back(time / options_.replays);
-    }
-    for (cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+      return ok();
+    };
+    TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
     for (std::size_t rank = 0; rank < n; ++rank) {
       TUTTI_CHECK_OK(mesh->check(static_cast<int>(rank)));
     }
@@ -228,10 +160,6 @@ class Bench {
 
  private:
   static constexpr std::size_t kMost = 8;
-
-  static double rate(std::size_t bytes, double microseconds) {
-    return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
-  }
 
   Result<double> copy() const {
     return one_.microseconds([&](std::size_t) {
@@ -309,7 +237,7 @@ class Bench {
 
   const Options& options_;
   std::vector<Row>& rows_;
-  const Streams one_{1};
+  const Streams one_{{0}};
   CudaMemory inputs_, outputs_;
   std::uint32_t multiprocessors_ = 1;
 };
@@ -330,7 +258,7 @@ Status first_mesh(std::vector<Row>& rows) {
   constexpr double kGoal = 200e3;
   rows.push_back({"the first mesh, 2 ranks", since(start), 0, -1, kGoal});
   start = now();
-  const Streams streams(2);
+  const Streams streams(options.devices);
   TUTTI_TRY(const CudaMemory buffers, CudaMemory::allocate(0, 1024));
   TUTTI_TRY([[maybe_unused]] const double time, streams.microseconds([&](std::size_t rank) {
     CudaCall call;
@@ -341,45 +269,6 @@ Status first_mesh(std::vector<Row>& rows) {
   }));
   rows.push_back({"the first call, its kernel loaded", since(start)});
   return mesh->check(0);
-}
-
-std::string fixed(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
-
-void print(const std::vector<Row>& rows) {
-  std::printf("%-50s %12s %10s %10s %8s\n", "what", "us", "GB/s", "of bound", "goal");
-  for (const Row& row : rows) {
-    std::string rate, share, goal;
-    if (row.gigabytes > 0) rate = fixed(row.gigabytes);
-    if (row.share >= 0) share = fixed(row.share * 100) + " %";
-    if (row.goal >= 0) {
-      const bool met = row.share >= 0 ? row.share >= row.goal : row.microseconds <= row.goal;
-      goal = met ? "met" : "missed";
-    }
-    std::printf("%-50s %12.2f %10s %10s %8s\n", row.what.c_str(), row.microseconds, rate.c_str(),
-                share.c_str(), goal.c_str());
-  }
-}
-
-Status write_json(const std::string& file, const std::vector<Row>& rows, const Options& options) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const Row& row : rows) {
-    nlohmann::json entry = {{"what", row.what}, {"microseconds", row.microseconds}};
-    if (row.gigabytes > 0) entry["gigabytes_per_second"] = row.gigabytes;
-    if (row.share >= 0) entry["share_of_bound"] = row.share;
-    if (row.goal >= 0) entry["goal"] = row.goal;
-    list.push_back(std::move(entry));
-  }
-  std::ofstream out(file);
-  out << nlohmann::json{{"bytes", options.bytes}, {"rounds", options.rounds}, {"rows", list}}.dump(
-             2)
-      << '\n';
-  out.flush();
-  if (out.good()) return ok();
-  return Error{Code::kSystem, "writing " + file + " failed"};
 }
 
 Status run(const Options& options, std::vector<Row>& rows) {
@@ -420,10 +309,12 @@ int main(int count, char** words) {
     std::fprintf(stderr, "cuda_bench: --bytes takes a multiple of 1024\n");
     return 2;
   }
-  std::vector<tutti::Row> rows;
+  std::vector<tutti::timing::Row> rows;
   tutti::Status status = tutti::run(options, rows);
-  tutti::print(rows);
-  if (status && !options.json.empty()) status = tutti::write_json(options.json, rows, options);
+  tutti::timing::print(rows, "of bound");
+  if (status && !options.json.empty())
+    status = tutti::timing::write_json(options.json, rows, "share_of_bound", options.bytes,
+                                       options.rounds);
   if (status) return 0;
   std::fprintf(stderr, "cuda_bench: %s\n", status.error().to_string().c_str());
   return 1;

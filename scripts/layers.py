@@ -41,6 +41,8 @@ FILES_MAY_ALSO = {
     "perf/plan_bench": {"plan", "algorithms", "planner", "exec", "base"},  # Measures the insides.
     "perf/kernel_bench": {"kernels", "base"},                              # Measures the kernels.
     "perf/cuda_bench": {"plan", "algorithms", "exec"},                     # Measures the kernels.
+    "perf/cuda_nccl": {"exec"},
+    "perf/cuda_timing": {"exec"},
     "perf/tcp_bench": {"transport", "base"},                               # Measures the insides.
     "perf/verbs_bench": {"transport", "base"},                             # Measures the insides.
     "perf/sweep/measure": {"base"},                                        # The size of the cache.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# simt/gpu_check_test.sh BENCH TESTS: scripts/gpu-check without a GPU, and its whole way with programs on
+# simt/gpu_check_test.sh BENCH TESTS NCCL STAND_IN: scripts/gpu-check without a GPU, and its whole way with programs on
 # simulated devices in the place of those for a GPU, and an nvidia-smi that says there is one.
 set -euo pipefail
-bench=$1 tests=$2
+bench=$1 tests=$2 nccl=$3
+export GPU_CHECK_NCCL=$4
 check=$(cd "$(dirname "$0")/../.." && pwd)/scripts/gpu-check
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,6 +30,7 @@ program "$work/bin/python3" '[ "${2:-}" != "import torch" ] && exec /usr/bin/pyt
 # shellcheck disable=SC2016 # Likewise.
 program "$work/bin/compute-sanitizer" 'while [ "${1#*cuda_bench}" = "$1" ]; do shift; done; exec "$@"'
 program "$work/pack/cuda_bench" "exec '$bench' \"\$@\" \$([ \"\$1\" = --alone ] || echo --bytes 16k --rounds 1 --replays 2)"
+program "$work/pack/cuda_nccl" "exec '$nccl' \"\$@\" --bytes 16k --rounds 1 --replays 2"
 program "$work/pack/cuda_devices_test" "exec '$tests' 'what*'"
 program "$work/pack/cuda_processes_test" "exec '$tests' 'what*'"
 echo other >"$work/pack/digest"
@@ -44,11 +46,31 @@ fi
 /usr/bin/python3 - "$work/out/result.json" <<'EOF'
 import json, sys
 result = json.load(open(sys.argv[1]))
-assert [run["name"] for run in result["runs"]] == ["tests", "processes", "memcheck", "racecheck", "bench"], result
+assert [run["name"] for run in result["runs"]] == ["tests", "processes", "memcheck", "racecheck", "bench", "nccl"], result
 assert all(run["status"] == 0 for run in result["runs"]), result
 assert len(result["bench"]["rows"]) > 20, result
+theirs = [row for row in result["nccl"]["rows"] if row["what"].startswith("NCCL's")]
+assert len(theirs) == 3 and all(row["microseconds"] > 0 for row in theirs), result
 EOF
 grep "two-shot all-reduce, 8 ranks, float32" "$work/said" >/dev/null
+
+# Where NCCL can't run, the table says why, and nothing fails.
+left_out() {
+  local said expected=$1
+  shift
+  said=$(env "$@" "$nccl" "${library:-$GPU_CHECK_NCCL}" --bytes 16k --rounds 1 --replays 2)
+  grep -F "$expected" <<<"$said" >/dev/null && return
+  echo "with $*: \"$expected\" is not said: $said"
+  exit 1
+}
+grep "Tutti's two-shot all-reduce, float32, 8 ranks, 8 devices" "$work/said" >/dev/null
+left_out "NCCL's all-reduce, float32, 8 ranks, 1 device " SIMT_DEVICES=1
+left_out "NCCL 2.29.2 has one rank per device; from 2.30.3 on several can share one" \
+  SIMT_DEVICES=1 TUTTI_STAND_IN_NCCL=22902
+left_out "ncclCommInitRank: invalid usage (several ranks on a device take NCCL_MULTI_RANK_GPU_ENABLE=1)" \
+  SIMT_DEVICES=1 TUTTI_STAND_IN_FAILS=ncclCommInitRank
+library=$work/none.so left_out "no NCCL: $work/none.so: cannot open" SIMT_DEVICES=2
+
 program "$work/pack/cuda_devices_test" 'exit 3'
 if "$check" >"$work/said" 2>&1; then
   echo "tests failed, and nobody said so"

@@ -1,0 +1,328 @@
+// File: perf/cuda_nccl.cc: NCCL's all-reduce next to ours, on the devices that there are.
+//
+//   cuda_nccl LIBRARY: a libnccl.so.2 of NVIDIA's, which is loaded when this runs: nothing links to
+//   it
+//
+// With several devices each has a rank; on one alone several ranks share it, which NCCL takes from
+// 2.30.3 on, if NCCL_MULTI_RANK_GPU_ENABLE is 1. Where NCCL can't run the table says why, and that
+// is no failure. Calls take turns, ours and NCCL's; figures are medians. GB/s: a rank's message, by
+// time.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/cuda_mesh.h"
+#include "perf/cuda_timing.h"
+
+namespace tutti {
+namespace {
+
+using exec::CudaMemory;
+using timing::median;
+using timing::Row;
+using timing::Streams;
+
+struct Options {
+  std::string library;
+  std::size_t bytes = std::size_t{256} << 20;
+  int rounds = 9;
+  int replays = 200;
+  std::string json;
+};
+
+/// Of NCCL's header what this needs; none of it has changed since 2.10.
+struct NcclId {
+  char internal[128];
+};
+using NcclComm = struct ncclComm*;
+constexpr int kNcclSum = 0;
+constexpr int kSharedDevice = 23003;  // The first version that lets ranks share a device.
+
+struct Nccl {
+  int (*version)(int*) = nullptr;
+  int (*unique_id)(NcclId*) = nullptr;
+  int (*init)(NcclComm*, int, NcclId, int) = nullptr;
+  int (*destroy)(NcclComm) = nullptr;
+  int (*all_reduce)(const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) = nullptr;
+  int (*start)() = nullptr;
+  int (*end)() = nullptr;
+  const char* (*text)(int) = nullptr;
+  int number = 0;
+
+  static Result<Nccl> load(const std::string& file) {
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return Error{Code::kUnsupported, dlerror()};
+    Nccl nccl;
+    bool all = true;
+    const auto find = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      all = all && function != nullptr;
+    };
+    find(nccl.version, "ncclGetVersion");
+    find(nccl.unique_id, "ncclGetUniqueId");
+    find(nccl.init, "ncclCommInitRank");
+    find(nccl.destroy, "ncclCommDestroy");
+    find(nccl.all_reduce, "ncclAllReduce");
+    find(nccl.start, "ncclGroupStart");
+    find(nccl.end, "ncclGroupEnd");
+    find(nccl.text, "ncclGetErrorString");
+    if (!all) return Error{Code::kUnsupported, file + " lacks some of NCCL's functions"};
+    TUTTI_CHECK_OK(nccl.said(nccl.version(&nccl.number), "ncclGetVersion"));
+    return nccl;
+  }
+  Status said(int result, const char* what) const {
+    if (result == 0) return ok();
+    return Error{Code::kSystem, std::string(what) + ": " + text(result)};
+  }
+  std::string name() const {
+    return "NCCL " + std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) +
+           "." + std::to_string(number % 100);
+  }
+};
+int nccl_type(DataType type) { return type == DataType::kFloat32 ? 7 : 9; }
+
+/// NCCL's ranks, all of this thread.
+class Ranks {
+ public:
+  static Result<std::unique_ptr<Ranks>> join(const Nccl& nccl, const std::vector<int>& devices) {
+    std::unique_ptr<Ranks> ranks(new Ranks(nccl, devices.size()));
+    NcclId id;
+    TUTTI_CHECK_OK(nccl.said(nccl.unique_id(&id), "ncclGetUniqueId"));
+    TUTTI_CHECK_OK(nccl.said(nccl.start(), "ncclGroupStart"));
+    int first = 0;
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+      const exec::OnDevice on(devices[rank]);
+      const int result = nccl.init(&ranks->comms_[rank], static_cast<int>(devices.size()), id,
+                                   static_cast<int>(rank));
+      if (first == 0) first = result;
+    }
+    const int ended = nccl.end();
+    TUTTI_CHECK_OK(nccl.said(first != 0 ? first : ended, "ncclCommInitRank"));
+    return ranks;
+  }
+  ~Ranks() {
+    for (NcclComm comm : comms_) {
+      if (comm != nullptr) nccl_.destroy(comm);
+    }
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  Status all_reduce(const std::vector<exec::CudaCall>& calls, const Streams& streams) const {
+    TUTTI_CHECK_OK(nccl_.said(nccl_.start(), "ncclGroupStart"));
+    int first = 0;
+    for (std::size_t rank = 0; rank < comms_.size(); ++rank) {
+      const int result =
+          nccl_.all_reduce(calls[rank].input, calls[rank].output, calls[rank].count,
+                           nccl_type(calls[rank].type), kNcclSum, comms_[rank], streams[rank]);
+      if (first == 0) first = result;
+    }
+    const int ended = nccl_.end();
+    return nccl_.said(first != 0 ? first : ended, "ncclAllReduce");
+  }
+
+ private:
+  Ranks(const Nccl& nccl, std::size_t count) : nccl_(nccl), comms_(count, nullptr) {}
+  const Nccl& nccl_;
+  std::vector<NcclComm> comms_;
+};
+
+/// Ours and NCCL's, on the same buffers.
+class Comparison {
+ public:
+  Comparison(const Options& options, std::vector<Row>& rows) : options_(options), rows_(rows) {}
+
+  /// Empty, or why NCCL is left out.
+  std::string prepare(const std::vector<int>& devices, std::optional<Nccl>& nccl,
+                      const std::string& why) {
+    devices_ = devices;
+    const bool shared = devices_.size() > 1 && devices_[0] == devices_[1];
+    on_ = std::to_string(devices_.size()) + " ranks, " +
+          (shared ? "1 device" : std::to_string(devices_.size()) + " devices");
+    if (!nccl) return why;
+    if (shared && nccl->number < kSharedDevice)
+      return nccl->name() + " has one rank per device; from 2.30.3 on several can share one";
+    auto joined = Ranks::join(*nccl, devices_);
+    if (joined) {
+      ranks_ = std::move(*joined);
+      return "";
+    }
+    return joined.error().what +
+           (shared ? " (several ranks on a device take NCCL_MULTI_RANK_GPU_ENABLE=1)" : "");
+  }
+
+  Status run(const std::string& why) {
+    int multiprocessors = 0;
+    TUTTI_CHECK_OK(exec::cuda_status(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, devices_[0]),
+        "the device"));
+    exec::CudaMeshOptions mesh_options;
+    mesh_options.devices = devices_;
+    const bool shared = devices_[0] == devices_[1];
+    mesh_options.lanes = static_cast<std::uint32_t>(std::max<std::size_t>(
+        1, static_cast<std::size_t>(multiprocessors) / (shared ? devices_.size() : 1)));
+    TUTTI_TRY(mesh_, exec::CudaMesh::create(mesh_options));
+    for (const int device : devices_) {
+      TUTTI_TRY(CudaMemory input, CudaMemory::allocate(device, options_.bytes));
+      TUTTI_TRY(CudaMemory output, CudaMemory::allocate(device, options_.bytes));
+      inputs_.push_back(std::move(input));
+      outputs_.push_back(std::move(output));
+    }
+    const Streams streams(devices_);
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+      const std::vector<exec::CudaCall> calls = calls_of(type, options_.bytes / size_of(type));
+      TUTTI_CHECK_OK(
+          compare(std::string("all-reduce, ") + std::string(to_string(type)), calls, streams, why));
+    }
+    TUTTI_CHECK_OK(latency(streams, why));
+    for (std::size_t rank = 0; rank < devices_.size(); ++rank)
+      TUTTI_CHECK_OK(mesh_->check(static_cast<int>(rank)));
+    return ok();
+  }
+
+ private:
+  std::vector<exec::CudaCall> calls_of(DataType type, std::size_t count) const {
+    std::vector<exec::CudaCall> calls(devices_.size());
+    for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+      calls[rank].type = type;
+      calls[rank].count = count;
+      calls[rank].input = inputs_[rank].data();
+      calls[rank].output = outputs_[rank].data();
+      for (std::size_t peer = 0; peer < calls.size(); ++peer) {
+        calls[rank].peer_inputs.push_back(inputs_[peer].data());
+        calls[rank].peer_outputs.push_back(outputs_[peer].data());
+      }
+    }
+    return calls;
+  }
+
+  /// Of our times, and NCCL's, if it runs.
+  void add(const std::string& what, const std::string& ours_is, std::size_t bytes,
+           const std::vector<double>& ours, const std::vector<double>& theirs,
+           const std::string& why) {
+    Row row{"Tutti's " + ours_is + what + ", " + on_,
+            median(ours),
+            timing::rate(bytes, median(ours)),
+            -1,
+            -1,
+            ""};
+    if (!theirs.empty() && row.microseconds > 0) row.share = median(theirs) / row.microseconds;
+    rows_.push_back(row);
+    Row other{"NCCL's " + what + ", " + on_, 0, 0, -1, -1, why};
+    if (!theirs.empty()) {
+      other.microseconds = median(theirs);
+      other.gigabytes = timing::rate(bytes, other.microseconds);
+    }
+    rows_.push_back(std::move(other));
+  }
+
+  Status compare(const std::string& what, const std::vector<exec::CudaCall>& calls,
+                 const Streams& streams, const std::string& why) {
+    std::vector<double> ours, theirs;
+    for (int round = 0; round <= options_.rounds; ++round) {  // The first is not counted.
+      TUTTI_TRY(const double time, streams.microseconds([&](std::size_t rank) {
+        return mesh_->launch_two_shot(static_cast<int>(rank), calls[rank], streams[rank]);
+      }));
+      if (round > 0) ours.push_back(time);
+      if (ranks_ == nullptr) continue;
+      TUTTI_TRY(const double their_time,
+                streams.microseconds_of_all([&] { return ranks_->all_reduce(calls, streams); }));
+      if (round > 0) theirs.push_back(their_time);
+    }
+    add(what, "two-shot ", options_.bytes, ours, theirs, why);
+    return ok();
+  }
+
+  Status latency(const Streams& streams, const std::string& why) {
+    const std::vector<exec::CudaCall> calls = calls_of(DataType::kFloat32, 2);
+    const auto launch = [&]() -> Status {
+      for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+        TUTTI_CHECK_OK(mesh_->launch_one_shot(static_cast<int>(rank), calls[rank], streams[rank]));
+      }
+      return ok();
+    };
+    TUTTI_TRY(const auto ours, streams.replayed(launch, options_.replays, options_.rounds));
+    std::vector<double> theirs;
+    if (ranks_ != nullptr) {
+      TUTTI_TRY(theirs, streams.replayed([&] { return ranks_->all_reduce(calls, streams); },
+                                         options_.replays, options_.rounds));
+    }
+    add("all-reduce of 8 bytes in a graph", "one-shot ", 0, ours, theirs, why);
+    return ok();
+  }
+
+  const Options& options_;
+  std::vector<Row>& rows_;
+  std::vector<int> devices_;
+  std::string on_;
+  std::unique_ptr<Ranks> ranks_;
+  std::unique_ptr<exec::CudaMesh> mesh_;
+  std::vector<CudaMemory> inputs_, outputs_;
+};
+
+/// One rank to each of up to eight devices; on a single one, as many as cuda_bench has.
+std::vector<std::vector<int>> placements(int devices) {
+  if (devices == 1) return {{0, 0}, std::vector<int>(8, 0)};
+  std::vector<int> all;
+  for (int device = 0; device < std::min(devices, 8); ++device) all.push_back(device);
+  return {all};
+}
+
+Status run(const Options& options, std::vector<Row>& rows) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  std::optional<Nccl> nccl;
+  std::string why;
+  if (auto loaded = Nccl::load(options.library)) {
+    nccl = *loaded;
+    Dl_info from{};
+    dladdr(reinterpret_cast<void*>(nccl->version), &from);
+    rows.push_back({nccl->name(), 0, 0, -1, -1, from.dli_fname});
+  } else {
+    why = "no NCCL: " + loaded.error().what;
+  }
+  if (devices == 0) {
+    rows.push_back({"all-reduces", 0, 0, -1, -1, "there is no GPU"});
+    return ok();
+  }
+  for (const std::vector<int>& placement : placements(devices)) {
+    Comparison comparison(options, rows);
+    const std::string left_out = comparison.prepare(placement, nccl, why);
+    TUTTI_CHECK_OK(comparison.run(left_out));
+  }
+  return ok();
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int count, char** words) {
+  tutti::Options options;
+  CLI::App app("NCCL's all-reduce next to Tutti's, on the devices that there are");
+  app.add_option("library", options.library, "NVIDIA's libnccl.so.2")->required();
+  app.add_option("--bytes", options.bytes, "of each rank's message")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--rounds", options.rounds, "of each measurement")->check(CLI::Range(1, 1000));
+  app.add_option("--replays", options.replays, "calls in a graph")->check(CLI::Range(1, 500));
+  app.add_option("--json", options.json, "file to write the figures to, too");
+  CLI11_PARSE(app, count, words);
+  if (options.bytes < 1024 || options.bytes % 1024 != 0) {
+    std::fprintf(stderr, "cuda_nccl: --bytes takes a multiple of 1024\n");
+    return 2;
+  }
+  std::vector<tutti::timing::Row> rows;
+  tutti::Status status = tutti::run(options, rows);
+  tutti::timing::print(rows, "of NCCL");
+  if (status && !options.json.empty())
+    status = tutti::timing::write_json(options.json, rows, "share_of_nccl", options.bytes,
+                                       options.rounds);
+  if (status) return 0;
+  std::fprintf(stderr, "cuda_nccl: %s\n", status.error().to_string().c_str());
+  return 1;
+}

@@ -1,0 +1,175 @@
+// File: perf/cuda_timing.h: what measurements of devices have in common: streams and the time of
+// what they do, and a table of figures.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "exec/cuda_memory.h"
+
+namespace tutti::timing {
+
+/// One line of the table. `share` is of what its column says, 1 is all; below 0: there is none.
+struct Row {
+  std::string what;
+  double microseconds = 0;
+  double gigabytes = 0;  // A second.
+  double share = -1;
+  double goal = -1;    // Of the share, or, without one, of the microseconds: not more.
+  std::string note{};  // Instead of figures: why there are none.
+};
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+inline double rate(std::size_t bytes, double microseconds) {
+  return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
+}
+
+/// A stream for each of some devices, which may be one and the same, and the time from the first to
+/// the last thing they do.
+class Streams {
+ public:
+  explicit Streams(const std::vector<int>& devices)
+      : devices_(devices), streams_(devices.size()), done_(devices.size()) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      const exec::OnDevice on(devices_[i]);
+      cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking);
+      cudaEventCreateWithFlags(&done_[i], cudaEventDisableTiming);
+    }
+    const exec::OnDevice on(devices_[0]);
+    cudaEventCreate(&begin_);
+    cudaEventCreate(&end_);
+  }
+  ~Streams() {
+    for (cudaEvent_t event : done_) cudaEventDestroy(event);
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  std::size_t size() const { return streams_.size(); }
+  cudaStream_t operator[](std::size_t index) const { return streams_[index]; }
+
+  /// Of what `enqueue` gives each stream.
+  Result<double> microseconds(const std::function<Status(std::size_t stream)>& enqueue) const {
+    return microseconds_of_all([&]() -> Status {
+      for (std::size_t i = 0; i < size(); ++i) TUTTI_CHECK_OK(enqueue(i));
+      return ok();
+    });
+  }
+  /// Of what it gives all of them.
+  Result<double> microseconds_of_all(const std::function<Status()>& enqueue) const {
+    using exec::cuda_status;
+    TUTTI_CHECK_OK(cuda_status(cudaEventRecord(begin_, streams_[0]), "recording an event"));
+    for (std::size_t i = 1; i < size(); ++i) cudaStreamWaitEvent(streams_[i], begin_, 0);
+    TUTTI_CHECK_OK(enqueue());
+    for (std::size_t i = 1; i < size(); ++i) {
+      cudaEventRecord(done_[i], streams_[i]);
+      cudaStreamWaitEvent(streams_[0], done_[i], 0);
+    }
+    cudaEventRecord(end_, streams_[0]);
+    TUTTI_CHECK_OK(cuda_status(cudaEventSynchronize(end_), "running a measurement"));
+    float milliseconds = 0;
+    TUTTI_CHECK_OK(cuda_status(cudaEventElapsedTime(&milliseconds, begin_, end_), "the time"));
+    return static_cast<double>(milliseconds) * 1e3;
+  }
+
+  /// What `enqueue` gives the streams, `replays` times, as graphs that go at once; the time of one.
+  Result<std::vector<double>> replayed(const std::function<Status()>& enqueue, int replays,
+                                       int rounds) const {
+    using exec::cuda_status;
+    std::vector<cudaGraphExec_t> graphs(size());
+    for (cudaStream_t stream : streams_) {
+      TUTTI_CHECK_OK(
+          cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capturing"));
+    }
+    Status status = ok();
+    for (int i = 0; i < replays && status; ++i) status = enqueue();
+    for (std::size_t i = 0; i < size(); ++i) {  // Ends on all, whatever happened.
+      cudaGraph_t graph = nullptr;
+      Status ended = cuda_status(cudaStreamEndCapture(streams_[i], &graph), "capturing");
+      if (ended) ended = cuda_status(cudaGraphInstantiate(&graphs[i], graph, 0), "a graph");
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      if (status && !ended) status = std::move(ended);
+    }
+    std::vector<double> times;
+    for (int round = 0; round <= rounds && status; ++round) {
+      auto time = microseconds([&](std::size_t rank) {
+        return cuda_status(cudaGraphLaunch(graphs[rank], streams_[rank]), "a graph");
+      });
+      if (!time) status = std::move(time.error());
+      if (time && round > 0) times.push_back(*time / replays);
+    }
+    for (cudaGraphExec_t graph : graphs) {
+      if (graph != nullptr) cudaGraphExecDestroy(graph);
+    }
+    TUTTI_CHECK_OK(std::move(status));
+    return times;
+  }
+
+ private:
+  std::vector<int> devices_;
+  std::vector<cudaStream_t> streams_;
+  std::vector<cudaEvent_t> done_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+inline std::string fixed(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", value);
+  return text;
+}
+
+inline void print(const std::vector<Row>& rows, const char* share_of) {
+  std::printf("%-64s %12s %10s %10s %8s\n", "what", "us", "GB/s", share_of, "goal");
+  for (const Row& row : rows) {
+    if (!row.note.empty()) {
+      std::printf("%-64s %s\n", row.what.c_str(), row.note.c_str());
+      continue;
+    }
+    std::string rate, share, goal;
+    if (row.gigabytes > 0) rate = fixed(row.gigabytes);
+    if (row.share >= 0) share = fixed(row.share * 100) + " %";
+    if (row.goal >= 0) {
+      const bool met = row.share >= 0 ? row.share >= row.goal : row.microseconds <= row.goal;
+      goal = met ? "met" : "missed";
+    }
+    std::printf("%-64s %12.2f %10s %10s %8s\n", row.what.c_str(), row.microseconds, rate.c_str(),
+                share.c_str(), goal.c_str());
+  }
+}
+
+/// `share` is the name of the rows' shares there.
+inline Status write_json(const std::string& file, const std::vector<Row>& rows, const char* share,
+                         std::size_t bytes, int rounds) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Row& row : rows) {
+    nlohmann::json entry = {{"what", row.what}};
+    if (!row.note.empty()) {
+      entry["note"] = row.note;
+    } else {
+      entry["microseconds"] = row.microseconds;
+    }
+    if (row.gigabytes > 0) entry["gigabytes_per_second"] = row.gigabytes;
+    if (row.share >= 0) entry[share] = row.share;
+    if (row.goal >= 0) entry["goal"] = row.goal;
+    list.push_back(std::move(entry));
+  }
+  std::ofstream out(file);
+  out << nlohmann::json{{"bytes", bytes}, {"rounds", rounds}, {"rows", list}}.dump(2) << '\n';
+  out.flush();
+  if (out.good()) return ok();
+  return Error{Code::kSystem, "writing " + file + " failed"};
+}
+
+}  // namespace tutti::timing
