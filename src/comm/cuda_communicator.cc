@@ -205,7 +205,7 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
 }
 
 std::size_t DeviceCommunicator::State::device_bytes() const {
-  std::size_t bytes = mesh->bytes();
+  std::size_t bytes = mesh->bytes() + sample.size();
   for (const auto& [key, plan] : plans) bytes += plan.bytes();
   return bytes;
 }
@@ -216,10 +216,13 @@ std::string DeviceCommunicator::State::describe() const {
       rank_count, me.value, device, created_ms);
   text += fmt::format("slots of {} KiB, {} a ring; {} lanes\n", machine.slot_bytes / 1024,
                       machine.slots, machine.lanes);
-  text += fmt::format("device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}\n",
-                      static_cast<double>(device_bytes()) / (1 << 20),
-                      static_cast<double>(mesh->bytes()) / (1 << 20), plans.size(),
-                      static_cast<double>(device_bytes() - mesh->bytes()) / (1 << 20));
+  const std::size_t tried = sample.size(), rings = mesh->bytes();
+  text += fmt::format(
+      "device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}, for others to try "
+      "{:.2f}\n",
+      static_cast<double>(device_bytes()) / (1 << 20), static_cast<double>(rings) / (1 << 20),
+      plans.size(), static_cast<double>(device_bytes() - rings - tried) / (1 << 20),
+      static_cast<double>(tried) / (1 << 20));
   if (mesh->staged_bytes() != 0) {
     text += fmt::format(
         "host memory for rings between devices that don't reach each other: "
