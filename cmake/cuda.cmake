@@ -69,7 +69,7 @@ endif()
 if(TUTTI_TESTS AND TUTTI_CUDART)
   add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc
     tests/simt/two_shot_test.cc tests/simt/fused_test.cc tests/simt/messages_test.cc
-    tests/simt/communicator_test.cc tests/simt/uneven_test.cc)
+    tests/simt/communicator_test.cc tests/simt/communicator_fused_test.cc tests/simt/uneven_test.cc)
   # Another program: who has used CUDA can't fork.
   add_executable(cuda_processes_test tests/simt/mesh_processes_test.cc
     tests/simt/communicator_processes_test.cc)

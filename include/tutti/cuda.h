@@ -149,6 +149,41 @@ TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, 
                                                       const size_t* output_offsets,
                                                       tutti_data_type_t type, void* stream);
 
+/* ---- What follows a sum ----------------------------------------------------------------------
+ * In one kernel with it. For TUTTI_FLOAT32, TUTTI_FLOAT16 and TUTTI_BFLOAT16; not within a group.
+ */
+
+/* Lets all ranks' devices access this memory of the rank's device, of whatever allocator.
+ * Collective, all with as many bytes; a buffer is then in the same place of the same memory on all
+ * ranks, or on none. It stays the communicator's until it is deregistered, collectively, in any
+ * order. TUTTI_UNSUPPORTED: more than eight ranks, devices that don't reach each other's memory, or
+ * memory that can't be exported. */
+TUTTI_API tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data,
+                                                      size_t bytes);
+TUTTI_API tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data);
+
+/* All-reduce of rows x columns of `input`; then residual += the sum, and
+ * output = residual / sqrt(mean(residual^2) + epsilon) * weight, row by row. Rows are of whole
+ * units of 16 bytes, and buffers aligned to that; the residual is alike on all ranks; output may be
+ * the input. In a kernel of its own if input, residual and output are registered, and else as an
+ * all-reduce and what follows, with the same bits. */
+TUTTI_API tutti_result_t tutti_all_reduce_rms_norm_on_stream(
+    tutti_device_comm_t comm, const void* input, void* residual, void* output, const void* weight,
+    size_t rows, size_t columns, tutti_data_type_t type, float epsilon, void* stream);
+
+/* A step of SGD on the average of all ranks' gradients, in float32; then all ranks have the
+ * parameters. Both are registered memory. Each rank keeps, in float32, aligned to 16 bytes, master
+ * and momentum of its piece alone, which tutti_device_sgd_piece tells. */
+TUTTI_API tutti_result_t tutti_sgd_step_on_stream(tutti_device_comm_t comm, const void* gradients,
+                                                  void* parameters, size_t count,
+                                                  tutti_data_type_t type, float* master,
+                                                  float* momentum, float learning_rate,
+                                                  float momentum_factor, float weight_decay,
+                                                  void* stream);
+TUTTI_API tutti_result_t tutti_device_sgd_piece(tutti_device_comm_t comm, size_t count,
+                                                tutti_data_type_t type, size_t* piece_first,
+                                                size_t* piece_count);
+
 /* ---- Messages --------------------------------------------------------------------------------
  * As those of tutti.h, but that messages and collectives keep their order. Two ranks that send to
  * each other do so in a group. A count that the two ends don't agree on ends in TUTTI_TIMEOUT. */

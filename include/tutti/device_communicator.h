@@ -41,6 +41,35 @@ namespace tutti {
 /// A cudaStream_t; null: the default stream of the rank's device.
 using Stream = void*;
 
+/// An all-reduce of `rows` x `columns`, and what follows it in a layer of a transformer:
+///   residual = residual + sum of all inputs      both rounded to the type
+///   output = residual / sqrt(mean(residual^2) + epsilon) * weight        by row
+/// For float32, float16 and bfloat16; rows are of whole units of 16 bytes, and buffers aligned to
+/// that. The residual is alike on all ranks. Output may be the input.
+struct RmsNorm {
+  const void* input = nullptr;
+  void* residual = nullptr;
+  void* output = nullptr;
+  const void* weight = nullptr;  // By column.
+  std::size_t rows = 0, columns = 0;
+  DataType type = DataType::kFloat32;
+  float epsilon = 1e-6F;
+};
+
+/// A step of SGD on the average of all ranks' gradients, as torch.optim.SGD without dampening or
+/// Nesterov, in float32; then all ranks have the parameters, rounded to their type. For float32,
+/// float16 and bfloat16. Each rank keeps master and momentum of its piece alone
+/// (DeviceCommunicator::sgd_piece), aligned to 16 bytes.
+struct SgdStep {
+  const void* gradients = nullptr;
+  void* parameters = nullptr;  // Only written.
+  std::size_t count = 0;
+  DataType type = DataType::kFloat32;
+  float* master = nullptr;
+  float* momentum = nullptr;
+  float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
+};
+
 class TUTTI_API DeviceCommunicator {
  public:
   struct State;
@@ -83,6 +112,27 @@ class TUTTI_API DeviceCommunicator {
   /// the timeout.
   Status send(const void* data, std::size_t count, DataType type, Rank to, Stream stream);
   Status recv(void* data, std::size_t count, DataType type, Rank from, Stream stream);
+
+  /// Lets all ranks' devices access this memory of the rank's device, of whatever allocator; calls
+  /// below then need no copy. Collective, all with as many bytes; a buffer is then in the same
+  /// place of the same memory on all ranks, or on none. It stays the communicator's until it is
+  /// deregistered, collectively, in any order. kUnsupported: more than eight ranks, devices that
+  /// don't reach each other's memory, or memory that can't be exported.
+  Status register_memory(void* data, std::size_t bytes);
+  Status deregister_memory(void* data);
+
+  /// Of any size; in a kernel of its own if input, residual and output are registered (it is loaded
+  /// when memory is registered), and else as an all-reduce and what follows, with the same bits.
+  /// Not within a Group.
+  Status all_reduce_rms_norm(const RmsNorm& call, Stream stream);
+  /// Of any size, with gradients and parameters that are registered; else kUnsupported. Not within
+  /// a Group.
+  Status sgd_step(const SgdStep& call, Stream stream);
+  /// Which of `count` parameters a rank has the master and the momentum of.
+  struct Piece {
+    std::size_t first = 0, count = 0;
+  };
+  Piece sgd_piece(std::size_t count, DataType type) const;
 
   /// Ok, or why calls of this communicator have ended early or will. Any thread, any time.
   Status check() const;

@@ -378,6 +378,57 @@ tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void
                       .output_offsets = output_offsets});
 }
 
+// ---- What follows a sum ----
+
+tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data, size_t bytes) {
+  return on_device_comm(__func__, comm,
+                        [&](DeviceCommunicator& one) { return one.register_memory(data, bytes); });
+}
+
+tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data) {
+  return on_device_comm(__func__, comm,
+                        [&](DeviceCommunicator& one) { return one.deregister_memory(data); });
+}
+
+tutti_result_t tutti_all_reduce_rms_norm_on_stream(tutti_device_comm_t comm, const void* input,
+                                                   void* residual, void* output, const void* weight,
+                                                   size_t rows, size_t columns,
+                                                   tutti_data_type_t type, float epsilon,
+                                                   void* stream) {
+  return on_device_comm(__func__, comm, [&, name = __func__](DeviceCommunicator& one) -> Status {
+    TUTTI_TRY(const auto checked, checked_type(name, type));
+    return one.all_reduce_rms_norm(
+        {input, residual, output, weight, rows, columns, checked, epsilon}, stream);
+  });
+}
+
+tutti_result_t tutti_sgd_step_on_stream(tutti_device_comm_t comm, const void* gradients,
+                                        void* parameters, size_t count, tutti_data_type_t type,
+                                        float* master, float* momentum, float learning_rate,
+                                        float momentum_factor, float weight_decay, void* stream) {
+  return on_device_comm(__func__, comm, [&, name = __func__](DeviceCommunicator& one) -> Status {
+    TUTTI_TRY(const auto checked, checked_type(name, type));
+    return one.sgd_step({gradients, parameters, count, checked, master, momentum, learning_rate,
+                         momentum_factor, weight_decay},
+                        stream);
+  });
+}
+
+tutti_result_t tutti_device_sgd_piece(tutti_device_comm_t comm, size_t count,
+                                      tutti_data_type_t type, size_t* piece_first,
+                                      size_t* piece_count) {
+  return on_device_comm(__func__, comm,
+                        [&, name = __func__](const DeviceCommunicator& one) -> Status {
+                          if (piece_first == nullptr || piece_count == nullptr)
+                            return invalid(name, "a place for the answer is NULL");
+                          TUTTI_TRY(const auto checked, checked_type(name, type));
+                          const auto piece = one.sgd_piece(count, checked);
+                          *piece_first = piece.first;
+                          *piece_count = piece.count;
+                          return ok();
+                        });
+}
+
 // ---- Messages ----
 
 tutti_result_t tutti_send_on_stream(tutti_device_comm_t comm, const void* data, size_t count,

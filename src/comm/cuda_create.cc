@@ -16,6 +16,7 @@
 #include "base/settings_table.h"
 #include "base/threads.h"
 #include "comm/cuda_state.h"
+#include "comm/cuda_tell.h"
 #include "comm/exchange_over.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
@@ -30,34 +31,6 @@ constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 constexpr std::uint32_t kMostLanes = 16;
 /// Slots are of so many bytes, or a multiple of it.
 constexpr std::size_t kGrain = 1024;
-
-/// What keeps a rank from going on. Plain data; 0: nothing.
-struct Trouble {
-  std::int32_t code = 0;
-  char text[252] = {};
-  explicit Trouble(const Status& status = ok()) {
-    if (status) return;
-    code = static_cast<std::int32_t>(status.error().code);
-    std::strncpy(text, status.error().what.c_str(), sizeof text - 1);
-  }
-};
-
-/// Everybody's, or the error of this rank or of the first other that has one.
-template <class Word>
-Result<std::vector<Word>> tell(Communicator& control, const Word& mine, const Status& status) {
-  std::vector<Word> all(static_cast<std::size_t>(control.rank_count()));
-  TUTTI_CHECK_OK(control.all_gather(&mine, all.data(), sizeof(Word), DataType::kUint8));
-  if (!status) return status.error();
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Trouble& trouble = all[rank].trouble;
-    if (trouble.code == 0) continue;
-    trouble.text[sizeof trouble.text - 1] = 0;
-    const Rank other{static_cast<int>(rank)};
-    return Error{static_cast<Code>(trouble.code), fmt::format("rank {}: {}", rank, trouble.text),
-                 control.rank(), other};
-  }
-  return all;
-}
 
 /// A rank's device.
 struct Introduction {

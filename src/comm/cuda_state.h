@@ -103,6 +103,15 @@ struct DeviceCommunicator::State {
   std::unique_ptr<exec::CudaMesh> mesh;
   std::unique_ptr<exec::CudaNetwork> network;  // Null: all are on one host.
   double created_ms = 0;
+  /// Memory that all ranks have registered, in the order in which they did.
+  struct Registered {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    exec::CudaExport exported;
+    std::vector<exec::CudaImport> opened;
+    std::vector<std::byte*> everywhere;  // By rank, as this process sees it.
+  };
+  std::vector<Registered> registered;
 
   std::map<PlanKey, exec::CudaPlan> plans;
   std::map<RouteKey, const exec::CudaPlan*> routes;
@@ -138,6 +147,13 @@ struct DeviceCommunicator::State {
   Status launch(std::vector<DeviceMessage> messages);
   /// Makes what is missing, and launches; within a group that does.
   Status start(std::vector<DeviceMessage> messages);
+
+  Status register_memory(void* data, std::size_t bytes);
+  Status deregister_memory(void* data);
+  /// By rank, where a buffer is; empty: it is not registered.
+  std::vector<std::byte*> everywhere(const void* buffer, std::size_t bytes) const;
+  Status start(const RmsNorm& call, cudaStream_t stream);
+  Status start(const SgdStep& call, cudaStream_t stream);
 
   bool goes_by_packets(const Request& request) const;
   RouteKey route_of(const Request& request) const;

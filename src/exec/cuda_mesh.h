@@ -92,7 +92,7 @@ struct CudaMessage {
 };
 
 /// All-reduce of rows, plus a residual, and RMSNorm. Of `call`: type, peer_inputs, and
-/// peer_outputs, where the normalised rows go.
+/// peer_outputs, where the normalised rows go. Of one rank alone: what follows the all-reduce.
 struct CudaRmsNorm {
   CudaCall call;
   std::vector<std::byte*> residuals;  // By rank: what is added, and then the sum.
@@ -179,6 +179,7 @@ class CudaMesh {
   /// What a model does next, in the same kernel (kernels/cuda/rms_norm.h, sgd.h), for float32,
   /// float16 and bfloat16 and up to eight ranks; else kUnsupported. kInvalidArgument: what is not
   /// aligned to 16 bytes, or rows that are not of whole units of 16 bytes.
+  Status check_rms_norm(const CudaRmsNorm& call) const;  // As it will be when launched.
   Status launch_rms_norm(int rank, const CudaRmsNorm& call, cudaStream_t stream);
   Status launch_sgd(int rank, const CudaSgd& call, cudaStream_t stream);
 
@@ -233,7 +234,7 @@ class CudaMesh {
 
   cuda::Arguments base_arguments(int rank) const;
   cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
-  Status add_peers(const CudaCall& call, cuda::Arguments& arguments) const;
+  static Status add_peers(const CudaCall& call, cuda::Arguments& arguments);
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   unsigned blocks_for(std::size_t count, DataType type) const;
   Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,

@@ -87,27 +87,38 @@ Status CudaMesh::launch_multimem_broadcast(int rank, const CudaMulticast& memory
                &arguments, stream, kWhat);
 }
 
-Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t stream) {
-  constexpr const char* kWhat = "an all-reduce with RMSNorm";
+namespace {
+constexpr const char* kRmsNorm = "an all-reduce with RMSNorm";
+}  // namespace
+
+Status CudaMesh::check_rms_norm(const CudaRmsNorm& norm) const {
   const CudaCall& call = norm.call;
-  const std::size_t ranks = options_.devices.size();
-  const void* kernel = cuda::rms_norm_kernel(call.type);
-  TUTTI_CHECK_OK(check_type(kernel, kWhat, call.type));
-  if (ranks > cuda::kMostSources) {
-    return Error{Code::kUnsupported, std::string(kWhat) + " of more than eight ranks"};
-  }
-  cuda::RmsNormArguments arguments;
-  arguments.common = arguments_of(rank, call);
-  arguments.common.op = ReduceOp::kSum;
-  TUTTI_CHECK_OK(add_peers(call, arguments.common));
-  if (norm.residuals.size() != ranks) return invalid(kWhat, "it takes a residual for each rank");
+  TUTTI_CHECK_OK(check_type(cuda::rms_norm_kernel(call.type), kRmsNorm, call.type));
+  const std::size_t ranks = norm.residuals.size();
+  if (ranks != 1 && ranks != options_.devices.size())
+    return invalid(kRmsNorm, "it takes a residual for each rank");
+  if (ranks > cuda::kMostSources)
+    return Error{Code::kUnsupported, std::string(kRmsNorm) + " of more than eight ranks"};
   if (norm.columns % cuda::unit_elements(call.type) != 0 || norm.columns >> 30 != 0 ||
       !aligned(norm.weight) || !all_aligned(norm.residuals) || !all_aligned(call.peer_inputs) ||
       !all_aligned(call.peer_outputs)) {
-    return invalid(kWhat, "rows of " + std::to_string(norm.columns) + " " +
-                              std::string(to_string(call.type)) +
-                              ", or not aligned; whole units of 16 bytes are possible");
+    return invalid(kRmsNorm, "rows of " + std::to_string(norm.columns) + " " +
+                                 std::string(to_string(call.type)) +
+                                 ", or not aligned; whole units of 16 bytes are possible");
   }
+  return ok();
+}
+
+Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t stream) {
+  TUTTI_CHECK_OK(check_rms_norm(norm));
+  const CudaCall& call = norm.call;
+  const std::size_t ranks = norm.residuals.size();
+  cuda::RmsNormArguments arguments;
+  arguments.common = arguments_of(rank, call);
+  arguments.common.op = ReduceOp::kSum;
+  arguments.common.ranks = static_cast<std::uint32_t>(ranks);
+  if (ranks == 1) arguments.common.rank = 0;
+  TUTTI_CHECK_OK(add_peers(call, arguments.common));
   if (norm.rows == 0 || norm.columns == 0) return ok();
   std::copy(norm.residuals.begin(), norm.residuals.end(), arguments.residuals);
   arguments.weight = norm.weight;
@@ -115,8 +126,8 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
   arguments.columns = norm.columns;
   arguments.epsilon = norm.epsilon;
   const std::size_t most_rows = (norm.rows + ranks - 1) / ranks;
-  return start(rank, kernel, std::min<std::size_t>(most_rows, options_.lanes), &arguments, stream,
-               kWhat);
+  return start(rank, cuda::rms_norm_kernel(call.type),
+               std::min<std::size_t>(most_rows, options_.lanes), &arguments, stream, kRmsNorm);
 }
 
 Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) {

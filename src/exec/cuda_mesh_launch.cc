@@ -45,8 +45,8 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
 }
 
 /// Where peers' buffers are. kInvalidArgument: the call does not say.
-Status CudaMesh::add_peers(const CudaCall& call, Arguments& arguments) const {
-  const std::size_t ranks = options_.devices.size();
+Status CudaMesh::add_peers(const CudaCall& call, Arguments& arguments) {
+  const std::size_t ranks = arguments.ranks;
   if (call.peer_inputs.size() != ranks || call.peer_outputs.size() != ranks) {
     return Error{Code::kInvalidArgument,
                  "peers' buffers are touched, and the call does not say where they are"};

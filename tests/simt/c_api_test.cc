@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "simt/device_communicators.h"
@@ -154,6 +155,61 @@ TEST_CASE("every function with a stream, in a group of all ranks, and in the sec
     // A handle that is none is an error of each.
     CHECK(function.call(nullptr, Request{}, nullptr) == TUTTI_INVALID_ARGUMENT);
   }
+}
+
+/// What a rank's calls of the functions that go on with a sum do; true if it is the right thing.
+bool go_on_with_a_sum(tutti_device_comm_t comm, int rank, int device, cudaStream_t stream) {
+  constexpr std::size_t kColumns = 64, kRows = 30, kElements = kRows * kColumns;
+  std::vector<float> data(kElements, static_cast<float>(rank + 1)), ones(kElements, 1),
+      got(kElements);
+  auto memory = exec::CudaMemory::allocate(device, 3 * kElements * sizeof(float));
+  auto state = exec::CudaMemory::allocate(device, 2 * kElements * sizeof(float));
+  if (!memory || !state || !memory->write(0, data.data(), sizeof(float) * kElements)) return false;
+  auto* input = reinterpret_cast<float*>(memory->data());
+  auto* residual = input + kElements;
+  auto* output = residual + kElements;
+  auto* weight = reinterpret_cast<float*>(state->data());
+  if (!state->write(0, ones.data(), kColumns * sizeof(float))) return false;
+  bool good = tutti_device_register_memory(comm, input, memory->size()) == TUTTI_OK;
+  good = tutti_all_reduce_rms_norm_on_stream(comm, input, residual, output, weight, kRows, kColumns,
+                                             TUTTI_FLOAT32, 0, stream) == TUTTI_OK &&
+         good;
+  good = cudaStreamSynchronize(stream) == cudaSuccess && good;
+  good = memory->read(kElements * sizeof(float), got.data(), kElements * sizeof(float)) && good;
+  good = good && got == std::vector<float>(kElements, 1 + 2 + 3);
+  // The parameters take the place of the output.
+  std::size_t first = 0, count = 0;
+  good = tutti_device_sgd_piece(comm, kElements, TUTTI_FLOAT32, &first, &count) == TUTTI_OK && good;
+  good = good && (rank == 0) == (first == 0) && count > 0 && count < kElements;
+  std::vector<float> zeros(2 * kElements);
+  good = state->write(0, zeros.data(), zeros.size() * sizeof(float)) && good;
+  good = tutti_sgd_step_on_stream(comm, input, output, kElements, TUTTI_FLOAT32, weight,
+                                  weight + kElements, 0.5F, 0, 0, stream) == TUTTI_OK &&
+         good;
+  good = cudaStreamSynchronize(stream) == cudaSuccess && good;
+  good = memory->read(2 * kElements * sizeof(float), got.data(), kElements * sizeof(float)) && good;
+  good = good && got == std::vector<float>(kElements, -1);
+  return tutti_device_comm_check(comm) == TUTTI_OK &&
+         tutti_device_deregister_memory(comm, input) == TUTTI_OK && good;
+}
+
+TEST_CASE("what follows a sum, on registered memory") {
+  const Ranks ranks;
+  std::array<bool, kRanks> good{};
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const int device = rank == 0 ? 0 : 1;
+        good[rank] = go_on_with_a_sum(ranks.comms[rank], static_cast<int>(rank), device,
+                                      ranks.streams[rank]);
+      });
+    }
+  }
+  CHECK(good == std::array{true, true, true});
+  std::size_t first = 0;
+  CHECK(tutti_device_sgd_piece(ranks.comms[0], 1, TUTTI_FLOAT32, &first, nullptr) ==
+        TUTTI_INVALID_ARGUMENT);
 }
 
 TEST_CASE("what a communicator says of itself, preparing, and its end") {

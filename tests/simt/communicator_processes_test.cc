@@ -1,5 +1,6 @@
 // Communicators of devices whose ranks are processes, or threads of several processes: what one
 // process does (communicator_test.cc), over IPC handles.
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -39,6 +40,41 @@ std::string pass_on(DeviceCommunicator& comm, cudaStream_t stream) {
   return !error.empty() ? error : got == want ? "" : "another message came";
 }
 
+/// An all-reduce with RMSNorm, on memory that is registered where it can be: in row k of rank r are
+/// r + 1, and the residual is k.
+std::string normalise(DeviceCommunicator& comm, cudaStream_t stream) {
+  constexpr std::size_t kRows = 20, kColumns = 100, kCount = kRows * kColumns;
+  const int ranks = comm.rank_count();
+  auto memory = exec::CudaMemory::allocate(comm.device(), 3 * kCount * sizeof(float));
+  if (!memory) return "no memory";
+  std::vector<float> data(kCount, static_cast<float>(comm.rank().value + 1)),
+      weight(kColumns, 1.0F);
+  data.insert(data.end(), 2 * kCount, 0.0F);
+  for (std::size_t i = 0; i < kCount; ++i) data[kCount + i] = static_cast<float>(i / kColumns);
+  std::copy(weight.begin(), weight.end(), data.begin() + 2 * kCount);
+  std::string error = said(memory->write(0, data.data(), data.size() * sizeof(float)));
+  const Status registered = comm.register_memory(memory->data(), memory->size());
+  if (!registered && registered.error().code != Code::kUnsupported) return said(registered);
+  RmsNorm call;
+  call.input = call.output = memory->data();
+  call.residual = memory->data() + kCount * sizeof(float);
+  call.weight = memory->data() + 2 * kCount * sizeof(float);
+  call.rows = kRows;
+  call.columns = kColumns;
+  error += said(comm.all_reduce_rms_norm(call, stream));
+  error += said(cudaStreamSynchronize(stream));
+  error += said(comm.check());
+  if (registered) error += said(comm.deregister_memory(memory->data()));
+  error += said(memory->read(0, data.data(), data.size() * sizeof(float)));
+  for (std::size_t i = 0; i < kCount && error.empty(); ++i) {
+    const float sum =
+        static_cast<float>(i / kColumns) + static_cast<float>(ranks * (ranks + 1)) / 2;
+    if (data[kCount + i] != sum) error = "another sum than " + std::to_string(sum);
+    if (data[i] < 0.999F || data[i] > 1.0F) error += " another row";
+  }
+  return error;
+}
+
 /// One rank's life; empty if all is well. `said_of_peers`: what describe() has to say.
 std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std::uint64_t seed,
                  const std::string& said_of_peers = "") {
@@ -71,6 +107,7 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
     }
   }
   complaint = pass_on(*comm, stream);
+  if (complaint.empty()) complaint = normalise(*comm, stream);
   auto part = comm->split(rank % 2, 0);
   if (!part) return part.error().to_string();
   if (complaint.empty() && part->rank_count() > 1) complaint = pass_on(*part, stream);

@@ -60,14 +60,14 @@ inline Case case_for(DataType type, int ranks, std::size_t count) {
 }
 
 /// A row's squares in the order of rms_norm.h.
-inline float squares_of(const float* row, std::size_t columns, std::size_t unit) {
-  std::vector<float> of_thread(kThreads, 0.0F);
+inline float squares_of(const float* row, std::size_t columns, std::size_t unit, unsigned threads) {
+  std::vector<float> of_thread(threads, 0.0F);
   for (std::size_t column = 0; column < columns; ++column) {
-    float& sum = of_thread[column / unit % kThreads];
+    float& sum = of_thread[column / unit % threads];
     sum = sum + row[column] * row[column];
   }
   float total = 0;
-  for (std::size_t warp = 0; warp < kThreads; warp += cuda::kWarpLanes) {
+  for (std::size_t warp = 0; warp < threads; warp += cuda::kWarpLanes) {
     for (std::size_t apart = cuda::kWarpLanes / 2; apart > 0; apart /= 2) {
       for (std::size_t lane = 0; lane < apart; ++lane) {
         of_thread[warp + lane] = of_thread[warp + lane] + of_thread[warp + lane + apart];
@@ -87,7 +87,7 @@ struct NormCase {
 
 /// What a call makes of a sum, a residual and a weight.
 inline void norm_reference(const NormCase& test, const Buffer& sum, const Buffer& weight,
-                           Buffer& residual, Buffer& output) {
+                           Buffer& residual, Buffer& output, unsigned threads = kThreads) {
   std::vector<float> rows = widened(test.type, sum), old = widened(test.type, residual);
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = old[i] + rows[i];
   residual = rounded(test.type, rows);
@@ -96,7 +96,8 @@ inline void norm_reference(const NormCase& test, const Buffer& sum, const Buffer
   const std::size_t unit = cuda::unit_elements(test.type);
   for (std::size_t row = 0; row < test.rows; ++row) {
     float* at = rows.data() + row * test.columns;
-    const float mean = squares_of(at, test.columns, unit) / static_cast<float>(test.columns);
+    const float mean =
+        squares_of(at, test.columns, unit, threads) / static_cast<float>(test.columns);
     const float factor = 1 / std::sqrt(mean + test.epsilon);
     for (std::size_t i = 0; i < test.columns; ++i) at[i] = at[i] * factor * weights[i];
   }
