@@ -196,7 +196,8 @@ CUresult mem_properties(CUmemAllocationProp* properties, CUmemGenericAllocationH
   const Handle& memory = *handle_of(handle);
   *properties = {};
   properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties->location = {CU_MEM_LOCATION_TYPE_DEVICE, {memory.device}};
+  properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties->location.id = memory.device;
   properties->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(memory.shareable);
   return CUDA_SUCCESS;
 }
