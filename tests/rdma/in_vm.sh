@@ -13,3 +13,5 @@ fail() {
   echo "FAILED: $*" >&2
   exit 1
 }
+# At the time limit: what was under way.
+trap 'tail -n 30 "$work"/* >&2; fail "time limit"' TERM

@@ -11,7 +11,7 @@ port() {
     [[ $(<"$one/name") == "$1" ]] && echo "/dev/${one##*/}"
   done
 }
-exec 8>"$(port vm.status)" # Lines to the host: up, done, exit N, error.
+exec 8>"$(port vm.status)" # Lines to the host: up, done, expired, exit N, error.
 halt() { sync; exec 8>&-; bb reboot -f; sleep 60; }
 error() { echo "error $*" >&8; halt; }
 
@@ -76,14 +76,21 @@ bb cat /run/out >"$(port vm.out)" & out=$!
 bb cat /run/err >"$(port vm.err)" & err=$!
 echo "up $(cut -d' ' -f1 /proc/uptime)" >&8
 cd "$cwd" 2>/dev/null || cd / || error "cd /"
+begun=$SECONDS
 (
   exec 8>&- </dev/null >/run/out 2>/run/err
   exec timeout -k 5 "$limit" "${command[@]}"
 )
 status=$?
 echo "done $(cut -d' ' -f1 /proc/uptime)" >&8
-for ((t = 0; t < 40; ++t)); do # The last output, unless a child keeps the pipe.
-  kill -0 $out 2>/dev/null || kill -0 $err 2>/dev/null || break
+((SECONDS - begun < limit)) || [[ $status != @(124|137) ]] || echo expired >&8
+# All that was written comes through the pipes, once what the command left running is gone with its ends
+# of them.
+for ((t = 0; t < 200; ++t)); do
+  for one in /proc/[1-9]*; do
+    [[ ${one#/proc/} == @($$|$out|$err) ]] || kill -KILL "${one#/proc/}" 2>/dev/null
+  done
+  kill -0 "$out" 2>/dev/null || kill -0 "$err" 2>/dev/null || break
   sleep 0.05
 done
 echo "exit $status" >&8
