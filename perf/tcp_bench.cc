@@ -40,7 +40,7 @@ struct Options {
   int pings = 3000;             // Of a round.
   std::size_t mebibytes = 64;   // Of a round.
   std::size_t frame = 262'144;  // Bytes.
-  std::size_t spread = 65'536, zero_copy = 0;
+  std::size_t spread = 65'536;
   std::string interfaces;
   int timeout_s = 20;  // For joining, and for the silence of a peer.
   bool iperf = false;
@@ -110,7 +110,7 @@ class Frames : public Way {
       : waiting_(asks), target_(options.mebibytes << 20), frame_(options.frame) {
     std::vector<std::unique_ptr<net::Carrier>> rails;
     for (Connection& one : connections) {
-      auto stream = std::make_unique<Stream>(std::move(one), options.zero_copy);
+      auto stream = std::make_unique<Stream>(std::move(one));
       streams_.push_back(stream.get());
       rails.push_back(std::move(stream));
     }
@@ -142,16 +142,6 @@ class Frames : public Way {
           payload);
     }
     return wait_for(++due_);
-  }
-  std::string zero_copies() const {
-    std::uint64_t count = 0;
-    bool asks = false;
-    for (const Stream* const one : streams_) {
-      count += one->zero_copies();
-      asks |= one->asks_zero_copy();
-    }
-    return fmt::format("{} sends without copying{}", count,
-                       asks || count == 0 ? "" : ", then given up: the kernel copied all the same");
   }
 
  private:
@@ -392,7 +382,6 @@ Status run(const Options& options) {
   }
   TUTTI_CHECK_OK(measure(me, options, ways));
   if (me == 0) print(ways);
-  if (me == 0 && options.zero_copy != 0) fmt::print("zero copy: {}\n", sleeping.zero_copies());
   if (options.iperf) {
     const std::string said = iperf(me, address, options.connections, *rendezvous);
     if (me == 0) fmt::print("iperf3 -P {}: {}\n", options.connections, said);
@@ -415,7 +404,6 @@ int bench(int argc, char** argv) {
   app.add_option("-f,--frame", options.frame, "bytes of a frame of the stream")
       ->check(CLI::Range(std::size_t{1}, kMostFrameBytes));
   app.add_option("-s,--spread", options.spread, "frames from this size on use all connections");
-  app.add_option("-z,--zero-copy", options.zero_copy, "frames from this size on, 0: never");
   app.add_option("-i,--interfaces", options.interfaces, "as TUTTI_NET_INTERFACES");
   app.add_option("-t,--timeout", options.timeout_s, "seconds, for joining and of a peer's silence")
       ->check(CLI::Range(1, 1000));

@@ -15,7 +15,7 @@ TEST_CASE("frames keep their order over any number of rails") {
     for (const std::size_t spread : {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 30}) {
       INFO(rails << " rails, spread from " << spread);
       Pair pair = connect(rails, 65'536);
-      const auto a = rails_of(std::move(pair.ends[0]), spread, 10'000);
+      const auto a = rails_of(std::move(pair.ends[0]), spread);
       const auto b = rails_of(std::move(pair.ends[1]), spread);
       CHECK(exchange(*a, *b, random_load(seed, 400, 100'000), random_load(seed + 1, 400, 50'000)) ==
             "");
@@ -41,8 +41,8 @@ TEST_CASE("rails break at any moment, and the rest carries on") {
     const int count = 2 + static_cast<int>(random() % 3);
     Pair pair = connect(count, 65'536);
     std::vector<Stream*> ends[2];
-    const auto a = rails_of(std::move(pair.ends[0]), 4096, 0, &ends[0]);
-    const auto b = rails_of(std::move(pair.ends[1]), 4096, 0, &ends[1]);
+    const auto a = rails_of(std::move(pair.ends[0]), 4096, &ends[0]);
+    const auto b = rails_of(std::move(pair.ends[1]), 4096, &ends[1]);
     const auto keep = static_cast<std::size_t>(random() % static_cast<unsigned>(count));
     const unsigned one_in = 1 + random() % 200;
     const auto cut = [&] {

@@ -1,7 +1,6 @@
 #include "transport/tcp/stream.h"
 
 #include <fmt/format.h>
-#include <linux/errqueue.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -50,16 +49,7 @@ struct Stream::Batch {
   }
 };
 
-Stream::Stream(Connection connection, std::size_t zero_copy_bytes)
-    : connection_(std::move(connection)), zero_copy_bytes_(zero_copy_bytes), frames_(kMostQueued) {
-  early_.reserve(
-      kMostQueued);  // More sends than frames can be under way, but not this much out of order.
-  const int on = 1;
-  if (zero_copy_bytes_ != 0 &&
-      setsockopt(descriptor(), SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) != 0) {
-    zero_copy_bytes_ = 0;
-  }
-}
+Stream::Stream(Connection connection) : connection_(std::move(connection)), frames_(kMostQueued) {}
 
 void Stream::send(FrameHeader header, std::span<const Piece> pieces) {
   TUTTI_CHECK(pending() < kMostQueued && pieces.size() <= kMostPieces &&
@@ -70,7 +60,6 @@ void Stream::send(FrameHeader header, std::span<const Piece> pieces) {
   one.head_bytes = kHeaderBytes;
   one.pieces = {};
   one.sent = 0;
-  one.zero_copy_end = 0;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     bytes += pieces[i].size();
@@ -90,7 +79,7 @@ void Stream::moved(Piece from, std::byte* to) {
   const auto inside = [&](const std::byte* at) {
     return at >= from.data() && at < from.data() + from.size();
   };
-  for (std::uint64_t number = flushed_; number != queued_; ++number) {
+  for (std::uint64_t number = released_; number != queued_; ++number) {
     for (Piece& piece : frame(number).pieces) {
       if (inside(piece.data())) piece = {to + (piece.data() - from.data()), piece.size()};
     }
@@ -141,25 +130,17 @@ bool Stream::left() {
 
 Result<bool> Stream::flush() {
   bool moved = false, more = true;
-  for (int i = 0; more && flushed_ != queued_ && i < kMostCalls; ++i) {
+  for (int i = 0; more && released_ != queued_ && i < kMostCalls; ++i) {
     TUTTI_TRY(const bool sent, send_batch(&more));
     moved |= sent;
   }
-  if (zero_copies_ != zero_copies_done_) TUTTI_CHECK_OK(read_completions());
-  release();
   return moved;
 }
 
 Result<bool> Stream::send_batch(bool* more) {
   Batch batch;
-  // A frame that is sent without copying goes alone, so that small ones are not held up by it.
-  const auto is_large = [this](const Frame& one) {
-    return zero_copy_bytes_ != 0 && one.header.bytes >= zero_copy_bytes_;
-  };
-  const bool large = is_large(frame(flushed_));
-  for (std::uint64_t number = flushed_; number != queued_ && !batch.full(); ++number) {
+  for (std::uint64_t number = released_; number != queued_ && !batch.full(); ++number) {
     const Frame& one = frame(number);
-    if (number != flushed_ && (large || is_large(one))) break;
     std::size_t skip = one.sent;
     batch.add(std::span(one.head).first(one.head_bytes), &skip);
     for (const Piece piece : one.pieces) batch.add(piece, &skip);
@@ -167,17 +148,11 @@ Result<bool> Stream::send_batch(bool* more) {
   msghdr message{};
   message.msg_iov = batch.parts.data();
   message.msg_iovlen = batch.count;
-  bool zero_copy = large;
   ssize_t count = 0;
-  if (batch.count == 1 && !large)  // As good as always, where latency counts.
+  if (batch.count == 1)  // As good as always, where latency counts.
     count = ::send(descriptor(), batch.parts[0].iov_base, batch.bytes, MSG_NOSIGNAL);
   else
-    count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL | (large ? MSG_ZEROCOPY : 0));
-  if (count < 0 && errno == ENOBUFS && large) {
-    // Too much memory is pinned already (net.core.optmem_max): this time with a copy.
-    zero_copy = false;
     count = ::sendmsg(descriptor(), &message, MSG_NOSIGNAL);
-  }
   if (count < 0) {
     *more = errno == EINTR;
     if (errno == EINTR || errno == EAGAIN) return false;
@@ -186,58 +161,14 @@ Result<bool> Stream::send_batch(bool* more) {
   auto left = static_cast<std::size_t>(count);
   unsent_bytes_ -= left;
   *more = left == batch.bytes;
-  if (zero_copy) frame(flushed_).zero_copy_end = ++zero_copies_;
   while (left != 0) {
-    Frame& one = frame(flushed_);
+    Frame& one = frame(released_);
     const std::size_t part = std::min(left, one.size() - one.sent);
     one.sent += part;
     left -= part;
-    if (one.sent == one.size()) ++flushed_;
+    if (one.sent == one.size()) ++released_;
   }
   return true;
-}
-
-Status Stream::read_completions() {
-  for (;;) {
-    alignas(cmsghdr) std::array<std::byte, 256> control{};
-    msghdr message{};
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    if (::recvmsg(descriptor(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
-      if (errno == EINTR) continue;
-      return errno == EAGAIN ? ok() : Status(broken(connection_, kSending, errno));
-    }
-    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
-         head = CMSG_NXTHDR(&message, head)) {
-      sock_extended_err report{};
-      if (head->cmsg_len < CMSG_LEN(sizeof(report))) continue;
-      std::memcpy(&report, CMSG_DATA(head), sizeof(report));
-      if (report.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
-      complete(report.ee_info, report.ee_data, (report.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
-    }
-  }
-}
-
-void Stream::complete(std::uint32_t first, std::uint32_t last, bool copied) {
-  if (copied) zero_copy_bytes_ = 0;
-  // The kernel counts in 32 bits, from 0; what is under way is far less than that.
-  const auto done = static_cast<std::uint32_t>(zero_copies_done_);
-  const std::uint64_t begin = zero_copies_done_ + (first - done);
-  early_.emplace_back(begin, begin + (last - first) + 1);
-  // As good as always there is one entry, and it is the next one.
-  for (bool found = true; found;) {
-    found = false;
-    for (std::size_t i = 0; i < early_.size() && !found; ++i) {
-      if (early_[i].first != zero_copies_done_) continue;
-      zero_copies_done_ = early_[i].second;
-      early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
-      found = true;
-    }
-  }
-}
-
-void Stream::release() {
-  while (released_ != flushed_ && frame(released_).zero_copy_end <= zero_copies_done_) ++released_;
 }
 
 // Receiving.
