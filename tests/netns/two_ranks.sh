@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Sourced: two ranks on two hosts that reduce until one of them can't go on. Wants netns, perf, and a
-# folder of its own in work. If set: `rails`, interfaces of each host; `rounds` of the sizes; `check`,
-# how results are.
+# folder of its own in work. If set: `rails`, interfaces of each host; `check`, how results are.
 pids=()
 
 fail() {
@@ -15,7 +14,7 @@ start() {
   for rank in 0 1; do
     TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
       TUTTI_RENDEZVOUS=10.77.0.1:29500 TUTTI_TIMEOUT_MS=6000 timeout 60 "$netns" exec "$rank" -- \
-      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N "${rounds:-100000}" -w 1 ${check:+-c "$check"} \
+      "$perf/all_reduce_perf" -b 8 -e 1M -f 131072 -n 20 -N 100000 -w 1 ${check:+-c "$check"} \
       >"$work/$rank" 2>&1 &
     pids[rank]=$!
   done

@@ -176,14 +176,15 @@ inline std::string exchange(net::Carrier& a, net::Carrier& b, const Load& from_a
 
 /// One end as carriers. `seen`, if given, gets the streams among them.
 inline std::unique_ptr<net::Rails> rails_of(std::vector<Connection> end, std::size_t spread_bytes,
-                                            std::vector<Stream*>* seen = nullptr) {
+                                            std::vector<Stream*>* seen = nullptr,
+                                            std::unique_ptr<net::Renewal> renewal = nullptr) {
   std::vector<std::unique_ptr<net::Carrier>> carriers;
   for (Connection& one : end) {
     auto stream = std::make_unique<Stream>(std::move(one));
     if (seen != nullptr) seen->push_back(stream.get());
     carriers.push_back(std::move(stream));
   }
-  return std::make_unique<net::Rails>(std::move(carriers), spread_bytes);
+  return std::make_unique<net::Rails>(std::move(carriers), spread_bytes, 0, std::move(renewal));
 }
 
 }  // namespace tutti::tcp

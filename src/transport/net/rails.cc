@@ -28,8 +28,12 @@ constexpr std::int64_t kTickMs = 100;
 }  // namespace
 
 Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_bytes,
-             std::size_t first)
-    : spread_bytes_(spread_bytes), first_(first), kept_(kMostQueued), early_(kMostQueued) {
+             std::size_t first, std::unique_ptr<Renewal> renewal)
+    : spread_bytes_(spread_bytes),
+      first_(first),
+      renewal_(std::move(renewal)),
+      kept_(kMostQueued),
+      early_(kMostQueued) {
   TUTTI_CHECK(first < carriers.size());
   for (auto& carrier : carriers) rails_.push_back({std::move(carrier), {}, 0, false});
 }
@@ -88,10 +92,14 @@ void Rails::give_waiting() {
   }
 }
 
-void Rails::say(std::size_t rail, std::uint16_t kind, std::size_t channel) {
+/// `about`: a rail.
+void Rails::say(std::size_t rail, std::uint16_t kind, std::size_t about) {
   Rail& to = rails_[rail];
   ++to.given;
-  to.carrier->send({.kind = kind, .channel = static_cast<std::uint32_t>(channel), .heard = tell()},
+  to.carrier->send({.kind = kind,
+                    .channel = static_cast<std::uint32_t>(about),
+                    .position = rails_[about].times,
+                    .heard = tell()},
                    Piece());
 }
 
@@ -225,13 +233,22 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
   const std::size_t lost = header.channel;
   if (header.kind > kAgain || lost >= rails_.size() || lost == rail)
     return corrupt("it speaks of a connection that is none");
+  Rail& about = rails_[lost];
+  if (header.position < about.times) return ok();  // What it says was answered long ago.
+  const bool sooner = header.position != about.times;
   if (header.kind == kAgain) {
-    if (!rails_[lost].failure) return corrupt("it gives up a connection that was not lost");
+    if (!about.failure || sooner) return corrupt("it gives up a connection that was not lost");
     send_again(lost);
     return ok();
   }
-  if (!rails_[lost].failure) {
-    const std::string where = rails_[lost].carrier->where();
+  if (sooner) {
+    // It had it again, and lost it: nothing has gone that way from here.
+    if (renewal_ == nullptr || !about.settled || header.position != about.times + std::uint64_t{1})
+      return corrupt("it loses a connection that there never was");
+    ++about.times;
+    renewal_->drop(lost);
+  } else if (!about.failure) {
+    const std::string where = about.carrier->where();
     TUTTI_CHECK_OK(lose(lost, {Code::kPeerFailed, where + ": given up by the peer"}));
   }
   forget_early(lost);
@@ -302,7 +319,23 @@ Status Rails::look_for_stuck() {
     if (rails_[i].failure) continue;
     if (auto why = rails_[i].carrier->stuck()) TUTTI_CHECK_OK(lose(i, *std::move(why)));
   }
+  if (lost_ != 0 && renewal_ != nullptr) renew();
   return ok();
+}
+
+/// Nothing that went over the lost ones matters any more. What is `kept` has been given to others,
+/// or waits.
+void Rails::renew() {
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    Rail& rail = rails_[i];
+    if (!rail.failure || !rail.settled) continue;
+    auto carrier = renewal_->renew(i);
+    if (carrier == nullptr) continue;
+    rail = {.carrier = std::move(carrier), .failure = {}, .times = rail.times + 1};
+    --lost_;
+    log::warn("{}: back; {} of {} ways there are used", rail.carrier->where(), alive(),
+              rails_.size());
+  }
 }
 
 }  // namespace tutti::net

@@ -1,5 +1,5 @@
 // File: transport/net/rails.h: several carriers to one peer, used as one, and on without those that
-// fail.
+// fail, until these are back.
 //
 // Each frame travels whole on one rail: short ones on the first, long ones on the one that has
 // least to send. Payloads overtake each other, but are announced (`arrived`) in the order in which
@@ -16,7 +16,12 @@
 // may do so late) into memory that has been used again; and a frame of which a part had come is
 // placed once more, from its beginning.
 //
-// A lost rail stays lost. While none is left but one, only that one's own error is one.
+// Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
+// (Renewal). Both count how often that was: words of an earlier time are old. One side may have it
+// sooner, and lose it before the other side has it: then the other one counts it and answers, and
+// whatever it had begun is begun once more.
+//
+// While none is left but one, only that one's own error is one.
 #pragma once
 #include <array>
 #include <chrono>
@@ -30,6 +35,16 @@
 
 namespace tutti::net {
 
+/// Makes carriers anew that one peer's rails have lost. Never waits.
+class Renewal {
+ public:
+  virtual ~Renewal() = default;
+  /// Now and then, for a rail that both sides have given up: what takes its place, once it works.
+  virtual std::unique_ptr<Carrier> renew(std::size_t rail) = 0;
+  /// The peer has given up what renew() was to bring: all begins anew.
+  virtual void drop(std::size_t rail) = 0;
+};
+
 class Rails final : public Carrier {
  public:
   static constexpr std::size_t kSpreadBytes = std::size_t{64} << 10;
@@ -37,8 +52,10 @@ class Rails final : public Carrier {
 
   /// To one peer, in the same order on both sides; at least one. Payloads from `spread_bytes` on
   /// are spread over them; shorter ones go by `first`, which either side chooses.
+  /// Without a renewal what is lost stays lost.
   explicit Rails(std::vector<std::unique_ptr<Carrier>> carriers,
-                 std::size_t spread_bytes = kSpreadBytes, std::size_t first = 0);
+                 std::size_t spread_bytes = kSpreadBytes, std::size_t first = 0,
+                 std::unique_ptr<Renewal> renewal = nullptr);
 
   void send(FrameHeader header, std::span<const Piece> pieces) override;
   using Carrier::send;
@@ -64,6 +81,7 @@ class Rails final : public Carrier {
     bool busy = false;        // Something moved there the last time.
     bool told = false;        // People have been told of the failure.
     bool settled = false;     // The peer has answered it.
+    std::uint32_t times = 0;  // That it was taken again.
   };
   /// A frame that the peer has not heard.
   struct Kept {
@@ -123,12 +141,14 @@ class Rails final : public Carrier {
   /// Goes on without that rail; an error if it was the last one.
   Status lose(std::size_t rail, Error why);
   Status look_for_stuck();
+  void renew();
   Error corrupt(std::string_view what) const;
 
   std::vector<Rail> rails_;
   std::size_t spread_bytes_;
   std::size_t first_;  // That short frames go by; it has not failed.
   std::size_t lost_ = 0, unsettled_ = 0;
+  std::unique_ptr<Renewal> renewal_;
   std::vector<Kept> kept_;  // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, heard_ = 0;
   bool any_waits_ = false;  // Of what is kept.

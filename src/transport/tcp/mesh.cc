@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -18,12 +19,25 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
 // Strangers that may be at the doors at a time, besides the ranks that are expected.
 constexpr std::size_t kMostStrangers = 64;
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
 // Of the missing ranks, how many are described.
 constexpr std::size_t kMostDescribed = 4;
+// Later each end looks ten times a second at best, and not at all between calls; an attempt takes
+// four looks of both. And what is lost may stay so for hours.
+constexpr MeshTimes kWhileJoining{.guest = 10s,
+                                  .first_patience = 300ms,
+                                  .longest_patience = 10s,
+                                  .first_pause = 2ms,
+                                  .longest_pause = 500ms};
+constexpr MeshTimes kLater{.guest = 60s,
+                           .first_patience = 2s,
+                           .longest_patience = 60s,
+                           .first_pause = 500ms,
+                           .longest_pause = 30s};
 
 Error system_error(const std::string& what, int number) {
   return {Code::kSystem, "tcp: " + what + ": " + std::generic_category().message(number)};
@@ -63,7 +77,10 @@ Status watch(int epoll, int operation, int descriptor, std::uint32_t events, std
 }
 
 MeshBuilder::MeshBuilder(const Joining& joining)
-    : joining_(joining), silence_(time_left(joining.deadline)), start_(steady_clock::now()) {}
+    : joining_(joining),
+      silence_(time_left(joining.deadline)),
+      start_(steady_clock::now()),
+      times_(kWhileJoining) {}
 
 Status MeshBuilder::open_doors() {
   std::string reasons;
@@ -128,6 +145,7 @@ Status MeshBuilder::make_calls() {
       Connection& connection = mesh_.connections.emplace_back();
       connection.peer = peer;
       connection.index = index;
+      wanted_.emplace_back();
     }
     if (peer > joining_.me) {
       most_guests_ += static_cast<std::size_t>(joining_.connections);
@@ -150,7 +168,7 @@ Status MeshBuilder::make_calls() {
       call.index = index;
       call.candidates = ways;
       call.candidate = static_cast<std::size_t>(index) % rail_count;
-      call.next = start_;
+      begin(call, start_);
       calls_.push_back(std::move(call));
     }
   }
@@ -171,12 +189,12 @@ void MeshBuilder::keep(int peer, int index, Fd socket) {
                                  far_end(socket.get()).text());
   connection.silence_ms = static_cast<int>(silence_.count());
   connection.socket = std::move(socket);
+  wanted_[slot(peer, index)] = {.wanted = false, .own = own.ip_text()};
   log::debug("tcp: connection {} with {}", index, connection.where);
 }
 
 bool MeshBuilder::complete() const {
-  return std::all_of(mesh_.connections.begin(), mesh_.connections.end(),
-                     [](const Connection& one) { return static_cast<bool>(one.socket); });
+  return std::none_of(wanted_.begin(), wanted_.end(), [](const Wanted& one) { return one.wanted; });
 }
 
 std::string MeshBuilder::name(int peer) const {
@@ -194,7 +212,7 @@ std::string MeshBuilder::interface_of(const SocketAddress& own) const {
 int MeshBuilder::milliseconds_to_next() const {
   Time next = joining_.deadline.at;
   for (const Call& call : calls_) {
-    if (!mesh_.connections[slot(call.peer, call.index)].socket) next = std::min(next, call.next);
+    if (wanted_[slot(call.peer, call.index)].wanted) next = std::min(next, call.next);
   }
   if (!guests_.empty()) next = std::min(next, guests_.begin()->second.until);
   const auto left = std::chrono::ceil<milliseconds>(next - steady_clock::now());
@@ -202,23 +220,28 @@ int MeshBuilder::milliseconds_to_next() const {
 }
 
 Status MeshBuilder::loop() {
-  std::array<epoll_event, 64> events{};
-  constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kAboutShift) - 1;
   while (!complete()) {
     if (joining_.deadline.passed()) return missing();
     end_calls(steady_clock::now());
     end_guests(steady_clock::now());
-    const int count =
-        epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds_to_next());
-    if (count < 0 && errno != EINTR) return system_error("epoll", errno);
-    for (int i = 0; i < count; ++i) {
-      const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
-      const std::uint64_t index = number & kIndexMask;
-      switch (static_cast<About>(number >> kAboutShift)) {
-        case About::kDoor: on_door(doors_[index]); break;
-        case About::kCall: on_call(calls_[index]); break;
-        case About::kGuest: on_guest(index); break;
-      }
+    TUTTI_CHECK_OK(round(milliseconds_to_next()));
+  }
+  return ok();
+}
+
+/// What has happened, or happens within that time.
+Status MeshBuilder::round(int longest_ms) {
+  std::array<epoll_event, 64> events{};
+  constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kAboutShift) - 1;
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), longest_ms);
+  if (count < 0 && errno != EINTR) return system_error("epoll", errno);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
+    const std::uint64_t index = number & kIndexMask;
+    switch (static_cast<About>(number >> kAboutShift)) {
+      case About::kDoor: on_door(doors_[index]); break;
+      case About::kCall: on_call(calls_[index]); break;
+      case About::kGuest: on_guest(index); break;
     }
   }
   return ok();
@@ -227,7 +250,7 @@ Status MeshBuilder::loop() {
 std::string MeshBuilder::missing_peer(int peer) const {
   if (peer < joining_.me) {
     for (const Call& call : calls_) {
-      if (call.peer == peer && !mesh_.connections[slot(peer, call.index)].socket)
+      if (call.peer == peer && wanted_[slot(peer, call.index)].wanted)
         return name(peer) + " at " + (call.last.empty() ? "an address not yet tried" : call.last);
     }
   }
@@ -263,12 +286,48 @@ Result<Mesh> MeshBuilder::run() {
   TUTTI_CHECK_OK(exchange_cards());
   TUTTI_CHECK_OK(make_calls());
   TUTTI_CHECK_OK(loop());
-  return std::move(mesh_);
+  Mesh made;
+  made.strangers = mesh_.strangers;
+  for (Connection& one : mesh_.connections) {
+    Connection& given = made.connections.emplace_back(std::move(one));
+    one.peer = given.peer;
+    one.index = given.index;
+  }
+  for (Call& call : calls_) call.candidates = {call.candidates[std::exchange(call.candidate, 0)]};
+  times_ = kLater;
+  joining_.exchange = nullptr;
+  return made;
+}
+
+std::optional<Connection> MeshBuilder::again(int peer, int index) {
+  const std::size_t at = slot(peer, index);
+  Connection& connection = mesh_.connections[at];
+  if (!connection.socket && !std::exchange(wanted_[at].wanted, true)) {
+    if (Call* const call = call_of(peer, index)) begin(*call, steady_clock::now());
+  }
+  (void)round(0);  // Before the time of any is up: it may be long since the last look.
+  end_calls(steady_clock::now());
+  end_guests(steady_clock::now());
+  if (!connection.socket) return std::nullopt;
+  Connection given = std::move(connection);
+  connection.peer = peer;
+  connection.index = index;
+  return given;
+}
+
+void MeshBuilder::drop(int peer, int index) {
+  const std::size_t at = slot(peer, index);
+  mesh_.connections[at].socket.reset();
+  wanted_[at].wanted = false;
+  if (Call* const call = call_of(peer, index)) call->socket.reset();  // And so from epoll's list.
 }
 
 Result<Mesh> connect_mesh(const Joining& joining) {
   TUTTI_CHECK_OK(check(joining));
-  return MeshBuilder(joining).run();
+  auto builder = std::make_shared<MeshBuilder>(joining);
+  TUTTI_TRY(auto mesh, builder->run());
+  if (joining.connections > 1) mesh.builder = std::move(builder);
+  return mesh;
 }
 
 }  // namespace tutti::tcp

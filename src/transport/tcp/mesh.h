@@ -10,8 +10,12 @@
 // one that has been silent longest goes. A connector never gives up a connection on which it has
 // shown its proof unless the connection broke; so if a proven connection comes twice, the first one
 // is dead, and the second one counts.
+//
+// Where there are several connections between ranks, the doors stay open: what is lost may be made
+// anew (mesh_builder.h), by the way that it had, as another one may have others already.
 #pragma once
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,9 +50,12 @@ struct Joining {
   Deadline deadline;
 };
 
+class MeshBuilder;
+
 struct Mesh {
-  std::vector<Connection> connections;  // By peer, and by index; peers.size() * connections.
-  int strangers = 0;                    // That came to our doors and were sent away.
+  std::vector<Connection> connections;   // By peer, and by index; peers.size() * connections.
+  std::shared_ptr<MeshBuilder> builder;  // Makes them anew; null: each is the only one to a peer.
+  int strangers = 0;                     // That came to our doors and were sent away.
 };
 
 /// Collective over all ranks (the exchange is), even those without peers. kTimeout names the ranks

@@ -1,7 +1,8 @@
-// File: transport/tcp/mesh_builder.h: the state while a mesh is being made.
+// File: transport/tcp/mesh_builder.h: the state while a mesh is being made, and for what is made
+// anew.
 //
-// Only for its files: mesh.cc (set-up, the loop, what is missing at the end), mesh_calls.cc (our
-// way to others) and mesh_guests.cc (who comes to us). One thread.
+// Its files are mesh.cc (set-up, the loop, what is missing at the end), mesh_calls.cc (our way to
+// others) and mesh_guests.cc (who comes to us). One thread at a time.
 #pragma once
 #include <chrono>
 #include <map>
@@ -13,14 +14,35 @@
 
 namespace tutti::tcp {
 
+/// How long things take: while all join, and later, when each end looks only now and then.
+struct MeshTimes {
+  std::chrono::milliseconds guest;
+  // Of one attempt at one address, doubled while nobody answers. An address that leads nowhere
+  // must not use up the time, and a rank that is busy must get its chance.
+  std::chrono::milliseconds first_patience, longest_patience;
+  // After all addresses of a peer have failed; doubled likewise.
+  std::chrono::milliseconds first_pause, longest_pause;
+};
+
 class MeshBuilder {
  public:
   explicit MeshBuilder(const Joining& joining);
+  /// Once.
   Result<Mesh> run();
+  /// After that, for a connection that both ends know to be lost: moves on what is under way, and
+  /// never waits. The new one, once there is one. To be called again and again, by both.
+  std::optional<Connection> again(int peer, int index);
+  /// What again() has begun, or would give, is of no use to the peer any more.
+  void drop(int peer, int index);
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
+  /// A connection, by place in mesh_.
+  struct Wanted {
+    bool wanted = true;
+    std::string own;  // This rank's address, once it is known.
+  };
   struct Door {
     Fd socket;
     InterfaceAddress address;  // With its port.
@@ -51,6 +73,7 @@ class MeshBuilder {
   Status exchange_cards();
   Status make_calls();
   Status loop();
+  Status round(int longest_ms);
   int milliseconds_to_next() const;
   bool complete() const;
   std::size_t slot(int peer, int index) const;
@@ -64,6 +87,9 @@ class MeshBuilder {
   void start(Call& call);
   void on_call(Call& call);
   void fail(Call& call, const std::string& what);
+  void begin(Call& call, Time when);
+  Call* call_of(int peer, int index);
+  bool bind_own(const Call& call) const;
   void end_calls(Time now);
 
   // mesh_guests.cc
@@ -74,7 +100,7 @@ class MeshBuilder {
   void send_away(std::uint64_t id, const std::string& why);
   void end_guests(Time now);
 
-  const Joining& joining_;
+  Joining joining_;
   const std::chrono::milliseconds silence_;
   const Time start_;
   Fd epoll_;
@@ -85,7 +111,9 @@ class MeshBuilder {
   std::uint64_t next_guest_ = 0;
   std::size_t most_guests_ = 0;
   std::vector<int> slots_;  // By rank: where its connections begin in mesh_, or -1.
-  Mesh mesh_;
+  MeshTimes times_;
+  Mesh mesh_;  // Of connections that were handed out what is known of them.
+  std::vector<Wanted> wanted_;
 };
 
 // What an event is about, in the upper bits of its number.

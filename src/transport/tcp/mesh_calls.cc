@@ -11,23 +11,33 @@
 #include "transport/tcp/mesh_builder.h"
 
 namespace tutti::tcp {
-namespace {
 
-using std::chrono::milliseconds;
+void MeshBuilder::begin(Call& call, Time when) {
+  call.patience = times_.first_patience;
+  call.pause = times_.first_pause;
+  call.failures = 0;
+  call.next = when;
+}
 
-// One attempt at one address; doubled while nobody answers. An address that leads nowhere must not
-// use up the time, and a rank that is busy must get its chance.
-constexpr milliseconds kFirstPatience{300}, kLongestPatience{10'000};
-// After all addresses of a peer have failed.
-constexpr milliseconds kFirstPause{2}, kLongestPause{500};
+MeshBuilder::Call* MeshBuilder::call_of(int peer, int index) {
+  for (Call& call : calls_) {
+    if (call.peer == peer && call.index == index) return &call;
+  }
+  return nullptr;
+}
 
-}  // namespace
+/// What is made anew comes from the address that it had: another one may lead over a way that is in
+/// use. False: that address is gone.
+bool MeshBuilder::bind_own(const Call& call) const {
+  const std::string& own = wanted_[slot(call.peer, call.index)].own;
+  for (const InterfaceAddress& one : joining_.addresses) {
+    if (one.address.ip_text() == own)
+      return ::bind(call.socket.get(), one.address.get(), one.address.length) == 0;
+  }
+  return true;
+}
 
 void MeshBuilder::start(Call& call) {
-  if (call.patience.count() == 0) {
-    call.patience = kFirstPatience;
-    call.pause = kFirstPause;
-  }
   const SocketAddress& address = call.candidates[call.candidate].there.address;
   const auto now = std::chrono::steady_clock::now();
   call.connected = false;
@@ -39,6 +49,7 @@ void MeshBuilder::start(Call& call) {
   call.socket = Fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!call.socket) return fail(call, std::generic_category().message(errno));
   set_options(call.socket.get(), silence_);
+  if (!bind_own(call)) return fail(call, std::generic_category().message(errno));
   if (::connect(call.socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS)
     return fail(call, std::generic_category().message(errno));
   const auto index = static_cast<std::uint64_t>(&call - calls_.data());
@@ -81,13 +92,13 @@ void MeshBuilder::fail(Call& call, const std::string& what) {
   call.next = std::chrono::steady_clock::now();
   if (static_cast<std::size_t>(++call.failures) % call.candidates.size() != 0) return;
   call.next += call.pause;
-  call.pause = std::min(call.pause * 2, kLongestPause);
-  call.patience = std::min(call.patience * 2, kLongestPatience);
+  call.pause = std::min(call.pause * 2, times_.longest_pause);
+  call.patience = std::min(call.patience * 2, times_.longest_patience);
 }
 
 void MeshBuilder::end_calls(Time now) {
   for (Call& call : calls_) {
-    if (call.next > now || mesh_.connections[slot(call.peer, call.index)].socket) continue;
+    if (call.next > now || !wanted_[slot(call.peer, call.index)].wanted) continue;
     if (call.socket)
       fail(call, call.connected ? "it does not answer" : "nothing answers");
     else

@@ -13,7 +13,6 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr std::chrono::seconds kGuestTime{10};
 // While the process is out of descriptors, guests wait in the kernel's queue.
 constexpr std::chrono::milliseconds kAcceptPause{20};
 
@@ -68,7 +67,7 @@ void MeshBuilder::on_door(const Door& door) {
       continue;
     }
     guests_.emplace(id, Guest{std::move(socket), *std::move(handshake), peer.text(),
-                              std::chrono::steady_clock::now() + kGuestTime});
+                              std::chrono::steady_clock::now() + times_.guest});
   }
 }
 
@@ -101,6 +100,10 @@ bool MeshBuilder::admit(Guest& guest) {
   if (hello.from <= joining_.me || hello.from >= joining_.rank_count) return false;
   if (slots_[static_cast<std::size_t>(hello.from)] < 0) return false;
   if (hello.index >= joining_.connections) return false;
+  // Made anew, it is wanted once this rank knows that it is lost, and by the way that it had.
+  const Wanted& what = wanted_[slot(hello.from, hello.index)];
+  if (!joining_.exchange && (!what.wanted || what.own != own_end(guest.socket.get()).ip_text()))
+    return false;
   guest.handshake.welcome();
   return true;
 }

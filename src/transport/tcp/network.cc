@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "transport/net/rails.h"
+#include "transport/tcp/mesh_builder.h"
 
 namespace tutti::tcp {
 namespace {
@@ -23,30 +24,60 @@ constexpr std::int64_t kLookAtAllMs = 100;
 
 }  // namespace
 
-TcpNetwork::TcpNetwork(std::vector<std::vector<Connection>> connections, const NetworkCost& cost)
-    : streams_(connections.size()),
+/// Of what was lost with one rank.
+class TcpNetwork::Again final : public net::Renewal {
+ public:
+  Again(TcpNetwork& network, std::size_t rank) : network_(network), rank_(rank) {}
+  std::unique_ptr<net::Carrier> renew(std::size_t rail) override {
+    auto connection = network_.builder_->again(static_cast<int>(rank_), static_cast<int>(rail));
+    if (!connection) return nullptr;
+    auto stream = network_.stream_of(*std::move(connection));
+    network_.streams_[rank_][rail] = stream.get();
+    return stream;
+  }
+  void drop(std::size_t rail) override {
+    network_.builder_->drop(static_cast<int>(rank_), static_cast<int>(rail));
+  }
+
+ private:
+  TcpNetwork& network_;
+  std::size_t rank_;
+};
+
+TcpNetwork::TcpNetwork(Mesh mesh, std::size_t rank_count, const NetworkCost& cost)
+    : builder_(std::move(mesh.builder)),
+      streams_(rank_count),
       cost_(cost),
       ready_set_(epoll_create1(EPOLL_CLOEXEC)),
       alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  std::size_t sources = 1;  // The alarm.
-  for (std::size_t rank = 0; rank < connections.size(); ++rank) {
-    sources += connections[rank].size();
-    std::vector<std::unique_ptr<net::Carrier>> rails;
-    for (Connection& one : connections[rank]) {
-      auto stream = std::make_unique<Stream>(std::move(one));
-      // Nobody asks for few: then no segment has to put its stream on a list.
-      epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
-      if (!few()) epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream->descriptor(), &event);
-      streams_[rank].push_back(stream.get());
-      rails.push_back(std::move(stream));
-    }
-    rails_ = rails_ || rails.size() > 1;
-    if (rails.size() > 1)
-      carriers_.push_back(std::make_unique<net::Rails>(std::move(rails)));
-    else
-      carriers_.push_back(rails.empty() ? nullptr : std::move(rails.front()));
+  std::vector<std::vector<std::unique_ptr<net::Carrier>>> rails(rank_count);
+  for (Connection& one : mesh.connections) {
+    const auto rank = static_cast<std::size_t>(one.peer);
+    auto stream = stream_of(std::move(one));
+    streams_[rank].push_back(stream.get());
+    rails[rank].push_back(std::move(stream));
   }
-  sources_.reserve(sources);
+  for (std::size_t rank = 0; rank < rank_count; ++rank) {
+    auto& those = rails[rank];
+    rails_ = rails_ || those.size() > 1;
+    if (those.size() > 1) {
+      auto again = builder_ == nullptr ? nullptr : std::make_unique<Again>(*this, rank);
+      carriers_.push_back(std::make_unique<net::Rails>(std::move(those), net::Rails::kSpreadBytes,
+                                                       0, std::move(again)));
+    } else {
+      carriers_.push_back(those.empty() ? nullptr : std::move(those.front()));
+    }
+  }
+  sources_.reserve(1 + mesh.connections.size());  // With the alarm.
+}
+
+std::unique_ptr<Stream> TcpNetwork::stream_of(Connection connection) {
+  const auto rank = static_cast<std::uint64_t>(connection.peer);
+  auto stream = std::make_unique<Stream>(std::move(connection));
+  // Nobody asks for few: then no segment has to put its stream on a list.
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
+  if (!few()) epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream->descriptor(), &event);
+  return stream;
 }
 
 bool TcpNetwork::few() const { return streams_.size() <= kFewRanks; }

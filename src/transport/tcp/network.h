@@ -7,15 +7,16 @@
 
 #include "base/fd.h"
 #include "transport/net/network.h"
+#include "transport/tcp/mesh.h"
 #include "transport/tcp/stream.h"
 
 namespace tutti::tcp {
 
 class TcpNetwork final : public net::Network {
  public:
-  /// By rank those with it, each over an interface of its own; none: it is not joined by this
-  /// network.
-  TcpNetwork(std::vector<std::vector<Connection>> connections, const NetworkCost& cost);
+  /// A rank may have several, each over an interface of its own; one without any is not joined by
+  /// this network.
+  TcpNetwork(Mesh mesh, std::size_t rank_count, const NetworkCost& cost);
 
   NetworkCost cost() const override { return cost_; }
   net::Carrier* carrier(int rank) override;
@@ -25,8 +26,11 @@ class TcpNetwork final : public net::Network {
   void forget(int rank) override;
 
  private:
+  class Again;
   bool few() const;
+  std::unique_ptr<Stream> stream_of(Connection connection);
 
+  std::shared_ptr<MeshBuilder> builder_;                 // Of what is lost; null: nobody.
   std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank; null: none.
   std::vector<std::vector<Stream*>> streams_;            // Of these; none once it is forgotten.
   bool rails_ = false;                                   // Some rank has several.

@@ -89,12 +89,10 @@ Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
   joining.deadline = opening.deadline;
   TUTTI_TRY(auto mesh, connect_mesh(joining));
 
-  std::vector<std::vector<Connection>> connections(opening.peers.size());
-  for (Connection& one : mesh.connections)
-    connections[static_cast<std::size_t>(one.peer)].push_back(std::move(one));
   NetworkCost cost = tcp_transport.network;
   if (agreed.gigabytes_per_second > 0) cost.link.gigabytes_per_second = agreed.gigabytes_per_second;
-  return std::unique_ptr<net::Network>(std::make_unique<TcpNetwork>(std::move(connections), cost));
+  return std::unique_ptr<net::Network>(
+      std::make_unique<TcpNetwork>(std::move(mesh), opening.peers.size(), cost));
 }
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
