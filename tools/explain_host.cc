@@ -63,7 +63,8 @@ Status draw(const HostQuestion& question, const planner::Request& request,
   plan::Recording recording;
   const auto us = planner::record_us(*taken.algorithm, request, knowledge, recording);
   if (!us) return bad("--svg: the plan has too many steps; choose fewer ranks");
-  TUTTI_TRY(const auto* made, planner::prepare(planner::recipe_of(*taken.algorithm, request, 1)));
+  TUTTI_TRY(const auto* made,
+            planner::prepare(planner::recipe_of(*taken.algorithm, request, knowledge, 1)));
   const double factor = planner::bus_factor(question.collective, question.ranks);
   return write_text(
       question.svg,
@@ -78,13 +79,13 @@ Status draw(const HostQuestion& question, const planner::Request& request,
 }
 
 Status print_plan(const HostQuestion& question, const planner::Request& request,
-                  const planner::Candidate& taken) {
+                  const planner::Knowledge& knowledge, const planner::Candidate& taken) {
   if (question.rank >= question.ranks)
     return bad(
         fmt::format("--rank {}: there are ranks 0 to {}", question.rank, question.ranks - 1));
   if (taken.packet) return bad("--plan: packets have none; each rank writes once and reads all");
-  TUTTI_TRY(const auto* made,
-            planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));
+  TUTTI_TRY(const auto* made, planner::prepare(planner::recipe_of(*taken.algorithm, request,
+                                                                  knowledge, taken.lanes)));
   fmt::print("\n{}", question.rank < 0 ? plan::to_text(made->plan)
                                        : plan::to_text(made->plan, Rank{question.rank}));
   return ok();
@@ -122,7 +123,8 @@ Status explain_host(const HostQuestion& asked) {
     fmt::print("{}", to_json(question, choosing.knowledge(), explanation));
   else
     fmt::print("{}", planner::to_text(explanation, request, title(question, choosing.knowledge())));
-  if (question.plan || question.rank >= 0) TUTTI_CHECK_OK(print_plan(question, request, taken));
+  if (question.plan || question.rank >= 0)
+    TUTTI_CHECK_OK(print_plan(question, request, choosing.knowledge(), taken));
   if (question.svg.empty()) return ok();
   return draw(question, request, choosing.knowledge(), taken, explanation.bound_us);
 }

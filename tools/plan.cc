@@ -20,7 +20,7 @@ constexpr int kMostRanks = 1024;
 
 struct Options {
   std::string collective = "all_reduce", algorithm;
-  int ranks = 2, root = 0, lanes = 1;
+  int ranks = 2, root = 0, lanes = 1, host_ranks = 0;
   std::vector<int> groups, weights;
   bool direct = false, multicast = false;
   std::vector<std::string> check;
@@ -37,6 +37,8 @@ Result<planner::Recipe> understand(const Options& options) {
                          .direct = options.direct,
                          .multicast = options.multicast,
                          .lanes = static_cast<std::uint32_t>(options.lanes)};
+  for (int rank = 0; options.direct && options.host_ranks > 0 && rank < options.ranks; ++rank)
+    recipe.hosts.push_back(rank / options.host_ranks);
   recipe.shape.groups.sizes = options.groups;
   recipe.shape.weights = options.weights;
   if (options.root >= options.ranks)
@@ -154,6 +156,10 @@ void define_plan(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
+  command
+      ->add_option("--host-ranks", options->host_ranks,
+                   "With --direct: of so many ranks in a row, a host's; they alone do")
+      ->check(CLI::Range(1, kMostRanks));
   command->add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
   command->add_option("--check", options->check, "Verify these files, and say what was proved");
   command->footer(

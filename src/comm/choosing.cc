@@ -99,13 +99,16 @@ planner::Request Choosing::request_for(const exec::Call& call, exec::Access acce
 Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec::Access access,
                                                     std::size_t which) const {
   planner::Request request = request_for(call, access);
-  if (const auto* written = plans_->find(call.collective, rank_count_, call.root, request.mapped)) {
+  // One that touches peers' buffers itself says nothing of hosts.
+  const bool all_reach = request.mapped && knowledge_.hosts.of.empty();
+  if (const auto* written = plans_->find(call.collective, rank_count_, call.root, all_reach)) {
     TUTTI_TRY(const auto* verified,
               planner::prepare({.written = written,
                                 .shape = written->shape,
                                 .direct = request.mapped,
                                 .read = request.read,
                                 .multicast = true,
+                                .hosts = request.mapped ? knowledge_.hosts.of : std::vector<int>{},
                                 .lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 1)),
                                 .uneven = call.uneven}));
     return exec::HostExecutor::Choice{&verified->plan, 1, 0};
@@ -119,8 +122,8 @@ Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec
   TUTTI_CHECK(which < offered && "a plan is tried that was not offered");
   if (which == plans.size()) request.read = request.shared = false;
   const planner::Candidate& taken = plans[which % plans.size()];
-  TUTTI_TRY(const auto* verified,
-            planner::prepare(planner::recipe_of(*taken.algorithm, request, taken.lanes)));
+  TUTTI_TRY(const auto* verified, planner::prepare(planner::recipe_of(*taken.algorithm, request,
+                                                                      knowledge_, taken.lanes)));
   return exec::HostExecutor::Choice{&verified->plan, offered,
                                     compared ? 0 : plans.front().microseconds};
 }

@@ -11,6 +11,8 @@
 // buffers a rank signals that peer, unless a write's signal does so already, and the peer waits for
 // that at its end.
 //
+// Hosts. Only between ranks of one host; what goes to others stays in slots.
+//
 // Halves. Where one rank gives all and another gets it, one of them would wait for the other. If
 // every piece is cut in two, one half can be read and the other written at the same time.
 //
@@ -39,10 +41,13 @@ bool is_of_peer(const Location& at) {
 
 class Lowering {
  public:
-  Lowering(const Plan& plan, const Wiring& wiring, Allowed allowed)
+  Lowering(const Plan& plan, const Wiring& wiring, HostOf hosts, Allowed allowed)
       : plan_(plan), wiring_(wiring), rank_count_(static_cast<std::uint32_t>(plan.ranks.size())) {
     for (const RankPlan& rank : plan.ranks) lanes_ = std::max(lanes_, rank.lanes.size());
-    for (const Message& message : wiring.messages) fates_.push_back(fate(message, allowed));
+    for (const Message& message : wiring.messages) {
+      const bool near = hosts.empty() || hosts[message.sender.rank] == hosts[message.receiver.rank];
+      fates_.push_back(near ? fate(message, allowed) : Fate::kSlot);
+    }
   }
 
   bool changes() const {
@@ -114,18 +119,25 @@ class Lowering {
 
   DraftLane lower_lane(std::uint32_t rank, std::uint32_t lane) {
     const Lane& steps = plan_.ranks[rank].lanes[lane];
-    DraftLane draft = to_draft(steps), lowered;
+    DraftLane draft = to_draft(steps), lowered, waits;
     for (std::size_t index = 0; index < draft.size(); ++index) {
       DraftStep& step = draft[index];
       if (step.kind == StepKind::kMove) {
         const std::uint32_t* messages =
             wiring_.lanes[rank][lane].of_location.data() + steps.steps[index].first;
         lower_targets(step, messages + step.sources.size());
+        const std::size_t before = lowered.size();
         lower_sources(step, messages, lowered);
-        if (step.targets.empty()) continue;
+        if (step.targets.empty()) {  // Only waited for: that can wait.
+          waits.insert(waits.end(), lowered.begin() + static_cast<std::ptrdiff_t>(before),
+                       lowered.end());
+          lowered.resize(before);
+          continue;
+        }
       }
       lowered.push_back(std::move(step));
     }
+    lowered.insert(lowered.end(), waits.begin(), waits.end());
     return lowered;
   }
 
@@ -204,13 +216,13 @@ class Lowering {
 };
 
 /// With the first of what is allowed that holds.
-std::optional<Plan> lower(const Plan& plan, std::initializer_list<Allowed> tries,
+std::optional<Plan> lower(const Plan& plan, HostOf hosts, std::initializer_list<Allowed> tries,
                           std::string_view name) {
   if (plan.shape.rank_count == 1 || !holds(plan)) return std::nullopt;
   const auto wiring = wire(plan);
   if (!wiring) return std::nullopt;
   for (const Allowed allowed : tries) {
-    Lowering lowering(plan, *wiring, allowed);
+    Lowering lowering(plan, *wiring, hosts, allowed);
     if (!lowering.changes()) continue;
     Plan lowered = lowering.run();
     lowered.name += name;
@@ -271,20 +283,20 @@ bool only_copies_peers(const Plan& plan) {
 
 }  // namespace
 
-std::optional<Plan> direct(const Plan& plan) {
-  return lower(plan, {{true, true}, {true, false}, {false, true}}, "+direct");
+std::optional<Plan> direct(const Plan& plan, HostOf hosts) {
+  return lower(plan, hosts, {{true, true}, {true, false}, {false, true}}, "+direct");
 }
 
 std::optional<Plan> read(const Plan& plan, bool shared) {
   if (reduces(plan.shape.collective)) return std::nullopt;
   if (shared) {
-    auto lowered = lower(halved(plan), {{true, true, true}}, "+share");
+    auto lowered = lower(halved(plan), {}, {{true, true, true}}, "+share");
     if (lowered && only_copies_peers(*lowered)) return lowered;
   }
   // Where all go to one rank, it would do all the work by itself.
   auto lowered = traits_of(plan.shape.collective).root_output
-                     ? lower(plan, {{false, true}}, "+write")
-                     : lower(plan, {{true, false}}, "+read");
+                     ? lower(plan, {}, {{false, true}}, "+write")
+                     : lower(plan, {}, {{true, false}}, "+read");
   return lowered && only_copies_peers(*lowered) ? std::move(lowered) : std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "plan/plan.h"
 
@@ -16,13 +17,17 @@ namespace tutti::plan {
 /// itself where there is nothing to join. With more slots per channel more can be joined.
 Plan fuse(const Plan& plan, std::uint32_t slots = 1);
 
-/// For ranks that map each other's buffers. A slot that carries a chunk of the sender's input
-/// becomes a read of the mapped input; a slot that is only copied to the receiver's output becomes
-/// a write to the mapped output; signals and waits take the place of the slots. The other slots
-/// stay. If reads and writes together do not hold (in place, a write may come before its chunk's
-/// old content was read), then reads alone or writes alone are tried. Empty when nothing can be
-/// lowered.
-std::optional<Plan> direct(const Plan& plan);
+/// By rank, of which host it is: ranks of a host reach each other's memory, others do not. Empty:
+/// all do.
+using HostOf = std::span<const int>;
+
+/// For ranks that map each other's buffers, where they are of one host. A slot that carries a chunk
+/// of the sender's input becomes a read of the mapped input; a slot that is only copied to the
+/// receiver's output becomes a write to the mapped output; signals and waits take the place of the
+/// slots. The other slots stay. If reads and writes together do not hold (in place, a write may
+/// come before its chunk's old content was read), then reads alone or writes alone are tried. Empty
+/// when nothing can be lowered.
+std::optional<Plan> direct(const Plan& plan, HostOf hosts = {});
 
 /// For ranks that get at each other's buffers by the kernel, only to copy them: the reads of
 /// `direct` alone, or, where all blocks go to one rank, the writes alone; and only where nothing is

@@ -90,7 +90,7 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
   for (const plan::Lane& lane : one.lanes) events += lane.steps.size() + lane.locations.size();
   events = std::max<std::size_t>(1, events * static_cast<std::size_t>(shape.rank_count));
   if (events > kMostEstimated) return std::nullopt;
-  const auto made = prepare(recipe_of(algorithm, request, 1));
+  const auto made = prepare(recipe_of(algorithm, request, knowledge, 1));
   if (!made) return std::nullopt;
   const plan::Plan& plan = (*made)->plan;
   const std::size_t blocks = std::max(plan::input_blocks(shape), plan::output_blocks(shape));

@@ -22,8 +22,9 @@ double since_us(std::chrono::steady_clock::time_point start) {
 }
 
 // Of a plan that somebody wrote, its hash is enough.
-using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
-                       std::vector<int>, bool, bool, bool, bool, std::uint32_t, bool>;
+using Key =
+    std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>, std::vector<int>, bool,
+               bool, bool, bool, std::vector<int>, std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -44,7 +45,8 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
     if (lowered && (!recipe.uneven || plan::runs_uneven(*lowered)))
       made->plan = std::move(*lowered);
   };
-  if (recipe.direct) apply(plan::direct);
+  if (recipe.direct)
+    apply([&](const plan::Plan& plan) { return plan::direct(plan, recipe.hosts); });
   if (recipe.read) apply([&](const plan::Plan& plan) { return plan::read(plan, recipe.shared); });
   if (recipe.multicast) apply(plan::multicast);
   made->build_us = since_us(start);
@@ -68,7 +70,8 @@ Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   const std::uint64_t written = recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written);
   const Key key{recipe.algorithm,   written,          shape.rank_count, shape.root,
                 shape.groups.sizes, shape.weights,    recipe.direct,    recipe.read,
-                recipe.shared,      recipe.multicast, recipe.lanes,     recipe.uneven};
+                recipe.shared,      recipe.multicast, recipe.hosts,     recipe.lanes,
+                recipe.uneven};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {

@@ -28,10 +28,11 @@ struct Recipe {
   const Algorithm* algorithm = nullptr;
   const plan::Plan* written = nullptr;  // Instead of an algorithm.
   plan::Shape shape;
-  bool direct = false;     // For ranks that map each other's buffers.
-  bool read = false;       // For ranks that can only read them, to copy;
-  bool shared = false;     // and of which each does half.
-  bool multicast = false;  // One slot to all, where a step sends to all.
+  bool direct = false;          // For ranks that map each other's buffers.
+  bool read = false;            // For ranks that can only read them, to copy;
+  bool shared = false;          // and of which each does half.
+  bool multicast = false;       // One slot to all, where a step sends to all.
+  std::vector<int> hosts = {};  // With direct: see plan::HostOf.
   std::uint32_t lanes = 1;
   bool uneven = false;  // For blocks of any sizes, see plan/uneven.h.
 };
@@ -78,7 +79,8 @@ struct Knowledge {
 };
 
 /// How a request's plan is made of an algorithm.
-Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32_t lanes);
+Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Knowledge& knowledge,
+                 std::uint32_t lanes);
 
 /// The plan for a request: of the first of candidates() (select.h) that is not packets.
 /// kInvalidArgument if a forced one can't be taken, or everything is forbidden.

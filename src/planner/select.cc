@@ -42,7 +42,7 @@ std::string refusal(const Algorithm& algorithm, std::uint32_t repeated, const Re
         lanes, knowledge.most_lanes);
   }
   if (!request.uneven) return {};
-  const auto made = prepare(recipe_of(algorithm, request, repeated));
+  const auto made = prepare(recipe_of(algorithm, request, knowledge, repeated));
   return made ? std::string{} : made.error().what;
 }
 
@@ -263,13 +263,15 @@ std::string_view to_string(Evidence evidence) {
 
 std::string_view Candidate::name() const { return packet ? kPacketWay : algorithm->name; }
 
-Recipe recipe_of(const Algorithm& algorithm, const Request& request, std::uint32_t lanes) {
+Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Knowledge& knowledge,
+                 std::uint32_t lanes) {
   return {.algorithm = &algorithm,
           .shape = request.shape,
           .direct = request.mapped,
           .read = request.read,
           .shared = request.shared,
           .multicast = true,
+          .hosts = request.mapped ? knowledge.hosts.of : std::vector<int>{},
           .lanes = lanes,
           .uneven = request.uneven};
 }
@@ -297,7 +299,7 @@ Result<std::vector<Candidate>> contenders(const Request& request, const Knowledg
 
 Result<Recipe> choose(const Request& request, const Knowledge& knowledge) {
   TUTTI_TRY(const auto usable, contenders(request, knowledge));
-  return recipe_of(*usable.front().algorithm, request, usable.front().lanes);
+  return recipe_of(*usable.front().algorithm, request, knowledge, usable.front().lanes);
 }
 
 Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {

@@ -1,6 +1,7 @@
 // Passes: whatever a pass makes of a plan verifies, and computes what the plan did, also in place,
 // with any interleaving of ranks (the simulator, which shares no code with the verifier).
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -52,6 +53,20 @@ bool has_place(const plan::Plan& plan, plan::Place place) {
   return false;
 }
 
+// Whether ranks touch the buffers of no others than those of their host.
+bool only_touches(const plan::Plan& plan, const std::vector<int>& hosts) {
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    for (const plan::Lane& lane : plan.ranks[rank].lanes) {
+      for (const plan::Location& at : lane.locations) {
+        const bool peers =
+            at.place == plan::Place::kPeerInput || at.place == plan::Place::kPeerOutput;
+        if (peers && hosts[at.peer] != hosts[rank]) return false;
+      }
+    }
+  }
+  return true;
+}
+
 std::size_t steps_of(const plan::Plan& plan) {
   std::size_t steps = 0;
   for (const plan::RankPlan& rank : plan.ranks) {
@@ -95,6 +110,56 @@ TEST_CASE("no pass changes what a plan computes") {
       if (const auto both = plan::multicast(*lowered)) check_computes(*both, ++seed);
     }
   });
+}
+
+TEST_CASE(
+    "what is lowered for ranks of hosts is so within each host, and there as far as it can be") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  std::size_t in_part = 0;
+  const auto check = [&](const plan::Plan& plan) {
+    const std::size_t ranks = plan.ranks.size();
+    std::vector<int> hosts(ranks), alone(ranks), together(ranks);
+    std::iota(alone.begin(), alone.end(), 0);
+    const unsigned most = 1 + random() % 4;
+    for (int& host : hosts) host = static_cast<int>(random() % most);
+    CHECK(!plan::direct(plan, alone));
+    CHECK(plan::direct(plan, together) == plan::direct(plan));
+    for (const auto& lowered :
+         {plan::direct(plan, hosts), plan::direct(plan::replicate(plan, 2), hosts)}) {
+      if (!lowered) continue;
+      INFO(lowered->name << " of " << to_string(plan.shape.collective) << " on " << ranks);
+      if (ranks <= 8)
+        check_computes(*lowered, random());
+      else
+        check_verifies(*lowered);
+      CHECK(only_touches(*lowered, hosts));
+      in_part += has_place(*lowered, plan::Place::kSlot);
+      if (const auto both = plan::multicast(*lowered)) check_verifies(*both);
+    }
+  };
+  test::for_each_plan({1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 33}, check);
+  CHECK(in_part > 100);
+}
+
+TEST_CASE("between two hosts of two ranks a hierarchical plan has slots along its rails only") {
+  const plan::Plan plan = build(*find_algorithm(Collective::kAllReduce, "hierarchical"),
+                                {Collective::kAllReduce, 4, 0, 2});
+  const auto lowered = plan::direct(plan, std::vector<int>{0, 0, 1, 1});
+  REQUIRE(lowered);
+  CHECK(plan::to_text(*lowered, Rank{0}) ==
+        "rank 0 scratch 1\n"
+        " lane 0\n"
+        "  move 2: input[2], input(1)[2] -> to(2):partial\n"
+        "  move 0: input[0], input(1)[0] -> scratch[0]:partial\n"
+        "  move 0: scratch[0]:partial, from(2):partial -> output[0]\n"
+        "  move 0: output[0] -> to(2):result, output(1)[0]\n"
+        "  signal 1\n"
+        "  move 2: from(2):result -> output[2], output(1)[2]\n"
+        "  signal 1\n"
+        "  wait 1\n"
+        "  wait 1\n");
 }
 
 TEST_CASE("one rank has nobody to be lowered for") {
