@@ -49,6 +49,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
   // A look at the network is a system call, and what wakes a sleeper is not a rank but the kernel.
   if (wire_ != nullptr && !options_.wait.cpu_each) options_.wait.yields = 0;
+  find_mates();
   context_.peer_inputs_at.resize(static_cast<std::size_t>(ranks_));
   context_.peer_outputs_at.resize(static_cast<std::size_t>(ranks_));
   context_.buffers.peer_inputs.resize(static_cast<std::size_t>(ranks_));

@@ -254,6 +254,9 @@ class HostExecutor {
   void learn_from_packets();
   bool read_announcements();
   bool map_peers();
+  void find_mates();
+  bool may_map() const;
+  bool could_map(int rank, const Announcement& from) const;
   void next_place();
   void next_number();
   void start_plan();
@@ -332,6 +335,8 @@ class HostExecutor {
   bool lately_mapped_ = false;  // Of the last calls that told; alike on every rank.
   std::vector<BufferName> inputs_, outputs_;
   std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.
+  std::vector<bool> mates_;                 // By rank: others reach its memory;
+  bool has_mates_ = false;                  // and whether there is such a rank.
   std::vector<kernels::Source> sources_;
   Blocks blocks_;  // Of an uneven call.
   std::vector<std::byte>

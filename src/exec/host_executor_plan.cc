@@ -21,16 +21,39 @@ HostExecutor::Announcement HostExecutor::announcement() {
   return mine;
 }
 
+/// By rank, whether others reach its memory.
+void HostExecutor::find_mates() {
+  const std::span<const int> hosts = endpoint_->hosts();
+  mates_.assign(static_cast<std::size_t>(ranks_), hosts.empty() && ranks_ > 1);
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+    mates_[rank] = std::count(hosts.begin(), hosts.end(), hosts[rank]) > 1;
+  has_mates_ = std::find(mates_.begin(), mates_.end(), true) != mates_.end();
+}
+
+/// Whether a call may go by mapped buffers at all: a rank's own scale is not known to peers that
+/// read its input, and some have to be of one host.
+bool HostExecutor::may_map() const { return !context_.scaled && has_mates_; }
+
+/// Whether no more is known of a rank's buffers than that they may be mapped where they have to be.
+bool HostExecutor::could_map(int rank, const Announcement& from) const {
+  const auto r = static_cast<std::size_t>(rank);
+  const auto fits = [&](bool there, std::uint64_t segment) {
+    return !there || !mates_[r] || (segment != 0 && !unmappable_[r].contains(segment));
+  };
+  // In place, the blocks of an all-to-all have to be exchanged by way of slots.
+  const bool apart = from.input_at != from.output_at && (from.input != from.output || !mates_[r]);
+  return fits(has_input(call_, rank), from.input.segment) &&
+         fits(has_output(call_, rank), from.output.segment) &&
+         (call_.collective != Collective::kAllToAll || apart);
+}
+
 /// Notes whether this call's buffers could have been mapped. Every rank sees the same lines.
 void HostExecutor::learn_from_packets() {
-  bool mapped = !context_.scaled;  // As in read_announcements: else calls change ways in turn.
+  bool mapped = may_map();  // As in read_announcements: else calls change ways in turn.
   for (int rank = 0; rank < ranks_ && mapped; ++rank) {
     Announcement from;
     std::memcpy(&from, region_.lines(rank, place_)->payload.data(), sizeof(from));
-    const auto& never = unmappable_[static_cast<std::size_t>(rank)];
-    mapped = from.input.segment != 0 && from.output.segment != 0 &&
-             !never.contains(from.input.segment) && !never.contains(from.output.segment) &&
-             (call_.collective != Collective::kAllToAll || from.input != from.output);
+    mapped = could_map(rank, from);
   }
   lately_mapped_ = mapped;
 }
@@ -78,7 +101,7 @@ bool HostExecutor::may_read(const Call& call) const {
 /// the same lines and so know the same segments, try to map it and tell each other how it went.
 bool HostExecutor::read_announcements() {
   if (on_trial_ != nullptr) note_times();
-  all_mapped_ = !context_.scaled;  // A rank's own scale is not known to peers that read its input.
+  all_mapped_ = may_map();
   all_read_ = may_read(call_);
   root_idles_ = false;
   bool known = true;
@@ -88,23 +111,18 @@ bool HostExecutor::read_announcements() {
     const auto r = static_cast<std::size_t>(rank);
     inputs_[r] = from.input;
     outputs_[r] = from.output;
-    const auto look = [&](bool there, std::uint64_t segment) {
-      if (!there) return;
-      if (segment == 0 || unmappable_[r].contains(segment))
-        all_mapped_ = false;
-      else if (!known_[r].contains(segment))
-        known = false;
+    all_mapped_ = all_mapped_ && could_map(rank, from);
+    const auto is_known = [&](bool there, std::uint64_t segment) {
+      return !there || !mates_[r] || known_[r].contains(segment);
     };
-    look(has_input(call_, rank), from.input.segment);
-    look(has_output(call_, rank), from.output.segment);
+    known = known && is_known(has_input(call_, rank), from.input.segment) &&
+            is_known(has_output(call_, rank), from.output.segment);
     context_.peer_inputs_at[r] = from.input_at;
     context_.peer_outputs_at[r] = from.output_at;
     if (rank == call_.root && may_share(call_))
       root_idles_ = root_in_place(call_, from.input_at, from.output_at);
-    // In place, the blocks of an all-to-all have to be exchanged by way of slots.
-    if (call_.collective != Collective::kAllToAll) continue;
-    if (from.input == from.output) all_mapped_ = false;
-    if (from.input_at == from.output_at) all_read_ = false;
+    if (call_.collective == Collective::kAllToAll && from.input_at == from.output_at)
+      all_read_ = false;
   }
   if (!all_mapped_) return true;
   if (known) mapping_ok_ = map_peers();
@@ -119,6 +137,7 @@ bool HostExecutor::map_peers() {
       context_.buffers.peer_outputs[r] = call_.output;
       continue;
     }
+    if (!endpoint_->near(me_, rank)) continue;
     // Of a peer's buffers only what this rank touches has to be there.
     const std::size_t element = size_of(call_.type);
     if (has_input(call_, rank)) {

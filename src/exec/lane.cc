@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "plan/structure.h"
 
 namespace tutti::exec {
 
@@ -19,6 +20,24 @@ constexpr std::size_t kWorthLending = 4096;
 
 bool in_library_memory(Place place) {
   return place == Place::kSlot || place == Place::kMulticast || place == Place::kScratch;
+}
+
+/// By chunk of this rank's input, whether a peer writes over it if the call is in place.
+std::vector<bool> overwritten_inputs(const plan::Plan& plan, int me) {
+  const auto rank = static_cast<std::uint32_t>(me);
+  std::vector<bool> written(plan::output_chunks(plan)), inputs(plan::input_chunks(plan));
+  for (const plan::RankPlan& other : plan.ranks) {
+    for (const plan::Lane& lane : other.lanes) {
+      for (const plan::Location& at : lane.locations) {
+        if (at.place == Place::kPeerOutput && at.peer == rank) written[at.chunk] = true;
+      }
+    }
+  }
+  for (std::uint32_t chunk = 0; chunk < inputs.size(); ++chunk) {
+    const std::uint32_t same = plan::in_place_output(plan, rank, chunk);
+    inputs[chunk] = same != plan::kNoChunk && written[same];
+  }
+  return inputs;
 }
 
 template <class Predicate>
@@ -51,6 +70,8 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
       scratch_(scratch),
       slot_bytes_(slot_bytes) {
   std::size_t most_sources = 0, most_targets = 0;
+  std::vector<bool> overwritten;
+  if (links.wire() != nullptr) overwritten = overwritten_inputs(plan, me);
   locations_.resize(lane_.locations.size());
   for (const Step& step : lane_.steps) {
     chunks_.push_back(
@@ -71,8 +92,12 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
       if (from.place == Place::kMulticast && source)
         to.inbox = &links.multicast_from(from.peer, lane);
       if (from.place == Place::kMulticast && !source) to.outbox = &links.multicast(lane);
-      if (to.outbox != nullptr && links.wire() != nullptr)
-        to.lendable = links.wire()->lendable(from.place == Place::kSlot ? from.peer : Wire::kAll);
+      if (to.outbox == nullptr || links.wire() == nullptr) continue;
+      const plan::Location& first = lane_.locations[step.first];
+      // This rank would not know when a peer writes there.
+      const bool stays = first.place != Place::kInput || !overwritten[first.chunk];
+      to.lendable =
+          stays && links.wire()->lendable(from.place == Place::kSlot ? from.peer : Wire::kAll);
     }
   }
   sources_.resize(most_sources);

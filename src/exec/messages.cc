@@ -142,7 +142,7 @@ bool Messages::send(Message& message, Outbox& outbox) {
     header.count = message.count;
     header.type = static_cast<std::uint32_t>(message.type);
     if (bytes > room) header.way = Way::kSlots;
-    if (bytes > room && bytes >= kWorthMapping) {
+    if (bytes > room && bytes >= kWorthMapping && endpoint_.near(me_, message.peer)) {
       header.name = endpoint_.name(message.data, bytes);
       if (header.name.segment != 0) header.way = Way::kMapped;
     }

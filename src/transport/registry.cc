@@ -103,7 +103,10 @@ int shared_cpus(std::span<const Peer> peers) {
 }
 
 std::vector<int> hosts_of(std::span<const Peer> peers, const Transport& transport) {
-  if (transport.network == NetworkCost{}) return {};
+  return transport.network == NetworkCost{} ? std::vector<int>{} : hosts_of(peers);
+}
+
+std::vector<int> hosts_of(std::span<const Peer> peers) {
   std::vector<int> hosts;
   std::vector<const Peer*> first_of;
   for (const Peer& peer : peers) {

@@ -43,6 +43,11 @@ bool on_one_machine(const Peer& a, const Peer& b);
 /// widest quota.
 int shared_cpus(std::span<const Peer> peers);
 
+/// Of which host each of them is, counted in the order of ranks, if a network joins the hosts:
+/// ranks of a host share memory. If all of them do, somebody wants to see the network, and each is
+/// a host of its own.
+std::vector<int> hosts_of(std::span<const Peer> peers);
+
 /// Names a buffer so that a peer can find it: an offset in a segment that its owner exports.
 /// Segment 0 means that peers can't map it.
 struct BufferName {
@@ -56,6 +61,13 @@ class Endpoint {
   virtual ~Endpoint() = default;
   /// The memory that the ranks share.
   virtual const Region& region() const = 0;
+  /// By rank, of which host it is: those of one host reach each other's memory. Empty: all do.
+  virtual std::span<const int> hosts() const { return {}; }
+  /// Whether two ranks reach each other's memory.
+  bool near(int a, int b) const {
+    const std::span<const int> of = hosts();
+    return of.empty() || of[static_cast<std::size_t>(a)] == of[static_cast<std::size_t>(b)];
+  }
   /// Names `bytes` bytes at `data` of this rank. Does not allocate unless memory was registered or
   /// freed since the last call.
   virtual BufferName name(const void* data, std::size_t bytes) = 0;
@@ -128,9 +140,7 @@ struct Transport {
 #include "transport/transports.def"
 #undef TUTTI_TRANSPORT
 
-/// Of which host each of them is, as this transport joins them, counted in the order of ranks;
-/// empty: they all share memory. If ranks of one host are joined by a network, because somebody
-/// wants to see that, each is a host of its own.
+/// The same as this transport joins them; empty: they all share memory.
 std::vector<int> hosts_of(std::span<const Peer> peers, const Transport& transport);
 
 /// Every registered transport, best first.

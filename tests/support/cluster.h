@@ -25,14 +25,16 @@ struct Case {
   int ranks = 1;
   int root = 0;
   bool in_place = false;
-  bool mapped = false;       // Buffers from mem_alloc.
-  std::size_t misalign = 0;  // Bytes that buffers are off a cache line.
-  bool exact = false;        // Data whose sums are exact in any order (for relaxed plans).
+  bool mapped = false;              // Buffers from mem_alloc.
+  std::size_t misalign = 0;         // Bytes that buffers are off a cache line.
+  bool exact = false;               // Data whose sums are exact in any order (for relaxed plans).
+  std::string_view algorithm = {};  // For this call alone.
   std::string to_string() const {
     return std::string(tutti::to_string(collective)) + " " + std::string(tutti::to_string(type)) +
            " " + std::string(tutti::to_string(op)) + " count " + std::to_string(count) + " ranks " +
            std::to_string(ranks) + " root " + std::to_string(root) + (in_place ? " in place" : "") +
-           (mapped ? " mapped" : "") + " misalign " + std::to_string(misalign);
+           (mapped ? " mapped" : "") + " misalign " + std::to_string(misalign) +
+           (algorithm.empty() ? "" : " by " + std::string(algorithm));
   }
   std::size_t input_bytes() const {
     return count * size_of(type) *
@@ -146,8 +148,10 @@ class Memory {
 inline Status call(Communicator& comm, const Case& test, const void* input, void* output) {
   Reduction reduction(test.op);
   reduction.scale = scale_of(comm.rank().value);
-  return comm.call(
-      {test.collective, input, output, test.count, test.type, reduction, Rank{test.root}});
+  Request request{test.collective, input,     output,         test.count,
+                  test.type,       reduction, Rank{test.root}};
+  request.algorithm = test.algorithm;
+  return comm.call(request);
 }
 
 /// Runs the case on one rank of `comm` and compares bits. Empty, or what was wrong.

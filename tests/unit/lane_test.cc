@@ -10,6 +10,8 @@
 #include "algorithms/algorithm.h"
 #include "exec/links.h"
 #include "plan/passes.h"
+#include "plan/text.h"
+#include "plan/verify.h"
 #include "support/catch.h"
 #include "support/cluster.h"
 
@@ -171,6 +173,72 @@ TEST_CASE("a rank that has to wait sends as many tiles as its rings take") {
     std::uint32_t there = 0;
     for (; inbox.has_slot(); ++there) inbox.release();
     CHECK(there == kSlots);
+  }
+}
+
+/// To which every rank can be sent from any memory; counts what is.
+class LendingWire final : public Wire {
+ public:
+  int lent = 0;
+  void publish(const Published&) override {}
+  void flush() override {}
+  bool progress() override { return false; }
+  bool pending() const override { return false; }
+  bool lendable(int) const override { return true; }
+  void lend(int, std::size_t, std::uint64_t, Lent) override { ++lent; }
+  bool lends(Lent) const override { return false; }
+  void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
+  const std::byte* landed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
+  void keep() override {}
+  void sleep(std::chrono::nanoseconds) override {}
+  void wake() override {}
+};
+
+// Ranks 0 and 1 are of one host, rank 2 of another; rank 1 reduces.
+constexpr std::string_view kReducedBesideRank0 =
+    "plan mine all_reduce ranks 3 pieces 1 contract deterministic together\n"
+    "rank 0\n lane 0\n"
+    "  move 0: input[0] -> to(2):contribution\n"
+    "  signal 1\n"
+    "  wait 1\n"
+    "rank 1\n lane 0\n"
+    "  wait 0\n"
+    "  move 0: input(0)[0], input[0], from(2):contribution -> output[0], OUTPUT, to(2):result\n"
+    "  signal 0\n"
+    "rank 2 scratch 1\n lane 0\n"
+    "  move 0: input[0] -> to(1):contribution\n"
+    "  move 0: from(0):contribution -> scratch[0]:contribution\n"
+    "  move 0: from(1):result -> output[0]\n";
+
+TEST_CASE("an input that a peer may write over in place is not lent") {
+  for (const bool writes : {true, false}) {
+    std::string text(kReducedBesideRank0);
+    text.replace(text.find("OUTPUT"), 6, writes ? "output(0)[0]" : "to(0):result");
+    if (!writes)
+      text.replace(text.find("  wait 1\n"), 9, "  move 0: from(1):result -> output[0]\n  wait 1\n");
+    const auto plan = plan::parse(text);
+    REQUIRE(plan);
+    const Status holds = plan::verify(*plan);
+    INFO((holds ? "" : holds.error().what));
+    REQUIRE(holds);
+    RegionConfig config;
+    config.rank_count = 3;
+    Memory memory(Region::bytes_for(config), false, 0);
+    std::memset(memory.data(), 0, Region::bytes_for(config));
+    Region region(memory.data(), config);
+    region.format();
+    LendingWire wire;
+    exec::Links links(region, 0, &wire);
+    exec::BoundLane lane(*plan, 0, 0, links, nullptr, config.slot_bytes);
+    std::vector<float> buffer(4096);
+    exec::CallContext context;
+    context.buffers.input = reinterpret_cast<const std::byte*>(buffer.data());
+    context.buffers.output = reinterpret_cast<std::byte*>(buffer.data());
+    context.arithmetic = {DataType::kFloat32, ReduceOp::kSum, 3, 1, 1};
+    context.count = context.tile_elements = buffer.size();
+    lane.start(context);
+    CHECK(lane.poll() == Poll::kProgressed);
+    CHECK(wire.lent == (writes ? 0 : 1));
   }
 }
 

@@ -34,16 +34,12 @@ class Image {
   void* base_;
 };
 
-/// Which ranks share memory with this one, itself among them, ascending; the same for all of them.
-/// If all do, the network is what somebody wants to see: then none but itself.
-std::vector<int> near_ranks(const Opening& opening) {
+/// Which ranks are of this one's host, itself among them, ascending; the same for all of them.
+std::vector<int> near_ranks(const std::vector<int>& hosts, int me) {
   std::vector<int> near;
-  const Peer& mine = opening.peers[static_cast<std::size_t>(opening.me)];
-  for (std::size_t rank = 0; rank < opening.peers.size(); ++rank) {
-    if (shared_memory_transport.reach(mine, opening.peers[rank]))
-      near.push_back(static_cast<int>(rank));
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] == hosts[static_cast<std::size_t>(me)]) near.push_back(static_cast<int>(rank));
   }
-  if (near.size() == opening.peers.size()) near = {opening.me};
   return near;
 }
 
@@ -74,10 +70,11 @@ std::byte* base_of(const Endpoint& near) {
 
 class NetEndpoint final : public Endpoint {
  public:
-  NetEndpoint(std::string_view name, std::unique_ptr<Endpoint> near,
+  NetEndpoint(std::string_view name, std::vector<int> hosts, std::unique_ptr<Endpoint> near,
               std::span<const int> near_ranks, std::unique_ptr<Image> image,
               const RegionConfig& config, const Opening& opening, std::unique_ptr<Network> network)
       : name_(name),
+        hosts_(std::move(hosts)),
         near_(std::move(near)),
         image_(std::move(image)),
         near_index_(index_of(near_ranks, config.rank_count)),
@@ -89,10 +86,13 @@ class NetEndpoint final : public Endpoint {
                  .on_machine = on_machine(opening)}) {}
 
   const Region& region() const override { return region_; }
-  BufferName name(const void*, std::size_t) override { return {}; }
-  Result<std::byte*> map(int peer, BufferName, std::size_t) override {
-    return Error{Code::kSystem,
-                 name_ + ": no memory of rank " + std::to_string(peer) + " can be mapped"};
+  std::span<const int> hosts() const override { return hosts_; }
+  BufferName name(const void* data, std::size_t bytes) override { return near_->name(data, bytes); }
+  Result<std::byte*> map(int peer, BufferName name, std::size_t bytes) override {
+    const int near = near_index_[static_cast<std::size_t>(peer)];
+    if (near >= 0) return near_->map(near, name, bytes);
+    return Error{Code::kSystem, name_ + ": rank " + std::to_string(peer) +
+                                    " is of another host: its memory can't be mapped"};
   }
   bool alive(int peer) const override {
     const int near = near_index_[static_cast<std::size_t>(peer)];
@@ -127,6 +127,7 @@ class NetEndpoint final : public Endpoint {
   }
 
   std::string name_;
+  std::vector<int> hosts_;  // By rank.
   std::unique_ptr<Endpoint> near_;
   std::unique_ptr<Image> image_;
   std::vector<int> near_index_;    // By rank, in near_; -1: elsewhere.
@@ -152,7 +153,8 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
                  fmt::format("{}: slots of {} bytes; between hosts TUTTI_SLOT_BYTES is at most {}M",
                              name, opening.config.slot_bytes, kMostFrameBytes >> 20)};
   }
-  const std::vector<int> near = near_ranks(opening);
+  std::vector<int> hosts = hosts_of(opening.peers);
+  const std::vector<int> near = near_ranks(hosts, opening.me);
   RegionConfig config = opening.config;
   config.wire = 1;
   TUTTI_TRY(auto shared, open_near(opening, near, config));
@@ -169,8 +171,9 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
     if (std::find(near.begin(), near.end(), rank) == near.end()) joining.far.push_back(rank);
   }
   TUTTI_TRY(auto network, connect(joining));
-  return std::unique_ptr<Endpoint>(std::make_unique<NetEndpoint>(
-      name, std::move(shared), near, std::move(image), config, opening, std::move(network)));
+  return std::unique_ptr<Endpoint>(
+      std::make_unique<NetEndpoint>(name, std::move(hosts), std::move(shared), near,
+                                    std::move(image), config, opening, std::move(network)));
 }
 
 }  // namespace tutti::net
