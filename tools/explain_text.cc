@@ -36,15 +36,19 @@ std::string row(const Explained& explained, std::size_t number, const Contender&
   return wrapped(text + (number == 0 ? "chosen" : contender.why), kWhy);
 }
 
-// What the plan makes of the machine: ", groups of 4 in 8", ", weights 2,2,1".
+// What the plan makes of the machine: ", groups of 4 in 8", ", weights 2,2,1", ", 3 trees".
 std::string groups_text(const Sample& sample) {
   plan::Shape bare = sample.shape;
   bare.groups = {};
   if (!sample.algorithm->applies(bare))
     return fmt::format(", groups of {}", fmt::join(sample.shape.groups.sizes, " in "));
   bare.weights = {};
-  if (sample.algorithm->applies(bare)) return "";
-  return fmt::format(", weights {}", fmt::join(sample.shape.weights, ","));
+  if (!sample.algorithm->applies(bare))
+    return fmt::format(", weights {}", fmt::join(sample.shape.weights, ","));
+  if (bare.trees.empty()) return "";
+  std::vector<int> shares;
+  for (const plan::SpanningTree& tree : bare.trees) shares.push_back(tree.weight);
+  return fmt::format(", {} trees with {} of the message", shares.size(), fmt::join(shares, ":"));
 }
 
 }  // namespace
@@ -105,6 +109,8 @@ std::string to_json(const Explained& explained) {
       entry["lanes"] = sample.lanes;
       entry["groups"] = sample.shape.groups.sizes;
       if (!sample.shape.weights.empty()) entry["weights"] = sample.shape.weights;
+      for (const plan::SpanningTree& tree : sample.shape.trees)
+        entry["trees"].push_back({{"weight", tree.weight}, {"parents", tree.parents}});
       entry["us"] = sample.microseconds;
       entry["busbw"] = explained.bus_bandwidth(sample.microseconds);
       entry["start_us"] = sample.protocol->base_us;

@@ -64,7 +64,7 @@ Result<planner::Recipe> understand(const Options& options) {
   if (!recipe.algorithm->applies(recipe.shape))
     return bad(
         fmt::format("{} does not apply to {} ranks in these groups with these weights; see "
-                    "--groups, --weights and docs/algorithms.md",
+                    "--groups, --weights and docs/algorithms.md, for trees `tutti explain --plan`",
                     options.algorithm, options.ranks));
   return recipe;
 }

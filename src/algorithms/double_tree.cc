@@ -1,7 +1,5 @@
 #include "algorithms/double_tree.h"
 
-#include <algorithm>
-
 #include "algorithms/ranks.h"
 
 namespace tutti {
@@ -23,17 +21,18 @@ int parent_of(int label, int n) {
 
 }  // namespace
 
-BinaryTree double_tree(Rank me, int tree, int n, int root) {
+TreePlace double_tree(Rank me, int tree, int n, int root) {
   const auto rank_of = [&](int label) {
     return wrap(root + (tree == 0 ? label : swap_parity(label, n, -1)), n);
   };
+  const auto child = [&](int label) { return TreePlace::Child{rank_of(label), label % 2 == 1}; };
   const int number = wrap(me.value - root, n);
   const int label = tree == 0 ? number : swap_parity(number, n, 1);
   const int bit = label & -label;
-  BinaryTree place;
+  TreePlace place;
   if (label != 0) place.parent = rank_of(parent_of(label, n));
   for (int above = label; above != 0; above = parent_of(above, n)) ++place.depth;
-  if (bit > 1) place.children.push_back(rank_of(label - bit / 2));
+  if (bit > 1) place.children.push_back(child(label - bit / 2));
   // The upper half may be cut off; what is left of it has its root at the largest step that fits.
   int step = bit / 2;
   if (label == 0) {
@@ -41,25 +40,8 @@ BinaryTree double_tree(Rank me, int tree, int n, int root) {
     while (2 * step < n) step *= 2;
   }
   while (step > 0 && label + step >= n) step /= 2;
-  if (step > 0) place.children.push_back(rank_of(label + step));
+  if (step > 0) place.children.push_back(child(label + step));
   return place;
-}
-
-void add_up_tree(plan::Builder& plan, Rank me, std::uint32_t piece, int tree,
-                 std::span<const plan::Location> targets) {
-  const plan::Shape& shape = plan.shape();
-  const auto at = [&](int rank) {
-    return double_tree(Rank{rank}, tree, shape.rank_count, shape.root);
-  };
-  std::vector<int> ranks = at(me.value).children;
-  ranks.push_back(me.value);
-  std::sort(ranks.begin(), ranks.end());
-  std::vector<plan::Location> sources;
-  for (const int rank : ranks) {
-    const Form form = at(rank).children.empty() ? Form::kContribution : Form::kPartial;
-    sources.push_back(rank == me.value ? plan.input(piece) : plan.from(rank, form));
-  }
-  plan.move(piece, sources, targets);
 }
 
 }  // namespace tutti

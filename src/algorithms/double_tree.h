@@ -14,27 +14,15 @@
 // and scan. Parallel Computing 35 (2009).
 #pragma once
 #include <cstdint>
-#include <span>
-#include <vector>
 
-#include "plan/builder.h"
+#include "algorithms/along_tree.h"
 #include "plan/plan.h"
 
 namespace tutti {
 
-struct BinaryTree {
-  int parent = -1;            // -1: this is the root.
-  int depth = 0;              // Edges to the root.
-  std::vector<int> children;  // 2 at most.
-};
-
-/// The place of `me` in tree 0 or 1 over n ranks; both have the same root. Time log n.
-BinaryTree double_tree(Rank me, int tree, int n, int root = 0);
-
-/// Adds the step that adds up a piece from this rank and all below it, into `targets`. By rank: two
-/// numbers come in canonical order.
-void add_up_tree(plan::Builder& plan, Rank me, std::uint32_t piece, int tree,
-                 std::span<const plan::Location> targets);
+/// The place of `me` in tree 0 or 1 over n ranks, two children at most; both have the same root.
+/// Time log n.
+TreePlace double_tree(Rank me, int tree, int n, int root = 0);
 
 inline std::uint32_t piece_per_tree(const plan::Shape&) { return 2; }
 

@@ -3,16 +3,7 @@
 // the message, through 6 channels at most. The order of addition is the trees', so relaxed if n
 // > 2.
 //
-// A tree's half is in parts, so that some go up while others come down, as both directions of a
-// link have to be busy. In a time in which a part makes one hop, rank r at depth d takes part p,
-// and sends up part p + 2d: so long takes the way to the root and back. So r lets 2d parts go up
-// first, and then takes one and sends one by turns. One slot per channel is enough: every wait is
-// for something that is earlier in that time, or at the same moment, but there come first the
-// takers, the farthest from the root first, and then the senders, the nearest to the root first. Of
-// P parts and D hops to the root, P of P + 2D moments are busy.
-#include <algorithm>
-#include <vector>
-
+// A tree's half is in parts, so that some go up while others come down (along_tree.h).
 #include "algorithms/algorithm.h"
 #include "algorithms/double_tree.h"
 #include "algorithms/ranks.h"
@@ -30,30 +21,11 @@ constexpr int kParts = 4;
 std::uint32_t parts_of_trees(const plan::Shape&) { return 2 * kParts; }
 
 void build(plan::Builder& plan, Rank me) {
+  const plan::Shape& shape = plan.shape();
   for (int tree = 0; tree < 2; ++tree) {
-    const BinaryTree place = double_tree(me, tree, plan.shape().rank_count, plan.shape().root);
-    const bool leaf = place.children.empty();
-    const auto results = [&](std::uint32_t piece) {
-      std::vector<plan::Location> targets{plan.output(piece)};
-      for (const int child : place.children) targets.push_back(plan.to(child, Form::kResult));
-      return targets;
-    };
     plan.lane(static_cast<std::size_t>(tree));
-    const int ahead = std::min(2 * place.depth, kParts);
-    for (int turn = 0; turn < kParts + ahead; ++turn) {
-      if (turn >= ahead && place.parent >= 0) {
-        const auto piece = chunk_of(tree * kParts + turn - ahead);
-        const plan::Location down = plan.from(place.parent, Form::kResult);
-        plan.move(piece, std::span(&down, 1), results(piece));
-      }
-      if (turn < kParts) {
-        const auto piece = chunk_of(tree * kParts + turn);
-        std::vector<plan::Location> sum;
-        if (place.parent >= 0)
-          sum.push_back(plan.to(place.parent, leaf ? Form::kContribution : Form::kPartial));
-        add_up_tree(plan, me, piece, tree, place.parent < 0 ? results(piece) : sum);
-      }
-    }
+    all_reduce_along(plan, me, double_tree(me, tree, shape.rank_count, shape.root),
+                     chunk_of(tree * kParts), kParts);
   }
 }
 

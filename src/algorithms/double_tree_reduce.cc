@@ -10,14 +10,11 @@ namespace tutti {
 namespace {
 
 void build(plan::Builder& plan, Rank me) {
+  const plan::Shape& shape = plan.shape();
   for (std::uint32_t piece = 0; piece < 2; ++piece) {
-    const auto tree = static_cast<int>(piece);
-    const BinaryTree place = double_tree(me, tree, plan.shape().rank_count, plan.shape().root);
-    const Form form = place.children.empty() ? Form::kContribution : Form::kPartial;
-    const plan::Location target =
-        place.parent < 0 ? plan.output(piece) : plan.to(place.parent, form);
     plan.lane(piece);
-    add_up_tree(plan, me, piece, tree, std::span(&target, 1));
+    reduce_along(plan, me, double_tree(me, static_cast<int>(piece), shape.rank_count, shape.root),
+                 piece);
   }
 }
 

@@ -42,6 +42,11 @@ std::uint64_t hash_of(const Plan& plan) {
   hash.add(static_cast<std::uint64_t>(plan.shape.root));
   hash.add_all(plan.shape.groups.sizes);
   hash.add_all(plan.shape.weights);
+  hash.add(plan.shape.trees.size());
+  for (const SpanningTree& tree : plan.shape.trees) {
+    hash.add(static_cast<std::uint64_t>(tree.weight));
+    hash.add_all(tree.parents);
+  }
   hash.add(static_cast<std::uint64_t>(plan.contract) << 2 | std::uint64_t{plan.together} << 1 |
            std::uint64_t{plan.apart});
   hash.add(plan.pieces);

@@ -167,6 +167,12 @@ class Parser {
       TUTTI_CHECK_OK(numbers(line, "a group size", 1, kMaxRanks, plan_.shape.groups.sizes));
     if (accept_word(line, "weights"))
       TUTTI_CHECK_OK(numbers(line, "a weight", 0, kMaxWeight, plan_.shape.weights));
+    while (accept_word(line, "tree")) {
+      SpanningTree& tree = plan_.shape.trees.emplace_back();
+      TUTTI_CHECK_OK(line.number("a weight", 1, kMaxWeight, tree.weight));
+      TUTTI_CHECK_OK(line.expect(":"));
+      TUTTI_CHECK_OK(numbers(line, "a rank", 0, ranks - 1, tree.parents));
+    }
     plan_.together = accept_word(line, "together");
     plan_.apart = accept_word(line, "apart");
     has_header_ = true;

@@ -16,6 +16,7 @@
 // and one slot location is one slot. So a plan that the verifier finds free of deadlock with K
 // slots per channel is free of deadlock for every message size. Scratch chunks hold one tile each.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -93,6 +94,13 @@ struct GroupSizes {
   friend bool operator==(const GroupSizes&, const GroupSizes&) = default;
 };
 
+/// A tree over all ranks, along which a share of the message goes.
+struct SpanningTree {
+  int weight = 1;            // Its share, compared with the other trees'.
+  std::vector<int> parents;  // By rank; the root's is itself.
+  friend auto operator<=>(const SpanningTree&, const SpanningTree&) = default;
+};
+
 /// What the plan is for: all that an algorithm may look at, beside the rank it builds for.
 struct Shape {
   Collective collective = Collective::kAllReduce;
@@ -101,6 +109,8 @@ struct Shape {
   GroupSizes groups = {};
   /// By rank: how much of an all-reduce it owns, compared with the others. Empty: all the same.
   std::vector<int> weights = {};
+  /// Trees that fit the links of the machine together. Empty: not known.
+  std::vector<SpanningTree> trees = {};
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 

@@ -78,6 +78,8 @@ std::string to_text(const Plan& plan) {
   };
   list("group", plan.shape.groups.sizes);
   list("weights", plan.shape.weights);
+  for (const SpanningTree& tree : plan.shape.trees)
+    list(fmt::format("tree {}:", tree.weight), tree.parents);
   if (plan.together) text += " together";
   if (plan.apart) text += " apart";
   text += '\n';

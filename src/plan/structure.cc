@@ -54,6 +54,14 @@ Status check_shape(const Plan& plan, const Limits& limits) {
     if (weight < 0 || weight > kMaxWeight)
       return plan_error(plan, fmt::format("weight {}: takes 0 to {}", weight, kMaxWeight));
   }
+  for (std::size_t i = 0; i < shape.trees.size(); ++i) {
+    if (root_of(shape.trees[i], shape.rank_count) < 0) {
+      return plan_error(plan,
+                        fmt::format("tree {}: takes a weight of 1 to {}, and a parent for each "
+                                    "rank that leads to the root, whose parent is itself",
+                                    i, kMaxWeight));
+    }
+  }
   const std::uint64_t blocks = message_blocks(shape);
   if (plan.pieces < 1 || blocks * plan.pieces > 0xffffffffu) {
     return plan_error(plan, fmt::format("{} pieces: takes 1 to {}", plan.pieces,
@@ -302,6 +310,27 @@ Status check_structure(const Plan& plan, const Limits& limits) {
     return plan_error(plan, "has fewer locations than output chunks: some are never written");
   if (locations >= 0xffffffffu) return plan_error(plan, "has more than 2^32 locations");
   return ok();
+}
+
+int root_of(const SpanningTree& tree, int rank_count) {
+  const auto ranks = static_cast<std::size_t>(rank_count);
+  if (tree.parents.size() != ranks || tree.weight < 1 || tree.weight > kMaxWeight) return -1;
+  int root = -1;
+  for (int rank = 0; rank < rank_count; ++rank) {
+    const int parent = tree.parents[static_cast<std::size_t>(rank)];
+    if (parent < 0 || parent >= rank_count || (parent == rank && root >= 0)) return -1;
+    if (parent == rank) root = rank;
+  }
+  // Each way up ends where an earlier one passed, or at the root.
+  std::vector<int> passed(ranks, -1);
+  for (int rank = 0; rank < rank_count; ++rank) {
+    int at = rank;
+    for (; at != root && passed[static_cast<std::size_t>(at)] < 0;
+         at = tree.parents[static_cast<std::size_t>(at)])
+      passed[static_cast<std::size_t>(at)] = rank;
+    if (at != root && passed[static_cast<std::size_t>(at)] == rank) return -1;
+  }
+  return root;
 }
 
 }  // namespace tutti::plan

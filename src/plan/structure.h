@@ -25,6 +25,10 @@ Error step_error(const Plan& plan, std::uint32_t rank, std::uint32_t lane, std::
 /// True if some step touches the mapped buffers of a peer.
 bool touches_peers(const Plan& plan);
 
+/// The root of a tree over so many ranks; -1: it is none, for a parent is missing or leads in a
+/// circle, or has no weight that a tree may have.
+int root_of(const SpanningTree& tree, int rank_count);
+
 /// Chunks in the input of a rank that has one, and in the output of one that gets one.
 inline std::uint32_t input_chunks(const Plan& plan) {
   return input_blocks(plan.shape) * plan.pieces;

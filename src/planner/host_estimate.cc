@@ -106,9 +106,10 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
 }
 
 /// Estimates that were made in this process: by all that they depend on.
-using EstimateKey = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>, bool,
-                               bool, bool, bool, std::size_t, int, bool, double, double, double,
-                               std::size_t, int, std::vector<int>, double, double, double>;
+using EstimateKey =
+    std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>,
+               std::vector<plan::SpanningTree>, bool, bool, bool, bool, std::size_t, int, bool,
+               double, double, double, std::size_t, int, std::vector<int>, double, double, double>;
 struct Estimates {
   std::mutex mutex;
   std::map<EstimateKey, std::optional<double>> known;
@@ -144,6 +145,7 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         shape.root,
                         shape.groups.sizes,
                         shape.weights,
+                        shape.trees,
                         request.mapped,
                         request.read,
                         request.shared,

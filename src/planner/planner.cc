@@ -22,9 +22,9 @@ double since_us(std::chrono::steady_clock::time_point start) {
 }
 
 // Of a plan that somebody wrote, its hash is enough.
-using Key =
-    std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>, std::vector<int>, bool,
-               bool, bool, bool, std::vector<int>, std::uint32_t, bool>;
+using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
+                       std::vector<int>, std::vector<plan::SpanningTree>, bool, bool, bool, bool,
+                       std::vector<int>, std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -68,10 +68,9 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   const plan::Shape& shape = recipe.shape;
   const std::uint64_t written = recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written);
-  const Key key{recipe.algorithm,   written,          shape.rank_count, shape.root,
-                shape.groups.sizes, shape.weights,    recipe.direct,    recipe.read,
-                recipe.shared,      recipe.multicast, recipe.hosts,     recipe.lanes,
-                recipe.uneven};
+  const Key key{recipe.algorithm, written,      shape.rank_count, shape.root,   shape.groups.sizes,
+                shape.weights,    shape.trees,  recipe.direct,    recipe.read,  recipe.shared,
+                recipe.multicast, recipe.hosts, recipe.lanes,     recipe.uneven};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {

@@ -23,7 +23,8 @@ std::string refusal(const Algorithm& algorithm, std::uint32_t repeated, const Re
   const plan::Shape& shape = request.shape;
   if (!algorithm.applies(shape)) {
     const auto& groups = shape.groups.sizes;
-    return fmt::format("does not apply to {} ranks in groups of {}, {} weights", shape.rank_count,
+    return fmt::format("does not apply to {} ranks in groups of {}, {} weights, without trees",
+                       shape.rank_count,
                        groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
                        shape.weights.empty() ? "without" : "with these");
   }

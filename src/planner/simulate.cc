@@ -8,6 +8,7 @@
 #include "plan/chunks.h"
 #include "plan/passes.h"
 #include "planner/machine_shape.h"
+#include "planner/machine_trees.h"
 #include "planner/simulate_symmetry.h"
 
 namespace tutti::planner {
@@ -40,7 +41,10 @@ std::vector<plan::Shape> shapes_on(const MachineCost& machine, const SimulateOpt
                                    [&](const Protocol& protocol) { return near.has(protocol); });
   if (usable == protocols().end()) return {shape};
   const plan::CostModel model = near.model(*usable);
-  if (weighs) shape.weights = weights_for(direct_us(machine.rank_count(), model));
+  if (weighs) {
+    shape.weights = weights_for(direct_us(machine.rank_count(), model));
+    shape.trees = trees_for(shape, model);
+  }
   std::vector<plan::Shape> shapes;
   for (plan::GroupSizes& nesting : nestings(groups, model)) {
     shapes.push_back(shape);
@@ -203,11 +207,14 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
   std::unique_ptr<Prepared> best;
   std::optional<Error> failed;
   double least = 0;
-  for (const plan::Shape* shape : shapes) {
+  for (const plan::Shape* listed : shapes) {
+    plan::Shape shape = *listed;
+    shape.trees = {};  // Large, so only where they are used.
+    if (!algorithm.applies(shape)) shape.trees = listed->trees;
     std::optional<plan::Plan> whole;
     for (std::size_t i = 0; i < orders_.size(); ++i) {
-      if (!may_lie(algorithm, *shape, orders_[i])) continue;
-      auto laid = lay(algorithm, *shape, i, protocol, whole, model);
+      if (!may_lie(algorithm, shape, orders_[i])) continue;
+      auto laid = lay(algorithm, shape, i, protocol, whole, model);
       if (!laid) {
         failed = std::move(laid.error());
         continue;

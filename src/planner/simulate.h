@@ -84,7 +84,7 @@ class Simulator {
                      std::size_t bytes, std::optional<Contract> contract = {});
   /// The plan that is simulated; valid as long as this. Errors as of run.
   Result<const plan::Plan*> plan_of(const Algorithm& algorithm, const Protocol& protocol);
-  /// What is asked for: hosts as groups; weights, if links are not alike.
+  /// What is asked for: hosts as groups; weights, if links are not alike; trees, for few ranks.
   const plan::Shape& shape() const { return shapes_.front(); }
   /// The shapes that an algorithm is tried with: it applies to them and they keep the contract; or
   /// if none does both, all to which it applies. Several where groups may be nested in several

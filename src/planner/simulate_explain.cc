@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "planner/machine_trees.h"
+
 namespace tutti::planner {
 namespace {
 
@@ -85,9 +87,11 @@ Contender contender(Simulator& simulator, const Algorithm& algorithm,
 
 std::string does_not_apply(const plan::Shape& shape) {
   const auto& groups = shape.groups.sizes;
-  return fmt::format("does not apply to {} ranks{}{}", shape.rank_count,
-                     groups.empty() ? "" : fmt::format(" in groups of {}", groups.front()),
-                     shape.weights.empty() ? " with links that are alike" : "");
+  return fmt::format(
+      "does not apply to {} ranks{}{}{}", shape.rank_count,
+      groups.empty() ? "" : fmt::format(" in groups of {}", groups.front()),
+      shape.weights.empty() ? " with links that are alike" : "",
+      shape.rank_count > kMostPacked ? fmt::format(" (trees: up to {})", kMostPacked) : "");
 }
 
 class Explainer {

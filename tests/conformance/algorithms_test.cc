@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/double_tree.h"
 #include "algorithms/ranks.h"
 #include "plan/verify.h"
 #include "support/catch.h"
 #include "support/plan_cost.h"
 #include "support/sample.h"
+#include "support/trees.h"
 
 namespace tutti {
 namespace {
@@ -36,7 +36,8 @@ std::string numbers(const std::vector<int>& list) {
 std::string describe(const Algorithm& algorithm, const Shape& shape) {
   return std::string(to_string(shape.collective)) + " " + std::string(algorithm.name) + ", " +
          std::to_string(shape.rank_count) + " ranks, root " + std::to_string(shape.root) +
-         ", groups of " + numbers(shape.groups.sizes) + "weights " + numbers(shape.weights);
+         ", groups of " + numbers(shape.groups.sizes) + "weights " + numbers(shape.weights) + ", " +
+         std::to_string(shape.trees.size()) + " trees";
 }
 
 // Empty if all is well. Checks the plan itself, and that its claim is not too modest: a relaxed
@@ -68,6 +69,9 @@ std::vector<Shape> shapes(Collective collective, int n, int root) {
     auto& weights = all.emplace_back(Shape{collective, n, root}).weights;
     for (int rank = 0; rank < n; ++rank) weights.push_back(period == 1 ? 3 : rank % period);
   }
+  all.emplace_back(Shape{collective, n, root}).trees = {test::star(n, root)};
+  all.emplace_back(Shape{collective, n, root}).trees = {test::chain(n, root), test::star(n, root)};
+  all.emplace_back(Shape{collective, n, root}).trees = test::some_trees(collective, n, root, 3);
   return all;
 }
 
@@ -108,6 +112,11 @@ TEST_CASE("every algorithm's plans verify at random larger shapes") {
         shape = {algorithm->collective, outer * up_to(2, 5), 0, {inner, outer}};
       }
       for (int rank = 0; rank < shape.rank_count; ++rank) shape.weights.push_back(up_to(0, 3));
+      for (int tree = up_to(0, 4); tree > 0; --tree) {
+        const int other =
+            has_root(algorithm->collective) ? shape.root : up_to(0, shape.rank_count - 1);
+        shape.trees.push_back(test::random_tree(random, shape.rank_count, other));
+      }
       if (!algorithm->applies(shape)) continue;
       INFO(describe(*algorithm, shape));
       REQUIRE(complaint(*algorithm, shape) == "");
@@ -448,17 +457,6 @@ TEST_CASE("in hierarchical plans a chunk enters each group of any level once eac
           CHECK(cost.rounds <=
                 ways * static_cast<int>(sizes.sizes.size() + 1) + (collects ? 1 : 0));
       }
-    }
-  }
-}
-
-TEST_CASE("in double trees nobody but the root has children twice") {
-  for (int n = 1; n <= 100; ++n) {
-    INFO(n << " ranks");
-    for (int rank = 0; rank < n; ++rank) {
-      const BinaryTree trees[] = {double_tree(Rank{rank}, 0, n), double_tree(Rank{rank}, 1, n)};
-      if (rank > 0) CHECK((trees[0].children.empty() || trees[1].children.empty()));
-      for (const BinaryTree& tree : trees) CHECK(tree.children.size() <= 2);
     }
   }
 }

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "support/trees.h"
 
 namespace tutti::test {
 
 /// Calls `visit` with the plan of every registered algorithm for every rank count given, with
-/// several roots, groups and weights where they matter.
+/// several roots, groups, weights and trees where they matter.
 inline void for_each_plan(std::initializer_list<int> rank_counts,
                           const std::function<void(const plan::Plan&)>& visit) {
   for (const Algorithm* algorithm : algorithms()) {
@@ -31,6 +32,9 @@ inline void for_each_plan(std::initializer_list<int> rank_counts,
           shapes.push_back({algorithm->collective, n, root, groups});
         auto& weights = shapes.emplace_back(plain).weights;
         for (int rank = 0; rank < n; ++rank) weights.push_back((rank + 1) % 3);
+        std::mt19937 random(static_cast<unsigned>(n));
+        auto& trees = shapes.emplace_back(plain).trees;
+        trees = {chain(n, root), random_tree(random, n, root), star(n, root)};
         for (const auto& shape : shapes) {
           if (algorithm->applies(shape)) visit(build(*algorithm, shape));
         }

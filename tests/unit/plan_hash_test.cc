@@ -55,6 +55,9 @@ TEST_CASE("no field of a plan can change without its hash") {
   change("groups", [](plan::Plan& p) { p.shape.groups.sizes = {2, 4}; });
   change("no groups", [](plan::Plan& p) { p.shape.groups.sizes.clear(); });
   change("weights", [](plan::Plan& p) { ++p.shape.weights[2]; });
+  change("trees", [](plan::Plan& p) { p.shape.trees = {{1, {0, 0}}}; });
+  change("a tree's weight", [](plan::Plan& p) { p.shape.trees = {{2, {0, 0}}}; });
+  change("a tree's parents", [](plan::Plan& p) { p.shape.trees = {{1, {1, 1}}}; });
   change("contract", [](plan::Plan& p) { p.contract = Contract::kRelaxed; });
   change("together", [](plan::Plan& p) { p.together = true; });
   change("apart", [](plan::Plan& p) { p.apart = true; });

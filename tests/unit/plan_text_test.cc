@@ -62,7 +62,7 @@ TEST_CASE("all that the format can say") {
       "# a comment\r\n"
       "\n"
       "plan by_hand+x.1 broadcast ranks 2 pieces 3 contract relaxed root 1 group 2,4 , 8 "
-      "weights 0,3 # more\n"
+      "weights 0,3 tree 2:1 , 1 tree 7: 1,1 # more\n"
       "rank 0 scratch 4\n"
       "lane 0\n"
       "\tmove 2:multicast( 1 ):result,  from(1):partial->scratch[3]:contribution # odd, but "
@@ -78,7 +78,8 @@ TEST_CASE("all that the format can say") {
   INFO((plan ? "" : plan.error().what));
   REQUIRE(plan);
   CHECK(plan->name == "by_hand+x.1");
-  CHECK(plan->shape == plan::Shape{Collective::kBroadcast, 2, 1, {2, 4, 8}, {0, 3}});
+  CHECK(plan->shape ==
+        plan::Shape{Collective::kBroadcast, 2, 1, {2, 4, 8}, {0, 3}, {{2, {1, 1}}, {7, {1, 1}}}});
   CHECK(plan->contract == Contract::kRelaxed);
   CHECK(plan->pieces == 3);
   REQUIRE(plan->ranks.size() == 2);

@@ -364,6 +364,13 @@ TEST_CASE("what is out of range or out of place") {
   CHECK_THAT(verdict(plan), Contains("3 weights: takes one for each rank, or none"));
   plan.shape.weights = {1, -1};
   CHECK_THAT(verdict(plan), Contains("weight -1"));
+  // Too short, in a circle, with two roots, of no weight, of a rank that there is not.
+  for (const plan::SpanningTree& tree : std::vector<plan::SpanningTree>{
+           {1, {0}}, {1, {1, 0}}, {1, {0, 1}}, {0, {0, 0}}, {1, {0, 2}}, {1, {-1, 1}}}) {
+    plan = read(kAllReduce);
+    plan.shape.trees = {{1, {0, 0}}, tree};
+    CHECK_THAT(verdict(plan), Contains("tree 1: takes a weight of 1 to"));
+  }
   plan = read(kAllReduce);
   plan.ranks[0].lanes[0].steps[0].target_count = 9;
   CHECK_THAT(verdict(plan), Contains("more locations than there are"));
