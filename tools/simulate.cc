@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <span>
 
+#include "progress.h"
 #include "simulate_options.h"
 
 namespace tutti::tools {
@@ -21,79 +24,115 @@ void add_note(SimulatedCurve& curve, std::string note) {
     curve.notes.push_back(std::move(note));
 }
 
-/// Simulates all sizes on one machine, and adds the rows.
-Status simulate_ranks(const SimulateJob& job, const RankedMachine& machine, SimulatedCurve& curve) {
-  planner::Simulator simulator(machine.graph, machine.ranks, job.simulate);
-  const auto candidates = job.algorithms.empty() ? simulator.candidates() : job.algorithms;
-  if (curve.algorithms.empty()) {
-    for (const Algorithm* algorithm : candidates) curve.algorithms.emplace_back(algorithm->name);
+// Fills a curve, and says each row as soon as it is known.
+class Simulation {
+ public:
+  Simulation(const SimulateJob& job, const Options& options) : job_(job), options_(options) {
+    curve_.collective = job.simulate.collective;
+    curve_.compares = job.algorithms.size() > 1;
+    curve_.several_ranks = job.ranks.size() > 1;
+    curve_.machine = name_of(options.source);
+    all_ = job.bytes.size() * std::max<std::size_t>(1, job.ranks.size());
   }
-  std::vector<const planner::Protocol*> usable;
-  for (const planner::Protocol* protocol : job.protocols) {
-    if (simulator.may_use(*protocol)) usable.push_back(protocol);
+
+  Result<SimulatedCurve> run() {
+    for (const double ranks : job_.ranks.empty() ? std::vector<double>{0} : job_.ranks) {
+      TUTTI_TRY(const RankedMachine machine,
+                machine_for(options_.source, static_cast<int>(ranks), options_.root));
+      simulate(machine);
+    }
+    clear_progress();
+    if (curve_.rows.empty())
+      return bad(curve_.notes.empty() ? "no algorithm applies; try --contract relaxed"
+                                      : curve_.notes.front());
+    if (!options_.json) fmt::print("{}", table_footer(curve_));
+    return std::move(curve_);
   }
-  const bool joins =
-      std::any_of(usable.begin(), usable.end(),
-                  [](const planner::Protocol* protocol) { return protocol->joins_in_switch; });
-  for (const double bytes : job.bytes) {
-    SimulatedRow row{.ranks = static_cast<int>(machine.ranks.size()),
-                     .bytes = static_cast<std::size_t>(bytes),
-                     .samples = {}};
-    for (const Algorithm* algorithm : candidates) {
-      const auto sample = simulator.run(*algorithm, usable, row.bytes);
+
+ private:
+  // All sizes on one machine.
+  void simulate(const RankedMachine& machine) {
+    planner::Simulator simulator(machine.graph, machine.ranks, job_.simulate);
+    const auto candidates = job_.algorithms.empty() ? simulator.candidates() : job_.algorithms;
+    if (curve_.rows.empty()) begin(candidates, static_cast<int>(machine.ranks.size()));
+    std::vector<const planner::Protocol*> usable;
+    for (const planner::Protocol* protocol : job_.protocols) {
+      if (simulator.may_use(*protocol)) usable.push_back(protocol);
+    }
+    const bool joins =
+        std::any_of(usable.begin(), usable.end(),
+                    [](const planner::Protocol* protocol) { return protocol->joins_in_switch; });
+    for (const double bytes : job_.bytes) {
+      SimulatedRow row = simulate(simulator, candidates, usable, static_cast<std::size_t>(bytes));
+      ++done_;
+      if (row.samples.empty() || !row.samples[row.best]) continue;
+      const auto bound = simulator.bound_us(row.bytes, joins);
+      if (bound) row.bound_us = *bound;
+      if (!bound) add_note(curve_, bound.error().what);
+      show(row);
+      curve_.rows.push_back(std::move(row));
+    }
+    const auto words = simulator.bound_words(joins);
+    if (words && job_.ranks.size() <= 1)
+      add_note(curve_,
+               fmt::format("bound{}: {}", joins ? ", with switches that add up" : "", *words));
+  }
+
+  SimulatedRow simulate(planner::Simulator& simulator, std::span<const Algorithm* const> candidates,
+                        std::span<const planner::Protocol* const> usable, std::size_t bytes) {
+    SimulatedRow row{.ranks = simulator.machine().rank_count(), .bytes = bytes, .samples = {}};
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      show_progress(
+          done_ * candidates.size() + i, all_ * candidates.size(),
+          fmt::format("{} ranks, {}: {}", row.ranks, size_text(bytes), candidates[i]->name));
+      const auto sample = simulator.run(*candidates[i], usable, bytes);
       if (!sample) {
-        add_note(curve, sample.error().what);
+        add_note(curve_, sample.error().what);
         row.samples.emplace_back(std::nullopt);
         continue;
       }
       row.samples.emplace_back(*sample);
       const auto& best = row.samples[row.best];
-      if (!best || sample->microseconds < best->microseconds) row.best = row.samples.size() - 1;
+      if (!best || sample->microseconds < best->microseconds) row.best = i;
     }
-    if (!row.samples.empty() && row.samples[row.best]) {
-      const auto bound = simulator.bound_us(row.bytes, joins);
-      if (bound) row.bound_us = *bound;
-      if (!bound) add_note(curve, bound.error().what);
-      curve.rows.push_back(std::move(row));
-    }
+    return row;
   }
-  const auto words = simulator.bound_words(joins);
-  if (words && job.ranks.size() <= 1)
-    add_note(curve, fmt::format("bound{}: {}", joins ? ", with switches that add up" : "", *words));
-  return ok();
-}
 
-Result<SimulatedCurve> simulate(const SimulateJob& job, const Options& options) {
-  SimulatedCurve curve;
-  curve.collective = job.simulate.collective;
-  curve.compares = job.algorithms.size() > 1;
-  curve.machine = name_of(options.source);
-  int most = 0;
-  for (const double ranks : job.ranks.empty() ? std::vector<double>{0} : job.ranks) {
-    TUTTI_TRY(const RankedMachine machine,
-              machine_for(options.source, static_cast<int>(ranks), options.root));
-    TUTTI_CHECK_OK(simulate_ranks(job, machine, curve));
-    if (!curve.rows.empty()) most = std::max(most, curve.rows.back().ranks);
+  void begin(std::span<const Algorithm* const> candidates, int ranks) {
+    curve_.algorithms.clear();
+    for (const Algorithm* algorithm : candidates) curve_.algorithms.emplace_back(algorithm->name);
+    const auto most = std::max_element(job_.ranks.begin(), job_.ranks.end());
+    curve_.title =
+        fmt::format("{} of {} on {}, {}{} ranks, contract {}", options_.collective, options_.type,
+                    curve_.machine, curve_.several_ranks ? "up to " : "",
+                    most == job_.ranks.end() ? ranks : static_cast<int>(*most), options_.contract);
   }
-  if (curve.rows.empty())
-    return bad(curve.notes.empty() ? "no algorithm applies; try --contract relaxed"
-                                   : curve.notes.front());
-  curve.title =
-      fmt::format("{} of {} on {}, {}{} ranks, contract {}", options.collective, options.type,
-                  curve.machine, job.ranks.size() > 1 ? "up to " : "", most, options.contract);
-  return curve;
-}
+
+  void show(const SimulatedRow& row) const {
+    if (options_.json) return;
+    clear_progress();
+    if (curve_.rows.empty()) fmt::print("{}", table_header(curve_));
+    fmt::print("{}", table_row(curve_, row));
+    std::fflush(stdout);  // Into a file or a pipe too: the next row may take a minute.
+  }
+
+  const SimulateJob& job_;
+  const Options& options_;
+  SimulatedCurve curve_;
+  std::size_t done_ = 0, all_ = 0;  // Rows.
+};
 
 int run(const Options& options) {
   const auto complain = [](const Error& error) {
+    clear_progress();
     fmt::print(stderr, "tutti simulate: {}\n", error.what);
     return error.code == Code::kInvalidArgument ? kUsage : 1;
   };
   const auto job = understand(options);
   if (!job) return complain(job.error());
-  const auto curve = simulate(*job, options);
+  const auto curve = Simulation(*job, options).run();
   if (!curve) return complain(curve.error());
-  fmt::print("{}", options.json ? to_json(*curve) : to_table(*curve));
+  if (options.json) fmt::print("{}", to_json(*curve));
   if (!options.csv.empty()) {
     if (auto wrote = write_text(options.csv, to_csv(*curve)); !wrote)
       return complain(wrote.error());

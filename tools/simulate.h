@@ -28,6 +28,7 @@ struct SimulatedCurve {
   std::string title;                    // One line: what, on what.
   std::vector<std::string> algorithms;  // Names, as in the rows' samples.
   bool compares = false;                // The algorithms were asked for by name: show each.
+  bool several_ranks = false;           // The rows differ in them.
   std::vector<SimulatedRow> rows;
   std::vector<std::string> notes;  // What could not be done, and what holds it up.
 };
@@ -37,8 +38,11 @@ std::string size_text(std::size_t bytes);
 /// Microseconds, at most 8 characters.
 std::string time_text(double us);
 
-/// At most 100 columns.
-std::string to_table(const SimulatedCurve& curve);
+/// The table, at most 100 columns, part by part: what is known before there are rows, a row, and
+/// what is left to say.
+std::string table_header(const SimulatedCurve& curve);
+std::string table_row(const SimulatedCurve& curve, const SimulatedRow& row);
+std::string table_footer(const SimulatedCurve& curve);
 std::string to_json(const SimulatedCurve& curve);
 std::string to_csv(const SimulatedCurve& curve);
 /// Bus bandwidth over bytes or, if only those differ, over ranks; with the bound.

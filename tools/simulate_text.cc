@@ -37,66 +37,61 @@ std::string percent_of_bound(const SimulatedRow& row) {
   return fmt::format("{:.1f}", 100 * row.bound_us / row.fastest().microseconds);
 }
 
-bool several_ranks(const SimulatedCurve& curve) {
-  for (const SimulatedRow& row : curve.rows) {
-    if (row.ranks != curve.rows.front().ranks) return true;
-  }
-  return false;
-}
-
 std::string cut(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 2) + "..";
 }
 
+// Whether the algorithms stand side by side.
+bool in_columns(const SimulatedCurve& curve) {
+  return curve.compares && curve.algorithms.size() <= kMostColumns;
+}
+
 }  // namespace
 
-std::string to_table(const SimulatedCurve& curve) {
-  const bool ranks = several_ranks(curve);
-  const bool columns = curve.compares && curve.algorithms.size() <= kMostColumns;
+std::string table_header(const SimulatedCurve& curve) {
   std::string text = wrapped(curve.title + "; times in us, GB/s as in nccl-tests", 2) + "\n";
-  text += fmt::format("{}{:>6}", ranks ? " ranks " : "", "bytes");
-  if (columns) {
+  text += fmt::format("{}{:>6}", curve.several_ranks ? " ranks " : "", "bytes");
+  if (in_columns(curve)) {
     for (const std::string& name : curve.algorithms) text += fmt::format(" {:>10}", cut(name, 10));
-    text += fmt::format(" {:>8} {:>8} {:>7}\n", "bound", "busbw", "% bound");
-  } else {
-    text += fmt::format(" {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {}\n", "time", "bound", "algbw",
-                        "busbw", "% bound", "algorithm, protocol", "busiest");
+    return text + fmt::format(" {:>8} {:>8} {:>7}\n", "bound", "busbw", "% bound");
   }
-  for (const SimulatedRow& row : curve.rows) {
-    const Sample& best = row.fastest();
-    if (ranks) text += fmt::format("{:>6} ", row.ranks);
-    text += fmt::format("{:>6}", size_text(row.bytes));
-    const std::string bound = row.bound_us > 0 ? time_text(row.bound_us) : "?";
-    if (columns) {
-      for (std::size_t i = 0; i < row.samples.size(); ++i) {
-        const auto& sample = row.samples[i];
-        text += fmt::format(" {:>9}{}", sample ? time_text(sample->microseconds) : "-",
-                            i == row.best ? '*' : ' ');
-      }
-      text += fmt::format(" {:>8} {:>8} {:>7}\n", bound,
-                          rate_text(row.bus_bandwidth(curve.collective, best.microseconds)),
-                          percent_of_bound(row));
-      continue;
+  return text + fmt::format(" {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {}\n", "time", "bound", "algbw",
+                            "busbw", "% bound", "algorithm, protocol", "busiest");
+}
+
+std::string table_row(const SimulatedCurve& curve, const SimulatedRow& row) {
+  const Sample& best = row.fastest();
+  std::string text = curve.several_ranks ? fmt::format("{:>6} ", row.ranks) : "";
+  text += fmt::format("{:>6}", size_text(row.bytes));
+  const std::string bound = row.bound_us > 0 ? time_text(row.bound_us) : "?";
+  const double bus = row.bus_bandwidth(curve.collective, best.microseconds);
+  if (in_columns(curve)) {
+    for (std::size_t i = 0; i < row.samples.size(); ++i) {
+      const auto& sample = row.samples[i];
+      text += fmt::format(" {:>9}{}", sample ? time_text(sample->microseconds) : "-",
+                          i == row.best ? '*' : ' ');
     }
-    const double bus = row.bus_bandwidth(curve.collective, best.microseconds);
-    const std::string what = fmt::format("{}, {}", best.algorithm->name, best.protocol->name);
-    const std::string line = fmt::format(
-        " {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {:>3.0f} %", time_text(best.microseconds), bound,
-        rate_text(bus / planner::bus_factor(curve.collective, row.ranks)), rate_text(bus),
-        percent_of_bound(row), cut(what, 24), 100 * best.bottleneck_share());
-    text += line + "\n";
+    return text + fmt::format(" {:>8} {:>8} {:>7}\n", bound, rate_text(bus), percent_of_bound(row));
   }
-  if (!curve.rows.empty()) {
-    const Sample& last = curve.rows.back().fastest();
-    if (!last.busy.empty())
-      text += "\n" + wrapped(fmt::format("busiest in the last row: {}, {:.0f} % of the time",
-                                         last.busy[0].name, 100 * last.bottleneck_share()),
-                             2);
-    if (last.simulated_ranks < static_cast<std::size_t>(curve.rows.back().ranks))
-      text += wrapped(fmt::format("{} ranks were simulated in the last row; the others are alike",
-                                  last.simulated_ranks),
-                      2);
-  }
+  const std::string what = fmt::format("{}, {}", best.algorithm->name, best.protocol->name);
+  return text + fmt::format(" {:>8} {:>8} {:>8} {:>8} {:>7}  {:<24} {:>3.0f} %\n",
+                            time_text(best.microseconds), bound,
+                            rate_text(bus / planner::bus_factor(curve.collective, row.ranks)),
+                            rate_text(bus), percent_of_bound(row), cut(what, 24),
+                            100 * best.bottleneck_share());
+}
+
+std::string table_footer(const SimulatedCurve& curve) {
+  std::string text;
+  const Sample& last = curve.rows.back().fastest();
+  if (!last.busy.empty())
+    text += "\n" + wrapped(fmt::format("busiest in the last row: {}, {:.0f} % of the time",
+                                       last.busy[0].name, 100 * last.bottleneck_share()),
+                           2);
+  if (last.simulated_ranks < static_cast<std::size_t>(curve.rows.back().ranks))
+    text += wrapped(fmt::format("{} ranks were simulated in the last row; the others are alike",
+                                last.simulated_ranks),
+                    2);
   for (const std::string& note : curve.notes) text += wrapped(note, 2);
   return text;
 }

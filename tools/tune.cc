@@ -1,8 +1,6 @@
 // tutti tune: measures which way is best here, and writes it down for programs to use.
 #include "tune.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -14,6 +12,7 @@
 #include "command.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"
+#include "progress.h"
 #include "topology/fingerprint.h"
 
 namespace tutti::tools {
@@ -34,20 +33,6 @@ int complain(const Error& error) {
 std::string size_text(std::size_t bytes) {
   if (bytes >= (std::size_t{1} << 20)) return fmt::format("{}M", bytes >> 20);
   return bytes >= 1024 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
-}
-
-/// On a terminal, on a line that the next one overwrites.
-void show(int ranks, std::size_t done, std::size_t all, Collective collective, bool mapped,
-          std::size_t bytes) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  const std::size_t filled = 30 * done / std::max<std::size_t>(1, all);
-  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {} ranks: {} {} {:<8}\033[K", "", filled, "", 30 - filled,
-             ranks, to_string(collective), mapped ? "mapped" : "plain", size_text(bytes));
-  std::fflush(stderr);
-}
-
-void clear() {
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
 }
 
 /// "packet to 4K, one_shot to 64K, two_shot", broken into lines that begin at the column `indent`.
@@ -92,13 +77,17 @@ void print(const planner::TuningTable& table) {
 int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path,
               const planner::TuningKey& key) {
   const bool first = comm.rank().value == 0;
-  auto table = tune(comm, options,
-                    [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
-                        std::size_t bytes) {
-                      if (first) show(key.rank_count, done, all, collective, mapped, bytes);
-                    });
+  auto table =
+      tune(comm, options,
+           [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
+               std::size_t bytes) {
+             if (!first) return;
+             show_progress(done, all,
+                           fmt::format("{} ranks: {} {} {}", key.rank_count, to_string(collective),
+                                       mapped ? "mapped" : "plain", size_text(bytes)));
+           });
   if (!first) return table ? 0 : 1;
-  clear();
+  clear_progress();
   if (!table) return complain(table.error());
   table->key = key;
   print(*table);
