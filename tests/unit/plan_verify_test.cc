@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "plan/structure.h"
 #include "support/verdicts.h"
 
 using namespace tutti;
@@ -364,7 +365,9 @@ TEST_CASE("what is out of range or out of place") {
   CHECK_THAT(verdict(plan), Contains("3 weights: takes one for each rank, or none"));
   plan.shape.weights = {1, -1};
   CHECK_THAT(verdict(plan), Contains("weight -1"));
-  // Too short, in a circle, with two roots, of no weight, of a rank that there is not.
+  CHECK(plan::root_of({1, {2, 0, 2, 1}}, 4) == 2);
+  CHECK(plan::root_of({1, {0, 2, 3, 1}}, 4) == -1);  // A circle beside the root.
+  // Too short, without a root, with two, of no weight, of a rank that there is not.
   for (const plan::SpanningTree& tree : std::vector<plan::SpanningTree>{
            {1, {0}}, {1, {1, 0}}, {1, {0, 1}}, {0, {0, 0}}, {1, {0, 2}}, {1, {-1, 1}}}) {
     plan = read(kAllReduce);
