@@ -205,9 +205,8 @@ std::exception_ptr TorchBackend::finish(const JobPtr& job) {
     failure = exception_of(describe(job->operation.name, job->number, *job->shared), *job->error);
     job->shared->note(job->error->code);
   } else if (!job->copies.empty()) {
-    const c10::NoGradGuard no_grad;
     try {
-      for (const auto& [to, from] : job->copies) to.copy_(from);
+      for (const auto& [to, from] : job->copies) copy_over(to, from);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -241,9 +240,13 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
   inner->then([inner = inner.get(), work, tensor, copy](std::exception_ptr failure) {
     work->set_source(inner->sourceRank());
     Completions::instance().post([work, tensor, copy, failure] {
-      const c10::NoGradGuard no_grad;
-      if (failure == nullptr) tensor.copy_(copy);
-      work->complete(failure);
+      if (failure != nullptr) return work->complete(failure);
+      try {
+        copy_over(tensor, copy);
+      } catch (...) {
+        return work->complete(std::current_exception());
+      }
+      work->complete();
     });
   });
   messages_->recv(copy, peer, tag, inner);

@@ -200,10 +200,13 @@ class TorchBackend : public LikeGloo {
   static at::Tensor flat_output(Job& job, const Tensors& list);
   static at::Tensor flat_input(Job& job, const Tensors& list);
   void add_all_reduce(Job& job, const at::Tensor& tensor, const c10d::ReduceOp& op) const;
-  void add_all_gather(Job& job, const at::Tensor& output, const at::Tensor& input) const;
+  // `parts`: what the tensor with a block for each rank is made of, if it was a list.
+  void add_all_gather(Job& job, const at::Tensor& output, const at::Tensor& input,
+                      const Tensors& parts = {}) const;
   void add_reduce_scatter(Job& job, const at::Tensor& output, const at::Tensor& input,
-                          const c10d::ReduceOp& op) const;
-  void check_list(const Tensors& list, const at::Tensor& like, const char* operation) const;
+                          const c10d::ReduceOp& op, const Tensors& parts = {}) const;
+  void check_list(const Tensors& list, const at::Tensor& own, const char* operation,
+                  bool may_differ = false) const;
   Rank root_of(std::int64_t root, const char* operation) const;
   WorkPtr all_reduce_list(const Operation& operation, Tensors& tensors,
                           const c10d::AllreduceOptions& options);

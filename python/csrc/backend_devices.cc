@@ -80,9 +80,8 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
     return ok();
   });
   if (status && !job->copies.empty()) {
-    const c10::NoGradGuard no_grad;
     const c10::StreamGuard guard(stream);
-    for (const auto& [to, from] : job->copies) to.copy_(from);
+    for (const auto& [to, from] : job->copies) copy_over(to, from);
   }
   // What lies on the current stream is in order with all that uses its tensors.
   const bool limited = job->timeout < options_->timeout;
@@ -139,7 +138,7 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage&
   });
   if (status && !message.sends && !row.is_same(tensor)) {
     const c10::StreamGuard guard(stream);
-    tensor.copy_(row);
+    copy_over(tensor, row);
   }
   const auto work =
       make_device_work(message.operation, {tensor}, message.sends ? Tensors{} : Tensors{tensor},

@@ -75,16 +75,18 @@ at::Tensor TorchBackend::flat_input(Job& job, const Tensors& list) {
   return flat;
 }
 
-/// A list of one tensor for each rank, all like `like`.
-void TorchBackend::check_list(const Tensors& list, const at::Tensor& like,
-                              const char* operation) const {
+/// A list of one tensor for each rank: this rank's is like `own`, and those of others too, unless
+/// they `may_differ` in size.
+void TorchBackend::check_list(const Tensors& list, const at::Tensor& own, const char* operation,
+                              bool may_differ) const {
   TORCH_CHECK_VALUE(static_cast<int>(list.size()) == size_, "tutti: ", operation, ": the list has ",
                     list.size(), " tensors, there are ", size_, " ranks");
-  check_type(list, like.scalar_type(), operation);
-  for (const at::Tensor& tensor : list) {
-    TORCH_CHECK_VALUE(tensor.numel() == like.numel(), "tutti: ", operation,
-                      ": invalid tensor size: one of the list is ", tensor.sizes(),
-                      ", this rank's is ", like.sizes());
+  check_type(list, own.scalar_type(), operation);
+  for (int rank = 0; rank < size_; ++rank) {
+    const at::Tensor& tensor = list[static_cast<std::size_t>(rank)];
+    TORCH_CHECK_VALUE((may_differ && rank != rank_) || tensor.numel() == own.numel(),
+                      "tutti: ", operation, ": invalid tensor size: that of rank ", rank, " is ",
+                      tensor.sizes(), ", this rank's is ", own.sizes());
   }
 }
 
@@ -168,11 +170,12 @@ TorchBackend::WorkPtr TorchBackend::reduce(Tensors& tensors, const c10d::ReduceO
   return issue(job, options.asyncOp);
 }
 
-void TorchBackend::add_all_gather(Job& job, const at::Tensor& output,
-                                  const at::Tensor& input) const {
+void TorchBackend::add_all_gather(Job& job, const at::Tensor& output, const at::Tensor& input,
+                                  const Tensors& parts) const {
   TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "tutti: ", job.operation.name,
                     ": output tensor must have the same type as input tensor");
-  TORCH_CHECK_VALUE(output.numel() == input.numel() * size_, "tutti: ", job.operation.name,
+  TORCH_CHECK_VALUE(!parts.empty() || output.numel() == input.numel() * size_,
+                    "tutti: ", job.operation.name,
                     ": output tensor size must be equal to world_size times input tensor size; ",
                     output.numel(), " elements are not ", size_, " times ", input.numel());
   const Elements elements = copied_as(input.scalar_type());
@@ -184,11 +187,16 @@ void TorchBackend::add_all_gather(Job& job, const at::Tensor& output,
     from = from.clone();
     job.keeps.push_back(from);
   }
-  job.requests.push_back({.collective = Collective::kAllGather,
-                          .input = from.const_data_ptr(),
-                          .output = to.data_ptr(),
-                          .count = count_of(from, elements),
-                          .type = elements.type});
+  Request request{.collective = Collective::kAllGather,
+                  .input = from.const_data_ptr(),
+                  .output = to.data_ptr(),
+                  .count = count_of(from, elements),
+                  .type = elements.type};
+  if (auto counts = uneven_counts(parts, elements); !counts.empty()) {
+    request.uneven = true;
+    request.output_blocks = {job.lists.emplace_back(std::move(counts)), {}};
+  }
+  job.requests.push_back(request);
 }
 
 TorchBackend::WorkPtr TorchBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -213,11 +221,11 @@ TorchBackend::WorkPtr TorchBackend::allgather(std::vector<Tensors>& outputs, Ten
   const at::Tensor input = only(inputs, "all_gather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "tutti: all_gather: takes one list of outputs, not ",
                     outputs.size());
-  check_list(outputs.front(), input, "all_gather");
+  check_list(outputs.front(), input, "all_gather", true);
   const auto job = make_job(kAllGather, options.timeout);
   const at::Tensor flat = flat_output(*job, outputs.front());
   const Tensors results = job->outputs;
-  add_all_gather(*job, flat, input);
+  add_all_gather(*job, flat, input, outputs.front());
   job->outputs = results;
   return issue(job, options.asyncOp);
 }
@@ -238,9 +246,9 @@ TorchBackend::WorkPtr TorchBackend::allgather_coalesced(std::vector<Tensors>& ou
                         of_rank.size(), " tensors for ", inputs.size(), " inputs");
       list.push_back(of_rank[i]);
     }
-    check_list(list, inputs[i], "all_gather_coalesced");
+    check_list(list, inputs[i], "all_gather_coalesced", true);
     const at::Tensor flat = flat_output(*job, list);
-    add_all_gather(*job, flat, inputs[i]);
+    add_all_gather(*job, flat, inputs[i], list);
     results.insert(results.end(), list.begin(), list.end());
   }
   job->outputs = results;
@@ -248,10 +256,11 @@ TorchBackend::WorkPtr TorchBackend::allgather_coalesced(std::vector<Tensors>& ou
 }
 
 void TorchBackend::add_reduce_scatter(Job& job, const at::Tensor& output, const at::Tensor& input,
-                                      const c10d::ReduceOp& op) const {
+                                      const c10d::ReduceOp& op, const Tensors& parts) const {
   TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "tutti: ", job.operation.name,
                     ": input tensor must be the same type as the output tensor.");
-  TORCH_CHECK_VALUE(output.numel() * size_ == input.numel(), "tutti: ", job.operation.name,
+  TORCH_CHECK_VALUE(!parts.empty() || output.numel() * size_ == input.numel(),
+                    "tutti: ", job.operation.name,
                     ": input tensor must be the same size as output size times world size; ",
                     input.numel(), " elements are not ", size_, " times ", output.numel());
   const Reduced reduced = reduced_as(input.scalar_type(), op, job.operation.name);
@@ -271,12 +280,17 @@ void TorchBackend::add_reduce_scatter(Job& job, const at::Tensor& output, const 
     from = from.clone();
     job.keeps.push_back(from);
   }
-  job.requests.push_back({.collective = Collective::kReduceScatter,
-                          .input = from.const_data_ptr(),
-                          .output = to.data_ptr(),
-                          .count = count_of(to, reduced.elements),
-                          .type = reduced.elements.type,
-                          .reduction = reduced.reduction});
+  Request request{.collective = Collective::kReduceScatter,
+                  .input = from.const_data_ptr(),
+                  .output = to.data_ptr(),
+                  .count = count_of(to, reduced.elements),
+                  .type = reduced.elements.type,
+                  .reduction = reduced.reduction};
+  if (auto counts = uneven_counts(parts, reduced.elements); !counts.empty()) {
+    request.uneven = true;
+    request.input_blocks = {job.lists.emplace_back(std::move(counts)), {}};
+  }
+  job.requests.push_back(request);
 }
 
 TorchBackend::WorkPtr TorchBackend::_reduce_scatter_base(
@@ -302,10 +316,10 @@ TorchBackend::WorkPtr TorchBackend::reduce_scatter(Tensors& outputs, std::vector
   const at::Tensor output = only(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "tutti: reduce_scatter: takes one list of inputs, not ",
                     inputs.size());
-  check_list(inputs.front(), output, "reduce_scatter");
+  check_list(inputs.front(), output, "reduce_scatter", true);
   const auto job = make_job(kReduceScatter, options.timeout);
   const at::Tensor flat = flat_input(*job, inputs.front());
-  add_reduce_scatter(*job, output, flat, options.reduceOp);
+  add_reduce_scatter(*job, output, flat, options.reduceOp, inputs.front());
   return issue(job, options.asyncOp);
 }
 

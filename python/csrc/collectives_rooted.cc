@@ -137,22 +137,13 @@ TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
   const auto& gives = job->lists.emplace_back(list_counts(inputs, elements.each));
   const auto& gets = job->lists.emplace_back(list_counts(outputs, elements.each));
   const at::Tensor from = flat_input(*job, inputs), to = flat_output(*job, outputs);
-  Request request{.collective = Collective::kAllToAll,
-                  .input = from.const_data_ptr(),
-                  .output = to.data_ptr(),
-                  .type = elements.type,
-                  .uneven = true,
-                  .input_blocks = {gives, {}},
-                  .output_blocks = {gets, {}}};
-  // Devices have blocks of one size only. If all of this rank's are, so are everybody's.
-  const auto same = [&](std::size_t count) { return count == gives.front(); };
-  if (!from.device().is_cpu() && std::all_of(gives.begin(), gives.end(), same) &&
-      std::all_of(gets.begin(), gets.end(), same)) {
-    request.uneven = false;
-    request.count = gives.front();
-    request.input_blocks = request.output_blocks = {};
-  }
-  job->requests.push_back(request);
+  job->requests.push_back({.collective = Collective::kAllToAll,
+                           .input = from.const_data_ptr(),
+                           .output = to.data_ptr(),
+                           .type = elements.type,
+                           .uneven = true,
+                           .input_blocks = {gives, {}},
+                           .output_blocks = {gets, {}}});
   return issue(job, options.asyncOp);
 }
 

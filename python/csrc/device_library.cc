@@ -28,10 +28,12 @@ namespace {
   X(reduce_on_stream)                     \
   X(reduce_pre_mul_sum_on_stream)         \
   X(all_gather_on_stream)                 \
+  X(all_gather_v_on_stream)               \
   X(broadcast_on_stream)                  \
   X(gather_on_stream)                     \
   X(scatter_on_stream)                    \
   X(all_to_all_on_stream)                 \
+  X(all_to_all_v_on_stream)               \
   X(send_on_stream)                       \
   X(recv_on_stream)
 
@@ -154,9 +156,24 @@ Result<DeviceComm> DeviceComm::twin() const {
   return DeviceComm(comm);
 }
 
+Status DeviceComm::call_uneven(const Request& of, void* stream) const {
+  const Library& api = loaded();
+  const int type = number(of.type);
+  const std::size_t *gives = of.input_blocks.counts.data(), *gets = of.output_blocks.counts.data();
+  switch (of.collective) {
+    case Collective::kAllGather:
+      return status_of(api, api.all_gather_v_on_stream(comm_.get(), of.input, of.output, gets,
+                                                       nullptr, type, stream));
+    case Collective::kAllToAll:
+      return status_of(api, api.all_to_all_v_on_stream(comm_.get(), of.input, gives, nullptr,
+                                                       of.output, gets, nullptr, type, stream));
+    default:
+      return unsupported("blocks of CUDA tensors that are reduced have to be of one size");
+  }
+}
+
 Status DeviceComm::call(const Request& of, void* stream) const {
-  if (of.uneven)
-    return unsupported("blocks of different sizes are not there for CUDA tensors; send messages");
+  if (of.uneven) return call_uneven(of, stream);
   const Library& api = loaded();
   const tutti_device_comm_t comm = comm_.get();
   const int type = number(of.type), root = of.root.value;

@@ -28,7 +28,7 @@ class DeviceComm {
   /// Another of the same ranks. Collective.
   Result<DeviceComm> twin() const;
 
-  /// `stream` is a cudaStream_t. Blocks have to be of one size.
+  /// `stream` is a cudaStream_t. Blocks that are reduced have to be of one size.
   Status call(const Request& request, void* stream) const;
   Status send(const void* data, std::size_t bytes, Rank to, void* stream) const;
   Status recv(void* data, std::size_t bytes, Rank from, void* stream) const;
@@ -41,6 +41,7 @@ class DeviceComm {
     void operator()(tutti_device_comm_t comm) const;
   };
   explicit DeviceComm(tutti_device_comm_t comm) : comm_(comm) {}
+  Status call_uneven(const Request& request, void* stream) const;
   std::unique_ptr<tutti_device_comm, Destroy> comm_;
 };
 

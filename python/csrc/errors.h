@@ -9,12 +9,17 @@
 
 namespace tutti::python {
 
-/// "tutti: all_reduce (number 7 of group '0'): rank 1: peer failed: ..."; of timeouts in the words
-/// that launchers and harnesses look for.
+/// "tutti: all_reduce (number 7 of group '0'): rank 1: mismatch: ..."; of peers that have ended or
+/// are late in the words that launchers and harnesses look for, which are gloo's.
 inline std::string describe(const std::string& what, const Error& error) {
-  if (error.code != Code::kTimeout) return "tutti: " + what + ": " + error.to_string();
-  return "tutti: " + what + ": Timed out on rank " + std::to_string(error.rank.value) + ": " +
-         error.what;
+  const std::string begin = "tutti: " + what + ": ";
+  switch (error.code) {
+    case Code::kTimeout:
+      return begin + "Timed out waiting on rank " + std::to_string(error.rank.value) + ": " +
+             error.what;
+    case Code::kPeerFailed: return begin + "Connection closed by peer: " + error.to_string();
+    default: return begin + error.to_string();
+  }
 }
 
 /// A DistBackendError: in Python a RuntimeError.

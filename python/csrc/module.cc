@@ -71,6 +71,8 @@ PYBIND11_MODULE(_C, module) {
              py::arg("timeout"), py::arg("name"), py::arg("group"), py::arg("global_ranks"));
   py::class_<TorchBackend, c10d::Backend, Held<TorchBackend>>(module, "ProcessGroupTutti")
       .def_property_readonly("options", &TorchBackend::getBackendOptions)
+      // What torch's _set_pg_timeout calls of gloo's.
+      .def("_set_default_timeout", &TorchBackend::setTimeout, py::arg("timeout"))
       .def(
           "describe", [](TorchBackend& backend) { return backend.describe(); },
           py::call_guard<py::gil_scoped_release>(),

@@ -1,6 +1,10 @@
 #include "tensors.h"
 
+#include <algorithm>
+
 #include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 namespace tutti::python {
 namespace {
@@ -89,6 +93,8 @@ Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* op
     if (averages) refuse("truth values have no average; convert the tensor first");
     return {{DataType::kUint8, 1}, boolean(reduction), std::nullopt};
   }
+  if (reduction.op == ReduceOp::kPreMulSum && c10::isIntegralType(type, false))
+    refuse("a factor is a fraction; convert the tensor first");
   if (type == at::kShort || type == at::kUInt16)
     return {{DataType::kInt32, 1}, reduction, at::kInt};
   if (c10::isComplexType(type)) {
@@ -136,6 +142,21 @@ void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type,
 
 std::size_t count_of(const at::Tensor& tensor, const Elements& elements) {
   return static_cast<std::size_t>(tensor.numel()) * elements.each;
+}
+
+std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& list,
+                                       const Elements& elements) {
+  std::vector<std::size_t> counts;
+  for (const at::Tensor& tensor : list) counts.push_back(count_of(tensor, elements));
+  const auto differs = [&](std::size_t count) { return count != counts.front(); };
+  if (std::none_of(counts.begin(), counts.end(), differs)) counts.clear();
+  return counts;
+}
+
+void copy_over(const at::Tensor& to, const at::Tensor& from) {
+  const c10::NoGradGuard no_grad;
+  const c10::InferenceMode mode(to.is_inference());
+  to.copy_(from);
 }
 
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {

@@ -39,6 +39,11 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type, const char* operation);
 
 std::size_t count_of(const at::Tensor& tensor, const Elements& elements);
+/// The same of each, if they differ; empty if all are of one size.
+std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& list,
+                                       const Elements& elements);
+/// On any thread, whatever modes it and the tensors were made in; autograd sees nothing.
+void copy_over(const at::Tensor& to, const at::Tensor& from);
 /// Whether the bytes of the two overlap, but are not the same range.
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes);
 

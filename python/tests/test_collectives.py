@@ -104,7 +104,9 @@ def test_bitwise_average_and_scaled_sums(seed):
                 mine = (a, b)[rank].clone()
                 dist.all_reduce(mine, op=dist._make_nccl_premul_sum(0.5))
                 assert same(mine, a * 0.5 + b * 0.5), (dtype, seed)
-        for dtype, op in [(torch.float32, dist.ReduceOp.BAND), (torch.bool, dist.ReduceOp.AVG)]:
+        scaled = dist._make_nccl_premul_sum(0.5)
+        for dtype, op in [(torch.float32, dist.ReduceOp.BAND), (torch.bool, dist.ReduceOp.AVG),
+                          (torch.int16, scaled), (torch.int64, scaled)]:
             with pytest.raises(ValueError, match="Cannot use ReduceOp"):
                 dist.all_reduce(torch.zeros(3).to(dtype), op=op)
     run(2, body)
@@ -163,6 +165,55 @@ def test_reduce_and_reduce_scatter(world, seed):
                 both_ways(lambda later: dist.reduce_scatter(output, parts, async_op=later))
                 assert same(output, own)
     run(world, body)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_lists_of_tensors_of_different_sizes(world, seed):
+    def body(rank, ranks):
+        for dtype, some in itertools.product(ALL, [1, 3000]):
+            sizes = [(r * 2 % 3) * some for r in range(ranks)]  # One of them is 0.
+            tensors = [data(dtype, size, r, seed) for r, size in enumerate(sizes)]
+            for mine in layouts(tensors[rank]):
+                outputs = [strided(torch.zeros(size).to(dtype)) for size in sizes]
+                both_ways(lambda later: dist.all_gather(outputs, mine, async_op=later))
+                assert same(outputs, tensors), (dtype, sizes, seed)
+            whole = [data(dtype, sum(sizes), r, seed) for r in range(ranks)]
+            want = reduced(dist.ReduceOp.SUM, whole).split(sizes)[rank]
+            for output in layouts(torch.zeros(sizes[rank]).to(dtype)):
+                parts = [strided(part) for part in whole[rank].split(sizes)]
+                both_ways(lambda later: dist.reduce_scatter(output, parts, async_op=later))
+                assert same(output, want), (dtype, sizes, seed)
+        outputs = [torch.zeros(1 + (r == rank)) for r in range(ranks)]
+        with pytest.raises(ValueError, match=f"that of rank {rank} is .2., this rank's is .1."):
+            dist.all_gather(outputs, torch.zeros(1))
+    run(world, body)
+
+
+def test_tensors_of_inference_mode():
+    """Made in it and without it, used in it and without it, where results have to be copied."""
+    def body(rank, world):
+        def make():
+            return torch.full((2, 5), float(rank + 1)).t()  # Strided: goes by way of a copy.
+        with torch.inference_mode():
+            inside = make()
+        for made, mode, later in itertools.product((inside, None), (True, False), (True, False)):
+            tensor = make() if made is None else made
+            with torch.inference_mode(tensor.is_inference()):
+                tensor.fill_(rank + 1)
+            with torch.inference_mode(mode):
+                work = dist.all_reduce(tensor, async_op=later)
+                assert not later or work.wait()
+                assert bool((tensor == 3).all())
+                outputs = [torch.zeros(2, 5) for _ in range(world)]
+                work = dist.all_gather(outputs, tensor.t(), async_op=later)
+                assert not later or work.wait()
+                assert all(bool((output == 3).all()) for output in outputs)
+                if rank == 0:
+                    dist.send(tensor * 2, 1)
+                else:
+                    dist.recv(tensor, 0)
+                    assert bool((tensor == 6).all())
+    run(2, body)
 
 
 @pytest.mark.parametrize("world", [2, 3])

@@ -20,7 +20,8 @@ def test_a_dead_rank_is_named_soon():
             for _ in range(3):
                 dist.all_reduce(torch.ones(4))
         text = str(raised.value)
-        assert "rank 1" in text and "all_reduce (number" in text, text
+        for part in ("rank 1", "all_reduce (number", "Connection closed by peer"):
+            assert part in text, text
         assert time.monotonic() - start < 20
         with pytest.raises(dist.DistBackendError):
             dist.all_reduce(torch.ones(4), async_op=True).wait()
@@ -43,7 +44,7 @@ def test_time_limits():
     def body(rank, world):
         if rank == 0:
             start = time.monotonic()
-            with pytest.raises(dist.DistBackendError, match="Timed out.*rank 1"):
+            with pytest.raises(dist.DistBackendError, match="Timed out waiting.*rank 1"):
                 dist.all_reduce(torch.ones(4))
             assert 1 < time.monotonic() - start < 15
         else:
@@ -75,6 +76,18 @@ def test_a_limit_of_one_operation():
             work = dist.group.WORLD.allreduce([torch.ones(4)], options)
             with pytest.raises(dist.DistBackendError, match="Timed out after 300 ms.*all_reduce"):
                 work.wait()
+        else:
+            time.sleep(2)
+    run(2, body)
+
+
+def test_the_limit_of_a_group_can_be_lowered():
+    def body(rank, world):
+        if rank == 0:
+            group = dist.group.WORLD._get_backend(torch.device("cpu"))
+            group._set_default_timeout(timedelta(milliseconds=300))
+            with pytest.raises(dist.DistBackendError, match="Timed out after 300 ms.*all_reduce"):
+                dist.all_reduce(torch.ones(4))
         else:
             time.sleep(2)
     run(2, body)
