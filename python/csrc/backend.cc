@@ -63,7 +63,7 @@ TorchBackend::~TorchBackend() { shutdown(); }
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK_VALUE(timeout.count() > 0, "tutti: a time limit is more than 0 ms");
-  timeout_ = timeout;
+  timeout_ = bounded(timeout);
 }
 
 void TorchBackend::Shared::note(Code code) { error = error_type(code); }
@@ -314,7 +314,7 @@ TorchBackend::WorkPtr TorchBackend::endCoalescing() {
 
 /// By way of the store, so that a rank which does not come leaves the group usable.
 void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
-  const auto limit = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+  const auto limit = options.timeout == c10d::kUnsetTimeout ? timeout_ : bounded(options.timeout);
   const auto end = std::chrono::steady_clock::now() + limit;
   const std::string key = prefix_ + "monitored/" + std::to_string(monitored_++) + "/";
   const auto came = [&](const std::string& name) {

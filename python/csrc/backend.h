@@ -38,7 +38,7 @@ class LikeGloo : public c10d::Backend {
  public:
   struct Options : c10d::Backend::Options {
     explicit Options(std::string name, std::chrono::milliseconds limit = kBackendDefaultTimeout)
-        : c10d::Backend::Options(std::move(name), limit) {}
+        : c10d::Backend::Options(std::move(name), bounded(limit)) {}
     std::vector<std::shared_ptr<void>> devices;
     int threads = 2;  // The progress thread, and the first for completions.
   };

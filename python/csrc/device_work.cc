@@ -59,7 +59,7 @@ std::exception_ptr DeviceWork::exception() const {
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (timeout > kNoTimeout) {
-    const auto end = std::chrono::steady_clock::now() + timeout;
+    const auto end = std::chrono::steady_clock::now() + bounded(timeout);
     while (!isCompleted()) {
       if (std::chrono::steady_clock::now() >= end)
         raise(what_.text, {Code::kTimeout,

@@ -67,7 +67,7 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
     const auto done = [this] { return completed_; };
     if (timeout <= kNoTimeout) {
       cv_.wait(lock, done);  // Bounded by the group's own time limit.
-    } else if (!cv_.wait_for(lock, timeout, done)) {
+    } else if (!cv_.wait_for(lock, bounded(timeout), done)) {
       raise(std::string(name_) + " (number " + std::to_string(number_) + ")",
             Error{Code::kTimeout,
                   "waited " + std::to_string(timeout.count()) +

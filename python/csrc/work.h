@@ -4,6 +4,8 @@
 // user drops goes on, and keeps its tensors alive. `complete` is called once. A future is made when
 // it is first asked for; its callbacks run on a Completions thread, or at once if the work is done.
 #pragma once
+#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <string>
@@ -12,6 +14,11 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace tutti::python {
+
+/// Of a user's time limit, which may be for ever: what Tutti takes, and clocks can be moved by.
+inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
+  return std::min(limit, std::chrono::milliseconds(1'000'000'000));
+}
 
 /// What an operation is called. Profilers show the titles; `stand_in` where we stand in for gloo.
 struct Operation {

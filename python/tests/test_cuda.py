@@ -113,6 +113,28 @@ def test_our_backend(seed):
     run(RANKS, collectives(seed))
 
 
+def test_blocks_of_different_sizes(seed):
+    def body(rank, world):
+        # Rank a gives rank b (a + 2b + 1) % 3 rows of 5; so some give nothing.
+        rows = [[(a + 2 * b + 1) % 3 for b in range(world)] for a in range(world)]
+        gives = [random_tensor(seed, a, (sum(rows[a]), 5)) for a in range(world)]
+        gets = [rows[a][rank] for a in range(world)]
+        want = torch.cat([gives[a].split(rows[a])[rank] for a in range(world)])
+        mine = on_device(rank, gives[rank])
+        for later in (False, True):
+            output = torch.empty(want.shape, device=mine.device)
+            work = dist.all_to_all_single(output, mine, gets, rows[rank], async_op=later)
+            assert not later or work.wait()
+            assert same(output.cpu(), want), seed
+        outputs = [torch.empty(n, 5, device=mine.device) for n in gets]
+        dist.all_to_all(outputs, [part.clone() for part in mine.split(rows[rank])])
+        assert same(torch.cat([one.cpu() for one in outputs]), want), seed
+        gathered = [torch.empty(one.shape, device=mine.device) for one in gives]
+        dist.all_gather(gathered, mine)
+        assert all(same(got.cpu(), one) for got, one in zip(gathered, gives)), seed
+    run(RANKS, body)
+
+
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16,
          torch.int32, torch.int64, torch.bool]
 
@@ -211,8 +233,9 @@ def test_what_is_refused():
         with pytest.raises(ValueError, match="oneself"):
             dist.group.WORLD.send([device], rank, 0)
         dist.all_reduce(device)
-        with pytest.raises(dist.DistBackendError, match="blocks of different sizes"):
-            dist.all_to_all_single(torch.empty(4, device=device.device), device, [1, 3], [1, 3])
+        with pytest.raises(dist.DistBackendError, match="that are reduced have to be of one size"):
+            parts = [torch.empty(r + 1, device=device.device) for r in range(world)]
+            dist.reduce_scatter(parts[rank].clone(), parts)
         with pytest.raises(ValueError, match=f"is on cuda:{rank} on this rank"):
             dist.all_reduce(torch.empty(4, device=f"cuda:{1 - rank}"))
     run(RANKS, body)

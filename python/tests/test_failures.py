@@ -81,6 +81,20 @@ def test_a_limit_of_one_operation():
     run(2, body)
 
 
+def test_a_limit_may_be_for_ever():
+    def body(rank, world):
+        for limit in (timedelta(days=100000), timedelta(milliseconds=2**31 - 1)):
+            group = dist.new_group(timeout=limit)
+            tensor = torch.ones(4)
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            assert work.wait(limit) and float(tensor[0]) == 2
+            dist.all_reduce(tensor, group=group)
+            group.monitored_barrier(limit, False)
+            group._get_backend(torch.device("cpu"))._set_default_timeout(limit)
+            dist.recv(tensor, 0, group=group) if rank else dist.send(tensor, 1, group=group)
+    run(2, body)
+
+
 def test_the_limit_of_a_group_can_be_lowered():
     def body(rank, world):
         if rank == 0:
