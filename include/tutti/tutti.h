@@ -165,10 +165,10 @@ TUTTI_API tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* colle
                                             size_t size, size_t* needed);
 
 /* Collectives on this communicator that are called from now on go by this algorithm: its name,
- * "packet", or "^name" for any but that; before TUTTI_ALGORITHM. NULL or "" ends it. Alike on all
- * ranks, or calls fail with TUTTI_MISMATCH. A name that there is not is told by the next call
- * (TUTTI_INVALID_ARGUMENT), which knows the collective. Any thread; calls of other threads that
- * overlap go the old way or the new one. */
+ * "name:2" to repeat its lanes twice, "packet", or "^name" for any but that; before
+ * TUTTI_ALGORITHM. NULL or "" ends it. Alike on all ranks, or calls fail with TUTTI_MISMATCH. A
+ * name that there is not is told by the next call (TUTTI_INVALID_ARGUMENT), which knows the
+ * collective. Any thread; calls of other threads that overlap go the old way or the new one. */
 TUTTI_API tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name);
 
 /* ---- Blocking collectives --------------------------------------------------------------------

@@ -50,7 +50,7 @@ std::optional<std::int64_t> parse_bytes(std::string_view text, std::int64_t most
 bool is_name_list(std::string_view text) {
   return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '=' ||
-                  c == ',' || c == '^';
+                  c == ',' || c == '^' || c == ':';
          });
 }
 
@@ -155,8 +155,8 @@ const std::array<Knob, 16> kKnobs{{
        return std::string(s.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
      }},
     {"TUTTI_ALGORITHM", "algorithm",
-     "an algorithm's name, or collective=name pairs separated by commas, ^name to forbid one (see "
-     "tutti info)",
+     "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
+     "commas, ^name to forbid one (see tutti info)",
      [](Settings& s, std::string_view text) {
        s.algorithm = text;
        return is_name_list(text);

@@ -106,18 +106,20 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
   return estimator.run(std::max<std::size_t>(1, block_bytes / 4)).microseconds;
 }
 
-/// How often the lanes of a plan are repeated; 0: it has more than there are.
+/// How often the lanes of a plan are repeated, if `wished` does not say; 0: it has more than there
+/// are.
 std::uint32_t repeated(const Algorithm& algorithm, const Request& request,
-                       const DeviceMachine& machine) {
+                       const DeviceMachine& machine, std::uint32_t wished) {
   const auto own =
       static_cast<std::uint32_t>(build(algorithm, request.shape, Rank{0}).lanes.size());
   if (own > machine.lanes) return 0;
   const std::size_t blocks =
       std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
   const std::size_t shares = request.bytes / blocks / algorithm.pieces(request.shape) / kLaneBytes;
-  const std::size_t most = machine.lanes / std::max(1U, own);
-  return static_cast<std::uint32_t>(
-      std::bit_floor(std::clamp<std::size_t>(shares, 1, std::max<std::size_t>(1, most))));
+  const std::size_t most = std::max(1U, machine.lanes / std::max(1U, own));
+  return static_cast<std::uint32_t>(wished != 0
+                                        ? std::min<std::size_t>(wished, most)
+                                        : std::bit_floor(std::clamp<std::size_t>(shares, 1, most)));
 }
 
 }  // namespace
@@ -147,7 +149,7 @@ Result<std::vector<DeviceWay>> device_ways(Request request, const DeviceMachine&
         algorithm->contract(request.shape) == Contract::kRelaxed) {
       continue;
     }
-    DeviceWay way{algorithm, repeated(*algorithm, request, machine), 0};
+    DeviceWay way{algorithm, repeated(*algorithm, request, machine, wish.lanes), 0};
     if (way.lanes == 0) continue;
     if (!forced) {
       const auto estimated = estimate_us(*algorithm, request, machine, model);

@@ -111,7 +111,10 @@ class Listing {
   std::vector<Candidate> make(bool (*enough)(const Candidate&)) {
     enough_ = enough;
     const Collective collective = request_.shape.collective;
-    if (!wish_.forced.empty()) add(wish_.forced, usual_lanes(wish_.forced), 0, Evidence::kForced);
+    if (!wish_.forced.empty()) {
+      const std::uint32_t lanes = wish_.lanes != 0 ? wish_.lanes : usual_lanes(wish_.forced);
+      add(wish_.forced, lanes, 0, Evidence::kForced);
+    }
     // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
     if (knowledge_.table != nullptr && !request_.uneven) {
       for (const Way& way :
@@ -147,7 +150,10 @@ class Listing {
     if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;
     candidate.packet = name == kPacketWay;
-    candidate.lanes = candidate.packet ? 1 : knowledge_.lanes != 0 ? knowledge_.lanes : lanes;
+    const bool said = evidence == Evidence::kForced && wish_.lanes != 0;
+    candidate.lanes = candidate.packet                 ? 1
+                      : knowledge_.lanes != 0 && !said ? knowledge_.lanes
+                                                       : lanes;
     candidate.microseconds = microseconds;
     candidate.evidence = evidence;
     if (!candidate.packet) {
@@ -193,7 +199,10 @@ Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& k
   TUTTI_TRY(Wish wish, wish_for(collective, knowledge.wishes, "TUTTI_ALGORITHM"));
   if (!request.wish.empty()) {
     TUTTI_TRY(Wish own, wish_for(collective, request.wish, "algorithm"));
-    if (own.forced.empty() && !own.forbids(wish.forced)) own.forced = wish.forced;
+    if (own.forced.empty() && !own.forbids(wish.forced)) {
+      own.forced = wish.forced;
+      own.lanes = wish.lanes;
+    }
     own.forbidden.insert(own.forbidden.end(), wish.forbidden.begin(), wish.forbidden.end());
     wish = std::move(own);
   }

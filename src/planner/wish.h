@@ -2,7 +2,8 @@
 //
 // A list of names, separated by commas. "ring": this one, for every collective that has it.
 // "all_reduce=ring": for one collective. With ^ before the name it is never taken: "^ring",
-// "all_reduce=^packet". The way by packets is called "packet".
+// "all_reduce=^packet". The way by packets is called "packet". "ring:2" is ring with its lanes
+// repeated twice; of a name alone the planner says how often they are.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,6 +17,7 @@ namespace tutti::planner {
 /// What a list says about one collective.
 struct Wish {
   std::string forced;                  // Empty: none.
+  std::uint32_t lanes = 0;             // Of it; 0: the planner says.
   std::vector<std::string> forbidden;  // Names.
   bool forbids(std::string_view name) const;
 };
@@ -25,10 +27,12 @@ struct Wish {
 /// with the names that there are.
 Result<Wish> wish_for(Collective collective, std::string_view list, std::string_view who);
 
-/// The wish for one call, "ring" or "^ring", as a number that ranks compare and calls carry; 0:
-/// none. kInvalidArgument for a name that the collective has not.
+/// The wish for one call, "ring", "ring:2" or "^ring", as a number that ranks compare and calls
+/// carry; 0: none. kInvalidArgument for a name that the collective has not.
 Result<std::uint16_t> wish_number(Collective collective, std::string_view wish);
 /// The reverse.
 std::string wish_text(std::uint16_t number);
+/// How often lanes can be repeated by a wish.
+inline constexpr std::uint32_t kMostWishedLanes = 63;
 
 }  // namespace tutti::planner

@@ -23,6 +23,23 @@ TEST_CASE("a name is for every collective that has it, a pair for one, the last 
   CHECK(read(Collective::kAllReduce, "packet").forced == "packet");
 }
 
+TEST_CASE("a name may say how often its lanes are repeated") {
+  const auto lanes = [](std::string_view list) { return read(Collective::kAllReduce, list).lanes; };
+  CHECK(read(Collective::kAllReduce, "ring:2").forced == "ring");
+  CHECK(lanes("ring:2") == 2);
+  CHECK(lanes("ring") == 0);
+  CHECK(lanes("ring:2,two_shot") == 0);
+  CHECK(lanes("all_reduce=ring:63,two_shot:2") == 63);
+  CHECK(read(Collective::kBroadcast, "all_reduce=two_shot:4,ring:2").lanes == 2);
+  CHECK(lanes("^ring,two_shot:3") == 3);
+  for (const char* list : {"ring:0", "ring:64", "ring:", "ring:x", "ring:2x", "ring:-1", "ring:2:2",
+                           ":2", "packet:2", "^ring:2"}) {
+    INFO(list);
+    CHECK_FALSE(wish_for(Collective::kAllReduce, list, "TUTTI_ALGORITHM"));
+    CHECK_FALSE(wish_number(Collective::kAllReduce, list));
+  }
+}
+
 TEST_CASE("with ^ it is forbidden") {
   const Wish wish = read(Collective::kAllReduce, "^ring,all_reduce=^packet,broadcast=^direct");
   CHECK(wish.forced.empty());
@@ -48,8 +65,8 @@ TEST_CASE("what there is not is an error that says what there is, whichever coll
 
 TEST_CASE("a call's wish travels as a number") {
   for (const Algorithm* algorithm : algorithms()) {
-    for (const char* flag : {"", "^"}) {
-      const std::string wish = flag + std::string(algorithm->name);
+    const std::string name(algorithm->name);
+    for (const std::string& wish : {name, "^" + name, name + ":1", name + ":63"}) {
       const auto number = wish_number(algorithm->collective, wish);
       REQUIRE(number);
       CHECK(*number != 0);
