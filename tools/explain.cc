@@ -129,8 +129,10 @@ void define_explain(CLI::App& app, int& exit_code) {
   add_simulate_options(*command, *options);
   command->add_option("--bytes", options->bytes, "Size of the message: 8, 64K, 1G")
       ->capture_default_str();
-  command->add_option("--ranks", options->ranks,
-                      "So many ranks; a model without a size grows. Default: all, or the CPUs");
+  command->add_option(
+      "--ranks", options->ranks,
+      "So many ranks; a model without a size grows. Default: all; here the launcher's, or "
+      "the CPUs");
   command->add_flag("--mapped", options->mapped, "On this machine: buffers that peers can map");
   auto* json = command->add_flag("--json", options->json, "As JSON");
   command->add_flag("--plan", options->plan, "Also print the plan that is chosen")->excludes(json);
@@ -142,7 +144,8 @@ void define_explain(CLI::App& app, int& exit_code) {
       "Examples:\n  tutti explain all_reduce --model hgx-h100:4 --bytes 64M --type bf16\n"
       "  tutti explain all_gather --from machine.xml --bytes 8 --svg gather.svg\n"
       "  tutti explain all_reduce --model dgx1-v100 --contract relaxed --plan --rank 0\n"
-      "  tutti explain all_gather --ranks 4 --bytes 1M");
+      "  tutti explain all_gather --ranks 4 --bytes 1M\n"
+      "  tutti run --no-prefix --hosts node1:4,node2:4 -- tutti explain all_reduce --bytes 16M");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

@@ -1,12 +1,13 @@
-// tutti explain without a model or a file: ranks on this machine, as the library itself chooses for
-// them, from the same settings and tuning tables.
+// tutti explain without a model or a file: ranks on this machine, or those that a launcher started,
+// on as many hosts as it has, as the library itself chooses for them, from the same settings and
+// tuning tables.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/cpus.h"
-#include "comm/choosing.h"
+#include "comm/state.h"
 #include "explain.h"
 #include "plan/text.h"
 #include "planner/explain.h"
@@ -20,19 +21,24 @@ namespace {
 constexpr int kMostRanks = 256;  // Of a host; more would take long to estimate.
 constexpr std::string_view kTransport = "shared_memory";
 
+std::string where(const planner::Knowledge& knowledge) {
+  const std::size_t hosts = planner::ranks_on(knowledge.hosts.of).size();
+  return hosts == 0 ? "this machine" : fmt::format("{} hosts", hosts);
+}
+
 std::string title(const HostQuestion& question, const planner::Knowledge& knowledge) {
-  return fmt::format(
-      "{} of {} {} between {} ranks on this machine, {} usable CPU{}, {} buffers, contract {}",
-      to_string(question.collective), size_text(question.bytes), to_string(question.type),
-      question.ranks, knowledge.usable_cpus, knowledge.usable_cpus == 1 ? "" : "s",
-      question.mapped ? "mapped" : "plain",
-      question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+  return fmt::format("{} of {} {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
+                     to_string(question.collective), size_text(question.bytes),
+                     to_string(question.type), question.ranks, where(knowledge),
+                     knowledge.usable_cpus, knowledge.usable_cpus == 1 ? "" : "s",
+                     question.mapped ? "mapped" : "plain",
+                     question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
 }
 
 std::string to_json(const HostQuestion& question, const planner::Knowledge& knowledge,
                     const planner::HostExplanation& explanation) {
   nlohmann::ordered_json json{{"collective", std::string(to_string(question.collective))},
-                              {"machine", "this machine"},
+                              {"machine", where(knowledge)},
                               {"ranks", question.ranks},
                               {"usable_cpus", knowledge.usable_cpus},
                               {"bytes", question.bytes},
@@ -52,6 +58,7 @@ std::string to_json(const HostQuestion& question, const planner::Knowledge& know
     ways.push_back(std::move(entry));
   }
   json["chosen"] = std::string(explanation.ways.front().candidate.name());
+  if (!explanation.weights_words.empty()) json["weights"] = explanation.weights_words;
   json["to_be_faster"] = explanation.to_be_faster;
   return json.dump(2) + "\n";
 }
@@ -91,29 +98,10 @@ Status print_plan(const HostQuestion& question, const planner::Request& request,
   return ok();
 }
 
-}  // namespace
-
-Status explain_host(const HostQuestion& asked) {
-  HostQuestion question = asked;
-  const int cpus = usable_cpus();
-  if (question.ranks == 0) question.ranks = std::max(2, cpus);
-  if (question.ranks < 2 || question.ranks > kMostRanks)
-    return bad(fmt::format("--ranks {}: choose 2 to {}", question.ranks, kMostRanks));
-  if (question.root < 0 || question.root >= question.ranks)
-    return bad(
-        fmt::format("--root {}: there are ranks 0 to {}", question.root, question.ranks - 1));
-  TUTTI_TRY(auto settings, Settings::from_environment());
-  settings.contract = question.contract;
-  TUTTI_TRY(auto tuning, find_tuning(settings));
-  TUTTI_TRY(auto plans, planner::PlanFiles::load(settings.plan, settings.contract));
-  Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(std::move(plans)),
-                    question.ranks, cpus, std::make_shared<const Tuning>(std::move(tuning)),
-                    std::string(kTransport), {});
-  RegionConfig config = Region::default_config(question.ranks);
-  TUTTI_TRY(config.lanes, planner::lanes_needed(question.ranks, settings, choosing.knowledge()));
-  choosing.set(config);
+Status answer(const HostQuestion& question, const Choosing& choosing) {
   planner::Request request;
-  request.shape = planner::shape_of(question.collective, question.ranks, question.root, settings);
+  request.shape =
+      planner::shape_of(question.collective, question.ranks, question.root, choosing.settings());
   request.bytes = question.bytes;
   request.mapped = question.mapped;
   request.contract = question.contract;
@@ -127,6 +115,53 @@ Status explain_host(const HostQuestion& asked) {
     TUTTI_CHECK_OK(print_plan(question, request, choosing.knowledge(), taken));
   if (question.svg.empty()) return ok();
   return draw(question, request, choosing.knowledge(), taken, explanation.bound_us);
+}
+
+Status check_ranks(const HostQuestion& question) {
+  if (question.ranks < 2 || question.ranks > kMostRanks)
+    return bad(fmt::format("--ranks {}: choose 2 to {}", question.ranks, kMostRanks));
+  if (question.root < 0 || question.root >= question.ranks)
+    return bad(
+        fmt::format("--root {}: there are ranks 0 to {}", question.root, question.ranks - 1));
+  return ok();
+}
+
+/// One of the ranks that a launcher started: they meet, and rank 0 answers.
+Status explain_launched(HostQuestion question, const LaunchInfo& launch, const Settings& settings) {
+  if (question.ranks != 0 && question.ranks != launch.rank_count) {
+    return bad(fmt::format("--ranks: {} says how many there are, {}; leave it out", launch.launcher,
+                           launch.rank_count));
+  }
+  question.ranks = launch.rank_count;
+  TUTTI_CHECK_OK(check_ranks(question));
+  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+  TUTTI_TRY(auto comm, Communicator::create(*rendezvous, launch.rank, launch.rank_count, settings));
+  Status answered = ok();
+  if (launch.rank.value == 0) answered = answer(question, *Insides::of(comm).choosing);
+  TUTTI_CHECK_OK(comm.barrier());  // Whoever leaves earlier is missed.
+  return answered;
+}
+
+}  // namespace
+
+Status explain_host(const HostQuestion& asked) {
+  HostQuestion question = asked;
+  TUTTI_TRY(auto settings, Settings::from_environment());
+  settings.contract = question.contract;
+  TUTTI_TRY(const auto launch, detect_launch());
+  if (launch.rank_count > 1) return explain_launched(question, launch, settings);
+  const int cpus = usable_cpus();
+  if (question.ranks == 0) question.ranks = std::max(2, cpus);
+  TUTTI_CHECK_OK(check_ranks(question));
+  TUTTI_TRY(auto tuning, find_tuning(settings));
+  TUTTI_TRY(auto plans, planner::PlanFiles::load(settings.plan, settings.contract));
+  Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(std::move(plans)),
+                    question.ranks, cpus, std::make_shared<const Tuning>(std::move(tuning)),
+                    std::string(kTransport), {});
+  RegionConfig config = Region::default_config(question.ranks);
+  TUTTI_TRY(config.lanes, planner::lanes_needed(question.ranks, settings, choosing.knowledge()));
+  choosing.set(config);
+  return answer(question, choosing);
 }
 
 }  // namespace tutti::tools

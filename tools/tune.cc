@@ -4,16 +4,17 @@
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
 #include "base/settings_paths.h"
-#include "comm/tuning.h"
+#include "comm/state.h"
 #include "command.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"
+#include "planner/machine_shape.h"
 #include "progress.h"
-#include "topology/fingerprint.h"
 
 namespace tutti::tools {
 namespace {
@@ -22,7 +23,7 @@ struct TuneCommand {
   std::vector<int> ranks;
   std::vector<std::string> collectives;
   std::string output, most = "4M";
-  bool quick = false;
+  bool quick = false, threads = false;
 };
 
 int complain(const Error& error) {
@@ -41,9 +42,13 @@ std::string in_words(const std::vector<planner::Range>& ranges, std::size_t inde
   std::string text;
   std::size_t column = indent;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const std::string& name = ranges[i].ways.front().name;
+    const auto named = [&](std::size_t at) {
+      const planner::Way& way = ranges[at].ways.front();
+      return way.lanes == 1 ? way.name : fmt::format("{}:{}", way.name, way.lanes);
+    };
+    const std::string name = named(i);
     const bool last = i + 1 == ranges.size();
-    if (!last && ranges[i + 1].ways.front().name == name) continue;
+    if (!last && named(i + 1) == name) continue;
     const std::string words = name + (last ? "" : " to " + size_text(ranges[i].up_to) + ",");
     if (column + 1 + words.size() > kColumns) {
       text += fmt::format("\n{:{}}", "", indent);
@@ -56,12 +61,21 @@ std::string in_words(const std::vector<planner::Range>& ranges, std::size_t inde
   return text;
 }
 
-void print(const planner::TuningTable& table) {
+void print(const planner::TuningTable& table, const std::vector<LinkFigure>& figures,
+           const std::vector<int>& weights) {
   const planner::TuningKey& key = table.key;
-  fmt::print(
-      "{} ranks on {} CPUs, {}: a hop {:.2f} us; copies at {:.1f} GB/s, adds at {:.1f} GB/s\n",
-      key.rank_count, key.usable_cpus, key.transport, table.costs.link.latency_us,
-      table.costs.link.gigabytes_per_second, table.costs.reduce_gigabytes_per_second);
+  const std::vector<int>& hosts = key.hosts;
+  fmt::print("{} ranks on {}{} CPUs, {}: adds at {:.1f} GB/s\n", key.rank_count,
+             hosts.empty() ? "" : fmt::format("{} hosts, ", planner::ranks_on(hosts).size()),
+             key.usable_cpus, key.transport, table.costs.reduce_gigabytes_per_second);
+  for (const LinkFigure& figure : figures) {
+    fmt::print("  {:<14} {:<23} {:>8.2f} us {:>8.3g} GB/s\n", figure.transport,
+               "between " + figure.between, figure.cost.latency_us,
+               figure.cost.gigabytes_per_second);
+  }
+  for (const planner::HostRate& rate : table.rates)
+    fmt::print("  {:<14} {:<35} {:>8.3g} GB/s\n", "", rate.name, rate.gigabytes_per_second);
+  if (!weights.empty()) fmt::print("  {:<14} {}\n", "weights", fmt::join(weights, ","));
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     for (const bool mapped : {false, true}) {
@@ -73,47 +87,70 @@ void print(const planner::TuningTable& table) {
   }
 }
 
-/// On one rank; rank 0 adds the table to the file.
-int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path,
-              const planner::TuningKey& key) {
-  const bool first = comm.rank().value == 0;
-  auto table =
-      tune(comm, options,
-           [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
-               std::size_t bytes) {
-             if (!first) return;
-             show_progress(done, all,
-                           fmt::format("{} ranks: {} {} {}", key.rank_count, to_string(collective),
-                                       mapped ? "mapped" : "plain", size_text(bytes)));
-           });
-  if (!first) return table ? 0 : 1;
-  clear_progress();
-  if (!table) return complain(table.error());
-  table->key = key;
-  print(*table);
+/// Ways are measured with the weights that users of the table will have. Those that are set stay.
+Status tune_weighted(Communicator& comm, const std::vector<int>& weights,
+                     const TuneOptions& options, const TuneProgress& progress,
+                     planner::TuningTable& table) {
+  Settings settings = Insides::of(comm).settings;
+  if (weights.empty() || !settings.weights.empty())
+    return tune_ways(comm, options, progress, table);
+  settings.weights = weights;
+  TUTTI_TRY(auto state,
+            make_state({comm.rank(), comm.rank_count(), settings}, exchange_over(comm)));
+  Communicator weighted = Insides::made_of(std::move(state));
+  return tune_ways(weighted, options, progress, table);
+}
+
+Status write(planner::TuningTable table, const std::string& path) {
   std::vector<planner::TuningTable> tables;
   if (auto old = read_tuning_file(path)) tables = *std::move(old);  // Else it is written anew.
-  planner::put_table(tables, *std::move(table));
+  planner::put_table(tables, std::move(table));
   if (tables.size() > planner::kMostTables) tables.erase(tables.begin());
-  if (auto status = write_tuning_file(path, tables); !status) return complain(status.error());
+  return write_tuning_file(path, tables);
+}
+
+/// On one rank; rank 0 adds the table to the file.
+int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path) {
+  const bool first = comm.rank().value == 0;
+  std::vector<LinkFigure> figures;
+  auto table = tune_links(comm, figures);
+  if (!table) return complain(table.error());
+  const std::vector<int> weights =
+      planner::weights_for(planner::Hosts{table->key.hosts, table->network, table->rates});
+  const auto progress = [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
+                            std::size_t bytes) {
+    if (!first) return;
+    show_progress(done, all,
+                  fmt::format("{} ranks: {} {} {}", comm.rank_count(), to_string(collective),
+                              mapped ? "mapped" : "plain", size_text(bytes)));
+  };
+  const Status measured = tune_weighted(comm, weights, options, progress, *table);
+  if (first) clear_progress();
+  if (!measured) return complain(measured.error());
+  if (!first) return 0;
+  print(*table, figures, weights);
+  if (auto status = write(*std::move(table), path); !status) return complain(status.error());
+  fmt::print("written to {}\n", path);
   return 0;
 }
 
-/// Lanes for everything that may be measured, and no table.
-void adjust(Settings& settings, int ranks) {
+/// Lanes for everything that may be measured, between hosts too if they are `launched`; no table.
+void adjust(Settings& settings, int ranks, bool launched) {
   settings.tuning = "off";
   settings.contract = Contract::kRelaxed;
   settings.lanes = 0;
   settings.algorithm.clear();
   // A forced algorithm has the lanes that it needs; each call says its own.
-  std::size_t most = 1;
+  std::size_t most = 0;
   for (const Algorithm* algorithm : algorithms()) {
     const plan::Shape shape{algorithm->collective, ranks, 0};
     if (!algorithm->applies(shape)) continue;
     const std::size_t lanes = build(*algorithm, shape, Rank{0}).lanes.size();
     if (lanes <= most) continue;
     most = lanes;
-    settings.algorithm = fmt::format("{}={}", to_string(algorithm->collective), algorithm->name);
+    const std::size_t repeated = launched ? std::max<std::size_t>(1, kMostTunedLanes / lanes) : 1;
+    settings.algorithm =
+        fmt::format("{}={}:{}", to_string(algorithm->collective), algorithm->name, repeated);
   }
 }
 
@@ -147,30 +184,27 @@ int run_tune(const TuneCommand& command) {
   auto options = understand(command);
   if (!options) return complain(options.error());
   const std::string path = command.output.empty() ? default_tuning_file() : command.output;
-  if (path.empty()) {
+  auto launch = detect_launch();
+  if (!launch) return complain(launch.error());
+  if (path.empty() && launch->rank.value == 0) {
     return complain({Code::kInvalidArgument,
                      "neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"});
   }
-  planner::TuningKey key;
-  key.machine = topology::fingerprint_of_this_machine();
-  key.version = TUTTI_VERSION;
-  key.transport = "shared_memory";
-  key.usable_cpus = options->cpus = usable_cpus();
+  // Whoever was launched is one of the ranks; else they are started here.
+  const bool launched = !launch->launcher.empty();
   std::vector<int> counts = command.ranks;
-  if (counts.empty()) counts.push_back(std::max(2, key.usable_cpus));
+  if (counts.empty()) counts.push_back(launched ? launch->rank_count : std::max(2, usable_cpus()));
   for (const int ranks : counts) {
-    key.rank_count = ranks;
     perf::Options sweep;
-    sweep.ranks = ranks;
+    if (command.threads)
+      sweep.threads = ranks;
+    else if (!launched || !command.ranks.empty())
+      sweep.ranks = ranks;
     const int code = perf::run_ranks(
-        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path, key); },
-        [&](Settings& settings) {
-          adjust(settings, ranks);
-          settings.transport = key.transport;
-        });
+        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path); },
+        [&](Settings& settings) { adjust(settings, ranks, launched); });
     if (code != 0) return code;
   }
-  fmt::print("written to {}\n", path);
   return 0;
 }
 
@@ -188,21 +222,23 @@ void define_tune(CLI::App& app, int& exit_code) {
   tune->add_option("--max-bytes", command->most, "The largest message; larger ones go like it")
       ->type_name("SIZE")
       ->capture_default_str();
+  tune->add_flag("--threads", command->threads, "Ranks are threads of one process");
   tune->add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
   tune->add_option("-o,--output", command->output,
                    "Write the tables here; a file's other tables are kept")
       ->type_name("FILE");
   tune->footer(
-      "Ranks are processes on this host. The tables go to tutti/tuning.json in $XDG_CACHE_HOME or\n"
-      "~/.cache, where programs find them by themselves, or wherever TUTTI_TUNING says. A table "
-      "holds\n"
-      "for this machine, this version, this number of ranks and these CPUs; programs that have "
-      "others\n"
-      "go on as if there were none. Leave the machine alone while it is measured.\n"
+      "Ranks are processes on this host, or those of a launcher, on as many hosts as it has: then "
+      "every\nrank runs this, and rank 0 writes the table. Tables go to tutti/tuning.json in "
+      "$XDG_CACHE_HOME or\n~/.cache, where programs find them by themselves, or wherever "
+      "TUTTI_TUNING says. A table holds for\nthese machines, this version, transport, number of "
+      "ranks, hosts and CPUs; programs that have others\ngo on as if there were none. Leave the "
+      "machines alone while they are measured.\n"
       "Examples:\n"
       "  tutti tune\n"
       "  tutti tune -n 2 4 8\n"
       "  tutti tune -n 4 --collective all_reduce --max-bytes 64M\n"
+      "  tutti run --hosts node1:4,node2:4 -- tutti tune\n"
       "  tutti tune --output here.json && TUTTI_TUNING=here.json tutti run -n 2 -- ./program");
   tune->callback([command, &exit_code] { exit_code = run_tune(*command); });
 }

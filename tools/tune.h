@@ -1,6 +1,7 @@
 // File: tools/tune.h: measuring every way that a call can go, for a tuning table.
 #pragma once
 #include <functional>
+#include <string>
 
 #include "planner/tuning_table.h"
 #include "tutti/communicator.h"
@@ -11,20 +12,33 @@ struct TuneOptions {
   std::vector<Collective> collectives;
   std::size_t least_bytes = 64, most_bytes = std::size_t{4} << 20;
   std::size_t factor = 4;
-  int cpus = 1;  // That the ranks share.
   int rounds = 9;
   double round_us = 2000;  // Of one candidate in one round; longer calls are made once.
+  double seconds = 45;     // Of all: what takes longer is measured in fewer rounds.
 };
 
 /// How far it is: of so many sizes, this one is next.
 using TuneProgress = std::function<void(std::size_t done, std::size_t all, Collective collective,
                                         bool mapped, std::size_t bytes)>;
 
-/// Measures on all ranks; every rank gets the same times, so drops the same candidates. The key is
-/// left to the caller. The communicator has to keep the relaxed contract, so that nothing is
-/// refused; which ways another contract may use is seen when the table is. The first error ends it.
-Result<planner::TuningTable> tune(Communicator& comm, const TuneOptions& options,
-                                  const TuneProgress& progress);
+/// What joins two ranks, as it was measured.
+struct LinkFigure {
+  std::string transport, between;
+  LinkCost cost;
+};
+
+/// A table with its key and what links cost, and no ways yet; alike on all ranks, but that only
+/// rank 0 has `figures`, of every transport in use. Collective.
+Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigure>& figures);
+
+/// Fills in the ways. Every rank gets the same times, so drops the same candidates. The
+/// communicator has to keep the relaxed contract, so that nothing is refused; which ways another
+/// contract may use is seen when the table is. Collective; the first error ends it.
+Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgress& progress,
+                 planner::TuningTable& table);
+
+/// Lanes that ranks on several hosts need to measure everything.
+inline constexpr std::size_t kMostTunedLanes = 4;
 
 /// The sizes of a tuning, ascending.
 std::vector<std::size_t> tune_sizes(const TuneOptions& options);

@@ -71,8 +71,9 @@ struct Request {
   /// one.
   bool uneven = false;
   Blocks input_blocks = {}, output_blocks = {};
-  /// For this call alone, goes before Settings::algorithm: an algorithm's name, "packet", or
-  /// "^name" for any but that. Alike on all ranks. Read before the call returns.
+  /// For this call alone, goes before Settings::algorithm: an algorithm's name, "name:2" to repeat
+  /// its lanes twice, "packet", or "^name" for any but that. Alike on all ranks. Read before the
+  /// call returns.
   std::string_view algorithm = {};
 };
 
@@ -215,6 +216,7 @@ class TUTTI_API Communicator {
 
  private:
   friend class DeviceCommunicator;  // Has one, by which its ranks talk to each other.
+  friend struct Insides;            // comm/state.h, for what comes with the library.
   explicit Communicator(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

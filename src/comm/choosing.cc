@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "planner/machine_shape.h"
 #include "planner/select.h"
 #include "planner/wish.h"
 
@@ -32,7 +33,7 @@ Settings with_groups(Settings settings, const std::vector<int>& hosts) {
 
 Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
                    std::shared_ptr<const Tuning> tuning, const std::string& transport,
-                   planner::Hosts hosts)
+                   planner::Hosts hosts, const TunedHosts& tuned)
     : settings_(with_groups(std::move(settings), hosts.of)),
       plans_(std::move(plans)),
       rank_count_(rank_count),
@@ -41,13 +42,28 @@ Choosing::Choosing(Settings settings, Plans plans, int rank_count, int cpus,
   key_.transport = transport;
   key_.rank_count = rank_count;
   key_.usable_cpus = cpus;
-  // All that are here are of this machine.
-  if (!tuning_->tables.empty()) key_.machine = tuning_->tables.front().key.machine;
+  key_.machine = hosts.of.empty() ? tuning_->machine : tuned.machine;
+  key_.hosts = hosts.of;
   knowledge_.table = planner::find_table(tuning_->tables, key_);
   knowledge_.usable_cpus = cpus;
   knowledge_.hosts = std::move(hosts);
+  use_measured_network(tuned);
   knowledge_.wishes = settings_.algorithm;
   knowledge_.lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 0));
+}
+
+void Choosing::use_measured_network(const TunedHosts& tuned) {
+  planner::Hosts& hosts = knowledge_.hosts;
+  if (knowledge_.table == nullptr || hosts.of.empty()) return;
+  hosts.cost = knowledge_.table->network;
+  // Machines may be alike where one link is not as it should be: that is of the hosts themselves.
+  const auto& rates = knowledge_.table->rates;
+  const bool these = std::equal(
+      rates.begin(), rates.end(), tuned.names.begin(), tuned.names.end(),
+      [](const planner::HostRate& rate, const std::string& name) { return rate.name == name; });
+  if (!these) return;
+  hosts.rates = rates;
+  if (settings_.weights.empty()) settings_.weights = planner::weights_for(hosts);
 }
 
 void Choosing::set(const RegionConfig& config) {
@@ -58,7 +74,7 @@ void Choosing::set(const RegionConfig& config) {
 }
 
 void Choosing::set(const NetworkCost& cost) {
-  if (!(cost == NetworkCost{})) knowledge_.hosts.cost = cost;
+  if (!(cost == NetworkCost{}) && knowledge_.table == nullptr) knowledge_.hosts.cost = cost;
 }
 
 Status Choosing::set_limits(exec::HostExecutor::Options& options) const {
@@ -144,17 +160,27 @@ Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {
   return recipe ? ok() : Status(std::move(recipe.error()));
 }
 
+std::string Choosing::describe_hosts() const {
+  const planner::Hosts& hosts = knowledge_.hosts;
+  const bool measured = knowledge_.table != nullptr;
+  std::string text = fmt::format("hosts: {}; between them {:.3g} us and {:.3g} GB/s {}",
+                                 *std::max_element(hosts.of.begin(), hosts.of.end()) + 1,
+                                 hosts.cost.link.latency_us, hosts.cost.link.gigabytes_per_second,
+                                 measured ? "were measured" : "are assumed");
+  for (const planner::HostRate& rate : hosts.rates) {
+    if (rate.gigabytes_per_second < hosts.cost.link.gigabytes_per_second)
+      text += fmt::format(", {:.3g} at {}", rate.gigabytes_per_second, rate.name);
+  }
+  if (!settings_.groups.empty())
+    text += fmt::format("; groups of {}", fmt::join(settings_.groups, ","));
+  if (!settings_.weights.empty())
+    text += fmt::format("; weights {}", fmt::join(settings_.weights, ","));
+  return text + "\n";
+}
+
 std::string Choosing::describe() const {
   const auto& tables = tuning_->tables;
-  std::string text;
-  if (const planner::Hosts& hosts = knowledge_.hosts; !hosts.of.empty()) {
-    text = fmt::format("hosts: {}; between them {:.3g} us and {:.3g} GB/s are assumed{}\n",
-                       *std::max_element(hosts.of.begin(), hosts.of.end()) + 1,
-                       hosts.cost.link.latency_us, hosts.cost.link.gigabytes_per_second,
-                       settings_.groups.empty()
-                           ? ""
-                           : fmt::format("; groups of {}", fmt::join(settings_.groups, ",")));
-  }
+  std::string text = knowledge_.hosts.of.empty() ? "" : describe_hosts();
   text += "tuning: ";
   if (knowledge_.table != nullptr) {
     text += fmt::format("{} (machine {:016x}, {}, {} ranks on {} CPUs)", tuning_->source,

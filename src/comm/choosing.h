@@ -19,20 +19,25 @@ class Choosing {
 
   /// `plans`: that users wrote; never null. `hosts`: of which of them each rank is, and what lies
   /// between; if ranks in a row share one, these are the groups, unless the settings say otherwise.
+  /// `tuned`: the same, as a table knows them. What it measured of them comes before what is
+  /// assumed; of hosts that carry more or less than others weights follow, unless the settings say
+  /// otherwise.
   Choosing(Settings settings, Plans plans, int rank_count, int cpus,
-           std::shared_ptr<const Tuning> tuning, const std::string& transport,
-           planner::Hosts hosts);
+           std::shared_ptr<const Tuning> tuning, const std::string& transport, planner::Hosts hosts,
+           const TunedHosts& tuned = {});
   Choosing(const Choosing&) = delete;
   Choosing& operator=(const Choosing&) = delete;
 
   const planner::Knowledge& knowledge() const { return knowledge_; }
   const std::shared_ptr<const Tuning>& tuning() const { return tuning_; }
   const Plans& plans() const { return plans_; }
-  /// The user's, with groups.
+  /// For whom a table holds that is made with this communicator; between hosts all but the machine.
+  const planner::TuningKey& key() const { return key_; }
+  /// The user's, with groups and weights.
   const Settings& settings() const { return settings_; }
   /// What the communicator has, once that is known.
   void set(const RegionConfig& config);
-  void set(const NetworkCost& cost);
+  void set(const NetworkCost& cost);  // That was measured goes before it.
 
   /// Up to which sizes calls go by packets, and from which on plain buffers are read.
   Status set_limits(exec::HostExecutor::Options& options) const;
@@ -48,7 +53,10 @@ class Choosing {
   std::string describe() const;
 
  private:
-  const Settings settings_;
+  void use_measured_network(const TunedHosts& tuned);
+  std::string describe_hosts() const;
+
+  Settings settings_;
   const Plans plans_;
   const int rank_count_;
   const std::shared_ptr<const Tuning> tuning_;

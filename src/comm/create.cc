@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/settings_table.h"
 #include "base/threads.h"
-#include "comm/exchange_over.h"
 #include "comm/state.h"
 #include "transport/transport.h"
 
@@ -149,6 +148,27 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   return config;
 }
 
+/// Of hosts that a table may hold for asks all ranks what they are: alike on all ranks, as the
+/// tables are.
+Result<std::shared_ptr<Choosing>> make_choosing(const Settings& settings,
+                                                const Choosing::Plans& plans,
+                                                std::span<const Peer> peers,
+                                                const Transport& transport,
+                                                const std::shared_ptr<const Tuning>& tuning,
+                                                const Exchange& exchange) {
+  planner::Hosts hosts{hosts_of(peers, transport), transport.network};
+  TunedHosts tuned;
+  const auto may_hold = [&](const planner::TuningTable& table) {
+    return table.key.hosts == hosts.of && table.key.transport == transport.name;
+  };
+  if (!hosts.of.empty() && std::any_of(tuning->tables.begin(), tuning->tables.end(), may_hold)) {
+    TUTTI_TRY(tuned, meet_hosts(hosts.of, exchange));
+  }
+  return std::make_shared<Choosing>(settings, plans, static_cast<int>(peers.size()),
+                                    shared_cpus(peers), tuning, std::string(transport.name),
+                                    std::move(hosts), tuned);
+}
+
 /// Of devices that were chosen for a transport that is not used.
 void warn_of_vain(const Settings& settings, const Transport& used) {
   if (settings.rdma_devices.empty() || used.name == std::string_view("verbs")) return;
@@ -194,9 +214,8 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   if (!plans) return std::move(plans.error());
   TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
-  const auto choosing = std::make_shared<Choosing>(
-      settings, *plans, rank_count, shared_cpus(peers), tuning, std::string(transport->name),
-      planner::Hosts{hosts_of(peers, *transport), transport->network});
+  TUTTI_TRY(const auto choosing,
+            make_choosing(settings, *plans, peers, *transport, tuning, exchange));
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *transport, *choosing));
   if (me.value == 0 && !choosing->knowledge().hosts.of.empty()) warn_of_vain(settings, *transport);
   choosing->set(config);
@@ -308,6 +327,12 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
     communicators.push_back(*std::move(*result));
   }
   return communicators;
+}
+
+const Communicator::State& Insides::of(const Communicator& comm) { return *comm.state_; }
+
+Communicator Insides::made_of(std::unique_ptr<Communicator::State> state) {
+  return Communicator(std::move(state));
 }
 
 Result<Communicator> Communicator::split(int color, int key) {

@@ -38,4 +38,20 @@ Result<std::vector<std::optional<Bytes>>> exchange_over(
   return all;
 }
 
+Exchange exchange_over(Communicator& control) {
+  return
+      [&control](std::string_view, std::span<const std::byte> mine) -> Result<std::vector<Bytes>> {
+        TUTTI_TRY(auto told, exchange_over(control, mine));
+        std::vector<Bytes> all;
+        for (std::size_t rank = 0; rank < told.size(); ++rank) {
+          if (!told[rank]) {
+            return Error{Code::kPeerFailed, "the set-up failed at rank " + std::to_string(rank),
+                         control.rank(), Rank{static_cast<int>(rank)}};
+          }
+          all.push_back(*std::move(told[rank]));
+        }
+        return all;
+      };
+}
+
 }  // namespace tutti

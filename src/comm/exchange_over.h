@@ -1,7 +1,10 @@
-// File: comm/exchange_over.h: set-up over a communicator that is there already.
+// File: comm/exchange_over.h: what set-up goes by; and set-up over a communicator that is there
+// already.
 #pragma once
+#include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tutti/communicator.h"
@@ -9,9 +12,16 @@
 
 namespace tutti {
 
+/// The all-gather of set-up, over whatever joins the ranks so far.
+using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,
+                                                          std::span<const std::byte> mine)>;
+
 /// An all-gather of what may differ in size: by rank what it gave, nothing of a rank that gave
 /// nullopt. At most 1 MiB each; what is longer is an error on all ranks alike. Collective.
 Result<std::vector<std::optional<Bytes>>> exchange_over(
     Communicator& control, std::optional<std::span<const std::byte>> mine);
+
+/// The same as what set-up goes by, where every rank gives something. `control` has to outlive it.
+Exchange exchange_over(Communicator& control);
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "comm/choosing.h"
+#include "comm/exchange_over.h"
 #include "comm/progress.h"
 #include "exec/host_executor.h"
 #include "planner/plan_files.h"
@@ -65,6 +66,12 @@ inline exec::Call Communicator::State::make_call(Collective collective, const vo
   return call;
 }
 
+/// A communicator's insides, for the tools that come with the library.
+struct Insides {
+  static const Communicator::State& of(const Communicator& comm);
+  static Communicator made_of(std::unique_ptr<Communicator::State> state);
+};
+
 /// Whether the calling thread has a group open; notes in it work that was started, and messages,
 /// which it starts at its end.
 bool in_group();
@@ -80,10 +87,6 @@ class GroupPart {
 };
 /// That of the calling thread's open group, which has one at most; null until it is set.
 std::unique_ptr<GroupPart>& group_part();
-
-/// The all-gather of set-up, over whatever joins the ranks so far.
-using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,
-                                                          std::span<const std::byte> mine)>;
 
 /// What a communicator is made of.
 struct Founding {

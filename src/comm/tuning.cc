@@ -1,7 +1,12 @@
 #include "comm/tuning.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -10,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/settings_paths.h"
+#include "bootstrap/hash.h"
 #include "topology/fingerprint.h"
 
 namespace tutti {
@@ -22,6 +28,19 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
+
+/// What a rank says of its host. Plain data.
+struct HostHello {
+  std::uint64_t machine = 0;
+  std::array<char, 64> name = {};
+};
+
+/// As a table takes it, whatever the bytes are.
+std::string word_of(const std::array<char, 64>& name) {
+  std::string word(name.data(), strnlen(name.data(), name.size()));
+  for (char& c : word) c = c > ' ' && c <= '~' ? c : '?';
+  return word.empty() ? "?" : word;
+}
 
 Error system_error(const std::string& what) {
   return {Code::kSystem, fmt::format("{}: {}", what, std::generic_category().message(errno))};
@@ -79,22 +98,43 @@ Result<Tuning> find_tuning(const Settings& settings) {
     log::warn("{}; going on without it", error.what);
     return tuning;
   }
-  const std::uint64_t machine = topology::fingerprint_of_this_machine();
+  tuning.machine = topology::fingerprint_of_this_machine();
   planner::TuningKey here;
-  here.machine = machine;
+  here.machine = tuning.machine;
   here.version = TUTTI_VERSION;
   for (planner::TuningTable& table : *tables) {
-    if (table.key.machine == machine && table.key.version == here.version)
-      tuning.tables.push_back(std::move(table));
+    const bool may_hold = !table.key.hosts.empty() || table.key.machine == here.machine;
+    if (may_hold && table.key.version == here.version) tuning.tables.push_back(std::move(table));
   }
   if (tuning.tables.empty()) tuning.reason = planner::why_no_table(*tables, here);
   return tuning;
 }
 
+Result<TunedHosts> meet_hosts(const std::vector<int>& hosts, const Exchange& exchange) {
+  HostHello mine;
+  mine.machine = topology::fingerprint_of_this_machine();
+  if (::gethostname(mine.name.data(), mine.name.size() - 1) != 0) mine.name = {};
+  TUTTI_TRY(const auto all, exchange("hosts", std::as_bytes(std::span(&mine, 1))));
+  TunedHosts met;
+  std::string machines;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    // A host is counted when its first rank is: of the others nothing new is heard.
+    if (hosts[rank] != static_cast<int>(met.names.size())) continue;
+    HostHello theirs;
+    if (all[rank].size() != sizeof(theirs))
+      return Error{Code::kMismatch, fmt::format("rank {} says no host", rank)};
+    std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
+    met.names.push_back(word_of(theirs.name));
+    machines += fmt::format("{:016x}", theirs.machine);
+  }
+  met.machine = bootstrap::hash_of(machines);
+  return met;
+}
+
 Bytes pack_tuning(const Result<Tuning>& found) {
   std::string text(1, found ? kTables : kFailed);
   if (found) {
-    text += found->source + "\n" + found->reason + "\n";
+    text += fmt::format("{}\n{}\n{:x}\n", found->source, found->reason, found->machine);
     if (!found->tables.empty()) text += planner::tuning_text(found->tables);
   } else {
     text += found.error().what;
@@ -110,13 +150,19 @@ Result<Tuning> unpack_tuning(std::span<const std::byte> bytes) {
   const auto source_end = text.find('\n');
   const auto reason_end =
       source_end == std::string::npos ? source_end : text.find('\n', source_end + 1);
-  if (text.empty() || text[0] != kTables || reason_end == std::string::npos)
-    return Error{Code::kMismatch, "rank 0 sent something else than its tuning"};
-  Tuning tuning{
-      text.substr(1, source_end - 1), text.substr(source_end + 1, reason_end - source_end - 1), {}};
-  if (reason_end + 1 < text.size()) {
+  const auto machine_end =
+      reason_end == std::string::npos ? reason_end : text.find('\n', reason_end + 1);
+  Tuning tuning;
+  const bool good =
+      !text.empty() && text[0] == kTables && machine_end != std::string::npos &&
+      std::from_chars(text.data() + reason_end + 1, text.data() + machine_end, tuning.machine, 16)
+              .ptr == text.data() + machine_end;
+  if (!good) return Error{Code::kMismatch, "rank 0 sent something else than its tuning"};
+  tuning.source = text.substr(1, source_end - 1);
+  tuning.reason = text.substr(source_end + 1, reason_end - source_end - 1);
+  if (machine_end + 1 < text.size()) {
     TUTTI_TRY(tuning.tables,
-              planner::parse_tuning(std::string_view(text).substr(reason_end + 1), tuning.source));
+              planner::parse_tuning(std::string_view(text).substr(machine_end + 1), tuning.source));
   }
   return tuning;
 }

@@ -2,29 +2,42 @@
 //
 // Rank 0 looks: for the file of the setting `tuning`, or for that in the usual place. What it found
 // goes to all ranks with its hello, so all have the same tables, or the same reason why not,
-// without a file system that they share. A machine is only probed where there is a file.
+// without a file system that they share. A machine is only probed where there is a file. A table of
+// ranks on several hosts holds for all their machines, which these tell each other where rank 0 has
+// a table that may fit.
 // Communicators that are split off have the tables of their parent: a file may have them for
 // several rank counts.
 #pragma once
 #include <string>
 #include <vector>
 
+#include "comm/exchange_over.h"
 #include "planner/tuning_table.h"
 #include "tutti/rendezvous.h"
 #include "tutti/settings.h"
 
 namespace tutti {
 
-/// Tables that may hold here: of this machine and version.
+/// Tables that may hold here: of this version, and of this machine or several hosts.
 struct Tuning {
-  std::string source;  // The file; empty: there is none.
-  std::string reason;  // Why there are no tables.
+  std::string source;         // The file; empty: there is none.
+  std::string reason;         // Why there are no tables.
+  std::uint64_t machine = 0;  // Of rank 0; 0: it was not looked at.
   std::vector<planner::TuningTable> tables;
 };
 
 /// What rank 0 finds. kInvalidArgument if a file that was asked for can't be read, or is broken;
 /// one that lies in the usual place is left alone then, with a warning.
 Result<Tuning> find_tuning(const Settings& settings);
+
+/// The hosts of a communicator, as tables know them.
+struct TunedHosts {
+  std::uint64_t machine = 0;       // Of all of them in order; 0: nobody asked.
+  std::vector<std::string> names;  // By host; words.
+};
+
+/// Asks. `hosts` as planner::Hosts::of. Collective.
+Result<TunedHosts> meet_hosts(const std::vector<int>& hosts, const Exchange& exchange);
 
 /// As bytes, for the other ranks; an error goes to them as well.
 Bytes pack_tuning(const Result<Tuning>& found);

@@ -1,10 +1,12 @@
 #include "planner/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "plan/chunks.h"
+#include "planner/machine_shape.h"
 
 namespace tutti::planner {
 namespace {
@@ -111,14 +113,46 @@ void find_bound(const Request& request, const Knowledge& knowledge, HostExplanat
                   knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
   const Hosts& hosts = knowledge.hosts;
   if (hosts.of.empty()) return;
-  const double bytes = network_traffic(request.shape, request.bytes, hosts.of);
-  const LinkCost& link = hosts.cost.link;
-  const double us = link.latency_us + bytes * 1e-3 / link.gigabytes_per_second;
+  double bytes = network_traffic(request.shape, request.bytes, hosts.of);
+  double gigabytes_per_second = hosts.cost.link.gigabytes_per_second;
+  if (!hosts.rates.empty() && request.shape.collective == Collective::kAllReduce) {
+    // Every host gives all of its message, the slowest too; and all together what alike ones would.
+    double together = 0, slowest = gigabytes_per_second;
+    for (const HostRate& host : hosts.rates) {
+      together += host.gigabytes_per_second;
+      slowest = std::min(slowest, host.gigabytes_per_second);
+    }
+    const double alike = together / static_cast<double>(hosts.rates.size());
+    const auto whole = static_cast<double>(request.bytes);
+    const bool held_up = whole / slowest > bytes / alike;
+    gigabytes_per_second = held_up ? slowest : alike;
+    if (held_up) bytes = whole;
+  }
+  const double us = hosts.cost.link.latency_us + bytes * 1e-3 / gigabytes_per_second;
   if (us <= all.bound_us) return;
   all.bound_us = us;
   all.bound_words =
-      fmt::format("{:.0f} bytes into a host or out of it at {:.3g} GB/s, after {:.3g} us (assumed)",
-                  bytes, link.gigabytes_per_second, link.latency_us);
+      fmt::format("{:.0f} bytes into a host or out of it at {:.3g} GB/s, after {:.3g} us ({})",
+                  bytes, gigabytes_per_second, hosts.cost.link.latency_us,
+                  knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
+}
+
+/// What ranks own in a weighted exchange, and who says so.
+std::string weights_in_words(const Request& request, const Knowledge& knowledge) {
+  if (request.shape.weights.empty()) return {};
+  std::string text = fmt::format("{} by rank, ", fmt::join(request.shape.weights, ","));
+  const Hosts& hosts = knowledge.hosts;
+  if (hosts.rates.empty() || request.shape.weights != weights_for(hosts))
+    return text + "as TUTTI_WEIGHTS says";
+  std::string slow;
+  for (const HostRate& rate : hosts.rates) {
+    if (rate.gigabytes_per_second < hosts.cost.link.gigabytes_per_second) {
+      slow += fmt::format("{}{} carries {:.3g} GB/s", slow.empty() ? "" : ", ", rate.name,
+                          rate.gigabytes_per_second);
+    }
+  }
+  return text + fmt::format("as {} where others carry {:.3g} (measured by tutti tune)", slow,
+                            hosts.cost.link.gigabytes_per_second);
 }
 
 }  // namespace
@@ -139,6 +173,7 @@ Result<HostExplanation> explain(const Request& request, const Knowledge& knowled
     all.ways.push_back({std::move(candidate), std::move(why)});
   }
   find_bound(request, knowledge, all);
+  all.weights_words = weights_in_words(request, knowledge);
   const auto add = [&](std::string sentence) {
     if (!sentence.empty()) all.to_be_faster.push_back(std::move(sentence));
   };
@@ -187,7 +222,7 @@ std::string to_text(const HostExplanation& explanation, const Request& request,
   text += wrapped(
       fmt::format("Taken: {}{}{}.", taken.name(),
                   taken.evidence == Evidence::kForced  ? ", which is forced"
-                  : taken.evidence == Evidence::kTuned ? ", as measured on this machine"
+                  : taken.evidence == Evidence::kTuned ? ", as measured here"
                   : taken.evidence == Evidence::kRule  ? ", by a rule that was measured on 2 CPUs"
                                                        : "",
                   taken.microseconds > 0
@@ -197,6 +232,8 @@ std::string to_text(const HostExplanation& explanation, const Request& request,
       2);
   text += wrapped(
       fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);
+  if (!explanation.weights_words.empty())
+    text += wrapped("Weights: " + explanation.weights_words + ".", 2);
   std::string faster;
   for (const std::string& sentence : explanation.to_be_faster)
     faster += (faster.empty() ? "" : "; ") + sentence;

@@ -43,7 +43,7 @@ void add_network(const Knowledge& knowledge, const LinkCost& near, double switch
   const int hosts = *std::max_element(of.begin(), of.end()) + 1;
   for (int host = 0; host < hosts; ++host) {
     plan::Resource out, in;
-    out.gigabytes_per_second = in.gigabytes_per_second = cost.link.gigabytes_per_second;
+    out.gigabytes_per_second = in.gigabytes_per_second = knowledge.hosts.rate_of(host);
     out.message_us = cost.message_us;
     model.resources.push_back(out);
     model.resources.push_back(in);
@@ -106,10 +106,10 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
 }
 
 /// Estimates that were made in this process: by all that they depend on.
-using EstimateKey =
-    std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>,
-               std::vector<plan::SpanningTree>, bool, bool, bool, bool, std::size_t, int, bool,
-               double, double, double, std::size_t, int, std::vector<int>, double, double, double>;
+using EstimateKey = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>,
+                               std::vector<plan::SpanningTree>, bool, bool, bool, bool, std::size_t,
+                               int, bool, double, double, double, std::size_t, int,
+                               std::vector<int>, double, double, double, std::vector<HostRate>>;
 struct Estimates {
   std::mutex mutex;
   std::map<EstimateKey, std::optional<double>> known;
@@ -161,7 +161,8 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         knowledge.hosts.of,
                         knowledge.hosts.cost.link.latency_us,
                         knowledge.hosts.cost.link.gigabytes_per_second,
-                        knowledge.hosts.cost.message_us};
+                        knowledge.hosts.cost.message_us,
+                        knowledge.hosts.rates};
   {
     const std::lock_guard lock(estimates->mutex);
     if (const auto found = estimates->known.find(key); found != estimates->known.end())

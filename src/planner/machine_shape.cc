@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -105,6 +106,22 @@ std::vector<int> weights_for(std::span<const double> us) {
   int common = 0;
   for (const int weight : weights) common = std::gcd(common, weight);
   for (int& weight : weights) weight /= common;
+  return weights;
+}
+
+std::vector<int> weights_for(const Hosts& hosts) {
+  const std::vector<std::size_t> on = ranks_on(hosts.of);
+  const bool alike = std::adjacent_find(on.begin(), on.end(), std::not_equal_to<>()) == on.end();
+  if (hosts.rates.empty() || !alike) return {};
+  // Ranks of a host that own x of the message each add up to a host that owns as much, once they
+  // are counted in hosts: k ranks of n send k + k x (n - 2k), k times what 1 + k x (n/k - 2) is.
+  std::vector<double> us;
+  for (const HostRate& rate : hosts.rates) us.push_back(1 / rate.gigabytes_per_second);
+  const std::vector<int> shares = weights_for(us);
+  std::vector<int> weights;
+  for (const int host : hosts.of) {
+    if (!shares.empty()) weights.push_back(shares[static_cast<std::size_t>(host)]);
+  }
   return weights;
 }
 

@@ -10,6 +10,7 @@
 #include "plan/estimate.h"
 #include "plan/plan.h"
 #include "planner/machine_cost.h"
+#include "planner/planner.h"
 
 namespace tutti::planner {
 
@@ -26,6 +27,10 @@ std::vector<double> direct_us(int ranks, const plan::CostModel& model);
 /// small whole numbers, or none where all ranks are (nearly) alike. Closed form: with
 /// rates b, X = min(min b, sum b / 2(n-1)), rank r owns (b_r / X - 1) / (n - 2) of the message.
 std::vector<int> weights_for(std::span<const double> us);
+
+/// The same for ranks on hosts that carry `rates` each (Hosts::rates): by rank, those of a host
+/// alike. None where `rates` is empty, or hosts do not all have as many ranks.
+std::vector<int> weights_for(const Hosts& hosts);
 
 /// Whether ranks at the places that `order` says still add up along the canonical tree of the
 /// places: only the children of nodes of equal size are swapped.

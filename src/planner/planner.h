@@ -55,8 +55,13 @@ struct Request {
 
 /// Ranks on several hosts.
 struct Hosts {
-  std::vector<int> of;  // By rank, from 0 on; empty: all share memory.
-  NetworkCost cost;     // Between them.
+  std::vector<int> of;               // By rank, from 0 on; empty: all share memory.
+  NetworkCost cost;                  // Between them.
+  std::vector<HostRate> rates = {};  // By host, where they differ; empty: all as the cost says.
+  double rate_of(int host) const {
+    return rates.empty() ? cost.link.gigabytes_per_second
+                         : rates[static_cast<std::size_t>(host)].gigabytes_per_second;
+  }
 };
 /// By host, how many ranks are there. `hosts`: as Hosts::of.
 std::vector<std::size_t> ranks_on(const std::vector<int>& hosts);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace tutti::planner {
@@ -39,6 +40,24 @@ std::string ranges_text(const std::vector<Range>& ranges) {
   return text + "]";
 }
 
+/// What only tables of several hosts have.
+std::string hosts_text(const TuningTable& table) {
+  if (table.key.hosts.empty()) return {};
+  const NetworkCost& network = table.network;
+  std::string text = fmt::format(
+      "      \"hosts\": [{}],\n      \"network\": {{\"latency_us\": {}, \"message_us\": {}, "
+      "\"gigabytes_per_second\": {}, \"rates\": [",
+      fmt::join(table.key.hosts, ", "), number(network.link.latency_us), number(network.message_us),
+      number(network.link.gigabytes_per_second));
+  for (std::size_t host = 0; host < table.rates.size(); ++host) {
+    const HostRate& rate = table.rates[host];
+    text += fmt::format("{}\n        {{\"name\": {}, \"gigabytes_per_second\": {}}}",
+                        host == 0 ? "" : ",", json(rate.name).dump(),
+                        number(rate.gigabytes_per_second));
+  }
+  return text + "]},\n";
+}
+
 std::string table_text(const TuningTable& table) {
   const TuningKey& key = table.key;
   const HostCosts& costs = table.costs;
@@ -46,10 +65,10 @@ std::string table_text(const TuningTable& table) {
       "    {{\n      \"machine\": \"{:016x}\", \"version\": {}, \"transport\": {},\n"
       "      \"ranks\": {}, \"cpus\": {},\n"
       "      \"latency_us\": {}, \"gigabytes_per_second\": {}, "
-      "\"reduce_gigabytes_per_second\": {},\n      \"collectives\": {{",
+      "\"reduce_gigabytes_per_second\": {},\n{}      \"collectives\": {{",
       key.machine, json(key.version).dump(), json(key.transport).dump(), key.rank_count,
       key.usable_cpus, number(costs.link.latency_us), number(costs.link.gigabytes_per_second),
-      number(costs.reduce_gigabytes_per_second));
+      number(costs.reduce_gigabytes_per_second), hosts_text(table));
   bool first = true;
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
@@ -178,6 +197,41 @@ class Reader {
     return all;
   }
 
+  /// Absent of tables of one host. Hosts count from 0, in the order of ranks.
+  void hosts(const json& object, const std::string& place, TuningTable& table) {
+    if (!object.is_object() || !object.contains("hosts")) return;
+    const json& list = array(object, place, "hosts", static_cast<std::size_t>(kMostRankCount));
+    int count = 0;
+    for (std::size_t rank = 0; rank < list.size() && !error; ++rank) {
+      const bool known = list[rank].is_number_unsigned() &&
+                         list[rank].get<std::uint64_t>() <= static_cast<std::uint64_t>(count);
+      if (!known) return fail(place + ".hosts", "does not count hosts from 0 on");
+      table.key.hosts.push_back(list[rank].get<int>());
+      count = std::max(count, table.key.hosts.back() + 1);
+    }
+    if (table.key.hosts.size() != static_cast<std::size_t>(table.key.rank_count))
+      fail(place + ".hosts", "has not one number for each rank");
+    const json& network = member(object, place, "network");
+    const std::string here = place + ".network";
+    table.network.link.latency_us = real(network, here, "latency_us", kMostMicroseconds);
+    table.network.message_us = real(network, here, "message_us", kMostMicroseconds);
+    table.network.link.gigabytes_per_second = rate(network, here);
+    const json& rates = array(network, here, "rates", kMostTunedHosts);
+    for (std::size_t host = 0; host < rates.size() && !error; ++host) {
+      const std::string at = fmt::format("{}.rates[{}]", here, host);
+      table.rates.push_back({word(rates[host], at, "name"), rate(rates[host], at)});
+    }
+    if (!table.rates.empty() && table.rates.size() != static_cast<std::size_t>(count))
+      fail(here + ".rates", "has not one entry for each host");
+  }
+
+  /// What divides.
+  double rate(const json& object, const std::string& place) {
+    const double value = real(object, place, "gigabytes_per_second", 1e9);
+    if (value < 1e-9) fail(place + ".gigabytes_per_second", "is too little");
+    return value;
+  }
+
   TuningTable table(const json& object, const std::string& place) {
     TuningTable table;
     table.key.machine = hexadecimal(object, place, "machine");
@@ -189,6 +243,7 @@ class Reader {
     table.costs.link.gigabytes_per_second = real(object, place, "gigabytes_per_second", 1e9);
     table.costs.reduce_gigabytes_per_second =
         real(object, place, "reduce_gigabytes_per_second", 1e9);
+    hosts(object, place, table);
     const json& collectives = member(object, place, "collectives");
     if (!collectives.is_object()) fail(place + ".collectives", "is no object");
     for (int i = 0; i < kCollectiveCount && !error; ++i) {
@@ -249,14 +304,19 @@ std::string why_no_table(const std::vector<TuningTable>& tables, const TuningKey
   // The nearest tells most: what differs last in this order.
   const auto why = [&](const TuningTable& table) -> std::pair<int, std::string> {
     const TuningKey& has = table.key;
-    if (has.machine != key.machine) return {0, "made on another machine"};
+    const bool one = key.hosts.empty();
+    // Between hosts the machines are only asked for where a table may fit.
+    const bool comparable = has.hosts.empty() == one && key.machine != 0;
+    if (comparable && has.machine != key.machine)
+      return {0, one ? "made on another machine" : "made on other machines"};
     if (has.version != key.version)
       return {1, fmt::format("made by version {}, this is {}", has.version, key.version)};
     if (has.transport != key.transport)
       return {2, fmt::format("made over {}, this is {}", has.transport, key.transport)};
     if (has.rank_count != key.rank_count)
       return {3, fmt::format("made for {} ranks, these are {}", has.rank_count, key.rank_count)};
-    return {4, fmt::format("made on {} CPUs, here are {}", has.usable_cpus, key.usable_cpus)};
+    if (has.hosts != key.hosts) return {4, "made for ranks that share hosts otherwise"};
+    return {5, fmt::format("made on {} CPUs, here are {}", has.usable_cpus, key.usable_cpus)};
   };
   std::pair<int, std::string> best{-1, ""};
   for (const TuningTable& table : tables) best = std::max(best, why(table));

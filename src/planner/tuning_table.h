@@ -1,10 +1,12 @@
 // File: planner/tuning_table.h: what was measured on a machine, and which way is best there.
 //
-// A table is a value. Its key says for whom it holds: the machine (topology/fingerprint.h), the
-// version of the library, the transport, the number of ranks and the CPUs that they share. It has
-// what a hop and a copied byte cost, and for each collective, with plain buffers and with buffers
-// that peers can map, ranges of message sizes with the ways that were measured, best first. A time
-// is that at the range's upper end; between two ends times are interpolated (select.cc).
+// A table is a value. Its key says for whom it holds: the machine (topology/fingerprint.h), or
+// those of all hosts, the version of the library, the transport, the number of ranks, on which host
+// each of them is, and the CPUs that they share. It has what a hop and a copied byte cost, between
+// hosts too, and where these differ what each carries; and for each collective, with plain buffers
+// and with buffers that peers can map, ranges of message sizes with the ways that were measured,
+// best first. A time is that at the range's upper end; between two ends times are interpolated
+// (select.cc).
 //
 // A file holds tables for several keys, as JSON: see tuning_text. What is read is bounded, and
 // checked for everything but names: a table of another version may name ways that this one lacks.
@@ -13,6 +15,7 @@
 // (docs/PERFORMANCE.md), without times.
 #pragma once
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -41,7 +44,15 @@ struct TuningKey {
   std::string version, transport;
   int rank_count = 0;
   int usable_cpus = 0;
+  std::vector<int> hosts = {};  // By rank, as Hosts::of; empty: one host.
   friend bool operator==(const TuningKey&, const TuningKey&) = default;
+};
+
+/// What one of several hosts carries, in each direction. It holds for the host of that name.
+struct HostRate {
+  std::string name;
+  double gigabytes_per_second = 0;
+  friend auto operator<=>(const HostRate&, const HostRate&) = default;
 };
 
 /// A way that a call can go: kPacketWay or an algorithm's name; how its lanes are repeated; and how
@@ -63,6 +74,8 @@ struct Range {
 struct TuningTable {
   TuningKey key;
   HostCosts costs;
+  NetworkCost network = {};          // Between hosts, the fastest of them.
+  std::vector<HostRate> rates = {};  // By host, where not all are alike; else empty.
   /// By collective; of plain buffers, of buffers that all ranks can map. Ascending.
   std::array<std::array<std::vector<Range>, 2>, kCollectiveCount> ranges;
   const std::vector<Range>& of(Collective collective, bool mapped) const {
@@ -79,6 +92,7 @@ inline constexpr std::size_t kMostTuningBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMostTables = 256;
 inline constexpr std::size_t kMostRanges = 64;
 inline constexpr std::size_t kMostWays = 64;
+inline constexpr std::size_t kMostTunedHosts = 4096;
 
 /// Tables as text, one range a line. What parse_tuning makes of it is equal to what was written.
 std::string tuning_text(const std::vector<TuningTable>& tables);

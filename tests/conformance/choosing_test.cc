@@ -218,6 +218,106 @@ TEST_CASE("a table for something else is left alone, and describe says why") {
   CHECK_THAT(comms[0].describe(), Catch::Contains("tuning: switched off"));
 }
 
+/// Four ranks over TCP, each a host of its own; the last carries half of what the others do.
+struct Hosts {
+  static constexpr int kRanks = 4;
+  planner::TuningTable table = table_for(kRanks);
+
+  Hosts() {
+    table.key.transport = "tcp";
+    table.key.hosts = {0, 1, 2, 3};
+    const auto met = meet_hosts(
+        table.key.hosts,
+        [](std::string_view, std::span<const std::byte> mine) -> Result<std::vector<Bytes>> {
+          return std::vector<Bytes>(kRanks, Bytes(mine.begin(), mine.end()));
+        });
+    REQUIRE(met);
+    table.key.machine = met->machine;
+    table.network = {{11, 0.5}, 2};
+    for (int host = 0; host < kRanks; ++host)
+      table.rates.push_back({met->names[0], host < 3 ? 0.5 : 0.25});
+    table.of(Collective::kAllReduce, false) = {{65536, {{"weighted", 1, 40}, {"two_shot", 2, 90}}}};
+  }
+
+  std::vector<Communicator> ranks(const std::string& weights = "") const {
+    const TableFile file({table});
+    Settings settings;
+    settings.timeout = 60s;
+    settings.transport = "tcp";
+    settings.tuning = file.path();
+    if (!weights.empty()) settings.weights = {2, 1, 1, 1};
+    auto comms = Communicator::in_process(kRanks, settings);
+    INFO((comms ? "" : comms.error().to_string()));
+    REQUIRE(comms);
+    return *std::move(comms);
+  }
+};
+
+TEST_CASE("a table of several hosts says what their network costs and which one carries less") {
+  const Hosts hosts;
+  auto comms = hosts.ranks();
+  const Request request{
+      .collective = Collective::kAllReduce, .count = 16000, .type = DataType::kFloat32};
+  for (const Communicator& comm : comms) {
+    CHECK_THAT(comm.describe(), Catch::Contains("hosts: 4; between them 11 us and 0.5 GB/s were "
+                                                "measured, 0.25 at ") &&
+                                    Catch::Contains("; weights 1,1,1,0\n") &&
+                                    Catch::Contains(" (machine ") &&
+                                    Catch::Contains("; 4 lane(s)"));
+    const auto why = comm.explain(request);
+    REQUIRE(why);
+    CHECK_THAT(*why, Catch::Contains("Taken: weighted, as measured here") &&
+                         Catch::Contains("Weights: 1,1,1,0 by rank, as ") &&
+                         Catch::Contains("carries 0.25 GB/s where others carry 0.5"));
+  }
+  CHECK(on_all_ranks(comms, [](Communicator& comm) { return sums(comm, 16000, 2); }) == "");
+  CHECK(has_plan(comms[1], "all_reduce weighted", Hosts::kRanks));
+
+  auto wished = hosts.ranks("2,1,1,1");
+  CHECK_THAT(wished[2].describe(), Catch::Contains("; weights 2,1,1,1\n"));
+  const auto why = wished[0].explain(request);
+  REQUIRE(why);
+  CHECK_THAT(*why, Catch::Contains("Weights: 2,1,1,1 by rank, as TUTTI_WEIGHTS says"));
+}
+
+TEST_CASE(
+    "what hosts carry holds for these hosts; the rest of their table for machines like them") {
+  Hosts hosts;
+  hosts.table.rates[1].name = "elsewhere";
+  const std::string others = hosts.ranks()[3].describe();
+  CHECK_THAT(others, Catch::Contains("11 us and 0.5 GB/s were measured\n") &&
+                         !Catch::Contains("weights") && Catch::Contains(" (machine "));
+  ++hosts.table.key.machine;
+  CHECK_THAT(hosts.ranks()[1].describe(), Catch::Contains("is not used: made on other machines"));
+  hosts.table.key.hosts = {0, 0, 1, 1};
+  hosts.table.rates.resize(2);
+  const std::string otherwise = hosts.ranks()[1].describe();
+  CHECK_THAT(otherwise, Catch::Contains("is not used: made for ranks that share hosts otherwise") &&
+                            Catch::Contains("GB/s are assumed"));
+}
+
+TEST_CASE("a call may say how often a plan's lanes are repeated") {
+  Settings settings;
+  settings.algorithm = "all_reduce=two_shot:3";
+  auto comms = ranks_with(3, settings);
+  CHECK_THAT(comms[0].describe(), Catch::Contains("; 3 lane(s)"));
+  for (const char* wish : {"", "two_shot:2", "two_shot:3", "one_shot:1", "two_shot:4"}) {
+    INFO(wish);
+    const std::string said =
+        on_all_ranks(comms, [&](Communicator& comm) { return sums(comm, 3000, 2, wish); });
+    if (std::string_view(wish) == "two_shot:4")
+      CHECK_THAT(said, Catch::Contains("takes 4 lanes, this communicator has 3"));
+    else
+      CHECK(said == "");
+  }
+  const auto why = comms[0].explain({.collective = Collective::kAllReduce,
+                                     .count = 100000,
+                                     .type = DataType::kFloat32,
+                                     .algorithm = "one_shot:2"});
+  REQUIRE(why);
+  CHECK_THAT(*why, Catch::Contains(" 1 one_shot               2 "));
+}
+
 TEST_CASE("a file that was asked for and is broken or missing is one error for all ranks") {
   const auto broken = [](const Settings& settings) {
     const auto rendezvous = memory_rendezvous();

@@ -12,7 +12,10 @@ tune() { "$tutti" tune --quick --max-bytes 16K "$@"; }
 tune -n 2 --collective all_reduce >"$work/out" || fail "tune: $(cat "$work/out")"
 file=$XDG_CACHE_HOME/tutti/tuning.json
 [ -s "$file" ] || fail "nothing was written to $file"
-grep -q "2 ranks on .* CPUs, shared_memory: a hop" "$work/out" || fail "no summary: $(cat "$work/out")"
+grep -q "2 ranks on .* CPUs, shared_memory: adds at" "$work/out" || fail "no summary: $(cat "$work/out")"
+for link in "in_process  *between threads" "shared_memory  *between ranks of a host"; do
+  grep -Eq "^  $link +[0-9.]+ us +[0-9.e+]+ GB/s$" "$work/out" || fail "no $link: $(cat "$work/out")"
+done
 grep -q "^  all_reduce  *plain  *[a-z]" "$work/out" || fail "no line for all_reduce"
 [ "$(awk 'length > 100' "$work/out" | wc -l)" = 0 ] || fail "a line of more than 100 columns"
 
@@ -28,6 +31,15 @@ tune -n 3 --collective broadcast --collective gather >"$work/out" || fail "tune 
 tune -n 2 --collective broadcast >"$work/out" || fail "tune -n 2 again"
 [ "$(grep -c '"machine"' "$file")" = 2 ] || fail "$(grep -c '"machine"' "$file") tables, not 2"
 grep -q '"all_reduce"' "$file" && fail "the old table of 2 ranks is still there"
+
+# Threads have a table of their own.
+tune -n 2 --threads --collective gather >"$work/out" || fail "--threads"
+TUTTI_TUNING=$file "$TEST_BUILD_DIR/perf/all_reduce_perf" -t 2 -b 8 -e 8 -n 1 >"$work/out" 2>&1 || fail "threads"
+grep -q "^# tuning: $file (machine .*, in_process, 2 ranks" "$work/out" || fail "threads do not find their table"
+
+# Over a network each rank of this host stands for a host.
+TUTTI_TRANSPORT=tcp tune -n 2 --collective gather --output "$work/tcp.json" >"$work/out" || fail "tcp"
+grep -q "2 ranks on 2 hosts, .*, tcp: adds at" "$work/out" || fail "tcp: $(cat "$work/out")"
 
 tune -n 2 --collective gather --output "$work/deep/er/mine.json" >"$work/out" || fail "--output"
 [ -s "$work/deep/er/mine.json" ] || fail "--output wrote nothing"

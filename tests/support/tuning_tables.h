@@ -39,6 +39,18 @@ inline planner::TuningTable random_table(std::mt19937_64& random) {
                static_cast<int>(1 + random() % 300)};
   std::uniform_real_distribution<> real(1e-4, 1e3);
   table.costs = {{real(random), real(random)}, real(random)};
+  if (random() % 2 == 0) {
+    int hosts = 0;
+    for (int rank = 0; rank < table.key.rank_count; ++rank) {
+      const auto host = static_cast<int>(random() % (static_cast<unsigned>(hosts) + 2));
+      table.key.hosts.push_back(std::min(host, hosts));
+      hosts = std::max(hosts, table.key.hosts.back() + 1);
+    }
+    table.network = {{real(random), real(random)}, real(random)};
+    for (int host = 0; host < hosts && random() % 8 != 0; ++host)
+      table.rates.push_back({"host" + std::to_string(random() % 9), real(random)});
+    if (table.rates.size() != static_cast<std::size_t>(hosts)) table.rates.clear();
+  }
   for (int i = 0; i < kCollectiveCount; ++i) {
     for (const bool mapped : {false, true}) {
       const auto collective = static_cast<Collective>(i);

@@ -4,6 +4,7 @@
 
 #include "comm/choosing.h"
 #include "planner/explain.h"
+#include "planner/machine_shape.h"
 #include "planner/select.h"
 #include "support/catch.h"
 #include "transport/transport.h"
@@ -146,6 +147,45 @@ TEST_CASE("The bound of a call between hosts is the network's, and nothing beats
       }
     }
   }
+}
+
+TEST_CASE("Hosts that carry less own less, each of their ranks alike") {
+  using List = std::vector<int>;
+  const auto weights = [](List of, const std::vector<double>& rates) {
+    planner::Hosts hosts{std::move(of), {}};
+    for (const double rate : rates) hosts.rates.push_back({"name", rate});
+    return planner::weights_for(hosts);
+  };
+  CHECK(weights({0, 1, 2, 3}, {1, 1, 1, 0.5}) == List{1, 1, 1, 0});
+  CHECK(weights({0, 0, 1, 1, 2, 2}, {1, 0.5, 1}) == List{1, 1, 0, 0, 1, 1});
+  CHECK(weights({0, 1, 0, 2, 1, 2}, {1, 0.5, 1}) == List{1, 0, 1, 1, 0, 1});
+  CHECK(weights({0, 1, 2, 3}, {}).empty());            // Nothing was measured.
+  CHECK(weights({0, 1, 2, 3}, {2, 2, 2, 2}).empty());  // All are alike.
+  CHECK(weights({0, 1}, {1, 0.5}).empty());            // Both carry the same.
+  CHECK(weights({0, 0, 1, 2}, {1, 1, 0.5}).empty());   // Ranks don't carry what hosts do.
+  CHECK(weights({}, {}).empty());
+}
+
+TEST_CASE("A host that carries less holds up what estimates and bounds say, and weights help") {
+  planner::Request request = request_of(Collective::kAllReduce, 4, 1, 16 << 20);
+  request.shape.groups = {};
+  auto knowledge = knowledge_of({0, 1, 2, 3});
+  const auto us = [&](std::string_view name) {
+    return planner::estimate_us(*find_algorithm(Collective::kAllReduce, name), request, knowledge)
+        .value();
+  };
+  const auto bound_us = [&] { return planner::explain(request, knowledge)->bound_us; };
+  const double alike = us("two_shot"), alike_bound = bound_us();
+  const double rate = knowledge.hosts.cost.link.gigabytes_per_second;
+  for (const double carried : {rate, rate, rate, rate / 4})
+    knowledge.hosts.rates.push_back({"host", carried});
+  request.shape.weights = planner::weights_for(knowledge.hosts);
+  // Of 16 MiB each host sends and takes 24, the last one at a quarter of the rate, unless it owns
+  // nothing: then 16.
+  CHECK(us("two_shot") > 3 * alike);
+  CHECK(us("weighted") < us("two_shot") / 1.4);
+  CHECK(bound_us() == Approx(alike_bound * 4 / 1.5).epsilon(0.01));
+  CHECK(us("weighted") > bound_us());
 }
 
 TEST_CASE("Packets go between hosts as long as they take no longer than a hop") {

@@ -56,6 +56,10 @@ TEST_CASE("what is wrong with a table is said with its place") {
   TuningTable table = test::random_table(random);
   for (auto& lists : table.ranges) lists = {};
   table.of(Collective::kBroadcast, false) = {{64, {{"packet", 1, 0.5}}}, {128, {{"direct", 1, 2}}}};
+  table.key.rank_count = 3;
+  table.key.hosts = {0, 1, 1};
+  table.network = {{5, 1}, 2};
+  table.rates = {{"a", 1}, {"b", 0.5}};
   const std::string text = tuning_text({table});
   struct Mistake {
     std::string before, after, place;
@@ -73,6 +77,16 @@ TEST_CASE("what is wrong with a table is said with its place") {
       {"\"tutti_tuning\": 1", "\"tutti_tuning\": 2", "tutti_tuning"},
       {"\"machine\": \"", "\"machine\": \"g", "tables[0].machine"},
       {"\"ranks\"", "\"rank\"", "tables[0].ranks"},
+      {"[0, 1, 1]", "[0, 1]", "tables[0].hosts"},
+      {"[0, 1, 1]", "[0, 2, 1]", "tables[0].hosts"},
+      {"[0, 1, 1]", "[0, -1, 1]", "tables[0].hosts"},
+      {"[0, 1, 1]", "[0, 1, 99999999999999999999]", "tables[0].hosts"},
+      {"[0, 1, 1]", "[0, 0, 0]", "tables[0].network.rates"},
+      {"[0, 1, 1]", "1", "tables[0].hosts"},
+      {"\"network\"", "\"net\"", "tables[0].network"},
+      {"\"name\": \"a\"", "\"name\": \"a b\"", "tables[0].network.rates[0].name"},
+      {"\"gigabytes_per_second\": 0.5", "\"gigabytes_per_second\": 0",
+       "tables[0].network.rates[1].gigabytes_per_second"},
       {"\"collectives\": {", "\"collectives\": 3, \"x\": {", "tables[0].collectives"},
   };
   for (const Mistake& mistake : mistakes) {
@@ -111,6 +125,7 @@ TEST_CASE("a table is found by its whole key, and what is not found is explained
   differs([](TuningKey& key) { key.transport = "y"; }, "this is y");
   differs([](TuningKey& key) { ++key.rank_count; }, "ranks");
   differs([](TuningKey& key) { ++key.usable_cpus; }, "CPUs");
+  differs([](TuningKey& key) { key.hosts.push_back(0); }, "ranks that share hosts otherwise");
   TuningTable newer = table;
   newer.costs.link.latency_us += 1;
   put_table(tables, newer);

@@ -1,0 +1,72 @@
+// File: tools/tune_timing.h: what measuring links and ways have in common.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "planner/tuning_table.h"
+#include "tutti/communicator.h"
+
+namespace tutti::tools {
+
+using Clock = std::chrono::steady_clock;
+
+inline double since_us(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Memory of one rank: plain, or of a kind that peers can map.
+class TunedBuffer {
+ public:
+  TunedBuffer(std::size_t bytes, bool mapped) : mapped_(mapped) {
+    if (mapped) {
+      if (auto memory = mem_alloc(bytes)) data_ = *memory;
+    } else {
+      data_ = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    }
+    if (data_ != nullptr) std::memset(data_, 0, bytes);
+  }
+  ~TunedBuffer() {
+    if (mapped_)
+      (void)mem_free(data_);
+    else
+      std::free(data_);
+  }
+  TunedBuffer(const TunedBuffer&) = delete;
+  TunedBuffer& operator=(const TunedBuffer&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  bool mapped_;
+  void* data_ = nullptr;
+};
+
+/// The slowest rank's.
+inline Result<double> slowest(Communicator& comm, double us) {
+  TUTTI_CHECK_OK(comm.call({.collective = Collective::kAllReduce,
+                            .input = &us,
+                            .output = &us,
+                            .count = 1,
+                            .type = DataType::kFloat64,
+                            .reduction = ReduceOp::kMax,
+                            .algorithm = planner::kPacketWay}));
+  return us;
+}
+
+/// Microseconds a call, of so many in a row.
+inline Result<double> timed(Communicator& comm, const Request& request, int calls) {
+  TUTTI_CHECK_OK(comm.barrier());
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) TUTTI_CHECK_OK(comm.call(request));
+  return slowest(comm, since_us(start) / calls);
+}
+
+}  // namespace tutti::tools
