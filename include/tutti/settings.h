@@ -15,8 +15,8 @@ namespace tutti {
 struct TUTTI_API Settings {
   std::chrono::milliseconds timeout{60'000};     // TUTTI_TIMEOUT_MS: the deadline of every wait.
   Contract contract = Contract::kDeterministic;  // TUTTI_CONTRACT: deterministic or relaxed.
-  /// TUTTI_ALGORITHM: force one, "direct" or "all_reduce=ring,broadcast=binomial", "ring:2" with its
-  /// lanes twice; or forbid one, "^ring", "all_reduce=^packet".
+  /// TUTTI_ALGORITHM: force one, "direct" or "all_reduce=ring,broadcast=binomial", "ring:2" with
+  /// its lanes twice; or forbid one, "^ring", "all_reduce=^packet".
   std::string algorithm;
   std::string transport;       // TUTTI_TRANSPORT: force one, "shared_memory".
   std::size_t slot_bytes = 0;  // TUTTI_SLOT_BYTES: size of a channel slot; 0 chooses by rank count.
