@@ -28,28 +28,53 @@ constexpr int kMostPartners = 6;
 constexpr int kPasses = 4;
 constexpr double kExchangeUs = 50'000;
 
-/// What 8 bytes take from one rank to the other: half of there and back.
-Result<double> hop_us(Communicator& comm, int a, int b) {
+/// What 8 bytes take from rank 0 to rank 1: half of there and back.
+Result<double> hop_us(Communicator& comm) {
   constexpr int kTimes = 200;
   std::uint64_t data = 0;
   std::vector<double> rounds;
-  const int me = comm.rank().value;
-  const bool takes_part = me == a || me == b;
   for (int round = 0; round < 5; ++round) {
     TUTTI_CHECK_OK(comm.barrier());
     const auto start = Clock::now();
-    for (int i = 0; i < kTimes && takes_part; ++i) {
+    const int me = comm.rank().value;
+    for (int i = 0; i < kTimes && me < 2; ++i) {
       for (const bool there : {true, false}) {
-        const bool sends = (me == a) == there;
-        const Rank other{me == a ? b : a};
-        TUTTI_CHECK_OK(sends ? comm.send(&data, 1, DataType::kUint64, other)
-                             : comm.recv(&data, 1, DataType::kUint64, other));
+        const bool sends = (me == 0) == there;
+        TUTTI_CHECK_OK(sends ? comm.send(&data, 1, DataType::kUint64, Rank{1 - me})
+                             : comm.recv(&data, 1, DataType::kUint64, Rank{1 - me}));
       }
     }
-    TUTTI_TRY(const double us, slowest(comm, takes_part ? since_us(start) / kTimes / 2 : 0));
+    TUTTI_TRY(const double us, slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0));
     rounds.push_back(us);
   }
   return median(rounds);
+}
+
+/// What a network takes for 8 bytes from rank 0 to the other and as many back at the same time: a
+/// packet all-reduce between the two.
+Result<double> network_hop_us(Communicator& comm, int other) {
+  constexpr int kTimes = 200;
+  const int me = comm.rank().value;
+  const bool takes_part = me == 0 || me == other;
+  auto pair = comm.split(takes_part ? 0 : -1, 0);
+  double us = 0;
+  if (takes_part) {
+    if (!pair) return std::move(pair.error());
+    std::uint64_t data = 0;
+    const Request request{.collective = Collective::kAllReduce,
+                          .input = &data,
+                          .output = &data,
+                          .count = 1,
+                          .type = DataType::kUint64,
+                          .algorithm = planner::kPacketWay};
+    std::vector<double> rounds;
+    for (int round = 0; round < 5; ++round) {
+      TUTTI_TRY(us, timed(*pair, request, kTimes));
+      rounds.push_back(us);
+    }
+    us = median(rounds);
+  }
+  return slowest(comm, us);
 }
 
 /// Bytes of another rank's that a rank copies, GB/s: all but one copy at once, on the CPUs that
@@ -78,7 +103,7 @@ Result<double> copy_rate(Communicator& comm) {
 /// Between ranks that share memory.
 Result<LinkCost> near_cost(Communicator& comm) {
   LinkCost cost;
-  TUTTI_TRY(cost.latency_us, hop_us(comm, 0, 1));
+  TUTTI_TRY(cost.latency_us, hop_us(comm));
   TUTTI_TRY(cost.gigabytes_per_second, copy_rate(comm));
   return cost;
 }
@@ -241,7 +266,7 @@ Status measure_network(Communicator& comm, const std::vector<std::string>& names
                        planner::TuningTable& table) {
   const std::vector<int>& hosts = table.key.hosts;
   const auto other = static_cast<int>(std::find(hosts.begin(), hosts.end(), 1) - hosts.begin());
-  TUTTI_TRY(const double hop, hop_us(comm, 0, other));
+  TUTTI_TRY(const double hop, network_hop_us(comm, other));
   TUTTI_TRY(const auto measured, rates_by_host(comm, hosts));
   const std::vector<double> rates = alike(measured);
   const double fastest = *std::max_element(rates.begin(), rates.end());

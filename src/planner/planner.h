@@ -101,8 +101,8 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge);
 plan::Shape shape_of(Collective collective, int rank_count, int root, const Settings& settings);
 
 /// The lanes that the plans of a communicator may have: as many channels are needed between two
-/// ranks. What is forced, tuned, or a rule has as many as it needs; what is estimated has to do
-/// with them. kInvalidArgument where what is forced can't be taken.
+/// ranks. What is forced, tuned, a rule, or for weights alone has as many as it needs; what else is
+/// estimated has to do with them. kInvalidArgument where what is forced can't be taken.
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
                                    const Knowledge& knowledge);
 

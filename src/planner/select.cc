@@ -339,6 +339,24 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
   return limit;
 }
 
+namespace {
+
+/// Lanes of what is there for weights alone: who has these has them for it.
+std::size_t lanes_for_weights(const plan::Shape& shape) {
+  if (shape.weights.empty()) return 1;
+  plan::Shape plain = shape;
+  plain.weights.clear();
+  std::size_t most = 1;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective != shape.collective) continue;
+    if (algorithm->applies(shape) && !algorithm->applies(plain))
+      most = std::max(most, lanes_of(*algorithm, shape));
+  }
+  return most;
+}
+
+}  // namespace
+
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
                                    const Knowledge& knowledge) {
   std::size_t most = 1;
@@ -346,6 +364,7 @@ Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
     Request request;
     request.shape = shape_of(static_cast<Collective>(i), rank_count, 0, settings);
     request.contract = settings.contract;
+    most = std::max(most, lanes_for_weights(request.shape));
     for (const bool mapped : {false, true}) {
       request.mapped = mapped;
       std::vector<std::size_t> sizes{std::size_t{1} << 30};

@@ -186,6 +186,10 @@ TEST_CASE("A host that carries less holds up what estimates and bounds say, and 
   CHECK(us("weighted") < us("two_shot") / 1.4);
   CHECK(bound_us() == Approx(alike_bound * 4 / 1.5).epsilon(0.01));
   CHECK(us("weighted") > bound_us());
+  Settings settings;
+  settings.weights = request.shape.weights;
+  knowledge.most_lanes = *planner::lanes_needed(4, settings, knowledge);
+  CHECK(planner::candidates(request, knowledge)->front().name() == "weighted");
 }
 
 TEST_CASE("Packets go between hosts as long as they take no longer than a hop") {
