@@ -13,7 +13,7 @@
 #include "command.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"
-#include "planner/machine_shape.h"
+#include "planner/weights.h"
 #include "progress.h"
 
 namespace tutti::tools {

@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
-#include "planner/machine_shape.h"
 #include "planner/select.h"
+#include "planner/weights.h"
 #include "planner/wish.h"
 
 namespace tutti {

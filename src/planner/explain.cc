@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "plan/chunks.h"
-#include "planner/machine_shape.h"
+#include "planner/weights.h"
 
 namespace tutti::planner {
 namespace {

@@ -1,5 +1,6 @@
 // File: planner/machine_shape.h: what a machine says about the shape of a plan: which ranks are
-// near each other, which own less than the others, and which rank orders keep the canonical tree.
+// near each other, how long their own links are busy, and which rank orders keep the canonical
+// tree.
 //
 // All is read off the routes of a cost model, so it holds for whatever a graph describes: sockets,
 // quads of GPUs with NVLinks among themselves, hosts; a NIC at half its rate.
@@ -10,7 +11,6 @@
 #include "plan/estimate.h"
 #include "plan/plan.h"
 #include "planner/machine_cost.h"
-#include "planner/planner.h"
 
 namespace tutti::planner {
 
@@ -22,15 +22,6 @@ std::vector<plan::GroupSizes> nestings(const Groups& groups, const plan::CostMod
 /// Microseconds that each rank's own links are busy for every megabyte that each rank sends to each
 /// other one directly. A link is a rank's own if half of what the rank sends, or takes, passes it.
 std::vector<double> direct_us(int ranks, const plan::CostModel& model);
-
-/// Shares of a direct exchange (algorithms/weighted_all_reduce.cc) for ranks that need so long:
-/// small whole numbers, or none where all ranks are (nearly) alike. Closed form: with
-/// rates b, X = min(min b, sum b / 2(n-1)), rank r owns (b_r / X - 1) / (n - 2) of the message.
-std::vector<int> weights_for(std::span<const double> us);
-
-/// The same for ranks on hosts that carry `rates` each (Hosts::rates): by rank, those of a host
-/// alike. None where `rates` is empty, or hosts do not all have as many ranks.
-std::vector<int> weights_for(const Hosts& hosts);
 
 /// Whether ranks at the places that `order` says still add up along the canonical tree of the
 /// places: only the children of nodes of equal size are swapped.

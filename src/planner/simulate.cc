@@ -10,6 +10,7 @@
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
 #include "planner/simulate_symmetry.h"
+#include "planner/weights.h"
 
 namespace tutti::planner {
 namespace {

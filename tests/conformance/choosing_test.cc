@@ -280,6 +280,38 @@ TEST_CASE("a table of several hosts says what their network costs and which one 
   CHECK_THAT(*why, Catch::Contains("Weights: 2,1,1,1 by rank, as TUTTI_WEIGHTS says"));
 }
 
+TEST_CASE("hosts are met by the first rank of each") {
+  const std::vector<int> hosts{0, 1, 0, 2, 1};
+  const auto met_with = [&](int changed, std::size_t byte) {
+    const auto met = meet_hosts(
+        hosts,
+        [&](std::string_view, std::span<const std::byte> mine) -> Result<std::vector<Bytes>> {
+          std::vector<Bytes> all(hosts.size(), Bytes(mine.begin(), mine.end()));
+          if (changed >= 0) all[static_cast<std::size_t>(changed)][byte] ^= std::byte{0x81};
+          return all;
+        });
+    REQUIRE(met);
+    REQUIRE(met->names.size() == 3);
+    return *met;
+  };
+  const TunedHosts alike = met_with(-1, 0);
+  CHECK(alike.names[0] == alike.names[2]);
+  for (int rank = 0; rank < 5; ++rank) {
+    INFO("rank " << rank);
+    const bool first = rank != 2 && rank != 4;
+    CHECK((met_with(rank, 0).machine != alike.machine) == first);
+    const TunedHosts renamed = met_with(rank, 8);  // To what is no letter.
+    CHECK(renamed.machine == alike.machine);
+    CHECK((renamed.names != alike.names) == first);
+    for (const std::string& name : renamed.names) {
+      CHECK(std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; }));
+    }
+  }
+  CHECK_FALSE(meet_hosts(hosts, [&](std::string_view, std::span<const std::byte>) {
+    return Result<std::vector<Bytes>>(std::vector<Bytes>(hosts.size(), Bytes(3)));
+  }));
+}
+
 TEST_CASE(
     "what hosts carry holds for these hosts; the rest of their table for machines like them") {
   Hosts hosts;

@@ -4,8 +4,8 @@
 
 #include "comm/choosing.h"
 #include "planner/explain.h"
-#include "planner/machine_shape.h"
 #include "planner/select.h"
+#include "planner/weights.h"
 #include "support/catch.h"
 #include "transport/transport.h"
 

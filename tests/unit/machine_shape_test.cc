@@ -1,5 +1,6 @@
 // What a machine says about the shape of a plan, against closed forms and by trying it out.
 #include "planner/machine_shape.h"
+#include "planner/weights.h"
 
 #include <algorithm>
 #include <bit>
