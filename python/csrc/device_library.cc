@@ -167,8 +167,7 @@ Status DeviceComm::call_uneven(const Request& of, void* stream) const {
     case Collective::kAllToAll:
       return status_of(api, api.all_to_all_v_on_stream(comm_.get(), of.input, gives, nullptr,
                                                        of.output, gets, nullptr, type, stream));
-    default:
-      return unsupported("blocks of CUDA tensors that are reduced have to be of one size");
+    default: return unsupported("blocks of CUDA tensors that are reduced have to be of one size");
   }
 }
 
