@@ -41,7 +41,8 @@ echo "== rows come as they are known: also before what can't be done"
 "$tutti" topo export --model pcie-4 -o "$work/four.topo"
 code=0
 "$tutti" simulate all_gather --from "$work/four.topo" --ranks 2,4,64 --bytes 1M >"$work/rows" 2>"$work/err" || code=$?
-[ $code = 2 ] && grep -q 'the machine has 4' "$work/err" || { cat "$work/err"; fail "64 of 4 ranks: $code"; }
+[ $code = 2 ] || fail "64 of 4 ranks: $code"
+grep -q 'the machine has 4' "$work/err" || { cat "$work/err"; fail "64 of 4 ranks: the reason"; }
 [ "$(grep -cE '^ +[24] +1M ' "$work/rows")" = 2 ] || { cat "$work/rows"; fail "no rows before the error"; }
 
 echo "== a model grows with the ranks, a file is a machine"
