@@ -20,13 +20,13 @@ std::size_t plain_packets(int rank_count) {
 
 /// A rooted packet lets the root, or those who give, run ahead; a plan joins all ranks. Measured
 /// on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94 to 1.16,
-/// a gather 0.69; the others of 2 KiB 0.64 to 0.76, of 4 KiB 0.76 to 0.92 but an all-reduce 1.09.
+/// a gather 0.69; the others of 2 KiB 0.55 to 0.76, and about 1 between CPUs that are far from each
+/// other; of 4 KiB 0.75 to 0.93, and 1.3 there.
 std::size_t mapped_packets(Collective collective, int rank_count) {
   if (collective == Collective::kGather) return 16384;
   if (has_root(collective)) return 8192;
   // Not measured where more ranks have a CPU each: every rank reads what all others give.
-  if (rank_count > 2) return 1024;
-  return collective == Collective::kAllReduce ? 2048 : 4096;
+  return rank_count > 2 ? 1024 : 2048;
 }
 
 std::string_view large(Collective collective, int n, bool mapped) {
