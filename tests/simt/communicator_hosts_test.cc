@@ -8,7 +8,6 @@
 
 #include "simt/device_communicators.h"
 #include "support/catch.h"
-#include "support/processes.h"
 #include "transport/transport.h"
 
 namespace tutti {
@@ -196,37 +195,6 @@ TEST_CASE("an abort reaches ranks on other hosts at once") {
   REQUIRE_FALSE(found);
   CHECK(found.error().code == Code::kAborted);
   CHECK(found.error().what.find("of no more use") != std::string::npos);
-}
-
-TEST_CASE("hosts are processes; one that ends leaves the others with an error that says so") {
-  const test::ScratchDirectory meeting;
-  test::Processes all(3, [&](int rank) -> std::string {
-    const auto rendezvous = file_rendezvous(meeting.path(), "hosts");
-    if (!rendezvous) return rendezvous.error().to_string();
-    Settings settings = network_settings("tcp", 1);
-    settings.timeout = std::chrono::milliseconds(1500);
-    // The same device on all hosts, and not the same device.
-    auto comm = DeviceCommunicator::create(**rendezvous, Rank{rank}, 3, 0, settings);
-    if (!comm) return comm.error().to_string();
-    const cudaStream_t stream = test::new_stream(0);
-    for (const std::size_t count : {5, 4000}) {
-      const DeviceCase one(all_reduce_of(count, 3), static_cast<std::size_t>(rank), 0, 1);
-      std::string error = one.start(*comm, stream);
-      if (error.empty()) error = one.finish(*comm, stream);
-      if (!error.empty()) return error;
-    }
-    if (rank == 1) _exit(0);
-    const DeviceCase one(all_reduce_of(3000, 3), static_cast<std::size_t>(rank), 0, 1);
-    const std::string error = one.start(*comm, stream);
-    if (!error.empty()) return error;
-    cudaStreamSynchronize(stream);
-    const Status found = comm->check();
-    if (found) return "it noticed nothing";
-    const std::string& what = found.error().what;
-    return found.error().code == Code::kTimeout && what.find("rank 1 ") != std::string::npos ? ""
-                                                                                             : what;
-  });
-  for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank) == 0);
 }
 
 }  // namespace
