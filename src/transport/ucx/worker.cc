@@ -18,12 +18,6 @@ namespace {
 // of 3 rounds in turns, 2026-11-22).
 constexpr const char* kTcpSegment = "256k";
 
-// How often UCX asks whether peers are still there. Over TCP (1.13) a rank that waits for a peer
-// that has given up the connection learns of it no sooner, or by its deadline, which UCX's own 20 s
-// may be past. A peer that computes is no worse off: its system answers.
-constexpr const char* kKeepalive = "1s";
-constexpr const char* kUsualKeepalive = "20000000.00us";
-
 /// The value of an option that UCX got from the environment or its own file, or its default.
 std::string option(const Library& library, const ucp_config_t* config, const std::string& name) {
   char* text = nullptr;
@@ -83,8 +77,6 @@ ucs_status_t Worker::open_context(const std::string& devices) {
     set("TX_SEG_SIZE", kTcpSegment);
     set("RX_SEG_SIZE", kTcpSegment);
   }
-  if (option(library_, config, "UCX_KEEPALIVE_INTERVAL") == kUsualKeepalive)
-    set("KEEPALIVE_INTERVAL", kKeepalive);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
