@@ -19,6 +19,12 @@
 #include "exec/cuda_mesh.h"
 #include "perf/cuda_timing.h"
 
+// Of NCCL's header what this needs; none of it has changed since 2.10.
+struct ncclUniqueId {
+  char internal[128];
+};
+struct ncclComm;
+
 namespace tutti {
 namespace {
 
@@ -35,11 +41,8 @@ struct Options {
   std::string json;
 };
 
-/// Of NCCL's header what this needs; none of it has changed since 2.10.
-struct NcclId {
-  char internal[128];
-};
-using NcclComm = struct ncclComm*;
+using NcclId = ncclUniqueId;
+using NcclComm = ncclComm*;
 constexpr int kNcclSum = 0;
 constexpr int kSharedDevice = 23003;  // The first version that lets ranks share a device.
 

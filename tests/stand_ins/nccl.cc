@@ -13,30 +13,34 @@ namespace {
 constexpr int kInvalidUsage = 5;
 constexpr int kDefaultCopy = 4;
 constexpr int kFloat32 = 7;
-struct Id {
+}  // namespace
+
+// As in NCCL's header: whoever calls through a pointer is checked for the type.
+struct ncclUniqueId {
   char internal[128];
 };
-}  // namespace
+struct ncclComm;
+struct CUstream_st;
 
 STAND_IN int ncclGetVersion(int* version) {
   const char* const given = std::getenv("TUTTI_STAND_IN_NCCL");
   *version = given != nullptr ? std::atoi(given) : 23007;
   return 0;
 }
-STAND_IN int ncclGetUniqueId(Id* id) {
+STAND_IN int ncclGetUniqueId(ncclUniqueId* id) {
   *id = {};
   return 0;
 }
-STAND_IN int ncclCommInitRank(void** comm, int, Id, int rank) {
+STAND_IN int ncclCommInitRank(ncclComm** comm, int, ncclUniqueId, int rank) {
   MAY_FAIL(kInvalidUsage);
-  *comm = reinterpret_cast<void*>(static_cast<std::size_t>(rank) + 1);
+  *comm = reinterpret_cast<ncclComm*>(static_cast<std::size_t>(rank) + 1);
   return 0;
 }
-STAND_IN int ncclCommDestroy(void*) { return 0; }
+STAND_IN int ncclCommDestroy(ncclComm*) { return 0; }
 STAND_IN int ncclGroupStart() { return 0; }
 STAND_IN int ncclGroupEnd() { return 0; }
-STAND_IN int ncclAllReduce(const void* from, void* to, std::size_t count, int type, int, void*,
-                           void* stream) {
+STAND_IN int ncclAllReduce(const void* from, void* to, std::size_t count, int type, int, ncclComm*,
+                           CUstream_st* stream) {
   return cudaMemcpyAsync(to, from, count * (type == kFloat32 ? 4 : 2), kDefaultCopy, stream);
 }
 STAND_IN const char* ncclGetErrorString(int error) {
