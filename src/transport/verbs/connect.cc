@@ -27,6 +27,10 @@ constexpr std::uint8_t kTimeout = 14, kRetries = 6, kRefusals = 3, kRefusalTimer
 constexpr std::uint8_t kHops = 64;
 constexpr std::uint32_t kMostPsn = 0xffffff;
 constexpr std::size_t kPage = 4096;
+// The device tells at least every so many bytes that they have arrived, and of every payload that
+// goes over any rail: what it has not told of counts as unsent, and a rail with more of that gets
+// nothing.
+constexpr std::size_t kToldBytes = std::size_t{32} << 10;
 // Of one write: a long frame has to be few writes. Real devices take 1 GiB, rxe 8 MiB.
 constexpr std::uint32_t kLeastMessage = 1 << 20;
 
@@ -53,17 +57,18 @@ struct Prepared {
 /// Of one rail.
 class Connecting {
  public:
-  Connecting(const net::Joining& to, ChosenPort chosen, std::size_t rail, std::size_t pairs)
+  Connecting(const net::Joining& to, ChosenPort chosen, std::size_t rail, const Options& options)
       : to_(to),
         chosen_(std::move(chosen)),
         rail_(rail),
         opening_(to.opening),
         me_(static_cast<std::size_t>(to.opening.me)),
         ranks_(to.opening.peers.size()),
-        pairs_(pairs),
-        depth_(depth_for(ranks_ * pairs)),
+        pairs_(options.pairs),
+        depth_(depth_for(ranks_ * pairs_)),
+        told_bytes_(std::min(kToldBytes, options.spread_bytes)),
         patience_(to.opening.deadline.at - std::chrono::steady_clock::now()) {
-    TUTTI_CHECK(pairs >= 1 && pairs <= kMostPairs);
+    TUTTI_CHECK(pairs_ >= 1 && pairs_ <= kMostPairs);
   }
 
   Result<Rail> run() {
@@ -107,6 +112,7 @@ class Connecting {
   const Opening& opening_;
   std::size_t me_, ranks_, pairs_;
   std::uint32_t depth_;
+  std::size_t told_bytes_;
   std::chrono::steady_clock::duration patience_;
 };
 
@@ -298,6 +304,7 @@ Result<Rail> Connecting::join(Prepared prepared, const std::vector<Card>& cards,
             .depth = depth_,
             .inline_bytes = prepared.inline_bytes,
             .most_message = most_message,
+            .told_bytes = told_bytes_,
             .near = {to_.near, made.near->lkey},
             .image = {to_.image, made.image->lkey},
             .peer_near = card.near,
@@ -362,7 +369,7 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
   std::optional<Error> failed;
   std::size_t first = 0;
   for (std::size_t i = 0; i < chosen.rails.size(); ++i) {
-    auto rail = Connecting(to, chosen.rails[i], i, options.pairs).run();
+    auto rail = Connecting(to, chosen.rails[i], i, options).run();
     if (!rail) {
       if (!failed) failed = std::move(rail.error());
       continue;

@@ -22,9 +22,6 @@ constexpr std::size_t kKeptWrites = 4;
 // there: a queue pair gives up before, if its device does what it should.
 constexpr std::chrono::milliseconds kQuiet{500};
 constexpr std::chrono::seconds kStuck{3};
-// Of payloads from so many bytes on the device tells at once that they have arrived.
-constexpr std::size_t kToldBytes = std::size_t{32} << 10;
-
 std::uint32_t most_writes(std::uint32_t depth) { return 2 * depth + kSpareWrites; }
 std::uint32_t receive_batch(std::uint32_t depth) { return depth / 4; }
 std::uint32_t most_receives(std::uint32_t depth) { return depth + receive_batch(depth); }
@@ -150,7 +147,10 @@ ibv_send_wr& Link::next_write(std::size_t pair, bool signaled) {
   ++at.posted;
   // What was not signaled is known to be done when a later one is: one in so many is enough.
   signaled = signaled || at.posted - at.signaled >= most_writes(parts_.depth) / 4;
-  if (signaled) at.signaled = at.posted;
+  if (signaled) {
+    at.signaled = at.posted;
+    at.bytes_signaled = at.bytes_posted;
+  }
   write = {};
   write.wr_id = Ticket{.received = false,
                        .link = parts_.index,
@@ -190,8 +190,8 @@ void Link::put_record(std::size_t pair, Record record, std::span<const net::Piec
     length += piece.size();
   }
   at.bytes_posted += record.header.bytes;
-  ibv_send_wr& write =
-      next_write(pair, record.what == What::kBye || record.header.bytes >= kToldBytes);
+  ibv_send_wr& write = next_write(
+      pair, record.what == What::kBye || at.bytes_posted - at.bytes_signaled >= parts_.told_bytes);
   write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   write.imm_data = htonl(static_cast<std::uint32_t>(at.sent));
   if (length <= parts_.inline_bytes) write.send_flags |= IBV_SEND_INLINE;

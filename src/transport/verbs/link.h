@@ -53,6 +53,7 @@ struct LinkParts {
   std::uint32_t depth = 0;  // Records that each queue pair's ring holds, on both sides.
   std::uint32_t inline_bytes = 0;
   std::uint32_t most_message = 0;      // Bytes of one write.
+  std::size_t told_bytes = 0;          // The device tells at least every so many that they arrived.
   LocalMemory near, image;             // Where payloads lie,
   RemoteMemory peer_near, peer_image;  // and where they land: those of near in peer_image.
   LocalMemory in, out;                 // Rings of records: by queue pair, by place.
@@ -128,7 +129,7 @@ class Link final : public net::Carrier, private CompletionSink {
     std::uint64_t posted = 0, done = 0, signaled = 0;
     std::uint64_t probe = 0;  // The write that asked for a sign of life, by count.
     // Bytes of writes, and of those that are done; and by write, modulo, of all up to it.
-    std::uint64_t bytes_posted = 0, bytes_done = 0;
+    std::uint64_t bytes_posted = 0, bytes_signaled = 0, bytes_done = 0;
     std::vector<std::uint64_t> bytes_until;
     std::vector<ibv_recv_wr> receive_batch;
     // Being put together.
