@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <ctime>
 
@@ -15,8 +16,8 @@ WaitPolicy wait_policy(int ranks, int cpus, int spin) {
   WaitPolicy policy;
   // Measured on 2 cores, 8-byte all-reduce: a few dozen pauses are as good as thousands when every
   // rank has a CPU, and any pause at all costs when it has not.
-  policy.cpu_each = ranks <= cpus;
-  policy.spins = spin >= 0 ? spin : (policy.cpu_each ? 200 : 0);
+  policy.ranks_per_cpu = std::max(1, (ranks + cpus - 1) / std::max(1, cpus));
+  policy.spins = spin >= 0 ? spin : (policy.ranks_per_cpu == 1 ? 200 : 0);
   return policy;
 }
 

@@ -27,7 +27,7 @@ struct alignas(64) Doorbell {
 struct WaitPolicy {
   int spins = 0;
   int yields = 200;
-  bool cpu_each = false;  // Every rank could have a CPU of its own.
+  int ranks_per_cpu = 1;  // Where they are spread evenly; 1: each can have a CPU of its own.
 };
 
 /// The policy for `ranks` ranks that share `cpus` CPUs; `spin` >= 0 overrides the pauses.

@@ -13,9 +13,6 @@ namespace {
 constexpr std::size_t kRootedLines = 4;
 constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
-// Calls after which a rank that makes the same one again and again looks where it is.
-constexpr std::uint64_t kCpuPeriod = 16;
-constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
 /// 16 bits of the request and of its way, in place for the tag. A multiplicative hash: the high
 /// bits are well mixed.
@@ -45,8 +42,9 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       sources_(static_cast<std::size_t>(ranks_)),
       blocks_(static_cast<std::size_t>(ranks_)),
       gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
+  neighbours_.reserve(static_cast<std::size_t>(ranks_));
   // A look at the network is a system call, and what wakes a sleeper is not a rank but the kernel.
-  if (wire_ != nullptr && !options_.wait.cpu_each) options_.wait.yields = 0;
+  if (wire_ != nullptr && options_.wait.ranks_per_cpu > 1) options_.wait.yields = 0;
   find_mates();
   context_.peer_inputs_at.resize(static_cast<std::size_t>(ranks_));
   context_.peer_outputs_at.resize(static_cast<std::size_t>(ranks_));
@@ -284,14 +282,6 @@ bool HostExecutor::check_tag(int rank, const CallLine& line) {
   return false;
 }
 
-/// What is awaited is a line: whether there is any use in a whole step.
-bool HostExecutor::has_news() const {
-  if (phase_ != Phase::kGather || wire_ != nullptr || next_peer_ == ranks_) return true;
-  const CallLine& line = region_.lines(next_peer_, place_)[next_line_];
-  // relaxed: the step looks again.
-  return ((line.tag.load(std::memory_order_relaxed) ^ number_) & kNumberMask) == 0;
-}
-
 /// True once all lines of a rank that concern this one are there. Several lines are put together as
 /// they come.
 bool HostExecutor::seen(int rank) {
@@ -475,8 +465,8 @@ Status HostExecutor::finish_running() {
     if (result == Poll::kDone) return take_status();
     if (result == Poll::kProgressed) continue;
     const bool moved = wait_until(
-        options_.wait, [&] { return has_news() && (result = poll()) != Poll::kPending; },
-        [this] { step_aside(); }, [this] { return patrol(); },
+        options_.wait, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
+        [this] { look_around(); }, [this] { return patrol(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
     if (!moved || result == Poll::kDone) return take_status();
   }

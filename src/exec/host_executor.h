@@ -29,8 +29,10 @@
 #include <optional>
 #include <vector>
 
+#include "base/cpus.h"
 #include "exec/blocks.h"
 #include "exec/call.h"
+#include "exec/crowding.h"
 #include "exec/lane.h"
 #include "exec/messages.h"
 #include "exec/recent.h"
@@ -39,6 +41,9 @@
 #include "transport/transport.h"
 
 namespace tutti::exec {
+
+/// Of the tag of a call line, the call's number; the rest is a hash of the request.
+inline constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
 class HostExecutor {
  public:
@@ -269,7 +274,7 @@ class HostExecutor {
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();
   Error read_error(const Error& found) const;
-  void step_aside();
+  void look_around();
   /// Whether it is worth telling that this rank has finished that call.
   bool finished_due(std::uint64_t call) const { return call - said_finished_ >= finished_period_; }
   void say_finished(std::uint64_t call);
@@ -281,7 +286,13 @@ class HostExecutor {
   const std::byte* payload_of(int rank) const;
   Error mismatch(int rank) const;
   bool check_tag(int rank, const CallLine& line);
+  bool gathering() const {
+    return phase_ == Phase::kGather || phase_ == Phase::kAgreeGather ||
+           phase_ == Phase::kMapGather || phase_ == Phase::kPlanGather;
+  }
   bool has_news() const;
+  bool look_for_news() const;
+  bool may_look_on() const;
   void fail_by(int rank);
   bool seen(int rank);
   void find_lines();
@@ -295,6 +306,9 @@ class HostExecutor {
   bool fence_;
   std::uint64_t finished_period_;
   Options options_;
+  // Calls after which a rank that makes the same one again and again looks where it is.
+  static constexpr std::uint64_t kCpuPeriod = 16;
+
   Links links_;
   Messages messages_;
   std::map<const plan::Plan*, BoundPlan> bound_;
@@ -337,12 +351,15 @@ class HostExecutor {
   std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.
   std::vector<bool> mates_;                 // By rank: others reach its memory;
   bool has_mates_ = false;                  // and whether there is such a rank.
+  Crowding crowding_{options_.wait.ranks_per_cpu > 1};
+  std::vector<int> neighbours_;         // Ranks of this CPU, as far as is known,
+  std::uint64_t next_look_around_ = 0;  // and the call from which on to look again.
   std::vector<kernels::Source> sources_;
   Blocks blocks_;  // Of an uneven call.
   std::vector<std::byte>
       gathered_;  // By rank: payloads of several lines; of this rank, what it scaled.
   bool waiting_ = false;
-  std::chrono::steady_clock::time_point wait_start_, next_look_, next_step_aside_;
+  std::chrono::steady_clock::time_point wait_start_, next_look_;
   bool broken_ = false;
   std::optional<Error> failure_;  // Of a message of this rank.
 };

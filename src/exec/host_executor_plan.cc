@@ -363,35 +363,6 @@ Error HostExecutor::read_error(const Error& found) const {
           Rank{me_}, found.peer};
 }
 
-/// Ranks that share a CPU though there is one for each get in each other's way for as long as the
-/// kernel leaves them there, which it may do for minutes: each wake-up finds the CPU of the waker
-/// good enough. Measured on 2 cores, 2 ranks, 8 bytes: 8 us a call instead of 0.15, in 3 of 20
-/// runs. So the later of two ranks on a CPU moves off the CPUs of all ranks.
-void HostExecutor::step_aside() {
-  if (!options_.wait.cpu_each) return;
-  const int here = current_cpu();
-  // relaxed: a hint.
-  region_.record(me_).cpu.store(here + 1, std::memory_order_relaxed);
-  CpuSet taken{};
-  bool crowded = false;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    // relaxed: a hint; where a peer has moved since, a step too many is taken.
-    const int cpu = region_.record(rank).cpu.load(std::memory_order_relaxed) - 1;
-    if (rank == me_ || cpu < 0 || cpu >= static_cast<int>(taken.size() * 64)) continue;
-    taken[static_cast<std::size_t>(cpu) / 64] |= std::uint64_t{1} << (cpu % 64);
-    crowded = crowded || (cpu == here && rank < me_);
-  }
-  if (!crowded) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_step_aside_) return;
-  next_step_aside_ = now + std::chrono::milliseconds(1);
-  if (!leave_cpus(taken)) {
-    CpuSet only{};
-    only[static_cast<std::size_t>(here) / 64] |= std::uint64_t{1} << (here % 64);
-    (void)leave_cpus(only);  // Nowhere to go: the ranks' affinity masks say so.
-  }
-}
-
 std::string describe_call(std::uint64_t what, std::uint64_t count) {
   if (what >> 63 == 0) return "nothing yet";
   if (what >> 56 & 1) return "barrier";

@@ -319,7 +319,7 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
       return ok();
     case kCpu:
       region_.record(rank_).cpu.store(static_cast<std::int32_t>(header.position),
-                                      std::memory_order_relaxed);  // A hint, see step_aside.
+                                      std::memory_order_relaxed);  // A hint, see look_around.
       return ok();
     case kAbort: return take_abort();
     default: return ok();
@@ -337,7 +337,7 @@ Status Mirror::Peer::take_lines(const FrameHeader& header) {
   record.number.store(image.number, std::memory_order_relaxed);
   record.what.store(image.what, std::memory_order_relaxed);
   record.count.store(image.count, std::memory_order_relaxed);
-  record.cpu.store(image.cpu, std::memory_order_relaxed);  // A hint, see step_aside.
+  record.cpu.store(image.cpu, std::memory_order_relaxed);  // A hint, see look_around.
   CallLine* to = region_.lines(rank_, header.position);
   for (std::size_t i = 0; i < lines; ++i) {
     const std::byte* from = staged_.lines.data() + i * sizeof(CallLine);
