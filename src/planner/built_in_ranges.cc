@@ -49,15 +49,12 @@ std::string_view large(Collective collective, int n, bool mapped) {
 }
 
 /// Bytes up to which messages in mapped buffers are packets. Where ranks share CPUs a plan's rounds
-/// cost a switch to every rank, and a packet's rooted call none. Measured on 2 CPUs: 8 ranks, 8
-/// KiB: all-reduce 28 us and by a plan 59, broadcast 3.0 and 41; 4 ranks, 16 KiB: all-gather 7.1
-/// and 16.2, scatter 1.9 and 8.9. Where every rank handles the whole message it ends earlier: 4
-/// ranks, 16 KiB: all-reduce 23 and 9, broadcast 30 and 10.
+/// cost a switch to every rank, and a packet's rooted call none. Measured on 2 CPUs, by packet and
+/// by plan: 4 ranks, 16 KiB, broadcast 0.93 us and 3.6, reduce 1.4 and 5.7, all-reduce 3.6 and 5.3;
+/// 8 ranks, 8 KiB, broadcast 1.1 and 8.1, all-reduce 9.9 and 16.
 std::size_t mapped_packets(Collective collective, int rank_count, bool crowded) {
   const std::size_t most = plain_packets(rank_count);
-  if (!crowded) return std::min(mapped_packets(collective, rank_count), most);
-  const CollectiveTraits traits = traits_of(collective);
-  return traits.input_each || traits.output_each ? most : std::min<std::size_t>(8192, most);
+  return crowded ? most : std::min(mapped_packets(collective, rank_count), most);
 }
 
 /// Where ranks share CPUs, a plan with fewer waits wins while messages are small, though one rank

@@ -270,7 +270,7 @@ TEST_CASE("where nothing was measured, the rules of docs/PERFORMANCE.md hold") {
   CHECK(limit(Collective::kGather, 2, true) == 16384);
   // Where ranks share CPUs.
   CHECK(limit(Collective::kScatter, 4, true) == 16384);
-  CHECK(limit(Collective::kBroadcast, 4, true) == 8192);
+  CHECK(limit(Collective::kBroadcast, 4, true) == 16384);
   CHECK(chosen(Collective::kReduce, 4, true, 32768) == "direct");
   CHECK(chosen(Collective::kReduce, 4, true, 32772) == "two_shot");
   knowledge.usable_cpus = 4;
