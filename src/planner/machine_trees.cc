@@ -94,9 +94,9 @@ std::vector<int> circle_of(const Parents& parents) {
   return {};
 }
 
-// The out-tree of least cost, costs by [parent * nodes + child]; the root is its own parent. Every
-// node chooses its cheapest parent; a circle becomes one node, which pays for entering it only what
-// that costs more. As deep as there are circles in circles.
+// The out-tree of least cost, costs by [parent * nodes + child]; some tree has a finite one. The
+// root is its own parent. Every node chooses its cheapest parent; a circle becomes one node, which
+// pays for entering it only what that costs more. As deep as there are circles in circles.
 Parents cheapest_tree(std::size_t nodes, std::size_t root, const std::vector<double>& costs) {
   const auto cost = [&](std::size_t from, std::size_t to) { return costs[from * nodes + to]; };
   Parents parents(nodes, static_cast<int>(root));
@@ -145,7 +145,22 @@ Parents cheapest_tree(std::size_t nodes, std::size_t root, const std::vector<dou
   return parents;
 }
 
-// Trees of one weight each, as many as there are.
+// Whether trees from there reach all ranks.
+bool reaches_all(const Hops& hops, std::size_t root) {
+  std::vector<bool> seen(hops.ranks());
+  std::vector<std::size_t> reached{root};
+  seen[root] = true;
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    for (std::size_t child = 0; child < hops.ranks(); ++child) {
+      if (seen[child] || !hops.joined(reached[i], child)) continue;
+      seen[child] = true;
+      reached.push_back(child);
+    }
+  }
+  return reached.size() == hops.ranks();
+}
+
+// Trees of one weight each, as many as there are. The root reaches all ranks.
 class Packing {
  public:
   Packing(const Hops& hops, std::size_t root)
@@ -172,8 +187,6 @@ class Packing {
   /// GB/s that no trees can carry, however many.
   double limit() const { return limit_; }
   const std::vector<Parents>& trees() const { return trees_; }
-  /// Whether there is any tree.
-  bool joined() const { return joined_; }
 
  private:
   // To another place, if that is better.
@@ -242,7 +255,6 @@ class Packing {
     for (std::size_t child = 0; child < ranks; ++child) {
       if (child != root_) cost += costs_[static_cast<std::size_t>(tree[child]) * ranks + child];
     }
-    joined_ = joined_ && cost < kNever;
     if (cost > 0) limit_ = std::min(limit_, sum / cost);
     return tree;
   }
@@ -262,7 +274,6 @@ class Packing {
   std::vector<Parents> trees_;
   std::vector<double> loads_, prices_, costs_;
   double limit_ = kNever;
-  bool joined_ = true;
 };
 
 int depth_of(const Parents& parents) {
@@ -305,8 +316,9 @@ std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::
        shape.collective != Collective::kReduce))
     return {};
   const Hops hops(shape, model);
-  if (hops.rates().empty()) return {};
-  Packing packing(hops, static_cast<std::size_t>(all_reduce ? 0 : shape.root));
+  const auto root = static_cast<std::size_t>(all_reduce ? 0 : shape.root);
+  if (hops.rates().empty() || !reaches_all(hops, root)) return {};
+  Packing packing(hops, root);
   std::vector<Parents> best;
   double most = 0;
   const auto worth = [](double rate, std::size_t trees) {
@@ -315,7 +327,6 @@ std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::
   while (packing.trees().size() < kMostTrees &&
          worth(packing.limit(), packing.trees().size() + 1) > most) {
     packing.grow();
-    if (!packing.joined()) return {};
     const double found = worth(packing.rate(), packing.trees().size());
     if (found <= most) continue;
     most = found;
