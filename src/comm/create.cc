@@ -6,11 +6,14 @@
 #include <thread>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "base/cpus.h"
 #include "base/log.h"
 #include "base/settings_table.h"
 #include "base/threads.h"
 #include "comm/state.h"
+#include "planner/planner.h"
 #include "transport/transport.h"
 
 namespace tutti {
@@ -139,9 +142,16 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   }
   TUTTI_TRY(config.lanes,
             planner::lanes_needed(rank_count, choosing.settings(), choosing.knowledge()));
-  config.lanes =
-      std::max(config.lanes, static_cast<std::uint32_t>(choosing.plans()->lanes(rank_count)) *
-                                 static_cast<std::uint32_t>(std::max(settings.lanes, 1)));
+  const auto written = static_cast<std::uint32_t>(choosing.plans()->lanes(rank_count));
+  const auto repeated = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
+  if (written * repeated > planner::kMostLanes) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("TUTTI_LANES={}: a plan of TUTTI_PLAN has {} lanes, and a communicator "
+                    "at most {}",
+                    repeated, written, planner::kMostLanes)};
+  }
+  config.lanes = std::max(config.lanes, written * repeated);
   for (const Peer& peer : peers) {
     if (peer.heavy_barrier == 0) config.fence = 1;
   }

@@ -12,12 +12,12 @@
 #include "plan/structure.h"
 #include "plan/text.h"
 #include "plan/verify.h"
+#include "planner/planner.h"
 
 namespace tutti::planner {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
-constexpr std::size_t kMostLanes = 64;  // Each costs memory: channels between all ranks.
 
 Error bad(Code code, std::string_view file, std::string_view what) {
   return {code, fmt::format("plan file '{}': {}", file, what), {}, {}};

@@ -69,6 +69,9 @@ std::vector<std::size_t> ranks_on(const std::vector<int>& hosts);
 /// send to all. 0: there is one host.
 std::size_t most_pairs_across(const std::vector<int>& hosts);
 
+/// Of a communicator: each costs memory, for channels between all ranks.
+inline constexpr std::uint32_t kMostLanes = 64;
+
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
 struct Knowledge {
   const TuningTable* table = nullptr;  // Of this machine and these ranks, if there is one.

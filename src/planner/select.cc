@@ -36,6 +36,8 @@ std::string refusal(const Algorithm& algorithm, std::uint32_t repeated, const Re
         shape.rank_count);
   }
   const std::size_t lanes = lanes_of(algorithm, shape) * repeated;
+  if (lanes > kMostLanes)
+    return fmt::format("takes {} lanes; a communicator has at most {}", lanes, kMostLanes);
   if (knowledge.most_lanes != 0 && lanes > knowledge.most_lanes) {
     return fmt::format(
         "takes {} lanes, this communicator has {}; force it by TUTTI_ALGORITHM "

@@ -97,6 +97,23 @@ TEST_CASE("plans from files run, whichever algorithm they came from, and give th
   });
 }
 
+TEST_CASE("a plan that TUTTI_LANES repeats beyond what a communicator can have is refused") {
+  const test::ScratchDirectory folder;
+  const auto* algorithm = find_algorithm(Collective::kAllReduce, "double_tree");
+  const plan::Plan plan = build(*algorithm, {Collective::kAllReduce, 3});
+  REQUIRE(plan.ranks[0].lanes.size() == 2);
+  Settings settings;
+  settings.contract = Contract::kRelaxed;
+  settings.plan = write_plan(folder, plan, "trees");
+  settings.lanes = 32;
+  CHECK(run_all(3, settings, {}, {}) == "");
+  settings.lanes = 33;
+  for (const Error& error : errors_of(3, [&](int) { return settings; })) {
+    CHECK(error.code == Code::kInvalidArgument);
+    CHECK_THAT(error.what, Catch::Contains("TUTTI_LANES=33") && Catch::Contains("at most 64"));
+  }
+}
+
 TEST_CASE("a plan for one collective, rank count and root leaves all other calls alone") {
   const test::ScratchDirectory folder;
   Settings settings;

@@ -302,6 +302,24 @@ TEST_CASE("a communicator has the lanes that anything it is sure to choose needs
   }
 }
 
+TEST_CASE("more lanes than a communicator can have are refused before it is made") {
+  Settings settings;
+  settings.contract = Contract::kRelaxed;
+  const auto said = [&](const char* wish, std::uint32_t repeated) -> std::string {
+    Knowledge knowledge;
+    knowledge.wishes = wish;
+    knowledge.lanes = repeated;
+    const auto lanes = lanes_needed(3, settings, knowledge);
+    return lanes ? std::to_string(*lanes) : lanes.error().what;
+  };
+  CHECK(said("double_tree:32", 0) == "64");
+  CHECK(said("double_tree", 32) == "64");
+  for (const std::string& what : {said("double_tree:33", 0), said("double_tree", 33)}) {
+    CHECK_THAT(what, Catch::StartsWith("TUTTI_ALGORITHM: double_tree takes 66 lanes") &&
+                         Catch::Contains("at most 64"));
+  }
+}
+
 TEST_CASE("many ranks: a choice is made of what can be estimated in bounded time") {
   for (int i = 0; i < kCollectiveCount; ++i) {
     Request request;
