@@ -22,4 +22,18 @@ Contract contract_of_trees(const plan::Shape& shape);
 std::uint32_t piece_per_share(const plan::Shape& shape);
 TreePlace place_in(const plan::SpanningTree& tree, Rank me);
 
+/// For each tree, in its lane: body(place, first, count), of the pieces of its shares, `parts`
+/// each.
+template <class Body>
+void in_each_tree(plan::Builder& plan, Rank me, std::uint32_t parts, Body body) {
+  std::uint32_t first = 0;
+  for (std::size_t index = 0; index < plan.shape().trees.size(); ++index) {
+    const plan::SpanningTree& tree = plan.shape().trees[index];
+    const std::uint32_t count = static_cast<std::uint32_t>(tree.weight) * parts;
+    plan.lane(index);
+    body(place_in(tree, me), first, count);
+    first += count;
+  }
+}
+
 }  // namespace tutti

@@ -25,15 +25,10 @@ std::uint32_t parts_of_shares(const plan::Shape& shape) {
 }
 
 void build(plan::Builder& plan, Rank me) {
-  const std::uint32_t parts = parts_of_share(plan.shape());
-  std::uint32_t first = 0;
-  for (std::size_t index = 0; index < plan.shape().trees.size(); ++index) {
-    const plan::SpanningTree& tree = plan.shape().trees[index];
-    const std::uint32_t count = static_cast<std::uint32_t>(tree.weight) * parts;
-    plan.lane(index);
-    all_reduce_along(plan, me, place_in(tree, me), first, count);
-    first += count;
-  }
+  in_each_tree(plan, me, parts_of_share(plan.shape()),
+               [&](const TreePlace& place, std::uint32_t first, std::uint32_t count) {
+                 all_reduce_along(plan, me, place, first, count);
+               });
 }
 
 }  // namespace

@@ -8,13 +8,9 @@ namespace tutti {
 namespace {
 
 void build(plan::Builder& plan, Rank me) {
-  std::uint32_t piece = 0;
-  for (std::size_t tree = 0; tree < plan.shape().trees.size(); ++tree) {
-    const TreePlace place = place_in(plan.shape().trees[tree], me);
-    plan.lane(tree);
-    for (int share = 0; share < plan.shape().trees[tree].weight; ++share)
-      broadcast_along(plan, place, piece++);
-  }
+  in_each_tree(plan, me, 1, [&](const TreePlace& place, std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) broadcast_along(plan, place, first + i);
+  });
 }
 
 }  // namespace
