@@ -36,10 +36,15 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
     if (known.find(fmt::format(" {},", algorithm->name)) == std::string::npos)
       known += fmt::format(" {},", algorithm->name);
   }
-  return {Code::kInvalidArgument,
-          fmt::format("{}: no {} algorithm is called '{}'; there are{} {}", who,
-                      collective ? to_string(*collective) : std::string_view("registered"), name,
-                      known, kPacketWay)};
+  std::string text =
+      fmt::format("{}: no {} algorithm is called '{}'; there are{} {}", who,
+                  collective ? to_string(*collective) : std::string_view("registered"), name, known,
+                  kPacketWay);
+  if (name.find(':') != std::string_view::npos) {
+    text += fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {} or ^NAME",
+                        kMostWishedLanes, kPacketWay);
+  }
+  return {Code::kInvalidArgument, std::move(text)};
 }
 
 /// Takes ":2" off a name, and returns the 2; 0: there is none. What is no such number stays, and is
