@@ -156,8 +156,8 @@ TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, 
 /* Lets all ranks' devices access this memory of the rank's device, of whatever allocator.
  * Collective, all with as many bytes; a buffer is then in the same place of the same memory on all
  * ranks, or on none. It stays the communicator's until it is deregistered, collectively, in any
- * order. TUTTI_UNSUPPORTED: more than eight ranks, devices that don't reach each other's memory, or
- * memory that can't be exported. */
+ * order that all have alike. TUTTI_UNSUPPORTED: more than eight ranks, devices that don't reach
+ * each other's memory, or memory that can't be exported. */
 TUTTI_API tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data,
                                                       size_t bytes);
 TUTTI_API tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data);

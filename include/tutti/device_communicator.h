@@ -116,8 +116,8 @@ class TUTTI_API DeviceCommunicator {
   /// Lets all ranks' devices access this memory of the rank's device, of whatever allocator; calls
   /// below then need no copy. Collective, all with as many bytes; a buffer is then in the same
   /// place of the same memory on all ranks, or on none. It stays the communicator's until it is
-  /// deregistered, collectively, in any order. kUnsupported: more than eight ranks, devices that
-  /// don't reach each other's memory, or memory that can't be exported.
+  /// deregistered, collectively, in any order that all have alike. kUnsupported: more than eight
+  /// ranks, devices that don't reach each other's memory, or memory that can't be exported.
   Status register_memory(void* data, std::size_t bytes);
   Status deregister_memory(void* data);
 

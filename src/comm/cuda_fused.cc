@@ -24,6 +24,7 @@ struct Shown {
 };
 struct Done {
   Trouble trouble;
+  std::uint64_t number = 0;  // Of the memory that is deregistered.
 };
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16};
@@ -120,6 +121,7 @@ Status DeviceCommunicator::State::register_memory(void* data, std::size_t bytes)
   Done done;
   done.trouble = Trouble(status);
   TUTTI_TRY([[maybe_unused]] const auto all, tell(control, done, status));
+  made.number = ++registrations;
   registered.push_back(std::move(made));
   return ok();
 }
@@ -136,7 +138,17 @@ Status DeviceCommunicator::State::deregister_memory(void* data) {
   const RelaxedCapture relaxed;
   if (status && eager.there) status = eager.event.synchronize();
   done.trouble = Trouble(status);
-  TUTTI_TRY([[maybe_unused]] const auto ended, tell(control, done, status));
+  if (status) done.number = found->number;
+  TUTTI_TRY(const auto ended, tell(control, done, status));
+  for (std::size_t rank = 0; rank < ended.size(); ++rank) {
+    if (ended[rank].number == done.number) continue;
+    return Error{
+        Code::kMismatch,
+        fmt::format("deregister_memory: the memory registered as number {} here, as number "
+                    "{} on rank {}; nothing was deregistered",
+                    done.number, ended[rank].number, rank),
+        me, Rank{static_cast<int>(rank)}};
+  }
   registered.erase(found);
   const Done closing;
   TUTTI_TRY([[maybe_unused]] const auto closed, tell(control, closing, ok()));

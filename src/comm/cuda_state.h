@@ -110,8 +110,10 @@ struct DeviceCommunicator::State {
     exec::CudaExport exported;
     std::vector<exec::CudaImport> opened;
     std::vector<std::byte*> everywhere;  // By rank, as this process sees it.
+    std::uint64_t number = 0;            // Of registrations, alike on all ranks.
   };
   std::vector<Registered> registered;
+  std::uint64_t registrations = 0;
 
   std::map<PlanKey, exec::CudaPlan> plans;
   std::map<RouteKey, const exec::CudaPlan*> routes;

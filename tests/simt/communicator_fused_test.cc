@@ -244,6 +244,26 @@ TEST_CASE("what is wrong with memory or a call is said on all ranks") {
   CHECK(complaint == "");
 }
 
+TEST_CASE("ranks that would deregister different memory are told so, and none is deregistered") {
+  DeviceCluster cluster({0, 1, 2});
+  REQUIRE(cluster.complaint == "");
+  const std::string complaint = each(cluster, [&](std::size_t rank) -> std::string {
+    DeviceCommunicator& comm = cluster.comms[rank];
+    auto one = exec::CudaMemory::allocate(comm.device(), 1024);
+    auto other = exec::CudaMemory::allocate(comm.device(), 1024);
+    if (!one || !other) return "no memory";
+    std::string wrong = said(comm.register_memory(one->data(), 1024));
+    wrong += said(comm.register_memory(other->data(), 1024));
+    const Status mixed = comm.deregister_memory(rank == 1 ? other->data() : one->data());
+    if (mixed || mixed.error().code != Code::kMismatch) wrong += "different memory was taken";
+    // In another order than they were registered, alike on all.
+    wrong += said(comm.deregister_memory(one->data()));
+    wrong += said(comm.deregister_memory(other->data()));
+    return wrong;
+  });
+  CHECK(complaint == "");
+}
+
 #if !defined(TUTTI_GPU)
 TEST_CASE("memory of devices that don't reach each other is not registered, and calls go on") {
   const test::NoPeerAccess none;
