@@ -49,6 +49,21 @@ Status check_reach(const planner::DeviceMachine& machine, std::size_t ranks) {
   return ok();
 }
 
+/// Whether both ends are of the device. What lies between is looked at where it is exported.
+Status check_memory(int device, const std::byte* data, std::size_t bytes) {
+  if (data == nullptr || bytes == 0 || bytes > std::size_t{1} << 46)
+    return invalid("register_memory: no memory given, or more than 2^46 bytes");
+  for (const std::byte* const at : {data, data + bytes - 1}) {
+    cudaPointerAttributes attributes = {};
+    TUTTI_CHECK_OK(exec::cuda_status(cudaPointerGetAttributes(&attributes, at),
+                                     "asking whose memory an address is"));
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device == device) continue;
+    return invalid(fmt::format("register_memory: of these {} bytes not all are memory of device {}",
+                               bytes, device));
+  }
+  return ok();
+}
+
 /// Whatever keeps a call from being one; and whether there is nothing to do.
 template <class Call>
 Status check_call(const char* name, const Call& call, std::size_t elements,
@@ -79,20 +94,20 @@ Status DeviceCommunicator::State::register_memory(void* data, std::size_t bytes)
   made.bytes = bytes;
   Shown mine;
   mine.bytes = bytes;
-  Status status = ok();
+  Status status = check_memory(device, made.data, bytes);
   const auto first = std::find_if(registered.begin(), registered.end(), [&](const auto& one) {
     return std::less<>()(one.data, made.data + bytes) &&
            std::less<>()(made.data, one.data + one.bytes);
   });
-  if (data == nullptr || bytes == 0 || bytes > std::size_t{1} << 46) {
-    status = invalid("register_memory: no memory given, or more than 2^46 bytes");
-  } else if (first != registered.end()) {
+  if (status && first != registered.end())
     status = invalid("register_memory: part of this memory is registered already");
-  } else if (auto exported = exec::CudaExport::of(device, made.data, bytes)) {
-    made.exported = std::move(*exported);
+  if (status) {
+    auto exported = exec::CudaExport::of(device, made.data, bytes);
+    if (exported)
+      made.exported = std::move(*exported);
+    else
+      status = std::move(exported.error());
     mine.name = made.exported.name();
-  } else {
-    status = std::move(exported.error());
   }
   mine.trouble = Trouble(status);
   TUTTI_TRY(const auto shown, tell(control, mine, status));

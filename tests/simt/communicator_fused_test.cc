@@ -225,6 +225,16 @@ TEST_CASE("what is wrong with memory or a call is said on all ranks") {
                                "register_memory: ");
     wrong += expect(said_of(comm.register_memory(rank == 0 ? nullptr : memory->data(), 1024)),
                     "no memory given");
+    // Of the host, of another device, if there is one, and more than there is.
+    std::vector<std::byte> of_host(4096);
+    const int another = test::device_of(comm.device() + 1);
+    auto of_another = exec::CudaMemory::allocate(another, 4096);
+    if (!of_another) return "no memory";
+    const std::string not_all = "not all are memory of device " + std::to_string(comm.device());
+    wrong += expect(said_of(comm.register_memory(of_host.data(), 4096)), not_all);
+    if (another != comm.device())
+      wrong += expect(said_of(comm.register_memory(of_another->data(), 4096)), not_all);
+    wrong += expect(said_of(comm.register_memory(memory->data(), std::size_t{1} << 40)), not_all);
     wrong += said(comm.register_memory(memory->data(), 4096));
     wrong += expect(said_of(comm.register_memory(memory->data() + 64, 64)), "registered already");
     wrong += expect(said_of(comm.deregister_memory(memory->data() + 64)), "is not registered");
