@@ -16,9 +16,12 @@
 // Halves. Where one rank gives all and another gets it, one of them would wait for the other. If
 // every piece is cut in two, one half can be read and the other written at the same time.
 //
-// Whether a write comes too early for a buffer in place (its old content may still be needed) is
-// not decided here: the verifier knows. So what is lowered is what verifies of: reads and writes,
-// reads only, writes only.
+// Waits for a write stand at the lane's end, so that meanwhile other steps go on; where something
+// follows on the write, they keep their places.
+//
+// Whether a write comes too early for a buffer in place (its old content may still be needed), or a
+// wait too late, is not decided here: the verifier knows. So what is lowered is what verifies of:
+// reads and writes, reads only, writes only; each with late waits, or else without.
 #include <algorithm>
 
 #include "plan/draft.h"
@@ -41,8 +44,11 @@ bool is_of_peer(const Location& at) {
 
 class Lowering {
  public:
-  Lowering(const Plan& plan, const Wiring& wiring, HostOf hosts, Allowed allowed)
-      : plan_(plan), wiring_(wiring), rank_count_(static_cast<std::uint32_t>(plan.ranks.size())) {
+  Lowering(const Plan& plan, const Wiring& wiring, HostOf hosts, Allowed allowed, bool late_waits)
+      : plan_(plan),
+        wiring_(wiring),
+        rank_count_(static_cast<std::uint32_t>(plan.ranks.size())),
+        late_waits_(late_waits) {
     for (const RankPlan& rank : plan.ranks) lanes_ = std::max(lanes_, rank.lanes.size());
     for (const Message& message : wiring.messages) {
       const bool near = hosts.empty() || hosts[message.sender.rank] == hosts[message.receiver.rank];
@@ -128,12 +134,12 @@ class Lowering {
         lower_targets(step, messages + step.sources.size());
         const std::size_t before = lowered.size();
         lower_sources(step, messages, lowered);
-        if (step.targets.empty()) {  // Only waited for: that can wait.
+        if (step.targets.empty() && late_waits_) {
           waits.insert(waits.end(), lowered.begin() + static_cast<std::ptrdiff_t>(before),
                        lowered.end());
           lowered.resize(before);
-          continue;
         }
+        if (step.targets.empty()) continue;  // Only waited for, or read by its receiver.
       }
       lowered.push_back(std::move(step));
     }
@@ -210,6 +216,7 @@ class Lowering {
   const Plan& plan_;
   const Wiring& wiring_;
   const std::uint32_t rank_count_;
+  const bool late_waits_;
   std::size_t lanes_ = 0;
   std::vector<Fate> fates_;                     // By message.
   std::vector<std::vector<Toucher>> touchers_;  // By owner, in the current lane.
@@ -222,13 +229,15 @@ std::optional<Plan> lower(const Plan& plan, HostOf hosts, std::initializer_list<
   const auto wiring = wire(plan);
   if (!wiring) return std::nullopt;
   for (const Allowed allowed : tries) {
-    Lowering lowering(plan, *wiring, hosts, allowed);
-    if (!lowering.changes()) continue;
-    Plan lowered = lowering.run();
-    lowered.name += name;
-    // In an all-to-all every block is exchanged for another one: in place that takes slots.
-    lowered.apart = plan.apart || plan.shape.collective == Collective::kAllToAll;
-    if (holds(lowered)) return lowered;
+    for (const bool late_waits : {true, false}) {
+      Lowering lowering(plan, *wiring, hosts, allowed, late_waits);
+      if (!lowering.changes()) break;
+      Plan lowered = lowering.run();
+      lowered.name += name;
+      // In an all-to-all every block is exchanged for another one: in place that takes slots.
+      lowered.apart = plan.apart || plan.shape.collective == Collective::kAllToAll;
+      if (holds(lowered)) return lowered;
+    }
   }
   return std::nullopt;
 }

@@ -143,6 +143,17 @@ TEST_CASE(
   CHECK(in_part > 100);
 }
 
+TEST_CASE("where nothing is added up, ranks that map all buffers need no slot") {
+  test::for_each_plan({2, 3, 4, 5, 6, 7, 8, 12, 16, 17}, [](const plan::Plan& plan) {
+    const Collective collective = plan.shape.collective;
+    if (collective != Collective::kAllGather && collective != Collective::kBroadcast) return;
+    INFO(plan.name << " of " << to_string(collective) << " on " << plan.shape.rank_count);
+    const auto lowered = plan::direct(plan);
+    REQUIRE(lowered);
+    CHECK(!has_place(*lowered, plan::Place::kSlot));
+  });
+}
+
 TEST_CASE("between two hosts of two ranks a hierarchical plan has slots along its rails only") {
   const plan::Plan plan = build(*find_algorithm(Collective::kAllReduce, "hierarchical"),
                                 {Collective::kAllReduce, 4, 0, 2});
