@@ -155,11 +155,13 @@ void define_plan(CLI::App& app, int& exit_code) {
   command->add_option("--lanes", options->lanes, "Parallel shares, as TUTTI_LANES")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command->add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
+  CLI::Option* direct =
+      command->add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
   command
       ->add_option("--host-ranks", options->host_ranks,
                    "With --direct: of so many ranks in a row, a host's; they alone do")
-      ->check(CLI::Range(1, kMostRanks));
+      ->check(CLI::Range(1, kMostRanks))
+      ->needs(direct);
   command->add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
   command->add_option("--check", options->check, "Verify these files, and say what was proved");
   command->footer(

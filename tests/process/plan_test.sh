@@ -57,6 +57,7 @@ refused 2 "is called 'circle'; there are one_shot" "$tutti" plan all_reduce --al
 refused 2 "does not apply" "$tutti" plan all_reduce --ranks 4 --algorithm hierarchical
 refused 2 "--root 4" "$tutti" plan broadcast --ranks 4 --root 4
 refused 2 "--ranks" "$tutti" plan all_reduce --ranks 0
+refused 2 "--direct" "$tutti" plan all_reduce --ranks 4 --host-ranks 2
 refused 1 "groups of 3" "$tutti" plan all_reduce --ranks 8 --groups 2,3
 
 echo "== groups and weights"
