@@ -8,7 +8,9 @@
 #include <random>
 
 #include "support/catch.h"
+#include "support/streams.h"
 #include "support/tcp_mesh.h"
+#include "transport/tcp/network.h"
 
 namespace tutti::tcp {
 namespace {
@@ -84,6 +86,40 @@ TEST_CASE("every two ranks are connected, each connection with its counterpart")
       CHECK(check_all(meshes, connections) == "");
       for (auto& mesh : meshes) CHECK(mesh->strangers == 0);
     }
+  }
+}
+
+/// Connected sockets of this process over loopback.
+std::vector<int> connected_sockets() {
+  std::vector<int> found;
+  for (int socket = 0; socket < 1024; ++socket) {
+    if (far_end(socket).family() == AF_INET) found.push_back(socket);
+  }
+  return found;
+}
+
+TEST_CASE("connections that were lost are made anew while frames go on") {
+  const std::uint32_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  auto meshes = test::join_mesh(2, [](Joining& one) { one.connections = 2; });
+  for (const auto& mesh : meshes) REQUIRE(mesh);
+  TcpNetwork networks[] = {{std::move(*meshes[0]), 2, {}}, {std::move(*meshes[1]), 2, {}}};
+  auto* const a = dynamic_cast<net::Rails*>(networks[0].carrier(1));
+  auto* const b = dynamic_cast<net::Rails*>(networks[1].carrier(0));
+  REQUIRE((a != nullptr && b != nullptr));
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  for (int times = 0; times < 2; ++times) {
+    const std::vector<int> sockets = connected_sockets();
+    REQUIRE(sockets.size() == 4);
+    ::shutdown(sockets[random() % sockets.size()], SHUT_RDWR);
+    bool lost = false;
+    const auto look = [&] { lost = lost || a->alive() + b->alive() < 4; };
+    do {
+      REQUIRE(exchange(*a, *b, random_load(random(), 30, 100'000),
+                       random_load(random(), 30, 50'000), look) == "");
+      REQUIRE(std::chrono::steady_clock::now() < end);
+    } while (!lost || a->alive() + b->alive() < 4);
   }
 }
 
