@@ -40,9 +40,10 @@ std::string each(DeviceCluster& cluster, const std::function<std::string(std::si
 /// Input, residual, output and weight of a rank, one behind the other in one allocation.
 struct Norm {
   Norm(int device, const test::NormCase& norm, const Buffer& in, const Buffer& old,
-       const Buffer& scale)
+       const Buffer& scale, bool mapped)
       : bytes((in.size() + 255) / 256 * 256) {
-    auto made = exec::CudaMemory::allocate(device, 3 * bytes + 256 + scale.size());
+    auto made = (mapped ? exec::CudaMemory::allocate_for_peers : exec::CudaMemory::allocate)(
+        device, 3 * bytes + 256 + scale.size());
     if (!made) return;
     memory = std::move(*made);
     static_cast<void>(memory.write(0, in.data(), in.size()));
@@ -85,7 +86,8 @@ std::string run_norm(DeviceCluster& cluster, const test::NormCase& norm, bool re
                        kMeshThreads);
   return each(cluster, [&](std::size_t rank) {
     DeviceCommunicator& comm = cluster.comms[rank];
-    Norm mine(comm.device(), norm, inputs[rank], old, weight);
+    // Of the runtime, or mapped by the driver.
+    Norm mine(comm.device(), norm, inputs[rank], old, weight, seed % 2 == 0);
     if (mine.memory.data() == nullptr) return std::string("no memory");
     std::string wrong;
     if (registered) wrong += said(comm.register_memory(mine.memory.data(), 3 * mine.bytes + 16));
