@@ -42,7 +42,7 @@ Status check_reach(const planner::DeviceMachine& machine, std::size_t ranks) {
       if (rank == peer || machine.link(rank, peer) < planner::DeviceLink::kHost) continue;
       return Error{Code::kUnsupported,
                    fmt::format("register_memory: devices of ranks {} and {} don't reach each "
-                               "other's memory; calls work without it",
+                               "other's memory; all_reduce_rms_norm works without it",
                                rank, peer)};
     }
   }
