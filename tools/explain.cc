@@ -15,7 +15,6 @@ namespace tutti::tools {
 namespace {
 
 // Up to so many ranks a picture is of all of them; beyond, of those that stand for the others.
-constexpr int kMostAll = 64;
 constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // Of a picture's plan.
 
 struct Options : SimulateWords {
@@ -28,12 +27,12 @@ struct Options : SimulateWords {
 /// Simulates the best once more, and draws what it does.
 Result<std::string> picture(const Explained& explained, const RankedMachine& machine,
                             planner::SimulateOptions options) {
-  options.symmetry = explained.ranks > kMostAll;
+  options.symmetry = false;  // All ranks are drawn.
   const planner::Sample& best = explained.explanation.best();
   planner::Simulator simulator(machine.graph, machine.ranks, options);
-  TUTTI_TRY(const plan::Plan* plan, simulator.plan_of(*best.algorithm, *best.protocol));
+  TUTTI_TRY(const plan::Plan plan, simulator.plan_of(*best.algorithm, *best.protocol));
   std::size_t steps = 0;
-  for (const plan::RankPlan& rank : plan->ranks) {
+  for (const plan::RankPlan& rank : plan.ranks) {
     for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();
   }
   if (steps > kMostSteps)
@@ -50,7 +49,7 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
     words += fmt::format(", {:.0f} % of the bound", 100 * bound_us / sample.microseconds);
   return to_svg({.title = explained.title(),
                  .words = words,
-                 .plan = *plan,
+                 .plan = plan,
                  .recording = recording,
                  .start_us = sample.protocol->base_us,
                  .bound_us = bound_us});

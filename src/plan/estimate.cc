@@ -25,6 +25,7 @@
 #include "plan/agenda.h"
 #include "plan/draft.h"
 #include "plan/estimate_parts.h"
+#include "plan/estimate_servers.h"
 #include "plan/partition.h"
 
 namespace tutti::plan {
@@ -32,49 +33,78 @@ namespace {
 
 constexpr std::size_t kMostTiles = 32;                    // Simulated one by one.
 constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // Of all simulated tiles together.
+constexpr std::size_t kFewLocations = std::size_t{1} << 20;  // And steps; up to which lanes are added.
 constexpr std::size_t kCacheLine = 64;
+
+// The pieces of a message in all lanes, and their tiles.
+class Pieces {
+ public:
+  /// As a message of `count` elements has them; if `full_tiles` is given, that many full tiles of
+  /// every piece instead.
+  Pieces(std::size_t count, std::uint32_t pieces, DataType type, std::size_t tile,
+         std::size_t full_tiles)
+      : count_(count),
+        tile_(tile),
+        full_tiles_(full_tiles),
+        grain_(std::max<std::size_t>(1, kCacheLine / size_of(type))),
+        pieces_(pieces) {
+    tiles_ = full_tiles > 0 ? full_tiles : (piece(0).count + tile - 1) / tile;
+  }
+  std::size_t tiles() const { return tiles_; }
+  /// Elements of a tile of a piece.
+  std::size_t elements(std::uint32_t index, std::size_t tile) const {
+    return full_tiles_ > 0 ? tile_ : tile_of(piece(index), tile, tile_).count;
+  }
+  PieceKinds kinds() const {
+    if (full_tiles_ > 0) return {};
+    PieceKinds kinds;
+    std::map<std::size_t, std::uint32_t> numbers{{0, 0}};
+    for (std::uint32_t i = 0; i < pieces_; ++i)
+      kinds.push_back(numbers.try_emplace(piece(i).count, numbers.size()).first->second);
+    return numbers.size() == 2 && kinds.back() != 0 ? PieceKinds{} : kinds;
+  }
+
+ private:
+  Range piece(std::uint32_t index) const { return piece_of(count_, pieces_, index, grain_); }
+
+  std::size_t count_, tile_, full_tiles_, grain_;
+  std::uint32_t pieces_;
+  std::size_t tiles_ = 0;
+};
 
 class Timeline {
  public:
-  /// Pieces as a message of `count` elements has them; if `full_tiles` is given, that many full
-  /// tiles of every piece instead.
-  Timeline(const Plan& plan, const Traffic& traffic, DataType type, int slots,
-           const CostModel& model, std::size_t count, std::size_t tile_elements,
-           std::size_t full_tiles, Recording* recording)
-      : plan_(plan),
-        traffic_(traffic),
+  /// `lanes`: on each order.
+  Timeline(const Cast& cast, Ways& ways, const Troupe& troupe, const Pieces& pieces,
+           DataType type, int slots, std::uint32_t lanes, Recording* recording)
+      : cast_(cast),
+        ways_(ways),
+        troupe_(troupe),
+        pieces_(pieces),
         type_(type),
-        count_(count),
-        tile_elements_(tile_elements),
-        full_tiles_(full_tiles),
-        servers_(plan, model, traffic) {
-    const std::size_t largest = range(0, 0, true);
-    tiles_ = full_tiles > 0 ? full_tiles : (largest + tile_elements - 1) / tile_elements;
+        lanes_(lanes),
+        tiles_(pieces.tiles()),
+        servers_(cast, ways, troupe),
+        queues_(troupe.channels.size() * lanes) {
     if (recording != nullptr) {
       recording->tiles = tiles_;
-      recorder_.emplace(*recording, traffic.channels.size(), slots);
+      recorder_.emplace(*recording, queues_.size(), slots);
     }
-    queues_.resize(traffic.channels.size());
     for (Queue& queue : queues_) queue.rooms.add_at_start(static_cast<std::uint32_t>(slots));
-    for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
-      first_.push_back(states_.size());
-      for (std::uint32_t lane = 0; lane < plan.ranks[rank].lanes.size(); ++lane) {
+    for (const Troupe::Actor& actor : troupe.actors) {
+      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
         State& state = states_.emplace_back();
-        state.rank = rank;
-        state.lane = lane;
-        state.turn =
-            lane / static_cast<std::uint32_t>(std::max<std::size_t>(1, model.orders.size()));
-        state.steps = plan.ranks[rank].lanes[lane].steps;
-        state.locations = plan.ranks[rank].lanes[lane].locations.data();
-        state.of_location = traffic.lanes[rank][lane].of_location.data();
-        state.of_step = traffic.lanes[rank][lane].of_step.data();
+        state.actor = &actor;
+        state.number = lane;
+        state.turn = actor.lane * lanes + lane;
+        state.share = lane * cast.orders + actor.order;
       }
     }
   }
 
   Estimate run() {
     if (tiles_ == 0) return {};
-    if (plan_.together) meet();
+    if (cast_.plan.together) meet();
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
     while (!agenda_.empty()) {
       const Moment now = agenda_.take(batch_);
@@ -85,8 +115,13 @@ class Timeline {
       TUTTI_CHECK(state.tile == tiles_ && "the plan was not verified");
       end = later(end, state.now);
     }
-    return {to_us(end.at), servers_.bytes_on_busiest_link(), end.messages, to_us(end.latency),
-            servers_.busy_us()};
+    std::vector<std::uint32_t> ranks;
+    for (const Troupe::Actor& actor : troupe_.actors) ranks.push_back(actor.rank);
+    std::sort(ranks.begin(), ranks.end());
+    const auto different = std::unique(ranks.begin(), ranks.end()) - ranks.begin();
+    return {to_us(end.at),        servers_.bytes_on_busiest_link(), end.messages,
+            to_us(end.latency),   servers_.busy_us(),
+            static_cast<std::size_t>(different)};
   }
 
  private:
@@ -94,10 +129,10 @@ class Timeline {
 
   // A lane. What it waits for is a channel; a step's conditions that hold stay so (`checked`).
   struct State {
-    std::span<const Step> steps;
-    const Location* locations = nullptr;
-    const std::uint32_t *of_location = nullptr, *of_step = nullptr;  // LaneTraffic's.
-    std::uint32_t rank = 0, lane = 0, turn = 0;
+    const Troupe::Actor* actor = nullptr;
+    std::uint32_t number = 0;  // Of lanes on the order,
+    std::uint32_t share = 0;   // and of all lanes: which of the parts of a piece it has.
+    std::uint32_t turn = 0;
     std::uint32_t step = 0;
     std::size_t tile = 0;
     Event now;    // The end of the last step.
@@ -118,20 +153,24 @@ class Timeline {
   void meet() {
     for (State& state : states_) {
       Picoseconds latency = 0;
-      for (std::uint32_t peer = 0; peer < traffic_.ranks; ++peer) {
-        if (peer != state.rank)
-          latency = std::max(latency, servers_.route(state.lane, peer, state.rank).latency);
+      for (std::uint32_t peer = 0; peer < cast_.traffic.ranks; ++peer) {
+        if (peer != state.actor->rank)
+          latency = std::max(latency, ways_.latency(ways_.of_mapped(state.actor->order, peer,
+                                                                    state.actor->rank)));
       }
       state.now = {latency, 1, latency};
     }
   }
 
-  /// Elements of a tile of a piece, or of the whole piece.
-  std::size_t range(std::uint32_t piece, std::size_t tile, bool whole) const {
-    if (full_tiles_ > 0) return tile_elements_ * (whole ? full_tiles_ : 1);
-    const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(type_));
-    const Range all = piece_of(count_, plan_.pieces, piece, grain);
-    return whole ? all.count : tile_of(all, tile, tile_elements_).count;
+  const Step& step_of(const State& state) const { return state.actor->steps[state.step]; }
+  // Elements of the current tile of a step's chunk.
+  std::size_t elements(const State& state, const Step& step) const {
+    const std::uint32_t piece = step.chunk % cast_.plan.pieces * (lanes_ * cast_.orders);
+    return pieces_.elements(piece + state.share, state.tile);
+  }
+  // Of the lane that a state is, among those of the troupe's channel.
+  std::uint32_t queue_of(const State& state, std::uint32_t channel) const {
+    return channel * lanes_ + state.number;
   }
 
   // Puts a lane on the agenda if its next step can start; else it is offered again when what it
@@ -152,39 +191,39 @@ class Timeline {
 
   // Goes to the next step of which there is something in this tile.
   void skip_empty(State& state) const {
-    const std::span<const Step> steps = state.steps;
     for (; state.tile < tiles_; ++state.tile, state.step = 0) {
-      for (; state.step < steps.size(); ++state.step) {
-        const Step& step = steps[state.step];
-        if (step.kind != StepKind::kMove || range(step.chunk % plan_.pieces, state.tile, false) > 0)
-          return;
+      for (; state.step < state.actor->steps.size(); ++state.step) {
+        const Step& step = step_of(state);
+        if (step.kind != StepKind::kMove || elements(state, step) > 0) return;
       }
     }
   }
 
   bool can_start(State& state) {
-    const Step& step = state.steps[state.step];
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
     if (step.kind == StepKind::kSignal) return true;
     if (step.kind == StepKind::kWait)
-      return has_come(state, state.of_step[state.step], &Queue::arrivals);
+      return has_come(state, actor.of_step[state.step], &Queue::arrivals);
     const std::uint32_t locations = std::uint32_t{step.source_count} + step.target_count;
     for (; state.checked < locations; ++state.checked) {
-      const std::uint32_t channel = state.of_location[step.first + state.checked];
+      const std::uint32_t channel = actor.of_location[step.first + state.checked];
       if (channel == kNoChannel) continue;
       if (state.checked < step.source_count) {
         if (!has_come(state, channel, &Queue::arrivals)) return false;
         continue;
       }
-      const std::uint32_t width = traffic_.width(state.locations[step.first + state.checked]);
+      const std::uint32_t width =
+          cast_.traffic.width(actor.locations[step.first + state.checked]);
       for (std::uint32_t i = 0; i < width; ++i) {
-        if (is_own(channel + i)) continue;
+        if (troupe_.channels[channel + i].is_own) continue;
         if (!has_come(state, channel + i, &Queue::rooms)) return false;
       }
     }
     return true;
   }
   bool has_come(State& state, std::uint32_t channel, Fifo Queue::*what) {
-    const Fifo& fifo = queues_[channel].*what;
+    const Fifo& fifo = queues_[queue_of(state, channel)].*what;
     if (fifo.empty()) {
       state.blocked_on = channel;
       return false;
@@ -192,58 +231,63 @@ class Timeline {
     if (recorder_ && fifo.front().at > state.start.at) {
       state.waited =
           what == &Queue::rooms ? Recording::Waited::kForRoom : Recording::Waited::kForMessage;
-      state.waited_on = channel;
+      state.waited_on = queue_of(state, channel);
     }
     state.start = later(state.start, fifo.front());
     return true;
   }
-  // A multicast ring's channel to its own writer.
-  bool is_own(std::uint32_t channel) const { return traffic_.channels[channel].distance == 0; }
 
-  double bytes(const Location& at, const Step& step, std::size_t tile) const {
-    return static_cast<double>(range(step.chunk % plan_.pieces, tile, false)) *
+  double bytes(const State& state, const Step& step, const Location& at) const {
+    return static_cast<double>(elements(state, step)) *
            static_cast<double>(element_bytes(type_, at.form));
   }
 
   // Calls visit(channel, location, bytes) for every slot that the current step sends.
   template <class Visit>
   void for_each_sent(const State& state, Visit visit) const {
-    const Step& step = state.steps[state.step];
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
     if (step.kind == StepKind::kSignal) {
-      visit(state.of_step[state.step], std::size_t{kNobody}, 0.0);
+      visit(actor.of_step[state.step], std::size_t{kNobody}, 0.0);
       return;
     }
     for (std::uint32_t i = step.source_count;
          i < std::uint32_t{step.source_count} + step.target_count; ++i) {
       const std::size_t location = step.first + i;
-      const std::uint32_t channel = state.of_location[location];
+      const std::uint32_t channel = actor.of_location[location];
       if (channel == kNoChannel) continue;
-      const Location& at = state.locations[location];
-      const double amount = bytes(at, step, state.tile);
-      for (std::uint32_t k = 0; k < traffic_.width(at); ++k) {
-        if (!is_own(channel + k)) visit(channel + k, location, amount);
+      const Location& at = actor.locations[location];
+      const double amount = bytes(state, step, at);
+      for (std::uint32_t k = 0; k < cast_.traffic.width(at); ++k) {
+        if (!troupe_.channels[channel + k].is_own) visit(channel + k, location, amount);
       }
     }
   }
-  // Calls visit(route, bytes, is_read) for every access of the current step to a peer's memory.
+  // Calls visit(way, bytes, is_read) for every access of the current step to a peer's memory.
   template <class Visit>
   void for_each_mapped(const State& state, Visit visit) {
-    const Step& step = state.steps[state.step];
+    if (!cast_.maps) return;
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
     for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-      const Location& at = state.locations[step.first + i];
+      const Location& at = actor.locations[step.first + i];
       if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
       const bool reads = i < step.source_count;
-      visit(reads ? servers_.route(state.lane, at.peer, state.rank)
-                  : servers_.route(state.lane, state.rank, at.peer),
-            bytes(at, step, state.tile), reads);
+      visit(reads ? ways_.of_mapped(actor.order, at.peer, actor.rank)
+                  : ways_.of_mapped(actor.order, actor.rank, at.peer),
+            bytes(state, step, at), reads);
     }
+  }
+  int joined(const State& state, std::size_t location) const {
+    const std::int32_t* by_location = state.actor->joined;
+    return by_location == nullptr || location == kNobody ? 0 : by_location[location];
   }
 
   double bytes_moved(const State& state) const {
-    const Step& step = state.steps[state.step];
+    const Step& step = step_of(state);
     double moved = 0;
     for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i)
-      moved += bytes(state.locations[step.first + i], step, state.tile);
+      moved += bytes(state, step, state.actor->locations[step.first + i]);
     return moved;
   }
 
@@ -255,16 +299,16 @@ class Timeline {
     __builtin_prefetch(&states_[batch_[i + kFarther]]);
     __builtin_prefetch(&states_[batch_[i + kFarther]].now);
     const State& far = states_[batch_[i + kFar]];
-    __builtin_prefetch(far.steps.data() + far.step);
+    __builtin_prefetch(far.actor->steps.data() + far.step);
     const State& near = states_[batch_[i + kNear]];
-    const Step& step = near.steps[near.step];
-    __builtin_prefetch(near.locations + step.first);
-    __builtin_prefetch(near.of_location + step.first);
+    const Step& step = step_of(near);
+    __builtin_prefetch(near.actor->locations + step.first);
+    __builtin_prefetch(near.actor->of_location.data() + step.first);
     const State& next = states_[batch_[i + 1]];
-    const Step& its = next.steps[next.step];
+    const Step& its = step_of(next);
     for (std::uint32_t k = 0; k < std::uint32_t{its.source_count} + its.target_count; ++k) {
-      const std::uint32_t channel = next.of_location[its.first + k];
-      if (channel != kNoChannel) __builtin_prefetch(&queues_[channel]);
+      const std::uint32_t channel = next.actor->of_location[its.first + k];
+      if (channel != kNoChannel) __builtin_prefetch(&queues_[queue_of(next, channel)]);
     }
   }
 
@@ -273,18 +317,18 @@ class Timeline {
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       fetch_behind(i);
       const State& state = states_[batch_[i]];
-      servers_.compute(state.rank, state.lane, now, bytes_moved(state));
-      for_each_mapped(
-          state, [&](Route& route, double amount, bool) { servers_.carry(route, now, amount, 0); });
+      servers_.compute(*state.actor, now, bytes_moved(state));
+      for_each_mapped(state, [&](std::uint32_t way, double amount, bool) {
+        servers_.carry_mapped(way, now, amount);
+      });
     }
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       fetch_behind(i);
       State& state = states_[batch_[i]];
-      Event end{servers_.computed(state.rank, state.lane), state.start.messages,
-                state.start.latency};
-      for_each_mapped(state, [&](Route& route, double, bool reads) {
-        const Picoseconds latency = reads ? route.latency : 0;
-        end = later(end, {servers_.done(route, now, 0) + latency, state.start.messages,
+      Event end{servers_.computed(*state.actor), state.start.messages, state.start.latency};
+      for_each_mapped(state, [&](std::uint32_t way, double, bool reads) {
+        const Picoseconds latency = reads ? ways_.latency(way) : 0;
+        end = later(end, {servers_.done_mapped(way, now) + latency, state.start.messages,
                           state.start.latency + latency});
       });
       if (recorder_) record(state, end.at);
@@ -299,26 +343,20 @@ class Timeline {
       fetch_behind(i);
       const State& state = states_[batch_[i]];
       for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
-        servers_.carry(servers_.route(channel), now, amount,
-                       servers_.joined(state.rank, state.lane, location));
+        servers_.carry(channel, now, amount, joined(state, location));
       });
     }
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       fetch_behind(i);
       State& state = states_[batch_[i]];
       for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
-        const Route& route = servers_.route(channel);
-        const Picoseconds sent =
-            servers_.done(route, now, servers_.joined(state.rank, state.lane, location));
-        queues_[channel].arrivals.push(
-            {sent + route.latency, state.now.messages + 1, state.now.latency + route.latency});
-        const bool is_signal = traffic_.channels[channel].is_signal;
-        if (!is_signal) queues_[channel].rooms.pop();
-        if (!recorder_) return;
-        recorder_->send(
-            {state.rank, traffic_.reader(traffic_.channels[channel]), state.lane, state.recorded,
-             Recording::kNone, amount, to_us(now), to_us(sent), to_us(sent + route.latency)},
-            channel, !is_signal);
+        const Troupe::Channel& at = troupe_.channels[channel];
+        const Picoseconds sent = servers_.done(channel, now, joined(state, location));
+        Queue& queue = queues_[queue_of(state, channel)];
+        queue.arrivals.push(
+            {sent + at.latency, state.now.messages + 1, state.now.latency + at.latency});
+        if (!at.is_signal) queue.rooms.pop();
+        if (recorder_) record_sent(state, channel, amount, now, sent);
       });
       free_sources(state);
     }
@@ -331,19 +369,30 @@ class Timeline {
 
   void free_sources(const State& state) {
     for_each_taken(state, [&](std::uint32_t channel) {
-      Queue& queue = queues_[channel];
+      const Troupe::Channel& at = troupe_.channels[channel];
+      Queue& queue = queues_[queue_of(state, channel)];
       queue.arrivals.pop();
-      const bool is_signal = traffic_.channels[channel].is_signal;
-      const Picoseconds back = servers_.way_back(channel);
-      if (!is_signal)
-        queue.rooms.push({state.now.at + back, state.now.messages, state.now.latency + back});
-      if (recorder_) recorder_->take(state.recorded, channel, !is_signal);
+      if (!at.is_signal)
+        queue.rooms.push({state.now.at + at.back, state.now.messages, state.now.latency + at.back});
+      if (recorder_) recorder_->take(state.recorded, queue_of(state, channel), !at.is_signal);
     });
+  }
+  // As in a plan with all lanes (replicate in passes.h).
+  std::uint32_t lane_of(const State& state) const {
+    return state.actor->lane * (lanes_ * cast_.orders) + state.share;
+  }
+  void record_sent(const State& state, std::uint32_t channel, double amount, Picoseconds now,
+                   Picoseconds sent) {
+    const Troupe::Channel& at = troupe_.channels[channel];
+    recorder_->send({state.actor->rank, troupe_.actors[at.reader].rank, lane_of(state),
+                     state.recorded, Recording::kNone, amount, to_us(now), to_us(sent),
+                     to_us(sent + at.latency)},
+                    queue_of(state, channel), !at.is_signal);
   }
   // Of a step that begins, while state.now is still the end of the one before it.
   void record(State& state, Picoseconds end) {
-    state.recorded = recorder_->start({.rank = state.rank,
-                                       .lane = state.lane,
+    state.recorded = recorder_->start({.rank = state.actor->rank,
+                                       .lane = lane_of(state),
                                        .step = state.step,
                                        .tile = state.tile,
                                        .ready_us = to_us(state.now.at),
@@ -354,81 +403,112 @@ class Timeline {
   }
   template <class Visit>
   void for_each_taken(const State& state, Visit visit) const {
-    const Step& step = state.steps[state.step];
-    if (step.kind == StepKind::kWait) visit(state.of_step[state.step]);
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
+    if (step.kind == StepKind::kWait) visit(actor.of_step[state.step]);
     for (std::uint32_t i = 0; i < step.source_count; ++i) {
-      const std::uint32_t channel = state.of_location[step.first + i];
+      const std::uint32_t channel = actor.of_location[step.first + i];
       if (channel != kNoChannel) visit(channel);
     }
   }
 
-  void finish(std::uint32_t actor) {
-    State& state = states_[actor];
+  void finish(std::uint32_t index) {
+    State& state = states_[index];
     for_each_sent(state, [&](std::uint32_t channel, std::size_t, double) {
-      wake(traffic_.reader(traffic_.channels[channel]), state.lane, channel);
+      wake(troupe_.channels[channel].reader, state.number, channel);
     });
     for_each_taken(state, [&](std::uint32_t channel) {
-      wake(traffic_.channels[channel].from, state.lane, channel);
+      wake(troupe_.channels[channel].writer, state.number, channel);
     });
     state.is_new = true;
     ++state.step;
-    offer(actor);
+    offer(index);
   }
 
-  void wake(std::uint32_t rank, std::uint32_t lane, std::uint32_t channel) {
-    const auto actor = static_cast<std::uint32_t>(first_[rank] + lane);
-    if (states_[actor].blocked_on == channel) offer(actor);
+  void wake(std::uint32_t actor, std::uint32_t number, std::uint32_t channel) {
+    const std::uint32_t index = actor * lanes_ + number;
+    if (states_[index].blocked_on == channel) offer(index);
   }
 
-  const Plan& plan_;
-  const Traffic& traffic_;
+  const Cast& cast_;
+  Ways& ways_;
+  const Troupe& troupe_;
+  const Pieces& pieces_;
   const DataType type_;
-  const std::size_t count_, tile_elements_, full_tiles_;
-  std::size_t tiles_ = 0;
+  const std::uint32_t lanes_;
+  const std::size_t tiles_;
   Servers servers_;
-  std::vector<std::size_t> first_;  // Of each rank's lanes in states_.
-  std::vector<State> states_;
-  std::vector<Queue> queues_;  // By channel.
+  std::vector<State> states_;  // Lane by lane of the troupe's actors.
+  std::vector<Queue> queues_;  // Lane by lane of its channels.
   Agenda agenda_;
   std::vector<std::uint32_t> batch_;
   std::optional<Recorder> recorder_;  // Only if somebody wants to know.
 };
 
-struct Extent {
-  std::size_t steps = 0;
-  std::size_t widest = 0;  // Bytes of an element in slots and scratch; 0 if there are none.
-};
-
-Extent extent(const Plan& plan, DataType type) {
-  Extent found;
+// Bytes of an element in slots and scratch; 0 if there are none.
+std::size_t widest_element(const Plan& plan, DataType type) {
+  std::size_t widest = 0;
   for (const RankPlan& rank : plan.ranks) {
     for (const Lane& lane : rank.lanes) {
-      found.steps += lane.steps.size();
       for (const Location& at : lane.locations) {
         if (is_ring(at) || at.place == Place::kScratch)
-          found.widest = std::max(found.widest, element_bytes(type, at.form));
+          widest = std::max(widest, element_bytes(type, at.form));
       }
     }
   }
-  return found;
+  return widest;
 }
 
 }  // namespace
 
 struct Estimator::Parts {
-  const Plan& plan;
-  const CostModel& model;
   const DataType type;
   const int slots;
-  const Traffic channels;
-  const Extent size;
-  const std::size_t slot_bytes;
+  const bool may_be_alike;
+  const std::size_t slot_bytes, widest;
+  const Cast cast;
+  Ways ways;
+  std::map<PieceKinds, Troupe> troupes;
+  std::uint32_t lanes = 1;  // On each order.
+  std::size_t steps = 0;    // Of a tile of all that are simulated.
   // Runs of full tiles, by their number.
   std::map<std::size_t, Estimate> full_runs;
 
+  Parts(const Plan& plan, const CostModel& model, DataType of, std::size_t slot, int slot_count)
+      : type(of),
+        slots(slot_count),
+        may_be_alike(model.may_be_alike && !plan.together),
+        slot_bytes(slot),
+        widest(widest_element(plan, of)),
+        cast(plan, model),
+        ways(cast, model) {
+    std::size_t size = 0;
+    for (const Troupe::Actor& actor : troupe({}).actors) {
+      steps += actor.steps.size();
+      size += actor.steps.size() + actor.of_location.size();
+    }
+    const std::size_t most = std::max<std::uint32_t>(1, model.most_lanes);
+    lanes = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(kFewLocations / std::max<std::size_t>(1, size), 1, most));
+    steps *= lanes;
+  }
+
+  std::uint32_t pieces() const { return cast.plan.pieces * lanes * cast.orders; }
+  const Troupe& troupe(const PieceKinds& kinds) {
+    const auto found = troupes.find(kinds);
+    if (found != troupes.end()) return found->second;
+    const bool all = !may_be_alike || cast.shares_memory;
+    return troupes
+        .emplace(kinds, all ? all_of(cast, ways) : one_of_each(cast, ways, lanes, kinds))
+        .first->second;
+  }
   Estimate run(std::size_t count, std::size_t tile, std::size_t full_tiles,
-               Recording* recording = nullptr) const {
-    return Timeline(plan, channels, type, slots, model, count, tile, full_tiles, recording).run();
+               Recording* recording = nullptr) {
+    const Pieces cut(count, pieces(), type, tile, full_tiles);
+    if (recording == nullptr)
+      return Timeline(cast, ways, troupe(cut.kinds()), cut, type, slots, lanes, nullptr).run();
+    const Troupe all = all_of(cast, ways);
+    return Timeline(cast, ways, all, cut, type, slots, lanes, recording).run();
   }
   const Estimate& full_run(std::size_t tile, std::size_t tiles) {
     auto found = full_runs.find(tiles);
@@ -438,26 +518,26 @@ struct Estimator::Parts {
 };
 
 Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
-                     std::size_t slot_bytes, int slots)
-    : parts_(
-          new Parts{plan, model, type, slots, traffic(plan), extent(plan, type), slot_bytes, {}}) {
+                     std::size_t slot_bytes, int slots) {
   TUTTI_CHECK(slots > 0 && !plan.ranks.empty());
   TUTTI_CHECK(static_cast<std::size_t>(plan.shape.rank_count) % plan.ranks.size() == 0);
+  parts_ = std::make_unique<Parts>(plan, model, type, slot_bytes, slots);
 }
 Estimator::~Estimator() = default;
+
+std::uint32_t Estimator::lanes() const { return parts_->lanes * parts_->cast.orders; }
 
 Estimate Estimator::run(std::size_t count, Recording* recording) {
   if (recording != nullptr) *recording = {};
   if (count == 0) return {};
-  const Extent& size = parts_->size;
   const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
-  const std::size_t largest = piece_of(count, parts_->plan.pieces, 0, grain).count;
+  const std::size_t largest = piece_of(count, parts_->pieces(), 0, grain).count;
   // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
   const std::size_t tile =
-      size.widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / size.widest);
+      parts_->widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / parts_->widest);
   const std::size_t tiles = (largest + tile - 1) / tile;
   const std::size_t half = std::clamp<std::size_t>(
-      kMostSteps / 3 / std::max<std::size_t>(1, size.steps), 1, kMostTiles / 2);
+      kMostSteps / 3 / std::max<std::size_t>(1, parts_->steps), 1, kMostTiles / 2);
   const auto recorded = [&](const Estimate& estimate) {
     if (recording != nullptr) {
       recording->microseconds = estimate.microseconds;
@@ -479,7 +559,8 @@ Estimate Estimator::run(std::size_t count, Recording* recording) {
                           static_cast<double>(std::max(one.messages_on_critical_path,
                                                        two.messages_on_critical_path)))),
                extend(one.latency_us, std::max(one.latency_us, two.latency_us)),
-               {}};
+               {},
+               two.simulated_ranks};
   for (std::size_t i = 0; i < one.busy_us.size(); ++i)
     all.busy_us.push_back(extend(one.busy_us[i], two.busy_us[i]));
   // Two runs may overlap more than a third would: but nothing is done before its resources are.

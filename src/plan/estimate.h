@@ -61,9 +61,13 @@ struct CostModel {
 
   // All empty: ranks are places, links and ranks share nothing.
   std::vector<Resource> resources = {};
-  std::vector<std::vector<Rank>> orders = {};  // By lane, in turns: the place of each rank.
+  /// The place of each rank. On each order stand all lanes of the plan, so many times as can be
+  /// simulated up to most_lanes; each has its share of every piece.
+  std::vector<std::vector<Rank>> orders = {};
+  std::uint32_t most_lanes = 1;
   std::function<Use(Rank)> compute =
       {};  // What a place computes with; at the rate of its resource.
+  bool may_be_alike = true;  // Off: all are simulated, also those that are alike. For tests.
 };
 
 struct Estimate {
@@ -73,6 +77,7 @@ struct Estimate {
   double latency_us = 0;        // Part of the time: what these messages, and the news of room in
                                 // slots, take whatever their bytes.
   std::vector<double> busy_us;  // By resource of the model: how long it works.
+  std::size_t simulated_ranks = 0;  // Fewer than there are: they stand for those that are alike.
 };
 
 /// Simulates a plan for messages of any size. Keeps what sizes have in common, above all the runs
@@ -88,6 +93,8 @@ class Estimator {
   /// For `count` elements per block. A recording gets all that was simulated for this: of a long
   /// message its first tiles, taken as full.
   Estimate run(std::size_t count, Recording* recording = nullptr);
+  /// In which the plan's lanes are.
+  std::uint32_t lanes() const;
 
  private:
   struct Parts;

@@ -1,5 +1,4 @@
-// File: plan/estimate_parts.h: the pieces of the event simulation: time, queues, and the servers
-// that stand for resources.
+// File: plan/estimate_parts.h: the pieces of the event simulation: time, queues, recorders.
 #pragma once
 #include <cmath>
 #include <compare>
@@ -53,80 +52,6 @@ class Fifo {
   std::uint32_t at_start_ = 0;
   std::vector<Event> items_;
   std::size_t head_ = 0;
-};
-
-/// A path over servers. Times are picoseconds a byte.
-struct Route {
-  struct Leg {
-    std::uint32_t server = 0;
-    double per_byte = 0, per_message = 0;  // Picoseconds.
-  };
-  Picoseconds latency = 0;
-  std::vector<Leg> legs;
-  double bytes = 0;  // Sent so far.
-};
-
-/// The resources of a model, and what a rank or a pair of ranks has alone, at work.
-class Servers {
- public:
-  Servers(const Plan& plan, const CostModel& model, const Traffic& traffic);
-
-  /// From one rank to another in a lane. Valid until another is asked for.
-  Route& route(std::uint32_t lane, std::uint32_t from, std::uint32_t to) {
-    return routes_[route_index(lane, from, to)];
-  }
-  Route& route(std::uint32_t channel) { return routes_[of_channel_[channel]]; }
-  Picoseconds way_back(std::uint32_t channel) const { return back_[channel]; }
-
-  /// What is sent from a location is joined by switches: with k - 1 others that are sent by the
-  /// same step (k), or that the receiving step adds up (-k); 0: not.
-  int joined(std::uint32_t rank, std::uint32_t lane, std::size_t location) const {
-    if (joined_.empty() || location >= joined_[rank][lane].size()) return 0;
-    return joined_[rank][lane][location];
-  }
-
-  /// Gives bytes to all servers of a route, from `now` on.
-  void carry(Route& route, Picoseconds now, double bytes, int joined);
-  /// When they have worked off all they were given.
-  Picoseconds done(const Route& route, Picoseconds now, int joined) const;
-  /// The same for a step that moves so many bytes.
-  void compute(std::uint32_t rank, std::uint32_t lane, Picoseconds now, double bytes);
-  Picoseconds computed(std::uint32_t rank, std::uint32_t lane) const;
-
-  double bytes_on_busiest_link() const;
-  std::vector<double> busy_us() const;
-
- private:
-  struct Server {
-    Picoseconds until = 0;  // Everything is worked off.
-    Picoseconds worked = 0;
-    void work(Picoseconds now, Picoseconds time) {
-      until = std::max(until, now) + time;
-      worked += time;
-    }
-  };
-  struct Processor {
-    std::uint32_t server = 0;
-    double step = 0, per_byte = 0;  // Picoseconds.
-  };
-
-  Rank place(std::uint32_t lane, std::uint32_t rank) const;
-  std::uint32_t route_index(std::uint32_t lane, std::uint32_t from, std::uint32_t to);
-  Route make_route(Rank from, Rank to);
-  void open_processors(const Plan& plan);
-  void find_joins(const Plan& plan);
-  // The first server of a channel's route that joins so; none: ~0.
-  std::uint32_t joining_server(std::uint32_t channel, Resource::Joins kind) const;
-
-  const CostModel& model_;
-  const Traffic& traffic_;
-  std::vector<Server> servers_;  // First the model's resources.
-  std::vector<Route> routes_;
-  FlatMap route_index_;
-  std::vector<std::uint32_t> of_channel_;
-  std::vector<Picoseconds> back_;
-  std::vector<std::vector<Processor>> processors_;              // [rank][lane]
-  std::vector<std::vector<std::vector<std::int32_t>>> joined_;  // [rank][lane][location]
 };
 
 /// Fills a recording while a plan is simulated.

@@ -7,6 +7,7 @@
 
 #include "plan/chunks.h"
 #include "plan/passes.h"
+#include "plan/traffic.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
 #include "planner/simulate_symmetry.h"
@@ -17,7 +18,10 @@ namespace {
 
 // Of one tile of all ranks and lanes: seconds, and a gigabyte of memory.
 constexpr std::size_t kMostSteps = std::size_t{1} << 22;
-constexpr std::size_t kFewSteps = std::size_t{1} << 20;  // Up to which channels are added.
+// Up to which all ranks' plans are made, though a few may stand for all.
+constexpr std::size_t kFewSteps = std::size_t{1} << 18;
+// Of a plan of a few ranks, on all ranks and orders.
+constexpr std::size_t kMostChannels = std::size_t{1} << 21;
 // Ranks up to which the links of every pair are looked at: weights are for direct exchanges.
 constexpr int kMostWeighted = 128;
 // Layouts are compared by a message of so many bytes: latency counts little.
@@ -82,26 +86,28 @@ double algorithm_bandwidth(double bytes, double microseconds) {
 
 // A plan on the rank orders that suit it.
 struct Simulator::Layout {
-  plan::Plan plan;
-  std::size_t lanes = 1;
-  std::optional<Symmetric> symmetric;
-  std::vector<std::vector<Rank>> orders;  // Where it is not symmetric.
-
-  plan::CostModel model(plan::CostModel whole) const {
-    if (symmetric) return symmetric->model(whole);
-    whole.orders = orders;
-    return whole;
-  }
+  plan::Plan plan;  // Of one lane on each order.
+  std::vector<std::vector<Rank>> orders;
+  bool lists_all() const { return plan.ranks.size() == orders[0].size(); }
 };
 
 struct Simulator::Prepared {
   const Layout& layout;
   const plan::CostModel model;
   plan::Estimator estimator;
-  Prepared(const Layout& of, plan::CostModel whole, const SimulateOptions& options)
+  Prepared(const Layout& of, const plan::CostModel& whole, const SimulateOptions& options)
       : layout(of),
-        model(of.model(std::move(whole))),
+        model(model_of(of, whole, options)),
         estimator(of.plan, model, options.type, options.slot_bytes, options.slots) {}
+
+ private:
+  static plan::CostModel model_of(const Layout& layout, plan::CostModel model,
+                                  const SimulateOptions& options) {
+    model.orders = layout.orders;
+    model.most_lanes = options.channels;
+    model.may_be_alike = options.symmetry;
+    return model;
+  }
 };
 
 Simulator::Simulator(const topology::Graph& graph, std::span<const topology::NodeId> endpoints,
@@ -145,44 +151,24 @@ std::vector<const Algorithm*> Simulator::candidates() const {
   return found;
 }
 
-Result<plan::Plan> Simulator::make_plan(const Algorithm& algorithm,
-                                        const plan::Shape& shape) const {
+// The algorithm's plan of all ranks; or, if that is large, of a few that stand for all.
+Result<plan::Plan> Simulator::plan_for(const Algorithm& algorithm, const plan::Shape& shape,
+                                       std::size_t orders) const {
   const auto ranks = static_cast<std::size_t>(shape.rank_count);
-  const std::size_t one = locations_of(build(algorithm, shape, Rank{shape.rank_count / 2}));
-  if (one * ranks > kMostSteps) {
+  const std::size_t all = ranks * locations_of(build(algorithm, shape, Rank{shape.rank_count / 2}));
+  if (options_.symmetry && all > kFewSteps) {
+    auto few = first_ranks(algorithm, shape);
+    if (few && plan::traffic(*few).channels.size() * (ranks / few->ranks.size()) * orders <=
+                   kMostChannels)
+      return *std::move(few);
+  }
+  if (all > kMostSteps) {
     return Error{Code::kUnsupported,
                  fmt::format("{} on {} ranks takes {} steps and locations, and its ranks are not "
                              "alike here; choose fewer ranks or an algorithm of fewer rounds",
-                             algorithm.name, ranks, one * ranks)};
+                             algorithm.name, ranks, all)};
   }
   return plan::fuse(build(algorithm, shape), static_cast<std::uint32_t>(options_.slots));
-}
-
-// The algorithm's plan on one set of rank orders; `whole` keeps the plan of all ranks.
-Result<Simulator::Layout> Simulator::lay(const Algorithm& algorithm, const plan::Shape& shape,
-                                         std::size_t number, const Protocol& protocol,
-                                         std::optional<plan::Plan>& whole,
-                                         const plan::CostModel& model) const {
-  Layout layout;
-  const auto& orders = orders_[number];
-  if (options_.symmetry && !protocol.joins_in_switch)
-    layout.symmetric =
-        find_symmetry(algorithm, shape, model, orders, machine_.groups().size, options_.channels);
-  if (layout.symmetric) {
-    layout.plan = std::move(layout.symmetric->plan);
-    layout.lanes = orders.size() * layout.symmetric->channels;
-    return layout;
-  }
-  if (!whole) {
-    TUTTI_TRY(whole, make_plan(algorithm, shape));
-  }
-  std::size_t once = 0;
-  for (const plan::RankPlan& rank : whole->ranks) once += locations_of(rank) * orders.size();
-  const std::size_t channels = std::clamp<std::size_t>(kFewSteps / once, 1, options_.channels);
-  layout.lanes = orders.size() * channels;
-  layout.plan = plan::replicate(*whole, static_cast<std::uint32_t>(layout.lanes));
-  layout.orders = orders;
-  return layout;
 }
 
 // Ranks that add up in canonical order have to be where that order says, in every lane.
@@ -197,7 +183,7 @@ bool Simulator::may_lie(const Algorithm& algorithm, const plan::Shape& shape,
 
 // The fastest of all shapes and rank orders, and its simulation.
 Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
-    const Algorithm& algorithm, const Protocol& protocol, const plan::CostModel& model,
+    const Algorithm& algorithm, const plan::CostModel& model,
     std::unique_ptr<Layout>& layout) const {
   const auto shapes = shapes_of(algorithm);
   if (shapes.empty()) {
@@ -212,15 +198,14 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
     plan::Shape shape = *listed;
     shape.trees = {};  // Large, so only where they are used.
     if (!algorithm.applies(shape)) shape.trees = listed->trees;
-    std::optional<plan::Plan> whole;
     for (std::size_t i = 0; i < orders_.size(); ++i) {
       if (!may_lie(algorithm, shape, orders_[i])) continue;
-      auto laid = lay(algorithm, shape, i, protocol, whole, model);
-      if (!laid) {
-        failed = std::move(laid.error());
+      auto plan = plan_for(algorithm, shape, orders_[i].size());
+      if (!plan) {
+        failed = std::move(plan.error());
         continue;
       }
-      auto made = std::make_unique<Layout>(*std::move(laid));
+      auto made = std::make_unique<Layout>(Layout{*std::move(plan), orders_[i]});
       auto trial = std::make_unique<Prepared>(*made, model, options_);
       const bool compares = shapes.size() * orders_.size() > 1;
       const double time = compares ? estimate(*trial, kLarge, nullptr).microseconds : 0;
@@ -246,7 +231,7 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
   }
   std::optional<Error>& failed = failed_[{&algorithm, protocol.joins_in_switch}];
   if (failed) return *failed;
-  auto made = lay_out(algorithm, protocol, model, layout);
+  auto made = lay_out(algorithm, model, layout);
   if (!made) {
     failed = made.error();
     return *failed;
@@ -258,26 +243,26 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
 plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes,
                                    plan::Recording* recording) const {
   std::size_t count = elements(bytes, shape(), options_.type);
-  if (prepared.layout.symmetric) {  // All pieces alike: a cache line each at least.
-    const std::size_t grain = prepared.layout.plan.pieces * (64 / size_of(options_.type));
+  if (!prepared.layout.lists_all()) {  // All pieces alike: a cache line each at least.
+    const std::size_t pieces = std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes();
+    const std::size_t grain = pieces * (64 / size_of(options_.type));
     count = (count + grain - 1) / grain * grain;
   }
   return prepared.estimator.run(count, recording);
 }
 
-// Which of a kind works longest; of resources that stand for many, the first of these.
-std::vector<Busy> Simulator::busiest(const Layout& layout, const plan::Estimate& estimate) const {
+// Which of a kind works longest.
+std::vector<Busy> Simulator::busiest(const plan::Estimate& estimate) const {
   std::vector<std::pair<std::size_t, double>> longest;  // By kind: resource and microseconds.
   for (std::size_t i = 0; i < estimate.busy_us.size(); ++i) {
     if (estimate.busy_us[i] <= 0) continue;
-    const std::size_t resource = layout.symmetric ? layout.symmetric->representatives[i] : i;
     const auto same = std::find_if(longest.begin(), longest.end(), [&](const auto& other) {
-      return machine_.kind_of(other.first) == machine_.kind_of(resource);
+      return machine_.kind_of(other.first) == machine_.kind_of(i);
     });
     if (same == longest.end())
-      longest.emplace_back(resource, estimate.busy_us[i]);
+      longest.emplace_back(i, estimate.busy_us[i]);
     else if (estimate.busy_us[i] > same->second)
-      *same = {resource, estimate.busy_us[i]};
+      *same = {i, estimate.busy_us[i]};
   }
   std::stable_sort(longest.begin(), longest.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -297,16 +282,16 @@ Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protoc
                 .algorithm = &algorithm,
                 .protocol = &protocol,
                 .shape = layout.plan.shape,
-                .lanes = layout.lanes,
-                .simulated_ranks = layout.plan.ranks.size(),
+                .lanes = prepared->estimator.lanes(),
+                .simulated_ranks = found.simulated_ranks,
                 .messages = found.messages_on_critical_path,
                 .latency_us = found.latency_us,
-                .busy = busiest(layout, found)};
+                .busy = busiest(found)};
 }
 
-Result<const plan::Plan*> Simulator::plan_of(const Algorithm& algorithm, const Protocol& protocol) {
+Result<plan::Plan> Simulator::plan_of(const Algorithm& algorithm, const Protocol& protocol) {
   TUTTI_TRY(const Prepared* prepared, prepare(algorithm, protocol));
-  return &prepared->layout.plan;
+  return plan::replicate(prepared->layout.plan, prepared->estimator.lanes());
 }
 
 // The order in which a switch adds up is its own.

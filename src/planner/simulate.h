@@ -82,8 +82,8 @@ class Simulator {
   /// With the fastest of the protocols given that may be used, under that contract.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
                      std::size_t bytes, std::optional<Contract> contract = {});
-  /// The plan that is simulated; valid as long as this. Errors as of run.
-  Result<const plan::Plan*> plan_of(const Algorithm& algorithm, const Protocol& protocol);
+  /// The plan that is simulated, with all lanes; of the ranks that stand for all. Errors as of run.
+  Result<plan::Plan> plan_of(const Algorithm& algorithm, const Protocol& protocol);
   /// What is asked for: hosts as groups; weights, if links are not alike; trees, for few ranks.
   const plan::Shape& shape() const { return shapes_.front(); }
   /// The shapes that an algorithm is tried with: it applies to them and they keep the contract; or
@@ -102,18 +102,15 @@ class Simulator {
   struct Layout;
   struct Prepared;
   Result<Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
-  Result<std::unique_ptr<Prepared>> lay_out(const Algorithm& algorithm, const Protocol& protocol,
-                                            const plan::CostModel& model,
+  Result<std::unique_ptr<Prepared>> lay_out(const Algorithm& algorithm, const plan::CostModel& model,
                                             std::unique_ptr<Layout>& layout) const;
-  Result<Layout> lay(const Algorithm& algorithm, const plan::Shape& shape, std::size_t number,
-                     const Protocol& protocol, std::optional<plan::Plan>& whole,
-                     const plan::CostModel& model) const;
+  Result<plan::Plan> plan_for(const Algorithm& algorithm, const plan::Shape& shape,
+                              std::size_t orders) const;
   bool may_lie(const Algorithm& algorithm, const plan::Shape& shape,
                const std::vector<std::vector<Rank>>& orders) const;
   double least(const Protocol& protocol, std::size_t bytes);
-  Result<plan::Plan> make_plan(const Algorithm& algorithm, const plan::Shape& shape) const;
   plan::Estimate estimate(Prepared& prepared, std::size_t bytes, plan::Recording* recording) const;
-  std::vector<Busy> busiest(const Layout& layout, const plan::Estimate& estimate) const;
+  std::vector<Busy> busiest(const plan::Estimate& estimate) const;
   Result<const topology::Bound*> bound(bool joins_in_switch);
 
   const SimulateOptions options_;
