@@ -181,7 +181,6 @@ TEST_CASE("with switches that join, two shots send the message once and a share 
 }
 
 TEST_CASE("a few ranks that stand for all give the time of all") {
-  // Divisible: all pieces have the same size.
   const std::map<std::string, int> machines{
       {"hgx-h100:2", 16}, {"p5:3", 24}, {"mi300x:2", 16}, {"cpu-2s:8", 16}};
   int fewer = 0;
@@ -195,19 +194,17 @@ TEST_CASE("a few ranks that stand for all give the time of all") {
       Simulator all(graph, endpoints, quick(collective, false));
       for (const Algorithm* algorithm : few.candidates()) {
         for (const Protocol& with : planner::protocols()) {
-          if (!few.machine().has(with) || (with.name != "simple" && with.name != "host")) continue;
+          if (!few.machine().has(with) || with.name.starts_with("ll")) continue;
           if (!sampled(random)) continue;
-          for (const std::size_t lines : {1u, 1000u}) {
-            // Pieces of any number of lanes that there is, in whole cache lines.
-            const std::size_t bytes = 64 * lines * static_cast<std::size_t>(ranks) * 16 * 3 * 7;
+          for (const std::size_t bytes : {std::size_t{8}, random() % 100'000'000 + 1}) {
             INFO(spec << " " << to_string(collective) << " " << algorithm->name << " " << with.name
                       << " " << bytes << " bytes");
             const auto a = few.run(*algorithm, with, bytes), b = all.run(*algorithm, with, bytes);
             REQUIRE(a);
             REQUIRE(b);
             CHECK(b->simulated_ranks == endpoints.size());
-            CHECK(a->microseconds == Approx(b->microseconds).epsilon(1e-5));
-            CHECK(a->bottleneck_share() == Approx(b->bottleneck_share()).epsilon(1e-3));
+            CHECK(a->microseconds == b->microseconds);
+            CHECK(a->bottleneck_share() == b->bottleneck_share());
             if (a->simulated_ranks < endpoints.size()) ++fewer;
           }
         }
