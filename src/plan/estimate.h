@@ -66,7 +66,7 @@ struct CostModel {
   std::vector<std::vector<Rank>> orders = {};
   std::uint32_t most_lanes = 1;
   std::function<Use(Rank)> compute =
-      {};  // What a place computes with; at the rate of its resource.
+      {};                    // What a place computes with; at the rate of its resource.
   bool may_be_alike = true;  // Off: all are simulated, also those that are alike. For tests.
 };
 

@@ -85,8 +85,7 @@ std::pair<Rank, Rank> Ways::ends(std::uint32_t channel) const {
   const std::uint32_t instance = channel / cast_.channels_each();
   const std::uint32_t from = at.from + instance % cast_.images * cast_.traffic.listed;
   const std::uint32_t order = instance / cast_.images;
-  return {cast_.place(order, from),
-          cast_.place(order, (from + at.distance) % cast_.traffic.ranks)};
+  return {cast_.place(order, from), cast_.place(order, (from + at.distance) % cast_.traffic.ranks)};
 }
 
 void Ways::open_channels() {
@@ -141,7 +140,8 @@ Ways::Way Ways::make(Rank from, Rank to, bool latency_only) {
   if (latency_only) return way;
   const auto leg_of = [&](const Use& use) {
     const Resource& at = model_.resources[use.resource];
-    return Leg{0, 0, per_byte(at.gigabytes_per_second) * use.share, at.message_us * 1e6 * use.share};
+    return Leg{0, 0, per_byte(at.gigabytes_per_second) * use.share,
+               at.message_us * 1e6 * use.share};
   };
   for (std::size_t i = 0; i < path.uses.size();) {
     Leg leg = leg_of(path.uses[i]);
@@ -194,8 +194,7 @@ void Ways::open_processors() {
         server = own_server();
         resources_[server] = use.resource;
       }
-      processors_.push_back(
-          {server, model_.step_us * 1e6 * use.share, per_byte(rate) * use.share});
+      processors_.push_back({server, model_.step_us * 1e6 * use.share, per_byte(rate) * use.share});
       continue;
     }
     const std::uint32_t fresh = server_count();
@@ -286,49 +285,50 @@ void Ways::find_joins() {
     }
   };
   std::map<std::uint32_t, int> together;
-  for_each_step([&](std::uint32_t actor, const Lane&, const LaneTraffic& channels,
-                    const Step& step) {
-    together.clear();
-    std::vector<std::uint32_t> sources;
-    for (std::uint32_t i = 0; i < step.source_count; ++i) {
-      const std::uint32_t channel = channels.of_location[step.first + i];
-      if (channel != kNoChannel)
-        sources.push_back(cast_.read_from(actor / cast_.listed_count(), channel));
-    }
-    for (const std::uint32_t source : sources) ++together[joining_server(source, Joins::kReduce)];
-    for (const std::uint32_t source : sources) {
-      const std::uint32_t server = joining_server(source, Joins::kReduce);
-      added[source].push_back(server == kNoServer ? 1 : together[server]);
-    }
-  });
+  for_each_step(
+      [&](std::uint32_t actor, const Lane&, const LaneTraffic& channels, const Step& step) {
+        together.clear();
+        std::vector<std::uint32_t> sources;
+        for (std::uint32_t i = 0; i < step.source_count; ++i) {
+          const std::uint32_t channel = channels.of_location[step.first + i];
+          if (channel != kNoChannel)
+            sources.push_back(cast_.read_from(actor / cast_.listed_count(), channel));
+        }
+        for (const std::uint32_t source : sources)
+          ++together[joining_server(source, Joins::kReduce)];
+        for (const std::uint32_t source : sources) {
+          const std::uint32_t server = joining_server(source, Joins::kReduce);
+          added[source].push_back(server == kNoServer ? 1 : together[server]);
+        }
+      });
   std::vector<std::size_t> sent(cast_.channel_count());
-  for_each_step([&](std::uint32_t actor, const Lane& lane, const LaneTraffic& channels,
-                    const Step& step) {
-    together.clear();
-    const std::size_t first = std::size_t{step.first} + step.source_count;
-    const auto for_each_channel = [&](std::size_t at, auto visit) {
-      if (channels.of_location[at] == kNoChannel) return;
-      for (std::uint32_t k = 0; k < cast_.traffic.width(lane.locations[at]); ++k) {
-        const std::uint32_t channel =
-            cast_.sent_on(actor / cast_.listed_count(), channels.of_location[at] + k);
-        if (!cast_.is_own(channel)) visit(channel);
-      }
-    };
-    for (std::size_t at = first; at < first + step.target_count; ++at) {
-      for_each_channel(at, [&](std::uint32_t channel) {
-        ++together[joining_server(channel, Joins::kMulticast)];
+  for_each_step(
+      [&](std::uint32_t actor, const Lane& lane, const LaneTraffic& channels, const Step& step) {
+        together.clear();
+        const std::size_t first = std::size_t{step.first} + step.source_count;
+        const auto for_each_channel = [&](std::size_t at, auto visit) {
+          if (channels.of_location[at] == kNoChannel) return;
+          for (std::uint32_t k = 0; k < cast_.traffic.width(lane.locations[at]); ++k) {
+            const std::uint32_t channel =
+                cast_.sent_on(actor / cast_.listed_count(), channels.of_location[at] + k);
+            if (!cast_.is_own(channel)) visit(channel);
+          }
+        };
+        for (std::size_t at = first; at < first + step.target_count; ++at) {
+          for_each_channel(at, [&](std::uint32_t channel) {
+            ++together[joining_server(channel, Joins::kMulticast)];
+          });
+        }
+        for (std::size_t at = first; at < first + step.target_count; ++at) {
+          for_each_channel(at, [&](std::uint32_t channel) {
+            const std::uint32_t server = joining_server(channel, Joins::kMulticast);
+            const int copies = server == kNoServer ? 1 : together[server];
+            const std::size_t number = sent[channel]++;
+            const int terms = number < added[channel].size() ? added[channel][number] : 1;
+            joined_[actor][at] = copies > 1 ? copies : terms > 1 ? -terms : 0;
+          });
+        }
       });
-    }
-    for (std::size_t at = first; at < first + step.target_count; ++at) {
-      for_each_channel(at, [&](std::uint32_t channel) {
-        const std::uint32_t server = joining_server(channel, Joins::kMulticast);
-        const int copies = server == kNoServer ? 1 : together[server];
-        const std::size_t number = sent[channel]++;
-        const int terms = number < added[channel].size() ? added[channel][number] : 1;
-        joined_[actor][at] = copies > 1 ? copies : terms > 1 ? -terms : 0;
-      });
-    }
-  });
 }
 
 }  // namespace tutti::plan

@@ -40,7 +40,9 @@ class Cast {
   std::uint32_t actor_count() const { return instances() * listed_count(); }
   std::uint32_t channel_count() const { return instances() * channels_each(); }
   std::uint32_t listed_count() const { return static_cast<std::uint32_t>(listed.size()); }
-  std::uint32_t channels_each() const { return static_cast<std::uint32_t>(traffic.channels.size()); }
+  std::uint32_t channels_each() const {
+    return static_cast<std::uint32_t>(traffic.channels.size());
+  }
 
   /// Who sends and who reads on a channel: actors.
   std::uint32_t writer(std::uint32_t channel) const;
@@ -150,9 +152,9 @@ class Ways {
   FlatMap index_;  // Ways by places.
   std::vector<std::uint32_t> of_channel_;
   std::vector<Picoseconds> back_;
-  std::vector<Processor> processors_;        // By actor.
-  std::vector<std::uint32_t> of_resource_;   // Servers.
-  std::vector<std::uint32_t> resources_;     // By server: the first that it stands for.
+  std::vector<Processor> processors_;       // By actor.
+  std::vector<std::uint32_t> of_resource_;  // Servers.
+  std::vector<std::uint32_t> resources_;    // By server: the first that it stands for.
   std::vector<std::vector<std::int32_t>> joined_;
   // While ways are made, legs are over bundles: resources that stand side by side on a way.
   FlatMap bundle_index_;

@@ -73,8 +73,9 @@ class Labelling {
     std::uint64_t all = 0;
     for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k) {
       // Of any type: forms tell sizes apart.
-      const auto bytes =
-          static_cast<std::uint64_t>(lane.locations[step.first + k].form == Form::kPartial ? 1 : 0) + 1;
+      const auto bytes = static_cast<std::uint64_t>(
+                             lane.locations[step.first + k].form == Form::kPartial ? 1 : 0) +
+                         1;
       all += bytes;
       const std::uint32_t channel = traffic.of_location[step.first + k];
       if (channel == kNoChannel) continue;
@@ -166,13 +167,14 @@ class Casting {
 
   void add_channel(std::uint32_t number) {
     const std::uint32_t channel = alike_.channels.first[number];
-    Troupe::Channel at{.writer = alike_.actors.of[cast_.writer(channel)],
-                       .reader = alike_.actors.of[cast_.reader(channel)],
-                       .latency = ways_.latency(ways_.of_channel(channel)),
-                       .back = ways_.way_back(channel),
-                       .first = static_cast<std::uint32_t>(troupe_.loads.size()),
-                       .is_signal = cast_.traffic.channels[channel % cast_.channels_each()].is_signal,
-                       .is_own = cast_.is_own(channel)};
+    Troupe::Channel at{
+        .writer = alike_.actors.of[cast_.writer(channel)],
+        .reader = alike_.actors.of[cast_.reader(channel)],
+        .latency = ways_.latency(ways_.of_channel(channel)),
+        .back = ways_.way_back(channel),
+        .first = static_cast<std::uint32_t>(troupe_.loads.size()),
+        .is_signal = cast_.traffic.channels[channel % cast_.channels_each()].is_signal,
+        .is_own = cast_.is_own(channel)};
     legs_.clear();
     if (!at.is_own) {
       for (const Leg& leg : ways_.legs(ways_.of_channel(channel)))
@@ -197,18 +199,18 @@ class Casting {
     const LaneTraffic& traffic = cast_.traffic_of(actor);
     Processor processor = ways_.processor(actor);
     processor.server = alike_.servers.of[processor.server];
-    Troupe::Actor at{.actor = actor,
-                     .rank = cast_.rank_of(actor),
-                     .lane = cast_.listed[actor % cast_.listed_count()].lane,
-                     .order = instance / cast_.images,
-                     .steps = lane.steps,
-                     .locations = lane.locations.data(),
-                     .of_location = traffic.of_location,
-                     .of_step = traffic.of_step,
-                     .joined = ways_.joined(actor).data(),
-                     .processor = processor,
-                     .weight = divided(alike_.actors.size[number],
-                                       alike_.servers.size[processor.server])};
+    Troupe::Actor at{
+        .actor = actor,
+        .rank = cast_.rank_of(actor),
+        .lane = cast_.listed[actor % cast_.listed_count()].lane,
+        .order = instance / cast_.images,
+        .steps = lane.steps,
+        .locations = lane.locations.data(),
+        .of_location = traffic.of_location,
+        .of_step = traffic.of_step,
+        .joined = ways_.joined(actor).data(),
+        .processor = processor,
+        .weight = divided(alike_.actors.size[number], alike_.servers.size[processor.server])};
     const auto choose = [&](std::uint32_t& channel, bool sends) {
       if (channel == kNoChannel) return;
       const std::uint32_t own =

@@ -60,8 +60,7 @@ class Refinement {
                        }
                      }),
         actors_of_(ways.server_count(), [&](auto visit) {
-          for (std::uint32_t a = 0; a < cast.actor_count(); ++a)
-            visit(ways.processor(a).server, a);
+          for (std::uint32_t a = 0; a < cast.actor_count(); ++a) visit(ways.processor(a).server, a);
         }) {
     std::fill(colours_.begin() + channels_, colours_.begin() + servers_, 1U);
     std::fill(colours_.begin() + servers_, colours_.end(), 2U);
@@ -100,9 +99,9 @@ class Refinement {
   void for_each_channel(std::uint32_t actor, Visit visit) const {
     const std::uint32_t instance = actor / cast_.listed_count();
     for (const End& end : of_listed_[actor % cast_.listed_count()]) {
-      visit(end.reads ? cast_.read_from(instance, end.channel)
-                      : cast_.sent_on(instance, end.channel),
-            end.reads);
+      visit(
+          end.reads ? cast_.read_from(instance, end.channel) : cast_.sent_on(instance, end.channel),
+          end.reads);
     }
   }
 
@@ -227,9 +226,9 @@ class Refinement {
   std::vector<std::uint32_t> sizes_;  // By colour.
   std::vector<bool> is_due_;
   std::vector<std::uint32_t> due_;
-  const Lists<End> of_listed_;              // By actor of the plan.
-  const Lists<Load> channels_of_;           // By server.
-  const Lists<std::uint32_t> actors_of_;    // By server.
+  const Lists<End> of_listed_;            // By actor of the plan.
+  const Lists<Load> channels_of_;         // By server.
+  const Lists<std::uint32_t> actors_of_;  // By server.
 };
 
 }  // namespace

@@ -24,8 +24,8 @@ void Servers::carry(std::uint32_t channel, Picoseconds now, double bytes, int jo
   for (const Troupe::Load& load : troupe_.loads_of(channel)) {
     const Troupe::Server& at = troupe_.servers[load.server];
     if (joined == 0 || at.joins == Joins::kNothing) {
-      servers_[load.server].work(
-          now, load.weight * rounded(bytes * load.per_byte + load.per_message));
+      servers_[load.server].work(now,
+                                 load.weight * rounded(bytes * load.per_byte + load.per_message));
       continue;
     }
     const double time = load.per_message + bytes * load.per_byte / at.join_efficiency;

@@ -158,8 +158,8 @@ Result<plan::Plan> Simulator::plan_for(const Algorithm& algorithm, const plan::S
   const std::size_t all = ranks * locations_of(build(algorithm, shape, Rank{shape.rank_count / 2}));
   if (options_.symmetry && all > kFewSteps) {
     auto few = first_ranks(algorithm, shape);
-    if (few && plan::traffic(*few).channels.size() * (ranks / few->ranks.size()) * orders <=
-                   kMostChannels)
+    if (few &&
+        plan::traffic(*few).channels.size() * (ranks / few->ranks.size()) * orders <= kMostChannels)
       return *std::move(few);
   }
   if (all > kMostSteps) {
@@ -244,7 +244,8 @@ plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes,
                                    plan::Recording* recording) const {
   std::size_t count = elements(bytes, shape(), options_.type);
   if (!prepared.layout.lists_all()) {  // All pieces alike: a cache line each at least.
-    const std::size_t pieces = std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes();
+    const std::size_t pieces =
+        std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes();
     const std::size_t grain = pieces * (64 / size_of(options_.type));
     count = (count + grain - 1) / grain * grain;
   }

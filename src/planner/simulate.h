@@ -102,7 +102,8 @@ class Simulator {
   struct Layout;
   struct Prepared;
   Result<Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
-  Result<std::unique_ptr<Prepared>> lay_out(const Algorithm& algorithm, const plan::CostModel& model,
+  Result<std::unique_ptr<Prepared>> lay_out(const Algorithm& algorithm,
+                                            const plan::CostModel& model,
                                             std::unique_ptr<Layout>& layout) const;
   Result<plan::Plan> plan_for(const Algorithm& algorithm, const plan::Shape& shape,
                               std::size_t orders) const;

@@ -30,8 +30,8 @@ std::int64_t MaxFlow::run(std::uint32_t source, std::uint32_t sink, std::int64_t
   return total;
 }
 
-// Distances from the source over edges with room; false if the sink has none. Visits everything
-// that can be reached, so that the last call leaves the cut behind.
+// Distances from the source over edges with room, as far as the sink; false if it has none. Then
+// everything that can be reached was visited, so the last call leaves the cut behind.
 bool MaxFlow::find_levels(std::uint32_t source, std::uint32_t sink) {
   levels_.assign(edges_.size(), -1);
   queue_.assign(1, source);
@@ -42,10 +42,11 @@ bool MaxFlow::find_levels(std::uint32_t source, std::uint32_t sink) {
       const Half& half = halves_[h];
       if (half.residual == 0 || levels_[half.to] >= 0) continue;
       levels_[half.to] = levels_[node] + 1;
+      if (half.to == sink) return true;
       queue_.push_back(half.to);
     }
   }
-  return levels_[sink] >= 0;
+  return false;
 }
 
 // One path along the levels; 0 if there is none left.

@@ -47,8 +47,7 @@ struct Machine {
     add(n, 30, kNothing, 0);
     if (random() % 3 == 0) model.resources[random() % memories].gigabytes_per_second *= 0.5;
     model.step_us = 0.02;
-    if (random() % 2 == 0)
-      model.compute = [=](Rank at) { return plan::Use{memories + to(at), 1}; };
+    if (random() % 2 == 0) model.compute = [=](Rank at) { return plan::Use{memories + to(at), 1}; };
     model.link = [this, n](Rank from, Rank into) { return path(n, to(from), to(into)); };
     if (random() % 2 == 0) turn(n);
     model.most_lanes = one_of(random, {1, 2});
@@ -131,7 +130,8 @@ TEST_CASE("one of each class gives the time of all, bit for bit") {
     plan::Estimator all(plan, whole, with.type, with.slot_bytes, 8);
     REQUIRE(some.lanes() == all.lanes());
     const std::size_t even = 64 * plan.pieces * some.lanes();
-    for (const std::size_t count : {std::size_t{1}, std::size_t{random() % 5000}, even, 500 * even}) {
+    for (const std::size_t count :
+         {std::size_t{1}, std::size_t{random() % 5000}, even, 500 * even}) {
       INFO(plan.name << " for " << to_string(plan.shape.collective) << " on "
                      << plan.shape.rank_count << " from " << plan.shape.root << ", " << count
                      << " elements, hosts of " << machine.host << ", seed " << Catch::rngSeed());
@@ -166,8 +166,7 @@ TEST_CASE("a few ranks that are listed give the time of all, bit for bit") {
         for (const std::size_t count : {even, 500 * even}) {
           INFO(algorithm->name << " for " << to_string(shape.collective) << " on " << ranks
                                << " in groups of " << group << ", " << few->ranks.size()
-                               << " listed, " << count << " elements, seed "
-                               << Catch::rngSeed());
+                               << " listed, " << count << " elements, seed " << Catch::rngSeed());
           check_same(some.run(count), all.run(count));
         }
       }
