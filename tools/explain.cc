@@ -14,7 +14,6 @@
 namespace tutti::tools {
 namespace {
 
-// Up to so many ranks a picture is of all of them; beyond, of those that stand for the others.
 constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // Of a picture's plan.
 
 struct Options : SimulateWords {

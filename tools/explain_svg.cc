@@ -175,9 +175,6 @@ class Drawing {
 
   std::string left_out() const {
     std::vector<std::string> parts;
-    const auto all = static_cast<std::size_t>(played_.plan.shape.rank_count);
-    if (played_.plan.ranks.size() < all)
-      parts.push_back(fmt::format("{} ranks stand for all {}", played_.plan.ranks.size(), all));
     if (ranks_ < played_.plan.ranks.size())
       parts.push_back(
           fmt::format("ranks {} to {} are left out", ranks_, played_.plan.ranks.size() - 1));

@@ -89,9 +89,10 @@ std::string table_footer(const SimulatedCurve& curve) {
                                        last.busy[0].name, 100 * last.bottleneck_share()),
                            2);
   if (last.simulated_ranks < static_cast<std::size_t>(curve.rows.back().ranks))
-    text += wrapped(fmt::format("{} ranks were simulated in the last row; the others are alike",
-                                last.simulated_ranks),
-                    2);
+    text += wrapped(
+        fmt::format("{} of the ranks stand for all in the last row: the others are like them",
+                    last.simulated_ranks),
+        2);
   for (const std::string& note : curve.notes) text += wrapped(note, 2);
   return text;
 }

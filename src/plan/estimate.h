@@ -4,14 +4,13 @@
 // The model. A slot takes a path: a latency, and shares of resources. A resource works off what it
 // is given in the order of time; what ranks send at the same moment in the same lane is worked off
 // together and is done together. So two messages on one link take twice the time of one, no message
-// is faster than its narrowest link, and ranks that do the same at the same time stay alike (which
-// is what makes symmetry exact, see `Plans of a few ranks`). Time is in whole picoseconds: sums do
-// not depend on the order in which they are made.
+// is faster than its narrowest link, and ranks that do the same at the same time stay alike: so one
+// of them is simulated for all (estimate_classes.h), and nothing comes out differently. Time is in
+// whole picoseconds: sums do not depend on the order in which they are made.
 //
 // Plans of a few ranks. If plan.ranks lists only s ranks of the n of its shape, s dividing n, then
 // every other rank is taken to do what rank (r mod s) does, with all peers shifted by a multiple of
-// s. Resources then have to stand for all that are alike, with the shares that come together on
-// one of them: the caller's duty (planner/machine_cost.h).
+// s. Chunks are not shifted: the message has to be one whose pieces are alike, the caller's duty.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +37,7 @@ struct Resource {
   double join_efficiency = 1;  // Of its rate, for what is joined.
 };
 
-/// How much of a message a resource has to carry; several times, if it stands for others too.
+/// How much of a message a resource has to carry.
 struct Use {
   std::uint32_t resource = 0;  // In CostModel::resources.
   double share = 1;

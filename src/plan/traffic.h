@@ -32,11 +32,7 @@ struct Traffic {
   std::vector<TrafficChannel> channels;
   std::vector<std::vector<LaneTraffic>> lanes;  // [rank][lane]
 
-  /// Of the ranks that the plan lists, the one that reads a channel.
-  std::uint32_t reader(const TrafficChannel& channel) const {
-    return (channel.from + channel.distance) % ranks % listed;
-  }
-  /// Channels from `first` on that a location of the plan stands for.
+  /// Channels, one after the other, that a location of the plan stands for.
   std::uint32_t width(const Location& at) const {
     return at.place == Place::kMulticast ? ranks : 1;
   }
