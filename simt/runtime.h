@@ -121,6 +121,9 @@ struct Allocation {
   int importer = -1;            // kIpc: the device that opened it.
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
+/// Of a device's memory; false: there is not so much left.
+bool take_memory(int device, std::size_t bytes);
+void give_memory(int device, std::size_t bytes);
 /// Device memory that the driver mapped (cuMemMap), and devices that may access it besides those
 /// that could before.
 void remember_mapping(void* base, std::size_t bytes, int device, std::uint64_t accessors);

@@ -43,6 +43,7 @@ struct Handle {
   int fd = -1;  // -1: a multicast object.
   std::size_t bytes = 0;
   int device = 0;
+  bool counted = false;       // It was made here, and not imported.
   int shareable = 0;          // As what it may be exported (CUmemAllocationHandleType).
   unsigned device_count = 0;  // Of a multicast object, and
   std::vector<int> joined;    // who has joined,
@@ -126,6 +127,7 @@ void publish() {
 void release_handle(Handle* handle) {
   if (--handle->references > 0) return;
   if (handle->fd >= 0) close(handle->fd);
+  if (handle->counted) give_memory(handle->device, handle->bytes);
   for (const Binding& binding : handle->bindings) {
     release_handle(const_cast<Handle*>(binding.memory));
   }
@@ -177,9 +179,17 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
   if ((wanted->requestedHandleTypes & ~shareable_types().load()) != 0) {
     return CUDA_ERROR_NOT_PERMITTED;
   }
+  if (wanted->location.id < 0 || wanted->location.id >= settings().devices) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  if (!take_memory(wanted->location.id, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   auto memory = std::make_unique<Handle>();
   memory->fd = make_memfd((kMemoryName + std::to_string(wanted->location.id)).c_str(), bytes);
-  if (memory->fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (memory->fd < 0) {
+    give_memory(wanted->location.id, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  memory->counted = true;
   memory->bytes = bytes;
   memory->device = wanted->location.id;
   memory->shareable = static_cast<int>(wanted->requestedHandleTypes);

@@ -58,18 +58,15 @@ cudaError_t allocate_device(void** at, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   const std::size_t mapped = whole_pages(bytes);
   const int device = this_device();
-  {
-    const Lock lock(memory().mutex);
-    if (memory().used[device] + mapped > kDeviceBytes) return failed(cudaErrorMemoryAllocation);
-  }
+  if (!take_memory(device, mapped)) return failed(cudaErrorMemoryAllocation);
   const int fd = make_memfd("simt-device", mapped);
-  if (fd < 0) return failed(cudaErrorMemoryAllocation);
   // A page behind it that nobody may touch.
   void* place =
       mmap(nullptr, mapped + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED ||
+  if (fd < 0 || place == MAP_FAILED ||
       mmap(place, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-    close(fd);
+    if (fd >= 0) close(fd);
+    give_memory(device, mapped);
     return failed(cudaErrorMemoryAllocation);
   }
   auto* base = static_cast<char*>(place);
@@ -78,7 +75,6 @@ cudaError_t allocate_device(void** at, std::size_t bytes) {
   ASAN_POISON_MEMORY_REGION(base + bytes, mapped - bytes);
   const Lock lock(memory().mutex);
   memory().add({base, bytes, mapped, device, MemoryKind::kDevice, fd, -1, 0});
-  memory().used[device] += mapped;
   *at = base;
   return cudaSuccess;
 }
@@ -176,6 +172,18 @@ int open_of_process(int process, int fd) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
   return open(path, O_RDWR | O_CLOEXEC);
+}
+
+bool take_memory(int device, std::size_t bytes) {
+  const Lock lock(memory().mutex);
+  std::size_t& used = memory().used[device];
+  if (bytes > kDeviceBytes - used) return false;
+  used += bytes;
+  return true;
+}
+void give_memory(int device, std::size_t bytes) {
+  const Lock lock(memory().mutex);
+  memory().used[device] -= bytes;
 }
 
 void remember_mapping(void* base, std::size_t bytes, int device, std::uint64_t accessors) {

@@ -12,9 +12,11 @@
 //
 // Freeing memory, and waiting for what graphs run, wait for all that a device does: for kernels of
 // other communicators too, which may wait for what this very thread is yet to launch. So another
-// thread does both, and is waited for a little only.
+// thread does both, and is waited for a little only; somewhat longer when the process ends, as what
+// it calls into (CUDA, the network's library) ends then too.
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <future>
 #include <thread>
 
@@ -25,6 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPatience{500};
+constexpr std::chrono::seconds kLastPatience{5};
 
 /// One communicator's ranks in this process.
 struct Departing {
@@ -66,12 +69,42 @@ Departures& departures() {
   return *one;
 }
 
+/// The threads that done_soon started and that are still at it. Never destroyed: one may be left
+/// over.
+struct Busy {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int count = 0;
+};
+Busy& busy() {
+  static auto* one = new Busy();
+  return *one;
+}
+void add_busy(int more) {
+  const std::lock_guard lock(busy().mutex);
+  busy().count += more;
+  busy().changed.notify_all();
+}
+
+/// Waits for them when the process ends, or the library goes: statics go before the libraries do.
+struct LastWait {
+  ~LastWait() {
+    std::unique_lock lock(busy().mutex);
+    busy().changed.wait_for(lock, kLastPatience, [] { return busy().count == 0; });
+  }
+};
+
 /// Has another thread do it; false: it is still at it.
 template <class Task>
 bool done_soon(Task task) {
+  static const LastWait last;
   std::packaged_task<void()> packaged(std::move(task));
   auto done = packaged.get_future();
-  std::thread(std::move(packaged)).detach();
+  add_busy(1);
+  std::thread([work = std::move(packaged)]() mutable {
+    work();
+    add_busy(-1);
+  }).detach();
   return done.wait_for(kPatience) == std::future_status::ready;
 }
 

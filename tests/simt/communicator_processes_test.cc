@@ -1,7 +1,9 @@
 // Communicators of devices whose ranks are processes, or threads of several processes: what one
 // process does (communicator_test.cc), over IPC handles.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <thread>
@@ -227,6 +229,40 @@ TEST_CASE("hosts are processes; one that ends leaves the others with an error th
   });
   for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank) == 0);
 }
+
+#if !defined(TUTTI_GPU)
+std::size_t memory_in_use() {
+  const exec::OnDevice on(0);
+  std::size_t available = 0, total = 0;
+  cudaMemGetInfo(&available, &total);
+  return total - available;
+}
+
+TEST_CASE("a process that ends lets what frees a communicator come to its end") {
+  static std::atomic<bool> ending{false};
+  test::Processes all(1, [](int) -> std::string {
+    // Those that are registered first are called last.
+    std::atexit([] { _exit(memory_in_use() == 0 ? 0 : 2); });
+    test::DeviceCluster cluster({0, 1});
+    if (!cluster.complaint.empty()) return cluster.complaint;
+    std::string error =
+        run_in_group(cluster.comms, cluster.streams, test::all_reduce_of(3000, 2), 1);
+    if (memory_in_use() == 0) error += "the ranks have no memory";
+    // Freeing waits for all that the device does, and this lasts until the process ends.
+    cudaLaunchHostFunc(
+        cluster.streams[0], [](void*) { ending.wait(false); }, nullptr);
+    cluster.comms.clear();
+    if (memory_in_use() == 0) error += "nothing is left to be freed";
+    if (!error.empty()) return error;
+    std::atexit([] {
+      ending = true;
+      ending.notify_all();
+    });
+    std::exit(1);
+  });
+  CHECK(all.wait(0) == 0);
+}
+#endif
 
 }  // namespace
 }  // namespace tutti
