@@ -67,22 +67,20 @@ endif()
 
 # The tests of simulated devices, on those that there are.
 if(TUTTI_TESTS AND TUTTI_CUDART)
-  add_executable(cuda_devices_test tests/simt/mesh_test.cc tests/simt/one_shot_test.cc
-    tests/simt/two_shot_test.cc tests/simt/fused_test.cc tests/simt/messages_test.cc
-    tests/simt/communicator_test.cc tests/simt/communicator_fused_test.cc tests/simt/uneven_test.cc)
-  # Another program: who has used CUDA can't fork.
-  add_executable(cuda_processes_test tests/simt/mesh_processes_test.cc
-    tests/simt/communicator_processes_test.cc)
-  foreach(name cuda_devices_test cuda_processes_test)
-    target_compile_definitions(${name} PRIVATE TUTTI_GPU)
-    target_link_libraries(${name} PRIVATE tutti_cuda tutti_test_main)
-  endforeach()
+  include(cmake/gpu_tests.cmake)
+  tutti_gpu_tests(cuda tutti_cuda tutti_test_main)
   # How fast they are (scripts/gpu-check).
   find_package(CLI11 REQUIRED)
   foreach(name cuda_bench cuda_nccl)
     add_executable(${name} perf/${name}.cc)
     target_link_libraries(${name} PRIVATE tutti_cuda tutti_internal CLI11::CLI11
       nlohmann_json::nlohmann_json)
+  endforeach()
+  # A pack has libraries beside its programs (scripts/gpu-check --pack). An RPATH, not a RUNPATH, as what
+  # these libraries need is there too.
+  foreach(name cuda_devices_test cuda_processes_test cuda_bench cuda_nccl)
+    set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/lib")
+    target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
   endforeach()
   add_test(NAME cuda/devices COMMAND bash -c
     "nvidia-smi -L || { echo no GPU; exit 0; }; $<TARGET_FILE:cuda_devices_test> && exec $<TARGET_FILE:cuda_processes_test>")

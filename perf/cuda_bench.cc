@@ -13,13 +13,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "exec/cuda_mesh.h"
+#include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 #include "plan/passes.h"
 
@@ -31,22 +31,47 @@ using exec::CudaCall;
 using exec::CudaMemory;
 using exec::CudaMesh;
 using timing::median;
+using timing::Options;
 using timing::rate;
-using timing::Row;
 using timing::Streams;
+using timing::Table;
 
-struct Options {
-  std::size_t bytes = std::size_t{256} << 20;
-  int rounds = 9;
-  int replays = 200;
-  bool alone = false;
-  std::string json;
-};
+/// Kernels that wait in vain are not to take the time of all others.
+exec::CudaMeshOptions mesh_of(std::vector<int> devices) {
+  exec::CudaMeshOptions options;
+  options.devices = std::move(devices);
+  options.timeout = std::chrono::seconds(5);
+  return options;
+}
+
+/// Whether all kernels of the mesh ended as they should.
+Status check(const CudaMesh& mesh, std::size_t ranks) {
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    TUTTI_CHECK_OK(mesh.check(static_cast<int>(rank)));
+  }
+  return ok();
+}
+
+/// Any bits but zeros, of which some devices know that they are.
+Status fill(CudaMemory& memory) {
+  std::vector<std::uint64_t> words(std::min(memory.size(), std::size_t{64} << 20) / 8);
+  std::uint64_t random = 1;
+  for (std::uint64_t& word : words) {
+    random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+    word = random;
+  }
+  for (std::size_t at = 0; at < memory.size();) {
+    const std::size_t part = std::min(words.size() * 8, memory.size() - at);
+    TUTTI_CHECK_OK(memory.write(at, words.data(), part));
+    at += part;
+  }
+  return ok();
+}
 
 /// The device's copy, and what is compared with it.
 class Bench {
  public:
-  Bench(const Options& options, std::vector<Row>& rows) : options_(options), rows_(rows) {}
+  Bench(const Options& options, Table& table) : options_(options), table_(table) {}
 
   Status prepare() {
     int multiprocessors = 0;
@@ -56,7 +81,7 @@ class Bench {
     // Eight sources, eight targets; of 8 ranks each has a part of both.
     TUTTI_TRY(inputs_, CudaMemory::allocate(0, kMost * options_.bytes));
     TUTTI_TRY(outputs_, CudaMemory::allocate(0, kMost * options_.bytes));
-    return ok();
+    return fill(inputs_);
   }
 
   Status copy_rate() {
@@ -66,37 +91,97 @@ class Bench {
       if (round > 0) times.push_back(time);
     }
     const double time = median(times);
-    rows_.push_back({"copy of the device, read and written", time, rate(2 * options_.bytes, time)});
+    table_.add({"copy of the device, read and written", time, rate(2 * options_.bytes, time)});
     return ok();
   }
 
   /// A step with n sources and m targets, by all of the device.
-  Status step(DataType type, unsigned sources, unsigned targets) {
-    exec::CudaMeshOptions mesh_options;
-    mesh_options.devices = {0};
-    mesh_options.lanes = multiprocessors_;
-    mesh_options.slot_count = 1;
-    mesh_options.slot_bytes = 1024;
-    mesh_options.area_bytes = 128;
-    TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
-    TUTTI_TRY(const exec::CudaPlan plan, mesh->load(step_plan(sources, targets)));
-    CudaCall call;
-    call.type = type;
-    call.count = options_.bytes / size_of(type);
-    call.input = inputs_.data();
-    call.output = outputs_.data();
-    const std::string what = std::to_string(sources) + " to " + std::to_string(targets) + ", " +
-                             std::string(to_string(type));
-    constexpr double kGoal = 0.92;
-    return compare(one_, "step, " + what, (sources + targets) * options_.bytes,
-                   sources > 1 && targets == 1 ? kGoal : -1,
-                   [&](std::size_t) { return mesh->launch(0, plan, call, one_[0]); });
+  void step(DataType type, unsigned sources, unsigned targets) {
+    const std::string what = "step, " + std::to_string(sources) + " to " + std::to_string(targets) +
+                             ", " + std::string(to_string(type));
+    table_.measure(what, [&]() -> Status {
+      exec::CudaMeshOptions mesh_options = mesh_of({0});
+      mesh_options.lanes = multiprocessors_;
+      mesh_options.slot_count = 1;
+      mesh_options.slot_bytes = 1024;
+      mesh_options.area_bytes = 128;
+      TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
+      TUTTI_TRY(const exec::CudaPlan plan, mesh->load(step_plan(sources, targets)));
+      CudaCall call;
+      call.type = type;
+      call.count = options_.bytes / size_of(type);
+      call.input = inputs_.data();
+      call.output = outputs_.data();
+      constexpr double kGoal = 0.92;
+      return compare(*mesh, one_, what, (sources + targets) * options_.bytes,
+                     sources > 1 && targets == 1 ? kGoal : -1,
+                     [&](std::size_t) { return mesh->launch(0, plan, call, one_[0]); });
+    });
   }
 
   /// All-reduces and what is fused with them, among ranks that share the device.
-  Status ranks(DataType type, std::size_t n) {
-    exec::CudaMeshOptions mesh_options;
-    mesh_options.devices.assign(n, 0);
+  void ranks(DataType type, std::size_t n) {
+    const std::string of = ", " + std::to_string(n) + " ranks, " + std::string(to_string(type));
+    table_.measure("all-reduces" + of, [&] { return ranks(type, n, of); });
+  }
+
+  /// A short call, again and again, as a graph.
+  void latency(std::size_t n) {
+    const std::string what = "one-shot of 8 bytes in a graph, " + std::to_string(n) + " ranks";
+    table_.measure(what, [&]() -> Status {
+      const exec::CudaMeshOptions mesh_options = mesh_of(std::vector<int>(n, 0));
+      TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
+      const Streams streams(mesh_options.devices);
+      const auto enqueue = [&]() -> Status {
+        for (std::size_t rank = 0; rank < n; ++rank) {
+          CudaCall call;
+          call.count = 2;
+          call.input = inputs_.data() + rank * 256;
+          call.output = outputs_.data() + rank * 256;
+          TUTTI_CHECK_OK(mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]));
+        }
+        return ok();
+      };
+      TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
+      TUTTI_CHECK_OK(check(*mesh, n));
+      constexpr double kGoal = 6;
+      table_.add({what, median(times), 0, -1, n == 2 ? kGoal : -1});
+      return ok();
+    });
+  }
+
+ private:
+  static constexpr std::size_t kMost = 8;
+
+  Result<double> copy() const {
+    return one_.microseconds([&](std::size_t) {
+      return cuda_status(cudaMemcpyAsync(outputs_.data(), inputs_.data(), options_.bytes,
+                                         cudaMemcpyDeviceToDevice, one_[0]),
+                         "a copy");
+    });
+  }
+
+  /// With a copy in each round; the first round is not counted.
+  Status compare(const CudaMesh& mesh, const Streams& streams, const std::string& what,
+                 std::size_t moved, double goal,
+                 const std::function<Status(std::size_t stream)>& enqueue) {
+    std::vector<double> times, shares;
+    for (int round = 0; round <= options_.rounds; ++round) {
+      TUTTI_TRY(const double copied, copy());
+      TUTTI_TRY(const double time, streams.microseconds(enqueue));
+      TUTTI_CHECK_OK(check(mesh, streams.size()));
+      if (round == 0) continue;
+      times.push_back(time);
+      const double bound =
+          copied * static_cast<double>(moved) / static_cast<double>(2 * options_.bytes);
+      shares.push_back(time > 0 ? bound / time : 0);
+    }
+    table_.add({what, median(times), rate(moved, median(times)), median(shares), goal});
+    return ok();
+  }
+
+  Status ranks(DataType type, std::size_t n, const std::string& of) {
+    exec::CudaMeshOptions mesh_options = mesh_of(std::vector<int>(n, 0));
     mesh_options.lanes = std::max<std::uint32_t>(1, multiprocessors_ / static_cast<unsigned>(n));
     TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
     const std::size_t count = options_.bytes / size_of(type);
@@ -113,77 +198,24 @@ class Bench {
       }
     }
     const Streams streams(mesh_options.devices);
-    const std::string of = ", " + std::to_string(n) + " ranks, " + std::string(to_string(type));
     const std::size_t moved = 2 * n * options_.bytes;
     constexpr double kGoal = 0.85;
-    TUTTI_CHECK_OK(compare(
-        streams, "two-shot all-reduce" + of, moved, n == 8 ? kGoal : -1, [&](std::size_t rank) {
-          return mesh->launch_two_shot(static_cast<int>(rank), calls[rank], streams[rank]);
-        }));
+    TUTTI_CHECK_OK(compare(*mesh, streams, "two-shot all-reduce" + of, moved, n == 8 ? kGoal : -1,
+                           [&](std::size_t rank) {
+                             return mesh->launch_two_shot(static_cast<int>(rank), calls[rank],
+                                                          streams[rank]);
+                           }));
     if (n == 1) return rms_norm(*mesh, streams, calls, of);  // Nothing is lowered for one.
     const auto two_shot = build(*find_algorithm(Collective::kAllReduce, "two_shot"),
                                 {Collective::kAllReduce, static_cast<int>(n)});
     const auto direct = plan::direct(two_shot);
     if (!direct) return Error{Code::kInvalidArgument, "two_shot can't be lowered"};
     TUTTI_TRY(const exec::CudaPlan plan, mesh->load(plan::replicate(*direct, mesh_options.lanes)));
-    TUTTI_CHECK_OK(compare(streams, "the same, interpreted" + of, moved, -1, [&](std::size_t rank) {
-      return mesh->launch(static_cast<int>(rank), plan, calls[rank], streams[rank]);
-    }));
+    TUTTI_CHECK_OK(
+        compare(*mesh, streams, "the same, interpreted" + of, moved, -1, [&](std::size_t rank) {
+          return mesh->launch(static_cast<int>(rank), plan, calls[rank], streams[rank]);
+        }));
     return rms_norm(*mesh, streams, calls, of);
-  }
-
-  /// A short call, again and again, as a graph.
-  Status latency(std::size_t n) {
-    exec::CudaMeshOptions mesh_options;
-    mesh_options.devices.assign(n, 0);
-    TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
-    const Streams streams(mesh_options.devices);
-    const auto enqueue = [&]() -> Status {
-      for (std::size_t rank = 0; rank < n; ++rank) {
-        CudaCall call;
-        call.count = 2;
-        call.input = inputs_.data() + rank * 256;
-        call.output = outputs_.data() + rank * 256;
-        TUTTI_CHECK_OK(mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]));
-      }
-      return ok();
-    };
-    TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
-    for (std::size_t rank = 0; rank < n; ++rank) {
-      TUTTI_CHECK_OK(mesh->check(static_cast<int>(rank)));
-    }
-    constexpr double kGoal = 6;
-    rows_.push_back({"one-shot of 8 bytes in a graph, " + std::to_string(n) + " ranks",
-                     median(times), 0, -1, n == 2 ? kGoal : -1});
-    return ok();
-  }
-
- private:
-  static constexpr std::size_t kMost = 8;
-
-  Result<double> copy() const {
-    return one_.microseconds([&](std::size_t) {
-      return cuda_status(cudaMemcpyAsync(outputs_.data(), inputs_.data(), options_.bytes,
-                                         cudaMemcpyDeviceToDevice, one_[0]),
-                         "a copy");
-    });
-  }
-
-  /// With a copy in each round; the first round is not counted.
-  Status compare(const Streams& streams, const std::string& what, std::size_t moved, double goal,
-                 const std::function<Status(std::size_t stream)>& enqueue) {
-    std::vector<double> times, shares;
-    for (int round = 0; round <= options_.rounds; ++round) {
-      TUTTI_TRY(const double copied, copy());
-      TUTTI_TRY(const double time, streams.microseconds(enqueue));
-      if (round == 0) continue;
-      times.push_back(time);
-      const double bound =
-          copied * static_cast<double>(moved) / static_cast<double>(2 * options_.bytes);
-      shares.push_back(time > 0 ? bound / time : 0);
-    }
-    rows_.push_back({what, median(times), rate(moved, median(times)), median(shares), goal});
-    return ok();
   }
 
   /// One rank's plan: block s of its input is source s, block t of its output target t, and each
@@ -230,33 +262,33 @@ class Bench {
     }
     // Inputs and a residual are read, all residuals and outputs written.
     const std::size_t moved = (3 * n + 1) * options_.bytes;
-    return compare(streams, "with residual and RMSNorm" + of, moved, -1, [&](std::size_t rank) {
-      return mesh.launch_rms_norm(static_cast<int>(rank), norms[rank], streams[rank]);
-    });
+    return compare(
+        mesh, streams, "with residual and RMSNorm" + of, moved, -1, [&](std::size_t rank) {
+          return mesh.launch_rms_norm(static_cast<int>(rank), norms[rank], streams[rank]);
+        });
   }
 
   const Options& options_;
-  std::vector<Row>& rows_;
+  Table& table_;
   const Streams one_{{0}};
   CudaMemory inputs_, outputs_;
   std::uint32_t multiprocessors_ = 1;
 };
 
 /// What a process waits for before its first call ends: the device, the mesh, a kernel.
-Status first_mesh(std::vector<Row>& rows) {
+Status first_mesh(Table& table) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto since = [&](std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double, std::micro>(now() - start).count();
   };
   auto start = now();
   TUTTI_TRY(const CudaMemory touched, CudaMemory::allocate(0, 256));
-  rows.push_back({"the device's first allocation in a process", since(start)});
+  table.add({"the device's first allocation in a process", since(start)});
   start = now();
-  exec::CudaMeshOptions options;
-  options.devices = {0, 0};
+  const exec::CudaMeshOptions options = mesh_of({0, 0});
   TUTTI_TRY(auto mesh, CudaMesh::create(options));
   constexpr double kGoal = 200e3;
-  rows.push_back({"the first mesh, 2 ranks", since(start), 0, -1, kGoal});
+  table.add({"the first mesh, 2 ranks", since(start), 0, -1, kGoal});
   start = now();
   const Streams streams(options.devices);
   TUTTI_TRY(const CudaMemory buffers, CudaMemory::allocate(0, 1024));
@@ -267,55 +299,41 @@ Status first_mesh(std::vector<Row>& rows) {
     call.output = buffers.data() + rank * 512 + 256;
     return mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]);
   }));
-  rows.push_back({"the first call, its kernel loaded", since(start)});
-  return mesh->check(0);
+  table.add({"the first call, its kernel loaded", since(start)});
+  return check(*mesh, options.devices.size());
 }
 
-Status run(const Options& options, std::vector<Row>& rows) {
-  if (!options.alone) TUTTI_CHECK_OK(first_mesh(rows));
-  Bench bench(options, rows);
-  TUTTI_CHECK_OK(bench.prepare());
-  TUTTI_CHECK_OK(bench.copy_rate());
+void run(const Options& options, bool alone, Table& table) {
+  if (!alone) table.measure("the first mesh", [&] { return first_mesh(table); });
+  Bench bench(options, table);
+  table.measure("copy of the device, read and written", [&]() -> Status {
+    TUTTI_CHECK_OK(bench.prepare());
+    return bench.copy_rate();
+  });
+  if (table.failed() && alone) return;
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    if (options.alone) TUTTI_CHECK_OK(bench.ranks(type, 1));
-    for (const unsigned sources : {1u, 2u, 3u, 4u, 6u, 8u}) {
-      TUTTI_CHECK_OK(bench.step(type, sources, 1));
-    }
-    TUTTI_CHECK_OK(bench.step(type, 2, 2));
+    if (alone) bench.ranks(type, 1);
+    for (const unsigned sources : {1u, 2u, 3u, 4u, 6u, 8u}) bench.step(type, sources, 1);
+    bench.step(type, 2, 2);
   }
-  if (options.alone) return ok();
-  TUTTI_CHECK_OK(bench.ranks(DataType::kFloat32, 2));
-  TUTTI_CHECK_OK(bench.ranks(DataType::kFloat32, 8));
-  TUTTI_CHECK_OK(bench.ranks(DataType::kBfloat16, 8));
-  for (const std::size_t n : {2, 4, 8}) TUTTI_CHECK_OK(bench.latency(n));
-  return ok();
+  if (alone) return;
+  bench.ranks(DataType::kFloat32, 2);
+  bench.ranks(DataType::kFloat32, 8);
+  bench.ranks(DataType::kBfloat16, 8);
+  for (const std::size_t n : {2, 4, 8}) bench.latency(n);
 }
 
 }  // namespace
 }  // namespace tutti
 
 int main(int count, char** words) {
-  tutti::Options options;
   CLI::App app("How fast the CUDA kernels are on one device");
-  app.add_option("--bytes", options.bytes, "of each source, target, and rank's buffer")
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option("--rounds", options.rounds, "of each measurement")->check(CLI::Range(1, 1000));
-  app.add_option("--replays", options.replays, "calls in a graph")->check(CLI::Range(1, 500));
-  app.add_flag("--alone", options.alone,
+  bool alone = false;
+  app.add_flag("--alone", alone,
                "only kernels that wait for no other: what compute-sanitizer can run");
-  app.add_option("--json", options.json, "file to write the figures to, too");
-  CLI11_PARSE(app, count, words);
-  if (options.bytes < 1024 || options.bytes % 1024 != 0) {
-    std::fprintf(stderr, "cuda_bench: --bytes takes a multiple of 1024\n");
-    return 2;
-  }
-  std::vector<tutti::timing::Row> rows;
-  tutti::Status status = tutti::run(options, rows);
-  tutti::timing::print(rows, "of bound");
-  if (status && !options.json.empty())
-    status = tutti::timing::write_json(options.json, rows, "share_of_bound", options.bytes,
-                                       options.rounds);
-  if (status) return 0;
-  std::fprintf(stderr, "cuda_bench: %s\n", status.error().to_string().c_str());
-  return 1;
+  return tutti::timing::run_program(
+      app, count, words, {"of bound", "share_of_bound"},
+      [&](const tutti::timing::Options& options, tutti::timing::Table& table) {
+        tutti::run(options, alone, table);
+      });
 }

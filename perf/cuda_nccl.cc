@@ -11,12 +11,13 @@
 #include <dlfcn.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "exec/cuda_mesh.h"
+#include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 
 // Of NCCL's header what this needs; none of it has changed since 2.10.
@@ -30,16 +31,10 @@ namespace {
 
 using exec::CudaMemory;
 using timing::median;
+using timing::Options;
 using timing::Row;
 using timing::Streams;
-
-struct Options {
-  std::string library;
-  std::size_t bytes = std::size_t{256} << 20;
-  int rounds = 9;
-  int replays = 200;
-  std::string json;
-};
+using timing::Table;
 
 using NcclId = ncclUniqueId;
 using NcclComm = ncclComm*;
@@ -139,37 +134,43 @@ class Ranks {
 /// Ours and NCCL's, on the same buffers.
 class Comparison {
  public:
-  Comparison(const Options& options, std::vector<Row>& rows) : options_(options), rows_(rows) {}
+  Comparison(const Options& options, Table& table, const std::vector<int>& devices)
+      : options_(options), table_(table), devices_(devices) {
+    on_ = std::to_string(devices_.size()) + " ranks, " +
+          (shared() ? "1 device" : std::to_string(devices_.size()) + " devices");
+  }
+
+  void run(const std::optional<Nccl>& nccl, const std::string& why) {
+    why_ = nccl ? join(*nccl) : why;
+    table_.measure("all-reduces, " + on_, [this] { return run(); });
+  }
+
+ private:
+  bool shared() const { return devices_.size() > 1 && devices_[0] == devices_[1]; }
 
   /// Empty, or why NCCL is left out.
-  std::string prepare(const std::vector<int>& devices, std::optional<Nccl>& nccl,
-                      const std::string& why) {
-    devices_ = devices;
-    const bool shared = devices_.size() > 1 && devices_[0] == devices_[1];
-    on_ = std::to_string(devices_.size()) + " ranks, " +
-          (shared ? "1 device" : std::to_string(devices_.size()) + " devices");
-    if (!nccl) return why;
-    if (shared && nccl->number < kSharedDevice)
-      return nccl->name() + " has one rank per device; from 2.30.3 on several can share one";
-    auto joined = Ranks::join(*nccl, devices_);
+  std::string join(const Nccl& nccl) {
+    if (shared() && nccl.number < kSharedDevice)
+      return nccl.name() + " has one rank per device; from 2.30.3 on several can share one";
+    auto joined = Ranks::join(nccl, devices_);
     if (joined) {
       ranks_ = std::move(*joined);
       return "";
     }
     return joined.error().what +
-           (shared ? " (several ranks on a device take NCCL_MULTI_RANK_GPU_ENABLE=1)" : "");
+           (shared() ? " (several ranks on a device take NCCL_MULTI_RANK_GPU_ENABLE=1)" : "");
   }
 
-  Status run(const std::string& why) {
+  Status run() {
     int multiprocessors = 0;
     TUTTI_CHECK_OK(exec::cuda_status(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, devices_[0]),
         "the device"));
     exec::CudaMeshOptions mesh_options;
     mesh_options.devices = devices_;
-    const bool shared = devices_[0] == devices_[1];
+    mesh_options.timeout = std::chrono::seconds(5);
     mesh_options.lanes = static_cast<std::uint32_t>(std::max<std::size_t>(
-        1, static_cast<std::size_t>(multiprocessors) / (shared ? devices_.size() : 1)));
+        1, static_cast<std::size_t>(multiprocessors) / (shared() ? devices_.size() : 1)));
     TUTTI_TRY(mesh_, exec::CudaMesh::create(mesh_options));
     for (const int device : devices_) {
       TUTTI_TRY(CudaMemory input, CudaMemory::allocate(device, options_.bytes));
@@ -180,16 +181,26 @@ class Comparison {
     const Streams streams(devices_);
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       const std::vector<exec::CudaCall> calls = calls_of(type, options_.bytes / size_of(type));
-      TUTTI_CHECK_OK(
-          compare(std::string("all-reduce, ") + std::string(to_string(type)), calls, streams, why));
+      TUTTI_CHECK_OK(compare("all-reduce, " + std::string(to_string(type)), calls, streams));
     }
-    TUTTI_CHECK_OK(latency(streams, why));
+    return latency(streams);
+  }
+
+  /// Whether our kernels ended as they should.
+  Status check() const {
     for (std::size_t rank = 0; rank < devices_.size(); ++rank)
       TUTTI_CHECK_OK(mesh_->check(static_cast<int>(rank)));
     return ok();
   }
 
- private:
+  /// NCCL's time, unless it can't run; why it can't is said instead.
+  template <class Time>
+  std::optional<Time> of_nccl(Result<Time> time) {
+    if (time) return *std::move(time);
+    if (why_.empty()) why_ = time.error().what;
+    return std::nullopt;
+  }
+
   std::vector<exec::CudaCall> calls_of(DataType type, std::size_t count) const {
     std::vector<exec::CudaCall> calls(devices_.size());
     for (std::size_t rank = 0; rank < calls.size(); ++rank) {
@@ -207,42 +218,38 @@ class Comparison {
 
   /// Of our times, and NCCL's, if it runs.
   void add(const std::string& what, const std::string& ours_is, std::size_t bytes,
-           const std::vector<double>& ours, const std::vector<double>& theirs,
-           const std::string& why) {
-    Row row{"Tutti's " + ours_is + what + ", " + on_,
-            median(ours),
-            timing::rate(bytes, median(ours)),
-            -1,
-            -1,
-            ""};
-    if (!theirs.empty() && row.microseconds > 0) row.share = median(theirs) / row.microseconds;
-    rows_.push_back(row);
-    Row other{"NCCL's " + what + ", " + on_, 0, 0, -1, -1, why};
-    if (!theirs.empty()) {
+           const std::vector<double>& ours, const std::vector<double>& theirs) {
+    Row row{"Tutti's " + ours_is + what + ", " + on_, median(ours),
+            timing::rate(bytes, median(ours))};
+    Row other{.what = "NCCL's " + what + ", " + on_, .note = why_};
+    if (why_.empty()) {
       other.microseconds = median(theirs);
       other.gigabytes = timing::rate(bytes, other.microseconds);
+      if (row.microseconds > 0) row.share = other.microseconds / row.microseconds;
     }
-    rows_.push_back(std::move(other));
+    table_.add(row);
+    table_.add(other);
   }
 
   Status compare(const std::string& what, const std::vector<exec::CudaCall>& calls,
-                 const Streams& streams, const std::string& why) {
+                 const Streams& streams) {
     std::vector<double> ours, theirs;
     for (int round = 0; round <= options_.rounds; ++round) {  // The first is not counted.
       TUTTI_TRY(const double time, streams.microseconds([&](std::size_t rank) {
         return mesh_->launch_two_shot(static_cast<int>(rank), calls[rank], streams[rank]);
       }));
+      TUTTI_CHECK_OK(check());
       if (round > 0) ours.push_back(time);
-      if (ranks_ == nullptr) continue;
-      TUTTI_TRY(const double their_time,
-                streams.microseconds_of_all([&] { return ranks_->all_reduce(calls, streams); }));
-      if (round > 0) theirs.push_back(their_time);
+      if (!why_.empty()) continue;
+      const auto their_time =
+          of_nccl(streams.microseconds_of_all([&] { return ranks_->all_reduce(calls, streams); }));
+      if (round > 0 && their_time) theirs.push_back(*their_time);
     }
-    add(what, "two-shot ", options_.bytes, ours, theirs, why);
+    add(what, "two-shot ", options_.bytes, ours, theirs);
     return ok();
   }
 
-  Status latency(const Streams& streams, const std::string& why) {
+  Status latency(const Streams& streams) {
     const std::vector<exec::CudaCall> calls = calls_of(DataType::kFloat32, 2);
     const auto launch = [&]() -> Status {
       for (std::size_t rank = 0; rank < calls.size(); ++rank) {
@@ -251,19 +258,22 @@ class Comparison {
       return ok();
     };
     TUTTI_TRY(const auto ours, streams.replayed(launch, options_.replays, options_.rounds));
+    TUTTI_CHECK_OK(check());
     std::vector<double> theirs;
-    if (ranks_ != nullptr) {
-      TUTTI_TRY(theirs, streams.replayed([&] { return ranks_->all_reduce(calls, streams); },
-                                         options_.replays, options_.rounds));
+    if (why_.empty()) {
+      theirs = of_nccl(streams.replayed([&] { return ranks_->all_reduce(calls, streams); },
+                                        options_.replays, options_.rounds))
+                   .value_or(std::vector<double>{});
     }
-    add("all-reduce of 8 bytes in a graph", "one-shot ", 0, ours, theirs, why);
+    add("all-reduce of 8 bytes in a graph", "one-shot ", 0, ours, theirs);
     return ok();
   }
 
   const Options& options_;
-  std::vector<Row>& rows_;
-  std::vector<int> devices_;
+  Table& table_;
+  const std::vector<int> devices_;
   std::string on_;
+  std::string why_;  // NCCL is left out; empty: it is not.
   std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<exec::CudaMesh> mesh_;
   std::vector<CudaMemory> inputs_, outputs_;
@@ -277,55 +287,34 @@ std::vector<std::vector<int>> placements(int devices) {
   return {all};
 }
 
-Status run(const Options& options, std::vector<Row>& rows) {
+void run(const Options& options, const std::string& library, Table& table) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   std::optional<Nccl> nccl;
   std::string why;
-  if (auto loaded = Nccl::load(options.library)) {
+  if (auto loaded = Nccl::load(library)) {
     nccl = *loaded;
     Dl_info from{};
     dladdr(reinterpret_cast<void*>(nccl->version), &from);
-    rows.push_back({nccl->name(), 0, 0, -1, -1, from.dli_fname});
+    table.add({.what = nccl->name(), .note = from.dli_fname});
   } else {
     why = "no NCCL: " + loaded.error().what;
   }
-  if (devices == 0) {
-    rows.push_back({"all-reduces", 0, 0, -1, -1, "there is no GPU"});
-    return ok();
-  }
-  for (const std::vector<int>& placement : placements(devices)) {
-    Comparison comparison(options, rows);
-    const std::string left_out = comparison.prepare(placement, nccl, why);
-    TUTTI_CHECK_OK(comparison.run(left_out));
-  }
-  return ok();
+  if (devices == 0) return table.add({.what = "all-reduces", .note = "there is no GPU"});
+  for (const std::vector<int>& placement : placements(devices))
+    Comparison(options, table, placement).run(nccl, why);
 }
 
 }  // namespace
 }  // namespace tutti
 
 int main(int count, char** words) {
-  tutti::Options options;
   CLI::App app("NCCL's all-reduce next to Tutti's, on the devices that there are");
-  app.add_option("library", options.library, "NVIDIA's libnccl.so.2")->required();
-  app.add_option("--bytes", options.bytes, "of each rank's message")
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option("--rounds", options.rounds, "of each measurement")->check(CLI::Range(1, 1000));
-  app.add_option("--replays", options.replays, "calls in a graph")->check(CLI::Range(1, 500));
-  app.add_option("--json", options.json, "file to write the figures to, too");
-  CLI11_PARSE(app, count, words);
-  if (options.bytes < 1024 || options.bytes % 1024 != 0) {
-    std::fprintf(stderr, "cuda_nccl: --bytes takes a multiple of 1024\n");
-    return 2;
-  }
-  std::vector<tutti::timing::Row> rows;
-  tutti::Status status = tutti::run(options, rows);
-  tutti::timing::print(rows, "of NCCL");
-  if (status && !options.json.empty())
-    status = tutti::timing::write_json(options.json, rows, "share_of_nccl", options.bytes,
-                                       options.rounds);
-  if (status) return 0;
-  std::fprintf(stderr, "cuda_nccl: %s\n", status.error().to_string().c_str());
-  return 1;
+  std::string library;
+  app.add_option("library", library, "NVIDIA's libnccl.so.2")->required();
+  return tutti::timing::run_program(
+      app, count, words, {"of NCCL", "share_of_nccl"},
+      [&](const tutti::timing::Options& options, tutti::timing::Table& table) {
+        tutti::run(options, library, table);
+      });
 }

@@ -1,29 +1,14 @@
-// File: perf/cuda_timing.h: what measurements of devices have in common: streams and the time of
-// what they do, and a table of figures.
+// File: perf/cuda_timing.h: streams of devices, and the time of what they do.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "exec/cuda_memory.h"
 
 namespace tutti::timing {
-
-/// One line of the table. `share` is of what its column says, 1 is all; below 0: there is none.
-struct Row {
-  std::string what;
-  double microseconds = 0;
-  double gigabytes = 0;  // A second.
-  double share = -1;
-  double goal = -1;    // Of the share, or, without one, of the microseconds: not more.
-  std::string note{};  // Instead of figures: why there are none.
-};
 
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -102,6 +87,11 @@ class Streams {
       if (graph != nullptr) cudaGraphDestroy(graph);
       if (status && !ended) status = std::move(ended);
     }
+    // All are there before the first begins, as it waits for the others.
+    for (std::size_t i = 0; i < size() && status; ++i) {
+      status = cuda_status(cudaGraphUpload(graphs[i], streams_[i]), "a graph");
+      if (status) status = cuda_status(cudaStreamSynchronize(streams_[i]), "a graph");
+    }
     std::vector<double> times;
     for (int round = 0; round <= rounds && status; ++round) {
       auto time = microseconds([&](std::size_t rank) {
@@ -123,53 +113,5 @@ class Streams {
   std::vector<cudaEvent_t> done_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
-
-inline std::string fixed(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
-
-inline void print(const std::vector<Row>& rows, const char* share_of) {
-  std::printf("%-64s %12s %10s %10s %8s\n", "what", "us", "GB/s", share_of, "goal");
-  for (const Row& row : rows) {
-    if (!row.note.empty()) {
-      std::printf("%-64s %s\n", row.what.c_str(), row.note.c_str());
-      continue;
-    }
-    std::string rate, share, goal;
-    if (row.gigabytes > 0) rate = fixed(row.gigabytes);
-    if (row.share >= 0) share = fixed(row.share * 100) + " %";
-    if (row.goal >= 0) {
-      const bool met = row.share >= 0 ? row.share >= row.goal : row.microseconds <= row.goal;
-      goal = met ? "met" : "missed";
-    }
-    std::printf("%-64s %12.2f %10s %10s %8s\n", row.what.c_str(), row.microseconds, rate.c_str(),
-                share.c_str(), goal.c_str());
-  }
-}
-
-/// `share` is the name of the rows' shares there.
-inline Status write_json(const std::string& file, const std::vector<Row>& rows, const char* share,
-                         std::size_t bytes, int rounds) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const Row& row : rows) {
-    nlohmann::json entry = {{"what", row.what}};
-    if (!row.note.empty()) {
-      entry["note"] = row.note;
-    } else {
-      entry["microseconds"] = row.microseconds;
-    }
-    if (row.gigabytes > 0) entry["gigabytes_per_second"] = row.gigabytes;
-    if (row.share >= 0) entry[share] = row.share;
-    if (row.goal >= 0) entry["goal"] = row.goal;
-    list.push_back(std::move(entry));
-  }
-  std::ofstream out(file);
-  out << nlohmann::json{{"bytes", bytes}, {"rounds", rounds}, {"rows", list}}.dump(2) << '\n';
-  out.flush();
-  if (out.good()) return ok();
-  return Error{Code::kSystem, "writing " + file + " failed"};
-}
 
 }  // namespace tutti::timing

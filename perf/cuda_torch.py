@@ -4,6 +4,7 @@
   perf/cuda_torch.py RESULT.json
 """
 import json
+import os
 import statistics
 import sys
 
@@ -26,13 +27,13 @@ def main():
     if not torch.cuda.is_available():
         sys.exit("perf/cuda_torch.py: torch sees no GPU")
     rows = []
-    print(f"{'torch.sum of n tensors':50} {'us':>12} {'GB/s':>10} {'of bound':>10}")
+    print(f"{'torch.sum of n tensors':72} {'us':>10} {'GB/s':>8} {'of bound':>9}", flush=True)
     for dtype in (torch.float32, torch.bfloat16):
         elements = BYTES // dtype.itemsize
-        other = torch.empty(elements, dtype=dtype, device="cuda")
+        other = torch.randn(elements, dtype=dtype, device="cuda")
         target = torch.empty_like(other)
         for n in (2, 3, 4, 6, 8):
-            sources = torch.ones(n, elements, dtype=dtype, device="cuda")
+            sources = torch.randn(n, elements, dtype=dtype, device="cuda")
             times, shares = [], []
             for turn in range(ROUNDS + 1):
                 copied = microseconds(lambda: target.copy_(other))
@@ -45,10 +46,11 @@ def main():
             rate = (n + 1) * BYTES / time / 1e3
             rows.append({"what": what, "microseconds": time, "gigabytes_per_second": rate,
                          "share_of_bound": share})
-            print(f"{what:50} {time:12.2f} {rate:10.1f} {share * 100:8.1f} %")
+            print(f"{what:72} {time:10.2f} {rate:8.1f} {share * 100:7.1f} %", flush=True)
             del sources
-    with open(sys.argv[1], "w", encoding="utf-8") as file:
-        json.dump({"torch": torch.__version__, "rows": rows}, file, indent=2)
+            with open(sys.argv[1] + ".part", "w", encoding="utf-8") as file:
+                json.dump({"torch": torch.__version__, "rows": rows}, file, indent=2)
+            os.replace(file.name, sys.argv[1])
 
 
 if __name__ == "__main__":

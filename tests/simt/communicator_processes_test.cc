@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <list>
 #include <optional>
 #include <random>
 #include <thread>
@@ -22,13 +23,26 @@ using test::Case;
 using test::DeviceCase;
 using test::said;
 
+/// What a rank's calls were given, until it calls no more: freeing waits for all that its device
+/// does, and so for calls of a rank that shares it and waits for this one's next call.
+struct Given {
+  std::list<exec::CudaMemory> memories;
+  std::list<DeviceCase> cases;
+
+  /// Null: there is none.
+  exec::CudaMemory* allocate(int device, std::size_t bytes) {
+    auto memory = exec::CudaMemory::allocate(device, bytes);
+    return memory ? &memories.emplace_back(std::move(*memory)) : nullptr;
+  }
+};
+
 /// Sends to the next rank and gets from the one before, more than fits the rings between them.
-std::string pass_on(DeviceCommunicator& comm, cudaStream_t stream) {
+std::string pass_on(DeviceCommunicator& comm, cudaStream_t stream, Given& given) {
   constexpr std::size_t kCount = 20000;
   const int ranks = comm.rank_count(), me = comm.rank().value;
-  auto source = exec::CudaMemory::allocate(comm.device(), kCount * 4);
-  auto target = exec::CudaMemory::allocate(comm.device(), kCount * 4);
-  if (!source || !target) return "no memory";
+  exec::CudaMemory* const source = given.allocate(comm.device(), kCount * 4);
+  exec::CudaMemory* const target = given.allocate(comm.device(), kCount * 4);
+  if (source == nullptr || target == nullptr) return "no memory";
   std::vector<int> data(kCount, me), want(kCount, (me + ranks - 1) % ranks), got(kCount);
   std::string error = said(source->write(0, data.data(), kCount * 4));
   Group group;
@@ -44,11 +58,11 @@ std::string pass_on(DeviceCommunicator& comm, cudaStream_t stream) {
 
 /// An all-reduce with RMSNorm, on memory that is registered where it can be: in row k of rank r are
 /// r + 1, and the residual is k.
-std::string normalise(DeviceCommunicator& comm, cudaStream_t stream) {
+std::string normalise(DeviceCommunicator& comm, cudaStream_t stream, Given& given) {
   constexpr std::size_t kRows = 20, kColumns = 100, kCount = kRows * kColumns;
   const int ranks = comm.rank_count();
-  auto memory = exec::CudaMemory::allocate(comm.device(), 3 * kCount * sizeof(float));
-  if (!memory) return "no memory";
+  exec::CudaMemory* const memory = given.allocate(comm.device(), 3 * kCount * sizeof(float));
+  if (memory == nullptr) return "no memory";
   std::vector<float> data(kCount, static_cast<float>(comm.rank().value + 1)),
       weight(kColumns, 1.0F);
   data.insert(data.end(), 2 * kCount, 0.0F);
@@ -83,6 +97,7 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
   const auto rendezvous = file_rendezvous(meeting.path(), "devices");
   if (!rendezvous) return rendezvous.error().to_string();
   const int device = test::device_of(rank % 3);  // Some share one, of their process or of another.
+  Given given;
   auto comm =
       DeviceCommunicator::create(**rendezvous, Rank{rank}, ranks, device, test::small_settings());
   if (!comm) return comm.error().to_string();
@@ -99,7 +114,8 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
       test.type = random() % 2 == 0 ? DataType::kFloat32 : DataType::kBfloat16;
       test.count = count;
       test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-      const DeviceCase one(test, static_cast<std::size_t>(rank), device, random());
+      const DeviceCase& one =
+          given.cases.emplace_back(test, static_cast<std::size_t>(rank), device, random());
       complaint = one.start(*comm, stream);
       if (complaint.empty()) complaint = one.finish(*comm, stream);
       if (!complaint.empty()) {
@@ -108,11 +124,11 @@ std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std
       }
     }
   }
-  complaint = pass_on(*comm, stream);
-  if (complaint.empty()) complaint = normalise(*comm, stream);
+  complaint = pass_on(*comm, stream, given);
+  if (complaint.empty()) complaint = normalise(*comm, stream, given);
   auto part = comm->split(rank % 2, 0);
   if (!part) return part.error().to_string();
-  if (complaint.empty() && part->rank_count() > 1) complaint = pass_on(*part, stream);
+  if (complaint.empty() && part->rank_count() > 1) complaint = pass_on(*part, stream, given);
   // In another order on every other rank.
   if (rank % 2 == 0) const DeviceCommunicator gone(std::move(*comm));
   if (rank % 2 == 1) const DeviceCommunicator gone(std::move(*part));
@@ -216,7 +232,9 @@ TEST_CASE("hosts are processes; one that ends leaves the others with an error th
       if (error.empty()) error = one.finish(*comm, stream);
       if (!error.empty()) return error;
     }
-    if (rank == 1) _exit(0);
+    test::say_ready(meeting, rank);
+    // What it has sent may still be on its way when its own calls have ended.
+    if (rank == 1) _exit(test::all_ready(meeting, 3) ? 0 : 1);
     const DeviceCase one(test::all_reduce_of(3000, 3), static_cast<std::size_t>(rank), 0, 1);
     const std::string error = one.start(*comm, stream);
     if (!error.empty()) return error;

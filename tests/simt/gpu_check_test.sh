@@ -26,7 +26,7 @@ fi
 
 program "$work/bin/nvidia-smi" 'echo "a simulated GPU"'
 # shellcheck disable=SC2016 # It is for the program to expand.
-program "$work/bin/python3" '[ "${2:-}" != "import torch" ] && exec /usr/bin/python3 "$@"'
+program "$work/bin/python3" '[[ ${2:-} != *find_spec* ]] && exec /usr/bin/python3 "$@"'
 # shellcheck disable=SC2016 # Likewise.
 program "$work/bin/compute-sanitizer" 'while [ "${1#*cuda_bench}" = "$1" ]; do shift; done; exec "$@"'
 program "$work/pack/cuda_bench" "exec '$bench' \"\$@\" \$([ \"\$1\" = --alone ] || echo --bytes 16k --rounds 1 --replays 2)"
@@ -46,7 +46,8 @@ fi
 /usr/bin/python3 - "$work/out/result.json" <<'EOF'
 import json, sys
 result = json.load(open(sys.argv[1]))
-assert [run["name"] for run in result["runs"]] == ["tests", "processes", "memcheck", "racecheck", "bench", "nccl"], result
+assert [run["name"] for run in result["runs"]] == ["bench", "tests", "nccl", "processes", "memcheck", "racecheck"], result
+assert result["device"] == "a simulated GPU", result
 assert all(run["status"] == 0 for run in result["runs"]), result
 assert len(result["bench"]["rows"]) > 20, result
 theirs = [row for row in result["nccl"]["rows"] if row["what"].startswith("NCCL's")]
@@ -71,9 +72,22 @@ left_out "ncclCommInitRank: invalid usage (several ranks on a device take NCCL_M
   SIMT_DEVICES=1 TUTTI_STAND_IN_FAILS=ncclCommInitRank
 library=$work/none.so left_out "no NCCL: $work/none.so: cannot open" SIMT_DEVICES=2
 
-program "$work/pack/cuda_devices_test" 'exit 3'
-if "$check" >"$work/said" 2>&1; then
-  echo "tests failed, and nobody said so"
+# What was known before something failed, could not even be ended, or had no time left, is there.
+# shellcheck disable=SC2016 # The program's.
+program "$work/pack/cuda_bench" 'echo "a row"; echo "{\"rows\": [1]}" >"$2"; exit 1'
+program "$work/pack/cuda_devices_test" 'echo "at it"; trap "" TERM; sleep 600; sleep 600'
+if GPU_CHECK_SECONDS=6 "$check" >"$work/said" 2>&1; then
+  echo "steps failed, and nobody said so"
   exit 1
 fi
-grep -E "^tests +FAILED \(3\)" "$work/said" >/dev/null
+for line in "bench +FAILED \(1\)" "a row" "tests +FAILED \(longer than [56] s\)" "at it" "nccl +LEFT OUT"; do
+  grep -E "^$line" "$work/said" >/dev/null && continue
+  echo "\"$line\" is not said: $(cat "$work/said")"
+  exit 1
+done
+/usr/bin/python3 - "$work/out/result.json" <<'EOF'
+import json, sys
+result = json.load(open(sys.argv[1]))
+assert [run["status"] for run in result["runs"]] == [1, 137, *["left out"] * 4], result
+assert result["bench"]["rows"] == [1] and result["nccl"] is None, result
+EOF

@@ -1,0 +1,146 @@
+// File: perf/cuda_table.h: a table of measurements, and the main function of programs that make
+// one.
+//
+// A row is printed, and written to the file, as soon as it is known: what was measured stays,
+// whatever comes next. A measurement that fails is a row that says why, and the others are made all
+// the same.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tutti/result.h"
+
+namespace tutti::timing {
+
+struct Options {
+  std::size_t bytes = std::size_t{256} << 20;
+  int rounds = 9;
+  int replays = 200;
+  std::string json;
+};
+
+/// One line of the table. `share` is of what its column says, 1 is all; below 0: there is none.
+struct Row {
+  std::string what;
+  double microseconds = 0;
+  double gigabytes = 0;  // A second.
+  double share = -1;
+  double goal = -1;    // Of the share, or, without one, of the microseconds: not more.
+  std::string note{};  // Instead of figures: why there are none.
+};
+
+/// Of what shares are: the column's title, and their name in the file.
+struct ShareOf {
+  const char* title;
+  const char* name;
+};
+
+class Table {
+ public:
+  Table(const Options& options, ShareOf share) : options_(options), share_(share) {
+    std::printf("%-72s %10s %8s %9s %15s\n", "what", "us", "GB/s", share.title, "goal");
+    std::fflush(stdout);
+  }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  void add(const Row& row) {
+    print(row);
+    rows_.push_back(as_json(row));
+    if (!options_.json.empty() && !write()) failed_ = true;
+  }
+  /// `make` adds its rows itself, or says why it can't.
+  void measure(const std::string& what, const std::function<Status()>& make) {
+    const Status made = make();
+    if (made) return;
+    failed_ = true;
+    add({.what = what, .note = made.error().to_string()});
+  }
+  /// Something could not be measured, or written.
+  bool failed() const { return failed_; }
+
+ private:
+  static void print(const Row& row) {
+    const auto fixed = [](double value) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.1f", value);
+      return std::string(text);
+    };
+    std::string rate, share, goal;
+    if (row.gigabytes > 0) rate = fixed(row.gigabytes);
+    if (row.share >= 0) share = fixed(row.share * 100) + " %";
+    if (row.goal >= 0) {
+      const bool of_share = row.share >= 0;
+      const bool met = of_share ? row.share >= row.goal : row.microseconds <= row.goal;
+      goal = of_share ? fixed(row.goal * 100) + " %" : fixed(row.goal) + " us";
+      goal += met ? ": met" : ": missed";
+    }
+    if (row.note.empty()) {
+      std::printf("%-72s %10.2f %8s %9s %15s\n", row.what.c_str(), row.microseconds, rate.c_str(),
+                  share.c_str(), goal.c_str());
+    } else {
+      std::printf("%-72s %s\n", row.what.c_str(), row.note.c_str());
+    }
+    std::fflush(stdout);
+  }
+
+  nlohmann::json as_json(const Row& row) const {
+    nlohmann::json entry = {{"what", row.what}};
+    if (!row.note.empty()) {
+      entry["note"] = row.note;
+    } else {
+      entry["microseconds"] = row.microseconds;
+    }
+    if (row.gigabytes > 0) entry["gigabytes_per_second"] = row.gigabytes;
+    if (row.share >= 0) entry[share_.name] = row.share;
+    if (row.goal >= 0) entry["goal"] = row.goal;
+    return entry;
+  }
+
+  /// Never half of it.
+  bool write() const {
+    const std::string part = options_.json + ".part";
+    {
+      std::ofstream out(part);
+      out << nlohmann::json{{"bytes", options_.bytes}, {"rounds", options_.rounds}, {"rows", rows_}}
+                 .dump(2)
+          << '\n';
+    }
+    std::error_code error;
+    std::filesystem::rename(part, options_.json, error);
+    if (error) std::fprintf(stderr, "writing %s failed\n", options_.json.c_str());
+    return !error;
+  }
+
+  const Options& options_;
+  const ShareOf share_;
+  nlohmann::json rows_ = nlohmann::json::array();
+  bool failed_ = false;
+};
+
+/// What main does: `app` has the options that only this program has.
+inline int run_program(CLI::App& app, int count, char** words, ShareOf share,
+                       const std::function<void(const Options& options, Table& table)>& measure) {
+  Options options;
+  const auto whole = [](const std::string& text) {
+    const std::size_t bytes = std::stoull(text);
+    return bytes >= 1024 && bytes % 1024 == 0 ? "" : "takes a multiple of 1024";
+  };
+  app.add_option("--bytes", options.bytes, "of each source, target, and rank's buffer")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Validator(whole, ""));
+  app.add_option("--rounds", options.rounds, "of each measurement")->check(CLI::Range(1, 1000));
+  app.add_option("--replays", options.replays, "calls in a graph")->check(CLI::Range(1, 500));
+  app.add_option("--json", options.json, "file to write the figures to, too");
+  CLI11_PARSE(app, count, words);
+  Table table(options, share);
+  measure(options, table);
+  return table.failed() ? 1 : 0;
+}
+
+}  // namespace tutti::timing
