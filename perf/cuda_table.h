@@ -54,12 +54,13 @@ class Table {
     rows_.push_back(as_json(row));
     if (!options_.json.empty() && !write()) failed_ = true;
   }
-  /// `make` adds its rows itself, or says why it can't.
-  void measure(const std::string& what, const std::function<Status()>& make) {
+  /// `make` adds its rows itself, or says why it can't; false then.
+  bool measure(const std::string& what, const std::function<Status()>& make) {
     const Status made = make();
-    if (made) return;
+    if (made) return true;
     failed_ = true;
     add({.what = what, .note = made.error().to_string()});
+    return false;
   }
   /// Something could not be measured, or written.
   bool failed() const { return failed_; }

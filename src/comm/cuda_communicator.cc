@@ -31,17 +31,20 @@ std::int64_t integer_scale_of(double scale) {
 }  // namespace
 
 Status CudaEvent::make() {
-  return exec::cuda_status(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
-                           "making an event");
+  cudaEvent_t event = nullptr;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                   "making an event"));
+  event_.reset(event);
+  return ok();
 }
 Status CudaEvent::record(cudaStream_t stream) const {
-  return exec::cuda_status(cudaEventRecord(event_, stream), "recording an event");
+  return exec::cuda_status(cudaEventRecord(event_.get(), stream), "recording an event");
 }
 Status CudaEvent::hold(cudaStream_t stream) const {
-  return exec::cuda_status(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+  return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), 0), "waiting for an event");
 }
 Status CudaEvent::synchronize() const {
-  return exec::cuda_status(cudaEventSynchronize(event_), "waiting for the last call");
+  return exec::cuda_status(cudaEventSynchronize(event_.get()), "waiting for the last call");
 }
 
 Status DeviceCommunicator::State::failure() const {

@@ -48,15 +48,6 @@ struct DeviceMessage {
 /// An event that is made when it is first needed.
 class CudaEvent {
  public:
-  CudaEvent() = default;
-  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  CudaEvent& operator=(CudaEvent&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~CudaEvent() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
-  }
   /// On this thread's device.
   Status make();
   Status record(cudaStream_t stream) const;
@@ -65,7 +56,10 @@ class CudaEvent {
   Status synchronize() const;
 
  private:
-  cudaEvent_t event_ = nullptr;
+  struct Destroy {
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  std::unique_ptr<CUevent_st, Destroy> event_;
 };
 
 /// While it lives this thread may allocate though streams are being captured.

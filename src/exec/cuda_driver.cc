@@ -1,7 +1,6 @@
 #include "exec/cuda_driver.h"
 
 #include <type_traits>
-#include <utility>
 
 namespace tutti::exec {
 namespace {
@@ -10,43 +9,41 @@ CUdeviceptr address_of(const std::byte* at) {
   return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(at));
 }
 
-/// Whether it is there.
-template <class Function>
-bool find(const char* name, Function& function) {
-  constexpr unsigned kVersion = 12010;  // The first with all of them.
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
-  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || found == nullptr) {
-    cudaGetLastError();
-    return false;
-  }
-  function = reinterpret_cast<Function>(found);
-  return true;
-}
-
 CudaDriver look_up() {
   CudaDriver driver;
-  bool all = find("cuDeviceGetAttribute", driver.device_attribute);
-  all = find("cuMemGetAllocationGranularity", driver.memory_granularity) && all;
-  all = find("cuMemCreate", driver.create) && all;
-  all = find("cuMemRelease", driver.release) && all;
-  all = find("cuMemAddressReserve", driver.reserve) && all;
-  all = find("cuMemAddressFree", driver.free) && all;
-  all = find("cuMemMap", driver.map) && all;
-  all = find("cuMemUnmap", driver.unmap) && all;
-  all = find("cuMemSetAccess", driver.set_access) && all;
-  all = find("cuMemGetAddressRange", driver.address_range) && all;
-  all = find("cuMemRetainAllocationHandle", driver.retain) && all;
-  all = find("cuMemGetAllocationPropertiesFromHandle", driver.properties) && all;
-  all = find("cuMemExportToShareableHandle", driver.export_handle) && all;
-  all = find("cuMemImportFromShareableHandle", driver.import_handle) && all;
+  bool all = true;
+  const auto find = [&all](const char* name, auto& function) {
+    constexpr unsigned kVersion = 12010;  // The first with all of them.
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+    if (error == cudaSuccess && result == cudaDriverEntryPointSuccess && found != nullptr) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+      return;
+    }
+    cudaGetLastError();
+    all = false;
+  };
+  find("cuDeviceGetAttribute", driver.device_attribute);
+  find("cuMemGetAllocationGranularity", driver.memory_granularity);
+  find("cuMemCreate", driver.create);
+  find("cuMemRelease", driver.release);
+  find("cuMemAddressReserve", driver.reserve);
+  find("cuMemAddressFree", driver.free);
+  find("cuMemMap", driver.map);
+  find("cuMemUnmap", driver.unmap);
+  find("cuMemSetAccess", driver.set_access);
+  find("cuMemGetAddressRange", driver.address_range);
+  find("cuMemRetainAllocationHandle", driver.retain);
+  find("cuMemGetAllocationPropertiesFromHandle", driver.properties);
+  find("cuMemExportToShareableHandle", driver.export_handle);
+  find("cuMemImportFromShareableHandle", driver.import_handle);
   driver.has_memory = all;
-  all = find("cuMulticastCreate", driver.multicast_create) && all;
-  all = find("cuMulticastGetGranularity", driver.multicast_granularity) && all;
-  all = find("cuMulticastAddDevice", driver.add_device) && all;
-  all = find("cuMulticastBindMem", driver.bind) && all;
+  find("cuMulticastCreate", driver.multicast_create);
+  find("cuMulticastGetGranularity", driver.multicast_granularity);
+  find("cuMulticastAddDevice", driver.add_device);
+  find("cuMulticastBindMem", driver.bind);
   driver.has_multicast = all;
   return driver;
 }
@@ -70,22 +67,13 @@ CUmemLocation location_of(int device) {
   return location;
 }
 
-CudaMapping& CudaMapping::operator=(CudaMapping&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(reserved_, other.reserved_);
-  std::swap(parts_, other.parts_);
-  std::swap(mapped_, other.mapped_);
-  return *this;
-}
-
-CudaMapping::~CudaMapping() {
-  if (data_ == nullptr) return;
-  CUdeviceptr at = address_of(data_);
-  for (const std::size_t bytes : parts_) {
+void CudaMapping::Unmap::operator()(std::byte* data) const {
+  CUdeviceptr at = address_of(data);
+  for (const std::size_t bytes : parts) {
     cuda_driver().unmap(at, bytes);
     at += bytes;
   }
-  cuda_driver().free(address_of(data_), reserved_);
+  cuda_driver().free(address_of(data), reserved);
 }
 
 Result<CudaMapping> CudaMapping::reserve(std::size_t bytes) {
@@ -93,26 +81,26 @@ Result<CudaMapping> CudaMapping::reserve(std::size_t bytes) {
   CUdeviceptr at = 0;
   TUTTI_CHECK_OK(driver_status(cuda_driver().reserve(&at, bytes, 0, 0, 0),
                                "reserving addresses for " + std::to_string(bytes) + " bytes"));
-  mapping.data_ = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at));
-  mapping.reserved_ = bytes;
+  mapping.data_.reset(reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at)));
+  mapping.data_.get_deleter().reserved = bytes;
   return mapping;
 }
 
 Status CudaMapping::add(CUmemGenericAllocationHandle handle, std::size_t bytes) {
   const std::string what = "mapping " + std::to_string(bytes) + " bytes of a device's memory";
-  if (bytes == 0 || bytes > reserved_ - mapped_) {
+  if (bytes == 0 || bytes > size() - mapped_) {
     return Error{Code::kMismatch,
-                 what + ": only " + std::to_string(reserved_ - mapped_) + " were said to be there"};
+                 what + ": only " + std::to_string(size() - mapped_) + " were said to be there"};
   }
   TUTTI_CHECK_OK(
-      driver_status(cuda_driver().map(address_of(data_) + mapped_, bytes, 0, handle, 0), what));
-  parts_.push_back(bytes);
+      driver_status(cuda_driver().map(address_of(data()) + mapped_, bytes, 0, handle, 0), what));
+  data_.get_deleter().parts.push_back(bytes);
   mapped_ += bytes;
   return ok();
 }
 
 Status CudaMapping::allow(const std::vector<int>& devices) {
-  return allow_access(data_, mapped_, devices);
+  return allow_access(data(), mapped_, devices);
 }
 
 Status allow_access(std::byte* at, std::size_t bytes, const std::vector<int>& devices) {

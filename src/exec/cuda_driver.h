@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -50,24 +51,22 @@ CUmemLocation location_of(int device);
 /// the object, which waits for nothing that a device does.
 class CudaMapping {
  public:
-  CudaMapping() = default;
-  CudaMapping(CudaMapping&& other) noexcept { *this = std::move(other); }
-  CudaMapping& operator=(CudaMapping&& other) noexcept;
-  ~CudaMapping();
-
   static Result<CudaMapping> reserve(std::size_t bytes);
   /// What comes next in the range. The handle may be released then.
   Status add(CUmemGenericAllocationHandle handle, std::size_t bytes);
   /// Of these devices, to all that is mapped.
   Status allow(const std::vector<int>& devices);
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return reserved_; }
+  std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return data_.get_deleter().reserved; }
 
  private:
-  std::byte* data_ = nullptr;
-  std::size_t reserved_ = 0;
-  std::vector<std::size_t> parts_;  // Bytes of what is mapped, in their order.
-  std::size_t mapped_ = 0;
+  struct Unmap {
+    std::size_t reserved;
+    std::vector<std::size_t> parts;  // Bytes of what is mapped, in their order.
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Unmap> data_;
+  std::size_t mapped_ = 0;  // Of all parts.
 };
 /// The same of a range that somebody else mapped.
 Status allow_access(std::byte* at, std::size_t bytes, const std::vector<int>& devices);

@@ -39,21 +39,13 @@ OnDevice::OnDevice(int device) {
 }
 OnDevice::~OnDevice() { cudaSetDevice(before_); }
 
-CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(mapping_, other.mapping_);
-  return *this;
-}
-
-CudaMemory::~CudaMemory() {
-  if (data_ == nullptr) return;
-  const OnDevice on(device_);
-  if (mapping_.data() == nullptr) {
-    cudaFree(data_);
+void CudaMemory::Free::operator()(std::byte* data) {
+  const OnDevice on(device);
+  if (mapping.data() == nullptr) {
+    cudaFree(data);
   } else {
     cudaDeviceSynchronize();  // As cudaFree does: unmapping would wait for nobody.
+    mapping = {};
   }
 }
 
@@ -83,7 +75,7 @@ unsigned shareable(int device) {
 
 Status CudaMemory::clear(const std::string& what) const {
   const auto enqueue = [this](cudaStream_t stream) {
-    return cudaMemsetAsync(data_, 0, bytes_, stream);
+    return cudaMemsetAsync(data(), 0, bytes_, stream);
   };
   return cuda_status(at_once(enqueue), what);
 }
@@ -91,12 +83,11 @@ Status CudaMemory::clear(const std::string& what) const {
 Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
   const OnDevice on(device);
   CudaMemory memory;
-  memory.device_ = device;
   memory.bytes_ = bytes;
   if (bytes == 0) return memory;
   void* data = nullptr;
   TUTTI_CHECK_OK(cuda_status(cudaMalloc(&data, bytes), allocating(device, bytes)));
-  memory.data_ = static_cast<std::byte*>(data);
+  memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
   TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
   return memory;
 }
@@ -128,28 +119,23 @@ Status CudaMemory::map(int device, std::size_t bytes) {
   driver.release(handle);  // It stays while it is mapped.
   if (!added) return added;
   TUTTI_CHECK_OK(mapping->allow({device}));
-  mapping_ = std::move(*mapping);
-  device_ = device;
-  data_ = mapping_.data();
+  std::byte* const data = mapping->data();
+  data_ = {data, Free{device, *std::move(mapping)}};
   return ok();
 }
 
 Status CudaMemory::write(std::size_t offset, const void* from, std::size_t bytes) {
   if (bytes == 0) return ok();
-  const OnDevice on(device_);
-  return cuda_status(copy_at_once(data_ + offset, from, bytes, cudaMemcpyHostToDevice),
-                     "copying to device " + std::to_string(device_));
+  const OnDevice on(device());
+  return cuda_status(copy_at_once(data() + offset, from, bytes, cudaMemcpyHostToDevice),
+                     "copying to device " + std::to_string(device()));
 }
 
 Status CudaMemory::read(std::size_t offset, void* to, std::size_t bytes) const {
   if (bytes == 0) return ok();
-  const OnDevice on(device_);
-  return cuda_status(copy_at_once(to, data_ + offset, bytes, cudaMemcpyDeviceToHost),
-                     "copying from device " + std::to_string(device_));
-}
-
-CudaHostMemory::~CudaHostMemory() {
-  if (data_ != nullptr) cudaFreeHost(data_);
+  const OnDevice on(device());
+  return cuda_status(copy_at_once(to, data() + offset, bytes, cudaMemcpyDeviceToHost),
+                     "copying from device " + std::to_string(device()));
 }
 
 Result<CudaHostMemory> CudaHostMemory::allocate(std::size_t bytes) {
@@ -159,7 +145,7 @@ Result<CudaHostMemory> CudaHostMemory::allocate(std::size_t bytes) {
       cuda_status(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
                   "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
   std::memset(data, 0, bytes);
-  memory.data_ = static_cast<std::byte*>(data);
+  memory.data_.reset(static_cast<std::byte*>(data));
   return memory;
 }
 

@@ -3,8 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "exec/cuda_driver.h"
 #include "tutti/result.h"
@@ -30,49 +30,43 @@ class OnDevice {
 /// waits for nothing that runs there.
 class CudaMemory {
  public:
-  CudaMemory() = default;
-  CudaMemory(CudaMemory&& other) noexcept { *this = std::move(other); }
-  CudaMemory& operator=(CudaMemory&& other) noexcept;
-  ~CudaMemory();
-
   /// Zeroed, and aligned to 256 bytes.
   static Result<CudaMemory> allocate(int device, std::size_t bytes);
   /// The same, to be exported (cuda_share.h): of the driver, in its granules, where that makes
   /// memory that can be.
   static Result<CudaMemory> allocate_for_peers(int device, std::size_t bytes);
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }
   /// Waits until the bytes are there.
   Status write(std::size_t offset, const void* from, std::size_t bytes);
   Status read(std::size_t offset, void* to, std::size_t bytes) const;
 
  private:
+  struct Free {
+    int device;
+    CudaMapping mapping;  // If it is the driver's.
+    void operator()(std::byte* data);
+  };
   Status map(int device, std::size_t bytes);
   Status clear(const std::string& what) const;
+  int device() const { return data_.get_deleter().device; }
 
-  int device_ = 0;
-  std::byte* data_ = nullptr;
+  std::unique_ptr<std::byte, Free> data_;
   std::size_t bytes_ = 0;
-  CudaMapping mapping_;  // If it is the driver's.
 };
 
 /// Memory of the host that all devices can access: what both sides look at while a kernel runs.
 class CudaHostMemory {
  public:
-  CudaHostMemory() = default;
-  CudaHostMemory(CudaHostMemory&& other) noexcept { *this = std::move(other); }
-  CudaHostMemory& operator=(CudaHostMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~CudaHostMemory();
-
   /// Zeroed.
   static Result<CudaHostMemory> allocate(std::size_t bytes);
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
 
  private:
-  std::byte* data_ = nullptr;
+  struct Free {
+    void operator()(std::byte* data) const { cudaFreeHost(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
 };
 
 }  // namespace tutti::exec

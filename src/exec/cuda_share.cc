@@ -91,11 +91,6 @@ Status enable_peer_access(int device, int peer) {
   return ok();
 }
 
-CudaExport& CudaExport::operator=(CudaExport&& other) noexcept {
-  std::swap(name_, other.name_);
-  return *this;
-}
-
 CudaExport::~CudaExport() {
   if (name_.kind == CudaHandleKind::kDescriptors) segments::withdraw(name_.first, name_.parts);
 }
@@ -186,23 +181,13 @@ Status CudaExport::add_parts(std::byte* base, std::size_t bytes, CUmemAllocation
   return ok();
 }
 
-CudaImport& CudaImport::operator=(CudaImport&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(ipc_, other.ipc_);
-  std::swap(device_, other.device_);
-  std::swap(mapping_, other.mapping_);
-  return *this;
-}
-
-CudaImport::~CudaImport() {
-  if (ipc_ == nullptr) return;
-  const OnDevice on(device_);
-  cudaIpcCloseMemHandle(ipc_);
+void CudaImport::Close::operator()(void* ipc) const {
+  const OnDevice on(device);
+  cudaIpcCloseMemHandle(ipc);
 }
 
 Result<CudaImport> CudaImport::open(int device, const CudaName& name, Deadline deadline) {
   CudaImport opened;
-  opened.device_ = device;
   const Peer self = this_process();
   if (std::equal(std::begin(name.process), std::end(name.process), self.process)) {
     TUTTI_CHECK_OK(let_in(device, name));
@@ -215,10 +200,12 @@ Result<CudaImport> CudaImport::open(int device, const CudaName& name, Deadline d
   }
   const OnDevice on(device);
   if (name.kind == CudaHandleKind::kIpc) {
-    TUTTI_CHECK_OK(cuda_status(
-        cudaIpcOpenMemHandle(&opened.ipc_, name.handle.ipc, cudaIpcMemLazyEnablePeerAccess),
-        "opening an IPC handle"));
-    opened.data_ = static_cast<std::byte*>(opened.ipc_) + name.offset;
+    void* ipc = nullptr;
+    TUTTI_CHECK_OK(
+        cuda_status(cudaIpcOpenMemHandle(&ipc, name.handle.ipc, cudaIpcMemLazyEnablePeerAccess),
+                    "opening an IPC handle"));
+    opened.ipc_ = {ipc, Close{device}};
+    opened.data_ = static_cast<std::byte*>(ipc) + name.offset;
     return opened;
   }
   if (name.kind == CudaHandleKind::kNone || !cuda_driver().has_memory) {

@@ -8,6 +8,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "exec/cuda_driver.h"
@@ -44,7 +46,10 @@ class CudaExport {
  public:
   CudaExport() = default;
   CudaExport(CudaExport&& other) noexcept { *this = std::move(other); }
-  CudaExport& operator=(CudaExport&& other) noexcept;
+  CudaExport& operator=(CudaExport&& other) noexcept {
+    std::swap(name_, other.name_);
+    return *this;
+  }
   ~CudaExport();
 
   /// Memory of `device`: any part of what was allocated, or of what was mapped in a row. What can't
@@ -63,11 +68,6 @@ class CudaExport {
 /// nothing that the device does.
 class CudaImport {
  public:
-  CudaImport() = default;
-  CudaImport(CudaImport&& other) noexcept { *this = std::move(other); }
-  CudaImport& operator=(CudaImport&& other) noexcept;
-  ~CudaImport();
-
   /// kUnsupported: the name has no handle, or the device can't access the memory. kSystem: what
   /// the runtime, the driver or the other process said.
   static Result<CudaImport> open(int device, const CudaName& name, Deadline deadline);
@@ -77,10 +77,13 @@ class CudaImport {
   Status open_parts(int device, const CudaName& name, Deadline deadline);
   Status add(void* shared, CUmemAllocationHandleType type, std::size_t bytes);
 
+  struct Close {
+    int device;
+    void operator()(void* ipc) const;
+  };
   std::byte* data_ = nullptr;
-  void* ipc_ = nullptr;  // What the runtime opened,
-  int device_ = 0;       // for this device.
-  CudaMapping mapping_;  // Or the driver.
+  std::unique_ptr<void, Close> ipc_;  // What the runtime opened,
+  CudaMapping mapping_;               // or the driver.
 };
 
 }  // namespace tutti::exec

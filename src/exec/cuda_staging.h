@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "exec/cuda_memory.h"
 #include "transport/segments.h"
@@ -18,24 +19,22 @@ class CudaStaging {
     std::byte* data = nullptr;  // In its own process.
   };
 
-  CudaStaging() = default;
-  CudaStaging(CudaStaging&& other) noexcept { *this = std::move(other); }
-  CudaStaging& operator=(CudaStaging&& other) noexcept;
-  ~CudaStaging();
-
   /// Zeroed. kSystem: what the system or the runtime said.
   static Result<CudaStaging> allocate(std::size_t bytes);
   Result<Name> name() const;
   /// That of another process, mapped here.
   static Result<CudaStaging> open(const Name& name, Deadline deadline);
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
 
  private:
-  Status pin(std::byte* data, std::size_t bytes);
+  struct Unpin {
+    bool own;
+    void operator()(std::byte* data) const;
+  };
+  Status pin(std::byte* data, std::size_t bytes, bool own);
 
-  std::byte* data_ = nullptr;  // Pinned.
-  bool own_ = false;
-  segments::Mapping mapping_;  // If it is another's.
+  segments::Mapping mapping_;  // If it is another's. Goes last.
+  std::unique_ptr<std::byte, Unpin> data_;
 };
 
 }  // namespace tutti::exec
