@@ -28,8 +28,10 @@ namespace tutti::simt {
 
 inline constexpr int kMostDevices = 64;
 
-/// The device that this thread has chosen.
+/// The device that this thread has chosen, for what takes a context there.
 int this_device();
+/// Devices that this process has contexts on, a bit for each; on a GPU that is memory.
+std::uint64_t contexts();
 /// Keeps an error for cudaGetLastError, and returns it.
 cudaError_t failed(cudaError_t error);
 /// Says on stderr, once for each, that a program's own kernel is not run.

@@ -1,6 +1,7 @@
 // File: simt/runtime_device.cc: devices, errors, and launching kernels.
 #include <cuda.h>
 
+#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +44,16 @@ std::size_t blocks_in(dim3 grid) { return std::size_t{grid.x} * grid.y * grid.z;
 
 }  // namespace
 
-int this_device() { return chosen_device; }
+namespace {
+std::atomic<std::uint64_t> with_context{0};
+void make_context(int device) { with_context |= std::uint64_t{1} << device; }
+}  // namespace
+
+int this_device() {
+  make_context(chosen_device);
+  return chosen_device;
+}
+std::uint64_t contexts() { return with_context; }
 
 cudaError_t failed(cudaError_t error) {
   last_error = error;
@@ -104,6 +114,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   if (!is_device(device)) return failed(cudaErrorInvalidDevice);
   chosen_device = device;
+  make_context(device);  // As CUDA does from 12 on.
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {

@@ -94,14 +94,15 @@ struct LastWait {
   }
 };
 
-/// Has another thread do it; false: it is still at it.
+/// Has another thread do it, on a device of its own; false: it is still at it.
 template <class Task>
-bool done_soon(Task task) {
+bool done_soon(int device, Task task) {
   static const LastWait last;
   std::packaged_task<void()> packaged(std::move(task));
   auto done = packaged.get_future();
   add_busy(1);
-  std::thread([work = std::move(packaged)]() mutable {
+  std::thread([device, work = std::move(packaged)]() mutable {
+    cudaSetDevice(device);  // For good: to go back to device 0 would make a context there.
     work();
     add_busy(-1);
   }).detach();
@@ -112,9 +113,8 @@ bool done_soon(Task task) {
 bool await_own_calls(const DeviceCommunicator::State& state) {
   if (state.eager.there) static_cast<void>(state.eager.event.synchronize());
   // Graphs may run calls that no event tells of.
-  return !state.captured || done_soon([device = state.device] {
+  return !state.captured || done_soon(state.device, [] {
     const RelaxedCapture relaxed;
-    const exec::OnDevice on(device);
     cudaDeviceSynchronize();
   });
 }
@@ -169,7 +169,8 @@ void sweep_departed() {
     });
   }
   if (free.empty()) return;
-  static_cast<void>(done_soon([gone = std::move(free)]() mutable {
+  const int device = free.front()->gone.front()->device;
+  static_cast<void>(done_soon(device, [gone = std::move(free)]() mutable {
     const RelaxedCapture relaxed;
     gone.clear();
   }));

@@ -93,10 +93,11 @@ std::string normalise(DeviceCommunicator& comm, cudaStream_t stream, Given& give
 
 /// One rank's life; empty if all is well. `said_of_peers`: what describe() has to say.
 std::string live(const test::ScratchDirectory& meeting, int rank, int ranks, std::uint64_t seed,
-                 const std::string& said_of_peers = "") {
+                 const std::string& said_of_peers = "", int first_device = 0) {
   const auto rendezvous = file_rendezvous(meeting.path(), "devices");
   if (!rendezvous) return rendezvous.error().to_string();
-  const int device = test::device_of(rank % 3);  // Some share one, of their process or of another.
+  // Some share one, of their process or of another.
+  const int device = test::device_of(first_device + rank % 3);
   Given given;
   auto comm =
       DeviceCommunicator::create(**rendezvous, Rank{rank}, ranks, device, test::small_settings());
@@ -172,6 +173,20 @@ TEST_CASE("ranks in processes, of which not all reach each other") {
   INFO("--rng-seed " << seed);
   const test::NoPeerAccess none;
   run_processes(3, 2, seed);
+}
+
+TEST_CASE("a rank's process has a context on its own device alone") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  const test::ScratchDirectory meeting;
+  test::Processes all(2, [&](int rank) -> std::string {
+    cudaSetDevice(2 + rank);
+    const std::string complaint = live(meeting, rank, 2, seed, "", 2);
+    return complaint.empty() && simt::contexts() != std::uint64_t{4} << rank
+               ? "contexts on other devices: " + std::to_string(simt::contexts())
+               : complaint;
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
 }
 
 TEST_CASE("processes that can't open each other's memory go by the host's") {
