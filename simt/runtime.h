@@ -62,6 +62,7 @@ using Operation = std::function<void()>;
 struct CUgraph_st {
   std::vector<tutti::simt::Operation> operations;
   unsigned long long id = 0;  // Of the capture.
+  bool spoiled = false;       // By a call that no capture can live with.
 };
 struct CUgraphExec_st {
   std::vector<tutti::simt::Operation> operations;

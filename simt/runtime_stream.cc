@@ -181,6 +181,18 @@ void wait_until(const CUevent_st::Shared* shared, std::uint64_t count) {
   while (!reached(shared, count)) usleep(20);
 }
 
+/// Those of the device's streams; false: there are none.
+bool spoil_captures(int device) {
+  const Lock lock(streams().mutex);
+  bool any = false;
+  for (const StreamPtr& stream : streams().all) {
+    const Lock stream_lock(stream->mutex);
+    if (stream->device != device || stream->capture == nullptr) continue;
+    stream->capture->spoiled = any = true;
+  }
+  return any;
+}
+
 TicketPtr last_of(CUevent_st& event) {
   const Lock lock(event.mutex);
   return event.last;
@@ -234,6 +246,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 }
 cudaError_t cudaDeviceSynchronize() {
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  // However relaxed the thread is: what a device does can't be waited for while that is captured.
+  if (spoil_captures(this_device())) return failed(cudaErrorStreamCaptureUnsupported);
   drain_device(this_device());
   return cudaSuccess;
 }
@@ -271,8 +285,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
     const Lock other_lock(other->mutex);
     if (other->capture == captured) other->capture = nullptr;
   }
-  *graph = new CUgraph_st(*captured);
-  return cudaSuccess;
+  *graph = captured->spoiled ? nullptr : new CUgraph_st(*captured);
+  return *graph != nullptr ? cudaSuccess : failed(cudaErrorStreamCaptureInvalidated);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   const StreamPtr stream = find_stream(handle);

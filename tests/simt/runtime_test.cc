@@ -185,6 +185,24 @@ TEST_CASE("a captured graph runs what was captured, as often as it is launched")
   OK(cudaStreamDestroy(side));
 }
 
+TEST_CASE("to wait for a device spoils what is captured there, and there alone") {
+  cudaStream_t stream = nullptr;
+  OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (const int waits_for : {0, 1}) {
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    OK(cudaSetDevice(waits_for));
+    CHECK(cudaDeviceSynchronize() ==
+          (waits_for == 0 ? cudaErrorStreamCaptureUnsupported : cudaSuccess));
+    OK(cudaSetDevice(0));
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream, &graph) ==
+          (waits_for == 0 ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+    CHECK((graph == nullptr) == (waits_for == 0));
+    if (graph != nullptr) OK(cudaGraphDestroy(graph));
+  }
+  OK(cudaStreamDestroy(stream));
+}
+
 TEST_CASE("fresh memory is not zero, and bounds of copies are checked") {
   void* memory = nullptr;
   OK(cudaMalloc(&memory, 100));
