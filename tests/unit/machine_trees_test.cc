@@ -128,6 +128,26 @@ TEST_CASE("on meshes of any links trees come near the bound, and never beyond") 
   CHECK(packings > 30);
 }
 
+TEST_CASE("where links do not join all ranks there are no trees") {
+  std::mt19937 random(Catch::rngSeed());
+  INFO("--rng-seed " << Catch::rngSeed());
+  for (int round = 0; round < 20; ++round) {
+    // Two meshes side by side, of 1 to 5 ranks each.
+    const int first = std::uniform_int_distribution(1, 5)(random),
+              ranks = first + std::uniform_int_distribution(1, 5)(random);
+    plan::CostModel model;
+    model.resources.push_back({.gigabytes_per_second = 20});
+    model.link = [first](Rank from, Rank to) {
+      const bool joined = (from.value < first) == (to.value < first);
+      return joined ? plan::Path({}, {{0, 1}}) : plan::Path();
+    };
+    for (const Collective collective : kCollectives) {
+      for (int root = 0; root < ranks; ++root)
+        CHECK(planner::trees_for({collective, ranks, root}, model).empty());
+    }
+  }
+}
+
 // The optima were found by a linear programme over all trees.
 TEST_CASE("on the GPUs of a DGX-1 trees are within 6 % of the optimum") {
   const double broadcast[] = {80, 46, 63, 83, 121.5}, all_reduce[] = {60, 46, 53, 61, 69.43};
