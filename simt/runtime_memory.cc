@@ -306,13 +306,20 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   *can = device != peer && settings().peers(device, peer) ? 1 : 0;
   return cudaSuccess;
 }
+/// The more NVLinks join just the two, the better; CUDA does not say what its ranks stand for.
+static int performance_rank(int device, int peer, bool atomics) {
+  constexpr int kWorst = 100;
+  int links = 0;
+  for (const auto& link : nvml_gpu(device).links) links += link.bus == nvml_gpu(peer).bus ? 1 : 0;
+  return atomics ? kWorst - 1 - links : kWorst;
+}
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device,
                                       int peer) {
   if (!exists(device) || !exists(peer) || device == peer) return failed(cudaErrorInvalidDevice);
   const bool access = settings().peers(device, peer);
   const bool atomics = cuda_gpu(device).atomics[static_cast<std::size_t>(peer)] == 1;
   switch (attribute) {
-    case cudaDevP2PAttrPerformanceRank: *value = atomics ? 0 : 1; break;
+    case cudaDevP2PAttrPerformanceRank: *value = performance_rank(device, peer, atomics); break;
     case cudaDevP2PAttrNativeAtomicSupported: *value = access && atomics ? 1 : 0; break;
     default: *value = access ? 1 : 0;
   }

@@ -28,6 +28,14 @@ std::int64_t integer_scale_of(double scale) {
   return scale >= -kEnd && scale < kEnd ? static_cast<std::int64_t>(scale) : 0;
 }
 
+/// Which trees a plan is along, if any: " along 2 trees".
+std::string trees_in_words(const Algorithm& algorithm, plan::Shape shape) {
+  const std::size_t trees = shape.trees.size();
+  shape.trees.clear();
+  if (trees == 0 || algorithm.applies(shape)) return {};
+  return fmt::format(" along {} tree{}", trees, trees == 1 ? "" : "s");
+}
+
 }  // namespace
 
 Status CudaEvent::make() {
@@ -122,6 +130,16 @@ Status DeviceCommunicator::State::load_kernel(const void* kernel) {
   return exec::cuda_status(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
 }
 
+planner::Request DeviceCommunicator::State::planner_request(const Request& request) {
+  const int root = root_of(request);
+  auto [shape, fresh] = shapes.try_emplace({request.collective, root});
+  if (fresh)
+    shape->second = planner::device_shape(request.collective, root, settings.contract, machine);
+  return {.shape = shape->second,
+          .bytes = message_bytes(request, rank_count),
+          .contract = settings.contract};
+}
+
 Status DeviceCommunicator::State::prepare(const Request& request) {
   const bool reduced = reduces(request.collective);
   const ReduceOp op = reduced ? request.reduction.op : ReduceOp::kSum;
@@ -136,10 +154,7 @@ Status DeviceCommunicator::State::prepare(const Request& request) {
   TUTTI_CHECK_OK(load_kernel(kernel));
   if (packets_too || routes.contains(key)) return ok();
 
-  planner::Request asked;
-  asked.shape = plan::Shape{request.collective, rank_count, root_of(request), machine.groups};
-  asked.bytes = message_bytes(request, rank_count);
-  asked.contract = settings.contract;
+  const planner::Request asked = planner_request(request);
   TUTTI_TRY(const auto ways, planner::device_ways(asked, machine));
   std::string refused;
   for (const planner::DeviceWay& way : ways) {
@@ -161,10 +176,11 @@ Status DeviceCommunicator::State::prepare(const Request& request) {
     }
     routes[key] = &found->second;
     choices += fmt::format(
-        "  {} up to {} bytes{}: {}, {} times its lanes, estimated {:.0f} us\n",
+        "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
         to_string(request.collective), std::get<2>(key),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
-        way.algorithm->name, way.lanes, way.microseconds);
+        way.algorithm->name, trees_in_words(*way.algorithm, asked.shape), way.lanes,
+        way.microseconds);
     return ok();
   }
   return Error{Code::kUnsupported, refused, me};
@@ -240,8 +256,10 @@ std::string DeviceCommunicator::State::describe() const {
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank_count); ++peer) {
     if (peer == static_cast<std::size_t>(me.value)) continue;
     const std::string& refusal = refusals[peer];
-    text += fmt::format("to rank {}: {}{}\n", peer,
-                        planner::to_string(machine.link(static_cast<std::size_t>(me.value), peer)),
+    const auto self = static_cast<std::size_t>(me.value);
+    const double direct = machine.direct_rate(self, peer);
+    text += fmt::format("to rank {}: {}{}{}\n", peer, planner::to_string(machine.link(self, peer)),
+                        direct > 0 ? fmt::format(", {:.3g} GB/s to it alone", direct) : "",
                         refusal.empty() ? "" : "; " + refusal);
   }
   return text + (choices.empty() ? "plans: none chosen yet\n" : "plans chosen:\n" + choices);

@@ -15,6 +15,7 @@
 
 #include "base/settings_table.h"
 #include "base/threads.h"
+#include "comm/cuda_links.h"
 #include "comm/cuda_state.h"
 #include "comm/cuda_tell.h"
 #include "comm/exchange_over.h"
@@ -31,17 +32,6 @@ constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 constexpr std::uint32_t kMostLanes = 16;
 /// Slots are of so many bytes, or a multiple of it.
 constexpr std::size_t kGrain = 1024;
-
-/// A rank's device.
-struct Introduction {
-  Trouble trouble;
-  Peer peer;
-  char bus[20] = {};      // The same in every process.
-  exec::CudaName sample;  // A little of its memory, for other processes to try.
-  std::int32_t multiprocessors = 0;
-  std::uint64_t token = 0;  // Rank 0's names the communicator.
-  std::uint64_t settings = 0;
-};
 
 std::uint64_t hash_of(const Settings& settings) {
   const auto text =
@@ -65,46 +55,6 @@ Status introduce(int device, Introduction& mine) {
       exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
   return exec::cuda_status(
       cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
-}
-
-/// How this process's `device` reaches the one with this bus id.
-planner::DeviceLink link_to(int device, const char* bus) {
-  using planner::DeviceLink;
-  int peer = 0;
-  if (cudaDeviceGetByPCIBusId(&peer, bus) != cudaSuccess) {
-    cudaGetLastError();
-    return DeviceLink::kPcie;  // This process may not see it; its memory can be opened even so.
-  }
-  if (peer == device) return DeviceLink::kSame;
-  int can = 0, atomics = 0;
-  if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can == 0) {
-    cudaGetLastError();
-    return DeviceLink::kHost;
-  }
-  // NVLink carries atomics, PCI Express between GPUs does not.
-  if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer) !=
-      cudaSuccess) {
-    cudaGetLastError();
-  }
-  return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
-}
-
-/// Empty, or why memory of a rank of another process can't be opened on a device: containers may
-/// keep processes apart, and some systems know no handles.
-std::string refused(int device, const Introduction& other, Deadline deadline) {
-  const auto opened = exec::CudaImport::open(device, other.sample, deadline);
-  return opened ? "" : "its memory can't be opened: " + opened.error().what;
-}
-
-/// How a rank's device reaches that of another rank of its host.
-planner::DeviceLink link_to(DeviceCommunicator::State& state, const Peer& self,
-                            const Introduction& other, std::size_t rank) {
-  const auto link = link_to(state.device, other.bus);
-  const bool same_process =
-      std::equal(std::begin(self.process), std::end(self.process), other.peer.process);
-  if (same_process || link == planner::DeviceLink::kHost) return link;
-  state.refusals[rank] = refused(state.device, other, Deadline::after(state.settings.timeout));
-  return state.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
 }
 
 /// The mesh's shape, alike on all ranks.
@@ -136,12 +86,6 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   return options;
 }
 
-/// How it reaches the others' devices.
-struct Reach {
-  Trouble trouble;
-  std::uint8_t links[kMostRanks] = {};
-};
-
 struct Memory {
   Trouble trouble;
   exec::CudaMeshHandle handle;
@@ -159,6 +103,7 @@ Settings control_settings(const Settings& settings) {
   own.log = settings.log;
   own.transport = settings.transport;
   own.groups = settings.groups;
+  own.weights = settings.weights;
   own.net_interfaces = settings.net_interfaces;
   own.rdma_devices = settings.rdma_devices;
   own.tuning = "off";
@@ -296,35 +241,11 @@ void learn_hosts(DeviceCommunicator::State& state, std::span<const Peer> peers) 
   planner::DeviceMachine& machine = state.machine;
   machine.hosts = choosing.knowledge().hosts;
   machine.groups.sizes = choosing.settings().groups;
+  machine.weights = choosing.settings().weights;
   const auto& groups = state.settings.groups;
   if (machine.hosts.of.empty() || groups.empty() || !net::on_one_host(peers)) return;
   for (std::size_t rank = 0; rank < peers.size(); ++rank)
     machine.hosts.of[rank] = static_cast<int>(rank) / groups.front();
-}
-
-/// How all reach each other; the worse of both ways.
-Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
-  Reach mine;
-  const std::vector<int>& hosts = state.machine.hosts.of;
-  const auto me = static_cast<std::size_t>(state.me.value);
-  const exec::OnDevice on(state.device);
-  state.refusals.resize(all.size());
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const bool away = !hosts.empty() && hosts[rank] != hosts[me];
-    const auto link =
-        away ? planner::DeviceLink::kNetwork : link_to(state, all[me].peer, all[rank], rank);
-    mine.links[rank] = static_cast<std::uint8_t>(link);
-  }
-  TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));
-  for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
-    for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
-      const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
-      state.machine.links.push_back(static_cast<planner::DeviceLink>(
-          std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kNetwork))));
-      state.staged |= state.machine.links.back() >= planner::DeviceLink::kHost;
-    }
-  }
-  return ok();
 }
 
 }  // namespace

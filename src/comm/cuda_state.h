@@ -109,6 +109,7 @@ struct DeviceCommunicator::State {
   std::vector<Registered> registered;
   std::uint64_t registrations = 0;
 
+  std::map<std::pair<Collective, int>, plan::Shape> shapes;  // By root.
   std::map<PlanKey, exec::CudaPlan> plans;
   std::map<RouteKey, const exec::CudaPlan*> routes;
   std::set<const void*> kernels;  // Loaded.
@@ -153,6 +154,8 @@ struct DeviceCommunicator::State {
 
   bool goes_by_packets(const Request& request) const;
   RouteKey route_of(const Request& request) const;
+  /// What the planner is asked for a call.
+  planner::Request planner_request(const Request& request);
   exec::CudaCall call_of(const Request& request) const;
   exec::Call host_call(const Request& request) const;
   Status load_kernel(const void* kernel);

@@ -8,6 +8,10 @@
 
 #include "plan/chunks.h"
 #include "plan/estimate.h"
+#include "plan/passes.h"
+#include "planner/machine_shape.h"
+#include "planner/machine_trees.h"
+#include "planner/weights.h"
 #include "planner/wish.h"
 
 namespace tutti::planner {
@@ -31,67 +35,137 @@ constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
 
 /// A lane's share is worth a block of its own from so many bytes on. Not measured.
 constexpr std::size_t kLaneBytes = std::size_t{32} << 10;
+/// While one lane waits another sends; more than so many change an estimate little.
+constexpr std::uint32_t kEstimatedLanes = 4;
 // As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
 constexpr std::size_t kMostEvents = std::size_t{1} << 15;
 
-plan::CostModel cost_model(const DeviceMachine& machine) {
-  const auto ranks = static_cast<std::uint32_t>(machine.device_of.size());
-  constexpr auto kKinds = static_cast<std::uint32_t>(std::size(kLinks));
-  plan::CostModel model;
-  model.step_us = kStepUs;
-  model.resources.resize(std::size_t{2} * kKinds * ranks + ranks);
-  // Ports: of each rank and kind, out and in. Ranks of one device share its memory, and so do their
-  // ports, but that is left out: they are few.
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+constexpr auto kKinds = static_cast<std::uint32_t>(std::size(kLinks));
+
+/// Where a machine's resources are: ports, out and in by rank and kind; memories by device; the
+/// network, out and in by host; and NVLinks that join just two, by rank and peer.
+struct Places {
+  std::uint32_t ranks, memories, hosts;
+  std::vector<std::uint32_t> direct;  // 0: none; there is always a port before it.
+  explicit Places(const DeviceMachine& machine)
+      : ranks(static_cast<std::uint32_t>(machine.device_of.size())),
+        memories(2 * kKinds * ranks),
+        hosts(memories + ranks),
+        direct(machine.direct.size()) {
+    auto next = hosts + 2 * static_cast<std::uint32_t>(ranks_on(machine.hosts.of).size());
+    for (std::size_t pair = 0; pair < direct.size(); ++pair) {
+      if (machine.direct[pair] > 0) direct[pair] = next++;
+    }
+  }
+  std::uint32_t port(std::uint32_t rank, std::uint32_t kind, bool in) const {
+    return (rank * kKinds + kind) * 2 + (in ? 1 : 0);
+  }
+};
+
+/// Ranks of one device share its memory, and so do their ports, but that is left out: they are few.
+std::vector<plan::Resource> resources_of(const DeviceMachine& machine, const Places& at) {
+  std::vector<plan::Resource> resources(at.hosts);
+  for (std::uint32_t rank = 0; rank < at.ranks; ++rank) {
     for (std::uint32_t kind = 0; kind < kKinds; ++kind) {
-      for (const std::uint32_t in : {0U, 1U}) {
-        model.resources[(rank * kKinds + kind) * 2 + in].gigabytes_per_second =
+      for (const bool in : {false, true}) {
+        resources[at.port(rank, kind, in)].gigabytes_per_second =
             kLinks[kind].cost.gigabytes_per_second;
       }
     }
-    model.resources[2 * kKinds * ranks + rank].gigabytes_per_second = kMemoryRate;
+    resources[at.memories + rank].gigabytes_per_second = kMemoryRate;
   }
-  const auto first_host = static_cast<std::uint32_t>(model.resources.size());
-  const std::vector<int>& hosts = machine.hosts.of;
   const NetworkCost& network = machine.hosts.cost;
-  for (std::size_t host = 0; host < ranks_on(hosts).size(); ++host) {
+  for (std::size_t host = 0; host < ranks_on(machine.hosts.of).size(); ++host) {
     plan::Resource out, in;
     out.gigabytes_per_second = in.gigabytes_per_second = network.link.gigabytes_per_second;
     out.message_us = network.message_us;
-    model.resources.push_back(out);
-    model.resources.push_back(in);
+    resources.push_back(out);
+    resources.push_back(in);
   }
-  model.link = [&machine, first_host](Rank from, Rank to) {
-    const DeviceLink link =
-        machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
+  for (const double rate : machine.direct) {
+    if (rate > 0) resources.push_back({.gigabytes_per_second = rate});
+  }
+  return resources;
+}
+
+/// `machine` has to outlive it.
+plan::CostModel cost_model(const DeviceMachine& machine) {
+  Places at(machine);
+  plan::CostModel model;
+  model.step_us = kStepUs;
+  model.resources = resources_of(machine, at);
+  model.compute = [&machine, first = at.memories](Rank rank) {
+    const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
+    return plan::Use{first + static_cast<std::uint32_t>(device), 1};
+  };
+  model.link = [&machine, at = std::move(at)](Rank from, Rank to) {
+    const auto out = static_cast<std::uint32_t>(from.value),
+               in = static_cast<std::uint32_t>(to.value);
+    const DeviceLink link = machine.link(out, in);
     const auto kind = static_cast<std::uint32_t>(link);
     LinkCost hop{kLinks[kind].cost.latency_us, 0};
     if (link == DeviceLink::kNetwork) {
-      const auto host = [&](Rank rank) {
-        return static_cast<std::uint32_t>(machine.hosts.of[static_cast<std::size_t>(rank.value)]);
+      const auto host = [&](std::uint32_t rank) {
+        return static_cast<std::uint32_t>(machine.hosts.of[rank]);
       };
       hop.latency_us += machine.hosts.cost.link.latency_us;
-      return plan::Path(hop,
-                        {{first_host + 2 * host(from), 1}, {first_host + 2 * host(to) + 1, 1}});
+      return plan::Path(hop, {{at.hosts + 2 * host(out), 1}, {at.hosts + 2 * host(in) + 1, 1}});
     }
     if (link == DeviceLink::kSame) return plan::Path(hop);
-    const auto out = static_cast<std::uint32_t>(from.value),
-               in = static_cast<std::uint32_t>(to.value);
-    return plan::Path(hop, {{(out * kKinds + kind) * 2, 1}, {(in * kKinds + kind) * 2 + 1, 1}});
-  };
-  model.compute = [&machine, first = 2 * kKinds * ranks](Rank rank) {
-    const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
-    return plan::Use{first + static_cast<std::uint32_t>(device), 1};
+    const std::uint32_t own = at.direct.empty() ? 0 : at.direct[out * at.ranks + in];
+    if (own != 0) return plan::Path(hop, {{own, 1}});
+    return plan::Path(hop, {{at.port(out, kind, false), 1}, {at.port(in, kind, true), 1}});
   };
   return model;
 }
 
+/// Whether, within hosts, some devices are joined otherwise than others.
+bool links_differ(const DeviceMachine& machine) {
+  const std::size_t ranks = machine.device_of.size();
+  std::optional<std::pair<DeviceLink, double>> first;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      const std::pair one(machine.link(rank, peer), machine.direct_rate(rank, peer));
+      if (one.first == DeviceLink::kSame || one.first == DeviceLink::kNetwork) continue;
+      if (first && *first != one) return true;
+      first = one;
+    }
+  }
+  return false;
+}
+
+/// Only over NVLinks and networks. What a PCI Express link carries is not known, as devices share
+/// it, and a tree is as slow as its slowest hop. Nor is there a link between ranks of one device.
+std::vector<plan::SpanningTree> trees_of(const plan::Shape& shape, const DeviceMachine& machine,
+                                         plan::CostModel model) {
+  model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
+    const DeviceLink kind =
+        machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
+    const bool taken = kind == DeviceLink::kNvlink || kind == DeviceLink::kNetwork;
+    return taken ? link(from, to) : plan::Path();
+  };
+  return trees_for(shape, model);
+}
+
+/// With groups within hosts, unless the user named others.
+plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& model) {
+  const auto ranks = static_cast<int>(machine.device_of.size());
+  const std::vector<std::size_t> on = ranks_on(machine.hosts.of);
+  const int size = on.empty() ? ranks : static_cast<int>(on.front());
+  const bool of_hosts =
+      on.empty() ? machine.groups.sizes.empty() : machine.groups == plan::GroupSizes{size};
+  if (!of_hosts) return machine.groups;
+  const auto found = nestings({{}, size, ranks / size}, model).back();
+  return found.sizes == std::vector{ranks} ? plan::GroupSizes{} : found;
+}
+
 /// Empty: it is too large, or can't be prepared.
-std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
-                                  const DeviceMachine& machine, const plan::CostModel& model) {
+std::optional<double> estimate_us(const Algorithm& algorithm, std::uint32_t lanes,
+                                  const Request& request, const DeviceMachine& machine,
+                                  const plan::CostModel& model) {
   const auto made = prepare({.algorithm = &algorithm, .shape = request.shape});
   if (!made) return std::nullopt;
-  const plan::Plan& plan = (*made)->plan;
+  const plan::Plan plan = plan::replicate((*made)->plan, std::min(lanes, kEstimatedLanes));
   std::size_t events = 1;
   for (const plan::RankPlan& rank : plan.ranks) {
     for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
@@ -130,6 +204,19 @@ std::size_t device_size_class(std::size_t bytes) {
   return std::bit_ceil(std::clamp<std::size_t>(bytes, 1024, std::size_t{1} << 40));
 }
 
+plan::Shape device_shape(Collective collective, int root, Contract contract,
+                         const DeviceMachine& machine) {
+  const auto ranks = static_cast<int>(machine.device_of.size());
+  plan::Shape shape{collective, ranks, root, machine.groups, machine.weights};
+  if (!links_differ(machine)) return shape;
+  const plan::CostModel model = cost_model(machine);
+  shape.groups = nested(machine, model);
+  if (shape.weights.empty()) shape.weights = weights_for(direct_us(ranks, model));
+  const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
+  if (any_order) shape.trees = trees_of(shape, machine, model);
+  return shape;
+}
+
 Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine) {
   TUTTI_TRY(const Wish wish, wish_for(collective, machine.wishes, "TUTTI_ALGORITHM"));
   return wish.forced.empty() ? !wish.forbids(kPacketWay) : wish.forced == kPacketWay;
@@ -152,7 +239,7 @@ Result<std::vector<DeviceWay>> device_ways(Request request, const DeviceMachine&
     DeviceWay way{algorithm, repeated(*algorithm, request, machine, wish.lanes), 0};
     if (way.lanes == 0) continue;
     if (!forced) {
-      const auto estimated = estimate_us(*algorithm, request, machine, model);
+      const auto estimated = estimate_us(*algorithm, way.lanes, request, machine, model);
       if (!estimated) continue;
       way.microseconds = *estimated;
     }

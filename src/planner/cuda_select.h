@@ -4,7 +4,8 @@
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
 // rules, as nothing has been measured on devices yet: plan/estimate.h over what links and memories
 // of such devices do. It is right about what matters for the order: how many hops, how many bytes
-// over which port, that ranks of one device share its memory, and those of one host its network.
+// over which port or link, that ranks of one device share its memory, and those of one host its
+// network. Left out: PCI Express links that devices share.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,18 +25,32 @@ std::string_view to_string(DeviceLink link);
 struct DeviceMachine {
   std::vector<int> device_of;     // By rank, from 0 on.
   std::vector<DeviceLink> links;  // By rank * ranks + peer; the same both ways.
+  /// As links: GB/s in each direction of NVLinks that join just the two; 0: there are none. Empty:
+  /// none are known, so a device's NVLinks are one port.
+  std::vector<double> direct = {};
   /// Of ranks on several hosts: by rank, on which; what is between hosts; and ranks of a host as
   /// groups, if they are such.
   Hosts hosts;
   plan::GroupSizes groups;
-  std::string wishes;       // Settings::algorithm.
-  std::uint32_t lanes = 1;  // That a plan may have.
+  std::vector<int> weights = {};  // Settings::weights.
+  std::string wishes;             // Settings::algorithm.
+  std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
   DeviceLink link(std::size_t rank, std::size_t peer) const {
     return links[rank * device_of.size() + peer];
   }
+  double direct_rate(std::size_t rank, std::size_t peer) const {
+    return direct.empty() ? 0 : direct[rank * device_of.size() + peer];
+  }
 };
+
+/// What plans on the machine are for. Where the links between devices of a host are not alike, also
+/// what they say of it: ranks near each other as groups, weights (but not instead of the user's),
+/// and trees, if plans along them keep the contract. The last takes some ms for 8 ranks and about a
+/// second for 32 (machine_trees.h), so the caller keeps it; where links are alike, nothing.
+plan::Shape device_shape(Collective collective, int root, Contract contract,
+                         const DeviceMachine& machine);
 
 struct DeviceWay {
   const Algorithm* algorithm = nullptr;

@@ -25,6 +25,7 @@ struct Library {
   int (*driver)(char*, unsigned) = nullptr;
   int (*count)(unsigned*) = nullptr;
   int (*by_index)(unsigned, Handle*) = nullptr;
+  int (*by_bus)(const char*, Handle*) = nullptr;
   int (*pci)(Handle, PciInfo*) = nullptr;
   int (*uuid)(Handle, char*, unsigned) = nullptr;
   int (*name)(Handle, char*, unsigned) = nullptr;
@@ -53,6 +54,7 @@ void bind_all(const DriverLibrary& driver, Library& library) {
   driver.bind(library.driver, "nvmlSystemGetDriverVersion");
   driver.bind(library.count, "nvmlDeviceGetCount_v2");
   driver.bind(library.by_index, "nvmlDeviceGetHandleByIndex_v2");
+  driver.bind(library.by_bus, "nvmlDeviceGetHandleByPciBusId_v2");
   driver.bind(library.pci, "nvmlDeviceGetPciInfo_v3");
   driver.bind(library.uuid, "nvmlDeviceGetUUID");
   driver.bind(library.name, "nvmlDeviceGetName");
@@ -186,17 +188,31 @@ NvmlGpu read_gpu(const Library& library, Handle device, unsigned index) {
 
 Error absent(std::string what) { return {Code::kUnsupported, std::move(what), {}, {}}; }
 
-}  // namespace
-
-Result<NvmlFacts> read_nvml(const char* name) {
+Status open(const char* name, Library& library) {
   const DriverLibrary driver_library(name);
   if (!driver_library.opened()) return absent(fmt::format("no NVML: there is no {}", name));
-  Library library;
   bind_all(driver_library, library);
   if (library.shutdown == nullptr || !ask(library.init)) {
     return absent(fmt::format("no NVML: {} does not find a driver", name));
   }
   library.ready = true;
+  return ok();
+}
+
+}  // namespace
+
+Result<std::vector<NvmlLink>> read_nvlinks(const std::string& bus, const char* name) {
+  Library library;
+  TUTTI_CHECK_OK(open(name, library));
+  Handle device = nullptr;
+  if (!ask(library.by_bus, bus.c_str(), &device))
+    return absent(fmt::format("NVML knows no GPU at {}", bus));
+  return read_links(library, device);
+}
+
+Result<NvmlFacts> read_nvml(const char* name) {
+  Library library;
+  TUTTI_CHECK_OK(open(name, library));
   NvmlFacts facts;
   std::array<char, 96> driver{};
   if (ask(library.driver, driver.data(), 96U)) facts.driver = driver.data();

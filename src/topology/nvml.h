@@ -47,6 +47,11 @@ struct NvmlFacts {
 /// kUnsupported.
 Result<NvmlFacts> read_nvml(const char* library = "libnvidia-ml.so.1");
 
+/// The NVLinks of the GPU with this bus address alone, which takes less time. kUnsupported as well
+/// where there is no such GPU.
+Result<std::vector<NvmlLink>> read_nvlinks(const std::string& bus,
+                                           const char* library = "libnvidia-ml.so.1");
+
 /// As a capture keeps it: the facts, or why there are none.
 std::string nvml_to_json(const Result<NvmlFacts>& facts);
 /// The reason, if the capture has one, is the Error again.

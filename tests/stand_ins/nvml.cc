@@ -1,5 +1,7 @@
 // NVIDIA's management library: two GPUs of compute capability 9.0, 17 of 18 NVLinks of the second
 // up.
+#include <string_view>
+
 #include "stand_in.h"
 
 namespace {
@@ -72,6 +74,16 @@ STAND_IN int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   if (index > 1) return kInvalidArgument;
   *device = &gpus[index];
   return 0;
+}
+STAND_IN int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, void** device) {
+  MAY_FAIL(kNotSupported);
+  for (unsigned i = 0; i < 2; ++i) {
+    if (std::string_view(stand_in::kBus[i]).ends_with(bus)) {
+      *device = &gpus[i];
+      return 0;
+    }
+  }
+  return kInvalidArgument;
 }
 STAND_IN int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* pci) {
   MAY_FAIL(kNotSupported);

@@ -79,6 +79,13 @@ TEST_CASE("NVML's answers arrive, and it is shut down again") {
   CHECK(a.bus == "0000:19:00.0");
   CHECK(b.bus == "0000:98:00.0");
   CHECK(b.uuid == "GPU-b");
+  for (const NvmlGpu& gpu : facts->gpus) {
+    const auto links = read_nvlinks(gpu.bus, stand_in("nvml").c_str());
+    REQUIRE(links);
+    CHECK(*links == gpu.links);
+  }
+  CHECK(open_count("nvml") == 0);
+  CHECK_FALSE(read_nvlinks("0000:20:00.0", stand_in("nvml").c_str()));
   CHECK(a.name == "a GPU");
   CHECK(a.sm == 90);
   CHECK(a.current == PcieRate{2.5, 8});
@@ -142,6 +149,7 @@ TEST_CASE("Whichever function of a library fails, the others' answers stay") {
            {"nvmlSystemGetDriverVersion", false},
            {"nvmlDeviceGetCount_v2", true},
            {"nvmlDeviceGetHandleByIndex_v2", false},
+           {"nvmlDeviceGetHandleByPciBusId_v2", false},
            {"nvmlDeviceGetPciInfo_v3", false},
            {"nvmlDeviceGetUUID", false},
            {"nvmlDeviceGetName", false},
@@ -183,6 +191,8 @@ TEST_CASE("Whichever function of a library fails, the others' answers stay") {
     if (name.rfind("nvml", 0) == 0) CHECK(bool(n) == !none);
     if (name.rfind("cu", 0) == 0) CHECK(bool(c) == !none);
     if (name.rfind("ibv", 0) == 0 && v) CHECK(!none);
+    const auto links = read_nvlinks("0000:98:00.0", stand_in("nvml").c_str());
+    CHECK(bool(links) == (name != "nvmlInit_v2" && name != "nvmlDeviceGetHandleByPciBusId_v2"));
     // The same facts but for what the function tells: none are made up, and the graph is sound.
     if (n && n->gpus.size() == 2 && name != "nvmlDeviceGetNvLinkState") {
       CHECK(n->gpus[1].links.size() == 18);

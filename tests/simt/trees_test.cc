@@ -1,0 +1,105 @@
+// Communicators of devices on a DGX-1, whose NVLinks are not alike: packed trees are chosen, and
+// give what they should.
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+
+#include "simt/device_communicators.h"
+#include "support/catch.h"
+
+namespace tutti {
+namespace {
+
+using test::Case;
+using test::DeviceCluster;
+
+// Before anything asks for it.
+const bool kOnDgx1 = setenv("SIMT_MACHINE", "dgx1-v100", 1) == 0;
+
+Settings settings_with(Contract contract) {
+  Settings settings = test::small_settings();
+  settings.lanes = 16;
+  settings.contract = contract;
+  return settings;
+}
+
+/// As if on a GPU with room for that.
+struct Room {
+  Room() { simt::settings().multiprocessors = 64; }
+  ~Room() { simt::settings().multiprocessors = before; }
+  int before = simt::settings().multiprocessors;
+};
+
+/// What a rank has chosen, from its description.
+std::string choices_of(const DeviceCommunicator& comm) {
+  const std::string text = comm.describe();
+  return text.substr(std::min(text.find("plans chosen:"), text.size()));
+}
+
+TEST_CASE("long messages go along packed trees, as all ranks find") {
+  REQUIRE(kOnDgx1);
+  const Room room;
+  for (const Contract contract : {Contract::kDeterministic, Contract::kRelaxed}) {
+    DeviceCluster cluster({0, 1, 2, 3, 4, 5}, settings_with(contract));
+    REQUIRE(cluster.complaint.empty());
+    CHECK(cluster.comms[0].describe().find("to rank 3: NVLink, 40 GB/s to it alone\n") !=
+          std::string::npos);
+    CHECK(cluster.comms[0].describe().find("to rank 5: PCIe\n") != std::string::npos);
+    for (DeviceCommunicator& comm : cluster.comms) {
+      for (const auto collective : {Collective::kBroadcast, Collective::kAllReduce})
+        REQUIRE(comm.prepare(
+            {.collective = collective, .count = std::size_t{1} << 28, .type = DataType::kFloat32}));
+      CHECK(choices_of(comm) == choices_of(cluster.comms[0]));
+    }
+    const std::string choices = choices_of(cluster.comms[0]);
+    INFO(choices);
+    CHECK(choices.find("broadcast up to 1073741824 bytes, root 0: packed_trees along 3 trees, 4") !=
+          std::string::npos);
+    const bool relaxed = contract == Contract::kRelaxed;
+    CHECK((choices.find("all_reduce up to 1073741824 bytes: packed_trees along") !=
+           std::string::npos) == relaxed);
+  }
+}
+
+TEST_CASE("results along trees of some GPUs, in any order, are right") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  const Room room;
+  Settings settings = settings_with(Contract::kRelaxed);
+  settings.algorithm = "packed_trees";
+  int packed = 0;
+  for (int round = 0; round < 6; ++round) {
+    std::vector<int> devices(8);
+    std::iota(devices.begin(), devices.end(), 0);
+    std::shuffle(devices.begin(), devices.end(), random);
+    devices.resize(4 + random() % 5);
+    DeviceCluster cluster(devices, settings);
+    REQUIRE(cluster.complaint.empty());
+    for (const auto collective :
+         {Collective::kBroadcast, Collective::kReduce, Collective::kAllReduce}) {
+      for (const std::size_t count : {1, 700, 20000}) {
+        Case test;
+        test.collective = collective;
+        test.ranks = static_cast<int>(devices.size());
+        test.count = count;
+        test.root = static_cast<int>(random() % devices.size());
+        test.in_place = random() % 2 == 0;
+        // Of which the order of addition makes no difference.
+        test.type = random() % 2 == 0 ? DataType::kInt32 : DataType::kInt64;
+        test.op = random() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
+        const std::string error = run_in_group(cluster.comms, cluster.streams, test, random());
+        INFO(test.to_string());
+        // Some have no NVLinks that join all, or an exchange does as well.
+        if (error.find("no plan is left") != std::string::npos) continue;
+        CHECK(error == "");
+        ++packed;
+      }
+    }
+  }
+  CHECK(packed > 9);
+}
+
+}  // namespace
+}  // namespace tutti
