@@ -60,13 +60,15 @@ RegionConfig Region::default_config(int rank_count) {
   // other's. Once as much as these caches hold (1 MiB each) has passed since, the third level
   // answers instead. Measured on 2 cores of an EPYC, 2 ranks, 512 KiB: 78 us with 2 slots of
   // 32 KiB, 67 with 8, 37 with 16, 32 with 32; packets of 16 KiB: 2.4 us with 4 slots, 1.5 with 64.
-  // More ranks share what 8 MiB of memory allow.
+  // More ranks share what 9 MiB of memory allow. Up to 4 do better with fewer, longer slots, as
+  // they wait for each other once for each: 128 KiB instead of 32 take 0.7 to 0.95 of the time
+  // (docs/performance-history.md, "Tiles").
   if (rank_count <= 2) {
     config.slot_bytes = 32768, config.slot_count = 8, config.multicast_slots = 32;
     config.packet_bytes = 16384, config.packet_slots = 64;
     config.message_bytes = 16384, config.message_slots = 8;
   } else if (rank_count <= 4) {
-    config.slot_bytes = 32768, config.slot_count = 4, config.multicast_slots = 16;
+    config.slot_bytes = 131072, config.slot_count = 2, config.multicast_slots = 4;
     config.packet_bytes = 16384, config.packet_slots = 32;
     config.message_bytes = 8192, config.message_slots = 4;
   } else if (rank_count <= 8) {
