@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "comm/state.h"
 #include "kernels/host/reduce.h"
+#include "perf/sweep/buffer.h"
 #include "planner/planner.h"
 #include "topology/fingerprint.h"
 #include "tune.h"
@@ -81,7 +82,7 @@ Result<double> network_hop_us(Communicator& comm, int other) {
 /// there are.
 Result<double> copy_rate(Communicator& comm) {
   constexpr std::size_t kBytes = std::size_t{1} << 20;
-  const TunedBuffer in(kBytes, true), out(kBytes, true);
+  const perf::Buffer in(kBytes, true), out(kBytes, true);
   if (in.data() == nullptr || out.data() == nullptr)
     return Error{Code::kSystem, "no memory for the buffers", comm.rank()};
   const Request request{.collective = Collective::kBroadcast,
@@ -193,7 +194,7 @@ Pairing pairing(const std::vector<int>& hosts, int round) {
 
 /// So many bytes both ways, so often; microseconds of one time.
 Result<double> exchange_us(Communicator& comm, int partner, std::size_t bytes, int times,
-                           const TunedBuffer& out, const TunedBuffer& in) {
+                           const perf::Buffer& out, const perf::Buffer& in) {
   TUTTI_CHECK_OK(comm.barrier());
   const auto start = Clock::now();
   for (int i = 0; i < times && partner >= 0; ++i) {
@@ -218,7 +219,7 @@ Result<std::vector<double>> by_host(Communicator& comm, const std::vector<int>& 
 Result<std::vector<double>> rates_by_host(Communicator& comm, const std::vector<int>& hosts) {
   const std::size_t count = planner::ranks_on(hosts).size();
   const auto me = static_cast<std::size_t>(comm.rank().value);
-  const TunedBuffer out(kLong, false), in(kLong, false);
+  const perf::Buffer out(kLong, false), in(kLong, false);
   if (in.data() == nullptr || out.data() == nullptr)
     return Error{Code::kSystem, "no memory for the buffers", comm.rank()};
   const int rounds = std::min(kMostPartners, static_cast<int>(count + count % 2) - 1);

@@ -2,8 +2,6 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "planner/tuning_table.h"
@@ -22,32 +20,6 @@ inline double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-
-/// Memory of one rank: plain, or of a kind that peers can map.
-class TunedBuffer {
- public:
-  TunedBuffer(std::size_t bytes, bool mapped) : mapped_(mapped) {
-    if (mapped) {
-      if (auto memory = mem_alloc(bytes)) data_ = *memory;
-    } else {
-      data_ = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    }
-    if (data_ != nullptr) std::memset(data_, 0, bytes);
-  }
-  ~TunedBuffer() {
-    if (mapped_)
-      (void)mem_free(data_);
-    else
-      std::free(data_);
-  }
-  TunedBuffer(const TunedBuffer&) = delete;
-  TunedBuffer& operator=(const TunedBuffer&) = delete;
-  void* data() const { return data_; }
-
- private:
-  bool mapped_;
-  void* data_ = nullptr;
-};
 
 /// The slowest rank's.
 inline Result<double> slowest(Communicator& comm, double us) {

@@ -8,12 +8,16 @@
 // A rank of a host runs all lanes of a plan on one thread, so more of them gain nothing there.
 // Between hosts they fill the network while others reduce: the best plans are measured with more
 // and with fewer lanes too. Buffers that peers can map mean nothing there.
+//
+// Tiles are not measured: a tile fills a slot, and what slots fit a number of ranks holds for all
+// sizes of messages (docs/performance-history.md, "Tiles").
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "algorithms/algorithm.h"
 #include "comm/state.h"
+#include "perf/sweep/buffer.h"
 #include "tune.h"
 #include "tune_timing.h"
 
@@ -185,7 +189,7 @@ class List {
   const planner::Knowledge& knowledge_;
   plan::Shape shape_;
   std::vector<Contender> contenders_;
-  TunedBuffer input_, output_;
+  perf::Buffer input_, output_;
 };
 
 }  // namespace

@@ -1,45 +1,16 @@
 #include "perf/sweep/measure.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
 
 #include "base/cpus.h"
 #include "kernels/host/reduce.h"
+#include "perf/sweep/buffer.h"
 
 namespace tutti::perf {
 namespace {
 
 constexpr std::uint64_t kSeed = 20261121;
-
-/// Memory of one rank: plain, or of a kind that peers can map.
-class Buffer {
- public:
-  Buffer(std::size_t bytes, bool registered) : registered_(registered) {
-    const std::size_t size = std::max<std::size_t>(bytes, 1);
-    if (registered) {
-      if (auto memory = mem_alloc(size)) data_ = static_cast<std::byte*>(*memory);
-    } else {
-      data_ = static_cast<std::byte*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
-    }
-    if (data_ != nullptr) std::memset(data_, 0, size);
-  }
-  ~Buffer() {
-    if (registered_)
-      (void)mem_free(data_);
-    else
-      std::free(data_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  bool registered_;
-  std::byte* data_ = nullptr;
-};
 
 double now_us(bool cpu) {
   timespec time{};
