@@ -86,6 +86,11 @@ TUTTI_API tutti_result_t tutti_device_comm_bytes(tutti_device_comm_t comm, size_
 TUTTI_API tutti_result_t tutti_device_comm_describe(tutti_device_comm_t comm, char* text,
                                                     size_t size, size_t* needed);
 
+/* As tutti_comm_explain; times are estimates. */
+TUTTI_API tutti_result_t tutti_device_comm_explain(tutti_device_comm_t comm, const char* collective,
+                                                   size_t count, tutti_data_type_t type, int root,
+                                                   char* text, size_t size, size_t* needed);
+
 /* Makes what calls of this collective ("all_reduce"), size, type and operation will need. `op` and
  * `root` count where the collective has them. Not collective. */
 TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* collective,

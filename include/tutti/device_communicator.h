@@ -148,6 +148,9 @@ class TUTTI_API DeviceCommunicator {
   std::size_t device_bytes() const;
   /// What it is: ranks, devices, how they reach each other, memory, plans.
   std::string describe() const;
+  /// Which way this call would go, and why not the others, as Communicator::explain; times are
+  /// estimates. Buffers may be null. Not collective.
+  Result<std::string> explain(const Request& request) const;
 
  private:
   explicit DeviceCommunicator(std::unique_ptr<State> state);

@@ -249,28 +249,50 @@ tutti_result_t tutti_device_comm_describe(tutti_device_comm_t comm, char* text, 
       });
 }
 
+namespace {
+
+/// What somebody asks about: a call without buffers, a sum if it reduces.
+tutti::Result<tutti::Request> asked_about(const char* name, const char* collective, size_t count,
+                                          tutti_data_type_t type, int root) {
+  if (collective == nullptr) return invalid(name, "`collective` is NULL");
+  const auto which = tutti::parse_collective(collective);
+  if (!which) {
+    return invalid(name, std::string("'") + collective + "' is no collective; there are " +
+                             tutti::collective_names());
+  }
+  tutti::Request request;
+  request.collective = *which;
+  request.count = count;
+  request.root = Rank{root};
+  TUTTI_TRY(request.type, checked_type(name, type));
+  return request;
+}
+
+}  // namespace
+
 tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* collective,
                                          size_t count, tutti_data_type_t type, tutti_op_t op,
                                          int root) {
+  return on_device_comm(__func__, comm,
+                        [&, name = __func__](DeviceCommunicator& communicator) -> Status {
+                          TUTTI_TRY(auto request, asked_about(name, collective, count, type, root));
+                          if (op == TUTTI_PRE_MUL_SUM) {  // Its scale does not matter here.
+                            request.reduction = scaled(1);
+                          } else {
+                            TUTTI_TRY(request.reduction, checked_op(name, op));
+                          }
+                          return communicator.prepare(request);
+                        });
+}
+
+tutti_result_t tutti_device_comm_explain(tutti_device_comm_t comm, const char* collective,
+                                         size_t count, tutti_data_type_t type, int root, char* text,
+                                         size_t size, size_t* needed) {
   return on_device_comm(
-      __func__, comm, [&, name = __func__](DeviceCommunicator& communicator) -> Status {
-        if (collective == nullptr) return invalid(name, "`collective` is NULL");
-        const auto which = tutti::parse_collective(collective);
-        if (!which) {
-          return invalid(name, std::string("'") + collective + "' is no collective; there are " +
-                                   tutti::collective_names());
-        }
-        tutti::Request request;
-        request.collective = *which;
-        request.count = count;
-        request.root = Rank{root};
-        TUTTI_TRY(request.type, checked_type(name, type));
-        if (op == TUTTI_PRE_MUL_SUM) {  // Its scale does not matter here.
-          request.reduction = scaled(1);
-        } else {
-          TUTTI_TRY(request.reduction, checked_op(name, op));
-        }
-        return communicator.prepare(request);
+      __func__, comm, [&, name = __func__](const DeviceCommunicator& communicator) -> Status {
+        TUTTI_TRY(const auto request, asked_about(name, collective, count, type, root));
+        TUTTI_TRY(const std::string all, communicator.explain(request));
+        return tutti::c_api::hand_out(name, all, text, size, needed);
       });
 }
 

@@ -166,6 +166,7 @@ struct DeviceCommunicator::State {
 
   std::size_t device_bytes() const;
   std::string describe() const;
+  Result<std::string> explain(const Request& request);
 
   // Of Communicator's insides.
   static Result<Communicator> make_control(const Founding& founding, Rendezvous& rendezvous,

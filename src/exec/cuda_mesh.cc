@@ -220,6 +220,17 @@ std::size_t CudaMesh::staged_bytes() const {
   return slots_at(staged_[static_cast<std::size_t>(only_)], options_.lanes, 0);
 }
 
+Status CudaMesh::suits(const plan::Plan& plan) const {
+  const std::string name = "plan " + plan.name;
+  if (const std::string why = unsuited(plan); !why.empty()) {
+    return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
+  }
+  const std::size_t lanes = plan.ranks[0].lanes.size();
+  if (lanes <= options_.lanes) return ok();
+  return Error{Code::kUnsupported, name + " has " + std::to_string(lanes) + " lanes, the mesh " +
+                                       std::to_string(options_.lanes)};
+}
+
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   const std::string name = "plan " + plan.name;
   const std::size_t ranks = options_.devices.size();
@@ -227,17 +238,11 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
     return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
                                              " ranks, the mesh has " + std::to_string(ranks)};
   }
-  if (const std::string why = unsuited(plan); !why.empty()) {
-    return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
-  }
+  TUTTI_CHECK_OK(suits(plan));
   CudaPlan loaded;
   loaded.shape_ = plan.shape;
   loaded.pieces_ = plan.pieces;
   loaded.lanes_ = static_cast<std::uint32_t>(plan.ranks[0].lanes.size());
-  if (loaded.lanes_ > options_.lanes) {
-    return Error{Code::kUnsupported, name + " has " + std::to_string(loaded.lanes_) +
-                                         " lanes, the mesh " + std::to_string(options_.lanes)};
-  }
   loaded.together_ = plan.together;
   loaded.tiled_ = is_tiled(plan);
   loaded.partials_ = has_partials(plan);

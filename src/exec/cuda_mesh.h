@@ -141,9 +141,11 @@ class CudaMesh {
   CudaMesh(const CudaMesh&) = delete;
   CudaMesh& operator=(const CudaMesh&) = delete;
 
+  /// Whether kernels can take the plan; kUnsupported: why not.
+  Status suits(const plan::Plan& plan) const;
   /// For the ranks here. The plan has to be verified, with as many slots as there are or fewer.
-  /// kUnsupported: it has
-  /// more lanes than the mesh, steps with more locations than a kernel takes, or multicasts.
+  /// kUnsupported: it has more lanes than the mesh, steps with more locations than a kernel takes,
+  /// or multicasts.
   Result<CudaPlan> load(const plan::Plan& plan) const;
 
   /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.

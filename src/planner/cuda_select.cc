@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "plan/chunks.h"
 #include "plan/estimate.h"
@@ -196,6 +199,21 @@ std::uint32_t repeated(const Algorithm& algorithm, const Request& request,
                                         : std::bit_floor(std::clamp<std::size_t>(shares, 1, most)));
 }
 
+/// Why an algorithm can't be taken; empty: it can.
+std::string refusal(const Algorithm& algorithm, const plan::Shape& shape, Contract contract) {
+  if (!algorithm.applies(shape)) {
+    const auto& groups = shape.groups.sizes;
+    return fmt::format("does not apply to {} ranks in groups of {}, {} weights, {} trees",
+                       shape.rank_count,
+                       groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
+                       shape.weights.empty() ? "without" : "with these",
+                       shape.trees.empty() ? "without" : "with these");
+  }
+  if (contract == Contract::kDeterministic && algorithm.contract(shape) == Contract::kRelaxed)
+    return "its results are not canonical; set TUTTI_CONTRACT=relaxed to allow it";
+  return {};
+}
+
 }  // namespace
 
 std::string_view to_string(DeviceLink link) { return kLinks[static_cast<std::size_t>(link)].name; }
@@ -222,7 +240,7 @@ Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine
   return wish.forced.empty() ? !wish.forbids(kPacketWay) : wish.forced == kPacketWay;
 }
 
-Result<std::vector<DeviceWay>> device_ways(Request request, const DeviceMachine& machine) {
+Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMachine& machine) {
   const Collective collective = request.shape.collective;
   TUTTI_TRY(const Wish wish, wish_for(collective, machine.wishes, "TUTTI_ALGORITHM"));
   request.bytes = device_size_class(request.bytes);
@@ -230,32 +248,78 @@ Result<std::vector<DeviceWay>> device_ways(Request request, const DeviceMachine&
   const bool forced = !wish.forced.empty() && wish.forced != kPacketWay;
   std::vector<DeviceWay> ways;
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->collective != collective || !algorithm->applies(request.shape)) continue;
-    if (forced ? algorithm->name != wish.forced : wish.forbids(algorithm->name)) continue;
-    if (request.contract == Contract::kDeterministic &&
-        algorithm->contract(request.shape) == Contract::kRelaxed) {
-      continue;
+    if (algorithm->collective != collective) continue;
+    DeviceWay way{.algorithm = algorithm, .refused = {}};
+    if (forced && algorithm->name != wish.forced) {
+      way.refused = fmt::format("{} is forced", wish.forced);
+    } else if (!forced && wish.forbids(algorithm->name)) {
+      way.refused = "is forbidden";
+    } else {
+      way.refused = refusal(*algorithm, request.shape, request.contract);
     }
-    DeviceWay way{algorithm, repeated(*algorithm, request, machine, wish.lanes), 0};
-    if (way.lanes == 0) continue;
-    if (!forced) {
+    if (way.refused.empty()) {
+      way.lanes = repeated(*algorithm, request, machine, wish.lanes);
+      if (way.lanes == 0)
+        way.refused = fmt::format("takes more than the {} lanes that there are", machine.lanes);
+    }
+    if (way.refused.empty() && !forced) {
       const auto estimated = estimate_us(*algorithm, way.lanes, request, machine, model);
-      if (!estimated) continue;
-      way.microseconds = *estimated;
+      if (estimated)
+        way.microseconds = *estimated;
+      else
+        way.refused = "is too long to be estimated";
     }
-    ways.push_back(way);
+    ways.push_back(std::move(way));
   }
   std::stable_sort(ways.begin(), ways.end(), [](const DeviceWay& a, const DeviceWay& b) {
-    return a.microseconds < b.microseconds;
+    return std::pair(!a.refused.empty(), a.microseconds) <
+           std::pair(!b.refused.empty(), b.microseconds);
   });
+  return ways;
+}
+
+Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine) {
+  TUTTI_TRY(auto ways, device_candidates(request, machine));
+  std::erase_if(ways, [](const DeviceWay& way) { return !way.refused.empty(); });
   if (ways.empty()) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}: no plan is left for {} ranks on devices by TUTTI_ALGORITHM='{}' "
-                             "and TUTTI_CONTRACT={}",
-                             to_string(collective), request.shape.rank_count, machine.wishes,
-                             request.contract == Contract::kRelaxed ? "relaxed" : "deterministic")};
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}: no plan is left for {} ranks on devices by TUTTI_ALGORITHM='{}' "
+                    "and TUTTI_CONTRACT={}",
+                    to_string(request.shape.collective), request.shape.rank_count, machine.wishes,
+                    request.contract == Contract::kRelaxed ? "relaxed" : "deterministic")};
   }
   return ways;
+}
+
+double device_bound_us(const Request& request, const DeviceMachine& machine) {
+  const plan::CostModel model = cost_model(machine);
+  const int ranks = request.shape.rank_count;
+  std::vector<double> rates;  // GB/s by rank, of all that leads out of it; as much leads into it.
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::set<std::uint32_t> ways_out;
+    for (int peer = 0; peer < ranks; ++peer) {
+      const auto uses = model.link(Rank{rank}, Rank{peer}).uses;
+      if (!uses.empty()) ways_out.insert(uses.front().resource);
+      if (peer != rank && uses.empty()) return 0;  // Within a device.
+    }
+    double& rate = rates.emplace_back(0);
+    for (const std::uint32_t at : ways_out) rate += model.resources[at].gigabytes_per_second;
+  }
+  if (ranks < 2) return 0;
+  const double bytes = 1e-3 * static_cast<double>(request.bytes), n = ranks;
+  const double least = *std::min_element(rates.begin(), rates.end());
+  switch (request.shape.collective) {
+    case Collective::kAllReduce:  // Each gets and gives all; and all together, what alike ones do.
+      return std::max(bytes / least,
+                      2 * (n - 1) * bytes / std::accumulate(rates.begin(), rates.end(), 0.0));
+    case Collective::kBroadcast:
+    case Collective::kReduce: return bytes / least;
+    case Collective::kGather:
+    case Collective::kScatter:
+      return bytes * (n - 1) / n / rates[static_cast<std::size_t>(request.shape.root)];
+    default: return bytes * (n - 1) / n / least;
+  }
 }
 
 }  // namespace tutti::planner

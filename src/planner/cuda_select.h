@@ -55,13 +55,22 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
 struct DeviceWay {
   const Algorithm* algorithm = nullptr;
   std::uint32_t lanes = 1;  // How often its lanes are repeated.
-  double microseconds = 0;  // Estimated for the size's class; 0: it is forced.
+  double microseconds = 0;  // Estimated for the size's class; 0: it is forced, or refused.
+  std::string refused;      // Why it can't be taken, one line; empty: it can.
 };
 
-/// Plans of the request's collective, best first, and never none; kernels may not take all of them.
-/// kInvalidArgument if wishes name what there is not, or leave nothing. Requests of one
-/// device_size_class have one answer.
-Result<std::vector<DeviceWay>> device_ways(Request request, const DeviceMachine& machine);
+/// All plans of the request's collective, best first, refused ones last, in the order of the
+/// registry. kInvalidArgument if wishes name what there is not. Requests of one device_size_class
+/// have one answer.
+Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMachine& machine);
+
+/// Those that are not refused, and never none; kernels may not take all of them. kInvalidArgument
+/// also if nothing is left.
+Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine);
+
+/// Microseconds that the request takes at least, as its bytes have to get into and out of each
+/// device over all links that it has.
+double device_bound_us(const Request& request, const DeviceMachine& machine);
 
 /// Whether wishes let a call of that collective go by packets (the one-shot kernel).
 Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine);

@@ -18,17 +18,6 @@ std::string us_text(double us) {
   return us < 1000 ? fmt::format("{:.2f}", us) : fmt::format("{:.0f}", us);
 }
 
-std::string why_not(const Candidate& other, const Candidate& taken) {
-  if (!other.refused.empty()) return other.refused;
-  if (other.microseconds <= 0 || taken.microseconds <= 0)
-    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
-  const double times = other.microseconds / taken.microseconds;
-  if (times > kAlike) return fmt::format("{:.2g} times as long", times);
-  if (other.evidence != taken.evidence)
-    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
-  return "as fast";
-}
-
 /// The best of another request, if it is faster.
 std::string faster_with(const Request& request, const Knowledge& knowledge, double us,
                         std::string_view what) {
@@ -57,6 +46,17 @@ std::string wrapped(std::string_view text, std::size_t indent) {
 }
 
 }  // namespace
+
+std::string why_not(const Candidate& other, const Candidate& taken) {
+  if (!other.refused.empty()) return other.refused;
+  if (other.microseconds <= 0 || taken.microseconds <= 0)
+    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
+  const double times = other.microseconds / taken.microseconds;
+  if (times > kAlike) return fmt::format("{:.2g} times as long", times);
+  if (other.evidence != taken.evidence)
+    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
+  return "as fast";
+}
 
 double bus_factor(Collective collective, int ranks) {
   const double share = static_cast<double>(ranks - 1) / ranks;

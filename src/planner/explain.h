@@ -40,6 +40,9 @@ struct HostExplanation {
   std::vector<std::string> to_be_faster;  // What would have to change, one sentence each.
 };
 
+/// Why not a way, of which it is known which was taken.
+std::string why_not(const Candidate& other, const Candidate& taken);
+
 /// Pure, but for estimates, which are kept. Errors: those of candidates(), and where there is
 /// nothing left to choose. Any thread.
 Result<HostExplanation> explain(const Request& request, const Knowledge& knowledge);

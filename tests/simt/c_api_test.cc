@@ -226,6 +226,17 @@ TEST_CASE("what a communicator says of itself, preparing, and its end") {
   CHECK(tutti_device_comm_prepare(comms[0], "all_reduce", 1000, kType, TUTTI_SUM, 0) == TUTTI_OK);
   CHECK(tutti_device_comm_prepare(comms[0], "nothing", 1, kType, TUTTI_SUM, 0) ==
         TUTTI_INVALID_ARGUMENT);
+  std::size_t needed = 0;
+  REQUIRE(tutti_device_comm_explain(comms[0], "broadcast", 1000, kType, 0, nullptr, 0, &needed) ==
+          TUTTI_OK);
+  std::string text(needed, ' ');
+  REQUIRE(tutti_device_comm_explain(comms[0], "broadcast", 1000, kType, 0, text.data(), text.size(),
+                                    nullptr) == TUTTI_OK);
+  CHECK(text.find("Taken: ") != std::string::npos);
+  CHECK(tutti_device_comm_explain(comms[0], "nothing", 1, kType, 0, nullptr, 0, &needed) ==
+        TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_explain(comms[0], "broadcast", 1, kType, 99, nullptr, 0, &needed) ==
+        TUTTI_INVALID_ARGUMENT);
   CHECK(tutti_device_comm_abort(comms[0], "enough") == TUTTI_OK);
   CHECK(tutti_device_comm_check(comms[1]) == TUTTI_ABORTED);
   CHECK(std::string(tutti_last_error()).find("enough") != std::string::npos);

@@ -62,6 +62,42 @@ TEST_CASE("long messages go along packed trees, as all ranks find") {
   }
 }
 
+TEST_CASE("it is explained which way a call goes, and why") {
+  const Room room;
+  Settings settings = settings_with(Contract::kDeterministic);
+  const auto explain = [&](Collective collective, std::size_t count) {
+    const DeviceCluster cluster({0, 1, 2, 3, 4, 5}, settings);
+    REQUIRE(cluster.complaint.empty());
+    const auto text = cluster.comms[1].explain(
+        {.collective = collective, .count = count, .type = DataType::kFloat32});
+    REQUIRE(text);
+    UNSCOPED_INFO(*text);
+    CHECK(*cluster.comms[2].explain(
+              {.collective = collective, .count = count, .type = DataType::kFloat32}) == *text);
+    return *text;
+  };
+  constexpr std::size_t kLong = std::size_t{1} << 28;
+  const auto says = [](const std::string& text, const char* words) {
+    INFO(words);
+    CHECK(text.find(words) != std::string::npos);
+  };
+  std::string text = explain(Collective::kBroadcast, kLong);
+  says(text, "groups of 2, 3 trees with 1:1:1 of the message");
+  says(text, "Taken: packed_trees: ");
+  says(text, "times as long");
+  text = explain(Collective::kAllReduce, kLong);
+  says(text, "its results are not canonical");
+  says(text, "To be faster: the relaxed contract: packed_trees in ");
+  says(explain(Collective::kAllReduce, 10), "Taken: packet");
+  settings.algorithm = "ring";
+  says(explain(Collective::kBroadcast, kLong), "Taken: ring, which is forced");
+  settings.algorithm = "";
+  settings.lanes = 2;
+  text = explain(Collective::kBroadcast, kLong);
+  says(text, "takes more than the 2 lanes");
+  CHECK(text.find("Taken: packed_trees") == std::string::npos);
+}
+
 TEST_CASE("results along trees of some GPUs, in any order, are right") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);

@@ -1,0 +1,106 @@
+// Which way a call between devices would go, and why: for people.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "comm/cuda_state.h"
+#include "planner/explain.h"
+
+namespace tutti {
+namespace {
+
+/// Groups, weights and trees, as far as there are any.
+std::string shape_in_words(const plan::Shape& shape) {
+  std::string text;
+  if (!shape.groups.sizes.empty())
+    text += fmt::format(", groups of {}", fmt::join(shape.groups.sizes, ","));
+  if (!shape.weights.empty()) text += fmt::format(", weights {}", fmt::join(shape.weights, ","));
+  if (shape.trees.empty()) return text;
+  std::vector<int> weights;
+  for (const plan::SpanningTree& tree : shape.trees) weights.push_back(tree.weight);
+  return text +
+         fmt::format(", {} trees with {} of the message", weights.size(), fmt::join(weights, ":"));
+}
+
+planner::Candidate candidate_of(const planner::DeviceWay& way, bool forced) {
+  planner::Candidate candidate;
+  candidate.algorithm = way.algorithm;
+  candidate.lanes = way.lanes;
+  candidate.microseconds = way.microseconds;
+  candidate.evidence = forced ? planner::Evidence::kForced : planner::Evidence::kEstimated;
+  candidate.refused = way.refused;
+  return candidate;
+}
+
+/// What the relaxed contract would gain; empty: nothing.
+Result<std::string> gain_of_relaxed(planner::Request request, const planner::DeviceMachine& machine,
+                                    double us) {
+  const plan::Shape& shape = request.shape;
+  if (request.contract == Contract::kRelaxed || !reduces(shape.collective)) return std::string();
+  request.contract = Contract::kRelaxed;
+  request.shape = planner::device_shape(shape.collective, shape.root, request.contract, machine);
+  TUTTI_TRY(const auto ways, planner::device_ways(request, machine));
+  const double other = ways.front().microseconds;
+  if (other <= 0 || other * 1.01 >= us) return std::string();
+  return fmt::format("the relaxed contract: {} in {:.4g} us, {:.2g} times as fast",
+                     ways.front().algorithm->name, other, us / other);
+}
+
+}  // namespace
+
+Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
+  TUTTI_CHECK_OK(check(request));
+  if (request.uneven)
+    return std::string("Blocks that differ in size are messages between pairs.\n");
+  planner::Request asked = planner_request(request);
+  const std::size_t bytes = asked.bytes;
+  asked.bytes = planner::device_size_class(bytes);  // For which a plan is chosen.
+  const std::string heading =
+      fmt::format("{} of {} bytes ({} x {}), as of {}, between {} ranks on devices{}, contract {}",
+                  to_string(request.collective), bytes, request.count, to_string(request.type),
+                  asked.bytes, rank_count, shape_in_words(asked.shape),
+                  asked.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+  if (goes_by_packets(request))
+    return fmt::format("{}\n\nTaken: packet, the one-shot kernel, as always for so few elements.\n",
+                       heading);
+  TUTTI_TRY(auto ways, planner::device_candidates(asked, machine));
+  planner::HostExplanation all;
+  std::vector<planner::ExplainedWay> refused;
+  for (planner::DeviceWay& way : ways) {
+    if (way.refused.empty() && all.ways.empty()) {  // It is taken if kernels can.
+      TUTTI_TRY(
+          const auto* verified,
+          planner::prepare({.algorithm = way.algorithm, .shape = asked.shape, .lanes = way.lanes}));
+      if (const Status suits = mesh->suits(verified->plan); !suits)
+        way.refused = suits.error().what;
+    }
+    const auto candidate = candidate_of(way, way.microseconds <= 0);
+    if (!way.refused.empty())
+      refused.push_back({candidate, way.refused});
+    else
+      all.ways.push_back(
+          {candidate,
+           all.ways.empty() ? "" : planner::why_not(candidate, all.ways.front().candidate)});
+  }
+  if (all.ways.empty())
+    return Error{Code::kInvalidArgument,
+                 fmt::format("explain: nothing is left to choose for {}: {}",
+                             to_string(request.collective), refused.front().why),
+                 me};
+  const double us = all.ways.front().candidate.microseconds;
+  all.ways.insert(all.ways.end(), refused.begin(), refused.end());
+  all.bound_us = planner::device_bound_us(asked, machine);
+  all.bound_words = "bytes into and out of each device over all of its links, by published figures";
+  TUTTI_TRY(std::string relaxed, gain_of_relaxed(asked, machine, us));
+  if (!relaxed.empty()) all.to_be_faster.push_back(std::move(relaxed));
+  return planner::to_text(all, asked, heading);
+}
+
+Result<std::string> DeviceCommunicator::explain(const Request& request) const {
+  Request asked = request;
+  static std::byte somewhere[2];
+  if (asked.input == nullptr) asked.input = somewhere;
+  if (asked.output == nullptr) asked.output = somewhere + 1;
+  return state_->explain(asked);
+}
+
+}  // namespace tutti
