@@ -126,6 +126,23 @@ Result<DeviceCommunicator> join(const char* function, const tutti_unique_id_t* i
 
 Reduction scaled(double scale) { return Reduction::pre_mul_sum(scale); }
 
+/// What somebody asks about: a call without buffers, a sum if it reduces.
+Result<Request> asked_about(const char* name, const char* collective, size_t count,
+                            tutti_data_type_t type, int root) {
+  if (collective == nullptr) return invalid(name, "`collective` is NULL");
+  const auto which = parse_collective(collective);
+  if (!which) {
+    return invalid(name, std::string("'") + collective + "' is no collective; there are " +
+                             collective_names());
+  }
+  Request request;
+  request.collective = *which;
+  request.count = count;
+  request.root = Rank{root};
+  TUTTI_TRY(request.type, checked_type(name, type));
+  return request;
+}
+
 }  // namespace
 }  // namespace tutti::c_api
 
@@ -136,6 +153,7 @@ using tutti::Rank;
 using tutti::Result;
 using tutti::Settings;
 using tutti::Status;
+using tutti::c_api::asked_about;
 using tutti::c_api::call;
 using tutti::c_api::call_uneven;
 using tutti::c_api::checked_op;
@@ -248,27 +266,6 @@ tutti_result_t tutti_device_comm_describe(tutti_device_comm_t comm, char* text, 
         return tutti::c_api::hand_out(name, communicator.describe(), text, size, needed);
       });
 }
-
-namespace {
-
-/// What somebody asks about: a call without buffers, a sum if it reduces.
-tutti::Result<tutti::Request> asked_about(const char* name, const char* collective, size_t count,
-                                          tutti_data_type_t type, int root) {
-  if (collective == nullptr) return invalid(name, "`collective` is NULL");
-  const auto which = tutti::parse_collective(collective);
-  if (!which) {
-    return invalid(name, std::string("'") + collective + "' is no collective; there are " +
-                             tutti::collective_names());
-  }
-  tutti::Request request;
-  request.collective = *which;
-  request.count = count;
-  request.root = Rank{root};
-  TUTTI_TRY(request.type, checked_type(name, type));
-  return request;
-}
-
-}  // namespace
 
 tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* collective,
                                          size_t count, tutti_data_type_t type, tutti_op_t op,
