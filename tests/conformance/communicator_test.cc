@@ -314,9 +314,9 @@ TEST_CASE("a missing rank is named at the deadline, blocking and asynchronous al
   }
 }
 
-TEST_CASE("the shared memory of up to 8 ranks stays within 9 MiB") {
+TEST_CASE("the shared memory of up to 8 ranks stays within 8 MiB") {
   for (int ranks = 1; ranks <= 8; ++ranks)
-    CHECK(Region::bytes_for(Region::default_config(ranks)) <= std::size_t{9} << 20);
+    CHECK(Region::bytes_for(Region::default_config(ranks)) <= std::size_t{8} << 20);
 }
 
 }  // namespace

@@ -174,31 +174,6 @@ TEST_CASE("trees are for few ranks, and for three collectives") {
   CHECK_FALSE(planner::trees_for({Collective::kBroadcast, 8}, model).empty());
 }
 
-TEST_CASE("ranks that nothing joins have no trees") {
-  using namespace topology;
-  Machine machine;
-  const NodeId host = test::add(machine.graph, NodeKind::kHost, "host0");
-  for (int i = 0; i < 5; ++i)
-    machine.ranks.push_back(
-        test::add(machine.graph, NodeKind::kGpu, "host0/gpu" + std::to_string(i), host));
-  const auto join = [&](std::size_t a, std::size_t b) {
-    test::join(machine.graph, LinkKind::kNvlink, machine.ranks[a], machine.ranks[b], 25);
-  };
-  // 0 to 1 to 2, and 3 to 4: in each part a rank's cheapest parent is within it.
-  join(0, 1);
-  join(1, 2);
-  join(3, 4);
-  for (const Collective collective : kCollectives) {
-    INFO(to_string(collective));
-    for (int root = 0; root < 5; ++root) CHECK(pack(machine, collective, root).trees.empty());
-  }
-  join(2, 3);
-  for (const Collective collective : kCollectives) {
-    INFO(to_string(collective));
-    CHECK_FALSE(pack(machine, collective, 0).trees.empty());
-  }
-}
-
 TEST_CASE("where a job has 5, 6 or 7 GPUs of a DGX-1 packed trees are the fastest") {
   for (const Collective collective : kCollectives) {
     for (int gpus = 5; gpus <= 7; ++gpus) {
