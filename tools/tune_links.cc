@@ -307,7 +307,9 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
       }
     }
     TUTTI_TRY(costs.link.latency_us, slowest(comm, mine.latency_us));
-    TUTTI_TRY(costs.link.gigabytes_per_second, slowest(comm, mine.gigabytes_per_second));
+    const double rate = mine.gigabytes_per_second;  // 0: alone on its host.
+    TUTTI_TRY(const double ns_a_byte, slowest(comm, rate > 0 ? 1 / rate : 0));
+    costs.link.gigabytes_per_second = ns_a_byte > 0 ? 1 / ns_a_byte : 0;
     if (me == 0) figures.push_back({transport, "ranks of a host", costs.link});
   }
   TUTTI_TRY(const double own, reduce_rate(comm));
