@@ -37,7 +37,7 @@ class Crowding {
       on_trial_ = false;
       const bool worse = judge((now - since_) / calls);
       next_ = now + pause_;
-      if (worse) return Move::kBack;
+      if (worse) return crowded ? Move::kStay : Move::kBack;  // The kernel may have done it.
     }
     const bool known = was_crowded_ || !tries_;  // How long calls take so.
     const bool moves = crowded && known && now >= next_;

@@ -45,6 +45,7 @@ struct Machine {
           crowded = false;
           break;
         case Move::kBack:
+          CHECK_FALSE(crowded);
           ++outcome.backs;
           crowded = true;
           break;
@@ -92,6 +93,17 @@ TEST_CASE("a move that makes calls slower is undone, and seldom tried again") {
   CHECK(outcome.asides >= 20);                 // It doesn't give up: what else ran there may end.
   CHECK(outcome.asides <= 40);
   CHECK(outcome.crowded * 100 > outcome.total * 95);
+}
+
+TEST_CASE("what the kernel has undone is not undone again") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const int until : {1, 3, 7, 9, 11}) {
+    const Machine machine{microseconds(8), microseconds(40), milliseconds(until)};
+    const auto outcome = machine.run(std::chrono::seconds(10), random);
+    CHECK(outcome.crowded * 2 > outcome.total);
+  }
 }
 
 TEST_CASE("where nothing else can explain it, a crowded rank always moves") {
