@@ -2,7 +2,7 @@
 //
 // Spin a little, then yield, then sleep on a futex. Spinning is only for ranks that have a CPU
 // each: when there are more ranks than CPUs, a spinning waiter keeps the rank that it waits for
-// from running.
+// from running, unless it knows that none of its CPU is waited for (HostExecutor::look_for_news).
 //
 // Whoever changes what a peer may be waiting for calls `notify`. Waking a sleeper has to cost
 // nothing when nobody sleeps, so the poster only loads a flag, without a fence; it is the sleeper

@@ -291,6 +291,7 @@ class HostExecutor {
            phase_ == Phase::kMapGather || phase_ == Phase::kPlanGather;
   }
   bool has_news() const;
+  bool is_there(int rank, std::size_t line) const;
   bool look_for_news() const;
   bool may_look_on() const;
   void fail_by(int rank);

@@ -15,9 +15,14 @@ constexpr int kLooks = 64;
 /// What is awaited is a line: whether there is any use in a whole step.
 bool HostExecutor::has_news() const {
   if (!gathering() || wire_ != nullptr || next_peer_ == ranks_) return true;
-  const CallLine& line = region_.lines(next_peer_, place_)[next_line_];
-  // relaxed: the step looks again.
-  return ((line.tag.load(std::memory_order_relaxed) ^ number_) & kNumberMask) == 0;
+  return is_there(next_peer_, next_line_);
+}
+
+/// Whether a line of this call is there, be it what it should be or not.
+bool HostExecutor::is_there(int rank, std::size_t line) const {
+  // relaxed: who goes on from this looks again.
+  const std::uint64_t tag = region_.lines(rank, place_)[line].tag.load(std::memory_order_relaxed);
+  return ((tag ^ number_) & kNumberMask) == 0;
 }
 
 /// As has_news, for a while where nobody else on this CPU has anything to do before there are news:
@@ -35,11 +40,8 @@ bool HostExecutor::look_for_news() const {
 /// Whether all ranks of this CPU have done their part of the call.
 bool HostExecutor::may_look_on() const {
   if (options_.wait.ranks_per_cpu == 1 || !symmetric()) return false;
-  return std::all_of(neighbours_.begin(), neighbours_.end(), [this](int rank) {
-    const CallLine& line = region_.lines(rank, place_)[first_line_];
-    // relaxed: a hint.
-    return ((line.tag.load(std::memory_order_relaxed) ^ number_) & kNumberMask) == 0;
-  });
+  return std::all_of(neighbours_.begin(), neighbours_.end(),
+                     [this](int rank) { return is_there(rank, first_line_); });
 }
 
 /// Who is one too many on its CPU moves off those that have enough. Measured on 2 cores: 2 ranks, 8
