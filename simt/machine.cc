@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include "simt/runtime.h"
 
@@ -95,6 +96,8 @@ Settings from_environment() {
   read.multiprocessors =
       std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
   read.jitter = number("SIMT_JITTER", 0) != 0;
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  read.lazy = loading == nullptr || std::string_view(loading) != "EAGER";
   return read;
 }
 

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "simt/machine.h"
@@ -47,6 +49,20 @@ std::size_t blocks_in(dim3 grid) { return std::size_t{grid.x} * grid.y * grid.z;
 namespace {
 std::atomic<std::uint64_t> with_context{0};
 void make_context(int device) { with_context |= std::uint64_t{1} << device; }
+}  // namespace
+
+namespace {
+/// A device's kernels that are loaded. As on a GPU that is not EAGER: the first use loads a kernel,
+/// may wait for all that runs there, and keeps other threads from launching meanwhile.
+struct Loaded {
+  std::mutex mutex;
+  std::set<const void*> kernels;
+};
+void load(const void* kernel, int device) {
+  static auto* const devices = new Loaded[kMostDevices];
+  const std::lock_guard lock(devices[device].mutex);
+  if (devices[device].kernels.insert(kernel).second && settings().lazy) drain_device(device);
+}
 }  // namespace
 
 int this_device() {
@@ -180,7 +196,9 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   *attributes = {};
   attributes->maxThreadsPerBlock = static_cast<int>(kMostThreads);
-  return find_kernel(kernel) != nullptr ? cudaSuccess : failed(cudaErrorInvalidDeviceFunction);
+  if (find_kernel(kernel) == nullptr) return failed(cudaErrorInvalidDeviceFunction);
+  load(kernel, this_device());
+  return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int,
                                                           std::size_t) {
@@ -203,6 +221,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
   if (stream == nullptr || stream->device != chosen_device) {
     return failed(cudaErrorInvalidResourceHandle);  // Another device's stream.
   }
+  load(function, stream->device);
   constexpr std::size_t kAlignment = 64;
   const std::size_t bytes = (kernel->argument_bytes + kAlignment - 1) / kAlignment * kAlignment;
   const std::shared_ptr<void> packed(std::aligned_alloc(kAlignment, bytes), std::free);

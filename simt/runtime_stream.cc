@@ -156,14 +156,15 @@ cudaError_t drain(const StreamPtr& stream) {
 }
 
 void drain_device(int device) {
-  std::vector<StreamPtr> busy;
+  std::vector<TicketPtr> busy;
   {
     const Lock lock(streams().mutex);
     for (const StreamPtr& stream : streams().all) {
-      if (stream->device == device) busy.push_back(stream);
+      const Lock stream_lock(stream->mutex);
+      if (stream->device == device && stream->last != nullptr) busy.push_back(stream->last);
     }
   }
-  for (const StreamPtr& stream : busy) static_cast<void>(drain(stream));
+  for (const TicketPtr& last : busy) last->wait();
 }
 
 namespace {

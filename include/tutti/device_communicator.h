@@ -121,9 +121,8 @@ class TUTTI_API DeviceCommunicator {
   Status register_memory(void* data, std::size_t bytes);
   Status deregister_memory(void* data);
 
-  /// Of any size; in a kernel of its own if input, residual and output are registered (it is loaded
-  /// when memory is registered), and else as an all-reduce and what follows, with the same bits.
-  /// Not within a Group.
+  /// Of any size; in a kernel of its own if input, residual and output are registered, and
+  /// else as an all-reduce and what follows, with the same bits. Not within a Group.
   Status all_reduce_rms_norm(const RmsNorm& call, Stream stream);
   /// Of any size, with gradients and parameters that are registered; else kUnsupported. Not within
   /// a Group.

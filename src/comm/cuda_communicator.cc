@@ -123,13 +123,6 @@ DeviceCommunicator::State::RouteKey DeviceCommunicator::State::route_of(
           planner::device_size_class(message_bytes(request, rank_count))};
 }
 
-/// CUDA loads a kernel when it is first used, and may wait for what runs; so not at its launch.
-Status DeviceCommunicator::State::load_kernel(const void* kernel) {
-  if (kernel == nullptr || !kernels.insert(kernel).second) return ok();
-  cudaFuncAttributes attributes;
-  return exec::cuda_status(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
-}
-
 planner::Request DeviceCommunicator::State::planner_request(const Request& request) {
   const int root = root_of(request);
   auto [shape, fresh] = shapes.try_emplace({request.collective, root});
@@ -141,19 +134,11 @@ planner::Request DeviceCommunicator::State::planner_request(const Request& reque
 }
 
 Status DeviceCommunicator::State::prepare(const Request& request) {
-  const bool reduced = reduces(request.collective);
-  const ReduceOp op = reduced ? request.reduction.op : ReduceOp::kSum;
-  const bool packets_too = goes_by_packets(request);
-  const void* kernel = packets_too ? cuda::one_shot_kernel(request.type, op)
-                                   : cuda::interpreter_kernel(request.type, op);
   const RouteKey key = route_of(request);
-  if (kernels.contains(kernel) && (packets_too || routes.contains(key))) [[likely]]
+  if (goes_by_packets(request) || routes.contains(key)) [[likely]]
     return ok();
   const RelaxedCapture relaxed;
   const exec::OnDevice on(device);
-  TUTTI_CHECK_OK(load_kernel(kernel));
-  if (packets_too || routes.contains(key)) return ok();
-
   const planner::Request asked = planner_request(request);
   TUTTI_TRY(const auto ways, planner::device_ways(asked, machine));
   std::string refused;
@@ -299,8 +284,7 @@ Status DeviceCommunicator::prepare(const Request& request) {
   asked.input = somewhere;
   asked.output = somewhere + 1;
   TUTTI_CHECK_OK(state_->check(asked));
-  if (request.uneven) return state_->prepare_messages();
-  return request.count == 0 ? ok() : state_->prepare(asked);
+  return request.count == 0 || request.uneven ? ok() : state_->prepare(asked);
 }
 
 Status DeviceCommunicator::check() const { return state_->failure(); }

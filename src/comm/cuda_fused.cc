@@ -10,7 +10,6 @@
 
 #include "comm/cuda_state.h"
 #include "comm/cuda_tell.h"
-#include "kernels/cuda/fused.h"
 #include "plan/partition.h"
 
 namespace tutti {
@@ -129,10 +128,6 @@ Status DeviceCommunicator::State::register_memory(void* data, std::size_t bytes)
       status = std::move(opened.error());
     }
   }
-  for (const DataType type : kTypes) {
-    if (status) status = load_kernel(cuda::rms_norm_kernel(type));
-    if (status) status = load_kernel(cuda::sgd_kernel(type));
-  }
   Done done;
   done.trouble = Trouble(status);
   TUTTI_TRY([[maybe_unused]] const auto all, tell(control, done, status));
@@ -217,11 +212,6 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
                           .count = count,
                           .type = norm.type};
     TUTTI_CHECK_OK(check(request));
-    {
-      const RelaxedCapture relaxed;
-      const exec::OnDevice on(device);
-      TUTTI_CHECK_OK(load_kernel(cuda::rms_norm_kernel(norm.type)));
-    }
     TUTTI_CHECK_OK(prepare(request));
     TUTTI_CHECK_OK(launch(request, stream));
   }

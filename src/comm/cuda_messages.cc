@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "comm/cuda_state.h"
-#include "kernels/cuda/messages.h"
 
 namespace tutti {
 namespace {
@@ -25,9 +24,6 @@ class DeviceGroup : public GroupPart {
   /// First all is made that is needed: what is under way might keep it from being made.
   Status end() override {
     for (const Call& call : calls_) TUTTI_CHECK_OK(call.state->prepare(call.request));
-    for (const auto& [state, messages] : messages_) {
-      if (!messages.empty()) TUTTI_CHECK_OK(state->prepare_messages());
-    }
     Status first;
     const auto note_error = [&first](Status status) {
       if (!status && first) first = std::move(status);
@@ -79,14 +75,6 @@ Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
   host.count = message.count;
   TUTTI_CHECK_OK(control_state().check(host));
   return failure();
-}
-
-Status DeviceCommunicator::State::prepare_messages() {
-  const void* kernel = cuda::messages_kernel();
-  if (kernels.contains(kernel)) return ok();
-  const RelaxedCapture relaxed;
-  const exec::OnDevice on(device);
-  return load_kernel(kernel);
 }
 
 /// Copies what the rank sends itself, the first message to the first that it gets, and takes these
@@ -181,7 +169,6 @@ Status DeviceCommunicator::State::start(std::vector<DeviceMessage> list) {
     for (const DeviceMessage& message : list) group_of_thread().add(*this, message);
     return ok();
   }
-  TUTTI_CHECK_OK(prepare_messages());
   return launch(std::move(list));
 }
 

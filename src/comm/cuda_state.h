@@ -22,7 +22,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -112,8 +111,7 @@ struct DeviceCommunicator::State {
   std::map<std::pair<Collective, int>, plan::Shape> shapes;  // By root.
   std::map<PlanKey, exec::CudaPlan> plans;
   std::map<RouteKey, const exec::CudaPlan*> routes;
-  std::set<const void*> kernels;  // Loaded.
-  std::string choices;            // What was chosen, for describe(): a line each.
+  std::string choices;  // What was chosen, for describe(): a line each.
 
   // The order of calls: outside of captures, and within the last one.
   struct Last {
@@ -135,7 +133,6 @@ struct DeviceCommunicator::State {
 
   /// Makes what is missing. One thread at a time, as calls.
   Status prepare(const Request& request);
-  Status prepare_messages();
   /// Puts on the stream what was prepared.
   Status launch(const Request& request, cudaStream_t stream);
   /// What an uneven request moves, as messages between this rank and each that has a part in it.
@@ -158,7 +155,6 @@ struct DeviceCommunicator::State {
   planner::Request planner_request(const Request& request);
   exec::CudaCall call_of(const Request& request) const;
   exec::Call host_call(const Request& request) const;
-  Status load_kernel(const void* kernel);
   /// Before and after what is put on a stream.
   Status enter(cudaStream_t stream);
   Status leave(cudaStream_t stream);

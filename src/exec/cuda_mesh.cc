@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "exec/cuda_kernels.h"
 #include "exec/lane.h"
 #include "plan/partition.h"
 
@@ -137,6 +138,7 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   // Calls name peers' buffers, which may be of the runtime.
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
+    TUTTI_CHECK_OK(load_kernels(device));
     for (const int peer : devices) TUTTI_CHECK_OK(enable_peer_access(device, peer));
   }
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
@@ -154,6 +156,7 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
     return invalid("there is no rank " + std::to_string(rank));
   }
   TUTTI_CHECK_OK(check_room(options, options.devices[static_cast<std::size_t>(rank)]));
+  TUTTI_CHECK_OK(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
   TUTTI_CHECK_OK(mesh->allocate());
   return mesh;

@@ -101,6 +101,29 @@ TEST_CASE("one thread calls for one rank after the other, without a group") {
   }
 }
 
+// Loading a kernel waits for what its device runs: here for kernels that wait for the next rank's.
+TEST_CASE("one thread calls for one rank after the other, kernels that nobody has called before") {
+  DeviceCluster one({6, 6}), other({6, 6});  // No other test's device.
+  REQUIRE(one.complaint + other.complaint == "");
+  std::vector<std::unique_ptr<Round>> rounds;
+  for (const DataType type : {DataType::kInt32, DataType::kFloat64, DataType::kUint8}) {
+    for (const std::size_t count : {7, 9000}) {
+      for (DeviceCluster* cluster : {&one, &other}) {
+        Case test = all_reduce_of(count, 2);
+        test.type = type;
+        rounds.push_back(std::make_unique<Round>(*cluster, test, count));
+      }
+    }
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (const auto& round : rounds) {
+      DeviceCluster& in = round->cluster;
+      REQUIRE(round->cases[rank]->start(in.comms[rank], in.streams[rank]) == "");
+    }
+  }
+  for (const auto& round : rounds) CHECK(round->finish() == "");
+}
+
 TEST_CASE("several collectives and communicators in one group") {
   DeviceCluster one({0, 1}), other({1, 0});
   REQUIRE(one.complaint + other.complaint == "");

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -201,6 +202,30 @@ TEST_CASE("to wait for a device spoils what is captured there, and there alone")
     if (graph != nullptr) OK(cudaGraphDestroy(graph));
   }
   OK(cudaStreamDestroy(stream));
+}
+
+TEST_CASE("to load a kernel waits for what its device runs, once") {
+  OK(cudaSetDevice(3));  // Where no other test has loaded it.
+  cudaStream_t stream = nullptr;
+  OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::atomic<bool> done{false};
+  const auto slowly = [](void* flag) {
+    usleep(20000);
+    *static_cast<std::atomic<bool>*>(flag) = true;
+  };
+  cudaFuncAttributes attributes;
+  OK(cudaLaunchHostFunc(stream, slowly, &done));
+  OK(cudaFuncGetAttributes(&attributes, TUTTI_KERNEL_HANDLE(wait_then_add)));
+  CHECK(done);
+  std::promise<void> loaded;
+  OK(cudaLaunchHostFunc(
+      stream, [](void* next) { static_cast<std::promise<void>*>(next)->get_future().wait(); },
+      &loaded));
+  OK(cudaFuncGetAttributes(&attributes, TUTTI_KERNEL_HANDLE(wait_then_add)));
+  loaded.set_value();
+  OK(cudaStreamSynchronize(stream));
+  OK(cudaStreamDestroy(stream));
+  OK(cudaSetDevice(0));
 }
 
 TEST_CASE("fresh memory is not zero, and bounds of copies are checked") {
