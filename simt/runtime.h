@@ -113,7 +113,7 @@ bool capture_forbids();
 cudaError_t drain(const StreamPtr& stream);
 void drain_device(int device);
 
-enum class MemoryKind { kDevice, kHost, kRegistered, kIpc, kMapped };
+enum class MemoryKind { kDevice, kPool, kHost, kRegistered, kIpc, kMapped };
 struct Allocation {
   char* base = nullptr;
   std::size_t bytes = 0;
@@ -124,6 +124,8 @@ struct Allocation {
   int importer = -1;            // kIpc: the device that opened it.
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
+/// In the order of a stream, which is all that it and freeing it wait for; of one device alone.
+cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t stream);
 /// Of a device's memory; false: there is not so much left.
 bool take_memory(int device, std::size_t bytes);
 void give_memory(int device, std::size_t bytes);

@@ -315,6 +315,7 @@ CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
   return CUDA_SUCCESS;
 }
 CUresult mem_unmap(CUdeviceptr at, std::size_t) {
+  if (settings().unmap_waits) drain_device(this_device());
   const Lock lock(driver().mutex);
   const auto found = driver().mappings.find(at);
   if (found == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;

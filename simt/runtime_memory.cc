@@ -52,12 +52,11 @@ Memory& memory() {
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
-cudaError_t allocate_device(void** at, std::size_t bytes) {
+cudaError_t allocate_device(void** at, std::size_t bytes, MemoryKind kind, int device) {
   *at = nullptr;
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
   const std::size_t mapped = whole_pages(bytes);
-  const int device = this_device();
   if (!take_memory(device, mapped)) return failed(cudaErrorMemoryAllocation);
   const int fd = make_memfd("simt-device", mapped);
   // A page behind it that nobody may touch.
@@ -74,7 +73,7 @@ cudaError_t allocate_device(void** at, std::size_t bytes) {
   if (mapped <= kMostFilled) std::memset(base, kFreshMemory, mapped);
   ASAN_POISON_MEMORY_REGION(base + bytes, mapped - bytes);
   const Lock lock(memory().mutex);
-  memory().add({base, bytes, mapped, device, MemoryKind::kDevice, fd, -1, 0});
+  memory().add({base, bytes, mapped, device, kind, fd, -1, 0});
   *at = base;
   return cudaSuccess;
 }
@@ -91,13 +90,20 @@ cudaError_t allocate_host(void** at, std::size_t bytes) {
   return cudaSuccess;
 }
 
+bool is_of_pool(void* at) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  return found != nullptr && found->kind == MemoryKind::kPool;
+}
+
 cudaError_t release(void* at, MemoryKind kind) {
   if (at == nullptr) return cudaSuccess;
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
-  drain_device(this_device());  // What runs may use it.
+  const bool of_pool = kind == MemoryKind::kDevice && is_of_pool(at);
+  if (!of_pool) drain_device(this_device());  // What runs may use it.
   const Lock lock(memory().mutex);
   const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
-  if (found == memory().by_address.end() || found->second.kind != kind) {
+  if (found == memory().by_address.end() || (found->second.kind != kind && !of_pool)) {
     return failed(cudaErrorInvalidValue);
   }
   const Allocation allocation = found->second;
@@ -126,7 +132,8 @@ bool within(const void* at, std::size_t bytes) {
 bool exists(int device) { return device >= 0 && device < settings().devices; }
 
 bool is_device(MemoryKind kind) {
-  return kind == MemoryKind::kDevice || kind == MemoryKind::kIpc || kind == MemoryKind::kMapped;
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kPool || kind == MemoryKind::kIpc ||
+         kind == MemoryKind::kMapped;
 }
 
 /// What is in an IPC handle.
@@ -174,6 +181,12 @@ int open_of_process(int process, int fd) {
   return open(path, O_RDWR | O_CLOEXEC);
 }
 
+cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t handle) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  return allocate_device(at, bytes, MemoryKind::kPool, stream->device);
+}
+
 bool take_memory(int device, std::size_t bytes) {
   const Lock lock(memory().mutex);
   std::size_t& used = memory().used[device];
@@ -213,6 +226,7 @@ Owner owner_of(const void* at, std::size_t bytes, int device) {
     case MemoryKind::kHost:
     case MemoryKind::kRegistered: return {-1, true};
     case MemoryKind::kIpc: return {found->device, found->importer == device};
+    case MemoryKind::kPool: return {found->device, found->device == device};
     case MemoryKind::kMapped: return {found->device, (found->accessors >> device & 1) != 0};
     case MemoryKind::kDevice: break;
   }
@@ -225,7 +239,9 @@ using namespace tutti::simt;
 
 extern "C" {
 
-cudaError_t cudaMalloc(void** at, std::size_t bytes) { return allocate_device(at, bytes); }
+cudaError_t cudaMalloc(void** at, std::size_t bytes) {
+  return allocate_device(at, bytes, MemoryKind::kDevice, this_device());
+}
 cudaError_t cudaFree(void* at) { return release(at, MemoryKind::kDevice); }
 cudaError_t cudaMallocHost(void** at, std::size_t bytes) { return allocate_host(at, bytes); }
 cudaError_t cudaHostAlloc(void** at, std::size_t bytes, unsigned) {

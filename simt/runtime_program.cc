@@ -109,8 +109,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 
 // Memory. Freeing in the order of a stream waits for it instead.
-cudaError_t cudaMallocAsync(void** at, std::size_t bytes, cudaStream_t) {
-  return cudaMalloc(at, bytes);
+cudaError_t cudaMallocAsync(void** at, std::size_t bytes, cudaStream_t stream) {
+  return allocate_of_pool(at, bytes, stream);
 }
 cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
   const cudaError_t error = cudaStreamSynchronize(stream);

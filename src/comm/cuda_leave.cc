@@ -10,8 +10,9 @@
 // If the barrier can't be had (after an abort, or if a peer has died) kernels still end at their
 // deadline, and memory is kept until then.
 //
-// Freeing memory, and waiting for what graphs run, wait for all that a device does: for kernels of
-// other communicators too, which may wait for what this very thread is yet to launch. So another
+// So nothing touches what is freed, and nothing is waited for then. But CUDA may do so (cudaFree,
+// cuMemUnmap), and what graphs run can only be waited for with all that the device does: with kernels
+// of other communicators too, which may wait for what this very thread is yet to launch. So another
 // thread does both, and is waited for a little only; somewhat longer when the process ends, as what
 // it calls into (CUDA, the network's library) ends then too.
 #include <algorithm>

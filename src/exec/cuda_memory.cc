@@ -1,6 +1,8 @@
 #include "exec/cuda_memory.h"
 
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace tutti::exec {
 namespace {
@@ -41,12 +43,8 @@ OnDevice::~OnDevice() { cudaSetDevice(before_); }
 
 void CudaMemory::Free::operator()(std::byte* data) {
   const OnDevice on(device);
-  if (mapping.data() == nullptr) {
-    cudaFree(data);
-  } else {
-    cudaDeviceSynchronize();  // As cudaFree does: unmapping would wait for nobody.
-    mapping = {};
-  }
+  if (mapping.data() == nullptr) cudaFree(data);
+  mapping = {};
 }
 
 namespace {
@@ -101,6 +99,26 @@ Result<CudaMemory> CudaMemory::allocate_for_peers(int device, std::size_t bytes)
   return memory;
 }
 
+Result<CudaMemory> CudaMemory::allocate_private(int device, std::size_t bytes) {
+  int pools = 0;
+  TUTTI_CHECK_OK(
+      cuda_status(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device),
+                  "asking device " + std::to_string(device) + " for memory pools"));
+  if (pools == 0) return allocate(device, bytes);
+  const OnDevice on(device);
+  CudaMemory memory;
+  memory.bytes_ = bytes;
+  if (bytes == 0) return memory;
+  void* data = nullptr;
+  // In the order of a stream, which is all that either of them waits for: cudaFree "will not
+  // perform any implicit synchronization" of such memory.
+  const auto enqueue = [&](cudaStream_t stream) { return cudaMallocAsync(&data, bytes, stream); };
+  TUTTI_CHECK_OK(cuda_status(at_once(enqueue), allocating(device, bytes)));
+  memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
+  TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
+  return memory;
+}
+
 Status CudaMemory::map(int device, std::size_t bytes) {
   const CudaDriver& driver = cuda_driver();
   const std::string what = allocating(device, bytes);
@@ -138,14 +156,51 @@ Status CudaMemory::read(std::size_t offset, void* to, std::size_t bytes) const {
                      "copying from device " + std::to_string(device()));
 }
 
+namespace {
+
+/// Pinned memory that nobody has, by its bytes. Never destroyed: it may be given back late.
+struct Spare {
+  std::mutex mutex;
+  std::multimap<std::size_t, std::byte*> by_bytes;
+};
+Spare& spare() {
+  static auto* const one = new Spare();
+  return *one;
+}
+
+/// Null: there is none. What was pinned for a context that is gone (cudaDeviceReset) went with it.
+std::byte* take_spare(std::size_t bytes) {
+  const std::lock_guard lock(spare().mutex);
+  auto& list = spare().by_bytes;
+  for (auto found = list.find(bytes); found != list.end(); found = list.find(bytes)) {
+    std::byte* const data = found->second;
+    list.erase(found);
+    cudaPointerAttributes attributes = {};
+    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess &&
+        attributes.type == cudaMemoryTypeHost)
+      return data;
+    cudaGetLastError();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void CudaHostMemory::Free::operator()(std::byte* data) const {
+  const std::lock_guard lock(spare().mutex);
+  spare().by_bytes.emplace(bytes, data);
+}
+
 Result<CudaHostMemory> CudaHostMemory::allocate(std::size_t bytes) {
   CudaHostMemory memory;
-  void* data = nullptr;
-  TUTTI_CHECK_OK(
-      cuda_status(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
-                  "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
+  void* data = take_spare(bytes);
+  if (data == nullptr) {
+    TUTTI_CHECK_OK(
+        cuda_status(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                    "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
+  }
   std::memset(data, 0, bytes);
-  memory.data_.reset(static_cast<std::byte*>(data));
+  memory.data_ = {static_cast<std::byte*>(data), Free{bytes}};
   return memory;
 }
 

@@ -26,8 +26,10 @@ class OnDevice {
   int before_ = 0;
 };
 
-/// Memory of a device, freed with it. Freeing waits for the device, as the runtime does; all else
-/// waits for nothing that runs there.
+/// Memory of a device, freed with it: whoever has it knows that nothing touches it any more, which
+/// is not waited for. That of cudaMalloc and of the driver may yet be freed only when the device is
+/// idle
+/// ("may perform implicit synchronization"); all else waits for nothing that runs there.
 class CudaMemory {
  public:
   /// Zeroed, and aligned to 256 bytes.
@@ -35,6 +37,8 @@ class CudaMemory {
   /// The same, to be exported (cuda_share.h): of the driver, in its granules, where that makes
   /// memory that can be.
   static Result<CudaMemory> allocate_for_peers(int device, std::size_t bytes);
+  /// The same, for kernels of this device alone. Freeing it waits for nothing either.
+  static Result<CudaMemory> allocate_private(int device, std::size_t bytes);
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }
   /// Waits until the bytes are there.
@@ -55,7 +59,8 @@ class CudaMemory {
   std::size_t bytes_ = 0;
 };
 
-/// Memory of the host that all devices can access: what both sides look at while a kernel runs.
+/// Memory of the host that all devices can access: what both sides look at while a kernel runs. To
+/// free it might wait for the device, so it is kept for the next of that size.
 class CudaHostMemory {
  public:
   /// Zeroed.
@@ -64,7 +69,8 @@ class CudaHostMemory {
 
  private:
   struct Free {
-    void operator()(std::byte* data) const { cudaFreeHost(data); }
+    std::size_t bytes;
+    void operator()(std::byte* data) const;
   };
   std::unique_ptr<std::byte, Free> data_;
 };

@@ -107,7 +107,7 @@ Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
   for (const plan::Lane& lane : rank.lanes) {
     bytes += lines(bytes_of(lane.steps)) + lines(bytes_of(lane.locations));
   }
-  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate(device, bytes));
+  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate_private(device, bytes));
   std::vector<LaneSteps> table;
   std::size_t at = lines(rank.lanes.size() * sizeof(LaneSteps));
   for (const plan::Lane& lane : rank.lanes) {
@@ -258,7 +258,8 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
     const int device = options_.devices[rank];
     TUTTI_TRY(loaded.programs_[rank], load_rank(plan.ranks[rank], device));
     TUTTI_TRY(loaded.scratches_[rank],
-              CudaMemory::allocate(device, plan.ranks[rank].scratch_chunks * options_.slot_bytes));
+              CudaMemory::allocate_private(device,
+                                           plan.ranks[rank].scratch_chunks * options_.slot_bytes));
   }
   return loaded;
 }

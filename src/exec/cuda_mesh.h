@@ -10,8 +10,8 @@
 // for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
 // be captured into a graph. Ranks launch the same plans in the same order.
 //
-// All blocks of the message are of `count` elements. To make a mesh loads all kernels, once for each
-// device of the process (cuda_kernels.h).
+// All blocks of the message are of `count` elements. To make a mesh loads all kernels, once for
+// each device of the process (cuda_kernels.h).
 //
 // Blocks of a rank wait for those of others, so all of them have to run at a time: how many blocks
 // a device has room for is checked when the mesh is made.
@@ -137,7 +137,6 @@ class CudaMesh {
   Result<CudaMeshHandle> handle();
   /// By rank, of all ranks.
   Status join(std::span<const CudaMeshHandle> handles);
-  ~CudaMesh();
   CudaMesh(const CudaMesh&) = delete;
   CudaMesh& operator=(const CudaMesh&) = delete;
 

@@ -33,12 +33,6 @@ Status CudaMesh::open_to_all() {
   return ok();
 }
 
-CudaMesh::~CudaMesh() {
-  if (opened_.empty()) return;
-  const OnDevice on(options_.devices[static_cast<std::size_t>(only_)]);
-  cudaDeviceSynchronize();  // To close them waits for nobody.
-}
-
 Result<CudaMeshHandle> CudaMesh::handle() {
   if (only_ < 0) return invalid("all its ranks are of one mesh");
   const auto me = static_cast<std::size_t>(only_);

@@ -1,6 +1,7 @@
 // How communicators of devices fail: what is asked for wrongly, peers that don't come, aborts, and
 // leaving in any order.
 #include <chrono>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -155,6 +156,37 @@ TEST_CASE("communicators are left in any order, and their memory goes when all h
   }
   cudaMemGetInfo(&after, &total);
   CHECK(before == after);
+}
+
+TEST_CASE("leaving waits for nothing else that the device does, and spoils no capture") {
+  const exec::OnDevice on(0);
+  const cudaStream_t busy = test::new_stream(0), captured = test::new_stream(0);
+  std::size_t before = 0, after = 0, total = 0;
+  std::promise<void> left;
+  {
+    DeviceCluster cluster({0, 0});
+    REQUIRE(cluster.complaint == "");
+    CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(3000, 2), 1) == "");
+    cluster.comms.clear();
+    cudaMemGetInfo(&before, &total);  // Without those of a communicator.
+    DeviceCluster again({0, 0});
+    REQUIRE(again.complaint == "");
+    CHECK(run_in_group(again.comms, again.streams, all_reduce_of(3000, 2), 1) == "");
+    const auto wait = [](void* end) { static_cast<std::promise<void>*>(end)->get_future().wait(); };
+    REQUIRE(said(cudaLaunchHostFunc(busy, wait, &left)) == "");
+    REQUIRE(said(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal)) == "");
+    again.comms.clear();
+    cudaGraph_t graph = nullptr;
+    CHECK(said(cudaStreamEndCapture(captured, &graph)) == "");
+    cudaGraphDestroy(graph);
+    cudaMemGetInfo(&after, &total);
+    left.set_value();
+  }
+  CHECK(before == after);
+  for (const cudaStream_t stream : {busy, captured}) {
+    CHECK(said(cudaStreamSynchronize(stream)) == "");
+    cudaStreamDestroy(stream);
+  }
 }
 
 /// A call of each rank, run by a graph; what is wrong.
