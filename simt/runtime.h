@@ -28,8 +28,13 @@ namespace tutti::simt {
 
 inline constexpr int kMostDevices = 64;
 
-/// The device that this thread has chosen, for what takes a context there.
+/// The device of this thread's context; of the one that it has chosen, or 0, if it has none: for
+/// what takes a context there.
 int this_device();
+/// That device, or -1: this thread has no context; and makes one current, or none (-1).
+int current_context();
+void set_current_context(int device);
+void make_context(int device);
 /// Devices that this process has contexts on, a bit for each; on a GPU that is memory.
 std::uint64_t contexts();
 /// Keeps an error for cudaGetLastError, and returns it.

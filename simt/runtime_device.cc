@@ -18,6 +18,7 @@ namespace tutti::simt {
 namespace {
 
 thread_local int chosen_device = 0;
+thread_local int context_device = -1;  // Of the current context; -1: there is none.
 thread_local cudaError_t last_error = cudaSuccess;
 
 constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;
@@ -48,8 +49,8 @@ std::size_t blocks_in(dim3 grid) { return std::size_t{grid.x} * grid.y * grid.z;
 
 namespace {
 std::atomic<std::uint64_t> with_context{0};
-void make_context(int device) { with_context |= std::uint64_t{1} << device; }
 }  // namespace
+void make_context(int device) { with_context |= std::uint64_t{1} << device; }
 
 namespace {
 /// A device's kernels that are loaded. As on a GPU that is not EAGER: the first use loads a kernel,
@@ -66,8 +67,13 @@ void load(const void* kernel, int device) {
 }  // namespace
 
 int this_device() {
-  make_context(chosen_device);
-  return chosen_device;
+  if (context_device < 0) set_current_context(chosen_device);
+  return context_device;
+}
+int current_context() { return context_device; }
+void set_current_context(int device) {
+  context_device = device;
+  if (device >= 0) make_context(device);
 }
 std::uint64_t contexts() { return with_context; }
 
@@ -94,6 +100,7 @@ const char* cudaGetErrorName(cudaError_t error) {
   case name: return #name;
     TUTTI_SIMT_NAME(cudaSuccess)
     TUTTI_SIMT_NAME(cudaErrorCooperativeLaunchTooLarge)
+    TUTTI_SIMT_NAME(cudaErrorDevicesUnavailable)
     TUTTI_SIMT_NAME(cudaErrorDeviceUninitialized)
     TUTTI_SIMT_NAME(cudaErrorHostMemoryAlreadyRegistered)
     TUTTI_SIMT_NAME(cudaErrorHostMemoryNotRegistered)
@@ -129,12 +136,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (!is_device(device)) return failed(cudaErrorInvalidDevice);
+  if ((settings().taken >> device & 1) != 0) return failed(cudaErrorDevicesUnavailable);
   chosen_device = device;
-  make_context(device);  // As CUDA does from 12 on.
+  set_current_context(device);  // As CUDA does from 12 on.
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = chosen_device;
+  *device = context_device >= 0 ? context_device : chosen_device;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
@@ -218,7 +226,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
     return failed(cudaErrorInvalidConfiguration);
   }
   const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr || stream->device != chosen_device) {
+  if (stream == nullptr || stream->device != this_device()) {
     return failed(cudaErrorInvalidResourceHandle);  // Another device's stream.
   }
   load(function, stream->device);

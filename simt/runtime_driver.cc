@@ -444,6 +444,10 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
                                                         unsigned long long,
                                                         cudaDriverEntryPointQueryResult* result) {
   static const Entry entries[] = {
+      entry("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
+      entry("cuCtxGetCurrent", cuCtxGetCurrent),
+      entry("cuCtxPushCurrent", cuCtxPushCurrent),
+      entry("cuCtxPopCurrent", cuCtxPopCurrent),
       entry("cuDeviceGetAttribute", device_attribute),
       entry("cuMemGetAllocationGranularity", memory_granularity),
       entry("cuMemCreate", mem_create),

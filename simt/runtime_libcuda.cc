@@ -2,12 +2,13 @@
 // use the runtime ask it about devices, contexts and pointers.
 //
 // The numbers of errors and attributes are those of the runtime. A device has one context, its
-// primary one, which is there from the start: the current one is that of the device that the thread
-// has chosen, and to make another current chooses its device. Functions that there are not say so
+// primary one. What a thread has current goes before the device that it has chosen, which stays
+// chosen. Functions that there are not say so
 // when they are called (CMakeLists.txt has their names).
 #include <cuda.h>
 
 #include <cstring>
+#include <vector>
 
 #include "simt/machine.h"
 #include "simt/runtime.h"
@@ -26,6 +27,9 @@ CUcontext context_of(CUdevice device) {
 CUdevice device_of(CUcontext context) {
   return static_cast<CUdevice>(reinterpret_cast<std::uintptr_t>(context)) - 1;
 }
+
+/// What this thread had current before what was pushed; -1: nothing.
+thread_local std::vector<int> covered;
 
 }  // namespace
 
@@ -61,11 +65,13 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CU
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   *flags = 0;
-  *active = 1;
+  *active = static_cast<int>(contexts() >> device & 1);
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if ((settings().taken >> device & 1) != 0) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  make_context(device);
   *context = context_of(device);
   return CUDA_SUCCESS;
 }
@@ -73,17 +79,30 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return exists(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 CUresult cuCtxGetCurrent(CUcontext* context) {
-  *context = context_of(this_device());
+  *context = current_context() < 0 ? nullptr : context_of(current_context());
   return CUDA_SUCCESS;
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
-  // To have none current is to use the runtime's, here as anywhere.
-  if (context == nullptr) return CUDA_SUCCESS;
-  if (!exists(device_of(context))) return CUDA_ERROR_INVALID_CONTEXT;
-  return result_of(cudaSetDevice(device_of(context)));
+  if (context != nullptr && !exists(device_of(context))) return CUDA_ERROR_INVALID_CONTEXT;
+  set_current_context(context == nullptr ? -1 : device_of(context));
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext context) {
+  if (context == nullptr || !exists(device_of(context))) return CUDA_ERROR_INVALID_CONTEXT;
+  covered.push_back(current_context());
+  set_current_context(device_of(context));
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (covered.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  cuCtxGetCurrent(context);
+  set_current_context(covered.back());
+  covered.pop_back();
+  return CUDA_SUCCESS;
 }
 CUresult cuCtxGetDevice(CUdevice* device) {
-  *device = this_device();
+  if (current_context() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = current_context();
   return CUDA_SUCCESS;
 }
 

@@ -149,8 +149,9 @@ Result<std::unique_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfi
   return made;
 }
 
+/// Of a device, or of the thread's.
 ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUniqueId& id,
-                  int rank, const ncclConfig_t* config) {
+                  int rank, const ncclConfig_t* config, std::optional<int> device = {}) {
   Group& group = Group::current();
   if (comm == nullptr) return group.fail(bad_argument(nullptr, function, "comm is NULL"));
   *comm = nullptr;
@@ -162,8 +163,11 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   auto wanted = read_blocking(config, true);
   if (!wanted) return group.fail(finish(nullptr, wanted.error()));
   auto made = std::make_unique<ncclComm>();
-  if (const ncclResult_t failed = current_device(function, &made->device))
+  if (device) {
+    made->device = *device;
+  } else if (const ncclResult_t failed = current_device(function, &made->device)) {
     return group.fail(failed);
+  }
   made->rank = rank;
   made->size = size;
   made->blocking = *wanted;
@@ -322,26 +326,25 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   if (comms == nullptr || count < 1) {
     return bad_argument(nullptr, __func__, "there is room for no communicator");
   }
-  int before = 0;
-  if (const ncclResult_t failed = current_device(__func__, &before)) return failed;
+  int known = 0;
+  static_cast<void>(cudaGetDeviceCount(&known));
   ncclUniqueId id;
   if (const ncclResult_t failed = ncclGetUniqueId(&id)) return failed;
   ncclGroupStart();
   for (int rank = 0; rank < count; ++rank) {
     const int device = devices != nullptr ? devices[rank] : rank;
-    if (const auto said = cudaSetDevice(device)) {
-      finish(nullptr, Error{tutti::Code::kInvalidArgument, std::string(__func__) + ": device " +
-                                                               std::to_string(device) + ": " +
-                                                               cudaGetErrorString(said)});
+    if (device < 0 || device >= known) {
+      finish(nullptr,
+             Error{tutti::Code::kInvalidArgument,
+                   std::string(__func__) + ": there is no device " + std::to_string(device) +
+                       "; this process sees " + std::to_string(known)});
       comms[rank] = nullptr;
       Group::current().fail(ncclInvalidArgument);
       break;
     }
-    init(__func__, comms + rank, count, id, rank, nullptr);
+    init(__func__, comms + rank, count, id, rank, nullptr, device);
   }
-  const ncclResult_t result = ncclGroupEnd();
-  cudaSetDevice(before);
-  return result;
+  return ncclGroupEnd();
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,

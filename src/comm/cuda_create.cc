@@ -50,6 +50,7 @@ Status introduce(int device, Introduction& mine) {
     return Error{Code::kInvalidArgument,
                  fmt::format("there is no device {}; this process sees {}", device, devices)};
   }
+  TUTTI_TRY([[maybe_unused]] const CUcontext context, exec::context_of(device));
   const std::string what = fmt::format("asking device {} who it is", device);
   TUTTI_CHECK_OK(
       exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
@@ -259,6 +260,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
                  control.rank()};
   const auto start = std::chrono::steady_clock::now();
   const RelaxedCapture relaxed;
+  const exec::OnDevice on(device);
   sweep_departed();
   auto state = std::make_unique<DeviceCommunicator::State>(std::move(control));
   Communicator& ranks = state->control;
@@ -292,7 +294,6 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   for (const Memory& one : memories) handles.push_back(one.handle);
   status = state->mesh->join(handles);
   TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
-  const exec::OnDevice on(device);
   for (CudaEvent* event : {&state->eager.event, &state->in_capture.event, &state->fork})
     TUTTI_CHECK_OK(event->make());
   if (state->network != nullptr) {

@@ -146,6 +146,7 @@ Status DeviceCommunicator::State::deregister_memory(void* data) {
                       ? ok()
                       : invalid("deregister_memory: this memory is not registered");
   const RelaxedCapture relaxed;
+  const exec::OnDevice on(device);
   if (status && eager.there) status = eager.event.synchronize();
   done.trouble = Trouble(status);
   if (status) done.number = found->number;

@@ -11,10 +11,10 @@
 // deadline, and memory is kept until then.
 //
 // So nothing touches what is freed, and nothing is waited for then. But CUDA may do so (cudaFree,
-// cuMemUnmap), and what graphs run can only be waited for with all that the device does: with kernels
-// of other communicators too, which may wait for what this very thread is yet to launch. So another
-// thread does both, and is waited for a little only; somewhat longer when the process ends, as what
-// it calls into (CUDA, the network's library) ends then too.
+// cuMemUnmap), and what graphs run can only be waited for with all that the device does: with
+// kernels of other communicators too, which may wait for what this very thread is yet to launch. So
+// another thread does both, and is waited for a little only; somewhat longer when the process ends,
+// as what it calls into (CUDA, the network's library) ends then too.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -103,8 +103,11 @@ bool done_soon(int device, Task task) {
   auto done = packaged.get_future();
   add_busy(1);
   std::thread([device, work = std::move(packaged)]() mutable {
-    cudaSetDevice(device);  // For good: to go back to device 0 would make a context there.
-    work();
+    {
+      const exec::OnDevice on(device);
+      work();
+      work = {};  // What it has goes on the device, too.
+    }
     add_busy(-1);
   }).detach();
   return done.wait_for(kPatience) == std::future_status::ready;

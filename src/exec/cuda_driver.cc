@@ -1,5 +1,7 @@
 #include "exec/cuda_driver.h"
 
+#include <array>
+#include <atomic>
 #include <type_traits>
 
 namespace tutti::exec {
@@ -25,6 +27,10 @@ CudaDriver look_up() {
     cudaGetLastError();
     all = false;
   };
+  find("cuDevicePrimaryCtxRetain", driver.context);
+  find("cuCtxGetCurrent", driver.current);
+  find("cuCtxPushCurrent", driver.push);
+  find("cuCtxPopCurrent", driver.pop);
   find("cuDeviceGetAttribute", driver.device_attribute);
   find("cuMemGetAllocationGranularity", driver.memory_granularity);
   find("cuMemCreate", driver.create);
@@ -57,7 +63,25 @@ const CudaDriver& cuda_driver() {
 
 Status driver_status(CUresult result, const std::string& what) {
   if (result == CUDA_SUCCESS) return ok();
-  return Error{Code::kSystem, what + ": error " + std::to_string(result) + " of the CUDA driver"};
+  // The driver's numbers are the runtime's, which has words for them.
+  return Error{Code::kSystem, what + ": " + cudaGetErrorString(static_cast<cudaError_t>(result)) +
+                                  " (error " + std::to_string(result) + " of the CUDA driver)"};
+}
+
+Result<CUcontext> context_of(int device) {
+  constexpr int kMostDevices = 256;
+  static std::array<std::atomic<CUcontext>, kMostDevices> contexts;
+  const std::string what = "using device " + std::to_string(device);
+  if (device < 0 || device >= kMostDevices || cuda_driver().context == nullptr)
+    return Error{Code::kUnsupported, what + ": no such device, or no CUDA driver"};
+  // relaxed: a handle, which says nothing of other memory. Who loses the race has made it keep
+  // twice.
+  std::atomic<CUcontext>& known = contexts[static_cast<std::size_t>(device)];
+  CUcontext context = known.load(std::memory_order_relaxed);
+  if (context != nullptr) return context;
+  TUTTI_CHECK_OK(driver_status(cuda_driver().context(&context, device), what));
+  known.store(context, std::memory_order_relaxed);
+  return context;
 }
 
 CUmemLocation location_of(int device) {

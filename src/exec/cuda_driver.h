@@ -1,5 +1,6 @@
 // File: exec/cuda_driver.h: functions of the CUDA driver that the runtime has no other name for:
-// memory that is made, exported, mapped and bound in steps (cuMem..., cuMulticast...).
+// memory that is made, exported, mapped and bound in steps (cuMem..., cuMulticast...), and a
+// thread's context.
 //
 // They are looked up at run time, once, so that nothing links libcuda, and what an old driver lacks
 // is an error in a line.
@@ -18,6 +19,10 @@ namespace tutti::exec {
 
 /// Null: this driver has none.
 struct CudaDriver {
+  decltype(&cuDevicePrimaryCtxRetain) context = nullptr;
+  decltype(&cuCtxGetCurrent) current = nullptr;
+  decltype(&cuCtxPushCurrent) push = nullptr;
+  decltype(&cuCtxPopCurrent) pop = nullptr;
   decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
   decltype(&cuMemGetAllocationGranularity) memory_granularity = nullptr;
   decltype(&cuMemCreate) create = nullptr;
@@ -37,13 +42,17 @@ struct CudaDriver {
   decltype(&cuMulticastAddDevice) add_device = nullptr;
   decltype(&cuMulticastBindMem) bind = nullptr;
 
-  /// All that memory takes, and all that multicast memory takes besides.
+  /// All that contexts and memory take, and all that multicast memory takes besides.
   bool has_memory = false, has_multicast = false;
 };
 const CudaDriver& cuda_driver();
 
-/// "mapping 64 bytes: error 2 of the CUDA driver".
+/// "mapping 64 bytes: out of memory (error 2 of the CUDA driver)".
 Status driver_status(CUresult result, const std::string& what);
+
+/// The context that the runtime uses on a device; made if need be, and kept. Any thread. kSystem:
+/// what the driver said, as of a device that another process has for itself alone.
+Result<CUcontext> context_of(int device);
 
 CUmemLocation location_of(int device);
 

@@ -36,10 +36,16 @@ Status cuda_status(cudaError_t error, const std::string& what) {
 }
 
 OnDevice::OnDevice(int device) {
-  cudaGetDevice(&before_);
-  cudaSetDevice(device);
+  const auto context = context_of(device);
+  if (!context) return;  // Said to who joins (introduce), before there is anything on the device.
+  CUcontext current = nullptr;
+  if (cuda_driver().current(&current) == CUDA_SUCCESS && current == *context) return;
+  pushed_ = cuda_driver().push(*context) == CUDA_SUCCESS;
 }
-OnDevice::~OnDevice() { cudaSetDevice(before_); }
+OnDevice::~OnDevice() {
+  CUcontext context = nullptr;
+  if (pushed_) cuda_driver().pop(&context);
+}
 
 void CudaMemory::Free::operator()(std::byte* data) {
   const OnDevice on(device);

@@ -14,7 +14,10 @@ namespace tutti::exec {
 /// "allocating 64 bytes on device 0: out of memory (cudaErrorMemoryAllocation)".
 Status cuda_status(cudaError_t error, const std::string& what);
 
-/// This thread's device is another one for a while.
+/// This thread's device is another one for a while. Its context is put before the thread's own, and
+/// taken away again, and not chosen by cudaSetDevice: to go back to what a thread had by that would
+/// be device 0, and a context there, for one that has chosen none yet; and never a context that a
+/// program made by itself.
 class OnDevice {
  public:
   explicit OnDevice(int device);
@@ -23,7 +26,7 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  int before_ = 0;
+  bool pushed_ = false;
 };
 
 /// Memory of a device, freed with it: whoever has it knows that nothing touches it any more, which

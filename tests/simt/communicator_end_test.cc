@@ -7,6 +7,9 @@
 
 #include "simt/device_communicators.h"
 #include "support/catch.h"
+#if !defined(TUTTI_GPU)
+#include "simt/runtime.h"
+#endif
 
 namespace tutti {
 namespace {
@@ -65,6 +68,19 @@ TEST_CASE("ranks that don't fit each other are told so, all of them") {
   for (const std::string& text : create_all({wide, wide, wide}, {0, 0, 0}))
     CHECK(has(text, "need 192 blocks at a time, it has room for 132"));
 }
+
+#if !defined(TUTTI_GPU)
+TEST_CASE("a device that another process has for itself is said, and no other is taken for it") {
+  simt::settings().taken = 1 << 7;
+  const std::vector<std::string> texts = create_all({2, small_settings()}, {7, 6});
+  simt::settings().taken = 0;
+  for (const std::string& text : texts) {
+    CAPTURE(text);
+    CHECK(has(text, "using device 7: cudaErrorDevicesUnavailable"));
+  }
+  CHECK((simt::contexts() >> 7 & 1) == 0);
+}
+#endif
 
 TEST_CASE("arguments are checked before anything begins") {
   DeviceCluster cluster({0, 1});

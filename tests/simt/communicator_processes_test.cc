@@ -185,15 +185,21 @@ TEST_CASE("ranks in processes, of which not all reach each other") {
 TEST_CASE("a rank's process has a context on its own device alone") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
-  const test::ScratchDirectory meeting;
-  test::Processes all(2, [&](int rank) -> std::string {
-    cudaSetDevice(2 + rank);
-    const std::string complaint = live(meeting, rank, 2, seed, "", 2);
-    return complaint.empty() && simt::contexts() != std::uint64_t{4} << rank
-               ? "contexts on other devices: " + std::to_string(simt::contexts())
-               : complaint;
-  });
-  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
+  for (const bool chosen : {true, false}) {
+    const test::ScratchDirectory meeting;
+    test::Processes all(2, [&](int rank) -> std::string {
+      if (chosen) cudaSetDevice(2 + rank);
+      const std::string complaint = live(meeting, rank, 2, seed, "", 2);
+      if (!complaint.empty()) return complaint;
+      int device = -1;  // As it was before.
+      if (cudaGetDevice(&device); device != (chosen ? 2 + rank : 0)) return "another device";
+      return simt::contexts() != std::uint64_t{4} << rank
+                 ? "contexts on other devices: " + std::to_string(simt::contexts())
+                 : "";
+    });
+    INFO((chosen ? "chosen" : "not chosen"));
+    for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
+  }
 }
 
 TEST_CASE("processes that can't open each other's memory go by the host's") {
