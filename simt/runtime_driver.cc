@@ -143,8 +143,11 @@ CUresult memory_granularity(std::size_t* bytes, const CUmemAllocationProp*,
   return granularity(bytes);
 }
 CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
-                               CUmulticastGranularity_flags) {
-  return granularity(bytes);
+                               CUmulticastGranularity_flags flags) {
+  constexpr std::size_t kRecommended = std::size_t{512} << 20;  // As on an H100.
+  if (flags == CU_MULTICAST_GRANULARITY_MINIMUM) return granularity(bytes);
+  *bytes = kRecommended;
+  return CUDA_SUCCESS;
 }
 
 /// As what memory may be exported, here (share_as).

@@ -77,11 +77,9 @@ unsigned shareable(int device) {
 
 }  // namespace
 
-Status CudaMemory::clear(const std::string& what) const {
-  const auto enqueue = [this](cudaStream_t stream) {
-    return cudaMemsetAsync(data(), 0, bytes_, stream);
-  };
-  return cuda_status(at_once(enqueue), what);
+Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what) {
+  return cuda_status(
+      at_once([=](cudaStream_t stream) { return cudaMemsetAsync(at, 0, bytes, stream); }), what);
 }
 
 Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
@@ -92,7 +90,7 @@ Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
   void* data = nullptr;
   TUTTI_CHECK_OK(cuda_status(cudaMalloc(&data, bytes), allocating(device, bytes)));
   memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
-  TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
+  TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -101,7 +99,7 @@ Result<CudaMemory> CudaMemory::allocate_for_peers(int device, std::size_t bytes)
   const OnDevice on(device);
   CudaMemory memory;
   TUTTI_CHECK_OK(memory.map(device, bytes));
-  TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
+  TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -121,7 +119,7 @@ Result<CudaMemory> CudaMemory::allocate_private(int device, std::size_t bytes) {
   const auto enqueue = [&](cudaStream_t stream) { return cudaMallocAsync(&data, bytes, stream); };
   TUTTI_CHECK_OK(cuda_status(at_once(enqueue), allocating(device, bytes)));
   memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
-  TUTTI_CHECK_OK(memory.clear(allocating(device, bytes)));
+  TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 

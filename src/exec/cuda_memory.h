@@ -29,6 +29,9 @@ class OnDevice {
   bool pushed_ = false;
 };
 
+/// Zeroes memory of this thread's device; waits for that, and for nothing else that runs there.
+Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what);
+
 /// Memory of a device, freed with it: whoever has it knows that nothing touches it any more, which
 /// is not waited for. That of cudaMalloc and of the driver may yet be freed only when the device is
 /// idle
@@ -55,7 +58,6 @@ class CudaMemory {
     void operator()(std::byte* data);
   };
   Status map(int device, std::size_t bytes);
-  Status clear(const std::string& what) const;
   int device() const { return data_.get_deleter().device; }
 
   std::unique_ptr<std::byte, Free> data_;

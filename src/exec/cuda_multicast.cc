@@ -61,10 +61,20 @@ Status CudaMulticast::allocate() {
   const std::size_t data =
       (bytes_ + cuda::kCounterBytes - 1) / cuda::kCounterBytes * cuda::kCounterBytes;
   object.size = data + counters;
-  std::size_t granule = 1;
+  // The least that is enough, for the object and for the memory that is bound to it. What the
+  // driver recommends "for best performance" is much more on some devices (512 MiB), which each
+  // rank would take for however little data.
+  CUmemAllocationProp wanted = {};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = location_of(devices_[0]);
+  std::size_t granule = 1, of_memory = 1;
   TUTTI_CHECK_OK(
-      said(driver.multicast_granularity(&granule, &object, CU_MULTICAST_GRANULARITY_RECOMMENDED),
+      said(driver.multicast_granularity(&granule, &object, CU_MULTICAST_GRANULARITY_MINIMUM),
            "its granules"));
+  TUTTI_CHECK_OK(
+      said(driver.memory_granularity(&of_memory, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+           "granules of memory"));
+  granule = std::max(granule, of_memory);  // Both are powers of two.
   whole_ = object.size = (object.size + granule - 1) / granule * granule;
   CUmemGenericAllocationHandle multicast = 0;
   TUTTI_CHECK_OK(said(driver.multicast_create(&multicast, &object), "making it"));
@@ -76,8 +86,6 @@ Status CudaMulticast::allocate() {
   own_.resize(devices_.size());
   for (std::size_t rank = 0; rank < devices_.size(); ++rank) {
     const std::string where = "memory of device " + std::to_string(devices_[rank]);
-    CUmemAllocationProp wanted = {};
-    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.location = location_of(devices_[rank]);
     CUmemGenericAllocationHandle handle = 0;
     TUTTI_CHECK_OK(said(driver.create(&handle, whole_, &wanted, 0), where));
@@ -85,8 +93,7 @@ Status CudaMulticast::allocate() {
     TUTTI_CHECK_OK(said(driver.bind(multicast, 0, handle, 0, whole_, 0), where));
     TUTTI_TRY(own_[rank], map(handle));
     const OnDevice on(devices_[rank]);
-    TUTTI_CHECK_OK(cuda_status(cudaMemset(own_[rank].data(), 0, whole_), where));
-    TUTTI_CHECK_OK(cuda_status(cudaDeviceSynchronize(), where));
+    TUTTI_CHECK_OK(clear_memory(own_[rank].data(), whole_, where));
   }
   TUTTI_TRY(multicast_, map(multicast));
   return ok();

@@ -104,6 +104,18 @@ TEST_CASE("broadcast on multicast memory, from any root") {
   test::shuffle_threads(0);
 }
 
+TEST_CASE("multicast memory takes whole granules of a device, and no more") {
+  std::size_t before = 0, after = 0, total = 0;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5} << 20}) {
+    cudaMemGetInfo(&before, &total);
+    const auto memory = exec::CudaMulticast::create({0, 1}, bytes, 4);
+    REQUIRE(memory);
+    cudaMemGetInfo(&after, &total);
+    CHECK(before - after >= bytes);
+    CHECK(before - after < bytes + (std::size_t{2} << 20) + 4096);
+  }
+}
+
 TEST_CASE("what multicast memory can't do is refused") {
   const auto twice = exec::CudaMulticast::create({0, 0}, kBytes, 1);
   REQUIRE(!twice);
