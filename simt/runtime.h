@@ -129,6 +129,7 @@ struct Allocation {
   int importer = -1;            // kIpc: the device that opened it.
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
+bool is_of_pool(const void* at);
 /// In the order of a stream, which is all that it and freeing it wait for; of one device alone.
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t stream);
 /// Of a device's memory; false: there is not so much left.
@@ -149,7 +150,7 @@ int open_of_process(int process, int fd);
 void refuse_handles(bool refuse);
 bool handles_are_refused();
 /// As what devices can export memory that the driver makes (CUmemAllocationHandleType, as bits):
-/// descriptors by default, as on most machines.
-void share_as(unsigned types);
+/// descriptors by default, as on most machines. And whether the system lets processes make any.
+void share_as(unsigned types, bool permitted = true);
 
 }  // namespace tutti::simt

@@ -156,6 +156,11 @@ std::atomic<unsigned>& shareable_types() {
   return types;
 }
 
+std::atomic<bool>& sharing_permitted() {
+  static std::atomic<bool> permitted{true};
+  return permitted;
+}
+
 CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   const auto can = [](CUmemAllocationHandleType type) {
     return (shareable_types().load() & type) != 0 ? 1 : 0;
@@ -179,7 +184,8 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
       wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if ((wanted->requestedHandleTypes & ~shareable_types().load()) != 0) {
+  if ((wanted->requestedHandleTypes & ~shareable_types().load()) != 0 ||
+      (wanted->requestedHandleTypes != 0 && !sharing_permitted())) {
     return CUDA_ERROR_NOT_PERMITTED;
   }
   if (wanted->location.id < 0 || wanted->location.id >= settings().devices) {
@@ -317,6 +323,14 @@ CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
   *base = reinterpret_cast<std::uintptr_t>(begin);
   return CUDA_SUCCESS;
 }
+/// Of a pool or of none; a pool's handle is of no use.
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr at) {
+  if (attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_NOT_SUPPORTED;
+  static int pool;
+  void* const handle = is_of_pool(reinterpret_cast<void*>(at)) ? &pool : nullptr;
+  std::memcpy(data, &handle, sizeof handle);
+  return CUDA_SUCCESS;
+}
 CUresult mem_unmap(CUdeviceptr at, std::size_t) {
   if (settings().unmap_waits) drain_device(this_device());
   const Lock lock(driver().mutex);
@@ -421,7 +435,10 @@ Entry entry(const char* name, Function* function) {
 
 }  // namespace
 
-void share_as(unsigned types) { shareable_types() = types; }
+void share_as(unsigned types, bool permitted) {
+  shareable_types() = types;
+  sharing_permitted() = permitted;
+}
 
 Members multicast_members(const void* at, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
@@ -461,6 +478,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
       entry("cuMemUnmap", mem_unmap),
       entry("cuMemSetAccess", mem_set_access),
       entry("cuMemGetAddressRange", address_range),
+      entry("cuPointerGetAttribute", pointer_attribute),
       entry("cuMemGetAllocationPropertiesFromHandle", mem_properties),
       entry("cuMemRetainAllocationHandle", mem_retain),
       entry("cuMemExportToShareableHandle", mem_export),

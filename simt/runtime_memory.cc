@@ -90,12 +90,6 @@ cudaError_t allocate_host(void** at, std::size_t bytes) {
   return cudaSuccess;
 }
 
-bool is_of_pool(void* at) {
-  const Lock lock(memory().mutex);
-  const Allocation* found = memory().find(at);
-  return found != nullptr && found->kind == MemoryKind::kPool;
-}
-
 cudaError_t release(void* at, MemoryKind kind) {
   if (at == nullptr) return cudaSuccess;
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
@@ -179,6 +173,12 @@ int open_of_process(int process, int fd) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
   return open(path, O_RDWR | O_CLOEXEC);
+}
+
+bool is_of_pool(const void* at) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  return found != nullptr && found->kind == MemoryKind::kPool;
 }
 
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t handle) {

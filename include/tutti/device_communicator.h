@@ -127,7 +127,8 @@ class TUTTI_API DeviceCommunicator {
   /// Of any size, with gradients and parameters that are registered; else kUnsupported. Not within
   /// a Group.
   Status sgd_step(const SgdStep& call, Stream stream);
-  /// Which of `count` parameters a rank has the master and the momentum of.
+  /// Which of `count` parameters a rank has the master and the momentum of; none of more than 2^46,
+  /// which sgd_step refuses.
   struct Piece {
     std::size_t first = 0, count = 0;
   };

@@ -441,6 +441,8 @@ tutti_result_t tutti_device_sgd_piece(tutti_device_comm_t comm, size_t count,
                           if (piece_first == nullptr || piece_count == nullptr)
                             return invalid(name, "a place for the answer is NULL");
                           TUTTI_TRY(const auto checked, checked_type(name, type));
+                          if (count > std::size_t{1} << 46)
+                            return invalid(name, "more than 2^46 parameters");
                           const auto piece = one.sgd_piece(count, checked);
                           *piece_first = piece.first;
                           *piece_count = piece.count;

@@ -26,6 +26,7 @@ struct Done {
   std::uint64_t number = 0;  // Of the memory that is deregistered.
 };
 
+constexpr std::size_t kMostElements = std::size_t{1} << 46;
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16};
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, what}; }
@@ -72,6 +73,8 @@ Status check_call(const char* name, const Call& call, std::size_t elements,
     return Error{Code::kUnsupported, fmt::format("{} of {}; it takes float32, float16 and bfloat16",
                                                  name, to_string(call.type))};
   }
+  if (elements > kMostElements)
+    return invalid(fmt::format("{}: {} elements; up to 2^46 can be", name, elements));
   if (elements != 0 && std::find(buffers.begin(), buffers.end(), nullptr) != buffers.end())
     return invalid(fmt::format("{}: a buffer is null", name));
   return ok();
@@ -182,7 +185,6 @@ std::vector<std::byte*> DeviceCommunicator::State::everywhere(const void* buffer
 
 Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream) {
   constexpr const char* kName = "all_reduce_rms_norm";
-  constexpr std::size_t kMostElements = std::size_t{1} << 46;
   if (norm.columns != 0 && norm.rows > kMostElements / norm.columns)
     return invalid(fmt::format("{}: {} rows of {}", kName, norm.rows, norm.columns));
   const std::size_t count = norm.rows * norm.columns, bytes = count * size_of(norm.type);
@@ -269,6 +271,7 @@ Status DeviceCommunicator::sgd_step(const SgdStep& call, Stream stream) {
   return state_->start(call, static_cast<cudaStream_t>(stream));
 }
 DeviceCommunicator::Piece DeviceCommunicator::sgd_piece(std::size_t count, DataType type) const {
+  if (count > kMostElements) return {};
   const auto piece =
       plan::piece_of(count, static_cast<std::uint32_t>(state_->rank_count),
                      static_cast<std::uint32_t>(state_->me.value), cuda::grain_of(type));

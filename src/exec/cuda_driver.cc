@@ -41,6 +41,7 @@ CudaDriver look_up() {
   find("cuMemUnmap", driver.unmap);
   find("cuMemSetAccess", driver.set_access);
   find("cuMemGetAddressRange", driver.address_range);
+  find("cuPointerGetAttribute", driver.pointer_attribute);
   find("cuMemRetainAllocationHandle", driver.retain);
   find("cuMemGetAllocationPropertiesFromHandle", driver.properties);
   find("cuMemExportToShareableHandle", driver.export_handle);

@@ -33,6 +33,7 @@ struct CudaDriver {
   decltype(&cuMemUnmap) unmap = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
   decltype(&cuMemGetAddressRange) address_range = nullptr;
+  decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
   decltype(&cuMemRetainAllocationHandle) retain = nullptr;
   decltype(&cuMemGetAllocationPropertiesFromHandle) properties = nullptr;
   decltype(&cuMemExportToShareableHandle) export_handle = nullptr;

@@ -24,6 +24,7 @@ std::byte* pointer_of(CUdeviceptr at) {
 }
 
 Error unsupported(const std::string& what) { return {Code::kUnsupported, what}; }
+std::string exporting(int device) { return "exporting memory of device " + std::to_string(device); }
 
 /// What memory is mapped to; released with the object.
 class Handle {
@@ -103,17 +104,11 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
   std::copy_n(self.process, std::size(self.process), name.process);
   name.data = data;
   name.device = device;
+  if (bytes > kMostBytes)
+    return Error{Code::kInvalidArgument, exporting(device) + ": more than 2^46 bytes"};
   const Handle handle = Handle::at(data);
-  if (!handle.there()) {  // Of the runtime, or of nobody.
-    if (cudaIpcGetMemHandle(&name.handle.ipc, data) != cudaSuccess) {
-      cudaGetLastError();
-      return made;
-    }
-    name.kind = CudaHandleKind::kIpc;
-    if (!cuda_driver().has_memory) return made;  // Then data is what was allocated.
-    std::byte* base = nullptr;
-    TUTTI_CHECK_OK(range_of(data, base, name.whole_bytes));
-    name.offset = static_cast<std::size_t>(data - base);
+  if (!handle.there()) {
+    TUTTI_CHECK_OK(made.name_allocated(bytes));
     return made;
   }
   CUmemAllocationProp properties = {};
@@ -132,15 +127,43 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
   if (descriptors || (types & CU_MEM_HANDLE_TYPE_FABRIC) == 0 || name.parts != 1) return made;
   TUTTI_CHECK_OK(driver_status(
       cuda_driver().export_handle(&name.handle.fabric, handle.get(), CU_MEM_HANDLE_TYPE_FABRIC, 0),
-      "exporting memory of device " + std::to_string(device)));
+      exporting(device)));
   name.kind = CudaHandleKind::kFabric;
   return made;
+}
+
+/// What the runtime allocated, or nobody.
+Status CudaExport::name_allocated(std::size_t bytes) {
+  if (cuda_driver().has_memory) {
+    std::byte* base = nullptr;
+    TUTTI_CHECK_OK(range_of(name_.data, base, name_.whole_bytes));
+    name_.offset = static_cast<std::size_t>(name_.data - base);
+    if (bytes > name_.whole_bytes - name_.offset) {
+      return Error{Code::kInvalidArgument, exporting(name_.device) + ": " + std::to_string(bytes) +
+                                               " bytes, of which " +
+                                               std::to_string(name_.whole_bytes - name_.offset) +
+                                               " were allocated at once"};
+    }
+    // A peer's access to a device, or a handle, is to all but that of pools.
+    void* pool = nullptr;
+    if (cuda_driver().pointer_attribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                        address_of(name_.data)) == CUDA_SUCCESS &&
+        pool != nullptr) {
+      return unsupported(exporting(name_.device) +
+                         ": it is a pool's (cudaMallocAsync); take cudaMalloc's instead");
+    }
+  }  // Else it is what was allocated.
+  if (cudaIpcGetMemHandle(&name_.handle.ipc, name_.data) == cudaSuccess)
+    name_.kind = CudaHandleKind::kIpc;
+  else
+    cudaGetLastError();
+  return ok();
 }
 
 /// Counts what is mapped from `base` on, up to `bytes` and to the end of a mapping, and has others
 /// get at it, if `type` says how.
 Status CudaExport::add_parts(std::byte* base, std::size_t bytes, CUmemAllocationHandleType type) {
-  const std::string what = "exporting memory of device " + std::to_string(name_.device);
+  const std::string what = exporting(name_.device);
   std::vector<int> descriptors;
   std::vector<std::size_t> sizes;
   Status status = ok();

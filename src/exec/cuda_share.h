@@ -53,12 +53,14 @@ class CudaExport {
   ~CudaExport();
 
   /// Memory of `device`: any part of what was allocated, or of what was mapped in a row. What can't
-  /// be exported has a name of kNone, which is enough for this process. kSystem: what the system
-  /// said.
+  /// be exported has a name of kNone, which is enough for this process. kInvalidArgument: more than
+  /// was allocated. kUnsupported: parts that are not in a row, or memory of a pool. kSystem: what
+  /// the system said.
   static Result<CudaExport> of(int device, std::byte* data, std::size_t bytes);
   const CudaName& name() const { return name_; }
 
  private:
+  Status name_allocated(std::size_t bytes);
   Status add_parts(std::byte* base, std::size_t bytes, CUmemAllocationHandleType type);
 
   CudaName name_;

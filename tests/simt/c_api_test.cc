@@ -208,6 +208,9 @@ TEST_CASE("what follows a sum, on registered memory") {
   }
   CHECK(good == std::array{true, true, true});
   std::size_t first = 0;
+  std::size_t count = 0;
+  CHECK(tutti_device_sgd_piece(ranks.comms[0], SIZE_MAX, TUTTI_FLOAT32, &first, &count) ==
+        TUTTI_INVALID_ARGUMENT);
   CHECK(tutti_device_sgd_piece(ranks.comms[0], 1, TUTTI_FLOAT32, &first, nullptr) ==
         TUTTI_INVALID_ARGUMENT);
 }

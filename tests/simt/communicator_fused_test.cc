@@ -244,6 +244,14 @@ TEST_CASE("what is wrong with memory or a call is said on all ranks") {
     wrong += expect(said_of(comm.all_reduce_rms_norm(call, nullptr)), "rows of 3 float32");
     call.type = DataType::kInt32;
     wrong += expect(said_of(comm.all_reduce_rms_norm(call, nullptr)), "of int32; it takes");
+    SgdStep step{};
+    step.gradients = step.parameters = memory->data();
+    step.count = (std::size_t{1} << 62) + 16;  // Times four it is the 64 bytes that are there.
+    wrong += expect(said_of(comm.sgd_step(step, nullptr)), "up to 2^46 can be");
+    for (const std::size_t count : {step.count, ~std::size_t{0}}) {
+      if (const auto piece = comm.sgd_piece(count, step.type); piece.first + piece.count != 0)
+        wrong += "a piece of what no memory holds";
+    }
     call.type = DataType::kFloat32;
     call.weight = nullptr;
     wrong += expect(said_of(comm.all_reduce_rms_norm(call, nullptr)), "a buffer is null");

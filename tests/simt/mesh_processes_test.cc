@@ -291,5 +291,27 @@ TEST_CASE("memory that was made for this process alone has a name that says so")
   });
 }
 
+TEST_CASE("memory of the runtime is exported as far as it was allocated, and not that of pools") {
+  run_processes(1, [&](int, Meeting&) -> std::string {
+    constexpr std::size_t kBytes = 4096;
+    const int device = test::device_of(0);
+    const auto memory = exec::CudaMemory::allocate(device, kBytes);
+    if (!memory) return "no memory";
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{512}}) {
+      std::byte* const at = memory->data() + offset;
+      if (const auto all = exec::CudaExport::of(device, at, kBytes - offset); !all)
+        return all.error().to_string();
+      for (const std::size_t more : {kBytes - offset + 1, ~std::size_t{0}}) {
+        const auto beyond = exec::CudaExport::of(device, at, more);
+        if (beyond || beyond.error().code != Code::kInvalidArgument) return "more than there is";
+      }
+    }
+    const auto pooled = exec::CudaMemory::allocate_private(device, kBytes);
+    if (!pooled) return "no memory of a pool";
+    const auto shown = exec::CudaExport::of(device, pooled->data(), kBytes);
+    return shown || shown.error().code != Code::kUnsupported ? "memory of a pool" : "";
+  });
+}
+
 }  // namespace
 }  // namespace tutti
