@@ -98,7 +98,10 @@ Result<CudaMemory> CudaMemory::allocate_for_peers(int device, std::size_t bytes)
   if (bytes == 0 || shareable(device) == 0) return allocate(device, bytes);
   const OnDevice on(device);
   CudaMemory memory;
-  TUTTI_CHECK_OK(memory.map(device, bytes));
+  if (Status mapped = memory.map(device, bytes); !mapped) {
+    if (mapped.error().code != Code::kUnsupported) return std::move(mapped.error());
+    return allocate(device, bytes);
+  }
   TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
@@ -135,7 +138,13 @@ Status CudaMemory::map(int device, std::size_t bytes) {
       driver.memory_granularity(&granule, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM), what));
   bytes_ = (bytes + granule - 1) / granule * granule;
   CUmemGenericAllocationHandle handle = 0;
-  TUTTI_CHECK_OK(driver_status(driver.create(&handle, bytes_, &wanted, 0), what));
+  const CUresult created = driver.create(&handle, bytes_, &wanted, 0);
+  Status status = driver_status(created, what);
+  // What a device can, a system may not let a process do: fabric handles take an IMEX channel,
+  // which none may have been given (CUDA_ERROR_NOT_PERMITTED).
+  if (created == CUDA_ERROR_NOT_PERMITTED || created == CUDA_ERROR_NOT_SUPPORTED)
+    status.error().code = Code::kUnsupported;
+  if (!status) return status;
   auto mapping = CudaMapping::reserve(bytes_);
   Status added = mapping ? mapping->add(handle, bytes_) : Status(mapping.error());
   driver.release(handle);  // It stays while it is mapped.

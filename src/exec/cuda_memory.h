@@ -41,7 +41,7 @@ class CudaMemory {
   /// Zeroed, and aligned to 256 bytes.
   static Result<CudaMemory> allocate(int device, std::size_t bytes);
   /// The same, to be exported (cuda_share.h): of the driver, in its granules, where that makes
-  /// memory that can be.
+  /// memory that can be; else the runtime's.
   static Result<CudaMemory> allocate_for_peers(int device, std::size_t bytes);
   /// The same, for kernels of this device alone. Freeing it waits for nothing either.
   static Result<CudaMemory> allocate_private(int device, std::size_t bytes);
@@ -57,6 +57,7 @@ class CudaMemory {
     CudaMapping mapping;  // If it is the driver's.
     void operator()(std::byte* data);
   };
+  /// kUnsupported: the system lets nobody have such memory.
   Status map(int device, std::size_t bytes);
   int device() const { return data_.get_deleter().device; }
 

@@ -313,5 +313,16 @@ TEST_CASE("memory of the runtime is exported as far as it was allocated, and not
   });
 }
 
+#if !defined(TUTTI_GPU)
+TEST_CASE("where the system lets nobody make memory for fabric handles, the runtime's is taken") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  run_processes(2, [&](int rank, Meeting& meeting) {
+    simt::share_as(CU_MEM_HANDLE_TYPE_FABRIC, false);
+    return live(rank, 2, cuda::SlotFormat::kSimple, meeting, seed);
+  });
+}
+#endif
+
 }  // namespace
 }  // namespace tutti
