@@ -1,7 +1,13 @@
 # The kernels compiled by nvcc (TUTTI_CUDA, preset `cuda`), with ptxas' report beside each object: a
 # test reads there whether registers were spilled. Plain commands instead of CMake's language CUDA,
 # which checks its compiler with an architecture that new toolkits no longer have.
-set(TUTTI_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "Architectures that kernels are compiled for")
+#
+# Machine code runs on its own and on later devices of the same major number alone: 80 on 8.x, 100 on 10.x.
+# Later ones compile the PTX when they load kernels (some half a minute, kept in ~/.nv/ComputeCache). That is
+# of the oldest architecture that has all that kernels use (multimem: 90), so that it fits most devices, and
+# without what only one family has (100a, 100f), which runs nowhere else.
+set(TUTTI_CUDA_ARCHITECTURES "80;90;100;120" CACHE STRING "Architectures that kernels are compiled for")
+set(TUTTI_CUDA_PTX 90 CACHE STRING "Of which PTX is embedded, for devices that have none of these; empty: none")
 find_program(TUTTI_NVCC nvcc PATHS /usr/local/cuda/bin /opt/cuda/bin ENV CUDA_PATH PATH_SUFFIXES bin)
 if(NOT TUTTI_NVCC)
   message(STATUS "CUDA kernels: no nvcc; set TUTTI_NVCC. They are left out of this build")
@@ -22,6 +28,9 @@ endif()
 foreach(architecture ${TUTTI_CUDA_ARCHITECTURES})
   list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
+if(TUTTI_CUDA_PTX)
+  list(APPEND targets -gencode arch=compute_${TUTTI_CUDA_PTX},code=compute_${TUTTI_CUDA_PTX})
+endif()
 file(GLOB kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
 foreach(source ${kernels})
   get_filename_component(name ${source} NAME_WE)

@@ -54,10 +54,11 @@ struct Settings {
   int multiprocessors = 132;        // As many blocks of one thread block each fit a device.
   std::uint64_t no_peers[64] = {};  // By device: those whose memory it can't access, as bits.
   bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
-  bool jitter = false;       // Streams idle for up to 2 ms before each operation.
-  bool unmap_waits = false;  // cuMemUnmap waits for the device, as it may on a GPU.
-  std::uint64_t taken = 0;   // Devices that another process has for itself alone, as bits.
-  bool lazy = true;          // To load a kernel waits for all that its device runs.
+  bool jitter = false;        // Streams idle for up to 2 ms before each operation.
+  std::uint64_t no_code = 0;  // Devices that kernels were not compiled for, as bits.
+  bool unmap_waits = false;   // cuMemUnmap waits for the device, as it may on a GPU.
+  std::uint64_t taken = 0;    // Devices that another process has for itself alone, as bits.
+  bool lazy = true;           // To load a kernel waits for all that its device runs.
 };
 /// Of the environment, and of the machine that is pretended (machine.cc).
 Settings& settings();

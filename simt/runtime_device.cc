@@ -112,11 +112,13 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorInvalidValue)
     TUTTI_SIMT_NAME(cudaErrorMapBufferObjectFailed)
     TUTTI_SIMT_NAME(cudaErrorMemoryAllocation)
+    TUTTI_SIMT_NAME(cudaErrorNoKernelImageForDevice)
     TUTTI_SIMT_NAME(cudaErrorNotReady)
     TUTTI_SIMT_NAME(cudaErrorNotSupported)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessAlreadyEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessUnsupported)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureInvalidated)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnsupported)
     TUTTI_SIMT_NAME(cudaErrorSymbolNotFound)
 #undef TUTTI_SIMT_NAME
@@ -205,6 +207,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
   *attributes = {};
   attributes->maxThreadsPerBlock = static_cast<int>(kMostThreads);
   if (find_kernel(kernel) == nullptr) return failed(cudaErrorInvalidDeviceFunction);
+  if ((settings().no_code >> this_device() & 1) != 0)
+    return failed(cudaErrorNoKernelImageForDevice);
   load(kernel, this_device());
   return cudaSuccess;
 }

@@ -1,5 +1,7 @@
 #include "exec/cuda_kernels.h"
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <string>
@@ -36,6 +38,34 @@ std::set<const void*> all_kernels() {
   return kernels;
 }
 
+/// Whether the library has neither machine code for a device nor PTX that its driver compiles.
+bool lacks_code(cudaError_t error) {
+  constexpr cudaError_t kErrors[] = {
+      cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction,
+      cudaErrorInvalidKernelImage,     cudaErrorInvalidPtx,
+      cudaErrorUnsupportedPtxVersion,  cudaErrorJitCompilerNotFound,
+      cudaErrorJitCompilationDisabled};
+  return std::find(std::begin(kErrors), std::end(kErrors), error) != std::end(kErrors);
+}
+
+Status loaded_as(cudaError_t error, int device) {
+  const std::string number = std::to_string(device);
+  if (!lacks_code(error)) return cuda_status(error, "loading the kernels on device " + number);
+  int major = 0, minor = 0;
+  const std::string what = "asking device " + number + " for its capability";
+  TUTTI_CHECK_OK(
+      cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), what));
+  TUTTI_CHECK_OK(
+      cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), what));
+  const std::string capability = std::to_string(major) + std::to_string(minor);
+  Status status = cuda_status(error, "device " + number + " is an sm_" + capability +
+                                         ", which this libtutti has no kernels for");
+  status.error().code = Code::kUnsupported;
+  status.error().what += "; build it with -DTUTTI_CUDA_ARCHITECTURES=" + capability;
+  if (major >= 9) status.error().what += ", or take a newer driver";  // Which may compile its PTX.
+  return status;
+}
+
 }  // namespace
 
 Status load_kernels(int device) {
@@ -49,8 +79,7 @@ Status load_kernels(int device) {
     if (kernel == nullptr) continue;
     // Loads it: of what this tells, the most threads of a block need a loaded function (cuda.h,
     // cuFuncGetAttribute).
-    TUTTI_CHECK_OK(cuda_status(cudaFuncGetAttributes(&attributes, kernel),
-                               "loading the kernels on device " + std::to_string(device)));
+    TUTTI_CHECK_OK(loaded_as(cudaFuncGetAttributes(&attributes, kernel), device));
   }
   loaded.insert(device);
   return ok();

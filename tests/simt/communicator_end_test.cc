@@ -80,6 +80,18 @@ TEST_CASE("a device that another process has for itself is said, and no other is
   }
   CHECK((simt::contexts() >> 7 & 1) == 0);
 }
+
+TEST_CASE("a device that there are no kernels for is said on all ranks, with the remedy") {
+  simt::settings().no_code = 1 << 7;
+  const std::vector<std::string> texts = create_all({2, small_settings()}, {6, 7});
+  simt::settings().no_code = 0;
+  for (const std::string& text : texts) {
+    CAPTURE(text);
+    CHECK(has(text, "unsupported"));
+    CHECK(has(text, "device 7 is an sm_90, which this libtutti has no kernels for"));
+    CHECK(has(text, "-DTUTTI_CUDA_ARCHITECTURES=90"));
+  }
+}
 #endif
 
 TEST_CASE("arguments are checked before anything begins") {
