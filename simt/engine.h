@@ -55,6 +55,7 @@ struct Settings {
   std::uint64_t no_peers[64] = {};  // By device: those whose memory it can't access, as bits.
   bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
   bool jitter = false;        // Streams idle for up to 2 ms before each operation.
+  bool mig = false;           // Devices 0 and 1, 2 and 3, ... are MIG instances of one GPU each.
   std::uint64_t no_code = 0;  // Devices that kernels were not compiled for, as bits.
   bool unmap_waits = false;   // cuMemUnmap waits for the device, as it may on a GPU.
   std::uint64_t taken = 0;    // Devices that another process has for itself alone, as bits.

@@ -188,7 +188,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (!is_device(device)) return failed(cudaErrorInvalidDevice);
-  std::string bus = cuda_gpu(device).bus;
+  std::string bus = cuda_gpu(settings().mig ? device & ~1 : device).bus;
   for (char& c : bus) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   std::snprintf(text, static_cast<std::size_t>(length), "%s", bus.c_str());
   return cudaSuccess;
@@ -197,7 +197,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
   const std::string bus = tutti::topology::parse_bus(text);
   for (int i = 0; i < settings().devices; ++i) {
     if (cuda_gpu(i).bus != bus) continue;
-    *device = i;
+    // A process sees just one of a GPU's MIG instances: that of who asks.
+    *device = settings().mig && (this_device() & ~1) == i ? this_device() : i;
     return cudaSuccess;
   }
   return failed(cudaErrorInvalidValue);

@@ -150,6 +150,13 @@ CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
   return CUDA_SUCCESS;
 }
 
+/// As cudaGetDeviceProperties says.
+CUresult device_uuid(CUuuid* uuid, CUdevice device) {
+  *uuid = {};
+  std::memcpy(uuid->bytes, &device, sizeof device);
+  return CUDA_SUCCESS;
+}
+
 /// As what memory may be exported, here (share_as).
 std::atomic<unsigned>& shareable_types() {
   static std::atomic<unsigned> types{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
@@ -469,6 +476,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
       entry("cuCtxPushCurrent", cuCtxPushCurrent),
       entry("cuCtxPopCurrent", cuCtxPopCurrent),
       entry("cuDeviceGetAttribute", device_attribute),
+      entry("cuDeviceGetUuid", device_uuid),
       entry("cuMemGetAllocationGranularity", memory_granularity),
       entry("cuMemCreate", mem_create),
       entry("cuMemRelease", mem_release),

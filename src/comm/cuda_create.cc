@@ -54,6 +54,8 @@ Status introduce(int device, Introduction& mine) {
   const std::string what = fmt::format("asking device {} who it is", device);
   TUTTI_CHECK_OK(
       exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
+  if (exec::cuda_driver().uuid != nullptr)
+    TUTTI_CHECK_OK(exec::driver_status(exec::cuda_driver().uuid(&mine.uuid, device), what));
   return exec::cuda_status(
       cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
 }
@@ -118,8 +120,7 @@ std::vector<int> devices_of(const std::vector<Introduction>& all, const std::vec
   std::vector<int> device_of;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::size_t first = 0;
-    while (std::strncmp(all[first].bus, all[rank].bus, sizeof all[rank].bus) != 0 ||
-           (!hosts.empty() && hosts[first] != hosts[rank]))
+    while (!same_device(all[first], all[rank]) || (!hosts.empty() && hosts[first] != hosts[rank]))
       ++first;
     device_of.push_back(first < rank ? device_of[first]
                         : device_of.empty()

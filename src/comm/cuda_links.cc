@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,10 @@
 namespace tutti {
 namespace {
 
+bool same_process(const Introduction& one, const Introduction& other) {
+  return std::equal(std::begin(one.peer.process), std::end(one.peer.process), other.peer.process);
+}
+
 /// How well two devices are joined, as CUDA ranks it; the same where it does not say.
 int performance_rank(int device, int peer) {
   int rank = 0;
@@ -24,15 +29,19 @@ int performance_rank(int device, int peer) {
   return rank;
 }
 
-/// How this process's `device` reaches the one with this bus id.
-planner::DeviceLink link_to(int device, const char* bus, int& performance) {
+/// How this process's `device`, which is `mine`, reaches another one.
+planner::DeviceLink link_to(int device, const Introduction& mine, const Introduction& other,
+                            int& performance) {
   using planner::DeviceLink;
+  if (same_device(mine, other)) return DeviceLink::kSame;
+  // Of MIG instances of one GPU some share memory, which the other process's sample tells.
+  if (std::strncmp(mine.bus, other.bus, sizeof mine.bus) == 0)
+    return same_process(mine, other) ? DeviceLink::kHost : DeviceLink::kPcie;
   int peer = 0;
-  if (cudaDeviceGetByPCIBusId(&peer, bus) != cudaSuccess) {
+  if (cudaDeviceGetByPCIBusId(&peer, other.bus) != cudaSuccess) {
     cudaGetLastError();
     return DeviceLink::kPcie;  // This process may not see it; its memory can be opened even so.
   }
-  if (peer == device) return DeviceLink::kSame;
   int can = 0, atomics = 0;
   if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can == 0) {
     cudaGetLastError();
@@ -55,12 +64,10 @@ std::string refused(int device, const Introduction& other, Deadline deadline) {
 }
 
 /// How a rank's device reaches that of another rank of its host.
-planner::DeviceLink link_to(DeviceCommunicator::State& state, const Peer& self,
+planner::DeviceLink link_to(DeviceCommunicator::State& state, const Introduction& mine,
                             const Introduction& other, std::size_t rank, int& performance) {
-  const auto link = link_to(state.device, other.bus, performance);
-  const bool same_process =
-      std::equal(std::begin(self.process), std::end(self.process), other.peer.process);
-  if (same_process || link == planner::DeviceLink::kHost) return link;
+  const auto link = link_to(state.device, mine, other, performance);
+  if (same_process(mine, other) || link == planner::DeviceLink::kHost) return link;
   state.refusals[rank] = refused(state.device, other, Deadline::after(state.settings.timeout));
   return state.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
 }
@@ -138,6 +145,11 @@ Status learn_direct(DeviceCommunicator::State& state, const std::vector<Introduc
 
 }  // namespace
 
+bool same_device(const Introduction& one, const Introduction& other) {
+  return std::strncmp(one.bus, other.bus, sizeof one.bus) == 0 &&
+         std::equal(std::begin(one.uuid.bytes), std::end(one.uuid.bytes), other.uuid.bytes);
+}
+
 Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
   Reach mine;
   const std::vector<int>& hosts = state.machine.hosts.of;
@@ -147,7 +159,7 @@ Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduct
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool away = !hosts.empty() && hosts[rank] != hosts[me];
     const auto link = away ? planner::DeviceLink::kNetwork
-                           : link_to(state, all[me].peer, all[rank], rank, mine.performance[rank]);
+                           : link_to(state, all[me], all[rank], rank, mine.performance[rank]);
     mine.links[rank] = static_cast<std::uint8_t>(link);
   }
   TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));

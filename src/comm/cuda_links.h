@@ -18,12 +18,16 @@ namespace tutti {
 struct Introduction {
   Trouble trouble;
   Peer peer;
-  char bus[20] = {};      // The same in every process.
+  char bus[20] = {};      // The same in every process,
+  CUuuid uuid = {};       // and another one for each MIG instance of a GPU.
   exec::CudaName sample;  // A little of its memory, for other processes to try.
   std::int32_t multiprocessors = 0;
   std::uint64_t token = 0;  // Rank 0's names the communicator.
   std::uint64_t settings = 0;
 };
+
+/// Of ranks of one host.
+bool same_device(const Introduction& one, const Introduction& other);
 
 /// How all reach each other; the worse of both ways. Sets the machine's links, what is staged, and
 /// refusals; hosts have to be known. Collective.

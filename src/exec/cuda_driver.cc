@@ -32,6 +32,7 @@ CudaDriver look_up() {
   find("cuCtxPushCurrent", driver.push);
   find("cuCtxPopCurrent", driver.pop);
   find("cuDeviceGetAttribute", driver.device_attribute);
+  find("cuDeviceGetUuid", driver.uuid);
   find("cuMemGetAllocationGranularity", driver.memory_granularity);
   find("cuMemCreate", driver.create);
   find("cuMemRelease", driver.release);

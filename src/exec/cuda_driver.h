@@ -24,6 +24,7 @@ struct CudaDriver {
   decltype(&cuCtxPushCurrent) push = nullptr;
   decltype(&cuCtxPopCurrent) pop = nullptr;
   decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
+  decltype(&cuDeviceGetUuid) uuid = nullptr;
   decltype(&cuMemGetAllocationGranularity) memory_granularity = nullptr;
   decltype(&cuMemCreate) create = nullptr;
   decltype(&cuMemRelease) release = nullptr;

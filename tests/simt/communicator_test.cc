@@ -71,6 +71,27 @@ TEST_CASE("devices without access to each other go by memory of the host") {
     }
   }
 }
+
+TEST_CASE("MIG instances of one GPU are devices of their own, which don't reach each other") {
+  const test::NoPeerAccess none;
+  const simt::Settings before = simt::settings();
+  simt::settings().mig = true;
+  Settings settings = test::small_settings();
+  settings.lanes = simt::settings().multiprocessors = 40;  // All that one of them has room for.
+  {
+    DeviceCluster cluster({0, 1}, settings);
+    CHECK(cluster.complaint == "");
+    if (cluster.complaint.empty()) {
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        const std::string text = cluster.comms[rank].describe();
+        CAPTURE(text);
+        CHECK(text.find(": host") != std::string::npos);
+      }
+      CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(4000, 2), 1) == "");
+    }
+  }
+  simt::settings() = before;
+}
 #endif
 
 /// A case for each rank, all begun on streams of their own by one thread.
