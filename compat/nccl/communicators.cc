@@ -327,7 +327,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
     return bad_argument(nullptr, __func__, "there is room for no communicator");
   }
   int known = 0;
-  static_cast<void>(cudaGetDeviceCount(&known));
+  if (cudaGetDeviceCount(&known) != cudaSuccess) static_cast<void>(cudaGetLastError());
   ncclUniqueId id;
   if (const ncclResult_t failed = ncclGetUniqueId(&id)) return failed;
   ncclGroupStart();

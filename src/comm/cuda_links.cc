@@ -43,10 +43,11 @@ planner::DeviceLink link_to(int device, const Introduction& mine, const Introduc
     return DeviceLink::kPcie;  // This process may not see it; its memory can be opened even so.
   }
   int can = 0, atomics = 0;
-  if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can == 0) {
+  if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess) {
     cudaGetLastError();
     return DeviceLink::kHost;
   }
+  if (can == 0) return DeviceLink::kHost;
   // NVLink carries atomics, PCI Express between GPUs does not.
   if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer) !=
       cudaSuccess) {

@@ -81,6 +81,33 @@ TEST_CASE("a device that another process has for itself is said, and no other is
   CHECK((simt::contexts() >> 7 & 1) == 0);
 }
 
+TEST_CASE("an error that a program has not asked for yet is not taken from it") {
+  const test::NoPeerAccess none;
+  const std::vector<int> devices{0, 1, 1};
+  const auto rendezvous = memory_rendezvous();
+  std::vector<std::string> wrong(devices.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const cudaError_t error = cudaSetDevice(1000);
+      {
+        auto comm = DeviceCommunicator::create(*rendezvous, Rank{static_cast<int>(rank)}, 3,
+                                               devices[rank], small_settings());
+        if (!comm) {
+          wrong[rank] = comm.error().to_string();
+          return;
+        }
+        const Request request{.count = 100, .type = DataType::kFloat32};
+        wrong[rank] = said(comm->prepare(request));
+      }
+      if (cudaGetLastError() != error) wrong[rank] += "its error is gone";
+      if (cudaGetLastError() != cudaSuccess) wrong[rank] += "another error is there";
+    });
+  }
+  threads.clear();
+  for (const std::string& one : wrong) CHECK(one == "");
+}
+
 TEST_CASE("a device that there are no kernels for is said on all ranks, with the remedy") {
   simt::settings().no_code = 1 << 7;
   const std::vector<std::string> texts = create_all({2, small_settings()}, {6, 7});
