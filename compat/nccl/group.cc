@@ -1,5 +1,7 @@
 #include "group.h"
 
+#include <map>
+
 #include "base/threads.h"
 
 namespace tutti::nccl {
@@ -12,6 +14,7 @@ Group& Group::current() {
 void Group::clear() {
   failed_ = ncclSuccess;
   makings_.clear();
+  joins_.clear();
   calls_.clear();
 }
 
@@ -32,7 +35,9 @@ ncclResult_t Group::end(const char* function) {
     return failed;
   }
   const ncclResult_t made = make_all();
-  const ncclResult_t started = made == ncclSuccess || made == ncclInProgress ? start_all() : made;
+  const bool goes_on = made == ncclSuccess || made == ncclInProgress;
+  const ncclResult_t joined = goes_on ? join_all() : made;
+  const ncclResult_t started = joined == ncclSuccess ? start_all() : joined;
   clear();
   return started == ncclSuccess ? made : started;
 }
@@ -78,6 +83,33 @@ ncclResult_t Group::make_all() {
       remember(*making.comm);
       result = made;
     }
+  }
+  return result;
+}
+
+ncclResult_t Group::join(ncclComm* comm, std::function<Status(DeviceCommunicator&)> together) {
+  if (!is_open()) return finish(comm, together(*comm->device_communicator));
+  joins_.push_back({comm, std::move(together)});
+  return ncclSuccess;
+}
+
+/// What one communicator does, in its order.
+ncclResult_t Group::join_all() {
+  std::map<ncclComm*, Status> outcomes;
+  for (const Call& at : joins_) outcomes.emplace(at.comm, ok());
+  std::vector<std::thread> threads;
+  for (auto& [comm, outcome] : outcomes) {
+    threads.push_back(start_thread([this, comm = comm, &outcome = outcome] {
+      for (const Call& at : joins_) {
+        if (at.comm == comm && outcome) outcome = at.start(*comm->device_communicator);
+      }
+    }));
+  }
+  for (std::thread& thread : threads) thread.join();
+  ncclResult_t result = ncclSuccess;
+  for (auto& [comm, outcome] : outcomes) {
+    const ncclResult_t one = finish(comm, outcome);
+    if (result == ncclSuccess) result = one;
   }
   return result;
 }

@@ -1,5 +1,6 @@
 // Memory, registered buffers and windows.
 #include <cstdint>
+#include <memory>
 
 #include "group.h"
 
@@ -7,14 +8,20 @@ using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API h
 using tutti::Code;
 using tutti::Error;
 
-/// A buffer that the user registered. Our kernels use buffers where they are in any case, so it
-/// only has to be known again.
+/// A buffer that the user registered. Kernels use buffers where they are in any case; those of a
+/// window that is symmetric are read and written by peers, so that nothing is copied.
 struct ncclWindow_vidmem {
   ncclComm* comm;
   void* data;
+  bool open = false;  // With peers. Known once the group has ended.
 };
 
 namespace {
+
+/// What is not for peers is as any other memory: on all ranks alike, as they are told.
+bool is_refusal(tutti::Code code) {
+  return code == Code::kUnsupported || code == Code::kInvalidArgument || code == Code::kMismatch;
+}
 
 ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, size_t bytes,
                              ncclWindow_t* window) {
@@ -26,14 +33,24 @@ ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, 
   return ncclSuccess;
 }
 
+/// Together with the other ranks.
+ncclResult_t open_window(ncclComm_t comm, size_t bytes, ncclWindow_t window) {
+  return Group::current().join(comm, [window, bytes](tutti::DeviceCommunicator& communicator) {
+    tutti::Status opened = communicator.open_window(window->data, bytes);
+    window->open = bool(opened);
+    return opened || !is_refusal(opened.error().code) ? std::move(opened) : tutti::ok();
+  });
+}
+
 ncclResult_t deregister(const char* function, ncclComm_t comm, ncclWindow_t window) {
   if (const ncclResult_t failed = check_ready(comm, function)) return failed;
   if (window == nullptr) return ncclSuccess;
   if (window->comm != comm) {
     return bad_argument(comm, function, "the buffer was registered with another communicator");
   }
-  delete window;
-  return ncclSuccess;
+  const std::unique_ptr<ncclWindow_vidmem> owned(window);
+  return window->open ? finish(comm, comm->device_communicator->close_window(window->data))
+                      : ncclSuccess;
 }
 
 }  // namespace
@@ -42,16 +59,21 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   if (data == nullptr) return bad_argument(nullptr, __func__, "the place for the pointer is NULL");
   *data = nullptr;
   if (bytes == 0) return ncclSuccess;
-  if (const auto said = cudaMalloc(data, bytes)) {
-    finish(nullptr, Error{Code::kSystem, std::string(__func__) + ": " + std::to_string(bytes) +
-                                             " bytes: " + cudaGetErrorString(said)});
-    return ncclUnhandledCudaError;
+  int device = 0;
+  cudaGetDevice(&device);
+  auto memory = tutti::device_mem_alloc(device, bytes);
+  if (memory) {
+    *data = *memory;
+    return ncclSuccess;
   }
-  return ncclSuccess;
+  finish(nullptr, memory.error());
+  return ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclMemFree(void* data) {
   if (data == nullptr) return ncclSuccess;
+  // What programs took from cudaMalloc, NVIDIA's frees too.
+  if (tutti::device_mem_free(data)) return ncclSuccess;
   if (const auto said = cudaFree(data)) {
     finish(nullptr, Error{Code::kSystem, std::string(__func__) + ": " + cudaGetErrorString(said)});
     return ncclUnhandledCudaError;
@@ -68,11 +90,13 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
 }
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window,
-                                    int) {
+                                    int flags) {
   if (reinterpret_cast<std::uintptr_t>(data) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
     return bad_argument(nullptr, __func__, "a window starts at a multiple of 4096 bytes");
   }
-  return register_buffer(__func__, comm, data, bytes, window);
+  const ncclResult_t made = register_buffer(__func__, comm, data, bytes, window);
+  if (made != ncclSuccess || (flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return made;
+  return open_window(comm, bytes, *window);
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {

@@ -154,18 +154,39 @@ TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, 
                                                       const size_t* output_offsets,
                                                       tutti_data_type_t type, void* stream);
 
-/* ---- What follows a sum ----------------------------------------------------------------------
- * In one kernel with it. For TUTTI_FLOAT32, TUTTI_FLOAT16 and TUTTI_BFLOAT16; not within a group.
- */
+/* ---- Registered memory -----------------------------------------------------------------------
+ * Calls on it need no copies. */
 
-/* Lets all ranks' devices access this memory of the rank's device, of whatever allocator.
- * Collective, all with as many bytes; a buffer is then in the same place of the same memory on all
- * ranks, or on none. It stays the communicator's until it is deregistered, collectively, in any
- * order that all have alike. TUTTI_UNSUPPORTED: more than eight ranks, devices that don't reach
- * each other's memory, or memory that can't be exported. */
+/* Lets the devices of all ranks of the host access this memory of the rank's device, of whatever
+ * allocator. Collective, all with as many bytes. A call's buffer is then in the same place of the
+ * same memory on all ranks, or on none; where it is not, the call ends with an error, if kernels
+ * notice, or at its deadline. It stays the communicator's until it is deregistered, collectively,
+ * in any order that all have alike. TUTTI_UNSUPPORTED: devices of a host that don't reach each
+ * other's memory, or memory that can't be exported. */
 TUTTI_API tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data,
                                                       size_t bytes);
 TUTTI_API tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data);
+
+/* The same, but that each rank closes its window for itself, when none of its calls uses it any
+ * more: other ranks may have it open still, so only memory of the driver will do
+ * (tutti_device_mem_alloc, cuMemCreate), which stays while somebody maps it. Else
+ * TUTTI_UNSUPPORTED.
+ */
+TUTTI_API tutti_result_t tutti_device_open_window(tutti_device_comm_t comm, void* data,
+                                                  size_t bytes);
+TUTTI_API tutti_result_t tutti_device_close_window(tutti_device_comm_t comm, void* data);
+
+/* Memory of a device that peers can map, of the driver where that makes such memory; zeroed. Any
+ * thread. */
+TUTTI_API tutti_result_t tutti_device_mem_alloc(int device, void** data, size_t bytes);
+/* Frees what tutti_device_mem_alloc returned; an error for anything else. NULL is legal. Any
+ * thread.
+ */
+TUTTI_API tutti_result_t tutti_device_mem_free(void* data);
+
+/* ---- What follows a sum ----------------------------------------------------------------------
+ * In one kernel with it, for up to eight ranks of one host. For TUTTI_FLOAT32, TUTTI_FLOAT16 and
+ * TUTTI_BFLOAT16; not within a group. */
 
 /* All-reduce of rows x columns of `input`; then residual += the sum, and
  * output = residual / sqrt(mean(residual^2) + epsilon) * weight, row by row. Rows are of whole

@@ -70,6 +70,12 @@ struct SgdStep {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
+/// Memory of a device that peers can map, of the driver where that makes such memory; zeroed. Any
+/// thread.
+TUTTI_API Result<void*> device_mem_alloc(int device, std::size_t bytes);
+/// Frees what device_mem_alloc returned; an error for anything else.
+TUTTI_API Status device_mem_free(void* data);
+
 class TUTTI_API DeviceCommunicator {
  public:
   struct State;
@@ -104,7 +110,8 @@ class TUTTI_API DeviceCommunicator {
   /// and are to be reduced. Sizes that ranks don't agree on are not noticed before the timeout.
   /// Once check() says why, all calls fail for that reason.
   Status call(const Request& request, Stream stream);
-  /// Makes what this call, or one of the same size on other buffers, will need. Not collective.
+  /// Makes what this call, or one of the same size on buffers that are as these, registered or not,
+  /// will need. Buffers may be null: not registered. Not collective.
   Status prepare(const Request& request);
 
   /// As in communicator.h, but that messages and collectives keep their order. Two ranks that send
@@ -113,19 +120,28 @@ class TUTTI_API DeviceCommunicator {
   Status send(const void* data, std::size_t count, DataType type, Rank to, Stream stream);
   Status recv(void* data, std::size_t count, DataType type, Rank from, Stream stream);
 
-  /// Lets all ranks' devices access this memory of the rank's device, of whatever allocator; calls
-  /// below then need no copy. Collective, all with as many bytes; a buffer is then in the same
-  /// place of the same memory on all ranks, or on none. It stays the communicator's until it is
-  /// deregistered, collectively, in any order that all have alike. kUnsupported: more than eight
-  /// ranks, devices that don't reach each other's memory, or memory that can't be exported.
+  /// Lets the devices of all ranks of the host access this memory of the rank's device, of whatever
+  /// allocator; calls on it then need no copies (docs/devices.md). Collective, all with as many
+  /// bytes. A call's buffer is then in the same place of the same memory on all ranks, or on none;
+  /// where it is not, the call ends with an error, if kernels notice, or at its deadline. It stays
+  /// the communicator's until it is deregistered, collectively, in any order that all have alike.
+  /// kUnsupported: devices of a host that don't reach each other's memory, or memory that can't be
+  /// exported.
   Status register_memory(void* data, std::size_t bytes);
   Status deregister_memory(void* data);
 
-  /// Of any size; in a kernel of its own if input, residual and output are registered, and
-  /// else as an all-reduce and what follows, with the same bits. Not within a Group.
+  /// The same, but that each rank closes its window for itself, when none of its calls uses it any
+  /// more: other ranks may have it open still, so only memory of the driver will do
+  /// (device_mem_alloc, cuMemCreate), which stays while somebody maps it. Else kUnsupported.
+  Status open_window(void* data, std::size_t bytes);
+  Status close_window(void* data);
+
+  /// Of any size; in a kernel of its own if input, residual and output are registered, by up to
+  /// eight ranks of one host, and else as an all-reduce and what follows, with the same bits. Not
+  /// within a Group.
   Status all_reduce_rms_norm(const RmsNorm& call, Stream stream);
-  /// Of any size, with gradients and parameters that are registered; else kUnsupported. Not within
-  /// a Group.
+  /// Of any size, with gradients and parameters that are registered, by up to eight ranks of one
+  /// host; else kUnsupported. Not within a Group.
   Status sgd_step(const SgdStep& call, Stream stream);
   /// Which of `count` parameters a rank has the master and the momentum of; none of more than 2^46,
   /// which sgd_step refuses.

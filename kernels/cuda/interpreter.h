@@ -109,10 +109,15 @@ struct LaneSteps {
 };
 
 /// Why a launch ended early: in Arguments::abort. 0: it did not. A host that gives up writes
-/// kAborted; a lane that waited too long writes `timed_out`.
+/// kAborted; a lane that waited too long writes `timed_out`, and one that met a peer in another
+/// call `met_another`.
 inline constexpr std::uint64_t kAborted = 1;
 constexpr std::uint64_t timed_out(unsigned lane, unsigned peer) {
   return 2 | std::uint64_t{lane} << 16 | std::uint64_t{peer} << 32;
+}
+
+constexpr std::uint64_t met_another(unsigned lane, unsigned peer) {
+  return 3 | std::uint64_t{lane} << 16 | std::uint64_t{peer} << 32;
 }
 
 /// The kernel's arguments. Pointers are to memory that the device can access.
@@ -144,6 +149,8 @@ struct Arguments {
   ReduceOp op = ReduceOp::kSum;
   bool scaled = false;    // Contributions are multiplied where they are read, and travel wide.
   bool together = false;  // All ranks meet before the first step.
+  /// What is the same on all ranks that meet, hashed: the call, and where its buffers are.
+  std::uint16_t alike = 0;
 };
 
 /// The flag of packed lines that were written at `position` of their ring; never 0.

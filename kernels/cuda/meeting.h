@@ -2,7 +2,8 @@
 // kernels.
 //
 // Counters only grow, and each is written by one peer alone, so that nothing is ever set back. How
-// far both ends are is in device memory and survives launches.
+// far both ends are is in device memory and survives launches. Above a counter is what the sender's
+// call has alike on all ranks, so that those that meet in different calls are told.
 #pragma once
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/prim.h"
@@ -14,23 +15,30 @@ TUTTI_DEVICE SignalEnd& signal_end(const Arguments& arguments, unsigned peer) {
   return arguments.signals[blockIdx.x * arguments.ranks + peer];
 }
 
+inline constexpr unsigned kSignalBits = 48;  // Of the counter.
+
 /// By one thread.
 TUTTI_DEVICE void send_signal(const Arguments& arguments, unsigned peer) {
   SignalEnd& end = signal_end(arguments, peer);
   // release: what the block did to the peer's memory is over before the signal is there.
-  store_release(end.outgoing, ++end.sent);
+  store_release(end.outgoing, ++end.sent | std::uint64_t{arguments.alike} << kSignalBits);
 }
 
-/// By one thread. False: it gave up waiting.
+/// By one thread. False: it gave up waiting, or the peer is in another call. That is not noticed if
+/// the peer has sent the next signal by now, which may be of its next call.
 TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& watch) {
   SignalEnd& end = signal_end(arguments, peer);
   if (!waits()) return true;
+  constexpr std::uint64_t kCounter = (std::uint64_t{1} << kSignalBits) - 1;
+  std::uint64_t signal = 0;
   // acquire: pairs with the release in send_signal.
-  while (load_acquire(end.incoming) <= end.taken) {
+  while (((signal = load_acquire(end.incoming)) & kCounter) <= end.taken) {
     if (watch.gives_up(peer)) return false;
   }
   ++end.taken;
-  return true;
+  if ((signal & kCounter) != end.taken || signal >> kSignalBits == arguments.alike) return true;
+  store_relaxed(arguments.abort, met_another(blockIdx.x, peer));
+  return false;
 }
 
 /// By all threads, of which the first see to it: tells all peers, and waits for them. What other

@@ -397,7 +397,7 @@ tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void
                       .output_offsets = output_offsets});
 }
 
-// ---- What follows a sum ----
+// ---- Registered memory, and what follows a sum ----
 
 tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data, size_t bytes) {
   return on_device_comm(__func__, comm,
@@ -407,6 +407,29 @@ tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data
 tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data) {
   return on_device_comm(__func__, comm,
                         [&](DeviceCommunicator& one) { return one.deregister_memory(data); });
+}
+
+tutti_result_t tutti_device_open_window(tutti_device_comm_t comm, void* data, size_t bytes) {
+  return on_device_comm(__func__, comm,
+                        [&](DeviceCommunicator& one) { return one.open_window(data, bytes); });
+}
+
+tutti_result_t tutti_device_close_window(tutti_device_comm_t comm, void* data) {
+  return on_device_comm(__func__, comm,
+                        [&](DeviceCommunicator& one) { return one.close_window(data); });
+}
+
+tutti_result_t tutti_device_mem_alloc(int device, void** data, size_t bytes) {
+  if (data != nullptr) *data = nullptr;
+  return guard(__func__, [=, name = __func__]() -> Status {
+    if (data == nullptr) return invalid(name, "`data`, where the address goes, is NULL");
+    TUTTI_TRY(*data, tutti::device_mem_alloc(device, bytes));
+    return ok();
+  });
+}
+
+tutti_result_t tutti_device_mem_free(void* data) {
+  return guard(__func__, [data] { return tutti::device_mem_free(data); });
 }
 
 tutti_result_t tutti_all_reduce_rms_norm_on_stream(tutti_device_comm_t comm, const void* input,

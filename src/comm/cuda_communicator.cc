@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -26,6 +27,22 @@ int root_of(const Request& request) {
 std::int64_t integer_scale_of(double scale) {
   constexpr double kEnd = 9223372036854775808.0;
   return scale >= -kEnd && scale < kEnd ? static_cast<std::int64_t>(scale) : 0;
+}
+
+/// Whether ranks only touch each other's buffers.
+bool is_without_slots(const plan::Plan& plan) {
+  const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      if (std::any_of(lane.locations.begin(), lane.locations.end(), is_slot)) return false;
+    }
+  }
+  return true;
+}
+
+/// Its lanes are said apart.
+std::string plan_in_words(const Algorithm& algorithm, const plan::Plan& plan) {
+  return std::string(algorithm.name) + (plan.name.ends_with("+direct") ? "+direct" : "");
 }
 
 /// Which trees a plan is along, if any: " along 2 trees".
@@ -99,8 +116,8 @@ exec::Call DeviceCommunicator::State::host_call(const Request& request) const {
                                    request.type, request.reduction, request.root.value);
 }
 
-exec::CudaCall DeviceCommunicator::State::call_of(const Request& request) const {
-  exec::CudaCall call;
+const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request) {
+  exec::CudaCall& call = next_call;
   call.type = request.type;
   call.op = request.reduction.op;
   call.count = request.count;
@@ -108,6 +125,7 @@ exec::CudaCall DeviceCommunicator::State::call_of(const Request& request) const 
   call.output = static_cast<std::byte*>(request.output);
   call.scale = request.reduction.scale;
   call.integer_scale = integer_scale_of(call.scale);
+  add_peers(request, call);
   return call;
 }
 
@@ -120,7 +138,7 @@ bool DeviceCommunicator::State::goes_by_packets(const Request& request) const {
 DeviceCommunicator::State::RouteKey DeviceCommunicator::State::route_of(
     const Request& request) const {
   return {request.collective, root_of(request),
-          planner::device_size_class(message_bytes(request, rank_count))};
+          planner::device_size_class(message_bytes(request, rank_count)), mapped_of(request)};
 }
 
 planner::Request DeviceCommunicator::State::planner_request(const Request& request) {
@@ -130,6 +148,7 @@ planner::Request DeviceCommunicator::State::planner_request(const Request& reque
     shape->second = planner::device_shape(request.collective, root, settings.contract, machine);
   return {.shape = shape->second,
           .bytes = message_bytes(request, rank_count),
+          .mapped = mapped_of(request),
           .contract = settings.contract};
 }
 
@@ -139,18 +158,22 @@ Status DeviceCommunicator::State::prepare(const Request& request) {
     return ok();
   const RelaxedCapture relaxed;
   const exec::OnDevice on(device);
+  TUTTI_TRY(routes[key], make_route(request));
+  return ok();
+}
+
+/// By the first plan of the list that kernels can run.
+Result<DeviceCommunicator::State::Route> DeviceCommunicator::State::make_route(
+    const Request& request) {
   const planner::Request asked = planner_request(request);
   TUTTI_TRY(const auto ways, planner::device_ways(asked, machine));
   std::string refused;
   for (const planner::DeviceWay& way : ways) {
-    const PlanKey plan_key{way.algorithm, root_of(request), way.lanes};
+    TUTTI_TRY(const planner::VerifiedPlan* verified,
+              planner::prepare(planner::device_recipe(*way.algorithm, asked, machine, way.lanes)));
+    const PlanKey plan_key{way.algorithm, root_of(request), way.lanes, asked.mapped};
     auto found = plans.find(plan_key);
     if (found == plans.end()) {
-      planner::Recipe recipe;
-      recipe.algorithm = way.algorithm;
-      recipe.shape = asked.shape;
-      recipe.lanes = way.lanes;
-      TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(recipe));
       auto loaded = mesh->load(verified->plan);
       if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
         refused = loaded.error().what;
@@ -159,14 +182,14 @@ Status DeviceCommunicator::State::prepare(const Request& request) {
       if (!loaded) return std::move(loaded.error());
       found = plans.emplace(plan_key, *std::move(loaded)).first;
     }
-    routes[key] = &found->second;
     choices += fmt::format(
         "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
-        to_string(request.collective), std::get<2>(key),
+        to_string(request.collective), planner::device_size_class(asked.bytes),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
-        way.algorithm->name, trees_in_words(*way.algorithm, asked.shape), way.lanes,
-        way.microseconds);
-    return ok();
+        plan_in_words(*way.algorithm, verified->plan), trees_in_words(*way.algorithm, asked.shape),
+        way.lanes, way.microseconds);
+    const bool two_shot = way.algorithm->name == "two_shot" && is_without_slots(verified->plan);
+    return Route{&found->second, two_shot};
   }
   return Error{Code::kUnsupported, refused, me};
 }
@@ -199,12 +222,16 @@ Status DeviceCommunicator::State::leave(cudaStream_t stream) {
 Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t stream) {
   const exec::OnDevice on(device);
   TUTTI_CHECK_OK(enter(stream));
-  const exec::CudaCall call = call_of(request);
+  const exec::CudaCall& call = call_of(request);
   if (goes_by_packets(request)) {
     TUTTI_CHECK_OK(mesh->launch_one_shot(me.value, call, stream));
-  } else {
-    TUTTI_CHECK_OK(mesh->launch(me.value, *routes.at(route_of(request)), call, stream));
+    return leave(stream);
   }
+  const Route& route = routes.at(route_of(request));
+  if (route.two_shot && mesh->check_two_shot(call))
+    TUTTI_CHECK_OK(mesh->launch_two_shot(me.value, call, stream));
+  else
+    TUTTI_CHECK_OK(mesh->launch(me.value, *route.plan, call, stream));
   return leave(stream);
 }
 
@@ -227,11 +254,22 @@ std::string DeviceCommunicator::State::describe() const {
       static_cast<double>(device_bytes()) / (1 << 20), static_cast<double>(rings) / (1 << 20),
       plans.size(), static_cast<double>(device_bytes() - rings - tried) / (1 << 20),
       static_cast<double>(tried) / (1 << 20));
+  if (const auto room = exec::blocks_of_device(device)) {
+    text += fmt::format(
+        "blocks at a time: {}; of all communicators of this process on the device {} of {}\n",
+        machine.lanes, exec::CudaRoom::taken(device), *room);
+  }
   if (mesh->staged_bytes() != 0) {
     text += fmt::format(
         "host memory for rings between devices that don't reach each other: "
         "{:.2f} MiB\n",
         static_cast<double>(mesh->staged_bytes()) / (1 << 20));
+  }
+  if (!registered.empty()) {
+    std::size_t bytes = 0;
+    for (const Registered& one : registered) bytes += one.bytes;
+    text += fmt::format("registered memory: {} times, {:.2f} MiB\n", registered.size(),
+                        static_cast<double>(bytes) / (1 << 20));
   }
   if (network != nullptr) {
     text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",
@@ -279,10 +317,10 @@ Status DeviceCommunicator::call(const Request& request, Stream stream) {
 }
 
 Status DeviceCommunicator::prepare(const Request& request) {
-  Request asked = request;  // Whatever its buffers will be.
+  Request asked = request;  // Whatever its buffers will be, if there are none.
   static std::byte somewhere[2];
-  asked.input = somewhere;
-  asked.output = somewhere + 1;
+  if (asked.input == nullptr) asked.input = somewhere;
+  if (asked.output == nullptr) asked.output = somewhere + 1;
   TUTTI_CHECK_OK(state_->check(asked));
   return request.count == 0 || request.uneven ? ok() : state_->prepare(asked);
 }

@@ -31,18 +31,35 @@ planner::Candidate candidate_of(const planner::DeviceWay& way, bool forced) {
   return candidate;
 }
 
-/// What the relaxed contract would gain; empty: nothing.
-Result<std::string> gain_of_relaxed(planner::Request request, const planner::DeviceMachine& machine,
-                                    double us) {
-  const plan::Shape& shape = request.shape;
-  if (request.contract == Contract::kRelaxed || !reduces(shape.collective)) return std::string();
-  request.contract = Contract::kRelaxed;
-  request.shape = planner::device_shape(shape.collective, shape.root, request.contract, machine);
+/// What another request would gain; empty: nothing.
+Result<std::string> gain_of(std::string_view what, const planner::Request& request,
+                            const planner::DeviceMachine& machine, double us) {
   TUTTI_TRY(const auto ways, planner::device_ways(request, machine));
   const double other = ways.front().microseconds;
   if (other <= 0 || other * 1.01 >= us) return std::string();
-  return fmt::format("the relaxed contract: {} in {:.4g} us, {:.2g} times as fast",
+  return fmt::format("{}: {} in {:.4g} us, {:.2g} times as fast", what,
                      ways.front().algorithm->name, other, us / other);
+}
+
+/// What the user could change.
+Result<std::vector<std::string>> to_be_faster(const planner::Request& request,
+                                              const planner::DeviceMachine& machine, double us) {
+  std::vector<std::string> sentences;
+  const plan::Shape& shape = request.shape;
+  if (request.mapped != plan::Mapped(true)) {
+    planner::Request registered = request;
+    registered.mapped = planner::device_maps(shape.collective, machine);
+    TUTTI_TRY(sentences.emplace_back(),
+              gain_of("memory that is registered (register_memory)", registered, machine, us));
+  }
+  if (request.contract == Contract::kDeterministic && reduces(shape.collective)) {
+    planner::Request relaxed = request;
+    relaxed.contract = Contract::kRelaxed;
+    relaxed.shape = planner::device_shape(shape.collective, shape.root, relaxed.contract, machine);
+    TUTTI_TRY(sentences.emplace_back(), gain_of("the relaxed contract", relaxed, machine, us));
+  }
+  std::erase(sentences, std::string());
+  return sentences;
 }
 
 }  // namespace
@@ -67,9 +84,8 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   std::vector<planner::ExplainedWay> refused;
   for (planner::DeviceWay& way : ways) {
     if (way.refused.empty() && all.ways.empty()) {  // It is taken if kernels can.
-      TUTTI_TRY(
-          const auto* verified,
-          planner::prepare({.algorithm = way.algorithm, .shape = asked.shape, .lanes = way.lanes}));
+      TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(*way.algorithm, asked,
+                                                                              machine, way.lanes)));
       if (const Status suits = mesh->suits(verified->plan); !suits)
         way.refused = suits.error().what;
     }
@@ -90,8 +106,7 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   all.ways.insert(all.ways.end(), refused.begin(), refused.end());
   all.bound_us = planner::device_bound_us(asked, machine);
   all.bound_words = "bytes into and out of each device over all of its links, by published figures";
-  TUTTI_TRY(std::string relaxed, gain_of_relaxed(asked, machine, us));
-  if (!relaxed.empty()) all.to_be_faster.push_back(std::move(relaxed));
+  TUTTI_TRY(all.to_be_faster, to_be_faster(asked, machine, us));
   return planner::to_text(all, asked, heading);
 }
 

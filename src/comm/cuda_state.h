@@ -74,8 +74,10 @@ class RelaxedCapture {
 };
 
 struct DeviceCommunicator::State {
-  using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t>;  // Root, lanes.
-  using RouteKey = std::tuple<Collective, int, std::size_t>;         // Root, class of sizes.
+  // Root, lanes; what of the buffers peers map.
+  using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t, plan::Mapped>;
+  // Root, class of sizes; the same.
+  using RouteKey = std::tuple<Collective, int, std::size_t, plan::Mapped>;
 
   explicit State(Communicator joined) : control(std::move(joined)) {}
   State(const State&) = delete;
@@ -102,15 +104,21 @@ struct DeviceCommunicator::State {
     std::size_t bytes = 0;
     exec::CudaExport exported;
     std::vector<exec::CudaImport> opened;
-    std::vector<std::byte*> everywhere;  // By rank, as this process sees it.
+    std::vector<std::byte*> everywhere;  // By rank, as this process sees it; null: another host's.
     std::uint64_t number = 0;            // Of registrations, alike on all ranks.
+    bool window = false;                 // Each rank ends it for itself.
   };
   std::vector<Registered> registered;
   std::uint64_t registrations = 0;
+  exec::CudaCall next_call;  // Kept for its lists.
 
   std::map<std::pair<Collective, int>, plan::Shape> shapes;  // By root.
   std::map<PlanKey, exec::CudaPlan> plans;
-  std::map<RouteKey, const exec::CudaPlan*> routes;
+  struct Route {
+    const exec::CudaPlan* plan = nullptr;
+    bool two_shot = false;  // The kernel that stands for it is taken, if it takes the call.
+  };
+  std::map<RouteKey, Route> routes;
   std::string choices;  // What was chosen, for describe(): a line each.
 
   // The order of calls: outside of captures, and within the last one.
@@ -142,10 +150,34 @@ struct DeviceCommunicator::State {
   /// Makes what is missing, and launches; within a group that does.
   Status start(std::vector<DeviceMessage> messages);
 
-  Status register_memory(void* data, std::size_t bytes);
+  Status register_memory(void* data, std::size_t bytes, bool window);
   Status deregister_memory(void* data);
+  Status close_window(void* data);
+  /// Null: the buffer is not registered as a whole.
+  const Registered* registration_of(const void* buffer, std::size_t bytes) const;
   /// By rank, where a buffer is; empty: it is not registered.
   std::vector<std::byte*> everywhere(const void* buffer, std::size_t bytes) const;
+  /// Where a buffer is in registered memory, on all ranks. Null: peers don't map it.
+  struct Place {
+    const Registered* memory = nullptr;
+    std::size_t offset = 0;
+    /// Alike on all ranks.
+    std::uint64_t number() const {
+      return memory == nullptr ? 0 : memory->number << 48 | (offset + 1);
+    }
+  };
+  Place place_of(const Request& request, bool input) const;
+  /// What peers map of a call's buffers.
+  plan::Mapped mapped_of(const Request& request) const;
+  /// Tells the call where they are.
+  template <class List>
+  static void add_places(const Place& place, List& list);
+  void add_peers(const Request& request, exec::CudaCall& call) const;
+  /// Of calls of other kinds: a hash of what they have alike on all ranks (CudaCall::alike).
+  std::uint16_t alike_of(std::initializer_list<std::uint64_t> sizes,
+                         std::initializer_list<const void*> buffers) const;
+  /// Whether kernels of up to eight sources can do a call on registered memory.
+  bool can_fuse() const;
   Status start(const RmsNorm& call, cudaStream_t stream);
   Status start(const SgdStep& call, cudaStream_t stream);
 
@@ -153,8 +185,10 @@ struct DeviceCommunicator::State {
   RouteKey route_of(const Request& request) const;
   /// What the planner is asked for a call.
   planner::Request planner_request(const Request& request);
-  exec::CudaCall call_of(const Request& request) const;
+  /// Valid until it is asked again.
+  const exec::CudaCall& call_of(const Request& request);
   exec::Call host_call(const Request& request) const;
+  Result<Route> make_route(const Request& request);
   /// Before and after what is put on a stream.
   Status enter(cudaStream_t stream);
   Status leave(cudaStream_t stream);

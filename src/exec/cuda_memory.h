@@ -34,8 +34,7 @@ Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what);
 
 /// Memory of a device, freed with it: whoever has it knows that nothing touches it any more, which
 /// is not waited for. That of cudaMalloc and of the driver may yet be freed only when the device is
-/// idle
-/// ("may perform implicit synchronization"); all else waits for nothing that runs there.
+/// idle ("may perform implicit synchronization"); all else waits for nothing that runs there.
 class CudaMemory {
  public:
   /// Zeroed, and aligned to 256 bytes.

@@ -49,22 +49,24 @@ Status check_options(const CudaMeshOptions& options) {
 }
 
 /// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
-Status check_room(const CudaMeshOptions& options, int only) {
+/// What of that a mesh of one rank, or of all, takes.
+Result<std::vector<CudaRoom>> take_room(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
   for (const int device : options.devices) blocks[device] += options.lanes;
+  std::vector<CudaRoom> taken;
   for (const auto& [device, wanted] : blocks) {
     if (only >= 0 && device != only) continue;
-    int room = 0;
-    TUTTI_CHECK_OK(
-        cuda_status(cudaDeviceGetAttribute(&room, cudaDevAttrMultiProcessorCount, device),
-                    "asking device " + std::to_string(device) + " for its size"));
-    if (wanted <= static_cast<std::size_t>(room)) continue;
+    TUTTI_TRY(const std::size_t room, blocks_of_device(device));
+    if (wanted <= room) {
+      taken.emplace_back(device, only >= 0 ? options.lanes : wanted, room);
+      continue;
+    }
     return Error{Code::kUnsupported, "a CUDA mesh: ranks on device " + std::to_string(device) +
                                          " need " + std::to_string(wanted) +
                                          " blocks at a time, it has room for " +
                                          std::to_string(room) + "; use fewer lanes"};
   }
-  return ok();
+  return taken;
 }
 
 bool has_place(const plan::Plan& plan, plan::Place place) {
@@ -134,7 +136,7 @@ std::size_t CudaPlan::bytes() const {
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   TUTTI_CHECK_OK(check_options(options));
-  TUTTI_CHECK_OK(check_room(options, -1));
+  TUTTI_TRY(auto room, take_room(options, -1));
   // Calls name peers' buffers, which may be of the runtime.
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
@@ -142,6 +144,7 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
     for (const int peer : devices) TUTTI_CHECK_OK(enable_peer_access(device, peer));
   }
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
+  mesh->room_ = std::move(room);
   TUTTI_CHECK_OK(mesh->allocate());
   TUTTI_CHECK_OK(mesh->open_to_all());
   for (std::size_t rank = 0; rank < mesh->bases_.size(); ++rank) {
@@ -155,9 +158,10 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
   if (rank < 0 || static_cast<std::size_t>(rank) >= options.devices.size()) {
     return invalid("there is no rank " + std::to_string(rank));
   }
-  TUTTI_CHECK_OK(check_room(options, options.devices[static_cast<std::size_t>(rank)]));
+  TUTTI_TRY(auto room, take_room(options, options.devices[static_cast<std::size_t>(rank)]));
   TUTTI_CHECK_OK(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
+  mesh->room_ = std::move(room);
   TUTTI_CHECK_OK(mesh->allocate());
   return mesh;
 }
@@ -250,7 +254,7 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   loaded.tiled_ = is_tiled(plan);
   loaded.partials_ = has_partials(plan);
   loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);
-  loaded.touches_peers_ = loaded.reads_peers_ || has_place(plan, plan::Place::kPeerOutput);
+  loaded.writes_peers_ = has_place(plan, plan::Place::kPeerOutput);
   loaded.programs_.resize(ranks);
   loaded.scratches_.resize(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -281,9 +285,16 @@ Status CudaMesh::check(int rank) const {
     return Error{Code::kAborted, "the rank's kernels were told to end", Rank{rank}};
   }
   const int peer = static_cast<int>(word >> 32);
-  return Error{Code::kTimeout,
-               "lane " + std::to_string(word >> 16 & 0xffff) + " waited too long for rank " +
-                   std::to_string(peer),
+  const auto lane = std::to_string(word >> 16 & 0xffff);
+  if (word ==
+      cuda::met_another(static_cast<unsigned>(word >> 16 & 0xffff), static_cast<unsigned>(peer))) {
+    return Error{Code::kMismatch,
+                 "lane " + lane + " met rank " + std::to_string(peer) +
+                     " in another call: on registered memory all ranks have one collective, type, "
+                     "operation and count, and buffers in one place of one memory",
+                 Rank{rank}, Rank{peer}};
+  }
+  return Error{Code::kTimeout, "lane " + lane + " waited too long for rank " + std::to_string(peer),
                Rank{rank}, Rank{peer}};
 }
 

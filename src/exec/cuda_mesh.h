@@ -27,6 +27,7 @@
 
 #include "exec/cuda_memory.h"
 #include "exec/cuda_multicast.h"
+#include "exec/cuda_room.h"
 #include "exec/cuda_share.h"
 #include "exec/cuda_staging.h"
 #include "kernels/cuda/interpreter.h"
@@ -66,8 +67,8 @@ class CudaPlan {
   std::uint32_t pieces_ = 1;
   std::uint32_t lanes_ = 1;
   bool together_ = false, tiled_ = false, partials_ = false;
-  bool reads_peers_ = false, touches_peers_ = false;
-  std::vector<CudaMemory> programs_, scratches_;  // By rank.
+  bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
+  std::vector<CudaMemory> programs_, scratches_;     // By rank.
 };
 
 /// One rank's part of a call. Buffers are memory that its device can access.
@@ -77,10 +78,15 @@ struct CudaCall {
   std::size_t count = 0;  // Elements of a block.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  std::vector<const std::byte*> peer_inputs;  // By rank; for plans that touch peers' buffers.
+  // By rank; for plans that touch peers' buffers, and of those which they touch. Null: of another
+  // host.
+  std::vector<const std::byte*> peer_inputs;
   std::vector<std::byte*> peer_outputs;
   double scale = 1;
   std::int64_t integer_scale = 1;
+  /// A hash of what all ranks have alike, compared where ranks touch each other's buffers: a call
+  /// that differs ends, if that is noticed, with kMismatch.
+  std::uint16_t alike = 0;
 };
 
 /// What a rank sends to a peer or gets from it, another one, on memory that its device can access.
@@ -165,6 +171,7 @@ class CudaMesh {
   /// `peer_outputs` say where all ranks' buffers are. kUnsupported: premulsum, as peers' scales are
   /// not known; too many ranks for a step; more than 2^30 elements for a lane.
   Status launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream);
+  Status check_two_shot(const CudaCall& call) const;  // As it will be when launched.
 
   // On memory of all devices (kernels/cuda/multimem.h), for float32, float16 and bfloat16, in whole
   // units of 16 bytes; other than that, kUnsupported. Offsets are in bytes of `memory`, multiples
@@ -235,14 +242,17 @@ class CudaMesh {
 
   cuda::Arguments base_arguments(int rank) const;
   cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
-  static Status add_peers(const CudaCall& call, cuda::Arguments& arguments);
+  static Status add_peers(const CudaCall& call, bool inputs, bool outputs,
+                          cuda::Arguments& arguments);
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   unsigned blocks_for(std::size_t count, DataType type) const;
+  std::size_t largest_piece(const CudaCall& call) const;
   Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,
                cudaStream_t stream, const char* what) const;
   std::uint64_t* abort_word(int rank) const;
 
   CudaMeshOptions options_;
+  std::vector<CudaRoom> room_;
   int only_;                                // The rank of this process; -1: all are.
   std::vector<CudaMemory> memories_;        // By rank; empty where a rank is elsewhere,
   std::vector<std::byte*> bases_;           // and how this process sees all of them.

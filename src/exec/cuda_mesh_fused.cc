@@ -118,7 +118,7 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
   arguments.common.op = ReduceOp::kSum;
   arguments.common.ranks = static_cast<std::uint32_t>(ranks);
   if (ranks == 1) arguments.common.rank = 0;
-  TUTTI_CHECK_OK(add_peers(call, arguments.common));
+  TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
   if (norm.rows == 0 || norm.columns == 0) return ok();
   std::copy(norm.residuals.begin(), norm.residuals.end(), arguments.residuals);
   arguments.weight = norm.weight;
@@ -147,7 +147,7 @@ Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) 
   cuda::SgdArguments arguments;
   arguments.common = arguments_of(rank, call);
   arguments.common.op = ReduceOp::kSum;  // The kernel takes the average before the step.
-  TUTTI_CHECK_OK(add_peers(call, arguments.common));
+  TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
   if (!aligned(step.master) || !aligned(step.momentum)) {
     return invalid(kWhat, "master or momentum is not aligned to 16 bytes");
   }

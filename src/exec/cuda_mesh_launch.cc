@@ -40,19 +40,22 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
   arguments.scale = call.scale;
   arguments.integer_scale = call.integer_scale;
   arguments.op = call.op;
+  arguments.alike = call.alike;
   arguments.scaled = call.op == ReduceOp::kPreMulSum;
   return arguments;
 }
 
 /// Where peers' buffers are. kInvalidArgument: the call does not say.
-Status CudaMesh::add_peers(const CudaCall& call, Arguments& arguments) {
+Status CudaMesh::add_peers(const CudaCall& call, bool inputs, bool outputs, Arguments& arguments) {
   const std::size_t ranks = arguments.ranks;
-  if (call.peer_inputs.size() != ranks || call.peer_outputs.size() != ranks) {
+  if ((inputs && call.peer_inputs.size() != ranks) ||
+      (outputs && call.peer_outputs.size() != ranks)) {
     return Error{Code::kInvalidArgument,
                  "peers' buffers are touched, and the call does not say where they are"};
   }
-  std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
-  std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  if (inputs) std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
+  if (outputs)
+    std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
   return ok();
 }
 
@@ -93,7 +96,7 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
   }
   if (call.count == 0) return ok();
   Arguments arguments = arguments_of(rank, plan, call);
-  if (plan.touches_peers_) TUTTI_CHECK_OK(add_peers(call, arguments));
+  TUTTI_CHECK_OK(add_peers(call, plan.reads_peers_, plan.writes_peers_, arguments));
   return start(rank, kernel, plan.lanes_, &arguments, stream, "the interpreter");
 }
 
@@ -156,31 +159,40 @@ unsigned CudaMesh::blocks_for(std::size_t count, DataType type) const {
   return static_cast<unsigned>(std::clamp<std::size_t>(count / enough, 1, options_.lanes));
 }
 
-Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream) {
-  const std::string what = "a two-shot all-reduce of " + std::to_string(call.count) + " " +
-                           std::string(to_string(call.type)) + " by " +
-                           std::string(to_string(call.op));
-  const void* kernel = cuda::two_shot_kernel(call.type, call.op);
+Status CudaMesh::check_two_shot(const CudaCall& call) const {
   const std::size_t ranks = options_.devices.size();
-  if (kernel == nullptr || call.op == ReduceOp::kPreMulSum || ranks > cuda::kMostSources) {
-    return Error{Code::kUnsupported, what + " among " + std::to_string(ranks) +
-                                         " ranks; it takes all operations but "
-                                         "premulsum and up to " +
-                                         std::to_string(cuda::kMostSources) + " ranks"};
-  }
-  if (call.count == 0) return ok();
-  const std::size_t piece =
-      plan::piece_of(call.count, static_cast<std::uint32_t>(ranks), 0, cuda::grain_of(call.type))
-          .count;
+  const std::size_t piece = largest_piece(call);
   const unsigned blocks = blocks_for(piece, call.type);
   constexpr std::size_t kMostElements = std::size_t{1} << 30;  // Counted in 32 bits.
-  if (piece / blocks > kMostElements) {
-    return Error{Code::kUnsupported, what + " with " + std::to_string(blocks) +
-                                         " lanes; a lane takes up to 2^30 elements"};
+  const bool is_taken = cuda::two_shot_kernel(call.type, call.op) != nullptr &&
+                        call.op != ReduceOp::kPreMulSum && ranks <= cuda::kMostSources;
+  if (is_taken && piece / blocks <= kMostElements) return ok();
+  std::string what = "a two-shot all-reduce of " + std::to_string(call.count) + " " +
+                     std::string(to_string(call.type)) + " by " + std::string(to_string(call.op));
+  if (is_taken) {
+    what += " with " + std::to_string(blocks) + " lanes; a lane takes up to 2^30 elements";
+  } else {
+    what += " among " + std::to_string(ranks) +
+            " ranks; it takes all operations but premulsum and up to " +
+            std::to_string(cuda::kMostSources) + " ranks";
   }
+  return Error{Code::kUnsupported, std::move(what)};
+}
+
+/// Of those that ranks reduce.
+std::size_t CudaMesh::largest_piece(const CudaCall& call) const {
+  const auto ranks = static_cast<std::uint32_t>(options_.devices.size());
+  return plan::piece_of(call.count, ranks, 0, cuda::grain_of(call.type)).count;
+}
+
+Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream) {
+  TUTTI_CHECK_OK(check_two_shot(call));
+  if (call.count == 0) return ok();
   Arguments arguments = arguments_of(rank, call);
-  TUTTI_CHECK_OK(add_peers(call, arguments));
-  return start(rank, kernel, blocks, &arguments, stream, "the two-shot all-reduce");
+  TUTTI_CHECK_OK(add_peers(call, true, true, arguments));
+  return start(rank, cuda::two_shot_kernel(call.type, call.op),
+               blocks_for(largest_piece(call), call.type), &arguments, stream,
+               "the two-shot all-reduce");
 }
 
 }  // namespace tutti::exec

@@ -292,8 +292,10 @@ bool only_copies_peers(const Plan& plan) {
 
 }  // namespace
 
-std::optional<Plan> direct(const Plan& plan, HostOf hosts) {
-  return lower(plan, hosts, {{true, true}, {true, false}, {false, true}}, "+direct");
+std::optional<Plan> direct(const Plan& plan, HostOf hosts, Mapped mapped) {
+  if (mapped.inputs && mapped.outputs)
+    return lower(plan, hosts, {{true, true}, {true, false}, {false, true}}, "+direct");
+  return lower(plan, hosts, {{mapped.inputs, mapped.outputs}}, "+direct");
 }
 
 std::optional<Plan> read(const Plan& plan, bool shared) {

@@ -4,6 +4,7 @@
 // channel, and gives back nothing that does not hold: for a plan that does not verify itself, that
 // is nothing, or the plan as it is. All are pure, and take about five times as long as verifying.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,13 +22,24 @@ Plan fuse(const Plan& plan, std::uint32_t slots = 1);
 /// all do.
 using HostOf = std::span<const int>;
 
+/// Which buffers peers can map: those of all ranks, or of none.
+struct Mapped {
+  bool inputs = false, outputs = false;
+  constexpr Mapped() = default;
+  constexpr Mapped(bool both) : inputs(both), outputs(both) {}
+  constexpr Mapped(bool those_inputs, bool those_outputs)
+      : inputs(those_inputs), outputs(those_outputs) {}
+  constexpr explicit operator bool() const { return inputs || outputs; }
+  friend constexpr auto operator<=>(const Mapped&, const Mapped&) = default;
+};
+
 /// For ranks that map each other's buffers, where they are of one host. A slot that carries a chunk
 /// of the sender's input becomes a read of the mapped input; a slot that is only copied to the
 /// receiver's output becomes a write to the mapped output; signals and waits take the place of the
 /// slots. The other slots stay. If reads and writes together do not hold (in place, a write may
-/// come before its chunk's old content was read), then reads alone or writes alone are tried. Empty
-/// when nothing can be lowered.
-std::optional<Plan> direct(const Plan& plan, HostOf hosts = {});
+/// come before its chunk's old content was read), then reads alone or writes alone are tried; where
+/// only inputs or only outputs are mapped, that is all there is. Empty when nothing can be lowered.
+std::optional<Plan> direct(const Plan& plan, HostOf hosts = {}, Mapped mapped = true);
 
 /// For ranks that get at each other's buffers by the kernel, only to copy them: the reads of
 /// `direct` alone, or, where all blocks go to one rank, the writes alone; and only where nothing is

@@ -166,7 +166,7 @@ plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& mod
 std::optional<double> estimate_us(const Algorithm& algorithm, std::uint32_t lanes,
                                   const Request& request, const DeviceMachine& machine,
                                   const plan::CostModel& model) {
-  const auto made = prepare({.algorithm = &algorithm, .shape = request.shape});
+  const auto made = prepare(device_recipe(algorithm, request, machine, 1));
   if (!made) return std::nullopt;
   const plan::Plan plan = plan::replicate((*made)->plan, std::min(lanes, kEstimatedLanes));
   std::size_t events = 1;
@@ -233,6 +233,24 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
   const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
   if (any_order) shape.trees = trees_of(shape, machine, model);
   return shape;
+}
+
+plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
+  const CollectiveTraits traits = traits_of(collective);
+  const bool uneven_ends = collective == Collective::kGather || collective == Collective::kScatter;
+  const auto& links = machine.links;
+  if (uneven_ends || std::find(links.begin(), links.end(), DeviceLink::kHost) != links.end())
+    return {};
+  return {!traits.root_input, !traits.root_output};
+}
+
+Recipe device_recipe(const Algorithm& algorithm, const Request& request,
+                     const DeviceMachine& machine, std::uint32_t lanes) {
+  return {.algorithm = &algorithm,
+          .shape = request.shape,
+          .direct = request.mapped,
+          .hosts = request.mapped ? machine.hosts.of : std::vector<int>{},
+          .lanes = lanes};
 }
 
 Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine) {

@@ -52,6 +52,11 @@ struct DeviceMachine {
 plan::Shape device_shape(Collective collective, int root, Contract contract,
                          const DeviceMachine& machine);
 
+/// What of a collective's buffers peers can map, if all are registered: those that every rank has,
+/// in one place. The root of a gather or a scatter may have its own block in its other buffer. None
+/// where devices of a host don't reach each other's memory.
+plan::Mapped device_maps(Collective collective, const DeviceMachine& machine);
+
 struct DeviceWay {
   const Algorithm* algorithm = nullptr;
   std::uint32_t lanes = 1;  // How often its lanes are repeated.
@@ -67,6 +72,10 @@ Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMa
 /// Those that are not refused, and never none; kernels may not take all of them. kInvalidArgument
 /// also if nothing is left.
 Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine);
+
+/// How a way's plan is made. Of mapped buffers within each host.
+Recipe device_recipe(const Algorithm& algorithm, const Request& request,
+                     const DeviceMachine& machine, std::uint32_t lanes);
 
 /// Microseconds that the request takes at least, as its bytes have to get into and out of each
 /// device over all links that it has.

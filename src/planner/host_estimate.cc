@@ -146,7 +146,7 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         shape.groups.sizes,
                         shape.weights,
                         shape.trees,
-                        request.mapped,
+                        bool(request.mapped),
                         request.read,
                         request.shared,
                         request.uneven,

@@ -23,8 +23,8 @@ double since_us(std::chrono::steady_clock::time_point start) {
 
 // Of a plan that somebody wrote, its hash is enough.
 using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
-                       std::vector<int>, std::vector<plan::SpanningTree>, bool, bool, bool, bool,
-                       std::vector<int>, std::uint32_t, bool>;
+                       std::vector<int>, std::vector<plan::SpanningTree>, plan::Mapped, bool, bool,
+                       bool, std::vector<int>, std::uint32_t, bool>;
 
 struct Cache {
   std::mutex mutex;
@@ -46,7 +46,7 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
       made->plan = std::move(*lowered);
   };
   if (recipe.direct)
-    apply([&](const plan::Plan& plan) { return plan::direct(plan, recipe.hosts); });
+    apply([&](const plan::Plan& plan) { return plan::direct(plan, recipe.hosts, recipe.direct); });
   if (recipe.read) apply([&](const plan::Plan& plan) { return plan::read(plan, recipe.shared); });
   if (recipe.multicast) apply(plan::multicast);
   made->build_us = since_us(start);

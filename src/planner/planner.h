@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "algorithms/algorithm.h"
+#include "plan/passes.h"
 #include "plan/plan.h"
 #include "planner/tuning_table.h"
 #include "tutti/result.h"
@@ -28,7 +29,7 @@ struct Recipe {
   const Algorithm* algorithm = nullptr;
   const plan::Plan* written = nullptr;  // Instead of an algorithm.
   plan::Shape shape;
-  bool direct = false;          // For ranks that map each other's buffers.
+  plan::Mapped direct = false;  // For ranks that map each other's buffers.
   bool read = false;            // For ranks that can only read them, to copy;
   bool shared = false;          // and of which each does half.
   bool multicast = false;       // One slot to all, where a step sends to all.
@@ -44,10 +45,11 @@ Result<const VerifiedPlan*> prepare(const Recipe& recipe);
 /// What is asked for.
 struct Request {
   plan::Shape shape;
-  std::size_t bytes = 0;  // Of the whole message: the larger of input and output.
-  bool mapped = false;    // All ranks can map each other's buffers for this call.
-  bool read = false;      // Not that, but all can read each other's inputs;
-  bool shared = false;    // and one would wait for the other: see plan::read.
+  std::size_t bytes = 0;        // Of the whole message: the larger of input and output.
+  plan::Mapped mapped = false;  // What all ranks can map of each other's for this call. On the
+                                // host both or nothing.
+  bool read = false;            // Not that, but all can read each other's inputs;
+  bool shared = false;          // and one would wait for the other: see plan::read.
   bool uneven = false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
   std::string_view wish = {};  // For this call alone, see wish.h; goes before Knowledge::wishes.

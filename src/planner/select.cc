@@ -93,8 +93,8 @@ std::vector<Range> rules_for(const Request& request, const Knowledge& knowledge)
   const Hosts& hosts = knowledge.hosts;
   // Where blocks differ in size, ranks that estimate would not all find the same.
   return hosts.of.empty() || request.uneven
-             ? built_in_ranges(request.shape.collective, request.mapped, request.shape.rank_count,
-                               knowledge.usable_cpus)
+             ? built_in_ranges(request.shape.collective, bool(request.mapped),
+                               request.shape.rank_count, knowledge.usable_cpus)
              : network_ranges(hosts.of, hosts.cost);
 }
 
@@ -120,7 +120,7 @@ class Listing {
     // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
     if (knowledge_.table != nullptr && !request_.uneven) {
       for (const Way& way :
-           ways_of(knowledge_.table->of(collective, request_.mapped), request_.bytes))
+           ways_of(knowledge_.table->of(collective, bool(request_.mapped)), request_.bytes))
         add(way.name, way.lanes, way.microseconds, Evidence::kTuned);
     }
     const auto rules = rules_for(request_, knowledge_);
@@ -321,7 +321,7 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
   const Collective collective = request.shape.collective;
   for (const Range& range : rules_for(request, knowledge)) sizes.push_back(range.up_to);
   if (knowledge.table != nullptr) {
-    for (const Range& range : knowledge.table->of(collective, request.mapped))
+    for (const Range& range : knowledge.table->of(collective, bool(request.mapped)))
       sizes.push_back(range.up_to);
     for (std::size_t bytes = 8; bytes < knowledge.packet_bytes; bytes += bytes / 4)
       sizes.push_back(bytes);

@@ -282,6 +282,59 @@ TEST_CASE("a communicator that does not block is in progress, then there") {
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+/// Memory of a rank, and its window.
+struct Window {
+  void* data = nullptr;
+  ncclWindow_t window = nullptr;
+};
+
+/// What an all-reduce of windows gives, from `offset` bytes on on rank 1.
+ncclResult_t reduce_windows(const AllRanks& ranks, std::size_t bytes, std::size_t offset) {
+  std::vector<Window> windows(static_cast<std::size_t>(ranks.size()));
+  const auto of = [&](int rank) -> Window& { return windows[static_cast<std::size_t>(rank)]; };
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    ranks.use(rank);
+    REQUIRE(ncclMemAlloc(&of(rank).data, bytes + offset) == ncclSuccess);
+    const std::vector<float> ones((bytes + offset) / sizeof(float), 1);
+    REQUIRE(cudaMemcpy(of(rank).data, ones.data(), bytes + offset, cudaMemcpyHostToDevice) ==
+            cudaSuccess);
+  }
+  ranks.together([&](int rank) {
+    return ncclCommWindowRegister(ranks.comm(rank), of(rank).data, bytes + offset, &of(rank).window,
+                                  NCCL_WIN_COLL_SYMMETRIC);
+  });
+  ranks.together([&](int rank) {
+    auto* const data = static_cast<std::byte*>(of(rank).data) + (rank == 1 ? offset : 0);
+    return ncclAllReduce(data, data, bytes / sizeof(float), ncclFloat, ncclSum, ranks.comm(rank),
+                         ranks.stream(rank));
+  });
+  ncclResult_t first = ncclSuccess;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    ncclResult_t state = ncclSuccess;
+    REQUIRE(ncclCommGetAsyncError(ranks.comm(rank), &state) == ncclSuccess);
+    if (first == ncclSuccess) first = state;
+    if (state != ncclSuccess || first != ncclSuccess) continue;
+    std::vector<float> found(bytes / sizeof(float));
+    cudaMemcpy(found.data(), of(rank).data, offset == 0 ? bytes : 0, cudaMemcpyDeviceToHost);
+    if (offset == 0)
+      CHECK(std::count(found.begin(), found.end(), static_cast<float>(ranks.size())) ==
+            static_cast<std::ptrdiff_t>(found.size()));
+  }
+  for (int rank = ranks.size() - 1; rank >= 0 && first == ncclSuccess; --rank) {
+    CHECK(ncclCommWindowDeregister(ranks.comm(rank), of(rank).window) == ncclSuccess);
+    CHECK(ncclMemFree(of(rank).data) == ncclSuccess);  // The others may have it open still.
+  }
+  return first;
+}
+
+TEST_CASE("windows that are symmetric are read and written by peers") {
+  const AllRanks ranks({0, 1, 1});
+  for (const std::size_t bytes : {std::size_t{400}, std::size_t{1} << 20})
+    CHECK(reduce_windows(ranks, bytes, 0) == ncclSuccess);
+  // In another place than on the other ranks, which only who touches peers' memory notices.
+  CHECK(reduce_windows(ranks, std::size_t{1} << 20, 4096) != ncclSuccess);
+}
+
 TEST_CASE("a graph of calls, replayed") {
   const AllRanks ranks({0, 1});
   auto in = buffers(ranks, [&](int rank) { return values_of(rank, 500); });

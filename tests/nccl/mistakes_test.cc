@@ -132,7 +132,7 @@ TEST_CASE("buffers and windows are known again") {
   CHECK(ncclCommDeregister(ranks.comm(1), handle) == ncclInvalidArgument);
   CHECK(ncclCommDeregister(ranks.comm(0), handle) == ncclSuccess);
   ncclWindow_t window = nullptr;
-  REQUIRE(ncclCommWindowRegister(ranks.comm(0), data, 8192, &window, NCCL_WIN_COLL_SYMMETRIC) ==
+  REQUIRE(ncclCommWindowRegister(ranks.comm(0), data, 8192, &window, NCCL_WIN_DEFAULT) ==
           ncclSuccess);
   void* found = nullptr;
   REQUIRE(ncclWinGetUserPtr(ranks.comm(0), window, &found) == ncclSuccess);

@@ -33,6 +33,10 @@ std::string live(int rank, int size, Board& board) {
   if (ncclMemAlloc(&data, kCount * sizeof(int)) != ncclSuccess) return last();
   const std::vector<int> mine(kCount, 1 << rank);
   cudaMemcpy(data, mine.data(), kCount * sizeof(int), cudaMemcpyHostToDevice);
+  ncclWindow_t window = nullptr;
+  if (ncclCommWindowRegister(comm, data, kCount * sizeof(int), &window, NCCL_WIN_COLL_SYMMETRIC) !=
+      ncclSuccess)
+    return last();
   if (ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, nullptr) != ncclSuccess)
     return last();
   // To the next, from the one before, in one group.
@@ -49,6 +53,7 @@ std::string live(int rank, int size, Board& board) {
   for (const int number : found) {
     if (number != (1 << size) - 1) return "wrong sum: " + std::to_string(number);
   }
+  if (ncclCommWindowDeregister(comm, window) != ncclSuccess) return last();
   if (ncclMemFree(data) != ncclSuccess || ncclCommFinalize(comm) != ncclSuccess) return last();
   return ncclCommDestroy(comm) == ncclSuccess ? "" : last();
 }

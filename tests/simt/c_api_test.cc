@@ -157,6 +157,26 @@ TEST_CASE("every function with a stream, in a group of all ranks, and in the sec
   }
 }
 
+/// An all-reduce on a window of memory of the library's.
+bool reduces_in_a_window(tutti_device_comm_t comm, int device, cudaStream_t stream) {
+  constexpr std::size_t kElements = 50000, kBytes = kElements * sizeof(float);
+  void* data = nullptr;
+  if (tutti_device_mem_alloc(device, &data, kBytes) != TUTTI_OK) return false;
+  bool good = tutti_device_open_window(comm, data, kBytes) == TUTTI_OK;
+  const std::vector<float> ones(kElements, 1);
+  good = cudaMemcpy(data, ones.data(), kBytes, cudaMemcpyHostToDevice) == cudaSuccess && good;
+  good = tutti_all_reduce_on_stream(comm, data, data, kElements, TUTTI_FLOAT32, TUTTI_SUM,
+                                    stream) == TUTTI_OK &&
+         good;
+  good = cudaStreamSynchronize(stream) == cudaSuccess && good;
+  std::vector<float> got(kElements);
+  good = cudaMemcpy(got.data(), data, kBytes, cudaMemcpyDeviceToHost) == cudaSuccess && good;
+  good = tutti_device_close_window(comm, data) == TUTTI_OK && good;
+  good = tutti_device_close_window(comm, data) == TUTTI_INVALID_ARGUMENT && good;
+  good = tutti_device_mem_free(data) == TUTTI_OK && good;
+  return good && got == std::vector<float>(kElements, kRanks);
+}
+
 /// What a rank's calls of the functions that go on with a sum do; true if it is the right thing.
 bool go_on_with_a_sum(tutti_device_comm_t comm, int rank, int device, cudaStream_t stream) {
   constexpr std::size_t kColumns = 64, kRows = 30, kElements = kRows * kColumns;
@@ -190,7 +210,8 @@ bool go_on_with_a_sum(tutti_device_comm_t comm, int rank, int device, cudaStream
   good = memory->read(2 * kElements * sizeof(float), got.data(), kElements * sizeof(float)) && good;
   good = good && got == std::vector<float>(kElements, -1);
   return tutti_device_comm_check(comm) == TUTTI_OK &&
-         tutti_device_deregister_memory(comm, input) == TUTTI_OK && good;
+         tutti_device_deregister_memory(comm, input) == TUTTI_OK &&
+         reduces_in_a_window(comm, device, stream) && good;
 }
 
 TEST_CASE("what follows a sum, on registered memory") {

@@ -1,6 +1,9 @@
 // How communicators of devices fail: what is asked for wrongly, peers that don't come, aborts, and
 // leaving in any order.
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
 #include <future>
 #include <optional>
 #include <thread>
@@ -120,6 +123,43 @@ TEST_CASE("a device that there are no kernels for is said on all ranks, with the
   }
 }
 #endif
+
+/// What the process says on standard error while `body` runs.
+template <class Body>
+std::string said_aside(const Body& body) {
+  std::FILE* const file = std::tmpfile();
+  const int kept = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  body();
+  ::dup2(kept, STDERR_FILENO);
+  ::close(kept);
+  std::string text(static_cast<std::size_t>(std::ftell(file)), '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+TEST_CASE("who has no room on a device beside other communicators is warned") {
+  Settings wide = small_settings();
+  wide.lanes = 40;
+  const auto with = [&](const auto& body) {
+    DeviceCluster cluster({7, 7}, wide);
+    body(cluster);
+  };
+  with([&](DeviceCluster& first) {
+    REQUIRE(first.complaint == "");
+    CHECK(has(first.comms[0].describe(), "blocks at a time: 40; of all"));
+    CHECK(has(first.comms[0].describe(), "on the device 80 of 132"));
+    const std::string warning = said_aside([&] {
+      with([&](DeviceCluster& second) {
+        REQUIRE(second.complaint == "");
+        CHECK(has(second.comms[1].describe(), "on the device 160 of 132"));
+      });
+    });
+    CHECK(has(warning, "may have 160 blocks on device 7 at a time, which runs 132"));
+  });
+}
 
 TEST_CASE("arguments are checked before anything begins") {
   DeviceCluster cluster({0, 1});

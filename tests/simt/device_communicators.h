@@ -83,6 +83,7 @@ class DeviceCase {
     const std::string error = said(comm.call(request(), stream));
     return error.empty() ? "" : test_.to_string() + ": " + error;
   }
+  const DeviceRanks::DeviceBuffers& buffers() const { return buffers_; }
   /// After the stream is done.
   std::string compare() const { return DeviceRanks::compare(test_, rank_, inputs_, buffers_); }
   std::string finish(const DeviceCommunicator& comm, cudaStream_t stream) const {

@@ -26,7 +26,7 @@ void for_all_requests(Check check) {
           request.mapped = (bits & 1) != 0;
           request.contract = (bits & 2) != 0 ? Contract::kRelaxed : Contract::kDeterministic;
           INFO(to_string(request.shape.collective)
-               << ", " << ranks << " ranks, " << bytes << " bytes, mapped " << request.mapped
+               << ", " << ranks << " ranks, " << bytes << " bytes, mapped " << bool(request.mapped)
                << ", relaxed " << (bits >> 1));
           check(request);
         }
@@ -77,7 +77,7 @@ void check_chosen(const std::vector<Candidate>& list, const Request& request,
   if (!chosen) return;
   CHECK(chosen->algorithm->name == first->algorithm->name);
   CHECK(chosen->lanes == first->lanes);
-  CHECK(chosen->direct == request.mapped);
+  CHECK(bool(chosen->direct == request.mapped));
 }
 
 TEST_CASE("every way is listed once, best first, and the first plan is chosen") {
@@ -107,7 +107,7 @@ TEST_CASE("a way that was measured goes before rules and estimates, and the fast
     Knowledge knowledge;
     knowledge.table = &table;
     for_all_requests([&](Request request) {
-      const auto& ranges = table.of(request.shape.collective, request.mapped);
+      const auto& ranges = table.of(request.shape.collective, bool(request.mapped));
       if (ranges.empty()) return;
       const Range& range = ranges[random() % ranges.size()];
       request.bytes = range.up_to;
