@@ -74,24 +74,25 @@ class Interpreter {
     static_assert(kMostLocations <= kWarpLanes);
     const unsigned locations = unsigned{step.source_count} + step.target_count;
     Resolved to = {};
-    const bool is_source = lane < step.source_count, is_target = !is_source && lane < locations;
+    const bool is_target = lane >= step.source_count && lane < locations;
     const bool ready = lane >= locations || resolve(step, lane, range, to);
     if (lane < locations) work_.locations[lane] = to;
     const bool lined = to.format == SlotFormat::kLine;
     const bool plain =
         to.format == SlotFormat::kSimple && to.aligned && (kSameWidth || to.form != Form::kPartial);
     const int form = static_cast<int>(to.form);
-    const bool like_first = __shfl_sync(~0u, form, 0) == form;
+    const int of_source = __shfl_sync(~0u, form, 0);
+    const int of_target = __shfl_sync(~0u, form, step.source_count);
     const bool any_lined = __any_sync(~0u, lined ? 1 : 0) != 0;
-    const bool all_plain = __all_sync(~0u, !is_source || plain ? 1 : 0) != 0;
-    const bool all_alike = __all_sync(~0u, !is_target || like_first ? 1 : 0) != 0;
+    const bool all_plain = __all_sync(~0u, lane >= locations || plain ? 1 : 0) != 0;
+    const bool alike = __all_sync(~0u, !is_target || form == of_target ? 1 : 0) != 0;
     if (lane == 0) {
       work_.source_count = step.source_count;
       work_.target_count = step.target_count;
       work_.elements = static_cast<unsigned>(range.count);
       work_.lined = any_lined;
-      work_.plain = all_plain;
-      work_.copy = all_alike && step.source_count == 1 && !to.scale;
+      work_.plain = all_plain && alike;
+      work_.copy = alike && of_target == of_source && step.source_count == 1 && !to.scale;
     }
     return ready;
   }

@@ -167,7 +167,7 @@ struct OneShotArguments {
 };
 
 /// Threads of a block, at most: with more, some kernels would have too few registers.
-inline constexpr unsigned kMostThreads = 256;
+inline constexpr unsigned kMostThreads = 512;
 /// The kernel for a type and an operation: a handle for cudaLaunchKernel; null where is_supported
 /// says no. Its argument is an Arguments, its grid has a block for each lane, blocks have whole
 /// warps. Plans that reduce nothing take any operation.

@@ -30,11 +30,11 @@ TUTTI_DEVICE void prepare_mapped(const Arguments& arguments, plan::Range range, 
     source.at = const_cast<std::byte*>(arguments.peer_inputs[rank]) + offset;
     source.form = Form::kContribution;
     source.aligned = reinterpret_cast<std::uintptr_t>(source.at) % 16 == 0;
-    if (!source.aligned) work.plain = false;
     Resolved& target = work.locations[arguments.ranks + rank] = {};
     target.at = arguments.peer_outputs[rank] + offset;
     target.form = Form::kResult;
     target.aligned = reinterpret_cast<std::uintptr_t>(target.at) % 16 == 0;
+    if (!source.aligned || !target.aligned) work.plain = false;
   }
 }
 

@@ -50,13 +50,15 @@ TUTTI_DEVICE void store_release(std::uint64_t* at, std::uint64_t value) {
 /// Always; the simulator may plant that nobody waits.
 TUTTI_DEVICE bool waits() { return true; }
 
-// Bulk data.
+// Bulk data, which is never in shared memory: what is known of that stays in registers.
 template <class T>
 TUTTI_DEVICE T load(const void* at) {
+  __builtin_assume(__isGlobal(at));
   return *static_cast<const T*>(at);
 }
 template <class T>
 TUTTI_DEVICE void store(void* at, T value) {
+  __builtin_assume(__isGlobal(at));
   *static_cast<T*>(at) = value;
 }
 

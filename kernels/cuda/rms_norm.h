@@ -23,7 +23,8 @@ class RmsNorm {
   using Traits = TypeTraits<type>;
   using Element = typename Traits::Element;
   using Sum = Body<type, ReduceOp::kSum, Where::kPlain>;
-  using Values = typename Sum::Values;
+  using Compute = Arithmetic<type, ReduceOp::kSum>;
+  using Values = typename Compute::Values;
   static constexpr unsigned kElements = Traits::kElements;
   static constexpr std::size_t kBytes = Traits::kBytes;
 
@@ -66,16 +67,16 @@ class RmsNorm {
   /// The row's new residual, in all ranks; the sum of this thread's squares of it.
   TUTTI_DEVICE float add_residual(const Sum& sum, std::uint64_t offset) const {
     float squares = 0;
-    for_each_unit<kElements>(shared_.work, threadIdx.x / kWarpLanes, [&](const Position& position) {
+    for_each_unit<kElements>(shared_.work, 0, [&](const Position& position) {
       if (position.valid == 0) return;
       const std::uint64_t at = offset + std::uint64_t{position.unit} * kBytes;
-      Values value = Sum::widened(Sum::stored(sum.reduce(position)));
+      Values value = Compute::widened(Compute::stored(sum.reduce(position)));
       const Values residual =
-          Sum::widened(load_whole<kBytes>(arguments_.residuals[common_.rank] + at));
+          Compute::widened(load_whole<kBytes>(arguments_.residuals[common_.rank] + at));
 #pragma unroll
       for (unsigned e = 0; e < kElements; ++e) value.of[e] = residual.of[e] + value.of[e];
-      const Bits<kBytes> bits = Sum::stored(value);
-      value = Sum::widened(bits);
+      const Bits<kBytes> bits = Compute::stored(value);
+      value = Compute::widened(bits);
 #pragma unroll
       for (unsigned e = 0; e < kElements; ++e) squares += value.of[e] * value.of[e];
       for (unsigned rank = 0; rank < common_.ranks; ++rank) {
@@ -102,16 +103,16 @@ class RmsNorm {
   TUTTI_DEVICE void normalise(std::uint64_t offset, float squares) const {
     const float mean = squares / static_cast<float>(arguments_.columns);
     const float factor = 1 / sqrtf(mean + arguments_.epsilon);
-    for_each_unit<kElements>(shared_.work, threadIdx.x / kWarpLanes, [&](const Position& position) {
+    for_each_unit<kElements>(shared_.work, 0, [&](const Position& position) {
       if (position.valid == 0) return;
       const std::uint64_t column = std::uint64_t{position.unit} * kBytes, at = offset + column;
-      Values value = Sum::widened(load_whole<kBytes>(arguments_.residuals[common_.rank] + at));
-      const Values weight = Sum::widened(load_whole<kBytes>(arguments_.weight + column));
+      Values value = Compute::widened(load_whole<kBytes>(arguments_.residuals[common_.rank] + at));
+      const Values weight = Compute::widened(load_whole<kBytes>(arguments_.weight + column));
 #pragma unroll
       for (unsigned e = 0; e < kElements; ++e) {
         value.of[e] = value.of[e] * factor * weight.of[e];
       }
-      const Bits<kBytes> bits = Sum::stored(value);
+      const Bits<kBytes> bits = Compute::stored(value);
       for (unsigned rank = 0; rank < common_.ranks; ++rank) {
         store_whole(common_.peer_outputs[rank] + at, bits);
       }

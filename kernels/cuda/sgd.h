@@ -18,7 +18,7 @@ template <DataType type>
 class Sgd {
   using Traits = TypeTraits<type>;
   using Sum = Body<type, ReduceOp::kSum, Where::kPlain>;
-  using Values = typename Sum::Values;
+  using Values = typename Arithmetic<type, ReduceOp::kSum>::Values;
   static constexpr unsigned kElements = Traits::kElements;
   static constexpr std::size_t kStateBytes = kElements * sizeof(float);
 
@@ -35,7 +35,7 @@ class Sgd {
     const std::size_t piece =
         plan::piece_of(common_.count, common_.ranks, common_.rank, grain_of(type)).offset;
     const Sum sum(common_, work_, watch, failed);
-    for_each_unit<kElements>(work_, threadIdx.x / kWarpLanes, [&](const Position& position) {
+    for_each_unit<kElements>(work_, 0, [&](const Position& position) {
       if (position.valid == 0) return;
       const std::uint64_t first = share.offset - piece + std::uint64_t{position.unit} * kElements;
       sum.store_all(position, step(sum.reduce(position), first, position.valid));

@@ -52,7 +52,7 @@ struct CudaMeshOptions {
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
   /// Of a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
   std::size_t area_bytes = std::size_t{8} << 10;
-  unsigned threads = 256;                                       // Of a block: whole warps.
+  unsigned threads = 512;                                       // Of a block: whole warps.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a kernel that waits.
 };
 

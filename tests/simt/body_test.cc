@@ -111,11 +111,13 @@ class Step {
                       m = 1 + random_() % 4;
     // Long ones, so that threads have several units at a time.
     const std::size_t count = 1 + random_() % (random_() % 4 == 0 ? 6000 : 200);
+    plain_ = random_() % 2 == 0;
+    const Form of_all = random_() % 2 == 0 ? Form::kContribution : Form::kResult;
     kernels::Arithmetic arithmetic{type_, op_, 3, 1.5, 7};
     std::vector<std::vector<std::byte>> plain;
     std::vector<kernels::Source> sources;
     for (std::size_t s = 0; s < n; ++s) {
-      const Form form = random_() % 3 == 0 ? Form::kPartial : Form::kContribution;
+      const Form form = random_() % 3 == 0 && !plain_ ? Form::kPartial : Form::kContribution;
       plain.push_back(random_bytes(count * element_bytes(type_, form), random_));
       sources.push_back(
           {plain.back().data(), form, op_ == ReduceOp::kPreMulSum && random_() % 2 == 0});
@@ -123,7 +125,7 @@ class Step {
     std::vector<std::vector<std::byte>> want;
     std::vector<kernels::Target> targets;
     for (std::size_t t = 0; t < m; ++t) {
-      const Form form = static_cast<Form>(random_() % 3);
+      const Form form = plain_ ? of_all : static_cast<Form>(random_() % 3);
       want.emplace_back(count * element_bytes(type_, form));
       targets.push_back({want.back().data(), form});
     }
@@ -153,8 +155,8 @@ class Step {
   }
 
   Tile tile(Form form, std::size_t units) {
-    Tile made{form, cuda::kSlotFormats[random_() % 3], 0, {}};
-    if (made.format == SlotFormat::kSimple && random_() % 2 == 0) {
+    Tile made{form, plain_ ? SlotFormat::kSimple : cuda::kSlotFormats[random_() % 3], 0, {}};
+    if (!plain_ && made.format == SlotFormat::kSimple && random_() % 2 == 0) {
       made.misalign = element_bytes(type_, form) * (random_() % 4);
     }
     const std::size_t unit = facts_.elements * element_bytes(type_, form);
@@ -182,7 +184,7 @@ class Step {
     for (unsigned i = 0; i < work.source_count + work.target_count; ++i) {
       const Resolved& at = work.locations[i];
       work.lined |= at.format == SlotFormat::kLine;
-      if (i >= work.source_count) continue;
+      if (i >= work.source_count) work.plain &= at.form == work.target(0).form;
       work.plain &= at.format == SlotFormat::kSimple && at.aligned &&
                     (at.form != Form::kPartial || facts_.bytes == facts_.partial_bytes);
     }
@@ -239,6 +241,7 @@ class Step {
   ReduceOp op_;
   TypeFacts facts_;
   std::mt19937_64& random_;
+  bool plain_ = false;  // What long steps most often are: aligned, and in plain memory.
   std::string formats_;
 };
 

@@ -350,7 +350,7 @@ TEST_CASE("what can't run on devices is refused in a line") {
   auto threads = options;
   threads.threads = 100;
   REQUIRE(refused(threads) ==
-          "a CUDA mesh: 100 threads a block; a multiple of 32 up to 256 is possible");
+          "a CUDA mesh: 100 threads a block; a multiple of 32 up to 512 is possible");
   auto slots = options;
   slots.slot_bytes = 100;
   REQUIRE(refused(slots) == "a CUDA mesh: slots of 100 bytes; a multiple of 1024 is possible");
