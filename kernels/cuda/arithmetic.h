@@ -1,5 +1,5 @@
-// File: kernels/cuda/arithmetic.h: what a thread computes with a unit: kernels/reduce_op.h for several
-// elements at a time.
+// File: kernels/cuda/arithmetic.h: what a thread computes with a unit: kernels/reduce_op.h for
+// several elements at a time.
 //
 // The order. Sums of 1, 2, 4, ... neighbours join like the digits of a binary counter, and what is
 // left at the end joins from the right. That is the canonical tree (kernels/reduce_op.h: it splits

@@ -22,8 +22,8 @@ struct Work {
   }
 };
 
-/// Loads of a thread that are under way at a time, of 16 bytes most often: with kMostThreads threads
-/// 64 KiB of a multiprocessor, which needs some 30 for its share of an H200's memory
+/// Loads of a thread that are under way at a time, of 16 bytes most often: with kMostThreads
+/// threads 64 KiB of a multiprocessor, which needs some 30 for its share of an H200's memory
 /// (docs/performance-history.md).
 ///
 /// What threads don't load they set to zero: else values are kept from one turn of a loop to the
@@ -205,9 +205,9 @@ class Body {
     Bits<kBytes> bits[kMostSources];
 #pragma unroll
     for (unsigned s = 0; s < kMostSources; ++s) {
-      bits[s] = s < work_.source_count ? load_whole<kBytes>(work_.source(s).at +
-                                                            std::size_t{position.unit} * kBytes)
-                                       : zero_bits<kBytes>();
+      bits[s] = s < work_.source_count
+                    ? load_whole<kBytes>(work_.source(s).at + std::size_t{position.unit} * kBytes)
+                    : zero_bits<kBytes>();
     }
     return sum_of<kMostSources>(bits);
   }

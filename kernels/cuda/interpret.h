@@ -29,7 +29,7 @@ class Interpreter {
       : arguments_(arguments),
         lane_(arguments.lanes[blockIdx.x]),
         work_(work),
-        watch_{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x} {}
+        watch_{arguments.abort, arguments.timeout_ns, blockIdx.x} {}
 
   TUTTI_DEVICE void run() {
     if (arguments_.together) {

@@ -120,7 +120,8 @@ constexpr std::uint64_t met_another(unsigned lane, unsigned peer) {
   return 3 | std::uint64_t{lane} << 16 | std::uint64_t{peer} << 32;
 }
 
-/// The kernel's arguments. Pointers are to memory that the device can access.
+/// The kernel's arguments. Pointers are to memory that the device can access. What short calls read
+/// lies close together: each launch fetches it anew.
 struct Arguments {
   const LaneSteps* lanes = nullptr;  // By block.
   // By lane * ranks + peer.
@@ -129,8 +130,6 @@ struct Arguments {
   SignalEnd* signals = nullptr;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  const std::byte* peer_inputs[kMostRanks] = {};  // By rank; of plans that were lowered.
-  std::byte* peer_outputs[kMostRanks] = {};
   std::byte* scratch = nullptr;
   std::uint64_t* abort = nullptr;
   std::uint64_t timeout_ns = 0;
@@ -151,6 +150,8 @@ struct Arguments {
   bool together = false;  // All ranks meet before the first step.
   /// What is the same on all ranks that meet, hashed: the call, and where its buffers are.
   std::uint16_t alike = 0;
+  const std::byte* peer_inputs[kMostRanks] = {};  // By rank; of plans that were lowered.
+  std::byte* peer_outputs[kMostRanks] = {};
 };
 
 /// The flag of packed lines that were written at `position` of their ring; never 0.
@@ -159,11 +160,11 @@ constexpr std::uint64_t packed_flag(std::uint64_t position) { return 1 + positio
 /// The arguments of the one-shot all-reduce (one_shot.h). Of `common` it takes all that is not
 /// about a plan. Areas lie as [block][2][from rank], area_bytes each.
 struct OneShotArguments {
-  Arguments common;
   std::byte* areas[kMostSources] = {};  // By rank, whose memory it is.
   std::uint64_t* calls = nullptr;       // By block.
   std::uint64_t area_bytes = 0;
   std::uint64_t elements_per_block = 0;
+  Arguments common;
 };
 
 /// Threads of a block, at most: with more, some kernels would have too few registers.

@@ -18,7 +18,7 @@ class Messenger {
       : arguments_(arguments),
         queue_(arguments.queues[blockIdx.x / arguments.blocks]),
         work_(work),
-        watch_{arguments.common.abort, now_ns() + arguments.common.timeout_ns, blockIdx.x} {}
+        watch_{arguments.common.abort, arguments.common.timeout_ns, blockIdx.x} {}
 
   TUTTI_DEVICE void run() {
     const unsigned first = blockIdx.x / arguments_.blocks * kMostInQueue;

@@ -54,7 +54,7 @@ TUTTI_DEVICE void for_each_vector(std::uint64_t first, std::uint64_t bytes, Visi
 template <DataType type>
 __global__ void __launch_bounds__(kMostThreads, 1)
     multimem_all_reduce(const __grid_constant__ MultimemArguments arguments) {
-  Watch watch{arguments.common.abort, now_ns() + arguments.common.timeout_ns, blockIdx.x};
+  Watch watch{arguments.common.abort, arguments.common.timeout_ns, blockIdx.x};
   if (sync_block_or(!meet_by_multimem(arguments, watch))) return;
   const plan::Range share = share_of_block(arguments.common, grain_of(type));
   for_each_vector(share.offset * size_of(type), share.count * size_of(type), [&](std::uint64_t at) {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
 
 static __global__ void __launch_bounds__(kMostThreads, 1)
     multimem_broadcast(const __grid_constant__ MultimemArguments arguments) {
-  Watch watch{arguments.common.abort, now_ns() + arguments.common.timeout_ns, blockIdx.x};
+  Watch watch{arguments.common.abort, arguments.common.timeout_ns, blockIdx.x};
   if (sync_block_or(!meet_by_multimem(arguments, watch))) return;
   if (arguments.common.rank == arguments.root) {
     const plan::Range share =

@@ -3,102 +3,148 @@
 // It stands for the plan `one_shot`: each rank gives its contribution to all others, and reduces
 // all of them in canonical order; the tests compare the two. Contributions are packed lines, so the
 // data say themselves that they are there: one trip over the link, and no barrier between the two
-// halves.
+// halves. A thread gives a unit to all, and then reduces it.
 //
 // There is no credit either. Ranks take turns with two areas, by the number of the call: who writes
 // into an area again, two calls later, has got everybody's contribution to the call in between,
 // which nobody gives before it is done reading. That number is the block's own, in device memory,
 // so that a captured call can be replayed.
 #pragma once
-#include "kernels/cuda/body.h"
+#include "kernels/cuda/arithmetic.h"
 
 namespace tutti::cuda {
 
 template <DataType type, ReduceOp op>
 class OneShot {
+  using Traits = TypeTraits<type>;
+  using Compute = Arithmetic<type, op>;
+  using Values = typename Compute::Values;
+  static constexpr unsigned kElements = Traits::kElements;
+  static constexpr std::size_t kBytes = Traits::kBytes;
+  static constexpr std::size_t kPartialBytes = Traits::kPartialBytes;
+
  public:
-  /// `work`: to give, and to reduce.
-  TUTTI_DEVICE OneShot(const OneShotArguments& arguments, Work* work)
-      : arguments_(arguments), give_(work[0]), reduce_(work[1]) {}
+  TUTTI_DEVICE explicit OneShot(const OneShotArguments& arguments)
+      : arguments_(arguments),
+        common_(arguments.common),
+        watch_{common_.abort, common_.timeout_ns, blockIdx.x} {}
 
   TUTTI_DEVICE void run() {
-    const std::uint64_t call = arguments_.calls[blockIdx.x];
-    if (threadIdx.x == 0) prepare(call);
+    std::uint64_t call = 0;
+    const std::uint64_t first = blockIdx.x * arguments_.elements_per_block;
+    const std::uint64_t left = common_.count - first;
+    const auto elements = static_cast<unsigned>(
+        left < arguments_.elements_per_block ? left : arguments_.elements_per_block);
+    Resolved input = {}, output = {};
+    // Only read; sources and targets have one type.
+    input.at = const_cast<std::byte*>(common_.input) + first * size_of(type);
+    output.at = common_.output + first * size_of(type);
+    input.aligned = reinterpret_cast<std::uintptr_t>(input.at) % 16 == 0;
+    output.aligned = reinterpret_cast<std::uintptr_t>(output.at) % 16 == 0;
     bool failed = false;
-    if (sync_block_or(false)) return;
-    Watch watch{arguments_.common.abort, now_ns() + arguments_.common.timeout_ns, blockIdx.x};
-    // All have read the number; the next call's kernel begins after this one's end.
-    if (threadIdx.x == 0) arguments_.calls[blockIdx.x] = call + 1;
-      // One place that does the work, for both: kernels are large enough.
 #pragma unroll 1
-    for (const Work* work = &give_; work <= &reduce_; ++work) {
-      do_work<type, op>(arguments_.common, *work, watch, failed);
+    for (unsigned unit = threadIdx.x; unit * kElements < elements; unit += blockDim.x) {
+      const unsigned rest = elements - unit * kElements;
+      const Position position{unit, rest < kElements ? rest : kElements, 0, 0};
+      const auto own = load_unit<kBytes, kElements, Where::kPlain>(input, position, watch_, failed);
+      call = load<std::uint64_t>(arguments_.calls + blockIdx.x);  // Both are under way together.
+      const Values sum = sum_with(own, position, call, failed);
+      if (failed) break;
+      store_unit<kBytes, kElements, Where::kPlain>(output, position,
+                                                   Compute::rounded(common_, sum, true));
     }
+    // All have read the number; the next call's kernel begins after this one's end.
+    if (sync_block_or(false)) return;
+    if (threadIdx.x == 0) store(arguments_.calls + blockIdx.x, call + 1);
   }
 
  private:
-  TUTTI_DEVICE void prepare(std::uint64_t call) {
-    const Arguments& common = arguments_.common;
-    const std::uint64_t first = blockIdx.x * arguments_.elements_per_block;
-    const std::uint64_t left = common.count - first;
-    const std::uint64_t offset = first * size_of(type);
-    Resolved input = {};
-    // Only read; sources and targets have one type.
-    input.at = const_cast<std::byte*>(common.input) + offset;
-    input.form = Form::kContribution;
-    input.scale = common.scaled;
-    input.aligned = reinterpret_cast<std::uintptr_t>(input.at) % 16 == 0;
-    Resolved output = {};
-    output.at = common.output + offset;
-    output.form = Form::kResult;
-    output.aligned = reinterpret_cast<std::uintptr_t>(output.at) % 16 == 0;
+  /// Of all ranks. What is scaled travels as a partial sum of one.
+  TUTTI_DEVICE Values sum_with(Bits<kBytes> own, const Position& position, std::uint64_t call,
+                               bool& failed) {
+    if constexpr (op != ReduceOp::kSum) {
+      return exchange(own, position, call, failed);
+    } else if constexpr (kBytes == kPartialBytes) {
+      if (common_.scaled) own = Compute::stored(Compute::scaled(common_, Compute::widened(own)));
+      return exchange(own, position, call, failed);
+    } else {
+      if (!common_.scaled) return exchange(own, position, call, failed);
+      const Values scaled = Compute::scaled(common_, Compute::widened(own));
+      return exchange(Compute::partial(scaled), position, call, failed);
+    }
+  }
 
-    give_.elements = reduce_.elements = static_cast<unsigned>(
-        left < arguments_.elements_per_block ? left : arguments_.elements_per_block);
-    give_.lined = reduce_.lined = false;
-    give_.plain = input.aligned;
-    give_.copy = !common.scaled;  // Else what travels is a partial sum of one.
-    reduce_.plain = reduce_.copy = false;
-    give_.locations[0] = input;
-    give_.source_count = 1;
-    give_.target_count = common.ranks - 1;
-    reduce_.source_count = common.ranks;
-    reduce_.target_count = 1;
-    reduce_.locations[common.ranks] = output;
-    for (unsigned rank = 0; rank < common.ranks; ++rank) {
-      if (rank == common.rank) {
-        reduce_.locations[rank] = input;
-        continue;
+  template <std::size_t kTravels>
+  TUTTI_DEVICE Values exchange(const Bits<kTravels>& own, const Position& position,
+                               std::uint64_t call, bool& failed) {
+    return common_.ranks <= 2 ? exchange_among<2>(own, position, call, failed)
+                              : exchange_among<kMostSources>(own, position, call, failed);
+  }
+
+  /// Gives this rank's contribution to all others, and adds up all; among up to kMost ranks.
+  template <unsigned kMost, std::size_t kTravels>
+  TUTTI_DEVICE Values exchange_among(const Bits<kTravels>& own, const Position& position,
+                                     std::uint64_t call, bool& failed) {
+    const auto is_other = [this](unsigned rank) {
+      return rank < common_.ranks && rank != common_.rank;
+    };
+#pragma unroll
+    for (unsigned rank = 0; rank < kMost; ++rank) {
+      if (is_other(rank))
+        store_unit<kTravels, kElements>(area(rank, common_.rank, call), position, own);
+    }
+    Bits<kTravels> bits[kMost];
+    bool there[kMost];
+    // Without a branch, so that all are asked for at a time; where there is no other rank, it is an
+    // area that nobody writes into.
+#pragma unroll
+    for (unsigned rank = 0; rank < kMost; ++rank) {
+      const unsigned from = rank < common_.ranks ? rank : common_.rank;
+      there[rank] = load_lines(area(common_.rank, from, call), position, bits[rank]);
+    }
+    typename Compute::Tree tree;
+#pragma unroll
+    for (unsigned rank = 0; rank < kMost; ++rank) {
+      if (rank >= common_.ranks) continue;
+      while (is_other(rank) && !there[rank] && !failed) {
+        there[rank] = load_lines(area(common_.rank, rank, call), position, bits[rank]);
+        if (!there[rank]) failed = watch_.gives_up(rank);
       }
-      give_.locations[1 + rank - (rank > common.rank ? 1 : 0)] = area(rank, common.rank, call);
-      reduce_.locations[rank] = area(common.rank, rank, call);
-      reduce_.locations[rank].peer = static_cast<std::uint16_t>(rank);
+      if (rank == common_.rank) bits[rank] = own;
+      tree.add(rank, unpacked(bits[rank]));
+    }
+    return tree.root(common_.ranks);
+  }
+
+  template <std::size_t kTravels>
+  TUTTI_DEVICE static Values unpacked(const Bits<kTravels>& bits) {
+    if constexpr (kTravels == kPartialBytes) {
+      return Compute::of_partial(bits);
+    } else {
+      return Compute::widened(bits);
     }
   }
 
   /// Where, in the memory of `owner`, the contribution of rank `from` is.
   TUTTI_DEVICE Resolved area(unsigned owner, unsigned from, std::uint64_t call) const {
     const std::uint64_t turn = std::uint64_t{blockIdx.x} * 2 + call % 2;
-    const std::uint64_t number = turn * arguments_.common.ranks + from;
+    const std::uint64_t number = turn * common_.ranks + from;
     Resolved at = {};
     at.at = arguments_.areas[owner] + number * arguments_.area_bytes;
     at.format = SlotFormat::kPacked;
     at.flag = packed_flag(call);
-    at.form = arguments_.common.scaled ? Form::kPartial : Form::kContribution;
-    at.whole = at.aligned = true;
     return at;
   }
 
   const OneShotArguments& arguments_;
-  Work& give_;
-  Work& reduce_;
+  const Arguments& common_;
+  Watch watch_;
 };
 
 template <DataType type, ReduceOp op>
 __global__ void __launch_bounds__(kMostThreads, 1)
     one_shot(const __grid_constant__ OneShotArguments arguments) {
-  __shared__ Work work[2];
-  OneShot<type, op>(arguments, work).run();
+  OneShot<type, op>(arguments).run();
 }
 
 }  // namespace tutti::cuda

@@ -30,22 +30,23 @@ struct alignas(16) Vector16 {
   std::uint32_t word[4];
 };
 
-// Flags.
+// Flags. Like all data they are in global memory, which has instructions of its own.
+TUTTI_DEVICE std::uint64_t global(const void* at) { return __cvta_generic_to_global(at); }
 TUTTI_DEVICE std::uint64_t load_relaxed(const std::uint64_t* at) {
   std::uint64_t value;
-  asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(global(at)) : "memory");
   return value;
 }
 TUTTI_DEVICE std::uint64_t load_acquire(const std::uint64_t* at) {
   std::uint64_t value;
-  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(global(at)) : "memory");
   return value;
 }
 TUTTI_DEVICE void store_relaxed(std::uint64_t* at, std::uint64_t value) {
-  asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(value) : "memory");
 }
 TUTTI_DEVICE void store_release(std::uint64_t* at, std::uint64_t value) {
-  asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(value) : "memory");
 }
 /// Always; the simulator may plant that nobody waits.
 TUTTI_DEVICE bool waits() { return true; }
@@ -66,19 +67,19 @@ TUTTI_DEVICE void store(void* at, T value) {
 // whole, so data and flag need no order between them.
 TUTTI_DEVICE void store_packed(void* line, std::uint32_t low, std::uint32_t high,
                                std::uint32_t flag) {
-  asm volatile("st.volatile.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(line), "r"(low), "r"(flag),
-               "r"(high), "r"(flag)
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(global(line)), "r"(low),
+               "r"(flag), "r"(high), "r"(flag)
                : "memory");
 }
 /// True if both halves have the flag; the data then.
 TUTTI_DEVICE bool load_packed(const void* line, std::uint32_t flag, std::uint32_t& low,
                               std::uint32_t& high) {
   std::uint32_t first, second;
-  asm volatile("ld.volatile.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
-               : "l"(line)
+               : "l"(global(line))
                : "memory");
-  return first == flag && second == flag;
+  return (first == flag) & (second == flag);  // No branch, so that the next line's load begins.
 }
 
 // Lines of 128 bytes: 8 lanes with 16 bytes each, of which the last has the flag. All lanes of the
@@ -89,12 +90,16 @@ TUTTI_DEVICE void store_line(void* at, Vector16 data, bool flag_lane, std::uint6
       flag_lane ? 0 : std::uint64_t{data.word[0]} | std::uint64_t{data.word[1]} << 32;
   const std::uint64_t high =
       flag_lane ? flag : std::uint64_t{data.word[2]} | std::uint64_t{data.word[3]} << 32;
-  asm volatile("st.volatile.v2.u64 [%0], {%1,%2};" ::"l"(at), "l"(low), "l"(high) : "memory");
+  asm volatile("st.volatile.global.v2.u64 [%0], {%1,%2};" ::"l"(global(at)), "l"(low), "l"(high)
+               : "memory");
 }
 /// True in all lanes if all lines of the warp have the flag; the data then.
 TUTTI_DEVICE bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector16& data) {
   std::uint64_t low, high;
-  asm volatile("ld.volatile.v2.u64 {%0,%1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+  asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];"
+               : "=l"(low), "=l"(high)
+               : "l"(global(at))
+               : "memory");
   if (__all_sync(~0u, !flag_lane || high == flag) == 0) return false;
   data = {{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
            static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)}};

@@ -38,7 +38,7 @@ class RmsNorm {
       : arguments_(arguments), common_(arguments.common), shared_(shared) {}
 
   TUTTI_DEVICE void run() {
-    Watch watch{common_.abort, now_ns() + common_.timeout_ns, blockIdx.x};
+    Watch watch{common_.abort, common_.timeout_ns, blockIdx.x};
     if (threadIdx.x == 0) prepare_mapped<type>(common_, {0, arguments_.columns}, shared_.work);
     bool failed = !meet_peers(common_, watch);
     const Sum sum(common_, shared_.work, watch, failed);

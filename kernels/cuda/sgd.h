@@ -27,7 +27,7 @@ class Sgd {
       : arguments_(arguments), common_(arguments.common), work_(work) {}
 
   TUTTI_DEVICE void run() {
-    Watch watch{common_.abort, now_ns() + common_.timeout_ns, blockIdx.x};
+    Watch watch{common_.abort, common_.timeout_ns, blockIdx.x};
     const plan::Range share = share_of_block(common_, grain_of(type));
     if (threadIdx.x == 0) prepare_mapped<type>(common_, share, work_);
     bool failed = !meet_peers(common_, watch);

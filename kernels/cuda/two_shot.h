@@ -17,7 +17,7 @@ template <DataType type, ReduceOp op>
 __global__ void __launch_bounds__(kMostThreads, 1)
     two_shot(const __grid_constant__ Arguments arguments) {
   __shared__ Work work;
-  Watch watch{arguments.abort, now_ns() + arguments.timeout_ns, blockIdx.x};
+  Watch watch{arguments.abort, arguments.timeout_ns, blockIdx.x};
   if (threadIdx.x == 0) {
     prepare_mapped<type>(arguments, share_of_block(arguments, grain_of(type)), work);
   }

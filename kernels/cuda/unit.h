@@ -10,19 +10,23 @@
 
 namespace tutti::cuda {
 
-/// Ends waits: when someone has aborted, or the time is over.
+/// Ends waits: when someone has aborted, or the time is over, which begins with the first look:
+/// short waits read neither the clock nor the word, which is in the host's memory.
 struct Watch {
   std::uint64_t* abort;
-  std::uint64_t deadline_ns;
+  std::uint64_t timeout_ns;
   unsigned lane;
   unsigned polls = 0;
+  std::uint64_t begin_ns = 0;  // Of the first look.
 
   /// Asked after each poll in vain; looks up only now and then.
   TUTTI_DEVICE bool gives_up(unsigned peer) {
     constexpr unsigned kPollsPerLook = 256;
     if (++polls % kPollsPerLook != 0) return false;
     if (load_relaxed(abort) != 0) return true;
-    if (now_ns() < deadline_ns) return false;
+    const std::uint64_t now = now_ns();
+    if (begin_ns == 0) begin_ns = now;
+    if (now - begin_ns < timeout_ns) return false;
     store_relaxed(abort, timed_out(lane, peer));
     return true;
   }
@@ -145,6 +149,20 @@ TUTTI_DEVICE void store_element(std::byte* at, unsigned index, const Bits<kBytes
 /// are spared the code for them.
 enum class Where { kPlain, kAnywhere };
 
+/// A unit in a packed slot: all of its lines are asked for before any is looked at. True if all
+/// have arrived.
+template <std::size_t kBytes>
+TUTTI_DEVICE bool load_lines(const Resolved& source, const Position& position, Bits<kBytes>& bits) {
+  const std::byte* line = source.at + std::size_t{position.unit} * (kBytes * 2);
+  const auto flag = static_cast<std::uint32_t>(source.flag);
+  bool there = true;
+#pragma unroll
+  for (std::size_t i = 0; i < kBytes / 8; ++i) {
+    there &= load_packed(line + i * 16, flag, bits.word[i * 2], bits.word[i * 2 + 1]);
+  }
+  return there;
+}
+
 /// A unit of a source. Where the format is kLine all lanes of the warp call. `failed` is set where
 /// the wait for it was given up.
 template <std::size_t kBytes, std::size_t kElements, Where where = Where::kAnywhere>
@@ -164,14 +182,7 @@ TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& posi
     }
   } else if (source.format == SlotFormat::kPacked) {
     if (!mine) return bits;
-#pragma unroll
-    for (std::size_t i = 0; i < kBytes / 8; ++i) {
-      const std::byte* line = source.at + (std::size_t{position.unit} * (kBytes / 8) + i) * 16;
-      const auto flag = static_cast<std::uint32_t>(source.flag);
-      while (!failed && !load_packed(line, flag, bits.word[i * 2], bits.word[i * 2 + 1])) {
-        failed = watch.gives_up(source.peer);
-      }
-    }
+    while (!failed && !load_lines(source, position, bits)) failed = watch.gives_up(source.peer);
   } else {
 #pragma unroll
     for (std::size_t i = 0; i < kVectors<kBytes>; ++i) {

@@ -248,7 +248,7 @@ class CudaMesh {
   unsigned blocks_for(std::size_t count, DataType type) const;
   std::size_t largest_piece(const CudaCall& call) const;
   Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,
-               cudaStream_t stream, const char* what) const;
+               cudaStream_t stream, const char* what, std::size_t units = cuda::kMostThreads) const;
   std::uint64_t* abort_word(int rank) const;
 
   CudaMeshOptions options_;

@@ -100,14 +100,17 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
   return start(rank, kernel, plan.lanes_, &arguments, stream, "the interpreter");
 }
 
-/// Starts a kernel that takes one structure.
+/// Starts a kernel that takes one structure; with no more threads than have to do in a block.
 Status CudaMesh::start(int rank, const void* kernel, std::size_t blocks, void* arguments,
-                       cudaStream_t stream, const char* what) const {
+                       cudaStream_t stream, const char* what, std::size_t units) const {
+  const std::size_t warps = (units + cuda::kWarpLanes - 1) / cuda::kWarpLanes;
+  const auto threads =
+      static_cast<unsigned>(std::min<std::size_t>(warps * cuda::kWarpLanes, options_.threads));
   void* list[] = {arguments};
   const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
-  return cuda_status(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
-                                      dim3(options_.threads), list, 0, stream),
-                     std::string("starting ") + what + " of rank " + std::to_string(rank));
+  return cuda_status(
+      cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), list, 0, stream),
+      std::string("starting ") + what + " of rank " + std::to_string(rank));
 }
 
 namespace {
@@ -149,7 +152,10 @@ Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t st
   arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
   const std::size_t blocks =
       (call.count + arguments.elements_per_block - 1) / arguments.elements_per_block;
-  return start(rank, kernel, blocks, &arguments, stream, "the one-shot all-reduce");
+  const std::size_t unit = cuda::unit_elements(call.type);
+  const std::size_t most = std::min<std::size_t>(call.count, arguments.elements_per_block);
+  return start(rank, kernel, blocks, &arguments, stream, "the one-shot all-reduce",
+               (most + unit - 1) / unit);
 }
 
 /// Blocks that share `count` elements: fewer than lanes where threads would have nothing to do; the

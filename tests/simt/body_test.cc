@@ -26,7 +26,7 @@ constexpr std::uint64_t kFlag = 77;
 /// Does a step that was looked up already.
 template <DataType type, ReduceOp op>
 __global__ void do_step(Arguments arguments, const Work* work) {
-  Watch watch{arguments.abort, cuda::now_ns() + arguments.timeout_ns, blockIdx.x};
+  Watch watch{arguments.abort, arguments.timeout_ns, blockIdx.x};
   bool failed = false;
   cuda::do_work<type, op>(arguments, *work, watch, failed);
   cuda::sync_block_or(failed);

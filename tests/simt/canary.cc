@@ -59,7 +59,7 @@ plan::Plan signals_first() {
 
 /// The kernel that interprets no plan, several times on the same areas.
 std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
-  test.count = 200;
+  test.count = 1000;  // Several units for a thread.
   const auto inputs = test::DeviceRanks::make_inputs(test, 9);
   const auto buffers = ranks.make_buffers(test, inputs);
   std::string complaint;
