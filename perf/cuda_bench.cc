@@ -33,6 +33,7 @@ using exec::CudaMesh;
 using timing::median;
 using timing::Options;
 using timing::rate;
+using timing::spread;
 using timing::Streams;
 using timing::Table;
 
@@ -84,6 +85,15 @@ class Bench {
     return fill(inputs_);
   }
 
+  /// An idle device's clocks rise while it works.
+  Status warm_up() const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < until) {
+      TUTTI_TRY([[maybe_unused]] const double time, copy());
+    }
+    return ok();
+  }
+
   Status copy_rate() {
     std::vector<double> times;
     for (int round = 0; round <= options_.rounds; ++round) {
@@ -91,7 +101,10 @@ class Bench {
       if (round > 0) times.push_back(time);
     }
     const double time = median(times);
-    table_.add({"copy of the device, read and written", time, rate(2 * options_.bytes, time)});
+    table_.add({.what = "copy of the device, read and written",
+                .microseconds = time,
+                .gigabytes = rate(2 * options_.bytes, time),
+                .spread = spread(times)});
     return ok();
   }
 
@@ -145,13 +158,16 @@ class Bench {
       TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
       TUTTI_CHECK_OK(check(*mesh, n));
       constexpr double kGoal = 6;
-      table_.add({what, median(times), 0, -1, n == 2 ? kGoal : -1});
+      table_.add({.what = what,
+                  .microseconds = median(times),
+                  .goal = n == 2 ? kGoal : -1,
+                  .spread = spread(times)});
       return ok();
     });
   }
 
  private:
-  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kMost = cuda::kMostSources;
 
   Result<double> copy() const {
     return one_.microseconds([&](std::size_t) {
@@ -176,7 +192,12 @@ class Bench {
           copied * static_cast<double>(moved) / static_cast<double>(2 * options_.bytes);
       shares.push_back(time > 0 ? bound / time : 0);
     }
-    table_.add({what, median(times), rate(moved, median(times)), median(shares), goal});
+    table_.add({.what = what,
+                .microseconds = median(times),
+                .gigabytes = rate(moved, median(times)),
+                .share = median(shares),
+                .goal = goal,
+                .spread = spread(times)});
     return ok();
   }
 
@@ -308,12 +329,14 @@ void run(const Options& options, bool alone, Table& table) {
   Bench bench(options, table);
   const bool there = table.measure("copy of the device, read and written", [&]() -> Status {
     TUTTI_CHECK_OK(bench.prepare());
+    TUTTI_CHECK_OK(bench.warm_up());
     return bench.copy_rate();
   });
   if (!there) return;  // Nor is there memory for the others.
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     if (alone) bench.ranks(type, 1);
-    for (const unsigned sources : {1u, 2u, 3u, 4u, 6u, 8u}) bench.step(type, sources, 1);
+    for (unsigned sources = 1; sources <= cuda::kMostSources; ++sources)
+      bench.step(type, sources, 1);
     bench.step(type, 2, 2);
   }
   if (alone) return;

@@ -32,6 +32,7 @@ struct Row {
   double share = -1;
   double goal = -1;    // Of the share, or, without one, of the microseconds: not more.
   std::string note{};  // Instead of figures: why there are none.
+  double spread = -1;  // Of the microseconds, over the rounds; in the file only.
 };
 
 /// Of what shares are: the column's title, and their name in the file.
@@ -100,6 +101,7 @@ class Table {
     if (row.gigabytes > 0) entry["gigabytes_per_second"] = row.gigabytes;
     if (row.share >= 0) entry[share_.name] = row.share;
     if (row.goal >= 0) entry["goal"] = row.goal;
+    if (row.spread >= 0) entry["spread"] = row.spread;
     return entry;
   }
 

@@ -3,7 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "exec/cuda_memory.h"
@@ -14,9 +18,59 @@ inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
 }
+/// How far values are from each other, as a share of their median.
+inline double spread(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return (*most - *least) / median(values);
+}
 inline double rate(std::size_t bytes, double microseconds) {
   return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
 }
+
+/// Holds a stream until all that is measured was given to the device. Else what takes a device less
+/// than the host is measured with the host's time, and ranks that wait for each other with that of
+/// the calls for all of them.
+class Gate {
+ public:
+  /// A call that waits for the device meanwhile (a kernel that is loaded) waits as long, no longer.
+  static constexpr std::chrono::milliseconds kLongest{20};
+
+  explicit Gate(cudaStream_t stream) : number_(++closed()) {
+    static_assert(sizeof(void*) == sizeof number_);
+    held_ = exec::cuda_status(cudaLaunchHostFunc(stream, wait, reinterpret_cast<void*>(number_)),
+                              "holding a stream");
+  }
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  /// Whether the stream could be held.
+  Status take() { return std::move(held_); }
+  // relaxed: nothing else is told by it.
+  void open() const { opened().store(number_, std::memory_order_relaxed); }
+
+ private:
+  // Not of the gate, which may be gone when the stream comes there.
+  static std::uintptr_t& closed() {
+    static std::uintptr_t number = 0;
+    return number;
+  }
+  static std::atomic<std::uintptr_t>& opened() {
+    static std::atomic<std::uintptr_t> number{0};
+    return number;
+  }
+  static void CUDART_CB wait(void* number) {
+    const auto until = std::chrono::steady_clock::now() + kLongest;
+    // relaxed: as in open().
+    while (opened().load(std::memory_order_relaxed) < reinterpret_cast<std::uintptr_t>(number) &&
+           std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+  }
+
+  const std::uintptr_t number_;
+  Status held_ = ok();
+};
 
 /// A stream for each of some devices, which may be one and the same, and the time from the first to
 /// the last thing they do.
@@ -55,6 +109,8 @@ class Streams {
   /// Of what it gives all of them.
   Result<double> microseconds_of_all(const std::function<Status()>& enqueue) const {
     using exec::cuda_status;
+    Gate gate(streams_[0]);
+    TUTTI_CHECK_OK(gate.take());
     TUTTI_CHECK_OK(cuda_status(cudaEventRecord(begin_, streams_[0]), "recording an event"));
     for (std::size_t i = 1; i < size(); ++i) cudaStreamWaitEvent(streams_[i], begin_, 0);
     TUTTI_CHECK_OK(enqueue());
@@ -63,6 +119,7 @@ class Streams {
       cudaStreamWaitEvent(streams_[0], done_[i], 0);
     }
     cudaEventRecord(end_, streams_[0]);
+    gate.open();
     TUTTI_CHECK_OK(cuda_status(cudaEventSynchronize(end_), "running a measurement"));
     float milliseconds = 0;
     TUTTI_CHECK_OK(cuda_status(cudaEventElapsedTime(&milliseconds, begin_, end_), "the time"));
