@@ -82,6 +82,30 @@ void store(void* at, T value) {
   simt::yield_point();
 }
 
+// Pairs of 16-bit floats.
+template <class T>
+void widen_pair(std::uint32_t word, float& low, float& high) {
+  low = kernels::to_float(T{static_cast<std::uint16_t>(word)});
+  high = kernels::to_float(T{static_cast<std::uint16_t>(word >> 16)});
+}
+template <class T>
+std::uint32_t round_pair(float low, float high) {
+  return std::uint32_t{kernels::round_to<T>(low).bits} |
+         std::uint32_t{kernels::round_to<T>(high).bits} << 16;
+}
+inline void widen_float16(std::uint32_t word, float& low, float& high) {
+  widen_pair<kernels::Float16>(word, low, high);
+}
+inline void widen_bfloat16(std::uint32_t word, float& low, float& high) {
+  widen_pair<kernels::Bfloat16>(word, low, high);
+}
+inline std::uint32_t round_float16(float low, float high) {
+  return round_pair<kernels::Float16>(low, high);
+}
+inline std::uint32_t round_bfloat16(float low, float high) {
+  return round_pair<kernels::Bfloat16>(low, high);
+}
+
 // Packed lines: two halves of 8 bytes, each 4 bytes of data and 4 of flag, and each arriving whole.
 inline void store_packed(void* line, std::uint32_t low, std::uint32_t high, std::uint32_t flag) {
   checked(line, 16, true);

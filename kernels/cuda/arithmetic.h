@@ -40,21 +40,37 @@ struct Arithmetic {
   };
 
   TUTTI_DEVICE static Values widened(const Bits<kBytes>& bits) {
-    Storage stored[kElements];
-    std::memcpy(stored, bits.word, sizeof stored);
     Values values;
+    if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) {
+      constexpr auto widen = type == DataType::kFloat16 ? widen_float16 : widen_bfloat16;
 #pragma unroll
-    for (unsigned e = 0; e < kElements; ++e) values.of[e] = Element::widen(stored[e]);
+      for (unsigned e = 0; e < kElements; e += 2) {
+        widen(bits.word[e / 2], values.of[e], values.of[e + 1]);
+      }
+    } else {
+      Storage stored[kElements];
+      std::memcpy(stored, bits.word, sizeof stored);
+#pragma unroll
+      for (unsigned e = 0; e < kElements; ++e) values.of[e] = Element::widen(stored[e]);
+    }
     return values;
   }
 
   /// Rounded, as they lie in memory.
   TUTTI_DEVICE static Bits<kBytes> stored(const Values& values) {
-    Storage storage[kElements];
-#pragma unroll
-    for (unsigned e = 0; e < kElements; ++e) storage[e] = Element::round(values.of[e]);
     Bits<kBytes> bits;
-    std::memcpy(bits.word, storage, sizeof storage);
+    if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) {
+      constexpr auto round = type == DataType::kFloat16 ? round_float16 : round_bfloat16;
+#pragma unroll
+      for (unsigned e = 0; e < kElements; e += 2) {
+        bits.word[e / 2] = round(values.of[e], values.of[e + 1]);
+      }
+    } else {
+      Storage storage[kElements];
+#pragma unroll
+      for (unsigned e = 0; e < kElements; ++e) storage[e] = Element::round(values.of[e]);
+      std::memcpy(bits.word, storage, sizeof storage);
+    }
     return bits;
   }
 
@@ -125,7 +141,7 @@ struct Arithmetic {
 
     TUTTI_DEVICE Values root(unsigned count) const {
       if (count == kMostSources) return level[0];
-      Values sum;
+      Values sum = {};
       bool any = false;
 #pragma unroll
       for (unsigned l = 0; l < kLevels; ++l) {

@@ -11,6 +11,7 @@ struct Work {
   Resolved locations[kMostLocations];  // Sources, then targets.
   unsigned source_count, target_count;
   unsigned elements;  // Of the tile.
+  unsigned scaled;    // Sources that are multiplied first: a bit for each.
   bool lined;         // A location is a slot of lines: units are in rows, warps stay together.
   bool plain;         // All is in plain memory, aligned and of the message's type, and all targets
                       // are of one form.
@@ -144,7 +145,7 @@ class Body {
   /// A unit, to all targets.
   TUTTI_DEVICE void store_all(const Position& position, const Values& values) const {
     Form form = Form::kPartial;
-    Bits<kBytes> bits;
+    auto bits = zero_bits<kBytes>();
 #pragma unroll 1
     for (unsigned t = 0; t < work_.target_count; ++t) {
       const Resolved& target = work_.target(t);
@@ -218,7 +219,7 @@ class Body {
 #pragma unroll
     for (unsigned s = 0; s < kMost; ++s) {
       if (s >= work_.source_count) continue;
-      tree.add(s, prepared(Compute::widened(bits[s]), work_.source(s)));
+      tree.add(s, prepared(Compute::widened(bits[s]), s));
     }
     return tree.root(work_.source_count);
   }
@@ -228,7 +229,7 @@ class Body {
     typename Compute::Tree tree;
 #pragma unroll 1
     for (unsigned s = 0; s < work_.source_count; ++s) {
-      tree.add(s, prepared(load_any(work_.source(s), position), work_.source(s)));
+      tree.add(s, prepared(load_any(work_.source(s), position), s));
     }
     return tree.root(work_.source_count);
   }
@@ -241,8 +242,8 @@ class Body {
     return Compute::widened(load_unit<kBytes, kElements, where>(source, position, watch_, failed_));
   }
 
-  TUTTI_DEVICE Values prepared(const Values& values, const Resolved& source) const {
-    return source.scale ? Compute::scaled(arguments_, values) : values;
+  TUTTI_DEVICE Values prepared(const Values& values, unsigned source) const {
+    return (work_.scaled >> source & 1) != 0 ? Compute::scaled(arguments_, values) : values;
   }
 
   const Arguments& arguments_;

@@ -86,13 +86,15 @@ class Interpreter {
     const bool any_lined = __any_sync(~0u, lined ? 1 : 0) != 0;
     const bool all_plain = __all_sync(~0u, lane >= locations || plain ? 1 : 0) != 0;
     const bool alike = __all_sync(~0u, !is_target || form == of_target ? 1 : 0) != 0;
+    const unsigned scaled = __ballot_sync(~0u, to.scale ? 1 : 0);
     if (lane == 0) {
       work_.source_count = step.source_count;
       work_.target_count = step.target_count;
       work_.elements = static_cast<unsigned>(range.count);
+      work_.scaled = scaled;
       work_.lined = any_lined;
       work_.plain = all_plain && alike;
-      work_.copy = alike && of_target == of_source && step.source_count == 1 && !to.scale;
+      work_.copy = alike && of_target == of_source && step.source_count == 1 && scaled == 0;
     }
     return ready;
   }

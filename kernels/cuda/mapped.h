@@ -22,6 +22,7 @@ TUTTI_DEVICE void prepare_mapped(const Arguments& arguments, plan::Range range, 
   const std::uint64_t offset = range.offset * size_of(type);
   work.source_count = work.target_count = arguments.ranks;
   work.elements = static_cast<unsigned>(range.count);
+  work.scaled = 0;
   work.lined = work.copy = false;
   work.plain = true;
   for (unsigned rank = 0; rank < arguments.ranks; ++rank) {

@@ -93,25 +93,32 @@ class OneShot {
       if (is_other(rank))
         store_unit<kTravels, kElements>(area(rank, common_.rank, call), position, own);
     }
-    Bits<kTravels> bits[kMost];
-    bool there[kMost];
-    // Without a branch, so that all are asked for at a time; where there is no other rank, it is an
-    // area that nobody writes into.
-#pragma unroll
-    for (unsigned rank = 0; rank < kMost; ++rank) {
-      const unsigned from = rank < common_.ranks ? rank : common_.rank;
-      there[rank] = load_lines(area(common_.rank, from, call), position, bits[rank]);
-    }
+    // As many at a time as registers are left for.
+    constexpr unsigned kAtOnce = kTravels <= 16 ? kMost : 2;
     typename Compute::Tree tree;
 #pragma unroll
-    for (unsigned rank = 0; rank < kMost; ++rank) {
-      if (rank >= common_.ranks) continue;
-      while (is_other(rank) && !there[rank] && !failed) {
-        there[rank] = load_lines(area(common_.rank, rank, call), position, bits[rank]);
-        if (!there[rank]) failed = watch_.gives_up(rank);
+    for (unsigned first = 0; first < kMost; first += kAtOnce) {
+      Bits<kTravels> bits[kAtOnce];
+      bool there[kAtOnce];
+      // Without a branch, so that all are asked for before any is looked at; where there is no
+      // other rank, it is an area that nobody writes into.
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned from = first + i < common_.ranks ? first + i : common_.rank;
+        there[i] = load_lines(area(common_.rank, from, call), position, bits[i]);
       }
-      if (rank == common_.rank) bits[rank] = own;
-      tree.add(rank, unpacked(bits[rank]));
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned rank = first + i;
+        if (rank >= common_.ranks) continue;
+        while (is_other(rank) && !there[i] && !failed) {
+          there[i] = load_lines(area(common_.rank, rank, call), position, bits[i]);
+          if (!there[i]) failed = watch_.gives_up(rank);
+        }
+        Bits<kTravels> one = bits[i];  // Written into the array, it would be indexed by the rank.
+        if (rank == common_.rank) one = own;
+        tree.add(rank, unpacked(one));
+      }
     }
     return tree.root(common_.ranks);
   }

@@ -63,6 +63,32 @@ TUTTI_DEVICE void store(void* at, T value) {
   *static_cast<T*>(at) = value;
 }
 
+// Two 16-bit floats of a word, low first, to and from float32: exact, and to nearest, ties to even.
+// With subnormals, infinities for what is too large, and the NaN that arithmetic makes: the bits of
+// kernels/numeric.h, in an instruction or two instead of dozens.
+TUTTI_DEVICE void widen_float16(std::uint32_t word, float& low, float& high) {
+  asm("{.reg .f16 l, h;\n\t"
+      "mov.b32 {l, h}, %2;\n\t"
+      "cvt.f32.f16 %0, l;\n\t"
+      "cvt.f32.f16 %1, h;}"
+      : "=f"(low), "=f"(high)
+      : "r"(word));
+}
+TUTTI_DEVICE std::uint32_t round_float16(float low, float high) {
+  std::uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+  return word;
+}
+TUTTI_DEVICE void widen_bfloat16(std::uint32_t word, float& low, float& high) {
+  low = __uint_as_float(word << 16);
+  high = __uint_as_float(word & 0xffff0000u);
+}
+TUTTI_DEVICE std::uint32_t round_bfloat16(float low, float high) {
+  std::uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+  return word;
+}
+
 // Packed lines of 16 bytes: two halves, each 4 bytes of data and 4 of flag. Each half arrives
 // whole, so data and flag need no order between them.
 TUTTI_DEVICE void store_packed(void* line, std::uint32_t low, std::uint32_t high,

@@ -41,7 +41,7 @@ struct Resolved {
   std::uint16_t peer;
   SlotFormat format;  // kSimple: plain data.
   Form form;          // As it lies in memory.
-  bool scale;         // To be multiplied first.
+  bool scale;         // A source that is multiplied first.
   bool whole;         // Plain data that ends with a whole unit, in a slot or scratch.
   bool aligned;       // To 16 bytes.
 };

@@ -212,7 +212,8 @@ class Step {
       const Resolved at = made.resolved(16);
       convert(plain, at, count);
       work.locations[work.source_count] = at;
-      work.locations[work.source_count++].scale = source.scale;
+      if (source.scale) work.scaled |= 1u << work.source_count;
+      ++work.source_count;
     }
     for (const auto& target : targets) {
       Tile& made = tiles.emplace_back(tile(target.form, units));
