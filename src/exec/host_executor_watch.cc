@@ -177,8 +177,12 @@ Error HostExecutor::explain_timeout() const {
 }
 
 bool HostExecutor::poll_messages() {
-  const bool carried = wire_ != nullptr && wire_->progress();
-  const bool moved = messages_.poll() || carried;
+  bool moved = messages_.poll();
+  // A look at the network is a system call: not while there is something to do without.
+  if (wire_ != nullptr && !moved && wire_->progress()) {
+    (void)messages_.poll();
+    moved = true;
+  }
   if (!messages_.error()) return moved;
   if (!broken_) end_messages(*messages_.error());
   return true;
@@ -212,13 +216,14 @@ Error HostExecutor::message_error(const MessageBatch& batch) const {
 Status HostExecutor::run(MessageBatch& batch) {
   if (broken_) return message_error(batch);
   post(batch);
-  const auto done = [&] {
-    poll_messages();
-    return (batch.open == 0 && messages_left()) || broken_;
-  };
-  while (!done()) {
+  const auto over = [&] { return (batch.open == 0 && messages_left()) || broken_; };
+  // Whatever moved may have left something to be sent: who slept then would keep the peer waiting.
+  // And once it is over nobody looks again: that would send what can wait.
+  while (!over()) {
+    if (poll_messages()) continue;
     wait_until(
-        options_.wait, done, [this] { look_around(); }, [this] { return patrol_messages(); },
+        options_.wait, [this] { return poll_messages(); }, [this] { look_around(); },
+        [this] { return patrol_messages(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
   retire(batch);

@@ -28,6 +28,7 @@ struct Frame {
 };
 struct Pipe {
   std::deque<Frame> frames;
+  std::size_t sent = 0;  // Frames, ever.
   bool cut = false;
 };
 /// From each rank to each.
@@ -37,10 +38,11 @@ using Pipes = std::vector<std::vector<Pipe>>;
 struct Slowness {
   explicit Slowness(std::uint64_t seed) : random(seed) {}
   std::mt19937_64 random;
-  unsigned most = 4;               // Frames that move at once.
+  unsigned least = 0, most = 4;    // Frames that move at once.
   std::size_t longest = SIZE_MAX;  // That leaves at all, bytes.
   unsigned cut_one_in = 0;         // Of so many moves one cuts a rail, unless it is the last one.
-  std::size_t draw() { return random() % (most + 1); }
+  std::function<void()> asleep = [] {};  // What happens while a rank sleeps.
+  std::size_t draw() { return least + random() % (most - least + 1); }
 };
 
 class SlowCarrier final : public net::Carrier {
@@ -60,6 +62,7 @@ class SlowCarrier final : public net::Carrier {
       for (const Piece piece : queued_.front().pieces)
         frame.payload.insert(frame.payload.end(), piece.begin(), piece.end());
       out_.frames.push_back(std::move(frame));
+      ++out_.sent;
       queued_.pop_front();
     }
     return moved;
@@ -125,7 +128,7 @@ class SlowCarrier final : public net::Carrier {
 class SlowNetwork final : public net::Network {
  public:
   /// `rails`: pipes of each. With one it is the carrier itself.
-  SlowNetwork(std::vector<Pipes>& rails, std::size_t me, Slowness& slowness) {
+  SlowNetwork(std::vector<Pipes>& rails, std::size_t me, Slowness& slowness) : slowness_(slowness) {
     for (std::size_t rank = 0; rank < rails.front().size(); ++rank) {
       std::vector<std::unique_ptr<net::Carrier>> carriers;
       for (Pipes& pipes : rails) {
@@ -144,12 +147,13 @@ class SlowNetwork final : public net::Network {
     return carriers_[static_cast<std::size_t>(rank)].get();
   }
   void look(std::vector<bool>& ready) override { std::fill(ready.begin(), ready.end(), true); }
-  void sleep(std::chrono::nanoseconds) override {}
+  void sleep(std::chrono::nanoseconds) override { slowness_.asleep(); }
   void wake() override {}
   void forget(int) override {}
 
  private:
   static constexpr std::size_t kSpread = 2048;
+  Slowness& slowness_;
   std::vector<std::unique_ptr<net::Carrier>> carriers_;
 };
 
@@ -179,18 +183,21 @@ class SlowEndpoint final : public Endpoint {
 /// Ranks of one test, all polled by this thread.
 class Ranks {
  public:
-  Ranks(int count, const std::string& algorithm, std::uint64_t seed, std::size_t rails = 1)
+  Ranks(int count, const std::string& algorithm, std::uint64_t seed, std::size_t rails = 1,
+        std::uint32_t message_slots = 8)
       : slowness_(seed), rails_(rails), wishes_(algorithm) {
     const auto ranks = static_cast<std::size_t>(count);
     for (Pipes& pipes : rails_) pipes.assign(ranks, std::vector<Pipe>(ranks));
     RegionConfig config = Region::default_config(count);
     config.slot_bytes = 8192;  // Longer than what is worth lending.
     config.slot_count = config.multicast_slots = 3;
+    config.message_slots = message_slots;
     config.lanes = 8;
     config.wire = 1;
     for (int rank = 0; rank < count; ++rank) hosts_.of.push_back(rank);
     for (int rank = 0; rank < count; ++rank) {
       exec::HostExecutor::Options options;
+      options.wait = {.spins = 0, .yields = 0};  // They sleep as soon as they may.
       options.choose = [this](const exec::Call& call, exec::Access access, std::size_t) {
         return choose(call, access == exec::Access::kMapped);
       };
@@ -202,6 +209,11 @@ class Ranks {
     }
   }
   Slowness& slowness() { return slowness_; }
+  /// Frames of one of two ranks: all, and those that the other has not taken.
+  std::size_t sent_by(std::size_t rank) const { return rails_.front()[rank][1 - rank].sent; }
+  std::size_t under_way_from(std::size_t rank) const {
+    return rails_.front()[rank][1 - rank].frames.size();
+  }
   exec::HostExecutor& operator[](int rank) { return *executors_[static_cast<std::size_t>(rank)]; }
   /// Polls ranks in any order until all are done, each of which is told to `done_with`. Empty, or
   /// what a rank's status says.
@@ -374,6 +386,82 @@ TEST_CASE("A call that fails gives lent memory back at once") {
   CHECK_FALSE(ranks[0].patrol());
   CHECK_FALSE(ranks[0].take_status());
   CHECK_FALSE(lent());
+}
+
+TEST_CASE("How far messages were read goes with the next message, and in time") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const std::uint32_t slots : {1U, 2U, 3U, 8U}) {
+    Ranks ranks(2, "one_shot", seed, 1, slots);
+    std::uint64_t sent = 0, got = 0;
+    const auto move = [&](int me, bool sends) {
+      exec::Message message;
+      message.sends = sends;
+      message.peer = 1 - me;
+      message.data = reinterpret_cast<std::byte*>(sends ? &++sent : &got);
+      message.count = sizeof(sent);
+      exec::MessageBatch batch{.messages = std::span(&message, 1), .open = 0, .start = {}};
+      return ranks[me].run(batch);
+    };
+    INFO(slots << " slots");
+    // There and back: what a rank has to say when it has received, it says when it answers.
+    for (std::size_t turn = 0; turn < 200; ++turn) {
+      const std::size_t me = turn % 2, peer = 1 - me;
+      const std::size_t mine = ranks.sent_by(me), peers = ranks.sent_by(peer);
+      REQUIRE(move(static_cast<int>(me), true));
+      CHECK(ranks.sent_by(me) - mine == (turn == 0 || slots == 1 ? 1 : 2));
+      REQUIRE(move(static_cast<int>(peer), false));
+      CHECK(ranks.sent_by(peer) - peers == (slots == 1 ? 1 : 0));
+      REQUIRE(got == sent);
+    }
+    // One way: as many as there is room for, though the receiver takes what has come without a look
+    // at the network.
+    ranks.slowness().most = 64;
+    const std::size_t before = sent, said = ranks.sent_by(1);
+    for (int turn = 0; turn < 50; ++turn) {
+      const std::uint32_t room = turn == 0 ? slots : slots - slots / 2;
+      for (std::uint32_t i = 0; i < room; ++i) REQUIRE(move(0, true));
+      for (std::uint32_t i = 0; i < room; ++i) REQUIRE(move(1, false));
+      REQUIRE(got == sent);
+    }
+    if (slots >= 8) CHECK(2 * (ranks.sent_by(1) - said) < sent - before);
+  }
+}
+
+TEST_CASE("Who waits for a message sleeps only once all that has come is taken") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const std::uint32_t slots : {1U, 2U, 8U}) {
+    Ranks ranks(2, "one_shot", seed, 1, slots);
+    ranks.slowness().least = 1;
+    Buffer from(1'000'000), to(from.size());
+    std::generate(from.begin(), from.end(), [&] { return std::byte(ranks.slowness().random()); });
+    const auto message = [](bool sends, int peer, Buffer& data) {
+      exec::Message one;
+      one.sends = sends;
+      one.peer = peer;
+      one.data = data.data();
+      one.count = data.size();
+      return one;
+    };
+    exec::Message sent = message(true, 1, from), received = message(false, 0, to);
+    exec::MessageBatch sends{.messages = std::span(&sent, 1), .open = 0, .start = {}};
+    exec::MessageBatch receives{.messages = std::span(&received, 1), .open = 0, .start = {}};
+    ranks[0].post(sends);
+    std::size_t naps = 0, too_soon = 0;
+    ranks.slowness().asleep = [&] {
+      ++naps;
+      if (ranks.under_way_from(0) != 0) ++too_soon;
+      while (ranks[0].poll_messages()) {
+      }
+    };
+    REQUIRE(ranks[1].run(receives));
+    CHECK(naps != 0);
+    CHECK(too_soon == 0);
+    CHECK(from == to);
+    while (sends.open != 0 || !ranks[0].messages_left()) ranks[0].poll_messages();
+    ranks[0].retire(sends);
+  }
 }
 
 }  // namespace tutti::test

@@ -56,6 +56,7 @@ class Mirror::Peer final : public FrameSink {
  private:
   struct Sent {
     const std::atomic<std::uint64_t>* value;
+    std::uint64_t may_lag = 0;  // So much of it a rank that leaves need not have sent.
     std::uint64_t last = 0;
   };
   struct Outgoing {
