@@ -43,8 +43,6 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       blocks_(static_cast<std::size_t>(ranks_)),
       gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
   neighbours_.reserve(static_cast<std::size_t>(ranks_));
-  // A look at the network is a system call, and what wakes a sleeper is not a rank but the kernel.
-  if (wire_ != nullptr && options_.wait.ranks_per_cpu > 1) options_.wait.yields = 0;
   find_mates();
   context_.peer_inputs_at.resize(static_cast<std::size_t>(ranks_));
   context_.peer_outputs_at.resize(static_cast<std::size_t>(ranks_));
