@@ -91,8 +91,9 @@ class TUTTI_API Work {
   Status wait(std::chrono::nanoseconds timeout);
   /// True once it is done (also when it failed; `wait` then says how).
   bool test() const;
-  /// Calls `callback` with the outcome, once, on the progress thread, or at once if it is done. The
-  /// callback must not block and must not wait for other work.
+  /// Calls `callback` with the outcome, once, on the progress thread (of a Group's messages maybe
+  /// on the one that ends it), or at once if it is done. The callback must not block and must not
+  /// wait for other work.
   void then(std::function<void(const Status&)> callback);
 
  private:

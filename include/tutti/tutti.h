@@ -362,10 +362,10 @@ TUTTI_API tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms);
 /* *done becomes 1 once the work is done, also when it failed (tutti_work_wait says how), else 0. */
 TUTTI_API tutti_result_t tutti_work_test(tutti_work_t work, int* done);
 
-/* Calls callback(user, result, text) once: on the progress thread when the work is done, or at once
- * if it is. `text` is "" or the error in one line, valid during the call. The callback must not
- * block, must not wait for other work and must not throw. It is called even if the handle was freed
- * meanwhile. */
+/* Calls callback(user, result, text) once: on the progress thread when the work is done (of a
+ * group's messages maybe on the one that ends it), or at once if it is. `text` is "" or the error
+ * in one line, valid during the call. The callback must not block, must not wait for other work and
+ * must not throw. It is called even if the handle was freed meanwhile. */
 typedef void (*tutti_callback_t)(void* user, tutti_result_t result, const char* text);
 TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user);
 

@@ -66,14 +66,20 @@ Status match_own(std::vector<exec::Message>& messages, Rank me) {
   return ok();
 }
 
-/// Starts what a group has gathered on one communicator.
-void submit(GroupMessages& of_group) {
+/// Starts what a group has gathered on one communicator. If that is `all` of it, it is carried out
+/// here: to the progress thread and back takes longer than a small message.
+void submit(GroupMessages& of_group, bool all) {
   StartedMessages& started = *of_group.started;
   // relaxed: who asks is this thread; for others the group's end is as good a moment as any.
   started.work->begun.store(true, std::memory_order_relaxed);
   if (auto matched = match_own(started.messages, of_group.state->me); !matched)
     return started.work->complete(std::move(matched));
   if (started.messages.empty()) return started.work->complete(ok());
+  // acquire: as in State::run.
+  if (all && of_group.state->queue->pending.load(std::memory_order_acquire) == 0) {
+    started.batch.messages = started.messages;
+    return started.work->complete(of_group.state->executor->run(started.batch));
+  }
   Progress::instance().submit(*of_group.state->queue, std::move(of_group.started));
 }
 
@@ -181,7 +187,8 @@ Status Group::end() {
   OpenGroup group = std::move(current_group);
   current_group = {};
   group_open = false;
-  for (GroupMessages& messages : group.messages) submit(messages);
+  const bool one = group.works.size() == 1 && group.part == nullptr;
+  for (GroupMessages& messages : group.messages) submit(messages, one);
   Status first = group.part != nullptr ? group.part->end() : ok();
   for (Work& work : group.works) {
     Status status = work.wait();

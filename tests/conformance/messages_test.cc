@@ -3,6 +3,7 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/cluster.h"
@@ -148,6 +149,31 @@ TEST_CASE("blocking messages, and collectives that come in another order at the 
               return got == data ? "" : "another message came";
             }) == "");
     }
+  }
+}
+
+TEST_CASE("who ends a group of messages carries them out, if nothing else is under way") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    Settings settings;
+    settings.transport = transport->name;
+    auto comms = Communicator::in_process(2, settings);
+    REQUIRE(comms);
+    CHECK(on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+            const Rank peer{1 - comm.rank().value};
+            const int mine = comm.rank().value;
+            int got = -1;
+            std::thread::id by;
+            Group group;
+            auto sent = comm.start_send(&mine, 1, DataType::kInt32, peer);
+            if (!sent) return sent.error().to_string();
+            sent->then([&](const Status&) { by = std::this_thread::get_id(); });
+            if (auto status = comm.recv(&got, 1, DataType::kInt32, peer); !status)
+              return status.error().to_string();
+            if (auto status = group.end(); !status) return status.error().to_string();
+            if (got != peer.value) return "another message came";
+            return by == std::this_thread::get_id() ? "" : "another thread did it";
+          }) == "");
   }
 }
 
