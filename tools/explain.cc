@@ -89,7 +89,7 @@ Status explain(const Options& options) {
                          .rank = options.rank,
                          .svg = options.svg});
   }
-  if (options.mapped) return bad("--mapped is for ranks on this machine");
+  if (options.mapped) return bad("--mapped is for ranks on this machine, or those of a launcher");
   TUTTI_TRY(const RankedMachine machine, machine_for(options.source, ranks, options.root));
   planner::Simulator simulator(machine.graph, machine.ranks, job.simulate);
   Explained explained{.collective = job.simulate.collective,
@@ -131,7 +131,8 @@ void define_explain(CLI::App& app, int& exit_code) {
       "--ranks", options->ranks,
       "So many ranks; a model without a size grows. Default: all; here the launcher's, or "
       "the CPUs");
-  command->add_flag("--mapped", options->mapped, "On this machine: buffers that peers can map");
+  command->add_flag("--mapped", options->mapped,
+                    "Without a model: buffers that peers on a host can map");
   auto* json = command->add_flag("--json", options->json, "As JSON");
   command->add_flag("--plan", options->plan, "Also print the plan that is chosen")->excludes(json);
   command->add_option("--rank", options->rank, "Of the plan only this rank's part")

@@ -99,6 +99,8 @@ Status print_plan(const HostQuestion& question, const planner::Request& request,
 }
 
 Status answer(const HostQuestion& question, const Choosing& choosing) {
+  if (question.mapped && !planner::some_share_memory(choosing.knowledge().hosts.of))
+    return bad("--mapped: no two of these ranks share a host");
   planner::Request request;
   request.shape =
       planner::shape_of(question.collective, question.ranks, question.root, choosing.settings());

@@ -7,7 +7,7 @@
 //
 // A rank of a host runs all lanes of a plan on one thread, so more of them gain nothing there.
 // Between hosts they fill the network while others reduce: the best plans are measured with more
-// and with fewer lanes too. Buffers that peers can map mean nothing there.
+// and with fewer lanes too. Buffers that peers can map are measured wherever ranks share a host.
 //
 // Tiles are not measured: a tile fills a slot, and what slots fit a number of ranks holds for all
 // sizes of messages (docs/performance-history.md, "Tiles").
@@ -206,7 +206,7 @@ Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgr
                  planner::TuningTable& table) {
   const auto sizes = tune_sizes(options);
   std::vector<bool> kinds{false};
-  if (table.key.hosts.empty()) kinds.push_back(true);
+  if (planner::some_share_memory(table.key.hosts)) kinds.push_back(true);
   const std::size_t all = options.collectives.size() * kinds.size() * sizes.size();
   std::size_t done = 0;
   const auto start = Clock::now();

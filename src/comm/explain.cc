@@ -24,7 +24,8 @@ Result<std::string> Communicator::explain(const Request& request) const {
       return segment.begin <= at && at < segment.end;
     });
   };
-  const bool all_mapped = mapped(request.input) && mapped(request.output);
+  const bool all_mapped = planner::some_share_memory(state.choosing->knowledge().hosts.of) &&
+                          mapped(request.input) && mapped(request.output);
   // Whether the root is in place is known of buffers that are given only.
   const bool root_idles = request.input != nullptr && request.output != nullptr &&
                           state.executor->may_share(call) &&

@@ -177,7 +177,7 @@ Result<HostExplanation> explain(const Request& request, const Knowledge& knowled
   const auto add = [&](std::string sentence) {
     if (!sentence.empty()) all.to_be_faster.push_back(std::move(sentence));
   };
-  if (!request.mapped && knowledge.hosts.of.empty()) {
+  if (!request.mapped && some_share_memory(knowledge.hosts.of)) {
     Request mapped = request;
     mapped.mapped = true;
     add(faster_with(mapped, knowledge, taken.microseconds,

@@ -128,6 +128,11 @@ std::vector<std::size_t> ranks_on(const std::vector<int>& hosts) {
   return on;
 }
 
+bool some_share_memory(const std::vector<int>& hosts) {
+  const std::vector<std::size_t> on = ranks_on(hosts);
+  return hosts.empty() || std::any_of(on.begin(), on.end(), [](std::size_t n) { return n > 1; });
+}
+
 std::size_t most_pairs_across(const std::vector<int>& hosts) {
   std::size_t most = 0;
   for (const std::size_t here : ranks_on(hosts))

@@ -67,6 +67,8 @@ struct Hosts {
 };
 /// By host, how many ranks are there. `hosts`: as Hosts::of.
 std::vector<std::size_t> ranks_on(const std::vector<int>& hosts);
+/// Whether some ranks share memory: buffers that peers can map mean nothing where none do.
+bool some_share_memory(const std::vector<int>& hosts);
 /// Of one host the most pairs of a rank there and one elsewhere: what crosses the network when all
 /// send to all. 0: there is one host.
 std::size_t most_pairs_across(const std::vector<int>& hosts);

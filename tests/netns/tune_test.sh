@@ -45,6 +45,11 @@ for transport in "${transports[@]}"; do
   timeout 120 "$netns" run 2 2 -- "${tune[@]}" >"$work/out" 2>&1 || fail "tune over $transport"
   measured 2 "$transport"
   says "shared_memory +between ranks of a host +[0-9.]+ us"
+  says "^ +mapped +[a-z]"
+  timeout 60 "$netns" run 2 2 -- "$tutti" explain all_reduce --bytes 8K --mapped >"$work/out" 2>&1 ||
+    fail "explain --mapped"
+  says "between 4 ranks on 2 hosts, .* mapped buffers"
+  says "^Taken: .*as measured here"
   found 2 2
 done
 unset TUTTI_TRANSPORT UCX_TLS
@@ -66,7 +71,10 @@ echo "== by tutti run --hosts"
 TUTTI_RSH=$work/rsh timeout 60 "$tutti" run --no-prefix --hosts 10.77.0.1,10.77.0.2 -- "${tune[@]}" \
   --output "$table" >"$work/out" 2>&1 || fail "tutti run --hosts"
 measured 2 tcp
+! grep -Eq "^ +mapped" "$work/out" || fail "mapped buffers are measured where each rank is alone"
 found 2 1
+! "$netns" run 2 1 -- "$tutti" explain all_reduce --mapped >"$work/out" 2>&1 || fail "explain --mapped"
+says "explain: --mapped: no two of these ranks share a host"
 "$netns" up 4
 
 # together COMMAND...: a rank on each host, as torchrun would start them.

@@ -82,6 +82,23 @@ TEST_CASE("a faster contract or faster memory is named, with how much faster") {
   CHECK_THAT(all, Catch::Contains("tutti tune"));
 }
 
+TEST_CASE("between hosts memory that peers can map is named where ranks share a host") {
+  planner::TuningTable table;
+  table.of(Collective::kAllReduce, false) = {{std::size_t{1} << 20, {{"two_shot", 1, 900}}}};
+  table.of(Collective::kAllReduce, true) = {{std::size_t{1} << 20, {{"two_shot", 1, 300}}}};
+  for (const bool shared : {false, true}) {
+    planner::Knowledge knowledge;
+    knowledge.table = &table;
+    knowledge.hosts.of = shared ? std::vector<int>{0, 1, 1, 2} : std::vector<int>{0, 1, 2, 3};
+    const auto found =
+        planner::explain(request_of(Collective::kAllReduce, 4, std::size_t{1} << 20), knowledge);
+    REQUIRE(found);
+    std::string all;
+    for (const std::string& sentence : found->to_be_faster) all += sentence + "\n";
+    CHECK((all.find("memory that peers can map") != std::string::npos) == shared);
+  }
+}
+
 TEST_CASE("nothing left to choose is one line") {
   planner::Knowledge knowledge;
   knowledge.wishes = "all_reduce=no_such";
