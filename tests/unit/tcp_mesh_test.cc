@@ -1,6 +1,7 @@
 // Connections between all ranks: complete, authenticated, and made in spite of strangers.
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "support/catch.h"
 #include "support/streams.h"
 #include "support/tcp_mesh.h"
+#include "transport/tcp/mesh_builder.h"
 #include "transport/tcp/network.h"
 
 namespace tutti::tcp {
@@ -121,6 +123,38 @@ TEST_CASE("connections that were lost are made anew while frames go on") {
       REQUIRE(std::chrono::steady_clock::now() < end);
     } while (!lost || a->alive() + b->alive() < 4);
   }
+}
+
+/// How often this thread went to sleep.
+long sleeps() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+TEST_CASE("who is out of descriptors does not wait for some, and goes on once there are") {
+  auto meshes = test::join_mesh(2, [](Joining& one) { one.connections = 2; });
+  for (const auto& mesh : meshes) REQUIRE(mesh);
+  MeshBuilder& host = *meshes[0]->builder;
+  MeshBuilder& guest = *meshes[1]->builder;
+  CHECK_FALSE(host.again(1, 0));
+  CHECK_FALSE(guest.again(0, 0));  // It stands at the door.
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit none{0, limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const long before = sleeps();
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(host.again(1, 0));
+  const long after = sleeps();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(after == before);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  std::optional<Connection> here, there;
+  while ((!here || !there) && std::chrono::steady_clock::now() < end) {
+    if (!here) here = host.again(1, 0);
+    if (!there) there = guest.again(0, 0);
+  }
+  CHECK((here && there));
 }
 
 TEST_CASE("over IPv6, and over all addresses of this machine") {

@@ -215,6 +215,7 @@ int MeshBuilder::milliseconds_to_next() const {
     if (wanted_[slot(call.peer, call.index)].wanted) next = std::min(next, call.next);
   }
   if (!guests_.empty()) next = std::min(next, guests_.begin()->second.until);
+  if (doors_shut_until_) next = std::min(next, *doors_shut_until_);
   const auto left = std::chrono::ceil<milliseconds>(next - steady_clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }

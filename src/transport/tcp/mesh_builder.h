@@ -94,6 +94,7 @@ class MeshBuilder {
 
   // mesh_guests.cc
   void on_door(const Door& door);
+  void watch_doors(bool watched);
   void on_guest(std::uint64_t id);
   /// Lets a proven guest in; false if it may not come in.
   bool admit(Guest& guest);
@@ -105,7 +106,8 @@ class MeshBuilder {
   const Time start_;
   Fd epoll_;
   std::vector<Door> doors_;
-  std::vector<Card> cards_;  // By rank.
+  std::optional<Time> doors_shut_until_;  // Nobody looks at them before.
+  std::vector<Card> cards_;               // By rank.
   std::vector<Call> calls_;
   std::map<std::uint64_t, Guest> guests_;  // Ids grow: the first one is the oldest.
   std::uint64_t next_guest_ = 0;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <thread>
 
 #include "base/log.h"
 #include "transport/tcp/mesh_builder.h"
@@ -53,7 +52,7 @@ void MeshBuilder::on_door(const Door& door) {
         log::debug("tcp: accepting at {}: {}", door.address.address.text(),
                    std::generic_category().message(errno));
         if (!guests_.empty()) send_away(guests_.begin()->first, "descriptors have run out");
-        std::this_thread::sleep_for(kAcceptPause);  // Nothing here is worth a busy loop.
+        watch_doors(false);  // Nothing here is worth a busy loop.
       }
       return;
     }
@@ -69,6 +68,17 @@ void MeshBuilder::on_door(const Door& door) {
     guests_.emplace(id, Guest{std::move(socket), *std::move(handshake), peer.text(),
                               std::chrono::steady_clock::now() + times_.guest});
   }
+}
+
+/// Or leaves them alone for a while.
+void MeshBuilder::watch_doors(bool watched) {
+  const std::uint32_t events = watched ? std::uint32_t{EPOLLIN} : 0;
+  for (std::size_t i = 0; i < doors_.size(); ++i) {
+    (void)watch(epoll_.get(), EPOLL_CTL_MOD, doors_[i].socket.get(), events,
+                event_number(About::kDoor, i));
+  }
+  doors_shut_until_.reset();
+  if (!watched) doors_shut_until_ = std::chrono::steady_clock::now() + kAcceptPause;
 }
 
 void MeshBuilder::on_guest(std::uint64_t id) {
@@ -116,7 +126,9 @@ void MeshBuilder::send_away(std::uint64_t id, const std::string& why) {
   guests_.erase(found);
 }
 
+/// Sends late ones away, and lets new ones come again.
 void MeshBuilder::end_guests(Time now) {
+  if (doors_shut_until_ && *doors_shut_until_ <= now) watch_doors(true);
   while (!guests_.empty() && guests_.begin()->second.until <= now)
     send_away(guests_.begin()->first, "it did not prove itself in time");
 }
