@@ -46,7 +46,14 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
   return hash;
 }
 
-/// Who the others are; `tuning` becomes what rank 0 found, unless it is there already.
+/// What rank 0 says of its tables; a part of a communicator may have those of the whole.
+Bytes tuning_to_tell(const Founding& founding, const Tuning* whole) {
+  if (whole == nullptr) return pack_tuning(find_tuning(founding.settings));
+  auto found = find_tuning_of_part(founding.settings, founding.rank_count, *whole);
+  return found ? pack_tuning(*std::move(found)) : Bytes{};
+}
+
+/// Who the others are; `tuning` becomes what rank 0 found, if it says anything.
 Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_hash,
                                const Exchange& exchange, std::shared_ptr<const Tuning>& tuning) {
   const Rank me = founding.me;
@@ -60,8 +67,8 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
   mine.peer = this_process();
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
-  if (me.value == 0 && tuning == nullptr) {
-    const Bytes found = pack_tuning(find_tuning(founding.settings));
+  if (me.value == 0) {
+    const Bytes found = tuning_to_tell(founding, tuning.get());
     sent.insert(sent.end(), found.begin(), found.end());
   }
   TUTTI_TRY(const auto all, exchange("hello", sent));
@@ -98,7 +105,7 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
     }
     peers.push_back(theirs.peer);
   }
-  if (tuning == nullptr) {
+  if (tuning == nullptr || all[0].size() != sizeof(Hello)) {
     TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(Hello))));
     tuning = std::make_shared<const Tuning>(std::move(found));
   }

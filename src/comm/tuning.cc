@@ -23,6 +23,8 @@ namespace {
 
 // What rank 0's bytes begin with.
 constexpr char kTables = 'T', kFailed = 'E';
+// Of tables that go through a communicator: exchange_over takes twice as much.
+constexpr std::size_t kMostHandedOn = std::size_t{1} << 19;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -108,6 +110,27 @@ Result<Tuning> find_tuning(const Settings& settings) {
   }
   if (tuning.tables.empty()) tuning.reason = planner::why_no_table(*tables, here);
   return tuning;
+}
+
+std::optional<Tuning> find_tuning_of_part(const Settings& settings, int rank_count,
+                                          const Tuning& whole) {
+  if (whole.machine != 0 && whole.machine == topology::fingerprint_of_this_machine())
+    return std::nullopt;
+  auto found = find_tuning(settings);
+  if (!found) {
+    log::warn("{}; going on without it", found.error().what);
+    Tuning none;
+    none.reason = found.error().what;
+    return none;
+  }
+  std::erase_if(found->tables, [rank_count](const planner::TuningTable& table) {
+    return table.key.rank_count > rank_count;  // Nor will a part of it have more.
+  });
+  if (pack_tuning(*found).size() > kMostHandedOn) {
+    found->tables.clear();
+    found->reason = fmt::format("its tables have more than {} bytes", kMostHandedOn);
+  }
+  return *std::move(found);
 }
 
 Result<TunedHosts> meet_hosts(const std::vector<int>& hosts, const Exchange& exchange) {

@@ -6,8 +6,10 @@
 // ranks on several hosts holds for all their machines, which these tell each other where rank 0 has
 // a table that may fit.
 // Communicators that are split off have the tables of their parent: a file may have them for
-// several rank counts.
+// several rank counts. If their rank 0 is on a machine of another kind than the parent's, or that
+// has no file, what it finds itself is theirs.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,11 @@ struct Tuning {
 /// What rank 0 finds. kInvalidArgument if a file that was asked for can't be read, or is broken;
 /// one that lies in the usual place is left alone then, with a warning.
 Result<Tuning> find_tuning(const Settings& settings);
+
+/// What rank 0 of a part, of so many ranks, finds; nothing: the tables of the whole hold. What
+/// can't be read is left alone, with a warning: the whole was made without it.
+std::optional<Tuning> find_tuning_of_part(const Settings& settings, int rank_count,
+                                          const Tuning& whole);
 
 /// The hosts of a communicator, as tables know them.
 struct TunedHosts {

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "algorithms/algorithm.h"
 #include "comm/tuning.h"
@@ -389,6 +391,63 @@ TEST_CASE("ranks that are split off use the table for their number") {
           if (!what.empty()) return what;
           return has_plan(*half, "all_reduce one_shot", 5) ? "" : half->describe();
         }) == "");
+}
+
+/// What the parts of a communicator of 3 ranks say of their tuning, rank 0 alone and the others
+/// together, if ranks' settings are these.
+std::vector<std::string> parts_of(const std::array<std::string, 3>& tuning) {
+  const auto meeting = memory_rendezvous();
+  std::vector<std::string> said(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank, r = static_cast<std::size_t>(rank)] {
+      Settings settings;
+      settings.timeout = 60s;
+      settings.transport = "in_process";
+      settings.tuning = tuning[r];
+      auto whole = Communicator::create(*meeting, Rank{rank}, 3, settings);
+      if (!whole) return;
+      auto part = whole->split(rank == 0 ? 0 : 1, rank);
+      said[r] = part ? part->describe() : part.error().to_string();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+TEST_CASE("a part has the tables of the whole, or what its first rank finds on another machine") {
+  const TableFile file({table_for(2)});
+  const std::string used = "tuning: " + file.path() + " (machine ";
+  const std::string nowhere = "/nowhere/tuning.json";
+  // The whole has none: no machine was looked at.
+  auto said = parts_of({"off", file.path(), nowhere});
+  CHECK_THAT(said[0], Catch::Contains("tuning: switched off"));
+  CHECK_THAT(said[1], Catch::Contains(used));
+  CHECK_THAT(said[2], Catch::Contains(used));
+  // It has some, of this machine.
+  said = parts_of({file.path(), nowhere, "off"});
+  CHECK_THAT(said[0], Catch::Contains(file.path() + " is not used: made for 2 ranks"));
+  CHECK_THAT(said[1], Catch::Contains(used));
+  CHECK_THAT(said[2], Catch::Contains(used));
+  // Nor has a part any: that is no error there.
+  said = parts_of({"off", nowhere, "off"});
+  CHECK_THAT(said[1], Catch::Contains("tuning: TUTTI_TUNING: " + nowhere + ": "));
+  CHECK_THAT(said[2], Catch::Contains("tuning: TUTTI_TUNING: " + nowhere + ": "));
+}
+
+TEST_CASE("the first rank of a part looks for tables if the whole's are of another machine") {
+  const TableFile file({table_for(2), table_for(3)});
+  Settings settings;
+  settings.tuning = file.path();
+  Tuning whole;
+  whole.machine = topology::fingerprint_of_this_machine();
+  CHECK_FALSE(find_tuning_of_part(settings, 2, whole));
+  whole.machine = ~whole.machine;
+  const auto found = find_tuning_of_part(settings, 2, whole);
+  REQUIRE(found);
+  CHECK(found->machine == ~whole.machine);
+  REQUIRE(found->tables.size() == 1);  // No part of it has 3 ranks.
+  CHECK(found->tables[0] == table_for(2));
 }
 
 TEST_CASE("where an estimate is wrong ranks try other plans, all the same ones, and settle") {
