@@ -29,7 +29,7 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
   options.symmetry = false;  // All ranks are drawn.
   const planner::Sample& best = explained.explanation.best();
   planner::Simulator simulator(machine.graph, machine.ranks, options);
-  TUTTI_TRY(const plan::Plan plan, simulator.plan_of(*best.algorithm, *best.protocol));
+  TUTTI_TRY(const plan::Plan plan, simulator.plan_of(best));
   std::size_t steps = 0;
   for (const plan::RankPlan& rank : plan.ranks) {
     for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();

@@ -44,11 +44,11 @@ struct Estimator::Parts {
   const std::size_t slot_bytes, widest;
   const Cast cast;
   Ways ways;
-  std::uint32_t lanes = 1;  // On each order.
-  std::size_t steps = 0;    // Of a tile of all that are simulated.
+  std::uint32_t lanes = 1;  // On each order, the most.
+  std::size_t steps = 0;    // Of a tile of one lane of all that are simulated.
   const Troupe even;        // For pieces that are all alike.
-  // Runs of full tiles, by their number.
-  std::map<std::size_t, Estimate> full_runs;
+  // Runs of full tiles, by lanes and their number.
+  std::map<std::pair<std::uint32_t, std::size_t>, Estimate> full_runs;
 
   Parts(const Plan& plan, const CostModel& model, DataType of, std::size_t slot, int slot_count)
       : type(of),
@@ -58,7 +58,7 @@ struct Estimator::Parts {
         widest(widest_element(plan, of)),
         cast(plan, model),
         ways(cast, model),
-        even(troupe({})) {
+        even(troupe(1, {})) {
     std::size_t size = 0;
     for (const Troupe::Actor& actor : even.actors) {
       steps += actor.steps.size();
@@ -67,26 +67,30 @@ struct Estimator::Parts {
     const std::size_t most = std::max<std::uint32_t>(1, model.most_lanes);
     lanes = static_cast<std::uint32_t>(
         std::clamp<std::size_t>(kFewLocations / std::max<std::size_t>(1, size), 1, most));
-    steps *= lanes;
   }
 
-  std::uint32_t pieces() const { return cast.plan.pieces * lanes * cast.orders; }
-  Troupe troupe(const PieceKinds& kinds) const {
-    const bool all = !may_be_alike || cast.shares_memory;
-    return all ? all_of(cast, ways) : one_of_each(cast, ways, lanes, kinds);
+  std::uint32_t at_most(std::uint32_t wanted) const {
+    return wanted == 0 ? lanes : std::min(wanted, lanes);
   }
-  Estimate run(std::size_t count, std::size_t tile, std::size_t full_tiles,
+  std::uint32_t pieces(std::uint32_t each) const { return cast.plan.pieces * each * cast.orders; }
+  Troupe troupe(std::uint32_t each, const PieceKinds& kinds) const {
+    const bool all = !may_be_alike || cast.shares_memory;
+    return all ? all_of(cast, ways) : one_of_each(cast, ways, each, kinds);
+  }
+  /// With `each` lanes on every order.
+  Estimate run(std::uint32_t each, std::size_t count, std::size_t tile, std::size_t full_tiles,
                Recording* recording = nullptr) {
-    const Pieces cut(count, pieces(), type, tile, full_tiles);
+    const Pieces cut(count, pieces(each), type, tile, full_tiles);
     const PieceKinds kinds = cut.kinds();
     if (recording == nullptr && kinds.empty())
-      return play({cast, ways, even, cut, type, slots, lanes});
-    const Troupe other = recording == nullptr ? troupe(kinds) : all_of(cast, ways);
-    return play({cast, ways, other, cut, type, slots, lanes, recording});
+      return play({cast, ways, even, cut, type, slots, each});
+    const Troupe other = recording == nullptr ? troupe(each, kinds) : all_of(cast, ways);
+    return play({cast, ways, other, cut, type, slots, each, recording});
   }
-  const Estimate& full_run(std::size_t tile, std::size_t tiles) {
-    auto found = full_runs.find(tiles);
-    if (found == full_runs.end()) found = full_runs.emplace(tiles, run(0, tile, tiles)).first;
+  const Estimate& full_run(std::uint32_t each, std::size_t tile, std::size_t tiles) {
+    const std::pair key{each, tiles};
+    auto found = full_runs.find(key);
+    if (found == full_runs.end()) found = full_runs.emplace(key, run(each, 0, tile, tiles)).first;
     return found->second;
   }
 };
@@ -99,19 +103,22 @@ Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
 }
 Estimator::~Estimator() = default;
 
-std::uint32_t Estimator::lanes() const { return parts_->lanes * parts_->cast.orders; }
+std::uint32_t Estimator::lanes(std::uint32_t most_lanes) const {
+  return parts_->at_most(most_lanes) * parts_->cast.orders;
+}
 
-Estimate Estimator::run(std::size_t count, Recording* recording) {
+Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t most_lanes) {
   if (recording != nullptr) *recording = {};
   if (count == 0) return {};
   const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
-  const std::size_t largest = piece_of(count, parts_->pieces(), 0, grain).count;
+  const std::uint32_t each = parts_->at_most(most_lanes);
+  const std::size_t largest = piece_of(count, parts_->pieces(each), 0, grain).count;
   // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
   const std::size_t tile =
       parts_->widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / parts_->widest);
   const std::size_t tiles = (largest + tile - 1) / tile;
   const std::size_t half = std::clamp<std::size_t>(
-      kMostSteps / 3 / std::max<std::size_t>(1, parts_->steps), 1, kMostTiles / 2);
+      kMostSteps / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
   const auto recorded = [&](const Estimate& estimate) {
     if (recording != nullptr) {
       recording->microseconds = estimate.microseconds;
@@ -119,10 +126,10 @@ Estimate Estimator::run(std::size_t count, Recording* recording) {
     }
     return estimate;
   };
-  if (tiles <= 2 * half) return recorded(parts_->run(count, tile, 0, recording));
-  if (recording != nullptr) recorded(parts_->run(0, tile, 2 * half, recording));
-  const Estimate& one = parts_->full_run(tile, half);
-  const Estimate& two = parts_->full_run(tile, 2 * half);
+  if (tiles <= 2 * half) return recorded(parts_->run(each, count, tile, 0, recording));
+  if (recording != nullptr) recorded(parts_->run(each, 0, tile, 2 * half, recording));
+  const Estimate& one = parts_->full_run(each, tile, half);
+  const Estimate& two = parts_->full_run(each, tile, 2 * half);
   const double more =
       static_cast<double>(largest) / static_cast<double>(tile) / static_cast<double>(half) - 2;
   const auto extend = [&](double first, double second) { return second + more * (second - first); };

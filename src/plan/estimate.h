@@ -89,11 +89,12 @@ class Estimator {
   /// A temporary would not outlive it.
   Estimator(const Plan&, CostModel&&, DataType, std::size_t, int) = delete;
   ~Estimator();
-  /// For `count` elements per block. A recording gets all that was simulated for this: of a long
-  /// message its first tiles, taken as full.
-  Estimate run(std::size_t count, Recording* recording = nullptr);
-  /// In which the plan's lanes are.
-  std::uint32_t lanes() const;
+  /// For `count` elements per block, with the model's lanes on each order, or at most so many. A
+  /// recording gets all that was simulated for this: of a long message its first tiles, taken as
+  /// full.
+  Estimate run(std::size_t count, Recording* recording = nullptr, std::uint32_t most_lanes = 0);
+  /// In which the plan's lanes are then.
+  std::uint32_t lanes(std::uint32_t most_lanes = 0) const;
 
  private:
   struct Parts;

@@ -36,8 +36,6 @@ constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}},
 constexpr double kMemoryRate = 1555;  // GB/s: an A100's.
 constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
 
-/// A lane's share is worth a block of its own from so many bytes on. Not measured.
-constexpr std::size_t kLaneBytes = std::size_t{32} << 10;
 /// While one lane waits another sends; more than so many change an estimate little.
 constexpr std::uint32_t kEstimatedLanes = 4;
 // As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
@@ -192,11 +190,9 @@ std::uint32_t repeated(const Algorithm& algorithm, const Request& request,
   if (own > machine.lanes) return 0;
   const std::size_t blocks =
       std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
-  const std::size_t shares = request.bytes / blocks / algorithm.pieces(request.shape) / kLaneBytes;
-  const std::size_t most = std::max(1U, machine.lanes / std::max(1U, own));
-  return static_cast<std::uint32_t>(wished != 0
-                                        ? std::min<std::size_t>(wished, most)
-                                        : std::bit_floor(std::clamp<std::size_t>(shares, 1, most)));
+  const std::uint32_t most = std::max(1U, machine.lanes / std::max(1U, own));
+  return wished != 0 ? std::min(wished, most)
+                     : lanes_worth(request.bytes / blocks / algorithm.pieces(request.shape), most);
 }
 
 /// Why an algorithm can't be taken; empty: it can.

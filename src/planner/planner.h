@@ -2,6 +2,8 @@
 //
 // Pure: the same request, shape and settings give the same choice on every rank.
 #pragma once
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -75,6 +77,14 @@ std::size_t most_pairs_across(const std::vector<int>& hosts);
 
 /// Of a communicator: each costs memory, for channels between all ranks.
 inline constexpr std::uint32_t kMostLanes = 64;
+/// Between devices a lane's share of a piece is worth a block of its own from so many bytes on. Not
+/// measured.
+inline constexpr std::size_t kLaneBytes = std::size_t{32} << 10;
+/// So in how many lanes, of at most so many, pieces of that size go: a power of two.
+inline std::uint32_t lanes_worth(std::size_t piece_bytes, std::uint32_t most) {
+  const auto shares = std::clamp<std::size_t>(piece_bytes / kLaneBytes, 1, std::max(1U, most));
+  return static_cast<std::uint32_t>(std::bit_floor(shares));
+}
 
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
 struct Knowledge {

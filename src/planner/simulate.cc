@@ -10,6 +10,7 @@
 #include "plan/traffic.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
+#include "planner/planner.h"
 #include "planner/simulate_symmetry.h"
 #include "planner/weights.h"
 
@@ -208,7 +209,7 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
       auto made = std::make_unique<Layout>(Layout{*std::move(plan), orders_[i]});
       auto trial = std::make_unique<Prepared>(*made, model, options_);
       const bool compares = shapes.size() * orders_.size() > 1;
-      const double time = compares ? estimate(*trial, kLarge, nullptr).microseconds : 0;
+      const double time = compares ? estimate(*trial, kLarge, 0, nullptr).microseconds : 0;
       if (best != nullptr && time >= 0.999 * least) continue;
       least = time;
       best = std::move(trial);  // Before the layout that its predecessor needs.
@@ -240,16 +241,24 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
   return place.get();
 }
 
-plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes,
+// On every order, what a communicator would take.
+std::uint32_t Simulator::least_lanes(const Prepared& prepared, std::size_t bytes) const {
+  const std::size_t pieces = prepared.layout.plan.pieces * prepared.layout.orders.size();
+  return lanes_worth(elements(bytes, shape(), options_.type) * size_of(options_.type) / pieces,
+                     options_.channels);
+}
+
+// With at most so many lanes on every order.
+plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes, std::uint32_t lanes,
                                    plan::Recording* recording) const {
   std::size_t count = elements(bytes, shape(), options_.type);
   if (!prepared.layout.lists_all()) {  // All pieces alike: a cache line each at least.
     const std::size_t pieces =
-        std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes();
+        std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes(lanes);
     const std::size_t grain = pieces * (64 / size_of(options_.type));
     count = (count + grain - 1) / grain * grain;
   }
-  return prepared.estimator.run(count, recording);
+  return prepared.estimator.run(count, recording, lanes);
 }
 
 // Which of a kind works longest.
@@ -276,23 +285,31 @@ std::vector<Busy> Simulator::busiest(const plan::Estimate& estimate) const {
 Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protocol,
                               std::size_t bytes, plan::Recording* recording) {
   TUTTI_TRY(Prepared * prepared, prepare(algorithm, protocol));
-  const plan::Estimate found = estimate(*prepared, bytes, recording);
+  // More lanes hide what one waits for, and fewer send fewer messages.
+  std::uint32_t lanes = options_.channels;
+  plan::Estimate found = estimate(*prepared, bytes, lanes, nullptr);
+  for (const std::uint32_t least = least_lanes(*prepared, bytes); lanes > least; lanes /= 2) {
+    plan::Estimate fewer = estimate(*prepared, bytes, lanes / 2, nullptr);
+    if (fewer.microseconds >= found.microseconds) break;
+    found = std::move(fewer);
+  }
+  if (recording != nullptr) found = estimate(*prepared, bytes, lanes, recording);
   if (machine_.unreachable()) return *machine_.unreachable();
   const Layout& layout = prepared->layout;
   return Sample{.microseconds = protocol.base_us + found.microseconds,
                 .algorithm = &algorithm,
                 .protocol = &protocol,
                 .shape = layout.plan.shape,
-                .lanes = prepared->estimator.lanes(),
+                .lanes = prepared->estimator.lanes(lanes),
                 .simulated_ranks = found.simulated_ranks,
                 .messages = found.messages_on_critical_path,
                 .latency_us = found.latency_us,
                 .busy = busiest(found)};
 }
 
-Result<plan::Plan> Simulator::plan_of(const Algorithm& algorithm, const Protocol& protocol) {
-  TUTTI_TRY(const Prepared* prepared, prepare(algorithm, protocol));
-  return plan::replicate(prepared->layout.plan, prepared->estimator.lanes());
+Result<plan::Plan> Simulator::plan_of(const Sample& sample) {
+  TUTTI_TRY(const Prepared* prepared, prepare(*sample.algorithm, *sample.protocol));
+  return plan::replicate(prepared->layout.plan, static_cast<std::uint32_t>(sample.lanes));
 }
 
 // The order in which a switch adds up is its own.

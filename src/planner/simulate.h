@@ -83,8 +83,8 @@ class Simulator {
   /// With the fastest of the protocols given that may be used, under that contract.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
                      std::size_t bytes, std::optional<Contract> contract = {});
-  /// The plan that is simulated, with all lanes; of the ranks that stand for all. Errors as of run.
-  Result<plan::Plan> plan_of(const Algorithm& algorithm, const Protocol& protocol);
+  /// The plan behind a sample, with all lanes; of the ranks that stand for all. Errors as of run.
+  Result<plan::Plan> plan_of(const Sample& sample);
   /// What is asked for: hosts as groups; weights, if links are not alike; trees, for few ranks.
   const plan::Shape& shape() const { return shapes_.front(); }
   /// The shapes that an algorithm is tried with: it applies to them and they keep the contract; or
@@ -111,7 +111,9 @@ class Simulator {
   bool may_lie(const Algorithm& algorithm, const plan::Shape& shape,
                const std::vector<std::vector<Rank>>& orders) const;
   double least(const Protocol& protocol, std::size_t bytes);
-  plan::Estimate estimate(Prepared& prepared, std::size_t bytes, plan::Recording* recording) const;
+  std::uint32_t least_lanes(const Prepared& prepared, std::size_t bytes) const;
+  plan::Estimate estimate(Prepared& prepared, std::size_t bytes, std::uint32_t lanes,
+                          plan::Recording* recording) const;
   std::vector<Busy> busiest(const plan::Estimate& estimate) const;
   Result<const topology::Bound*> bound(bool joins_in_switch);
 

@@ -1,9 +1,12 @@
 // The simulator against what must hold on any machine, and against closed forms.
 #include <cmath>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
+#include "planner/planner.h"
 #include "planner/simulate.h"
 #include "support/catch.h"
 #include "support/sample.h"
@@ -242,6 +245,46 @@ TEST_CASE("ways between hosts are those of the router") {
       }
     }
   }
+}
+
+TEST_CASE("fewer lanes are taken where messages are short and that is faster") {
+  const topology::Graph graph = model("hgx-h100:16");
+  const auto endpoints = topology::default_endpoints(graph);
+  std::vector<std::unique_ptr<Simulator>> with;  // Up to 1, 2 and 4 lanes on each order.
+  for (const std::uint32_t channels : {1U, 2U, 4U}) {
+    SimulateOptions options;
+    options.channels = channels;
+    with.push_back(std::make_unique<Simulator>(graph, endpoints, options));
+  }
+  int fewer = 0;
+  for (const Algorithm* algorithm : with[0]->candidates()) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 18, std::size_t{1} << 21}) {
+      INFO(algorithm->name << " " << bytes << " bytes");
+      std::optional<planner::Sample> before;
+      for (const auto& simulator : with) {
+        auto sample = simulator->run(*algorithm, protocol("ll"), bytes);
+        REQUIRE(sample);
+        const auto plan = simulator->plan_of(*sample);
+        REQUIRE(plan);
+        CHECK(plan->ranks[0].lanes.size() ==
+              sample->lanes * build(*algorithm, sample->shape, Rank{0}).lanes.size());
+        const std::size_t piece = bytes / algorithm->pieces(sample->shape);
+        if (before && planner::lanes_worth(piece, 2) == 1)
+          CHECK(sample->microseconds <= before->microseconds);
+        if (sample->lanes < simulator->options().channels) ++fewer;
+        before = *std::move(sample);
+      }
+      plan::Recording recording;
+      const auto again = with.back()->run(*algorithm, protocol("ll"), bytes, &recording);
+      REQUIRE(again);
+      CHECK(again->lanes == before->lanes);
+      CHECK(again->microseconds == before->microseconds);
+    }
+    const auto large = with.back()->run(*algorithm, protocol("ll"), std::size_t{1} << 33);
+    REQUIRE(large);
+    CHECK(large->lanes % 4 == 0);
+  }
+  CHECK(fewer > 2);
 }
 
 TEST_CASE("what can't be simulated is one line") {
