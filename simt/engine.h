@@ -60,6 +60,9 @@ struct Settings {
   bool unmap_waits = false;   // cuMemUnmap waits for the device, as it may on a GPU.
   std::uint64_t taken = 0;    // Devices that another process has for itself alone, as bits.
   bool lazy = true;           // To load a kernel waits for all that its device runs.
+  // Of devices: what network cards write there is only seen after a flush, and there is one.
+  bool rdma_unordered = false, rdma_flush = true;
+  bool dma_buf = false;  // Their memory has descriptors for cards, also where the machine says no.
 };
 /// Of the environment, and of the machine that is pretended (machine.cc).
 Settings& settings();

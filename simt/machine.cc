@@ -20,7 +20,7 @@ topology::LibraryAnswers plain_machine() {
     gpu.index = i;
     gpu.bus = fmt::format("0000:{:02x}:00.0", 0x10 + i);
     gpu.sm = kSm;
-    gpu.multicast = true;
+    gpu.multicast = gpu.gpudirect_rdma = true;
     gpu.access = gpu.atomics = std::vector<int>(kMostDevices, 1);
     topology::NvmlGpu& same = answers.nvml.gpus.emplace_back();
     same.index = i;

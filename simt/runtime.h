@@ -149,6 +149,12 @@ int open_of_process(int process, int fd);
 /// Whether handles of other processes can't be opened here, as between containers.
 void refuse_handles(bool refuse);
 bool handles_are_refused();
+/// A descriptor for cards (dma-buf) of a device's memory, of whole pages of the device, 64 KiB
+/// each; -1: it has none.
+int export_range(const void* at, std::size_t bytes);
+/// For tests that pretend network cards: called with the device whose memory is flushed
+/// (cudaDeviceFlushGPUDirectRDMAWrites), by the thread that does. Null: nobody.
+void set_flush(void (*flush)(int device));
 /// As what devices can export memory that the driver makes (CUmemAllocationHandleType, as bits):
 /// descriptors by default, as on most machines. And whether the system lets processes make any.
 void share_as(unsigned types, bool permitted = true);

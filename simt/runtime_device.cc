@@ -77,6 +77,11 @@ void set_current_context(int device) {
 }
 std::uint64_t contexts() { return with_context; }
 
+namespace {
+std::atomic<void (*)(int device)> called_by_flush{nullptr};
+}  // namespace
+void set_flush(void (*flush)(int device)) { called_by_flush = flush; }
+
 cudaError_t failed(cudaError_t error) {
   last_error = error;
   return error;
@@ -170,11 +175,20 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrIntegrated:
     case cudaDevAttrComputeMode: *value = 0; break;
     case cudaDevAttrHostNumaId: *value = cuda_gpu(device).host_numa; break;
+    case cudaDevAttrGPUDirectRDMAWritesOrdering:
+      *value = settings().rdma_unordered ? cudaGPUDirectRDMAWritesOrderingNone
+                                         : cudaGPUDirectRDMAWritesOrderingOwner;
+      break;
+    case cudaDevAttrGPUDirectRDMAFlushWritesOptions:
+      *value = settings().rdma_flush ? cudaFlushGPUDirectRDMAWritesOptionHost : 0;
+      break;
     case cudaDevAttrGPUDirectRDMASupported: *value = yes(cuda_gpu(device).gpudirect_rdma); break;
     default:
       // The driver's numbers are those of the runtime, which lacks some.
       switch (static_cast<int>(attribute)) {
-        case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = yes(cuda_gpu(device).dma_buf); break;
+        case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+          *value = settings().dma_buf ? 1 : yes(cuda_gpu(device).dma_buf);
+          break;
         case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
           *value = yes(cuda_gpu(device).fabric_handles);
           break;
@@ -202,6 +216,16 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
     return cudaSuccess;
   }
   return failed(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget target,
+                                               cudaFlushGPUDirectRDMAWritesScope scope) {
+  if (!settings().rdma_flush) return failed(cudaErrorNotSupported);
+  if (target != cudaFlushGPUDirectRDMAWritesTargetCurrentDevice ||
+      scope < cudaFlushGPUDirectRDMAWritesToOwner)
+    return failed(cudaErrorInvalidValue);
+  if (auto* const flush = called_by_flush.load()) flush(this_device());
+  return cudaSuccess;
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {

@@ -213,6 +213,16 @@ bool find_memory(const void* at, void** base, std::size_t* bytes) {
   *bytes = found->bytes;
   return true;
 }
+int export_range(const void* at, std::size_t bytes) {
+  const Lock lock(memory().mutex);
+  const Allocation* const found = memory().find(at, bytes);
+  constexpr std::size_t kDevicePage = std::size_t{64} << 10;
+  const bool whole =
+      reinterpret_cast<std::uintptr_t>(at) % kDevicePage == 0 && bytes % kDevicePage == 0;
+  if (found == nullptr || found->kind != MemoryKind::kDevice || !whole || bytes == 0) return -1;
+  return fcntl(found->fd, F_DUPFD_CLOEXEC, 0);
+}
+
 void forget_mapping(void* base) {
   const Lock lock(memory().mutex);
   memory().by_address.erase(reinterpret_cast<std::uintptr_t>(base));

@@ -39,7 +39,10 @@ struct TUTTI_API Settings {
   std::string tuning;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
   std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.
-  std::string log = "warn";    // TUTTI_LOG: trace, debug, info, warn, error or off.
+  /// TUTTI_GPUDIRECT: whether slots between devices of different hosts lie in the devices' memory,
+  /// which RDMA cards then read and write: "on", "off", or "auto", where card and device are close.
+  std::string gpudirect = "auto";
+  std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.
   static Result<Settings> from_environment();

@@ -140,7 +140,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const std::array<Knob, 16> kKnobs{{
+const std::array<Knob, 17> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -229,6 +229,12 @@ const std::array<Knob, 16> kKnobs{{
        return is_device_rule(text);
      },
      [](const Settings& s) { return s.rdma_devices; }},
+    {"TUTTI_GPUDIRECT", "gpudirect", "auto, on or off",
+     [](Settings& s, std::string_view text) {
+       s.gpudirect = text;
+       return text == "auto" || text == "on" || text == "off";
+     },
+     [](const Settings& s) { return s.gpudirect; }},
     {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
      [](Settings& s, std::string_view text) {
        s.log = text;

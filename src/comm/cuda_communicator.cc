@@ -236,7 +236,7 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
 }
 
 std::size_t DeviceCommunicator::State::device_bytes() const {
-  std::size_t bytes = mesh->bytes() + sample.size();
+  std::size_t bytes = mesh->bytes() + sample.size() + apart.bytes();
   for (const auto& [key, plan] : plans) bytes += plan.bytes();
   return bytes;
 }
@@ -247,7 +247,7 @@ std::string DeviceCommunicator::State::describe() const {
       rank_count, me.value, device, created_ms);
   text += fmt::format("slots of {} KiB, {} a ring; {} lanes\n", machine.slot_bytes / 1024,
                       machine.slots, machine.lanes);
-  const std::size_t tried = sample.size(), rings = mesh->bytes();
+  const std::size_t tried = sample.size(), rings = mesh->bytes() + apart.bytes();
   text += fmt::format(
       "device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}, for others to try "
       "{:.2f}\n",
@@ -275,6 +275,7 @@ std::string DeviceCommunicator::State::describe() const {
     text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",
                         planner::ranks_on(machine.hosts.of).size(), control_state().transport,
                         static_cast<double>(network->pinned_bytes()) / (1 << 20));
+    text += fmt::format("slots to other hosts: {}\n", slots_away);
   }
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank_count); ++peer) {
     if (peer == static_cast<std::size_t>(me.value)) continue;

@@ -1,7 +1,7 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
 // ranks, they meet four times: who has which device, where; how it reaches the others'; where its
-// memory is; and whether that could be mapped. Ranks of several hosts also open a network, after
-// the second. Each time every rank also says whether it failed, so that
+// memory is; and whether that could be mapped. Ranks of several hosts also agree on where slots are
+// and open a network, after the second. Each time every rank also says whether it failed, so that
 // all give up together, with the first one's reason.
 #include <algorithm>
 #include <bit>
@@ -15,6 +15,7 @@
 
 #include "base/settings_table.h"
 #include "base/threads.h"
+#include "comm/cuda_gpudirect.h"
 #include "comm/cuda_links.h"
 #include "comm/cuda_state.h"
 #include "comm/cuda_tell.h"
@@ -35,8 +36,8 @@ constexpr std::size_t kGrain = 1024;
 
 std::uint64_t hash_of(const Settings& settings) {
   const auto text =
-      fmt::format("{}/{}/{}/{}/{}", settings.algorithm, static_cast<int>(settings.contract),
-                  settings.lanes, settings.slot_bytes, settings.slot_count);
+      fmt::format("{}/{}/{}/{}/{}/{}", settings.algorithm, static_cast<int>(settings.contract),
+                  settings.lanes, settings.slot_bytes, settings.slot_count, settings.gpudirect);
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return hash;
@@ -183,7 +184,9 @@ Status open_network(DeviceCommunicator::State& state, const Transport& transport
                        },
                    .deadline = Deadline::after(state.settings.timeout),
                    .near_waits = false};
+  TUTTI_CHECK_OK(choose_apart(state, transport, asked.opening));
   TUTTI_TRY(state.network, exec::CudaNetwork::open(std::move(asked)));
+  state.apart.close();
   options.network = state.network->region();
   return ok();
 }
@@ -228,8 +231,8 @@ Result<std::vector<Introduction>> meet(DeviceCommunicator::State& state) {
     if (all[rank].settings == mine.settings) continue;
     return Error{Code::kMismatch,
                  fmt::format("rank {} has other settings; TUTTI_ALGORITHM, TUTTI_CONTRACT, "
-                             "TUTTI_LANES, TUTTI_SLOT_BYTES and TUTTI_SLOT_COUNT must be alike on "
-                             "all ranks",
+                             "TUTTI_LANES, TUTTI_SLOT_BYTES, TUTTI_SLOT_COUNT and TUTTI_GPUDIRECT "
+                             "must be alike on all ranks",
                              rank),
                  state.me, Rank{static_cast<int>(rank)}};
   }

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "comm/state.h"
+#include "exec/cuda_apart.h"
 #include "exec/cuda_mesh.h"
 #include "exec/cuda_network.h"
 #include "planner/cuda_select.h"
@@ -96,6 +97,9 @@ struct DeviceCommunicator::State {
   std::vector<std::string> refusals;  // and why this rank can't open that of another.
   std::array<bool, kCollectiveCount> packets{};  // Which may go by the one-shot kernel.
   std::unique_ptr<exec::CudaMesh> mesh;
+  exec::CudaApart apart;                       // Slots of rings to other hosts, if they are there;
+  std::string cards;                           // whose, as of TUTTI_RDMA_DEVICES;
+  std::string slots_away;                      // and where they are, and why, for describe().
   std::unique_ptr<exec::CudaNetwork> network;  // Null: all are on one host.
   double created_ms = 0;
   /// Memory that all ranks have registered, in the order in which they did.

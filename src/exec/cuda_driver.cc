@@ -53,6 +53,7 @@ CudaDriver look_up() {
   find("cuMulticastAddDevice", driver.add_device);
   find("cuMulticastBindMem", driver.bind);
   driver.has_multicast = all;
+  find("cuMemGetHandleForAddressRange", driver.range_handle);
   return driver;
 }
 

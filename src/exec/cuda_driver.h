@@ -44,6 +44,8 @@ struct CudaDriver {
   decltype(&cuMulticastAddDevice) add_device = nullptr;
   decltype(&cuMulticastBindMem) bind = nullptr;
 
+  decltype(&cuMemGetHandleForAddressRange) range_handle = nullptr;
+
   /// All that contexts and memory take, and all that multicast memory takes besides.
   bool has_memory = false, has_multicast = false;
 };

@@ -12,15 +12,15 @@ constexpr int kPollsBeforeNap = 200;
 constexpr std::chrono::microseconds kShortNap{20}, kLongNap{1000};
 constexpr std::uintptr_t kPage = 4096;
 
-/// From the first byte of a ring to its last.
-std::span<std::byte> memory_of(const Ring& ring) {
+/// From the first byte of a ring to its last, of what is in the host's memory.
+std::span<std::byte> memory_of(const Ring& ring, bool apart) {
+  auto* first = reinterpret_cast<std::byte*>(ring.head);
+  std::byte* end = first;
   const auto parts = {
-      std::pair(reinterpret_cast<std::byte*>(ring.head), sizeof(Counter)),
+      std::pair(first, sizeof(Counter)),
       std::pair(reinterpret_cast<std::byte*>(ring.tails), sizeof(Counter)),
-      std::pair(ring.slots, ring.slot_count * ring.slot_bytes),
+      std::pair(apart ? first : ring.slots, apart ? 0 : ring.slot_count * ring.slot_bytes),
       std::pair(reinterpret_cast<std::byte*>(ring.used), ring.slot_count * sizeof(*ring.used))};
-  std::byte* first = ring.slots;
-  std::byte* end = ring.slots;
   for (const auto& [at, bytes] : parts) {
     first = std::min(first, at);
     end = std::max(end, at + bytes);
@@ -72,6 +72,7 @@ Result<std::unique_ptr<CudaNetwork>> CudaNetwork::open(CudaNetworkOptions option
   // What these refer to is the caller's, and not needed any more.
   network->options_.opening.peers = {};
   network->options_.opening.exchange = nullptr;
+  network->options_.opening.apart = {};
   TUTTI_CHECK_OK(network->pin());
   network->why_away_.resize(asked.away.size());
   return network;
@@ -97,6 +98,7 @@ CudaNetwork::~CudaNetwork() {
 std::vector<CudaNetwork::Range> CudaNetwork::rings() const {
   std::vector<Range> ranges;
   const int me = options_.opening.rank;
+  const bool apart = region().config().apart != 0;
   const auto counter = [&](Counter& at) {
     ranges.emplace_back(reinterpret_cast<std::byte*>(&at), sizeof(at));
   };
@@ -104,8 +106,8 @@ std::vector<CudaNetwork::Range> CudaNetwork::rings() const {
     if (!options_.away[rank]) continue;
     const int peer = static_cast<int>(rank);
     for (int lane = 0; lane < static_cast<int>(region().config().lanes); ++lane) {
-      ranges.push_back(memory_of(region().channel(me, peer, lane)));
-      ranges.push_back(memory_of(region().channel(peer, me, lane)));
+      ranges.push_back(memory_of(region().channel(me, peer, lane), apart));
+      ranges.push_back(memory_of(region().channel(peer, me, lane), apart));
       counter(region().signal(me, peer, lane));
       counter(region().signal(peer, me, lane));
     }
@@ -170,6 +172,10 @@ void CudaNetwork::look() {
 }
 
 void CudaNetwork::run() {
+  // For flushes, which need the device and are no part of what others capture.
+  cudaSetDevice(options_.device);
+  auto mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
   Wire& wire = *endpoint_->wire();
   int idle = 0;
   std::chrono::nanoseconds nap = kShortNap;

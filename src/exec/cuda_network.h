@@ -2,10 +2,11 @@
 //
 // Model. The rings of such ranks are those of a transport's region (transport/region.h), pinned, so
 // that kernels write and read them as any others: the writer a ring at its side, the reader one at
-// its own. A thread of each rank, the proxy, carries what has changed from side to side: it drives
-// the transport's wire (transport/wire.h), which compares heads, tails and signals with what it has
-// sent. It knows no plans, calls or streams; so whatever runs in slots runs between hosts, captured
-// or not, with the same bits, and what is in one slot is under way while a kernel fills the next.
+// its own. Their slots may lie apart, in the device's memory (cuda_apart.h). A thread of each rank,
+// the proxy, carries what has changed from side to side: it drives the transport's wire
+// (transport/wire.h), which compares heads, tails and signals with what it has sent. It knows no
+// plans, calls or streams; so whatever runs in slots runs between hosts, captured or not, with the
+// same bits, and what is in one slot is under way while a kernel fills the next.
 //
 // Nobody tells the host that a kernel has filled a slot. While slots move the proxy polls; then its
 // naps grow from kShortNap to kLongNap. `wake` ends them, for whoever launches a kernel.
@@ -30,7 +31,7 @@ namespace tutti::exec {
 
 struct CudaNetworkOptions {
   const Transport* transport = nullptr;  // One that joins hosts.
-  Opening opening;                       // Its `config`: lanes and slots of the mesh.
+  Opening opening;                       // Its `config`: lanes and slots of the mesh; `apart`.
   std::vector<bool> away;                // By rank: who is on another host.
   int device = 0;                        // This rank's.
 };

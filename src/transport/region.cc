@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303305ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303306ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -32,6 +32,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   const std::size_t ranks = config.rank_count, lanes = config.lanes;
   multicast_bytes_ = ring_bytes(ranks, config.slot_bytes, config.multicast_slots);
   channel_bytes_ = ring_bytes(1, config.slot_bytes, config.slot_count);
+  if (config.apart != 0) channel_bytes_ -= config.slot_count * config.slot_bytes;
   message_bytes_ = ring_bytes(1, config.message_bytes, config.message_slots);
   std::size_t offset = 0;
   const auto place = [&offset](std::size_t bytes) {
@@ -169,8 +170,22 @@ std::size_t Region::ring_bytes(std::size_t readers, std::size_t slot_bytes,
 
 Ring Region::channel(int from, int to, int lane) const {
   const auto index = place_among_peers(from, to) * config_.lanes + static_cast<std::size_t>(lane);
-  return ring_at(at<std::byte>(to, channels_) + index * channel_bytes_, 1, config_.slot_bytes,
-                 config_.slot_count);
+  Ring ring = ring_at(at<std::byte>(to, channels_) + index * channel_bytes_, 1, config_.slot_bytes,
+                      config_.slot_count);
+  if (config_.apart == 0) return ring;
+  if (ring.used != nullptr) ring.used = reinterpret_cast<std::uint32_t*>(ring.slots);
+  ring.slots = slots_apart(from, to, lane);
+  return ring;
+}
+
+/// Null: that channel has none.
+std::byte* Region::slots_apart(int from, int to, int lane) const {
+  if (apart_ == nullptr || (from != me_ && to != me_)) return nullptr;
+  const bool out = from == me_;
+  const ApartRanges at = apart_ranges(config_, apart_->hosts, me_, out ? to : from);
+  if (at.bytes == 0) return nullptr;
+  return apart_->memory.data() + (out ? at.out : at.in) +
+         static_cast<std::size_t>(lane) * config_.slot_count * config_.slot_bytes;
 }
 
 Ring Region::multicast(int from, int lane) const {

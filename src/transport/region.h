@@ -9,7 +9,8 @@
 //                                rank r tells all others
 //               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
-//               channels         per (sender, lane): the ring from that sender to r
+//               channels         per (sender, lane): the ring from that sender to r; its slots may
+//                                be apart (apart.h)
 //               messages         per sender: the ring for messages from that sender to r
 //               signals          per (sender, lane): the counter that r waits on
 //
@@ -23,6 +24,7 @@
 #include <string>
 
 #include "base/wait.h"
+#include "transport/apart.h"
 #include "transport/ring.h"
 #include "tutti/result.h"
 
@@ -53,7 +55,8 @@ struct RegionConfig {
   std::uint64_t packet_bytes = 32768;
   std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
   std::uint32_t message_slots = 2;
-  std::uint32_t wire = 0;  // 1: an image of one rank's own, see wire.h.
+  std::uint32_t wire = 0;   // 1: an image of one rank's own, see wire.h.
+  std::uint32_t apart = 0;  // 1: no channel has its slots in here, see apart.h.
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
@@ -104,6 +107,12 @@ class Region {
   Region(std::byte* base, const RegionConfig& config, std::byte* const* bases)
       : Region(base, config) {
     bases_ = bases;
+  }
+  /// Of a region with config.apart: where the slots of `me`'s channels are; it has to stay. Other
+  /// channels have none.
+  void lay_apart(int me, const Apart& apart) {
+    me_ = me;
+    apart_ = &apart;
   }
 
   static std::size_t bytes_for(const RegionConfig& config);
@@ -157,6 +166,7 @@ class Region {
   Ring ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
                std::uint32_t slots) const;
   std::size_t ring_bytes(std::size_t readers, std::size_t slot_bytes, std::uint32_t slots) const;
+  std::byte* slots_apart(int from, int to, int lane) const;
 
   template <class T>
   T* at(int rank, std::size_t offset) const {
@@ -167,6 +177,8 @@ class Region {
 
   std::byte* base_ = nullptr;
   std::byte* const* bases_ = nullptr;  // By rank; null: all in one.
+  const Apart* apart_ = nullptr;
+  int me_ = -1;  // Whose slots are in apart_.
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, blocks_ = 0, packets_ = 0,

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -119,6 +120,9 @@ struct Opening {
   Deadline deadline;
   /// Whether who sleeps on the wire also waits for ranks of this host, in memory.
   bool near_waits = true;
+  /// Slots that are not in the region, on all ranks or on none, of a transport that can do that.
+  /// Its memory outlives the endpoint; its descriptor is not needed once that is made.
+  Apart apart = {};
 };
 
 struct Transport {
@@ -134,6 +138,10 @@ struct Transport {
   NetworkCost network = {};
   /// Bytes of the longest slot that it still carries in one message; 0: any.
   std::size_t longest_slot = 0;
+  /// Null: slots can't be apart (Opening::apart). Else, without memory for them, all cards
+  /// ("mlx5_0:1") that are as good for this rank as its best one; with memory, those of them that
+  /// it would use, once each has taken it for a moment. Not collective.
+  Result<std::vector<std::string>> (*cards)(const Opening& opening) = nullptr;
 };
 
 #define TUTTI_TRANSPORT(name) extern const Transport name;

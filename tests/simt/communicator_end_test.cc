@@ -58,6 +58,10 @@ TEST_CASE("ranks that don't fit each other are told so, all of them") {
   other.lanes = 1;
   for (const std::string& text : create_all({small_settings(), other}, {0, 1}))
     CHECK(has(text, "has other settings; TUTTI_ALGORITHM"));
+  Settings direct = small_settings();
+  direct.gpudirect = "on";
+  for (const std::string& text : create_all({small_settings(), direct}, {0, 1}))
+    CHECK(has(text, "TUTTI_GPUDIRECT must be alike"));
   for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 99}))
     CHECK(has(text, "there is no device 99; this process sees 8"));
   const auto mixed = create_all({small_settings(), small_settings()}, {0, 1}, 1);

@@ -17,6 +17,7 @@ using test::all_reduce_of;
 using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
+using test::exchange_messages;
 using test::said;
 
 /// Transports that join hosts, and would join this process with itself.
@@ -136,34 +137,6 @@ TEST_CASE("calls between hosts can be captured and replayed") {
   }
 }
 
-/// Sends to all others and gets from them, more than fits the rings, in one group; and an
-/// all-reduce.
-std::string exchange(DeviceCommunicator& comm, cudaStream_t stream) {
-  constexpr std::size_t kCount = 6000;
-  const auto ranks = static_cast<std::size_t>(comm.rank_count());
-  const int me = comm.rank().value;
-  auto source = exec::CudaMemory::allocate(comm.device(), kCount * 4);
-  auto target = exec::CudaMemory::allocate(comm.device(), ranks * kCount * 4);
-  if (!source || !target) return "no memory";
-  const std::vector<int> data(kCount, me);
-  std::vector<int> got(kCount);
-  std::string error = said(source->write(0, data.data(), kCount * 4));
-  Group group;
-  for (int peer = 0; peer < comm.rank_count(); ++peer) {
-    error += said(comm.send(source->data(), kCount, DataType::kInt32, Rank{peer}, stream));
-    error += said(comm.recv(target->data() + static_cast<std::size_t>(peer) * kCount * 4, kCount,
-                            DataType::kInt32, Rank{peer}, stream));
-  }
-  error += said(group.end());
-  error += said(cudaStreamSynchronize(stream));
-  error += said(comm.check());
-  for (std::size_t peer = 0; peer < ranks; ++peer) {
-    error += said(target->read(peer * kCount * 4, got.data(), kCount * 4));
-    if (got != std::vector<int>(kCount, static_cast<int>(peer))) error += "another message came";
-  }
-  return error;
-}
-
 TEST_CASE("messages between hosts, and parts of several hosts' ranks") {
   DeviceCluster cluster({0, 1, 2, 3}, network_settings("tcp", 2));
   REQUIRE(cluster.complaint == "");
@@ -172,10 +145,10 @@ TEST_CASE("messages between hosts, and parts of several hosts' ranks") {
     std::vector<std::jthread> threads;
     for (std::size_t rank = 0; rank < 4; ++rank) {
       threads.emplace_back([&, rank] {
-        complaints[rank] = exchange(cluster.comms[rank], cluster.streams[rank]);
+        complaints[rank] = exchange_messages(cluster.comms[rank], cluster.streams[rank]);
         auto part = cluster.comms[rank].split(rank == 3 ? 1 : 0, 0);
         complaints[rank] +=
-            part ? exchange(*part, cluster.streams[rank]) : part.error().to_string();
+            part ? exchange_messages(*part, cluster.streams[rank]) : part.error().to_string();
       });
     }
   }

@@ -117,6 +117,34 @@ inline std::string run_in_group(std::vector<DeviceCommunicator>& comms,
   return "";
 }
 
+/// Sends to all others and gets from them, more than fits the rings, in one group; and an
+/// all-reduce.
+inline std::string exchange_messages(DeviceCommunicator& comm, cudaStream_t stream) {
+  constexpr std::size_t kCount = 6000;
+  const auto ranks = static_cast<std::size_t>(comm.rank_count());
+  const int me = comm.rank().value;
+  auto source = exec::CudaMemory::allocate(comm.device(), kCount * 4);
+  auto target = exec::CudaMemory::allocate(comm.device(), ranks * kCount * 4);
+  if (!source || !target) return "no memory";
+  const std::vector<int> data(kCount, me);
+  std::vector<int> got(kCount);
+  std::string error = said(source->write(0, data.data(), kCount * 4));
+  Group group;
+  for (int peer = 0; peer < comm.rank_count(); ++peer) {
+    error += said(comm.send(source->data(), kCount, DataType::kInt32, Rank{peer}, stream));
+    error += said(comm.recv(target->data() + static_cast<std::size_t>(peer) * kCount * 4, kCount,
+                            DataType::kInt32, Rank{peer}, stream));
+  }
+  error += said(group.end());
+  error += said(cudaStreamSynchronize(stream));
+  error += said(comm.check());
+  for (std::size_t peer = 0; peer < ranks; ++peer) {
+    error += said(target->read(peer * kCount * 4, got.data(), kCount * 4));
+    if (got != std::vector<int>(kCount, static_cast<int>(peer))) error += "another message came";
+  }
+  return error;
+}
+
 /// A communicator for each of the devices, with a stream each; on GPUs, of those that there are.
 struct DeviceCluster {
   explicit DeviceCluster(std::vector<int> devices, const Settings& settings = small_settings()) {

@@ -5,7 +5,7 @@
 //
 // Nothing takes place but when somebody polls: then a random share of what is posted does. What a
 // queue pair had posted when it failed may still arrive, any time later, unless its peer's queue
-// pair has gone. Any thread.
+// pair has gone. Some memory may be said to be devices' (GPUDirect). Any thread.
 #pragma once
 #include <sys/eventfd.h>
 
@@ -76,6 +76,44 @@ class FakeRdma {
       strays_.clear();
     });
   }
+  /// Whose memory an address is: a device's number, or -1: the host's.
+  using DeviceOf = int (*)(const void* at);
+  /// Whose memory is devices', and what that means; by the number of the device, as bits.
+  struct Devices {
+    DeviceOf of = nullptr;
+    std::uint64_t late = 0;        // What is written there is there after flush() only.
+    std::uint64_t unknown = 0;     // Can't be registered by address: there is no nvidia_peermem,
+    std::uint64_t no_dma_buf = 0;  // nor by dma-buf.
+  };
+  void devices(const Devices& devices) {
+    with([&] {
+      late_.clear();
+      memory_of_devices_ = devices;
+    });
+  }
+  /// What was written there is there.
+  void flush(int device) {
+    with([&] {
+      std::erase_if(late_, [this, device](const Late& one) {
+        if (device_of(reinterpret_cast<const void*>(one.address)) != device) return false;
+        std::memcpy(reach(one.address), one.bytes.data(), one.bytes.size());
+        return true;
+      });
+    });
+  }
+  /// Cards find these bytes at `really`: the addresses may be closed to the host.
+  void alias(std::span<std::byte> bytes, std::byte* really) {
+    with([&] {
+      aliases_[reinterpret_cast<std::uintptr_t>(bytes.data())] = {bytes.size(), really};
+    });
+  }
+  void forget_alias(std::span<std::byte> bytes) {
+    with([&] { aliases_.erase(reinterpret_cast<std::uintptr_t>(bytes.data())); });
+  }
+  /// How often memory was registered by a dma-buf.
+  int dma_bufs() {
+    return with([&] { return dma_bufs_; });
+  }
   /// How often it did.
   int strays_landed() {
     return with([&] { return strays_landed_; });
@@ -137,12 +175,24 @@ class FakeRdma {
     std::uint32_t untold = 0;    // Carried out since the last one that was told.
     std::uint32_t in_queue = 0;  // Places of the send queue.
   };
-  struct Region : ibv_mr {};
+  struct Region : ibv_mr {
+    std::uint64_t begin = 0;
+  };
   /// On its way when its sender failed.
   struct Stray {
     std::uint32_t peer = 0;
     std::uint64_t address = 0;
     std::vector<std::byte> bytes{};
+  };
+
+  /// Written, but not seen yet.
+  struct Late {
+    std::uint64_t address = 0;
+    std::vector<std::byte> bytes{};
+  };
+  struct Alias {
+    std::size_t bytes = 0;
+    std::byte* really = nullptr;
   };
 
   static Queue& of(ibv_cq* queue) { return *static_cast<Queue*>(queue); }
@@ -168,6 +218,31 @@ class FakeRdma {
   }
   void complain(const char* what) {
     if (complaint_.empty()) complaint_ = what;
+  }
+
+  int device_of(const void* at) const {
+    return memory_of_devices_.of == nullptr ? -1 : memory_of_devices_.of(at);
+  }
+  static bool has(std::uint64_t devices, int device) {
+    return device >= 0 && (devices >> device & 1) != 0;
+  }
+  /// Where a card finds what lies at an address.
+  std::byte* reach(std::uint64_t address) const {
+    auto next = aliases_.upper_bound(address);
+    if (next != aliases_.begin()) {
+      const auto& [begin, alias] = *--next;
+      if (address - begin < alias.bytes) return alias.really + (address - begin);
+    }
+    return reinterpret_cast<std::byte*>(address);
+  }
+  std::byte* reach(const std::byte* at) const {
+    return reach(reinterpret_cast<std::uintptr_t>(at));
+  }
+  void write(std::uint64_t to, const std::byte* from, std::size_t bytes) {
+    if (has(memory_of_devices_.late, device_of(reinterpret_cast<const void*>(to))))
+      late_.push_back({to, {from, from + bytes}});
+    else
+      std::memcpy(reach(to), from, bytes);
   }
 
   void complete(ibv_cq* cq, const Completion& completion) {
@@ -207,7 +282,7 @@ class FakeRdma {
   bool registered(std::uint64_t address, std::size_t bytes, std::uint32_t key) const {
     const auto found = memory_.find(key);
     if (found == memory_.end()) return false;
-    const auto from = reinterpret_cast<std::uintptr_t>(found->second->addr);
+    const std::uint64_t from = found->second->begin;
     return address >= from && address + bytes <= from + found->second->length;
   }
   bool reachable(std::uint32_t number) const {
@@ -220,14 +295,14 @@ class FakeRdma {
     if (!stray_ || write.bytes == 0 || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
         !registered(request.wr.rdma.remote_addr, write.bytes, request.wr.rdma.rkey))
       return;
-    const std::byte* const from = write.from != nullptr ? write.from : write.inlined.data();
+    const std::byte* const from = write.from != nullptr ? reach(write.from) : write.inlined.data();
     strays_.push_back({pair.peer, request.wr.rdma.remote_addr, {from, from + write.bytes}});
   }
   void land_strays() {
     std::erase_if(strays_, [this](const Stray& one) {
       if (!reachable(one.peer)) return true;
       if (random_() % 512 != 0) return false;
-      std::memcpy(reinterpret_cast<void*>(one.address), one.bytes.data(), one.bytes.size());
+      write(one.address, one.bytes.data(), one.bytes.size());
       ++strays_landed_;
       return true;
     });
@@ -245,8 +320,8 @@ class FakeRdma {
         complain("a write to memory that is not registered");
         return fail(pair, write, IBV_WC_REM_ACCESS_ERR);
       }
-      std::memcpy(reinterpret_cast<void*>(to),
-                  write.from != nullptr ? write.from : write.inlined.data(), write.bytes);
+      this->write(to, write.from != nullptr ? reach(write.from) : write.inlined.data(),
+                  write.bytes);
     }
     if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
       if (found->second->receives.empty()) {
@@ -318,12 +393,16 @@ class FakeRdma {
   ibv_qp* make_pair(ibv_pd* domain, ibv_qp_init_attr* wanted);
   int remove_pair(ibv_qp* pair);
   int change_pair(Pair& pair, const ibv_qp_attr& attributes);
-  ibv_mr* enroll(void* address, std::size_t bytes);
+  ibv_mr* enroll(void* address, std::size_t bytes, bool by_dma_buf);
 
   std::mutex mutex_;
   std::mt19937_64 random_;
   std::uint32_t cut_ = 0;
   bool refuse_memory_ = false, stray_ = false;
+  Devices memory_of_devices_;
+  std::vector<Late> late_;
+  std::map<std::uint64_t, Alias> aliases_;  // By address.
+  int dma_bufs_ = 0;
   std::vector<Stray> strays_;
   int strays_landed_ = 0;
   int open_count_ = 0;

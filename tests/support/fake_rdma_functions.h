@@ -1,6 +1,8 @@
 // File: support/fake_rdma_functions.h: libibverbs' functions on devices that exist in this process
 // alone. The end of support/fake_rdma.h, which alone includes it.
 #pragma once
+#include <fcntl.h>
+
 #include "support/fake_rdma.h"
 
 namespace tutti::test {
@@ -62,14 +64,21 @@ inline int FakeRdma::change_pair(Pair& pair, const ibv_qp_attr& attributes) {
   return 0;
 }
 
-inline ibv_mr* FakeRdma::enroll(void* address, std::size_t bytes) {
-  const bool refused = with([&] { return refuse_memory_; });
+inline ibv_mr* FakeRdma::enroll(void* address, std::size_t bytes, bool by_dma_buf) {
+  const bool refused = with([&] {
+    const Devices& devices = memory_of_devices_;
+    const bool no = refuse_memory_ ||
+                    has(by_dma_buf ? devices.no_dma_buf : devices.unknown, device_of(address));
+    dma_bufs_ += by_dma_buf && !no ? 1 : 0;
+    return no;
+  });
   if (refused) {
     errno = ENOMEM;
     return nullptr;
   }
   auto* const memory = new Region;
-  memory->addr = address;
+  memory->begin = reinterpret_cast<std::uintptr_t>(address);
+  memory->addr = by_dma_buf ? nullptr : address;  // As libibverbs does: where in the dma-buf.
   memory->length = bytes;
   with([&] {
     memory->lkey = memory->rkey = next_number_++;
@@ -114,7 +123,15 @@ inline void FakeRdma::set_devices(verbs::Library& fake) {
   };
   fake.dealloc_pd = [](ibv_pd* domain) { return the().removed<ibv_pd>(domain); };
   fake.reg_mr = [](ibv_pd*, void* address, std::size_t bytes, int) {
-    return the().enroll(address, bytes);
+    return the().enroll(address, bytes, false);
+  };
+  fake.reg_dmabuf_mr = [](ibv_pd*, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
+                          int descriptor, int) -> ibv_mr* {
+    if (::fcntl(descriptor, F_GETFD) < 0 || offset != 0) {
+      errno = EBADF;
+      return nullptr;
+    }
+    return the().enroll(reinterpret_cast<void*>(address), bytes, true);
   };
   fake.dereg_mr = [](ibv_mr* memory) {
     the().with([&] { the().memory_.erase(memory->lkey); });

@@ -23,7 +23,9 @@ Record random_record(std::mt19937_64& random) {
   record.header.position = random();
   record.header.bytes = static_cast<std::uint32_t>(random() % (2 * kShortBytes));
   record.offset = random();
-  if (record.header.bytes > kShortBytes) record.target = static_cast<Target>(1 + random() % 2);
+  if (record.header.bytes > kShortBytes) record.target = static_cast<Target>(1 + random() % 3);
+  // What lies apart is in no record, however short.
+  if (record.header.bytes != 0 && random() % 4 == 0) record.target = Target::kApart;
   return record;
 }
 
@@ -44,6 +46,7 @@ Card a_card() {
   card.near = {1, 2, 3};
   card.image = {0xfedcba9876543210, 5, 6};
   card.records = {7, 8, 0xffffffff};
+  card.apart = {0x123456789abcdef0, 9, 10};
   return card;
 }
 
@@ -60,9 +63,25 @@ TEST_CASE("a record is read as it was written, and nothing else is a record") {
     REQUIRE(read);
     CHECK(same(*read, record));
     // A payload in the wrong place, or too long to be there.
-    Record wrong = record;
-    wrong.target = record.target == Target::kRecord ? Target::kNear : Target::kRecord;
-    encode(wrong, head);
+    const bool is_short = record.header.bytes <= kShortBytes;
+    for (const auto target : {Target::kRecord, Target::kNear, Target::kImage, Target::kApart}) {
+      Record other = record;
+      other.target = target;
+      encode(other, head);
+      const bool sound = target == Target::kApart    ? record.header.bytes != 0
+                         : target == Target::kRecord ? is_short
+                                                     : !is_short;
+      CHECK(parse_record(head).has_value() == sound);
+    }
+    Record beyond = record;
+    beyond.target = static_cast<Target>(4 + random() % 100);
+    encode(beyond, head);
+    CHECK(!parse_record(head));
+    // Nothing at all has no place apart.
+    Record empty = record;
+    empty.header.bytes = 0;
+    empty.target = Target::kApart;
+    encode(empty, head);
     CHECK(!parse_record(head));
   }
   Head head{};
@@ -98,6 +117,9 @@ TEST_CASE("a card is read as it was written") {
   CHECK(read->host == "node7");
   CHECK(read->image.address == 0xfedcba9876543210);
   CHECK(read->records.key == 0xffffffff);
+  CHECK(read->apart.address == 0x123456789abcdef0);
+  CHECK(read->apart.bytes == 9);
+  CHECK(read->apart.key == 10);
   CHECK(read->layer == kInfiniBand);
 }
 

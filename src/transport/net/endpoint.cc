@@ -79,11 +79,14 @@ class NetEndpoint final : public Endpoint {
         image_(std::move(image)),
         near_index_(index_of(near_ranks, config.rank_count)),
         bases_(bases_of(near_index_, *near_, *image_)),
-        region_(base_of(*near_), config, bases_.data()),
+        apart_hosts_(opening.apart.hosts.begin(), opening.apart.hosts.end()),
+        apart_{.memory = opening.apart.memory, .hosts = apart_hosts_},
+        region_(region_of(opening, config)),
         cost_(network->cost()),
         mirror_(region_, opening.me, std::move(network),
                 {.near = opening.near_waits && near_ranks.size() > 1,
-                 .on_machine = on_machine(opening)}) {}
+                 .on_machine = on_machine(opening),
+                 .flush = opening.apart.flush}) {}
 
   const Region& region() const override { return region_; }
   std::span<const int> hosts() const override { return hosts_; }
@@ -107,6 +110,11 @@ class NetEndpoint final : public Endpoint {
   std::size_t shared_bytes() const override { return near_->shared_bytes(); }
 
  private:
+  Region region_of(const Opening& opening, const RegionConfig& config) {
+    Region region(base_of(*near_), config, bases_.data());
+    if (apart_.there()) region.lay_apart(opening.me, apart_);
+    return region;
+  }
   static std::vector<bool> on_machine(const Opening& opening) {
     std::vector<bool> mates;
     for (const Peer& peer : opening.peers)
@@ -132,6 +140,8 @@ class NetEndpoint final : public Endpoint {
   std::unique_ptr<Image> image_;
   std::vector<int> near_index_;    // By rank, in near_; -1: elsewhere.
   std::vector<std::byte*> bases_;  // By rank, of the region or the image.
+  std::vector<int> apart_hosts_;
+  Apart apart_;
   Region region_;
   NetworkCost cost_;
   Mirror mirror_;
@@ -157,6 +167,7 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
   const std::vector<int> near = near_ranks(hosts, opening.me);
   RegionConfig config = opening.config;
   config.wire = 1;
+  config.apart = opening.apart.there() ? 1 : 0;
   TUTTI_TRY(auto shared, open_near(opening, near, config));
   auto image = std::make_unique<Image>(config);
   if (!image->there()) {

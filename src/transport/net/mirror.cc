@@ -25,6 +25,7 @@ Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network,
       owner_(getpid()),
       near_(options.near),
       network_(std::move(network)),
+      flush_apart_(options.flush),
       published_(kCalls),
       ready_(region.config().rank_count) {
   TUTTI_CHECK(region.config().wire != 0);
@@ -33,7 +34,7 @@ Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network,
     const bool mate =
         !options.on_machine.empty() && options.on_machine[static_cast<std::size_t>(rank)];
     peers_.push_back(carrier == nullptr ? nullptr
-                                        : std::make_unique<Peer>(region, me, rank, *carrier, mate));
+                                        : std::make_unique<Peer>(*this, rank, *carrier, mate));
   }
 }
 
@@ -87,9 +88,18 @@ void Mirror::flush() {
   }
 }
 
+/// Before what came apart is announced.
+Status Mirror::flush_apart() {
+  if (flushed_ || flush_apart_ == nullptr) return ok();
+  TUTTI_CHECK_OK(flush_apart_());
+  flushed_ = true;
+  return ok();
+}
+
 bool Mirror::progress() {
   bool moved = offer();
   network_->look(ready_);
+  flushed_ = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer* const peer = peers_[rank].get();
     if (peer == nullptr || peer->failure) continue;

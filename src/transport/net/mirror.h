@@ -16,7 +16,11 @@
 // all the rules of region.h hold for it.
 //
 // What comes is checked: a slot has to be the next one and free, a call line has to be one.
+//
+// What the network wrote apart from the region may have to be flushed before its readers see it:
+// once for all that had come by one look, before the first of it is announced.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,6 +38,8 @@ class Mirror final : public Wire {
     bool near = false;  // This rank also waits for some that share memory with it.
     /// By rank, who is on this machine, and so may be on the same CPU; empty: nobody.
     std::vector<bool> on_machine = {};
+    /// As Apart's.
+    std::function<Status()> flush = {};
   };
   Mirror(const Region& region, int me, std::unique_ptr<Network> network, const Options& options);
   /// Waits a moment for what has been sent to arrive. In a child that came by fork it leaves all as
@@ -60,6 +66,7 @@ class Mirror final : public Wire {
 
  private:
   class Peer;
+  Status flush_apart();
   void say_abort();
   bool offer();
   bool exchange(int rank, bool look);
@@ -69,6 +76,8 @@ class Mirror final : public Wire {
   int owner_;  // The process that made it.
   bool near_;
   std::unique_ptr<Network> network_;
+  std::function<Status()> flush_apart_;
+  bool flushed_ = false;                      // Since the last look.
   std::vector<std::unique_ptr<Peer>> peers_;  // By rank; null: none.
   std::vector<Published> published_;          // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;

@@ -18,8 +18,15 @@ constexpr std::size_t kMostPending = Carrier::kMostQueued - 16;
 
 bool Mirror::Peer::full() const { return carrier_.held() >= kMostPending; }
 
-Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier, bool on_machine)
-    : region_(region), me_(me), rank_(rank), carrier_(carrier), on_machine_(on_machine) {
+Mirror::Peer::Peer(Mirror& mirror, int rank, Carrier& carrier, bool on_machine)
+    : mirror_(mirror),
+      region_(mirror.region_),
+      me_(mirror.me_),
+      rank_(rank),
+      carrier_(carrier),
+      on_machine_(on_machine) {
+  const Region& region = region_;
+  const int me = me_;
   const Ring to = region.messages(me, rank), from = region.messages(rank, me);
   const auto counter = [this](Counter& mine, Counter& theirs) {
     counters_.push_back({&mine.value});
@@ -40,7 +47,7 @@ Mirror::Peer::Peer(const Region& region, int me, int rank, Carrier& carrier, boo
     counter(region.signal(me, rank, lane), region.signal(rank, me, lane));
     rings_.push_back({out});
     rings_.push_back({mine});
-    rings_in_.push_back({in, in.tails});
+    rings_in_.push_back({in, in.tails, region.config().apart != 0});
     rings_in_.push_back({theirs, &theirs.tails[me]});
   }
   for (Outgoing& at : rings_) at.lent.resize(at.ring.slot_count);
@@ -286,6 +293,7 @@ std::byte* Mirror::Peer::destination(const FrameHeader& header) {
     case kSlot: {
       if (header.channel >= rings_in_.size()) return nullptr;
       Incoming& at = rings_in_[header.channel];
+      if (at.ring.slots == nullptr) return nullptr;  // Nothing is sent by it.
       // Free, and not yet announced. relaxed: this thread wrote it.
       const std::uint64_t head = at.ring.head->value.load(std::memory_order_relaxed);
       // acquire: if a device wrote it, its reads of the slot are over.
@@ -311,6 +319,7 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
       const Incoming& at = rings_in_[header.channel];
       if (at.ring.head->value.load(std::memory_order_relaxed) != header.position)
         return nonsense(header);
+      if (at.apart) TUTTI_CHECK_OK(mirror_.flush_apart());
       // release: as if the peer had committed it.
       at.ring.head->value.store(header.position + 1, std::memory_order_release);
       return ok();

@@ -31,7 +31,7 @@ static_assert(std::has_single_bit(Carrier::kMostQueued), "frames are counted mod
 /// What is exchanged with one rank.
 class Mirror::Peer final : public FrameSink {
  public:
-  Peer(const Region& region, int me, int rank, Carrier& carrier, bool on_machine);
+  Peer(Mirror& mirror, int rank, Carrier& carrier, bool on_machine);
 
   /// Queues what has changed; true if anything had.
   bool offer(const std::vector<Published>& published, std::uint64_t count);
@@ -72,6 +72,7 @@ class Mirror::Peer final : public FrameSink {
   struct Incoming {
     Ring ring;
     const Counter* tail;  // This rank's.
+    bool apart = false;   // Its slots are.
     // Where the slot at a position may go; and by slot where it went, null: into the slot.
     std::uint64_t expected = 0;
     std::span<std::byte> to = {};
@@ -96,7 +97,8 @@ class Mirror::Peer final : public FrameSink {
   Status take_abort() const;
   Error nonsense(const FrameHeader& header) const;
 
-  Region region_;
+  Mirror& mirror_;
+  const Region& region_;
   int me_, rank_;
   Carrier& carrier_;
   bool on_machine_;

@@ -46,6 +46,8 @@ class Carrier {
   /// them is to go there. For carriers of any memory. One that can't turn what is under way may
   /// wait for it, and end the connection.
   virtual void moved(Piece /*from*/, std::byte* /*to*/) {}
+  /// Whether a payload lies apart (transport/apart.h): where only the network may look at it.
+  virtual bool apart(Piece) const { return false; }
   /// Frames that are not released.
   virtual std::size_t pending() const = 0;
   /// Frames whose payload may still be read, by what may have to send it again; at most
@@ -76,7 +78,8 @@ class Network {
   /// Null: that rank is not joined by this network.
   virtual Carrier* carrier(int rank) = 0;
   /// Sets `ready[rank]` for those whose carrier may have received something; never waits. May name
-  /// too many, not too few.
+  /// too many, not too few. Of what lies apart carriers announce until the next look only what had
+  /// been written before this one.
   virtual void look(std::vector<bool>& ready) = 0;
   /// Sleeps until a carrier may have received something or can send what it holds, or wake().
   virtual void sleep(std::chrono::nanoseconds longest) = 0;

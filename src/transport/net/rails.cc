@@ -56,7 +56,7 @@ void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
   frame.header.order = static_cast<std::uint32_t>(queued_++);
   frame.count = pieces.size();
   std::ranges::copy(pieces, frame.pieces.begin());
-  if (header.bytes <= kKeptBytes) {
+  if (header.bytes <= kKeptBytes && (pieces.empty() || !apart(pieces[0]))) {
     std::byte* end = frame.copy.data();
     for (const Piece piece : pieces) end = std::ranges::copy(piece, end).out;
     frame.pieces[0] = {frame.copy.data(), end};

@@ -6,15 +6,15 @@
 // they were sent, which every frame says (FrameHeader::order). Every frame also says how many the
 // sender has heard, announced without a gap; where nothing goes back, a frame of its own does.
 //
-// What the peer has not heard is kept: headers and short payloads as copies, long ones where they
-// are. Their memory is the wire's (net/mirror.h): a slot is not written again before its reader has
-// read it, and so has heard it; what was lent is copied there when its call ends (Carrier::held).
-// When a rail fails, its carrier is abandoned, and the peer is told so over another one (kLost). It
-// abandons its end as well, forgets what came by it and could not be announced yet, and answers
-// what it has heard (kAgain). Then all that went over the lost rail and was not heard is sent
-// again, before anything new. So nothing comes twice; nothing of a lost rail is written (a device
-// may do so late) into memory that has been used again; and a frame of which a part had come is
-// placed once more, from its beginning.
+// What the peer has not heard is kept: headers and short payloads as copies, long ones and those
+// that lie apart where they are. Their memory is the wire's (net/mirror.h): a slot is not written
+// again before its reader has read it, and so has heard it; what was lent is copied there when its
+// call ends (Carrier::held). When a rail fails, its carrier is abandoned, and the peer is told so
+// over another one (kLost). It abandons its end as well, forgets what came by it and could not be
+// announced yet, and answers what it has heard (kAgain). Then all that went over the lost rail and
+// was not heard is sent again, before anything new. So nothing comes twice; nothing of a lost rail
+// is written (a device may do so late) into memory that has been used again; and a frame of which a
+// part had come is placed once more, from its beginning.
 //
 // Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
 // (Renewal). Both count how often that was: words of an earlier time are old. One side may have it
@@ -48,7 +48,8 @@ class Renewal {
 class Rails final : public Carrier {
  public:
   static constexpr std::size_t kSpreadBytes = std::size_t{64} << 10;
-  static constexpr std::size_t kKeptBytes = 960;  // Payloads of so many are kept as copies.
+  /// Payloads of so many are kept as copies, if they don't lie apart.
+  static constexpr std::size_t kKeptBytes = 960;
 
   /// To one peer, in the same order on both sides; at least one. Payloads from `spread_bytes` on
   /// are spread over them; shorter ones go by `first`, which either side chooses.
@@ -62,6 +63,7 @@ class Rails final : public Carrier {
   Result<bool> progress(FrameSink& sink) override;
   Result<bool> flush() override;
   bool any_memory() const override;
+  bool apart(Piece payload) const override { return rails_[first_].carrier->apart(payload); }
   void moved(Piece from, std::byte* to) override;
   std::size_t pending() const override;
   std::size_t held() const override { return static_cast<std::size_t>(queued_ - heard_); }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint8_t kError = 0, kCard = 1;
 constexpr std::size_t kMostCardBytes =
-    1 + 3 * (1 + kMostCardText) + 16 + 2 + 1 + 1 + std::size_t{3} * 20;
+    1 + 3 * (1 + kMostCardText) + 16 + 2 + 1 + 1 + std::size_t{4} * 20;
 static_assert(kMostCardText <= std::numeric_limits<std::uint8_t>::max());
 
 void write_text(ByteWriter& writer, const std::string& text) {
@@ -61,6 +61,7 @@ Bytes encode(const Card& card) {
   write_memory(writer, card.near);
   write_memory(writer, card.image);
   write_memory(writer, card.records);
+  write_memory(writer, card.apart);
   bytes.resize(bytes.size() - writer.room());
   return bytes;
 }
@@ -95,6 +96,7 @@ Result<Card> parse_card(std::span<const std::byte> bytes) {
   card.near = read_memory(reader);
   card.image = read_memory(reader);
   card.records = read_memory(reader);
+  card.apart = read_memory(reader);
   const bool sound = kind == kCard && reader.whole() && (layer == kInfiniBand || layer == kRoce) &&
                      card.mtu >= IBV_MTU_256 && card.mtu <= IBV_MTU_4096;
   if (!sound) return Error{Code::kMismatch, "verbs: it speaks another version"};

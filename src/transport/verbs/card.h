@@ -2,8 +2,9 @@
 // address and where its memory is, or why it has none.
 //
 //   1 · host, device, address as texts (length u8, bytes) · GID · LID u16 · link layer u8 · MTU u8
-//   · three times (near, image, records): address u64 · bytes u64 · key u32 0 · code u8 · text:
-//   what went wrong
+//   · four times (near, image, records, apart): address u64 · bytes u64 · key u32; the last one all
+//   zero if no slots are apart
+//   0 · code u8 · text: what went wrong
 //
 // Cards come through the rendezvous, from ranks that are believed; they are bounded all the same.
 #pragma once
@@ -26,7 +27,7 @@ struct Card {
   std::uint16_t lid = 0;
   LinkLayer layer = kRoce;
   std::uint8_t mtu = 0;  // As ibv_mtu.
-  RemoteMemory near, image, records;
+  RemoteMemory near, image, records, apart;
 };
 
 /// Texts are cut.

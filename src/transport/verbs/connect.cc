@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <system_error>
 
 #include "base/bytes.h"
@@ -97,6 +98,7 @@ class Connecting {
   Result<Numbers> exchange_numbers(const Prepared& prepared) const;
   Result<Rail> join(Prepared prepared, const std::vector<Card>& cards,
                     const Numbers& numbers) const;
+  ApartMemory apart_of(const Resources& made, int peer, const Card& card) const;
   Status connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank, const Card& peer,
                       std::uint32_t number) const;
   Status agree(std::string_view name, const Status& mine) const;
@@ -129,6 +131,10 @@ Result<Prepared> Connecting::prepare() const {
   }
   TUTTI_TRY(made.near, made.device->enroll(to_.near));
   TUTTI_TRY(made.image, made.device->enroll(to_.image));
+  const Apart& apart = opening_.apart;
+  if (apart.there()) {
+    TUTTI_TRY(made.apart, made.device->enroll_apart(apart.memory, apart.dma_buf));
+  }
   // Of each peer the ring that it writes, and what this rank writes into its ring.
   made.record_bytes = std::max(2 * to_.far.size() * ring_bytes(), kPage);
   made.record_memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, made.record_bytes)));
@@ -154,6 +160,11 @@ Card Connecting::card_of(const Prepared& prepared) const {
     return RemoteMemory{reinterpret_cast<std::uintptr_t>(registered.addr), registered.length,
                         registered.rkey};
   };
+  RemoteMemory apart;
+  if (made.apart != nullptr) {  // Of a dma-buf the library notes the offset as the address.
+    const auto bytes = opening_.apart.memory;
+    apart = {reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(), made.apart->rkey};
+  }
   return {.host = host_name(),
           .device = made.device->name(),
           .address = chosen_.port.layer == kRoce ? ip_text(chosen_.gid.gid)
@@ -164,7 +175,8 @@ Card Connecting::card_of(const Prepared& prepared) const {
           .mtu = static_cast<std::uint8_t>(made.device->port().active_mtu),
           .near = memory(*made.near),
           .image = memory(*made.image),
-          .records = memory(*made.records)};
+          .records = memory(*made.records),
+          .apart = apart};
 }
 
 Result<std::vector<Card>> Connecting::exchange_cards(const Result<Prepared>& prepared) const {
@@ -178,6 +190,11 @@ Result<std::vector<Card>> Connecting::exchange_cards(const Result<Prepared>& pre
     const RemoteMemory& theirs = card->near;
     if (card->image.bytes != to_.image.size() || theirs.bytes != to_.near.size())
       return of_rank(rank, {Code::kMismatch, "verbs: its region has another size"});
+    const Apart& apart = opening_.apart;
+    const std::size_t needed =
+        apart.there() ? apart_bytes(opening_.config, apart.hosts, static_cast<int>(rank)) : 0;
+    if (card->apart.bytes < needed || (needed == 0 && card->apart.bytes != 0))
+      return of_rank(rank, {Code::kMismatch, "verbs: its slots are not where this rank's are"});
     cards.push_back(*std::move(card));
   }
   return cards;
@@ -263,6 +280,18 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+/// The ranges of both ranks for each other.
+ApartMemory Connecting::apart_of(const Resources& made, int peer, const Card& card) const {
+  if (made.apart == nullptr) return {};
+  const Apart& apart = opening_.apart;
+  const int me = opening_.me;
+  const ApartRanges mine = apart_ranges(opening_.config, apart.hosts, me, peer);
+  const ApartRanges theirs = apart_ranges(opening_.config, apart.hosts, peer, me);
+  return {.out = {apart.memory.subspan(mine.out, mine.bytes), made.apart->lkey},
+          .in = {apart.memory.subspan(mine.in, mine.bytes), made.apart->lkey},
+          .peer_in = {card.apart.address + theirs.in, theirs.bytes, card.apart.key}};
+}
+
 Result<Rail> Connecting::join(Prepared prepared, const std::vector<Card>& cards,
                               const Numbers& numbers) const {
   Resources& made = *prepared.resources;
@@ -309,6 +338,7 @@ Result<Rail> Connecting::join(Prepared prepared, const std::vector<Card>& cards,
             .image = {to_.image, made.image->lkey},
             .peer_near = card.near,
             .peer_image = card.image,
+            .apart = apart_of(made, to_.far[i], card),
             .in = {records.subspan(2 * i * ring_bytes(), ring_bytes()), made.records->lkey},
             .out = {records.subspan((2 * i + 1) * ring_bytes(), ring_bytes()), made.records->lkey},
             .peer_in = peer_in,
@@ -328,18 +358,25 @@ Status Connecting::agree(std::string_view name, const Status& mine) const {
   return ok();
 }
 
-/// As many of each rank as the one with the fewest has.
-Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port> ports) {
-  const Opening& opening = to.opening;
+/// What this rank would have, joined with these.
+PortWish wish_of(const Opening& opening, std::span<const int> far) {
   const auto me = static_cast<std::size_t>(opening.me);
   const Peer& own = opening.peers[me];
   PortWish wish{.layers = own.rdma, .rule = opening.rdma_devices, .turn = 0, .sharers = 0};
-  for (const int rank : to.far) wish.layers &= opening.peers[static_cast<std::size_t>(rank)].rdma;
+  for (const int rank : far) wish.layers &= opening.peers[static_cast<std::size_t>(rank)].rdma;
   for (std::size_t rank = 0; rank < opening.peers.size(); ++rank) {
     if (!std::equal(own.host, own.host + 2, opening.peers[rank].host)) continue;
     ++wish.sharers;
     if (rank < me) ++wish.turn;
   }
+  return wish;
+}
+
+/// As many of each rank as the one with the fewest has.
+Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port> ports) {
+  const Opening& opening = to.opening;
+  const auto me = static_cast<std::size_t>(opening.me);
+  PortWish wish = wish_of(opening, to.far);
   const auto mine = choose_ports(ports, wish);
   // Its length tells a number from an error.
   const Bytes said =
@@ -360,6 +397,28 @@ Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port>
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<const Port> ports) {
+  std::vector<int> all(opening.peers.size());
+  std::iota(all.begin(), all.end(), 0);
+  const bool to_use = opening.apart.there();
+  PortWish wish = wish_of(opening, all);
+  if (!to_use) {  // As if it were alone on its host, and had no use for a limit.
+    wish.turn = 0;
+    wish.sharers = 1;
+    wish.most = std::max<std::size_t>(ports.size(), 1);
+  }
+  TUTTI_TRY(const auto chosen, choose_ports(ports, wish));
+  std::vector<std::string> cards;
+  for (const ChosenPort& one : chosen.rails) {
+    cards.push_back(name_of(one.port));
+    if (!to_use) continue;
+    TUTTI_TRY(const auto device, Device::open(one, 1));
+    TUTTI_TRY([[maybe_unused]] const auto memory,
+              device->enroll_apart(opening.apart.memory, opening.apart.dma_buf));
+  }
+  return cards;
+}
 
 Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
                                               const Options& options) {

@@ -28,4 +28,7 @@ struct Options {
 Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
                                               const Options& options = {});
 
+/// As Transport::cards; of those that it would use others may have fewer, and then so has it.
+Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<const Port> ports);
+
 }  // namespace tutti::verbs

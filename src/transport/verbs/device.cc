@@ -14,6 +14,8 @@
 namespace tutti::verbs {
 namespace {
 
+// Not relaxed ordering: what is written after a payload must not overtake it.
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 constexpr int kPolled = 32;      // Completions that are asked for at once.
 constexpr int kMostRounds = 16;  // Of asking, before others have their turn.
 
@@ -86,8 +88,7 @@ Result<std::unique_ptr<Device>> Device::open(const ChosenPort& chosen, std::size
 std::string Device::name() const { return name_of(chosen_.port); }
 
 Result<Memory> Device::enroll(std::span<std::byte> bytes) const {
-  Memory memory(library().reg_mr(domain_.get(), bytes.data(), bytes.size(),
-                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  Memory memory(library().reg_mr(domain_.get(), bytes.data(), bytes.size(), kAccess));
   if (memory != nullptr) return memory;
   const int error = errno;
   rlimit limit{};
@@ -98,6 +99,24 @@ Result<Memory> Device::enroll(std::span<std::byte> bytes) const {
                                                limit.rlim_cur / 1024);
   return refused(name(), fmt::format("registering {} KiB of memory", bytes.size() / 1024), error,
                  locked);
+}
+
+Result<Memory> Device::enroll_apart(std::span<std::byte> bytes, int dma_buf) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  std::string tried;
+  if (dma_buf >= 0 && library().reg_dmabuf_mr != nullptr) {
+    Memory memory(
+        library().reg_dmabuf_mr(domain_.get(), 0, bytes.size(), address, dma_buf, kAccess));
+    if (memory != nullptr) return memory;
+    tried = fmt::format("by dma-buf: {}, ", reason(errno));
+  }
+  Memory memory(library().reg_mr(domain_.get(), bytes.data(), bytes.size(), kAccess));
+  if (memory != nullptr) return memory;
+  const int error = errno;
+  return refused(
+      name(),
+      fmt::format("registering {} KiB of a GPU's memory: {}by address", bytes.size() / 1024, tried),
+      error, "modprobe nvidia_peermem, or a kernel and drivers that know dma-buf");
 }
 
 Result<Pair> Device::make_pair(ibv_qp_cap& capacity) const {

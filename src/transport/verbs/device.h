@@ -50,6 +50,9 @@ class Device {
 
   /// Lets the device, and peers with the key, read and write these bytes. They are pinned.
   Result<Memory> enroll(std::span<std::byte> bytes) const;
+  /// The same for memory of a device, by a dma-buf of it (-1: there is none), else by its address,
+  /// which takes a module of the kernel that knows such memory (nvidia_peermem).
+  Result<Memory> enroll_apart(std::span<std::byte> bytes, int dma_buf) const;
   /// Reliable and connected. `capacity` becomes what the device gives.
   Result<Pair> make_pair(ibv_qp_cap& capacity) const;
 

@@ -28,6 +28,7 @@ Loaded load() {
     loaded.missing = std::string("verbs: ") + kName + " lacks ibv_" #name "; install a newer one";
   TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_BIND)
 #undef TUTTI_VERBS_BIND
+  driver.bind(loaded.functions.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   return loaded;
 }
 

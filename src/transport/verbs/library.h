@@ -6,6 +6,8 @@
 #pragma once
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "tutti/result.h"
@@ -43,6 +45,9 @@ struct Library {
 #define TUTTI_VERBS_POINTER(name) decltype(&::ibv_##name) name = nullptr;
   TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_POINTER)
 #undef TUTTI_VERBS_POINTER
+  /// Null: the library is older than dma-buf (rdma-core 34), as its header may be.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, std::uint64_t offset, std::size_t bytes,
+                           std::uint64_t address, int descriptor, int access) = nullptr;
 };
 
 /// Loaded by the first call and never closed. kUnsupported: there is none, or it lacks a function.

@@ -18,10 +18,6 @@ namespace {
 constexpr std::uint32_t kSpareWrites = 32;
 // Of these, for what is not sent on behalf of frames: a probe, and one at the end.
 constexpr std::size_t kKeptWrites = 4;
-// How long a rank that hears nothing waits before it asks; and for an answer, if it has another way
-// there: a queue pair gives up before, if its device does what it should.
-constexpr std::chrono::milliseconds kQuiet{500};
-constexpr std::chrono::seconds kStuck{3};
 std::uint32_t most_writes(std::uint32_t depth) { return 2 * depth + kSpareWrites; }
 std::uint32_t receive_batch(std::uint32_t depth) { return depth / 4; }
 std::uint32_t most_receives(std::uint32_t depth) { return depth + receive_batch(depth); }
@@ -109,13 +105,21 @@ void Link::send(net::FrameHeader header, std::span<const net::Piece> pieces) {
   ++queued_;
 }
 
-std::size_t Link::writes_of(std::size_t bytes) const {
-  if (bytes <= kShortBytes) return 1;
-  return 1 + (bytes + parts_.most_message - 1) / parts_.most_message;
+bool Link::apart(net::Piece payload) const {
+  return !payload.empty() && offset_in(parts_.apart.out.bytes, payload).has_value();
+}
+
+bool Link::in_record(const Frame& frame) const {
+  return frame.header.bytes <= kShortBytes && !(frame.count == 1 && apart(frame.pieces[0]));
+}
+
+std::size_t Link::writes_of(const Frame& frame) const {
+  if (in_record(frame)) return 1;
+  return 1 + (frame.header.bytes + parts_.most_message - 1) / parts_.most_message;
 }
 
 std::size_t Link::pair_of(const Frame& frame) const {
-  if (frame.header.bytes <= kShortBytes) return 0;
+  if (in_record(frame)) return 0;
   // By where it lands: so it can't be overtaken by what is written there next. The factor mixes the
   // bits (Fibonacci hashing): places are a power of two apart.
   constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
@@ -126,6 +130,10 @@ Link::Landing Link::landing(net::Piece payload) const {
   if (const auto offset = offset_in(parts_.near.bytes, payload)) {
     return {Target::kImage, *offset, parts_.near.key, parts_.peer_image.address + *offset,
             parts_.peer_image.key};
+  }
+  if (const auto offset = offset_in(parts_.apart.out.bytes, payload)) {
+    return {Target::kApart, *offset, parts_.apart.out.key, parts_.apart.peer_in.address + *offset,
+            parts_.apart.peer_in.key};
   }
   const auto offset = offset_in(parts_.image.bytes, payload);
   TUTTI_CHECK(offset.has_value());  // Nothing else has long payloads.
@@ -207,7 +215,7 @@ void Link::put_record(std::size_t pair, Record record, std::span<const net::Piec
 void Link::put(const Frame& frame, std::size_t pair) {
   Record record{.header = frame.header};
   const std::span pieces(frame.pieces.data(), frame.count);
-  if (frame.header.bytes <= kShortBytes) return put_record(pair, record, pieces);
+  if (in_record(frame)) return put_record(pair, record, pieces);
   TUTTI_CHECK(frame.count == 1);
   const Landing to = landing(frame.pieces[0]);
   for (std::uint64_t at = 0; at < frame.header.bytes; at += parts_.most_message) {
@@ -241,7 +249,7 @@ bool Link::post() {
   while (taken_ != queued_ && !failure_) {
     const Frame& frame = queue_[taken_ % kMostQueued];
     const std::size_t pair = pair_of(frame);
-    if (!room(pairs_[pair], records_kept(), writes_of(frame.header.bytes))) break;
+    if (!room(pairs_[pair], records_kept(), writes_of(frame))) break;
     put(frame, pair);
     ++taken_;
   }
@@ -325,23 +333,30 @@ bool Link::take_credits(const Record& record) {
   return true;
 }
 
+std::span<const std::byte> Link::memory_of(Target target) const {
+  if (target == Target::kApart) return parts_.apart.in.bytes;
+  return (target == Target::kNear ? parts_.near : parts_.image).bytes;
+}
+
 /// False: not now.
 Result<bool> Link::take(const Record& record, const std::byte* payload, net::FrameSink& sink) {
   TUTTI_TRY(const auto place, sink.place(record.header));
   if (!place) return false;
+  const net::Piece wanted(*place, record.header.bytes);
+  const bool is_apart = net::overlap(parts_.apart.in.bytes, wanted);
+  if (is_apart != (record.target == Target::kApart))
+    return corrupt("a payload is not where it belongs");
   if (record.target == Target::kRecord) {
-    if (record.header.bytes != 0) std::memcpy(*place, payload, record.header.bytes);
+    if (!wanted.empty()) std::memcpy(*place, payload, wanted.size());
   } else {
-    const auto memory = (record.target == Target::kNear ? parts_.near : parts_.image).bytes;
-    const std::size_t bytes = record.header.bytes;
-    if (record.offset > memory.size() || memory.size() - record.offset < bytes)
+    const auto memory = memory_of(record.target);
+    if (record.offset > memory.size() || memory.size() - record.offset < wanted.size())
       return corrupt("a payload lies outside of the memory");
     const std::byte* const landed = memory.data() + record.offset;
     if (*place != landed) {
-      const net::Piece wanted(*place, bytes);
-      if (offset_in(parts_.near.bytes, wanted) || offset_in(parts_.image.bytes, wanted))
+      if (is_apart || offset_in(parts_.near.bytes, wanted) || offset_in(parts_.image.bytes, wanted))
         return corrupt("a payload is not where it belongs");
-      std::memcpy(*place, landed, bytes);  // Whoever takes it wants it somewhere else.
+      std::memcpy(*place, landed, wanted.size());  // Whoever takes it wants it somewhere else.
     }
   }
   TUTTI_CHECK_OK(sink.arrived(record.header));
@@ -400,98 +415,6 @@ Result<bool> Link::flush() {
   const bool moved = post();
   if (failure_) return *failure_;
   return moved;
-}
-
-// ---- signs of life, and the end
-
-void Link::probe(Clock::time_point now) {
-  asked_ = now;
-  for (std::size_t pair = 0; pair < pairs_.size() && !failure_; ++pair) {
-    ibv_send_wr& write = next_write(pair, true);
-    write.sg_list = nullptr;
-    write.num_sge = 0;
-    write.wr.rdma.remote_addr = parts_.peer_in.address;
-    write.wr.rdma.rkey = parts_.peer_in.key;
-    pairs_[pair].probe = pairs_[pair].posted;
-    pairs_[pair].bytes = 0;
-  }
-  hand_over();
-}
-
-bool Link::probing() const {
-  return std::any_of(pairs_.begin(), pairs_.end(),
-                     [](const QueuePair& at) { return at.done < at.probe; });
-}
-
-void Link::tick(Clock::time_point now) {
-  if (failure_) return;
-  std::uint64_t count = 0;
-  for (const QueuePair& at : pairs_) count += at.arrived + at.done;
-  if (count != heard_count_) {
-    heard_ = now;
-    heard_count_ = count;
-  }
-  if (probing()) {
-    const std::chrono::duration<double> silent = now - asked_;
-    if (silent > parts_.patience) fail(fmt::format("no answer for {:.1f} s", silent.count()));
-  } else if (now - heard_ >= kQuiet) {
-    probe(now);
-  }
-}
-
-void Link::say_bye() {
-  if (bye_said_ || taken_ != queued_ || !room(pairs_[0], 0, 1)) return;
-  bye_said_ = true;
-  put_record(
-      0,
-      {.what = What::kBye, .header = {.kind = 1, .sequence = static_cast<std::uint32_t>(queued_)}},
-      {});
-  probe(Clock::now());  // Once it is answered, all that was sent has arrived.
-}
-
-bool Link::peer_left() const {
-  for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
-    for (std::uint64_t at = pairs_[pair].consumed; at != pairs_[pair].arrived; ++at) {
-      const auto record = parse_record(arrived_record(pair, at).first<kRecordHeadBytes>());
-      if (record && record->what == What::kBye) return true;
-    }
-  }
-  return false;
-}
-
-void Link::leave() {
-  device_.poll();
-  if (!failure_ && !peer_left()) (void)left();
-}
-
-bool Link::left() {
-  device_.poll();
-  if (failure_ || peer_left()) return true;  // It got all that it wanted.
-  post();
-  say_bye();
-  return bye_said_ && !probing();
-}
-
-void Link::give_up() {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_ERR;
-  for (const QueuePair& at : pairs_) {
-    if (at.pair != nullptr) (void)library().modify_qp(at.pair.get(), &attributes, IBV_QP_STATE);
-  }
-}
-
-void Link::abandon() {
-  fail("given up");
-  abandoned_ = true;
-  for (QueuePair& at : pairs_) at.pair.reset();
-}
-
-std::optional<Error> Link::stuck() {
-  const std::chrono::duration<double> silent = Clock::now() - asked_;
-  if (failure_ || !probing() || silent < kStuck) return std::nullopt;
-  return Error{Code::kPeerFailed,
-               fmt::format("{}: no answer for {:.1f} s", parts_.where, silent.count()),
-               Rank{parts_.me}, Rank{parts_.peer}};
 }
 
 }  // namespace tutti::verbs

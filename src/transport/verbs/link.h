@@ -3,9 +3,10 @@
 // Each frame is a record (record.h) that is written into the peer's ring with an immediate, which
 // gives the peer a completion. A short payload is in the record. A long one lies in the region or
 // in the image, which are laid out alike on both sides: it is written to its place in the peer's
-// memory, without a copy, by the same queue pair and before its record. No other order is relied
-// upon: frames of several queue pairs are announced by sequence, and what goes to one place always
-// goes by the same queue pair.
+// memory, without a copy, by the same queue pair and before its record. So is one that lies apart
+// (transport/apart.h), whatever its length: nothing here reads or writes there. No other order is
+// relied upon: frames of several queue pairs are announced by sequence, and what goes to one place
+// always goes by the same queue pair.
 //
 // A ring has room for `depth` records of each queue pair; each record says how many of the other
 // direction were consumed. A few places are kept for records that say only that, so both sides can
@@ -45,6 +46,12 @@ struct LocalMemory {
   std::uint32_t key = 0;
 };
 
+/// Ranges of what lies apart: of this rank those for the peer, and the peer's one for `out`.
+struct ApartMemory {
+  LocalMemory out, in;
+  RemoteMemory peer_in;
+};
+
 struct LinkParts {
   int me = 0, peer = 0;
   std::uint32_t index = 0;  // Of its tickets.
@@ -56,6 +63,7 @@ struct LinkParts {
   std::size_t told_bytes = 0;          // The device tells at least every so many that they arrived.
   LocalMemory near, image;             // Where payloads lie,
   RemoteMemory peer_near, peer_image;  // and where they land: those of near in peer_image.
+  ApartMemory apart;                   // If some do.
   LocalMemory in, out;                 // Rings of records: by queue pair, by place.
   RemoteMemory peer_in;                // Where those of `out` go.
   std::chrono::steady_clock::duration patience{};  // Until silence is an error.
@@ -81,6 +89,7 @@ class Link final : public net::Carrier, private CompletionSink {
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - taken_); }
   /// What was given to the device counts until it is known to have arrived.
   std::size_t unsent_bytes() const override;
+  bool apart(net::Piece payload) const override;
   std::string where() const override { return parts_.where; }
   std::optional<Error> stuck() override;
   /// Its queue pairs are destroyed: after that no device reads or writes memory for them.
@@ -166,7 +175,9 @@ class Link final : public net::Carrier, private CompletionSink {
   std::span<const std::byte> arrived_record(std::size_t pair, std::uint64_t count) const;
   bool peer_left() const;
   std::size_t pair_of(const Frame& frame) const;
-  std::size_t writes_of(std::size_t bytes) const;
+  bool in_record(const Frame& frame) const;
+  std::size_t writes_of(const Frame& frame) const;
+  std::span<const std::byte> memory_of(Target target) const;
   std::uint32_t records_kept() const { return 2 * static_cast<std::uint32_t>(pairs_.size()); }
   void fail(std::string_view what);
   Error corrupt(std::string_view what) const;

@@ -44,6 +44,8 @@ struct Port {
 
 /// All ports of this machine's devices, by name. `root` stands before /sys and /dev, for tests.
 std::vector<Port> probe_ports(const std::string& root = "");
+/// For tests: what is found without a root from now on. Before the first look of a process.
+void use_ports(std::vector<Port> ports);
 
 /// Of those that can be used: LinkLayer bits.
 std::uint32_t usable_layers(std::span<const Port> ports);

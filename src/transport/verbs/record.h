@@ -5,7 +5,8 @@
 //   then the payload, if it is at most kShortBytes
 //
 // A longer payload lies in the region or the image, and was written to the same offset of the
-// peer's image or region before its record.
+// peer's image or region before its record. One that lies apart (transport/apart.h) was too,
+// however short it is; its offset is that in the range for this peer.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,8 +28,9 @@ enum class What : std::uint32_t {
   kCredit,  // Only to say what was consumed.
   kBye,     // The last one, in sequence with the frames.
 };
-/// Where a long payload lies, on the side that gets it.
-enum class Target : std::uint32_t { kRecord = 0, kNear, kImage };
+/// Where a payload lies, on the side that gets it: short ones in the record, long ones in near or
+/// image, of any length but none apart.
+enum class Target : std::uint32_t { kRecord = 0, kNear, kImage, kApart };
 
 struct Record {
   What what = What::kFrame;
@@ -38,6 +40,11 @@ struct Record {
   std::uint64_t offset = 0;  // In the target.
   net::FrameHeader header;   // Of a frame; of a bye only the sequence.
 };
+
+inline bool fits(Target target, std::uint32_t bytes) {
+  if (target == Target::kApart) return bytes != 0;
+  return (target == Target::kRecord) == (bytes <= kShortBytes);
+}
 
 inline void encode(const Record& record, std::span<std::byte> into) {
   ByteWriter writer(into);
@@ -58,15 +65,14 @@ inline std::optional<Record> parse_record(std::span<const std::byte, kRecordHead
   record.offset = reader.number<std::uint64_t>();
   if (what < static_cast<std::uint32_t>(What::kFrame) ||
       what > static_cast<std::uint32_t>(What::kBye) ||
-      target > static_cast<std::uint32_t>(Target::kImage))
+      target > static_cast<std::uint32_t>(Target::kApart))
     return std::nullopt;
   record.what = static_cast<What>(what);
   record.target = static_cast<Target>(target);
   const auto header = net::parse_header(bytes.last<net::kHeaderBytes>());
   if (!header) return std::nullopt;
   record.header = *header;
-  const bool is_short = record.header.bytes <= kShortBytes;
-  if ((record.target == Target::kRecord) != is_short) return std::nullopt;
+  if (!fits(record.target, record.header.bytes)) return std::nullopt;
   return record;
 }
 

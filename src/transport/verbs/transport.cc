@@ -13,6 +13,10 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
                             });
 }
 
+Result<std::vector<std::string>> cards(const Opening& opening) {
+  return try_cards(opening, probe_ports());
+}
+
 }  // namespace
 }  // namespace tutti::verbs
 
@@ -26,6 +30,7 @@ constinit const Transport verbs_transport{
     // A hundred gigabits a second, as such devices' makers say; not measured on one.
     .network = {.link = {2, 10}, .message_us = 0.3},
     // What it was measured with.
-    .longest_slot = std::size_t{256} << 10};
+    .longest_slot = std::size_t{256} << 10,
+    .cards = verbs::cards};
 
 }  // namespace tutti
