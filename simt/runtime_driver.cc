@@ -150,13 +150,6 @@ CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
   return CUDA_SUCCESS;
 }
 
-/// As cudaGetDeviceProperties says.
-CUresult device_uuid(CUuuid* uuid, CUdevice device) {
-  *uuid = {};
-  std::memcpy(uuid->bytes, &device, sizeof device);
-  return CUDA_SUCCESS;
-}
-
 /// As what memory may be exported, here (share_as).
 std::atomic<unsigned>& shareable_types() {
   static std::atomic<unsigned> types{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
@@ -330,14 +323,6 @@ CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
   *base = reinterpret_cast<std::uintptr_t>(begin);
   return CUDA_SUCCESS;
 }
-/// Of a pool or of none; a pool's handle is of no use.
-CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr at) {
-  if (attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_NOT_SUPPORTED;
-  static int pool;
-  void* const handle = is_of_pool(reinterpret_cast<void*>(at)) ? &pool : nullptr;
-  std::memcpy(data, &handle, sizeof handle);
-  return CUDA_SUCCESS;
-}
 CUresult mem_unmap(CUdeviceptr at, std::size_t) {
   if (settings().unmap_waits) drain_device(this_device());
   const Lock lock(driver().mutex);
@@ -485,7 +470,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
       entry("cuCtxPushCurrent", cuCtxPushCurrent),
       entry("cuCtxPopCurrent", cuCtxPopCurrent),
       entry("cuDeviceGetAttribute", device_attribute),
-      entry("cuDeviceGetUuid", device_uuid),
+      entry("cuDeviceGetUuid", cuDeviceGetUuid),
       entry("cuMemGetAllocationGranularity", memory_granularity),
       entry("cuMemCreate", mem_create),
       entry("cuMemRelease", mem_release),
@@ -495,7 +480,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
       entry("cuMemUnmap", mem_unmap),
       entry("cuMemSetAccess", mem_set_access),
       entry("cuMemGetAddressRange", address_range),
-      entry("cuPointerGetAttribute", pointer_attribute),
+      entry("cuPointerGetAttribute", cuPointerGetAttribute),
       entry("cuMemGetHandleForAddressRange", range_handle),
       entry("cuMemGetAllocationPropertiesFromHandle", mem_properties),
       entry("cuMemRetainAllocationHandle", mem_retain),

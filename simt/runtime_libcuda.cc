@@ -53,6 +53,20 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   return result_of(cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device));
 }
+/// As cudaGetDeviceProperties says.
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  *uuid = {};
+  std::memcpy(uuid->bytes, &device, sizeof device);
+  return CUDA_SUCCESS;
+}
+/// Of a pool or of none; a pool's handle is of no use.
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr at) {
+  if (attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_NOT_SUPPORTED;
+  static int pool;
+  void* const handle = is_of_pool(reinterpret_cast<void*>(at)) ? &pool : nullptr;
+  std::memcpy(data, &handle, sizeof handle);
+  return CUDA_SUCCESS;
+}
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   return result_of(cudaDeviceCanAccessPeer(can, device, peer));
 }
