@@ -58,6 +58,7 @@ target_link_libraries(tutti_cuda_objects PRIVATE tutti_objects tutti_flags)
 set_target_properties(tutti_cuda_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON)
 if(TUTTI_CUDART)
+  set_property(SOURCE src/comm/messages.cc APPEND PROPERTY COMPILE_DEFINITIONS TUTTI_STATIC_CUDART)
   add_library(tutti_cuda INTERFACE)
   target_sources(tutti_cuda INTERFACE $<TARGET_OBJECTS:tutti_cuda_objects> ${objects})
   target_include_directories(tutti_cuda SYSTEM INTERFACE ${TUTTI_CUDA_INCLUDE})
@@ -71,7 +72,8 @@ if(TUTTI_TESTS)
   add_test(NAME cuda/spills
     COMMAND ${PROJECT_SOURCE_DIR}/scripts/ptxas-report ${names} -- ${reports}
       $<TARGET_FILE:tutti>)
-  set_tests_properties(cuda/spills PROPERTIES LABELS cuda)
+  add_test(NAME cuda/loads_late COMMAND bash -c "! readelf -dW $<TARGET_FILE:tutti> | grep STATIC_TLS")
+  set_tests_properties(cuda/spills cuda/loads_late PROPERTIES LABELS cuda)
 endif()
 
 # The tests of simulated devices, on those that there are.

@@ -24,7 +24,11 @@ struct OpenGroup {
 thread_local OpenGroup current_group;
 // Whether it is open. Every call asks, so nothing is looked up: neither whether the group was made,
 // nor where this thread's is (a byte is to be had also for a library that is loaded late).
-[[gnu::tls_model("initial-exec")]] thread_local constinit bool group_open = false;
+#if !defined(TUTTI_STATIC_CUDART)  // Its 8 KiB would be static too, and the library could not be
+                                   // loaded late.
+[[gnu::tls_model("initial-exec")]]
+#endif
+thread_local constinit bool group_open = false;
 
 exec::Message message_of(bool sends, const void* data, std::size_t count, DataType type,
                          Rank peer) {
