@@ -29,7 +29,7 @@ measured() {
 }
 # found HOSTS RANKS: the table, by as many ranks that reduce.
 found() {
-  timeout 60 "$netns" run "$1" "$2" -- "$perf/all_reduce_perf" -b 8 -e 64K -f 32 -n 2 -w 1 -c bits \
+  timeout 150 "$netns" run "$1" "$2" -- "$perf/all_reduce_perf" -b 8 -e 64K -f 32 -n 2 -w 1 -c bits \
     >"$work/out" 2>&1 || fail "all_reduce with the table"
   says '^# Out of bounds values : 0 OK'
   says "^# hosts: $1; between them .* were measured"
@@ -42,11 +42,11 @@ for transport in "${transports[@]}"; do
   echo "== over $transport, between 2 hosts of 2 ranks"
   export TUTTI_TRANSPORT=$transport UCX_TLS=tcp
   rm -f "$table"
-  timeout 120 "$netns" run 2 2 -- "${tune[@]}" >"$work/out" 2>&1 || fail "tune over $transport"
+  timeout 150 "$netns" run 2 2 -- "${tune[@]}" >"$work/out" 2>&1 || fail "tune over $transport"
   measured 2 "$transport"
   says "shared_memory +between ranks of a host +[0-9.]+ us"
   says "^ +mapped +[a-z]"
-  timeout 60 "$netns" run 2 2 -- "$tutti" explain all_reduce --bytes 8K --mapped >"$work/out" 2>&1 ||
+  timeout 150 "$netns" run 2 2 -- "$tutti" explain all_reduce --bytes 8K --mapped >"$work/out" 2>&1 ||
     fail "explain --mapped"
   says "between 4 ranks on 2 hosts, .* mapped buffers"
   says "^Taken: .*as measured here"
@@ -55,7 +55,7 @@ done
 unset TUTTI_TRANSPORT UCX_TLS
 
 echo "== other hosts leave it alone"
-TUTTI_TRANSPORT=${transports[-1]} UCX_TLS=tcp timeout 60 "$netns" run 4 1 -- "$perf/all_reduce_perf" \
+TUTTI_TRANSPORT=${transports[-1]} UCX_TLS=tcp timeout 150 "$netns" run 4 1 -- "$perf/all_reduce_perf" \
   -b 8 -e 8 -n 1 >"$work/out" 2>&1 || fail "all_reduce"
 says "tuning: $table is not used: made for ranks that share hosts otherwise"
 
@@ -68,7 +68,7 @@ END
 chmod +x "$work/rsh"
 "$netns" up 4
 echo "== by tutti run --hosts"
-TUTTI_RSH=$work/rsh timeout 60 "$tutti" run --no-prefix --hosts 10.77.0.1,10.77.0.2 -- "${tune[@]}" \
+TUTTI_RSH=$work/rsh timeout 150 "$tutti" run --no-prefix --hosts 10.77.0.1,10.77.0.2 -- "${tune[@]}" \
   --output "$table" >"$work/out" 2>&1 || fail "tutti run --hosts"
 measured 2 tcp
 ! grep -Eq "^ +mapped" "$work/out" || fail "mapped buffers are measured where each rank is alone"
@@ -83,7 +83,7 @@ together() {
   for rank in 0 1 2 3; do
     RANK=$rank WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
       TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 \
-      timeout 120 "$netns" exec "$rank" -- "$@" >"$work/out.$rank" 2>&1 &
+      timeout 150 "$netns" exec "$rank" -- "$@" >"$work/out.$rank" 2>&1 &
     pids+=($!)
   done
   for rank in 0 1 2 3; do wait "${pids[rank]}" || status=$?; done
