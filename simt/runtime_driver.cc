@@ -416,15 +416,6 @@ CUresult multicast_bind(CUmemGenericAllocationHandle handle, std::size_t at,
   return CUDA_SUCCESS;
 }
 
-CUresult range_handle(void* to, CUdeviceptr at, std::size_t bytes, CUmemRangeHandleType type,
-                      unsigned long long) {
-  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) return CUDA_ERROR_INVALID_VALUE;
-  const int descriptor = export_range(reinterpret_cast<const void*>(at), bytes);
-  if (descriptor < 0) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(to, &descriptor, sizeof(descriptor));
-  return CUDA_SUCCESS;
-}
-
 struct Entry {
   const char* name;
   void* function;
@@ -481,7 +472,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
       entry("cuMemSetAccess", mem_set_access),
       entry("cuMemGetAddressRange", address_range),
       entry("cuPointerGetAttribute", cuPointerGetAttribute),
-      entry("cuMemGetHandleForAddressRange", range_handle),
+      entry("cuMemGetHandleForAddressRange", cuMemGetHandleForAddressRange),
       entry("cuMemGetAllocationPropertiesFromHandle", mem_properties),
       entry("cuMemRetainAllocationHandle", mem_retain),
       entry("cuMemExportToShareableHandle", mem_export),

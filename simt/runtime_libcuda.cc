@@ -67,6 +67,14 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   std::memcpy(data, &handle, sizeof handle);
   return CUDA_SUCCESS;
 }
+CUresult cuMemGetHandleForAddressRange(void* to, CUdeviceptr at, std::size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long) {
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) return CUDA_ERROR_INVALID_VALUE;
+  const int descriptor = export_range(reinterpret_cast<const void*>(at), bytes);
+  if (descriptor < 0) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(to, &descriptor, sizeof(descriptor));
+  return CUDA_SUCCESS;
+}
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   return result_of(cudaDeviceCanAccessPeer(can, device, peer));
 }

@@ -70,8 +70,10 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   for (const int device : device_of) {
     most_on_one = std::max(most_on_one, std::count(device_of.begin(), device_of.end(), device));
   }
-  // Messages take two lanes at a time: what a rank sends, and what it gets.
-  const auto fit = static_cast<std::uint32_t>(multiprocessors / most_on_one / 4);
+  // Messages take two lanes at a time: what a rank sends, and what it gets. Ranks that share a
+  // device take half of it, as a quarter would not keep its memory busy.
+  const auto fit =
+      static_cast<std::uint32_t>(multiprocessors / most_on_one / (most_on_one > 1 ? 2 : 4));
   options.lanes = settings.lanes > 0 ? static_cast<std::uint32_t>(settings.lanes)
                                      : std::bit_floor(std::clamp(fit, 2U, kMostLanes));
   options.slot_count =
