@@ -15,6 +15,8 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -22,6 +24,7 @@
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 #include "plan/passes.h"
+#include "tutti/device_communicator.h"
 
 namespace tutti {
 namespace {
@@ -126,8 +129,8 @@ class Bench {
       call.input = inputs_.data();
       call.output = outputs_.data();
       constexpr double kGoal = 0.92;
-      return compare(*mesh, one_, what, (sources + targets) * options_.bytes,
-                     sources > 1 && targets == 1 ? kGoal : -1,
+      return compare([&] { return check(*mesh, 1); }, one_, what,
+                     (sources + targets) * options_.bytes, sources > 1 && targets == 1 ? kGoal : -1,
                      [&](std::size_t) { return mesh->launch(0, plan, call, one_[0]); });
     });
   }
@@ -136,6 +139,8 @@ class Bench {
   void ranks(DataType type, std::size_t n) {
     const std::string of = ", " + std::to_string(n) + " ranks, " + std::string(to_string(type));
     table_.measure("all-reduces" + of, [&] { return ranks(type, n, of); });
+    if (n == 1) return;
+    table_.measure("communicators" + of, [&] { return communicators(type, n, of); });
   }
 
   /// A short call, again and again, as a graph.
@@ -178,14 +183,14 @@ class Bench {
   }
 
   /// With a copy in each round; the first round is not counted.
-  Status compare(const CudaMesh& mesh, const Streams& streams, const std::string& what,
-                 std::size_t moved, double goal,
+  Status compare(const std::function<Status()>& has_ended, const Streams& streams,
+                 const std::string& what, std::size_t moved, double goal,
                  const std::function<Status(std::size_t stream)>& enqueue) {
     std::vector<double> times, shares;
     for (int round = 0; round <= options_.rounds; ++round) {
       TUTTI_TRY(const double copied, copy());
       TUTTI_TRY(const double time, streams.microseconds(enqueue));
-      TUTTI_CHECK_OK(check(mesh, streams.size()));
+      TUTTI_CHECK_OK(has_ended());
       if (round == 0) continue;
       times.push_back(time);
       const double bound =
@@ -221,8 +226,9 @@ class Bench {
     const Streams streams(mesh_options.devices);
     const std::size_t moved = 2 * n * options_.bytes;
     constexpr double kGoal = 0.85;
-    TUTTI_CHECK_OK(compare(*mesh, streams, "two-shot all-reduce" + of, moved, n == 8 ? kGoal : -1,
-                           [&](std::size_t rank) {
+    const auto has_ended = [&] { return check(*mesh, n); };
+    TUTTI_CHECK_OK(compare(has_ended, streams, "two-shot all-reduce" + of, moved,
+                           n == 8 ? kGoal : -1, [&](std::size_t rank) {
                              return mesh->launch_two_shot(static_cast<int>(rank), calls[rank],
                                                           streams[rank]);
                            }));
@@ -233,10 +239,56 @@ class Bench {
     if (!direct) return Error{Code::kInvalidArgument, "two_shot can't be lowered"};
     TUTTI_TRY(const exec::CudaPlan plan, mesh->load(plan::replicate(*direct, mesh_options.lanes)));
     TUTTI_CHECK_OK(
-        compare(*mesh, streams, "the same, interpreted" + of, moved, -1, [&](std::size_t rank) {
+        compare(has_ended, streams, "the same, interpreted" + of, moved, -1, [&](std::size_t rank) {
           return mesh->launch(static_cast<int>(rank), plan, calls[rank], streams[rank]);
         }));
     return rms_norm(*mesh, streams, calls, of);
+  }
+
+  /// The same by communicators, as programs call them, on memory that ranks have registered; with
+  /// the lanes that they take where ranks share a device.
+  Status communicators(DataType type, std::size_t n, const std::string& of) {
+    Settings settings;
+    settings.timeout = std::chrono::seconds(5);
+    settings.lanes = static_cast<int>(std::max<std::size_t>(1, multiprocessors_ / n / 2));
+    const std::vector<int> devices(n, 0);
+    TUTTI_TRY(auto comms, DeviceCommunicator::in_process(devices, settings));
+    TUTTI_CHECK_OK(register_buffers(comms));
+    const auto request = [&](std::size_t rank) {
+      return Request{.input = inputs_.data() + rank * options_.bytes,
+                     .output = outputs_.data() + rank * options_.bytes,
+                     .count = options_.bytes / size_of(type),
+                     .type = type};
+    };
+    for (std::size_t rank = 0; rank < n; ++rank) TUTTI_CHECK_OK(comms[rank].prepare(request(rank)));
+    const auto has_ended = [&]() -> Status {
+      for (const DeviceCommunicator& comm : comms) TUTTI_CHECK_OK(comm.check());
+      return ok();
+    };
+    const Streams streams(devices);
+    return compare(has_ended, streams, "all-reduce of communicators, registered" + of,
+                   2 * n * options_.bytes, n == 8 ? 0.85 : -1, [&](std::size_t rank) {
+                     return comms[rank].call(request(rank), streams[rank]);
+                   });
+  }
+
+  /// Each rank's part of inputs_ and outputs_, which takes all ranks at a time.
+  Status register_buffers(std::vector<DeviceCommunicator>& comms) const {
+    std::vector<Status> outcomes(comms.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < comms.size(); ++rank) {
+        threads.emplace_back([&, rank] {
+          for (const CudaMemory* memory : {&inputs_, &outputs_}) {
+            if (outcomes[rank])
+              outcomes[rank] = comms[rank].register_memory(memory->data() + rank * options_.bytes,
+                                                           options_.bytes);
+          }
+        });
+      }
+    }
+    for (Status& outcome : outcomes) TUTTI_CHECK_OK(std::move(outcome));
+    return ok();
   }
 
   /// One rank's plan: block s of its input is source s, block t of its output target t, and each
@@ -283,8 +335,9 @@ class Bench {
     }
     // Inputs and a residual are read, all residuals and outputs written.
     const std::size_t moved = (3 * n + 1) * options_.bytes;
+    const auto has_ended = [&] { return check(mesh, n); };
     return compare(
-        mesh, streams, "with residual and RMSNorm" + of, moved, -1, [&](std::size_t rank) {
+        has_ended, streams, "with residual and RMSNorm" + of, moved, -1, [&](std::size_t rank) {
           return mesh.launch_rms_norm(static_cast<int>(rank), norms[rank], streams[rank]);
         });
   }
@@ -296,8 +349,8 @@ class Bench {
   std::uint32_t multiprocessors_ = 1;
 };
 
-/// What a process waits for before its first call ends: the device, the mesh, a kernel.
-Status first_mesh(Table& table) {
+/// What a process waits for before its first call ends: the device, communicators, the call.
+Status first_communicator(Table& table) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto since = [&](std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double, std::micro>(now() - start).count();
@@ -306,26 +359,30 @@ Status first_mesh(Table& table) {
   TUTTI_TRY(const CudaMemory touched, CudaMemory::allocate(0, 256));
   table.add({"the device's first allocation in a process", since(start)});
   start = now();
-  const exec::CudaMeshOptions options = mesh_of({0, 0});
-  TUTTI_TRY(auto mesh, CudaMesh::create(options));
+  const std::vector<int> devices{0, 0};
+  Settings settings;
+  settings.timeout = std::chrono::seconds(5);
+  TUTTI_TRY(auto comms, DeviceCommunicator::in_process(devices, settings));
   constexpr double kGoal = 200e3;
-  table.add({"the first mesh, 2 ranks", since(start), 0, -1, kGoal});
+  table.add({"the first communicator, 2 ranks", since(start), 0, -1, kGoal});
   start = now();
-  const Streams streams(options.devices);
+  const Streams streams(devices);
   TUTTI_TRY(const CudaMemory buffers, CudaMemory::allocate(0, 1024));
   TUTTI_TRY([[maybe_unused]] const double time, streams.microseconds([&](std::size_t rank) {
-    CudaCall call;
-    call.count = 2;
-    call.input = buffers.data() + rank * 512;
-    call.output = buffers.data() + rank * 512 + 256;
-    return mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]);
+    const std::byte* const input = buffers.data() + rank * 512;
+    return comms[rank].call({.input = input,
+                             .output = buffers.data() + rank * 512 + 256,
+                             .count = 2,
+                             .type = DataType::kFloat32},
+                            streams[rank]);
   }));
   table.add({"the first call", since(start)});
-  return check(*mesh, options.devices.size());
+  for (const DeviceCommunicator& comm : comms) TUTTI_CHECK_OK(comm.check());
+  return ok();
 }
 
 void run(const Options& options, bool alone, Table& table) {
-  if (!alone) table.measure("the first mesh", [&] { return first_mesh(table); });
+  if (!alone) table.measure("the first communicator", [&] { return first_communicator(table); });
   Bench bench(options, table);
   const bool there = table.measure("copy of the device, read and written", [&]() -> Status {
     TUTTI_CHECK_OK(bench.prepare());
