@@ -201,8 +201,9 @@ TEST_CASE("windows are opened together, and closed by each rank for itself") {
 
 TEST_CASE("ranks whose buffers are in different places of their memory are told") {
   // The first bytes of the memory on one rank, later ones on the other.
-  for (const auto& [offset, count] :
+  for (const auto& one :
        {std::pair<std::size_t, std::size_t>{0, 20000}, {4096, 20000}, {0, 19000}}) {
+    const std::size_t offset = one.first, count = one.second;
     DeviceCluster cluster({0, 1});
     REQUIRE(cluster.complaint == "");
     std::vector<std::string> texts(2);
