@@ -8,7 +8,7 @@
 #include <cuda.h>
 
 #include <cstring>
-#include <vector>
+#include <iterator>
 
 #include "simt/machine.h"
 #include "simt/runtime.h"
@@ -29,7 +29,11 @@ CUdevice device_of(CUcontext context) {
 }
 
 /// What this thread had current before what was pushed; -1: nothing.
-thread_local std::vector<int> covered;
+struct Covered {
+  int contexts[64];
+  unsigned count;
+};
+thread_local Covered covered = {};  // Not a vector: it is asked for at the process's end, too.
 
 }  // namespace
 
@@ -111,15 +115,15 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 }
 CUresult cuCtxPushCurrent(CUcontext context) {
   if (context == nullptr || !exists(device_of(context))) return CUDA_ERROR_INVALID_CONTEXT;
-  covered.push_back(current_context());
+  if (covered.count == std::size(covered.contexts)) return CUDA_ERROR_OUT_OF_MEMORY;
+  covered.contexts[covered.count++] = current_context();
   set_current_context(device_of(context));
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent(CUcontext* context) {
-  if (covered.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (covered.count == 0) return CUDA_ERROR_INVALID_CONTEXT;
   cuCtxGetCurrent(context);
-  set_current_context(covered.back());
-  covered.pop_back();
+  set_current_context(covered.contexts[--covered.count]);
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetDevice(CUdevice* device) {

@@ -320,7 +320,7 @@ ncclResult_t reduce_windows(const AllRanks& ranks, std::size_t bytes, std::size_
       CHECK(std::count(found.begin(), found.end(), static_cast<float>(ranks.size())) ==
             static_cast<std::ptrdiff_t>(found.size()));
   }
-  for (int rank = ranks.size() - 1; rank >= 0 && first == ncclSuccess; --rank) {
+  for (int rank = ranks.size() - 1; rank >= 0; --rank) {
     CHECK(ncclCommWindowDeregister(ranks.comm(rank), of(rank).window) == ncclSuccess);
     CHECK(ncclMemFree(of(rank).data) == ncclSuccess);  // The others may have it open still.
   }
