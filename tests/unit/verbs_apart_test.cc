@@ -130,7 +130,8 @@ TEST_CASE("slots go by what a dma-buf is registered as") {
   auto ranks = join_apart({.ranks = 2, .dma_buf = descriptor.get()});
   require_open(ranks);
   CHECK(FakeRdma::the().dma_bufs() == before + 2);
-  CHECK(exchange_slots(ranks, Catch::rngSeed(), [](std::size_t) {}) == std::vector<std::string>(2));
+  CHECK(exchange_slots(ranks, Catch::rngSeed(), [](std::size_t, std::uint64_t) {}) ==
+        std::vector<std::string>(2));
   kind.unknown = 0;
 }
 
