@@ -150,7 +150,6 @@ using tutti::Collective;
 using tutti::DeviceCommunicator;
 using tutti::ok;
 using tutti::Rank;
-using tutti::Result;
 using tutti::Settings;
 using tutti::Status;
 using tutti::c_api::asked_about;

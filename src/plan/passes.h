@@ -30,6 +30,7 @@ struct Mapped {
   constexpr Mapped(bool those_inputs, bool those_outputs)
       : inputs(those_inputs), outputs(those_outputs) {}
   constexpr explicit operator bool() const { return inputs || outputs; }
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
   friend constexpr auto operator<=>(const Mapped&, const Mapped&) = default;
 };
 

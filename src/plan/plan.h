@@ -98,6 +98,7 @@ struct GroupSizes {
 struct SpanningTree {
   int weight = 1;            // Its share, compared with the other trees'.
   std::vector<int> parents;  // By rank; the root's is itself.
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
   friend auto operator<=>(const SpanningTree&, const SpanningTree&) = default;
 };
 

@@ -52,6 +52,7 @@ struct TuningKey {
 struct HostRate {
   std::string name;
   double gigabytes_per_second = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
   friend auto operator<=>(const HostRate&, const HostRate&) = default;
 };
 

@@ -290,7 +290,7 @@ Result<Mesh> MeshBuilder::run() {
   Mesh made;
   made.strangers = mesh_.strangers;
   for (Connection& one : mesh_.connections) {
-    Connection& given = made.connections.emplace_back(std::move(one));
+    Connection& given = made.connections.emplace_back(std::exchange(one, {}));
     one.peer = given.peer;
     one.index = given.index;
   }
@@ -310,7 +310,7 @@ std::optional<Connection> MeshBuilder::again(int peer, int index) {
   end_calls(steady_clock::now());
   end_guests(steady_clock::now());
   if (!connection.socket) return std::nullopt;
-  Connection given = std::move(connection);
+  Connection given = std::exchange(connection, {});
   connection.peer = peer;
   connection.index = index;
   return given;
