@@ -3,8 +3,8 @@
 // Model. A thread has one group at a time, which nests. Every call, also one outside a group, is
 // put into the group and started when the outermost group ends: first communicators, each on a
 // thread of its own, since they wait for each other; so too what their ranks do together; then
-// calls, in one tutti::Group. The first
-// mistake in a group is its result, and then nothing of the group is started.
+// calls, in one tutti::Group. The first mistake in a group is its result, and then nothing of the
+// group is started.
 #pragma once
 #include <functional>
 #include <vector>

@@ -1,12 +1,10 @@
 // Calls that do with a sum what comes next (exec/cuda_mesh_fused.cc), of registered memory
 // (cuda_registered.cc).
 #include <algorithm>
-#include <functional>
 
 #include <fmt/format.h>
 
 #include "comm/cuda_state.h"
-#include "comm/cuda_tell.h"
 #include "plan/partition.h"
 
 namespace tutti {
@@ -33,10 +31,6 @@ Status check_call(const char* name, const Call& call, std::size_t elements,
   return ok();
 }
 
-std::vector<const std::byte*> constant(const std::vector<std::byte*>& list) {
-  return {list.begin(), list.end()};
-}
-
 }  // namespace
 
 bool DeviceCommunicator::State::can_fuse() const {
@@ -54,11 +48,13 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
   if (count == 0) return ok();
   exec::CudaRmsNorm call;
   call.call.type = norm.type;
-  call.call.peer_inputs = constant(everywhere(norm.input, bytes));
-  call.call.peer_outputs = everywhere(norm.output, bytes);
-  call.residuals = everywhere(norm.residual, bytes);
-  call.call.alike = alike_of({static_cast<std::uint64_t>(norm.type), norm.rows, norm.columns},
-                             {norm.input, norm.residual, norm.output});
+  const Place input = place_at(norm.input, bytes), residual = place_at(norm.residual, bytes),
+              output_at = place_at(norm.output, bytes);
+  input.list(call.call.peer_inputs);
+  output_at.list(call.call.peer_outputs);
+  residual.list(call.residuals);
+  call.call.alike = alike_of({static_cast<std::uint64_t>(norm.type), norm.rows, norm.columns,
+                              input.number(), residual.number(), output_at.number()});
   call.weight = static_cast<const std::byte*>(norm.weight);
   call.rows = norm.rows;
   call.columns = norm.columns;
@@ -95,10 +91,12 @@ Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream
   exec::CudaSgd call;
   call.call.type = step.type;
   call.call.count = step.count;
-  call.call.peer_inputs = constant(everywhere(step.gradients, bytes));
-  call.call.peer_outputs = everywhere(step.parameters, bytes);
-  call.call.alike = alike_of({static_cast<std::uint64_t>(step.type), step.count},
-                             {step.gradients, step.parameters});
+  const Place gradients = place_at(step.gradients, bytes),
+              parameters = place_at(step.parameters, bytes);
+  gradients.list(call.call.peer_inputs);
+  parameters.list(call.call.peer_outputs);
+  call.call.alike = alike_of(
+      {static_cast<std::uint64_t>(step.type), step.count, gradients.number(), parameters.number()});
   if (!can_fuse() || call.call.peer_inputs.empty() || call.call.peer_outputs.empty()) {
     return Error{Code::kUnsupported,
                  fmt::format("{}: gradients and parameters have to be registered memory "

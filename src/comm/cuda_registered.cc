@@ -7,12 +7,12 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <span>
 
 #include <fmt/format.h>
 
 #include "comm/cuda_state.h"
 #include "comm/cuda_tell.h"
+#include "plan/mix.h"
 
 namespace tutti {
 namespace {
@@ -27,16 +27,6 @@ struct Done {
   Trouble trouble;
   std::uint64_t number = 0;  // Of the memory that is deregistered.
 };
-
-/// FNV-1a, folded to what a signal has room for.
-std::uint16_t hash_of(std::span<const std::uint64_t> numbers) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const std::uint64_t number : numbers) {
-    for (int bits = 0; bits < 64; bits += 8)
-      hash = (hash ^ (number >> bits & 0xff)) * 0x100000001b3ULL;
-  }
-  return static_cast<std::uint16_t>(hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48);
-}
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, what}; }
 
@@ -176,26 +166,15 @@ Status DeviceCommunicator::State::deregister_memory(void* data) {
   return ok();
 }
 
-const DeviceCommunicator::State::Registered* DeviceCommunicator::State::registration_of(
-    const void* buffer, std::size_t bytes) const {
+DeviceCommunicator::State::Place DeviceCommunicator::State::place_at(const void* buffer,
+                                                                     std::size_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(buffer);
-  const auto found = std::find_if(registered.begin(), registered.end(), [&](const auto& one) {
+  for (const Registered& one : registered) {
     const auto begin = reinterpret_cast<std::uintptr_t>(one.data);
-    return address >= begin && address - begin <= one.bytes &&
-           bytes <= one.bytes - (address - begin);
-  });
-  return found == registered.end() ? nullptr : &*found;
-}
-
-std::vector<std::byte*> DeviceCommunicator::State::everywhere(const void* buffer,
-                                                              std::size_t bytes) const {
-  const Registered* const one = registration_of(buffer, bytes);
-  if (one == nullptr) return {};
-  std::vector<std::byte*> list = one->everywhere;
-  for (std::byte*& at : list) {
-    if (at != nullptr) at += static_cast<const std::byte*>(buffer) - one->data;
+    if (address >= begin && address - begin <= one.bytes && bytes <= one.bytes - (address - begin))
+      return {&one, address - begin};
   }
-  return list;
+  return {};
 }
 
 /// In place, a rank's block of the buffer that has all is not in the same place on all ranks, so
@@ -208,15 +187,12 @@ DeviceCommunicator::State::Place DeviceCommunicator::State::place_of(const Reque
   const bool each = input ? traits.input_each : traits.output_each;
   const bool other_each = input ? traits.output_each : traits.input_each;
   const std::size_t block = request.count * size_of(request.type);
-  const auto* buffer = static_cast<const std::byte*>(input ? request.input : request.output);
+  const void* const buffer = input ? request.input : request.output;
   const auto other = reinterpret_cast<std::uintptr_t>(input ? request.output : request.input);
   const std::size_t own = each ? 0 : static_cast<std::size_t>(me.value) * block;
   const bool in_other = other_each && reinterpret_cast<std::uintptr_t>(buffer) == other + own;
   if (in_other) return {};
-  const Registered* const one =
-      registration_of(buffer, each ? block * static_cast<std::size_t>(rank_count) : block);
-  if (one == nullptr) return {};
-  return {one, static_cast<std::size_t>(buffer - one->data)};
+  return place_at(buffer, each ? block * static_cast<std::size_t>(rank_count) : block);
 }
 
 /// A peer's factor is not known, so what it scales is not read.
@@ -227,42 +203,21 @@ plan::Mapped DeviceCommunicator::State::mapped_of(const Request& request) const 
           place_of(request, false).memory != nullptr};
 }
 
-template <class List>
-void DeviceCommunicator::State::add_places(const Place& place, List& list) {
-  list.clear();
-  if (place.memory == nullptr) return;
-  for (std::byte* const at : place.memory->everywhere)
-    list.push_back(at == nullptr ? nullptr : at + place.offset);
-}
-
 void DeviceCommunicator::State::add_peers(const Request& request, exec::CudaCall& call) const {
   const Place input = place_of(request, true), output = place_of(request, false);
-  add_places(input, call.peer_inputs);
-  add_places(output, call.peer_outputs);
-  if (registered.empty()) return;
+  input.list(call.peer_inputs);
+  output.list(call.peer_outputs);
   const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
   const ReduceOp op = reduces(request.collective) ? request.reduction.op : ReduceOp::kSum;
   const int root = has_root(request.collective) ? request.root.value : 0;
-  const std::uint64_t numbers[] = {number(request.collective),
-                                   number(request.type),
-                                   number(op),
-                                   number(root),
-                                   request.count,
-                                   input.number(),
-                                   output.number()};
-  call.alike = hash_of(numbers);
+  call.alike = alike_of({number(request.collective), number(request.type), number(op), number(root),
+                         request.count, input.number(), output.number()});
 }
 
-std::uint16_t DeviceCommunicator::State::alike_of(
-    std::initializer_list<std::uint64_t> sizes, std::initializer_list<const void*> buffers) const {
-  std::vector<std::uint64_t> numbers(sizes);
-  for (const void* const buffer : buffers) {
-    const Registered* const one = registration_of(buffer, 1);
-    const auto* at = static_cast<const std::byte*>(buffer);
-    numbers.push_back(
-        one == nullptr ? 0 : Place{one, static_cast<std::size_t>(at - one->data)}.number());
-  }
-  return hash_of(numbers);
+std::uint16_t DeviceCommunicator::State::alike_of(std::initializer_list<std::uint64_t> numbers) {
+  std::uint64_t hash = 0;
+  for (const std::uint64_t number : numbers) hash = plan::mix(hash ^ number);
+  return static_cast<std::uint16_t>(hash);
 }
 
 // ---- Memory that peers can map ----

@@ -157,10 +157,6 @@ struct DeviceCommunicator::State {
   Status register_memory(void* data, std::size_t bytes, bool window);
   Status deregister_memory(void* data);
   Status close_window(void* data);
-  /// Null: the buffer is not registered as a whole.
-  const Registered* registration_of(const void* buffer, std::size_t bytes) const;
-  /// By rank, where a buffer is; empty: it is not registered.
-  std::vector<std::byte*> everywhere(const void* buffer, std::size_t bytes) const;
   /// Where a buffer is in registered memory, on all ranks. Null: peers don't map it.
   struct Place {
     const Registered* memory = nullptr;
@@ -169,17 +165,23 @@ struct DeviceCommunicator::State {
     std::uint64_t number() const {
       return memory == nullptr ? 0 : memory->number << 48 | (offset + 1);
     }
+    /// By rank, as this process sees it; null: another host's. Empty: peers don't map it.
+    template <class Pointer>
+    void list(std::vector<Pointer>& places) const {
+      places.clear();
+      if (memory == nullptr) return;
+      for (std::byte* const at : memory->everywhere)
+        places.push_back(at == nullptr ? nullptr : at + offset);
+    }
   };
+  Place place_at(const void* buffer, std::size_t bytes) const;
   Place place_of(const Request& request, bool input) const;
   /// What peers map of a call's buffers.
   plan::Mapped mapped_of(const Request& request) const;
   /// Tells the call where they are.
-  template <class List>
-  static void add_places(const Place& place, List& list);
   void add_peers(const Request& request, exec::CudaCall& call) const;
-  /// Of calls of other kinds: a hash of what they have alike on all ranks (CudaCall::alike).
-  std::uint16_t alike_of(std::initializer_list<std::uint64_t> sizes,
-                         std::initializer_list<const void*> buffers) const;
+  /// A hash of what a call has alike on all ranks (CudaCall::alike).
+  static std::uint16_t alike_of(std::initializer_list<std::uint64_t> numbers);
   /// Whether kernels of up to eight sources can do a call on registered memory.
   bool can_fuse() const;
   Status start(const RmsNorm& call, cudaStream_t stream);

@@ -38,8 +38,8 @@ CudaRoom::CudaRoom(int device, std::size_t blocks, std::size_t room)
   if (all <= room || !taken.warned.insert(device).second) return;
   log::warn(
       "communicators of this process may have {} blocks on device {} at a time, which runs {}: "
-      "calls "
-      "of several that run side by side may wait for each other until their deadline; fewer lanes "
+      "calls of several that run side by side may wait for each other until their deadline; fewer "
+      "lanes "
       "(TUTTI_LANES), or one call at a time, do without",
       all, device, room);
 }

@@ -18,24 +18,11 @@ using test::Buffer;
 using test::Case;
 using test::DeviceCluster;
 using test::DeviceRanks;
+using test::each;
 using test::said;
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16};
 const unsigned kMeshThreads = exec::CudaMeshOptions{}.threads;
-
-/// Runs `body` in a thread for each rank; the first complaint.
-std::string each(DeviceCluster& cluster, const std::function<std::string(std::size_t rank)>& body) {
-  std::vector<std::string> complaints(cluster.comms.size());
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < complaints.size(); ++rank)
-      threads.emplace_back([&, rank] { complaints[rank] = body(rank); });
-  }
-  for (const std::string& complaint : complaints) {
-    if (!complaint.empty()) return complaint;
-  }
-  return "";
-}
 
 /// Input, residual, output and weight of a rank, one behind the other in one allocation.
 struct Norm {

@@ -16,6 +16,7 @@ namespace {
 using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
+using test::each;
 using test::said;
 
 /// What is registered before a call.
@@ -23,20 +24,6 @@ struct Registers {
   bool input = false, output = false;
 };
 constexpr Registers kRegisters[] = {{false, false}, {true, false}, {false, true}, {true, true}};
-
-/// Runs `body` in a thread for each rank; the first complaint.
-std::string each(DeviceCluster& cluster, const std::function<std::string(std::size_t rank)>& body) {
-  std::vector<std::string> complaints(cluster.comms.size());
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < complaints.size(); ++rank)
-      threads.emplace_back([&, rank] { complaints[rank] = body(rank); });
-  }
-  for (const std::string& complaint : complaints) {
-    if (!complaint.empty()) return complaint;
-  }
-  return "";
-}
 
 /// Twice, so that one call's end is another's beginning.
 std::string run(DeviceCluster& cluster, const Case& test, Registers registers, std::uint64_t seed) {

@@ -3,8 +3,10 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "simt/device_ranks.h"
@@ -168,5 +170,20 @@ struct DeviceCluster {
   std::vector<cudaStream_t> streams;
   std::string complaint;
 };
+
+/// Runs `body` in a thread for each rank; the first complaint.
+inline std::string each(DeviceCluster& cluster,
+                        const std::function<std::string(std::size_t rank)>& body) {
+  std::vector<std::string> complaints(cluster.comms.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < complaints.size(); ++rank)
+      threads.emplace_back([&, rank] { complaints[rank] = body(rank); });
+  }
+  for (const std::string& complaint : complaints) {
+    if (!complaint.empty()) return complaint;
+  }
+  return "";
+}
 
 }  // namespace tutti::test
