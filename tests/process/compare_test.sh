@@ -44,6 +44,12 @@ for collective in (*names, "barrier"):
 assert len(runs) == 2 * (len(names) + 1), sorted(runs)
 PY
 
+echo "== ours against another build of ours"
+"$compare" "${quick[@]}" --before "$TEST_BUILD_DIR" --buffers plain --peers none --sizes 8 \
+  --json "$work/before.json" >"$work/out" || fail "compare --before"
+grep -E '^plain: before / now, mean of each round: [0-9.]+ to ' "$work/out" >/dev/null ||
+  { cat "$work/out"; fail "no means of before"; }
+
 echo "== scripts/perf-host, a part of it: what it measured, and its verdict"
 if [ -x "$TEST_BUILD_DIR/perf/peers/openmpi_loop" ] && command -v mpirun.openmpi >/dev/null; then
   code=0
@@ -70,6 +76,8 @@ refused "gathering" --collective gathering
 refused "9" --sizes 9
 refused "lam" --peers lam
 refused "no tutti_loop" --build "$work"
+refused "no tutti_loop in $work" "${quick[@]}" --before "$work" --buffers plain
+refused "--buffers" "${quick[@]}" --before "$TEST_BUILD_DIR"
 refused "printed no times" "${quick[@]}" --ranks 3 --sizes 8 --collective gather --peers copy_floor
 loop=$TEST_BUILD_DIR/perf/peers/tutti_loop
 code=0
