@@ -74,7 +74,7 @@ Status Communicator::State::run(const exec::Call& call) {
     if (auto checked = check(call); !checked) [[unlikely]]
       return checked;
   }
-  if (call.count == 0 && !call.barrier && !call.uneven) return ok();
+  if (call.count == 0 && !call.barrier && !call.uneven) return executor->look_at_abort(call);
   if (in_group()) [[unlikely]] {
     TUTTI_TRY(auto work, start(call));
     return ok();
@@ -91,6 +91,7 @@ Result<Work> Communicator::State::start(const exec::Call& call) {
   if (call.count == 0 && !call.barrier && !call.uneven) {
     state = std::make_shared<Work::State>();
     state->done = true;
+    if (auto alive = executor->look_at_abort(call); !alive) state->error = alive.error();
   } else {
     state = Progress::instance().submit(*queue, call);
   }

@@ -126,6 +126,16 @@ Result<Choosing::Plans> plans_for(int rank_count, const Settings& settings,
   return Choosing::Plans(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
 }
 
+/// By rank, where its process is, for people.
+std::vector<std::string> places_of(std::span<const Peer> peers) {
+  std::vector<std::string> places;
+  for (const Peer& peer : peers) {
+    const std::string_view host(peer.host_name, strnlen(peer.host_name, sizeof(peer.host_name)));
+    places.push_back(fmt::format("pid {} on {}", peer.pid, host.empty() ? "?" : host));
+  }
+  return places;
+}
+
 std::vector<Peer> of_my_machine(std::span<const Peer> peers, Rank me) {
   std::vector<Peer> here;
   const Peer& mine = peers[static_cast<std::size_t>(me.value)];
@@ -243,7 +253,8 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
                         .net_interfaces = settings.net_interfaces,
                         .rdma_devices = settings.rdma_devices,
                         .exchange = exchange,
-                        .deadline = Deadline::after(settings.timeout)};
+                        .deadline = Deadline::after(settings.timeout),
+                        .look = founding.look};
   TUTTI_TRY(auto endpoint, open_transport(*transport, opening, tell));
   choosing->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
@@ -264,10 +275,10 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   options.choose = [choosing](const exec::Call& call, exec::Access access, std::size_t which) {
     return choosing->choose(call, access, which);
   };
-  // Once what ranks here read and write no longer fits the cache beside what else is in it:
-  // decision 0026.
+  // Once what ranks here use no longer fits the cache: decision 0026.
   options.stream_from = last_level_cache_bytes() / 8 * 5;
   options.machine_ranks = static_cast<int>(here.size());
+  options.places = places_of(peers);
   state->executor =
       std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
   state->queue = std::make_unique<CallQueue>(*state->executor);
@@ -391,8 +402,16 @@ Result<Communicator> Communicator::split(int color, int key) {
     for (const Choice& member : all)
       settings.weights.push_back(state_->settings.weights[static_cast<std::size_t>(member.rank)]);
   }
+  // Who has gone is found by those who are in the same part; they tell all.
+  std::vector<int> part;
+  for (const Choice& member : all) part.push_back(member.rank);
+  const auto look = [&]() -> Status {
+    // acquire: as in State::run. Who executes something looks at its peers by itself.
+    const bool is_free = state_->queue->pending.load(std::memory_order_acquire) == 0;
+    return is_free ? state_->executor->look_at(part, "split") : ok();
+  };
   auto state = make_state(
-      {me, static_cast<int>(all.size()), settings, state_->devices, state_.get()}, through);
+      {me, static_cast<int>(all.size()), settings, state_->devices, state_.get(), look}, through);
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {
     auto told = exchange_over(*this, std::nullopt);

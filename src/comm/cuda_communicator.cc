@@ -75,11 +75,15 @@ Status CudaEvent::synchronize() const {
 Status DeviceCommunicator::State::failure() const {
   const Region& region = control_state().executor->endpoint().region();
   Status own = mesh->check(me.value);
+  const auto reported = [this](Error error) {
+    error.rank = me;
+    return error;
+  };
   if (region.aborted()) {
     if (own) mesh->abort(me.value);  // What waits here ends too.
-    return region.abort_error();
+    return reported(region.abort_error());
   }
-  if (network != nullptr && network->aborted()) return network->abort_error();
+  if (network != nullptr && network->aborted()) return reported(network->abort_error());
   if (own) return own;
   own.error().what += fmt::format("; this rank has begun {} calls", calls);
   if (const int peer = own.error().peer.value; network != nullptr && peer >= 0) {

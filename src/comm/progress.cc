@@ -197,7 +197,7 @@ bool Progress::advance_messages(CallQueue& queue) {
   }
   std::erase(under_way, nullptr);
   for (const auto& batch : over) {
-    Status status = batch->batch.open == 0 ? ok() : executor.message_error(batch->batch);
+    Status status = executor.outcome(batch->batch);
     executor.retire(batch->batch);
     (void)leave(queue, *batch->work, std::move(status));
   }

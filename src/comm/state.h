@@ -95,6 +95,7 @@ struct Founding {
   const Settings& settings;
   bool devices = false;                         // State::devices.
   const Communicator::State* parent = nullptr;  // What it is a part of, by a split.
+  std::function<Status()> look = nullptr;       // As Opening's.
 };
 
 /// Makes a communicator's insides: everybody says who he is, the transport is chosen and opened.

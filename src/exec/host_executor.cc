@@ -1,8 +1,11 @@
 #include "exec/host_executor.h"
 
+#include <unistd.h>
+
 #include <cstring>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "exec/copy_few.h"
 
 namespace tutti::exec {
@@ -13,6 +16,7 @@ namespace {
 constexpr std::size_t kRootedLines = 4;
 constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
+constexpr std::int64_t kLongUnseenMs = 10;
 
 /// 16 bits of the request and of its way, in place for the tag. A multiplicative hash: the high
 /// bits are well mixed.
@@ -30,6 +34,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       region_(endpoint_->region()),
       me_(me),
       ranks_(static_cast<int>(region_.config().rank_count)),
+      owner_(getpid()),
       fence_(region_.config().fence != 0),
       finished_period_(finished_period(region_.config())),
       options_(std::move(options)),
@@ -44,6 +49,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       gathered_(static_cast<std::size_t>(ranks_) * kGatheredStride) {
   neighbours_.reserve(static_cast<std::size_t>(ranks_));
   find_mates();
+  context_.region = &region_;
   context_.peer_inputs_at.resize(static_cast<std::size_t>(ranks_));
   context_.peer_outputs_at.resize(static_cast<std::size_t>(ranks_));
   context_.buffers.peer_inputs.resize(static_cast<std::size_t>(ranks_));
@@ -135,10 +141,9 @@ void HostExecutor::begin(const Call& call) {
   call_ = call;
   what_ = pack(call);
   repeatable_ = false;
-  waiting_ = false;
-  if (broken_) {
-    status_ = region_.abort_error();
-    phase_ = Phase::kDone;
+  waiting_ = exposed_ = false;
+  if (broken_ || region_.ending()) {
+    end_by_abort();
     return;
   }
   if (call.uneven) blocks_.begin(call, me_);
@@ -374,11 +379,13 @@ void HostExecutor::finish() {
 }
 
 Poll HostExecutor::poll() {
-  Poll result = step();
-  // A look at the network is a system call: not while there is something to do without.
-  if (wire_ != nullptr && result == Poll::kPending && wire_->progress()) result = Poll::kProgressed;
+  const Poll result = step();
   if (result != Poll::kPending) waiting_ = false;
-  return result;
+  if (wire_ == nullptr || result != Poll::kPending) return result;
+  // A look at the network is a system call: not while there is something to do without. What it
+  // moves may be of messages, so it is no news of this call.
+  looked_at_wire_ = coarse_ms();
+  return wire_->progress() ? Poll::kProgressed : Poll::kPending;
 }
 
 Poll HostExecutor::step() {
@@ -410,6 +417,7 @@ Poll HostExecutor::step_plan() {
       if (!has_credit()) return Poll::kPending;
       if (call_.uneven) blocks_.show(region_.blocks(me_, number_));
       announce(announcement());
+      exposed_ = has_mates_;
       phase_ = Phase::kAgreeGather;
       [[fallthrough]];
     case Phase::kAgreeGather:
@@ -439,6 +447,7 @@ Poll HostExecutor::step_plan() {
       return Poll::kProgressed;
     case Phase::kLanes: return poll_lanes();
     case Phase::kLeave: return leave();
+    case Phase::kStopping: return poll_stopping();
     case Phase::kDone: return Poll::kDone;
   }
   if (phase_ == Phase::kDone) return Poll::kDone;  // It failed.
@@ -451,37 +460,32 @@ Poll HostExecutor::leave() {
     phase_ = Phase::kLeave;
     wire_->flush();
     if (wire_->pending()) return Poll::kPending;
+    // Who finds all that it needs does not look at the network; an abort may have come long ago.
+    if (coarse_ms() - looked_at_wire_ > kLongUnseenMs) {
+      looked_at_wire_ = coarse_ms();
+      wire_->progress();
+    }
     wire_->keep();  // What may have to be sent again.
     phase_ = Phase::kDone;
   }
+  // Nobody says ok of a call after others were told that it has failed.
+  if (region_.ending()) [[unlikely]]
+    return end_by_abort();
   return Poll::kDone;
 }
 
 Status HostExecutor::finish_running() {
   for (;;) {
     Poll result = poll();
-    if (result == Poll::kDone) return take_status();
-    if (result == Poll::kProgressed) continue;
-    const bool moved = wait_until(
-        options_.wait, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
-        [this] { look_around(); }, [this] { return patrol(); },
-        [this](auto& ready, auto longest) { return sleep(ready, longest); });
-    if (!moved || result == Poll::kDone) return take_status();
+    if (result == Poll::kPending) {
+      const bool moved = wait_until(
+          options_.wait, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
+          [this] { look_around(); }, [this] { return patrol(); },
+          [this](auto& ready, auto longest) { return sleep(ready, longest); });
+      if (!moved) return take_status();
+    }
+    if (result == Poll::kDone || (patrol_due() && !patrol())) return take_status();
   }
-}
-
-Poll HostExecutor::fail(Error error) {
-  error.rank = Rank{me_};
-  region_.abort(error);
-  if (wire_ != nullptr) {
-    wire_->flush();  // To tell the others, before `keep` may end a connection.
-    wire_->keep();   // The user's memory is the user's again.
-    wire_->progress();
-  }
-  broken_ = true;
-  status_ = std::move(error);
-  phase_ = Phase::kDone;
-  return Poll::kDone;
 }
 
 }  // namespace tutti::exec

@@ -71,9 +71,16 @@ class HostExecutor {
     /// cache.
     std::size_t stream_from = SIZE_MAX;
     int machine_ranks = 1;  // Of this communicator, on this machine.
+    /// By rank, "pid 17 on node3", for errors; may be empty.
+    std::vector<std::string> places;
   };
 
   HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);
+  /// Tells the other ranks that this one leaves, and how far it came. In a child that came by fork
+  /// it leaves all as it is.
+  ~HostExecutor();
+  HostExecutor(const HostExecutor&) = delete;
+  HostExecutor& operator=(const HostExecutor&) = delete;
 
   /// Executes a call on this thread; returns when this rank's part is done.
   Status run(const Call& call) {
@@ -104,6 +111,14 @@ class HostExecutor {
   bool patrol_messages();
   /// Whether this communicator is of no more use.
   bool broken() const { return broken_; }
+  /// For who waits for the other ranks outside of a call: ok, or why there is no use in it. Ends
+  /// the communicator, so that all are told, if one of `ranks` has gone. Not while a call is under
+  /// way.
+  Status look_at(std::span<const int> ranks, const std::string& waiting);
+  /// Ok, or why this communicator is over, for a call that does nothing.
+  Status look_at_abort(const Call& call) const;
+  /// Of a batch that is over, well or not.
+  Status outcome(const MessageBatch& batch) const;
   /// Why a batch failed, once it is broken.
   Error message_error(const MessageBatch& batch) const;
   /// Messages, for the progress thread: posts a batch; moves what is under way.
@@ -168,6 +183,7 @@ class HostExecutor {
     kPlanGather,
     kLanes,
     kLeave,
+    kStopping,  // It failed; ranks that write into its buffers have to stop first.
     kDone
   };
   /// What a call line carries before a plan is run for the first time on a route: which it is.
@@ -294,6 +310,19 @@ class HostExecutor {
   bool is_there(int rank, std::size_t line) const;
   bool look_for_news() const;
   bool may_look_on() const;
+  bool awaits(int rank) const;
+  void look_at_peers();
+  bool patrol_due();
+  int awaited() const;
+  bool is_behind(int rank) const;
+  std::string describe_rank(int rank) const;
+  Error with_place(Error error) const;
+  int to_blame() const;
+  void say_waiting(std::chrono::nanoseconds waited);
+  Poll end_by_abort();
+  Poll stop();
+  Poll poll_stopping();
+  void pass_on_abort();
   void fail_by(int rank);
   bool seen(int rank);
   void find_lines();
@@ -304,6 +333,7 @@ class HostExecutor {
   std::atomic<bool> aborting_{false};
   Region region_;
   int me_, ranks_;
+  int owner_;  // The process that made it.
   bool fence_;
   std::uint64_t finished_period_;
   Options options_;
@@ -360,7 +390,10 @@ class HostExecutor {
   std::vector<std::byte>
       gathered_;  // By rank: payloads of several lines; of this rank, what it scaled.
   bool waiting_ = false;
-  std::chrono::steady_clock::time_point wait_start_, next_look_;
+  std::chrono::steady_clock::time_point wait_start_, next_look_, stop_end_;
+  std::int64_t looked_at_wire_ = 0, next_patrol_ = 0;  // Milliseconds of the coarse clock.
+  bool exposed_ = false;                               // Peers may write into this call's buffers.
+  Error map_failed_;                                   // Why a peer's buffer could not be mapped.
   bool broken_ = false;
   std::optional<Error> failure_;  // Of a message of this rank.
 };

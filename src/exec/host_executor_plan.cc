@@ -145,7 +145,7 @@ bool HostExecutor::map_peers() {
                                     ? (blocks_.peer_input_at[r] + blocks_.gets[r]) * element
                                     : input_bytes(call_, ranks_);
       const auto input = endpoint_->map(rank, inputs_[r], bytes);
-      if (!input) return false;
+      if (!input) return map_failed_ = input.error(), false;
       context_.buffers.peer_inputs[r] = *input;
     }
     if (has_output(call_, rank)) {
@@ -153,7 +153,7 @@ bool HostExecutor::map_peers() {
                                     ? (blocks_.peer_output_at[r] + blocks_.gives[r]) * element
                                     : output_bytes(call_, ranks_);
       const auto output = endpoint_->map(rank, outputs_[r], bytes);
-      if (!output) return false;
+      if (!output) return map_failed_ = output.error(), false;
       context_.buffers.peer_outputs[r] = *output;
     }
   }
@@ -165,7 +165,10 @@ bool HostExecutor::map_peers() {
 bool HostExecutor::agree_on_mapping() {
   if (phase_ != Phase::kMapGather) {
     if (!all_mapped_ || mapping_ok_) return true;
-    fail({Code::kSystem, "a peer's memory, mapped before, can't be mapped any more"});
+    fail({map_failed_.code,
+          describe_call(pack(call_), call_.count) +
+              ": a buffer that could be mapped before can't be any more: " + map_failed_.what,
+          Rank{me_}, map_failed_.peer});
     return false;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -245,6 +248,11 @@ void HostExecutor::start_lanes() {
   }
   for (BoundLane& lane : plan_->lanes) lane.start(context_);
   phase_ = Phase::kLanes;
+  if (way.access == Access::kSlots) return;
+  // seq_cst: whoever ends the call either sees that this rank may write into its buffers, or this
+  // rank sees that it has ended, and does not begin.
+  region_.status(me_).busy.store(number_, std::memory_order_seq_cst);
+  if (region_.header().abort_state.load(std::memory_order_seq_cst) != 0) end_by_abort();
 }
 
 /// Whether the ranks of this machine read and write more than stays in its cache from call to call.
@@ -342,7 +350,12 @@ Poll HostExecutor::poll_lanes() {
     progressed = progressed || result == Poll::kProgressed;
     done = done && result == Poll::kDone;
   }
+  if (region_.ending()) [[unlikely]]
+    return end_by_abort();
   if (done) {
+    // release: this rank's writes into its peers' buffers are over.
+    if (way_->access != Access::kSlots)
+      region_.status(me_).busy.store(0, std::memory_order_release);
     if (plan_->tiled) slot_stores_.end();
     if (on_trial_ != nullptr) {
       const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - trial_start_;
@@ -356,7 +369,7 @@ Poll HostExecutor::poll_lanes() {
 
 /// Why a peer's buffer could not be read: where the call has been ended already, because of that.
 Error HostExecutor::read_error(const Error& found) const {
-  if (region_.aborted()) return broken_error(describe_call(pack(call_), call_.count));
+  if (region_.ending()) return broken_error(describe_call(pack(call_), call_.count));
   return {found.code,
           describe_call(pack(call_), call_.count) + ": rank " + std::to_string(found.peer.value) +
               " " + found.what,

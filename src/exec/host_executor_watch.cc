@@ -1,12 +1,10 @@
-// What HostExecutor does while it waits: abort, deadline, peers that have ended or that do
-// something else; and messages.
+// What HostExecutor does while it waits: looks around, at the deadline, at peers that do something
+// else; and messages.
 #include "exec/host_executor.h"
 
 namespace tutti::exec {
 namespace {
 
-// How long who aborts while nothing is under way tries to tell the others.
-constexpr std::chrono::milliseconds kLongestGoodbye{100};
 // Looks of a rank whose neighbours have nothing to do.
 constexpr int kLooks = 64;
 
@@ -80,17 +78,8 @@ void HostExecutor::look_around() {
 }
 
 bool HostExecutor::patrol() {
-  if (region_.aborted()) {
-    if (wire_ != nullptr) {
-      wire_->flush();  // To pass it on, before `keep` may end a connection.
-      wire_->keep();
-      wire_->progress();
-    }
-    broken_ = true;
-    status_ = broken_error(describe_call(pack(call_), call_.count));
-    phase_ = Phase::kDone;
-    return false;
-  }
+  if (phase_ == Phase::kStopping || phase_ == Phase::kDone) return true;  // A poll says more.
+  if (region_.ending()) return end_by_abort() != Poll::kDone;
   const auto now = std::chrono::steady_clock::now();
   if (!waiting_) {
     waiting_ = true;
@@ -100,30 +89,13 @@ bool HostExecutor::patrol() {
   }
   if (now >= next_look_) {
     next_look_ = now + std::chrono::milliseconds(50);
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (rank == me_ || endpoint_->alive(rank)) continue;
-      // It may have finished this call before it left: one more look.
-      if (poll() != Poll::kPending) return phase_ != Phase::kDone || bool(status_);
-      fail({Code::kPeerFailed,
-            describe_call(pack(call_), call_.count) + ": rank " + std::to_string(rank) + " " +
-                endpoint_->why_dead(rank) + "; call " + std::to_string(number_) +
-                " can't be completed",
-            Rank{me_}, Rank{rank}});
-      return false;
-    }
+    say_waiting(now - wait_start_);
+    look_at_peers();
   }
-  if (now - wait_start_ > options_.timeout) {
+  if (waiting_ && phase_ != Phase::kDone && phase_ != Phase::kStopping &&
+      now - wait_start_ > options_.timeout)
     fail(explain_timeout());
-    return false;
-  }
-  return true;
-}
-
-Error HostExecutor::broken_error(const std::string& what) const {
-  Error error = region_.abort_error();
-  error.rank = Rank{me_};
-  error.what = what + " was ended by rank " + std::to_string(error.peer.value) + ": " + error.what;
-  return error;
+  return phase_ != Phase::kDone;
 }
 
 /// A rank's line for this call has another tag.
@@ -148,35 +120,9 @@ Error HostExecutor::mismatch(int rank) const {
   return {Code::kMismatch, std::move(text), Rank{me_}, Rank{rank}};
 }
 
-Error HostExecutor::explain_timeout() const {
-  int blamed = -1;
-  if (phase_ == Phase::kLanes) {
-    for (const BoundLane& lane : plan_->lanes) blamed = std::max(blamed, lane.waiting_for());
-  } else if (phase_ == Phase::kCredit || phase_ == Phase::kAgreeCredit ||
-             phase_ == Phase::kMapCredit || phase_ == Phase::kPlanCredit) {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const bool behind =
-          region_.finished(rank).value.load(std::memory_order_relaxed) + credit_depth() < number_;
-      if (rank != me_ && behind) blamed = rank;
-    }
-  } else {
-    blamed = next_peer_;
-  }
-  std::string what = describe_call(pack(call_), call_.count) + " (call " + std::to_string(number_) +
-                     "): waited " + std::to_string(options_.timeout.count()) + " ms";
-  if (blamed >= 0 && blamed < ranks_) {
-    const CallRecord& record = region_.record(blamed);
-    const std::uint64_t number = record.number.load(std::memory_order_relaxed);
-    what += " for rank " + std::to_string(blamed) + ", ";
-    what += number == 0 ? "which has made no call yet"
-                        : "whose latest call is " + std::to_string(number) + ", " +
-                              describe_call(record.what.load(std::memory_order_relaxed),
-                                            record.count.load(std::memory_order_relaxed));
-  }
-  return {Code::kTimeout, what + "; TUTTI_TIMEOUT_MS sets the limit", Rank{me_}, Rank{blamed}};
-}
-
 bool HostExecutor::poll_messages() {
+  if (region_.ending() && !broken_) [[unlikely]]
+    return patrol_messages(), true;
   bool moved = messages_.poll();
   // A look at the network is a system call: not while there is something to do without.
   if (wire_ != nullptr && !moved && wire_->progress()) {
@@ -189,7 +135,7 @@ bool HostExecutor::poll_messages() {
 }
 
 bool HostExecutor::patrol_messages() {
-  if (!broken_ && !region_.aborted()) {
+  if (!broken_ && !region_.ending()) {
     const auto now = std::chrono::steady_clock::now();
     const auto failure = messages_.patrol(now, options_.timeout);
     if (!failure) return true;
@@ -213,6 +159,11 @@ Error HostExecutor::message_error(const MessageBatch& batch) const {
   return broken_error(batch.messages.empty() ? "a message" : describe(batch.messages.front()));
 }
 
+Status HostExecutor::outcome(const MessageBatch& batch) const {
+  if (batch.open == 0 && !region_.ending()) return ok();
+  return message_error(batch);
+}
+
 Status HostExecutor::run(MessageBatch& batch) {
   if (broken_) return message_error(batch);
   post(batch);
@@ -227,30 +178,7 @@ Status HostExecutor::run(MessageBatch& batch) {
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
   retire(batch);
-  return batch.open == 0 ? ok() : Status(message_error(batch));
-}
-
-void HostExecutor::claim_wire() {
-  if (wire_ == nullptr) return;
-  // seq_cst, with those in abort: of a rank that begins a call and one that aborts at the same time
-  // at least one sees the other.
-  wire_users_.fetch_add(1, std::memory_order_seq_cst);
-  while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
-}
-
-void HostExecutor::abort(const Error& error) {
-  region_.abort(error);
-  if (wire_ == nullptr) return;
-  wire_->wake();
-  if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
-  // Who executes something passes it on by itself.
-  if (wire_users_.load(std::memory_order_seq_cst) == 0) {
-    const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
-    do {
-      wire_->progress();
-    } while (wire_->pending() && std::chrono::steady_clock::now() < last);
-  }
-  aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.
+  return outcome(batch);
 }
 
 }  // namespace tutti::exec

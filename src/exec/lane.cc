@@ -166,6 +166,8 @@ Poll BoundLane::poll() {
   bool progressed = false;
   for (; tile_ < context_->tiles; ++tile_, step_ = 0) {
     for (; step_ < lane_.steps.size(); ++step_) {
+      if (context_->region != nullptr && context_->region->ending())
+        return progressed ? Poll::kProgressed : Poll::kPending;
       while (!run_in_turn()) {
         if (error_ || !send_early()) return progressed ? Poll::kProgressed : Poll::kPending;
         progressed = true;
@@ -245,9 +247,12 @@ bool BoundLane::ready(const Step& step, const Range& range) {
     return waiting_for_ = at->peer, false;
   }
   for (std::uint32_t i = 0; i < step.target_count; ++i, ++at) {
-    if (at->outbox != nullptr && !at->outbox->has_room()) return waiting_for_ = at->peer, false;
+    if (at->outbox == nullptr || at->outbox->has_room()) continue;
+    const bool to_all = at->place == Place::kMulticast;
+    return waiting_for_ = to_all ? links_.slowest_reader(lane_index_) : at->peer, false;
   }
-  return links_.wire() == nullptr || !overwrites_lent(step, range);
+  if (links_.wire() == nullptr || !overwrites_lent(step, range)) return true;
+  return waiting_for_ = -1, false;  // For the network.
 }
 
 /// Where a step only copies a slot that has not come to an output, the slot may go there at once.

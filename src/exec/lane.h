@@ -52,7 +52,8 @@ struct CallContext {
   std::size_t tiles = 1;
   bool scaled = false;     // Contributions are multiplied where they are read, and travel wide.
   bool streaming = false;  // Outputs go past the cache.
-  bool slot_streaming = false;  // And so do slots.
+  bool slot_streaming = false;     // And so do slots.
+  const Region* region = nullptr;  // Once it is ending, no further step is run; null: never.
 };
 
 /// A lane's steps with their rings looked up.
@@ -65,7 +66,7 @@ class BoundLane {
   void start(const CallContext& context);
   /// Runs steps until one has to wait for a peer.
   Poll poll();
-  /// The peer that the current step waits for; -1: none.
+  /// The peer that the current step waits for; -1: none, or the network.
   int waiting_for() const { return waiting_for_; }
   /// Why a peer's buffer could not be read or written; null: none failed. Names the peer; the lane
   /// goes no further.

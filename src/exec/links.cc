@@ -3,7 +3,7 @@
 namespace tutti::exec {
 
 Links::Links(const Region& region, int me, Wire* wire)
-    : lanes_(region.config().lanes), wire_(wire) {
+    : lanes_(region.config().lanes), me_(me), wire_(wire) {
   const int ranks = static_cast<int>(region.config().rank_count);
   const bool fence = region.config().fence != 0;
   const std::size_t ends = static_cast<std::size_t>(ranks) * lanes_;

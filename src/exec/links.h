@@ -28,6 +28,15 @@ class Outbox {
   bool released(std::uint64_t position) {
     return position < tail_seen_ || (refresh(), position < tail_seen_);
   }
+  /// The reader that is furthest behind, in the order in which they were given.
+  std::size_t slowest_reader() const {
+    const auto behind = [](const Counter* a, const Counter* b) {
+      // relaxed: to see who is missed.
+      return a->value.load(std::memory_order_relaxed) < b->value.load(std::memory_order_relaxed);
+    };
+    return static_cast<std::size_t>(std::min_element(tails_.begin(), tails_.end(), behind) -
+                                    tails_.begin());
+  }
   /// `bytes` of the slot are used.
   void commit(std::size_t bytes) {
     if (ring_.used != nullptr)
@@ -122,6 +131,11 @@ class Links {
   Outbox& to(int peer, std::size_t lane) { return outboxes_[index(peer, lane)]; }
   Inbox& from(int peer, std::size_t lane) { return inboxes_[index(peer, lane)]; }
   Outbox& multicast(std::size_t lane) { return multicast_out_[lane]; }
+  /// The rank that is furthest behind in reading what this one sends to all.
+  int slowest_reader(std::size_t lane) const {
+    const int among_peers = static_cast<int>(multicast_out_[lane].slowest_reader());
+    return among_peers < me_ ? among_peers : among_peers + 1;
+  }
   Inbox& multicast_from(int peer, std::size_t lane) { return multicast_in_[index(peer, lane)]; }
   SignalPair& signal(int peer, std::size_t lane) { return signals_[index(peer, lane)]; }
 
@@ -130,6 +144,7 @@ class Links {
     return static_cast<std::size_t>(peer) * lanes_ + lane;
   }
   std::size_t lanes_;
+  int me_;
   Wire* wire_;
   std::vector<Outbox> outboxes_, multicast_out_;
   std::vector<Inbox> inboxes_, multicast_in_;

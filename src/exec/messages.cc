@@ -262,10 +262,9 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
       if (queue->first == nullptr) continue;
       const Message& message = *queue->first;
       // What it sent before it ended is there: one more look.
-      if (!endpoint_.alive(rank) && !poll()) {
-        return failure(message, Code::kPeerFailed,
-                       fmt::format("rank {} {}", rank, endpoint_.why_dead(rank)));
-      }
+      const Presence there = endpoint_.presence(rank);
+      if (there.state != Presence::State::kHere && !poll())
+        return failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
       if (queue->first != &message || now - std::max(message.batch->start, queue->since) <= timeout)
         continue;
       const CallRecord& record = region_.record(rank);
@@ -293,20 +292,21 @@ std::optional<Error> Messages::patrol_any(std::chrono::steady_clock::time_point 
   bool alive = false;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == me_) continue;
-    const bool ended = !endpoint_.alive(rank);
+    const Presence there = endpoint_.presence(rank);
+    const bool ended = there.state != Presence::State::kHere;
     alive = alive || !ended;
     // relaxed: it orders nothing; a later look sees what a thread has just said.
     const bool needed =
         message.needed != nullptr && message.needed[rank].load(std::memory_order_relaxed);
     if (ended && needed && !poll()) {
-      Error error = failure(message, Code::kPeerFailed,
-                            fmt::format("rank {} {}", rank, endpoint_.why_dead(rank)));
+      Error error = failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
       error.peer = Rank{rank};
       return error;
     }
     if (any_.first != &message) return std::nullopt;
   }
-  if (!alive && !poll()) return failure(message, Code::kPeerFailed, "all other ranks have ended");
+  if (!alive && !poll())
+    return failure(message, Code::kPeerFailed, "all other ranks have ended or left");
   if (any_.first != &message || now - message.batch->start <= timeout) return std::nullopt;
   return failure(message, Code::kTimeout,
                  fmt::format("waited {} ms, and no rank sent; TUTTI_TIMEOUT_MS sets the limit",

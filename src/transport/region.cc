@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "base/check.h"
 #include "transport/placement.h"
@@ -13,7 +15,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303306ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303307ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -43,6 +45,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   doorbell_ = place(sizeof(Doorbell));
   record_ = place(sizeof(CallRecord));
   finished_ = place(sizeof(Counter));
+  status_ = place(sizeof(RankStatus));
   lines_ = place(kCalls * kCallLines * sizeof(CallLine));
   blocks_ = place(kBlockTables * ranks * sizeof(BlockView));
   signals_ = place(ranks * lanes * sizeof(Counter));
@@ -199,13 +202,17 @@ Ring Region::messages(int from, int to) const {
                  config_.message_bytes, config_.message_slots);
 }
 
-void Region::abort(const Error& error) const {
+bool Region::abort(const Error& error) const {
   RegionHeader& head = header();
   std::uint32_t expected = 0;
-  // acquire: only one rank gets to write the text.
-  if (head.abort_state.compare_exchange_strong(expected, 1, std::memory_order_acquire)) {
+  // seq_cst: only one rank gets to write the text; and after this either this rank sees who is
+  // busy, or who becomes busy sees this (HostExecutor::start_lanes).
+  const bool first =
+      head.abort_state.compare_exchange_strong(expected, 1, std::memory_order_seq_cst);
+  if (first) {
     head.abort_code = static_cast<int>(error.code);
     head.abort_rank = error.rank.value;
+    head.abort_peer = error.peer.value;
     const std::size_t length = std::min(error.what.size(), head.abort_text.size() - 1);
     std::memcpy(head.abort_text.data(), error.what.data(), length);
     head.abort_text[length] = 0;
@@ -213,14 +220,20 @@ void Region::abort(const Error& error) const {
   }
   for (std::uint32_t rank = 0; rank < config_.rank_count; ++rank)
     ring(doorbell(static_cast<int>(rank)));
+  return first;
 }
 
 Error Region::abort_error() const {
+  constexpr std::chrono::milliseconds kPatience{100}, kNap{1};
   const RegionHeader& head = header();
+  for (auto waited = kNap; !aborted() && waited < kPatience; waited += kNap)
+    std::this_thread::sleep_for(kNap);
+  if (!aborted()) return {Code::kAborted, "the rank that ended it was stopped before it said why"};
   const auto end = std::find(head.abort_text.begin(), head.abort_text.end(), '\0');
   const bool known = head.abort_code > 0 && head.abort_code <= static_cast<int>(Code::kInternal);
   return {known ? static_cast<Code>(head.abort_code) : Code::kAborted,
-          std::string(head.abort_text.begin(), end), Rank{}, Rank{head.abort_rank}};
+          std::string(head.abort_text.begin(), end), Rank{head.abort_rank},
+          Rank{head.abort_peer >= 0 ? head.abort_peer : head.abort_rank}};
 }
 
 }  // namespace tutti

@@ -4,8 +4,9 @@
 // that rank touches first, so that they lie on its NUMA node):
 //
 //   header      magic, configuration, abort word
-//   section r   doorbell, record of the current call, count of finished calls, tables of blocks,
-//               call lines       for each of kCalls calls kCallLines lines of {tag, 56 bytes}:
+//   section r   doorbell, record of the current call, count of finished calls, whether it has left,
+//               tables of blocks, call lines       for each of kCalls calls kCallLines lines of
+//               {tag, 56 bytes}:
 //                                rank r tells all others
 //               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
@@ -78,6 +79,18 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::int32_t> cpu{0};  // That the latest call began on, plus 1; 0: not known.
 };
 
+/// Whether a rank still takes part, and in what. Not read on the way: for whoever ends a call
+/// early.
+struct alignas(kCacheLine) RankStatus {
+  /// 1 + the last call that the rank finished before it left the communicator in order; 0: it has
+  /// not left. All that it wrote for others is there when this is.
+  std::atomic<std::uint64_t> left{0};
+  /// The call in which the rank may write into its peers' buffers now; 0: none.
+  std::atomic<std::uint64_t> busy{0};
+  /// Of a rank that has waited long: 1 + the rank that it waits for, and from bit 16 on the call.
+  std::atomic<std::uint64_t> waits_for{0};
+};
+
 /// What a rank shows of the blocks that it gives one rank and gets from it, in elements.
 struct BlockView {
   std::uint64_t gives = 0, gets = 0;
@@ -87,13 +100,17 @@ struct BlockView {
 /// that it has finished them (HostExecutor::finished_period).
 inline constexpr std::uint32_t kBlockTables = kCalls / 4;
 
+/// Bytes of an error that ends a communicator, with an end: that it travels in one short frame.
+inline constexpr std::size_t kAbortText = 900;
+
 struct RegionHeader {
   std::uint64_t magic = 0;
   RegionConfig config;
   alignas(kCacheLine) std::atomic<std::uint32_t> abort_state{0};  // 0 no, 1 being written, 2 set.
   std::int32_t abort_code = 0;
-  std::int32_t abort_rank = -1;
-  std::array<char, 240> abort_text{};
+  std::int32_t abort_rank = -1;  // Who says so,
+  std::int32_t abort_peer = -1;  // and who is to blame.
+  std::array<char, kAbortText> abort_text{};
 };
 
 /// A view of the shared memory; cheap to copy, owns nothing.
@@ -134,6 +151,7 @@ class Region {
   Doorbell& doorbell(int rank) const { return *at<Doorbell>(rank, doorbell_); }
   CallRecord& record(int rank) const { return *at<CallRecord>(rank, record_); }
   Counter& finished(int rank) const { return *at<Counter>(rank, finished_); }
+  RankStatus& status(int rank) const { return *at<RankStatus>(rank, status_); }
   /// The first of the kCallLines lines at a place.
   CallLine* lines(int rank, std::uint64_t place) const {
     return at<CallLine>(rank, lines_) + place % kCalls * kCallLines;
@@ -153,13 +171,20 @@ class Region {
                                      static_cast<std::uint32_t>(lane)];
   }
 
-  /// Sets the abort word, once; the first error stays. Wakes every rank.
-  void abort(const Error& error) const;
+  /// Sets the abort word, once; the first error stays. Wakes every rank. True if it was the first.
+  bool abort(const Error& error) const;
+  /// Whether some rank has ended the communicator, or is about to: one load, of a line that nobody
+  /// writes before.
+  bool ending() const {
+    // relaxed: abort_error() orders what is read then.
+    return header().abort_state.load(std::memory_order_relaxed) != 0;
+  }
   bool aborted() const {
     // acquire: whoever sees 2 sees the text as well.
     return header().abort_state.load(std::memory_order_acquire) == 2;
   }
-  /// The error that was given to `abort`.
+  /// The error that was given to `abort`: of the rank that said so, about the one that is to blame.
+  /// Waits a moment for its text.
   Error abort_error() const;
 
  private:
@@ -181,9 +206,9 @@ class Region {
   int me_ = -1;  // Whose slots are in apart_.
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
-  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, lines_ = 0, blocks_ = 0, packets_ = 0,
-              multicast_ = 0, channels_ = 0, signals_ = 0,
-              messages_ = 0;  // Offsets within a section.
+  // Offsets within a section.
+  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, status_ = 0, lines_ = 0, blocks_ = 0,
+              packets_ = 0, multicast_ = 0, channels_ = 0, signals_ = 0, messages_ = 0;
   std::size_t multicast_bytes_ = 0, channel_bytes_ = 0, message_bytes_ = 0;
 };
 

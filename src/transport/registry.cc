@@ -54,10 +54,27 @@ Peer probe_process() {
   peer.cpus = affinity();
   peer.heavy_barrier = register_heavy_barrier() ? 1 : 0;
   peer.rdma = probe_rdma();
+  (void)gethostname(peer.host_name, sizeof(peer.host_name) - 1);  // For messages; empty is fine.
   return peer;
 }
 
 }  // namespace
+
+std::string Endpoint::why_gone(int peer, const Presence& there) const {
+  const std::string rank = "rank " + std::to_string(peer) + " ";
+  if (there.state != Presence::State::kLeft) return rank + why_dead(peer);
+  return rank + "left before this call: it destroyed its communicator after " +
+         (there.finished == 0 ? "no call at all" : "call " + std::to_string(there.finished));
+}
+
+Presence Endpoint::presence(int peer) const {
+  // First: a rank says that it has left before it can be missed.
+  const bool there = alive(peer);
+  // acquire: what the rank wrote before it left is seen as well.
+  const std::uint64_t left = region().status(peer).left.load(std::memory_order_acquire);
+  if (left != 0) return {Presence::State::kLeft, left - 1};
+  return {there ? Presence::State::kHere : Presence::State::kDead};
+}
 
 Peer this_process() {
   static std::mutex mutex;

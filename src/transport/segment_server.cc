@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -25,6 +26,7 @@ namespace tutti::segments {
 namespace {
 
 constexpr std::chrono::seconds kAnswerTime{1};         // That one peer may take.
+constexpr std::chrono::milliseconds kGlance{20};       // Between looks at whether to give up.
 constexpr std::chrono::milliseconds kAcceptPause{20};  // Between attempts that can't succeed.
 
 struct Question {
@@ -164,23 +166,31 @@ struct Found {
   int fd = -1;
 };
 
-Result<Found> ask(const Address& address, std::uint64_t id, Deadline deadline) {
+Result<Found> ask(const Address& address, std::uint64_t id, Deadline deadline,
+                  const GiveUp& give_up) {
   const Socket client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (client.fd < 0) return fetch_error("socket: " + std::generic_category().message(errno));
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       deadline.at - std::chrono::steady_clock::now());
-  limit_time(client.fd, std::max(left, std::chrono::milliseconds(1)));
+  limit_time(client.fd, std::clamp(left, std::chrono::milliseconds(1), kGlance));
+  // `call`, again while it is only late.
+  const auto patiently = [&](auto call) {
+    auto result = undisturbed(deadline, call);
+    while (result < 0 && errno == EAGAIN && !deadline.passed() && !(give_up && give_up()))
+      result = undisturbed(deadline, call);
+    return result;
+  };
   sockaddr_un name;
   const socklen_t length = abstract_name(address, &name);
-  const int connected = undisturbed(
-      deadline, [&] { return connect(client.fd, reinterpret_cast<sockaddr*>(&name), length); });
+  const int connected =
+      patiently([&] { return connect(client.fd, reinterpret_cast<sockaddr*>(&name), length); });
   if (connected != 0) {
     return fetch_error("its process does not answer: " + std::generic_category().message(errno));
   }
   if (!same_user(client.fd)) return fetch_error("its process belongs to another user");
   const Question question{address.token, id};
-  const ssize_t sent = undisturbed(
-      deadline, [&] { return send(client.fd, &question, sizeof(question), MSG_NOSIGNAL); });
+  const ssize_t sent =
+      patiently([&] { return send(client.fd, &question, sizeof(question), MSG_NOSIGNAL); });
   if (sent != static_cast<ssize_t>(sizeof(question))) {
     return fetch_error("sending: " + std::generic_category().message(errno));
   }
@@ -192,8 +202,8 @@ Result<Found> ask(const Address& address, std::uint64_t id, Deadline deadline) {
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof(control.bytes);
-  const ssize_t got = undisturbed(
-      deadline, [&] { return recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC); });
+  const ssize_t got =
+      patiently([&] { return recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC); });
   if (got != static_cast<ssize_t>(sizeof(found.reply))) {
     return fetch_error("it gave no answer");
   }
@@ -216,8 +226,9 @@ Result<Address> serve() {
   return server.address;
 }
 
-Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline) {
-  TUTTI_TRY(const Found found, ask(address, id, deadline));
+Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline,
+                      const GiveUp& give_up) {
+  TUTTI_TRY(const Found found, ask(address, id, deadline, give_up));
   const auto& [reply, fd] = found;
   if (fd < 0) return fetch_error("it does not have that segment (freed meanwhile?)");
   struct stat file {};
@@ -241,13 +252,14 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
 }
 
 Result<Descriptor> fetch_descriptor(const Address& address, std::uint64_t id, Deadline deadline) {
-  TUTTI_TRY(const Found found, ask(address, id, deadline));
+  TUTTI_TRY(const Found found, ask(address, id, deadline, nullptr));
   if (found.fd < 0) return fetch_error("it does not offer that memory (freed meanwhile?)");
   return Descriptor{found.fd, found.reply.bytes};
 }
 
-bool is_exported(const Address& address, std::uint64_t id, Deadline deadline) {
-  const auto found = ask(address, id, deadline);
+bool is_exported(const Address& address, std::uint64_t id, Deadline deadline,
+                 const GiveUp& give_up) {
+  const auto found = ask(address, id, deadline, give_up);
   if (!found) return true;
   if (found->fd >= 0) ::close(found->fd);
   return found->reply.found != 0;

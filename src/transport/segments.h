@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tutti/rendezvous.h"
@@ -75,8 +76,11 @@ void withdraw(std::uint64_t first, std::size_t count);
 
 /// This process's address; starts the thread that serves it.
 Result<Address> serve();
+/// Asked now and then while a process does not answer: whether to give up before the deadline.
+using GiveUp = std::function<bool()>;
 /// Fetches and maps a segment of the process at `address`.
-Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline);
+Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline,
+                      const GiveUp& give_up = nullptr);
 /// Fetches a descriptor that it offers, which the caller closes, and how many bytes it stands for.
 struct Descriptor {
   int fd = -1;
@@ -84,6 +88,7 @@ struct Descriptor {
 };
 Result<Descriptor> fetch_descriptor(const Address& address, std::uint64_t id, Deadline deadline);
 /// Whether that process still exports the segment; true if it does not say.
-bool is_exported(const Address& address, std::uint64_t id, Deadline deadline);
+bool is_exported(const Address& address, std::uint64_t id, Deadline deadline,
+                 const GiveUp& give_up = nullptr);
 
 }  // namespace tutti::segments

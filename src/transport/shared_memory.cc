@@ -9,7 +9,9 @@
 #include <iterator>
 #include <map>
 
+#include "base/fork.h"
 #include "transport/peer_memory.h"
+#include "transport/peer_process.h"
 #include "transport/segments.h"
 #include "transport/transport.h"
 
@@ -24,7 +26,15 @@ struct Hello {
   segments::Address address;
   std::uint64_t region = 0;
   std::uint64_t mark = 0;
+  std::uint64_t pid_namespace = 0;
 };
+
+/// Why memory of that rank could not be fetched.
+Error of_rank(int rank, Error error) {
+  error.what += "; it is memory of rank " + std::to_string(rank);
+  error.peer = Rank{rank};
+  return error;
+}
 
 /// Holds a lock on byte `rank` of the region's file as long as this process lives; the kernel drops
 /// it whatever way the process ends. Needs a file description of its own, hence the reopening.
@@ -33,17 +43,14 @@ class Lifeline {
   Lifeline(int region_fd, int rank)
       : fd_(::open(("/proc/self/fd/" + std::to_string(region_fd)).c_str(), O_RDWR | O_CLOEXEC)) {
     struct flock lock = byte(rank);
-    if (fd_ >= 0) fcntl(fd_, F_OFD_SETLK, &lock);
-  }
-  ~Lifeline() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_) fcntl(fd_.get(), F_OFD_SETLK, &lock);
   }
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;
   bool holds(int rank) const {
     struct flock lock = byte(rank);
     // Where it can't be told, the deadline has to do.
-    return fd_ < 0 || fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return !fd_ || fcntl(fd_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
   }
 
  private:
@@ -55,17 +62,19 @@ class Lifeline {
     lock.l_len = 1;
     return lock;
   }
-  int fd_;
+  Fd fd_;
+  ClosedInChild closed_in_child_{fd_};
 };
 
 class SharedMemoryEndpoint final : public Endpoint {
  public:
   SharedMemoryEndpoint(int me, std::vector<segments::Address> addresses,
-                       std::vector<PeerMemory> memories, segments::Mapping mapping,
-                       const RegionConfig& config)
+                       std::vector<PeerMemory> memories, std::vector<PeerProcess> processes,
+                       segments::Mapping mapping, const RegionConfig& config)
       : me_(me),
         addresses_(std::move(addresses)),
         memories_(std::move(memories)),
+        processes_(std::move(processes)),
         mapping_(std::move(mapping)),
         region_(mapping_.data(), config),
         lifeline_(mapping_.fd(), me),
@@ -98,11 +107,13 @@ class SharedMemoryEndpoint final : public Endpoint {
       // A good moment to let go of what peers have freed: mapping is slow anyway.
       std::erase_if(mappings, [](const auto& entry) { return !entry.second.alive(); });
       const Deadline deadline = Deadline::after(kPatience);
-      drop_deregistered(static_cast<std::size_t>(peer), deadline);
-      TUTTI_TRY(auto mapping, segments::fetch(addresses_[static_cast<std::size_t>(peer)],
-                                              name.segment, deadline));
-      mapping.close_fd();
-      found = mappings.emplace(name.segment, std::move(mapping)).first;
+      const segments::GiveUp give_up = [&] { return region_.ending() || !alive(peer); };
+      drop_deregistered(static_cast<std::size_t>(peer), deadline, give_up);
+      auto mapping = segments::fetch(addresses_[static_cast<std::size_t>(peer)], name.segment,
+                                     deadline, give_up);
+      if (!mapping) return of_rank(peer, std::move(mapping.error()));
+      mapping->close_fd();
+      found = mappings.emplace(name.segment, *std::move(mapping)).first;
     }
     if (name.offset > found->second.bytes() || found->second.bytes() - name.offset < bytes) {
       return Error{Code::kMismatch, "shared_memory: rank " + std::to_string(peer) +
@@ -129,11 +140,8 @@ class SharedMemoryEndpoint final : public Endpoint {
 
   bool alive(int peer) const override {
     if (peer == me_) return true;
-    if (!lifeline_.holds(peer)) return false;
-    // A child that it has forked holds its lock as well: the process itself is looked at, too.
-    if (!reads_peers_) return true;
-    const Status there = memories_[static_cast<std::size_t>(peer)].read(0, nullptr, 0);
-    return there || there.error().code != Code::kPeerFailed;
+    // A child that did not come by fork() holds its lock as well: its process is looked at, too.
+    return lifeline_.holds(peer) && !processes_[static_cast<std::size_t>(peer)].ended();
   }
   std::size_t shared_bytes() const override { return mapping_.bytes(); }
 
@@ -141,7 +149,7 @@ class SharedMemoryEndpoint final : public Endpoint {
   /// What was registered says nothing when it is deregistered, so its process is asked: of two
   /// segments for each new one, in turn. So at most half as many as are in use are kept in vain,
   /// and nothing that is in use is ever mapped twice.
-  void drop_deregistered(std::size_t peer, Deadline deadline) {
+  void drop_deregistered(std::size_t peer, Deadline deadline, const segments::GiveUp& give_up) {
     auto& mappings = peers_[peer];
     for (std::size_t i = 0; i < std::min<std::size_t>(2, mappings.size()); ++i) {
       auto next = mappings.upper_bound(looked_[peer]);
@@ -149,13 +157,15 @@ class SharedMemoryEndpoint final : public Endpoint {
       looked_[peer] = next->first;
       // The latest may be this call's input, whose address the caller has.
       if (next->first == latest_[peer] || next->second.has_flag()) continue;
-      if (!segments::is_exported(addresses_[peer], next->first, deadline)) mappings.erase(next);
+      if (!segments::is_exported(addresses_[peer], next->first, deadline, give_up))
+        mappings.erase(next);
     }
   }
 
   int me_;
   std::vector<segments::Address> addresses_;
   std::vector<PeerMemory> memories_;
+  std::vector<PeerProcess> processes_;
   bool reads_peers_ = false;
   segments::Mapping mapping_;
   Region region_;
@@ -188,6 +198,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   Hello hello;
   TUTTI_TRY(hello.address, segments::serve());
   hello.mark = own_mark();
+  hello.pid_namespace = own_pid_namespace();
   RegionMemory memory;
   if (opening.me == 0) {
     if (auto made = memory.make(opening.config); !made) return std::move(made.error());
@@ -196,6 +207,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   TUTTI_TRY(const auto hellos, opening.exchange("segments", std::as_bytes(std::span(&hello, 1))));
   std::vector<segments::Address> addresses;
   std::vector<PeerMemory> memories;
+  std::vector<PeerProcess> processes;
   for (std::size_t rank = 0; rank < hellos.size(); ++rank) {
     if (hellos[rank].size() != sizeof(Hello)) {
       return Error{Code::kMismatch,
@@ -205,10 +217,19 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     std::memcpy(&peer, hellos[rank].data(), sizeof(peer));
     addresses.push_back(peer.address);
     memories.emplace_back(opening.peers[rank], peer.mark);
+    // Process numbers are given in turn: it is still the one that said this.
+    processes.push_back(PeerProcess::open(opening.peers[rank], peer.pid_namespace));
     if (rank == 0) hello.region = peer.region;
   }
   // Everybody fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
-  TUTTI_TRY(auto mapping, segments::fetch(addresses[0], hello.region, opening.deadline));
+  const auto hopeless = [&] { return opening.look ? opening.look() : ok(); };
+  auto fetched =
+      segments::fetch(addresses[0], hello.region, opening.deadline, [&] { return !hopeless(); });
+  if (!fetched) {
+    TUTTI_CHECK_OK(hopeless());
+    return of_rank(0, std::move(fetched.error()));
+  }
+  auto mapping = *std::move(fetched);
   TUTTI_TRY(const auto config, Region::inspect(mapping.data(), mapping.bytes()));
   if (config != opening.config) {
     return Error{Code::kMismatch, "shared_memory: rank 0's region has " +
@@ -216,8 +237,9 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
                                       std::to_string(opening.config.rank_count) +
                                       ", or other sizes"};
   }
-  auto endpoint = std::make_unique<SharedMemoryEndpoint>(
-      opening.me, std::move(addresses), std::move(memories), std::move(mapping), config);
+  auto endpoint =
+      std::make_unique<SharedMemoryEndpoint>(opening.me, std::move(addresses), std::move(memories),
+                                             std::move(processes), std::move(mapping), config);
   endpoint->region().touch(opening.rank);
   // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
   const std::byte reads{endpoint->try_reads()};

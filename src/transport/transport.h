@@ -34,6 +34,7 @@ struct Peer {
   std::uint32_t heavy_barrier = 0;  // 1: this process has it, see base/wait.h.
   std::uint32_t rdma = 0;           // What its RDMA devices are joined by, as bits: verbs/ports.h.
   CpuSet cpus;                      // Its affinity mask.
+  char host_name[64] = {};          // For people; may be cut off.
 };
 Peer this_process();
 
@@ -55,6 +56,17 @@ struct BufferName {
   std::uint64_t segment = 0;
   std::uint64_t offset = 0;
   friend bool operator==(const BufferName&, const BufferName&) = default;
+};
+
+/// What is known of a rank.
+struct Presence {
+  enum class State {
+    kHere,
+    kLeft,  // It destroyed its communicator; what it wrote for others before is there.
+    kDead,  // Its process has ended, or can't be reached, and it did not leave before.
+  };
+  State state = State::kHere;
+  std::uint64_t finished = 0;  // The last call that a rank finished before it left.
 };
 
 class Endpoint {
@@ -89,12 +101,14 @@ class Endpoint {
   virtual Status write(int, const std::byte*, std::uint64_t, std::size_t) {
     return Error{Code::kUnsupported, "this transport can't write peers' memory"};
   }
-  /// False once the rank's process is known to have ended. Slow: for patrols.
+  /// Whether the rank takes part, has left, or has died. Slow: for patrols.
+  Presence presence(int peer) const;
+  /// "rank 3 left before this call: ...".
+  std::string why_gone(int peer, const Presence& there) const;
+  /// False once the rank has left, or its process is known to have ended. Slow.
   virtual bool alive(int peer) const = 0;
   /// Why, in words that follow "rank 3 ".
-  virtual std::string why_dead(int) const {
-    return "has ended (killed, crashed, or left before this call)";
-  }
+  virtual std::string why_dead(int) const { return "has ended (killed or crashed)"; }
   /// Carries what this rank writes to those that don't see its memory; null if all do.
   virtual Wire* wire() { return nullptr; }
   /// What a hop over its network costs, as far as that was learnt when it was made, alike on all
@@ -118,6 +132,9 @@ struct Opening {
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
   Deadline deadline;
+  /// Asked now and then while this rank waits for others outside of `exchange`: ok, or why there is
+  /// no use in waiting; null: ok.
+  std::function<Status()> look = nullptr;
   /// Whether who sleeps on the wire also waits for ranks of this host, in memory.
   bool near_waits = true;
   /// Slots that are not in the region, on all ranks or on none, of a transport that can do that.

@@ -66,6 +66,11 @@ class Wire {
   /// Copies what is lent and not sent, and expects nothing: all memory is free for anything.
   virtual void keep() = 0;
 
+  /// Tells the others that this rank leaves, and how far it came (RankStatus::left, which is set),
+  /// once all that it wrote for them is sent. At most until `longest` is over; so long the wire
+  /// also waits, when it is destroyed, until the network has delivered that.
+  virtual void say_left(std::chrono::milliseconds longest) = 0;
+
   /// Sleeps until the network has something for us, takes something from us, or `wake` is called.
   virtual void sleep(std::chrono::nanoseconds longest) = 0;
   virtual void wake() = 0;

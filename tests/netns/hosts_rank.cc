@@ -2,9 +2,14 @@
 // algorithm, of plain and of mapped buffers, in place and not, bit for bit; for tests that start it
 // on several hosts (mapped_test.sh). Rank 0 says what was run; who finds something wrong says that
 // and ends with 1.
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
+#include <string_view>
+#include <thread>
 
 #include "algorithms/algorithm.h"
 #include "support/cluster.h"
@@ -97,10 +102,31 @@ std::string send_all(Communicator& comm) {
   return "";
 }
 
+/// Once there is a file "go" in the folder: the last calls before this rank leaves, which it does
+/// at once.
+std::string call_and_leave(Communicator comm, const std::string& folder) {
+  if (auto status = comm.barrier(); !status) return status.error().to_string();
+  std::ofstream(folder + "/ready." + std::to_string(comm.rank().value)).put('\n');
+  while (!std::filesystem::exists(folder + "/go"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 3; ++i) {
+    if (auto status = comm.barrier(); !status) return status.error().to_string();
+  }
+  return "";
+}
+
 }  // namespace
 }  // namespace tutti::test
 
+// hosts_rank [SEED]; hosts_rank leave FOLDER
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "leave") {
+    auto comm = tutti::Communicator::from_environment();
+    const std::string error =
+        comm ? tutti::test::call_and_leave(*std::move(comm), argv[2]) : comm.error().to_string();
+    std::printf("%s\n", error.empty() ? "ok" : error.c_str());
+    return error.empty() ? 0 : 1;
+  }
   const std::uint64_t seed = argc > 1 ? std::stoull(argv[1]) : 1;
   auto comm = tutti::Communicator::from_environment();
   std::string error = comm ? "" : comm.error().to_string();

@@ -71,32 +71,6 @@ TEST_CASE("a rank killed in the middle ends the others, by name, long before the
   CHECK(processes.wait(2, 40s) == 0);
 }
 
-TEST_CASE("a killed rank is missed though a child of it lives on") {
-  const ScratchDirectory meeting;
-  const std::string over = meeting.path() + "/over";
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2);
-    if (!comm) return comm.error().to_string();
-    if (contains(comm->describe(), "not readable")) {  // Then nothing but the deadline tells.
-      say_ready(meeting, rank);
-      return "";
-    }
-    if (rank == 1 && fork() == 0) {
-      using std::filesystem::exists;
-      (void)eventually([&] { return exists(over) || !exists(meeting.path()); });
-      _exit(0);
-    }
-    const std::string error = until_failure(*comm, meeting);
-    return contains(error, "rank 1") && contains(error, "peer failed") ? ""
-                                                                       : "unexpected: " + error;
-  });
-  const bool ready = all_ready(meeting, 2);
-  processes.signal(1, SIGKILL);
-  CHECK(processes.wait(0, 40s) == 0);
-  std::ofstream(over).put('\n');
-  CHECK(ready);
-}
-
 TEST_CASE("a stopped rank is named at the deadline, with the call that it is in") {
   const ScratchDirectory meeting;
   Settings settings;

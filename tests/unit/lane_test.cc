@@ -190,6 +190,7 @@ class LendingWire final : public Wire {
   void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
   const std::byte* landed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
   void keep() override {}
+  void say_left(std::chrono::milliseconds) override {}
   void sleep(std::chrono::nanoseconds) override {}
   void wake() override {}
 };

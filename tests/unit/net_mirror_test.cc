@@ -208,6 +208,16 @@ class Ranks {
           rank, std::move(options)));
     }
   }
+  /// All leave once they have heard each other: here nobody answers while another one leaves.
+  ~Ranks() {
+    slowness_.cut_one_in = 0;
+    const auto pending = [](const auto& one) { return one->endpoint().wire()->pending(); };
+    for (int turns = 0; turns < 10'000 && std::ranges::any_of(executors_, pending); ++turns) {
+      for (const auto& executor : executors_) executor->endpoint().wire()->progress();
+    }
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
   Slowness& slowness() { return slowness_; }
   /// Frames of one of two ranks: all, and those that the other has not taken.
   std::size_t sent_by(std::size_t rank) const { return rails_.front()[rank][1 - rank].sent; }

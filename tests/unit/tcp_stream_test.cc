@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <random>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/streams.h"
@@ -109,6 +110,28 @@ TEST_CASE("a peer that ends is named, with host, interface and operation") {
   CHECK(error.what ==
         "tcp: rank 1 (host1) over lo: the peer closed the connection: its process has ended while "
         "receiving");
+}
+
+TEST_CASE("what a peer sent before it went is received, though it takes nothing any more") {
+  Pair pair = connect(1);
+  Stream a(std::move(pair.ends[0][0]));
+  const std::array<std::byte, 8> payload{};
+  {
+    Stream b(std::move(pair.ends[1][0]));
+    Memory none(0);
+    b.send({.bytes = 8, .kind = 1}, payload);
+    while (b.pending() != 0) REQUIRE(b.progress(none));
+  }
+  // The first of these is answered by a reset, the next are refused.
+  for (int i = 0; i < 10; ++i) {
+    a.send({.bytes = 8, .kind = 1}, payload);
+    REQUIRE(a.flush());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  Memory at_a(8);
+  REQUIRE(a.progress(at_a));
+  CHECK(at_a.headers.size() == 1);
+  CHECK(error_of(a, at_a).what.find("its process has ended") != std::string::npos);
 }
 
 TEST_CASE("a peer that is killed in the middle of a frame is an error, not a wait") {

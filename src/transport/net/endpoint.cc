@@ -61,7 +61,8 @@ Result<std::unique_ptr<Endpoint>> open_near(const Opening& opening, const std::v
                                        .rank = opening.me,
                                        .config = config,
                                        .exchange = exchange,
-                                       .deadline = opening.deadline});
+                                       .deadline = opening.deadline,
+                                       .look = opening.look});
 }
 
 std::byte* base_of(const Endpoint& near) {

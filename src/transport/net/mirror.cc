@@ -13,8 +13,9 @@ namespace {
 
 // No system call waits for a network and for a futex that ranks of this host would wake.
 constexpr std::chrono::microseconds kNearNap{50};
-// How long a rank that leaves waits for its last words to be acknowledged.
+// How long a rank that leaves waits for its last words to be acknowledged, at least.
 constexpr std::chrono::milliseconds kLastWords{1000};
+constexpr std::chrono::milliseconds kLongestNap{20};
 
 }  // namespace
 
@@ -47,9 +48,13 @@ Mirror::~Mirror() {
     if (peer != nullptr && !peer->failure) peer->carrier().leave();
   }
   const auto last = std::chrono::steady_clock::now() + kLastWords;
+  // A slow network may take longer for what the others still need.
+  const auto waits = [&](Carrier& carrier) {
+    const auto now = std::chrono::steady_clock::now();
+    return now < last || (now < farewell_end_ && carrier.delivering());
+  };
   for (const auto& peer : peers_) {
-    while (peer != nullptr && !peer->failure && !peer->carrier().left() &&
-           std::chrono::steady_clock::now() < last)
+    while (peer != nullptr && !peer->failure && !peer->carrier().left() && waits(peer->carrier()))
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
@@ -166,6 +171,34 @@ void Mirror::keep() {
   for (const auto& peer : peers_) {
     if (peer != nullptr) peer->keep();
   }
+}
+
+/// Until nothing that this rank wrote is on this side any more, or there is no hope that it leaves:
+/// who needs it takes it.
+void Mirror::send_all(std::chrono::steady_clock::time_point end) {
+  const auto delivering = [](const auto& peer) {
+    return peer != nullptr && !peer->failure && peer->carrier().delivering();
+  };
+  auto moved = std::chrono::steady_clock::now();
+  while (pending()) {
+    const bool some = progress();
+    const auto now = std::chrono::steady_clock::now();
+    if (some) moved = now;
+    if (now >= end || (now - moved > kLastWords && std::ranges::none_of(peers_, delivering)))
+      return;
+    if (!some) sleep(std::min<std::chrono::nanoseconds>(end - now, kLongestNap));
+  }
+}
+
+void Mirror::say_left(std::chrono::milliseconds longest) {
+  farewell_end_ = std::chrono::steady_clock::now() + longest;
+  send_all(farewell_end_);
+  // relaxed: this thread set it.
+  const std::uint64_t left = region_.status(me_).left.load(std::memory_order_relaxed);
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->say_left(left);
+  }
+  send_all(farewell_end_);
 }
 
 void Mirror::sleep(std::chrono::nanoseconds longest) {

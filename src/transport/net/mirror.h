@@ -9,6 +9,8 @@
 //   counter   how far this rank has read a ring; signals; the calls that it has finished
 //   abort     the abort word with its error
 //   cpu       to ranks on the same machine: on which CPU this rank is now
+//   waits     for whom a rank that has waited long waits: RankStatus::waits_for
+//   left      the last frame of a rank that leaves: RankStatus::left
 //
 // Nobody tells the wire which slots and counters have changed: it compares them with what it has
 // sent. Frames are announced in the order in which they were sent, and what they announce is stored
@@ -42,8 +44,8 @@ class Mirror final : public Wire {
     std::function<Status()> flush = {};
   };
   Mirror(const Region& region, int me, std::unique_ptr<Network> network, const Options& options);
-  /// Waits a moment for what has been sent to arrive. In a child that came by fork it leaves all as
-  /// it is.
+  /// Waits for what has been sent to arrive: a moment, or as long as say_left was given. In a child
+  /// that came by fork it leaves all as it is.
   ~Mirror() override;
 
   void publish(const Published& what) override;
@@ -58,6 +60,7 @@ class Mirror final : public Wire {
   const std::byte* landed(int from, bool to_all, std::size_t lane,
                           std::uint64_t position) const override;
   void keep() override;
+  void say_left(std::chrono::milliseconds longest) override;
   void sleep(std::chrono::nanoseconds longest) override;
   void wake() override { network_->wake(); }
 
@@ -70,6 +73,7 @@ class Mirror final : public Wire {
   void say_abort();
   bool offer();
   bool exchange(int rank, bool look);
+  void send_all(std::chrono::steady_clock::time_point end);
 
   Region region_;
   int me_;
@@ -82,6 +86,7 @@ class Mirror final : public Wire {
   std::vector<Published> published_;          // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;
   bool abort_said_ = false;
+  std::chrono::steady_clock::time_point farewell_end_{};  // As say_left was given.
   std::vector<bool> ready_;  // By rank: its carrier may have something.
 };
 

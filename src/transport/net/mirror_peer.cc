@@ -9,7 +9,17 @@
 namespace tutti::net {
 namespace {
 
-enum Kind : std::uint16_t { kLines = 1, kPacket, kBlocks, kSlot, kCounter, kAbort, kCpu };
+enum Kind : std::uint16_t {
+  kLines = 1,
+  kPacket,
+  kBlocks,
+  kSlot,
+  kCounter,
+  kAbort,
+  kCpu,
+  kLeft,
+  kWaits
+};
 
 // Frames for one peer that may wait in its queues; below what a carrier takes.
 constexpr std::size_t kMostPending = Carrier::kMostQueued - 16;
@@ -194,6 +204,14 @@ bool Mirror::Peer::offer_cpu() {
   return true;
 }
 
+bool Mirror::Peer::offer_waits_for() {
+  const std::uint64_t now = region_.status(me_).waits_for.load(std::memory_order_relaxed);
+  if (now == said_waits_for_) return false;
+  said_waits_for_ = now;
+  queue({.kind = kWaits, .position = now}, Piece());
+  return true;
+}
+
 bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
   bool moved = false;
   for (; calls_ != count && !full(); ++calls_) {
@@ -210,6 +228,7 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
     }
   }
   if (on_machine_ && !full()) moved = offer_cpu() || moved;
+  if (!full()) moved = offer_waits_for() || moved;
   for (std::size_t i = 0; i < counters_.size() && !full(); ++i) {
     Sent& at = counters_[i];
     const std::uint64_t value = at.value->load(std::memory_order_acquire);  // As above.
@@ -245,10 +264,16 @@ bool Mirror::Peer::exchange(bool look) {
 void Mirror::Peer::say_abort(const Error& error) {
   if (failure || carrier_.held() >= Carrier::kMostQueued - 1) return;
   abort_out_.code = static_cast<std::int32_t>(error.code);
-  abort_out_.rank = error.peer.value;
+  abort_out_.rank = error.rank.value;
+  abort_out_.peer = error.peer.value;
   const std::size_t length = std::min(error.what.size(), abort_out_.text.size() - 1);
   std::memcpy(abort_out_.text.data(), error.what.data(), length);
   queue({.bytes = sizeof(AbortImage), .kind = kAbort}, std::as_bytes(std::span(&abort_out_, 1)));
+}
+
+void Mirror::Peer::say_left(std::uint64_t left) {
+  if (failure || carrier_.held() >= Carrier::kMostQueued - 1) return;
+  queue({.kind = kLeft, .position = left}, Piece());
 }
 
 Error Mirror::Peer::nonsense(const FrameHeader& header) const {
@@ -304,7 +329,9 @@ std::byte* Mirror::Peer::destination(const FrameHeader& header) {
     case kCounter:
       if (header.bytes != 0 || header.channel >= counters_in_.size()) return nullptr;
       return reinterpret_cast<std::byte*>(&staged_);  // Nothing is written.
-    case kCpu: return header.bytes == 0 ? reinterpret_cast<std::byte*>(&staged_) : nullptr;
+    case kCpu:
+    case kLeft:
+    case kWaits: return header.bytes == 0 ? reinterpret_cast<std::byte*>(&staged_) : nullptr;
     case kAbort:
       if (header.bytes != sizeof(AbortImage)) return nullptr;
       return reinterpret_cast<std::byte*>(&abort_in_);
@@ -333,6 +360,14 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
                                       std::memory_order_relaxed);  // A hint, see look_around.
       return ok();
     case kAbort: return take_abort();
+    case kLeft:
+      // release: as if the peer had stored it.
+      region_.status(rank_).left.store(header.position, std::memory_order_release);
+      return ok();
+    case kWaits:
+      region_.status(rank_).waits_for.store(header.position,
+                                            std::memory_order_relaxed);  // For messages only.
+      return ok();
     default: return ok();
   }
 }
@@ -365,7 +400,7 @@ Status Mirror::Peer::take_abort() const {
   const auto code = static_cast<Code>(abort_in_.code);
   const std::string text(abort_in_.text.data(),
                          strnlen(abort_in_.text.data(), abort_in_.text.size()));
-  region_.abort({code, text, Rank{abort_in_.rank}, Rank{abort_in_.rank}});
+  region_.abort({code, text, Rank{abort_in_.rank}, Rank{abort_in_.peer}});
   return ok();
 }
 

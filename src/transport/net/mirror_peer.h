@@ -22,8 +22,8 @@ struct alignas(kCacheLine) RecordImage {
   std::int32_t cpu = 0;  // As CallRecord's, for who is on the same machine.
 };
 struct AbortImage {
-  std::int32_t code = 0, rank = -1;
-  std::array<char, 240> text{};
+  std::int32_t code = 0, rank = -1, peer = -1;
+  std::array<char, kAbortText> text{};
 };
 
 static_assert(std::has_single_bit(Carrier::kMostQueued), "frames are counted modulo");
@@ -39,6 +39,7 @@ class Mirror::Peer final : public FrameSink {
   bool exchange(bool look);
   bool pending(std::uint64_t published_count) const;
   void say_abort(const Error& error);
+  void say_left(std::uint64_t left);
   Carrier& carrier() const { return carrier_; }
 
   // As Wire's.
@@ -85,6 +86,7 @@ class Mirror::Peer final : public FrameSink {
   void queue(const FrameHeader& header, Piece payload) { queue(header, std::span(&payload, 1)); }
   void offer_slot(std::size_t ring);
   bool offer_cpu();
+  bool offer_waits_for();
   void settle();
   void keep_lent();
   static std::size_t ring_of(bool to_all, std::size_t lane);
@@ -103,6 +105,7 @@ class Mirror::Peer final : public FrameSink {
   Carrier& carrier_;
   bool on_machine_;
   std::int32_t said_cpu_ = 0;
+  std::uint64_t said_waits_for_ = 0;
   // The same lists in the same order on both sides.
   std::vector<Sent> counters_;
   std::vector<std::atomic<std::uint64_t>*> counters_in_;

@@ -67,6 +67,8 @@ class Carrier {
   virtual void leave() = 0;
   /// After leave(): whether what was sent last can't be lost any more by ending the connection.
   virtual bool left() = 0;
+  /// Whether the network still carries what was sent, and there is hope that it arrives.
+  virtual bool delivering() { return false; }
 };
 
 class Network {

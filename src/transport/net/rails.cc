@@ -191,6 +191,11 @@ bool Rails::left() {
                      [](const Rail& one) { return one.failure || one.carrier->left(); });
 }
 
+bool Rails::delivering() {
+  return std::any_of(rails_.begin(), rails_.end(),
+                     [](const Rail& one) { return !one.failure && one.carrier->delivering(); });
+}
+
 // ---- receiving
 
 Error Rails::corrupt(std::string_view what) const {

@@ -70,6 +70,7 @@ class Rails final : public Carrier {
   std::string where() const override { return rails_[first_].carrier->where(); }
   void leave() override;
   bool left() override;
+  bool delivering() override;
   /// How many have not failed.
   std::size_t alive() const { return rails_.size() - lost_; }
 

@@ -26,6 +26,8 @@ constexpr std::size_t kMostStrangers = 64;
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
 // Of the missing ranks, how many are described.
 constexpr std::size_t kMostDescribed = 4;
+// Between two looks at whether there is any use in waiting.
+constexpr int kGlanceMs = 20;
 // Later each end looks ten times a second at best, and not at all between calls; an attempt takes
 // four looks of both. And what is lost may stay so for hours.
 constexpr MeshTimes kWhileJoining{.guest = 10s,
@@ -225,7 +227,12 @@ Status MeshBuilder::loop() {
     if (joining_.deadline.passed()) return missing();
     end_calls(steady_clock::now());
     end_guests(steady_clock::now());
-    TUTTI_CHECK_OK(round(milliseconds_to_next()));
+    if (!joining_.look) {
+      TUTTI_CHECK_OK(round(milliseconds_to_next()));
+      continue;
+    }
+    TUTTI_CHECK_OK(joining_.look());
+    TUTTI_CHECK_OK(round(std::min(milliseconds_to_next(), kGlanceMs)));
   }
   return ok();
 }
@@ -297,6 +304,7 @@ Result<Mesh> MeshBuilder::run() {
   for (Call& call : calls_) call.candidates = {call.candidates[std::exchange(call.candidate, 0)]};
   times_ = kLater;
   joining_.exchange = nullptr;
+  joining_.look = nullptr;
   return made;
 }
 

@@ -48,6 +48,8 @@ struct Joining {
   /// For the whole mesh. What is left of it at the start is also the longest silence that a
   /// connection survives later.
   Deadline deadline;
+  /// As Opening's.
+  std::function<Status()> look = nullptr;
 };
 
 class MeshBuilder;

@@ -93,6 +93,7 @@ void Stream::moved(Piece from, std::byte* to) {
 Result<bool> Stream::progress(FrameSink& sink) {
   TUTTI_TRY(const bool sent, flush());
   TUTTI_TRY(const bool received, receive(sink));
+  if (!sent && !received && send_error_ != 0) return broken(connection_, kSending, send_error_);
   return sent || received;
 }
 
@@ -122,14 +123,19 @@ bool Stream::left() {
     got = ::recv(descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
   } while (got > 0);
   if (got == 0 || errno != EAGAIN) return true;
-  int unsent = 0;  // The end of the stream counts as a byte.
-  return ::ioctl(descriptor(), SIOCOUTQ, &unsent) != 0 || unsent <= 1;
+  return unacknowledged() <= 1;  // The end of the stream counts as a byte.
+}
+
+/// Bytes that the peer's system has not said to have; 0 if that is not known.
+int Stream::unacknowledged() const {
+  int bytes = 0;
+  return ::ioctl(descriptor(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 // Sending.
 
 Result<bool> Stream::flush() {
-  bool moved = false, more = true;
+  bool moved = false, more = send_error_ == 0;
   for (int i = 0; more && released_ != queued_ && i < kMostCalls; ++i) {
     TUTTI_TRY(const bool sent, send_batch(&more));
     moved |= sent;
@@ -156,7 +162,10 @@ Result<bool> Stream::send_batch(bool* more) {
   if (count < 0) {
     *more = errno == EINTR;
     if (errno == EINTR || errno == EAGAIN) return false;
-    return broken(connection_, kSending, errno);
+    if (errno != EPIPE && errno != ECONNRESET) return broken(connection_, kSending, errno);
+    // Its end has gone. What it sent before, its farewell too, may lie here unread.
+    send_error_ = errno;
+    return false;
   }
   auto left = static_cast<std::size_t>(count);
   unsent_bytes_ -= left;

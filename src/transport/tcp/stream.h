@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/fork.h"
 #include "transport/net/network.h"
 #include "transport/tcp/connection.h"
 
@@ -53,6 +54,7 @@ class Stream final : public net::Carrier {
   /// so it has to be acknowledged first, or the peer has to have left as well: then it got all that
   /// it wanted.
   bool left() override;
+  bool delivering() override { return unacknowledged() > 0 && !stuck(); }
 
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - released_); }
   std::size_t unsent_bytes() const override { return unsent_bytes_; }
@@ -75,6 +77,7 @@ class Stream final : public net::Carrier {
   Frame& frame(std::uint64_t number) { return frames_[number % kMostQueued]; }
   const Frame& frame(std::uint64_t number) const { return frames_[number % kMostQueued]; }
 
+  int unacknowledged() const;
   Result<bool> send_batch(bool* more);
 
   Result<bool> receive(FrameSink& sink);
@@ -83,10 +86,12 @@ class Stream final : public net::Carrier {
   Status begin_frame();
 
   Connection connection_;
+  ClosedInChild closed_in_child_{connection_.socket};
 
   std::vector<Frame> frames_;  // A ring: those from released_ to queued_ are under way.
   std::uint64_t queued_ = 0, released_ = 0;
   std::size_t unsent_bytes_ = 0;
+  int send_error_ = 0;  // The peer takes nothing any more; what it sent before may still come.
 
   std::array<std::byte, kStagingBytes> staging_{};
   std::size_t staged_ = 0, used_ = 0;   // What is in there, and how much of it is used.

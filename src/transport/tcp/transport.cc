@@ -87,6 +87,7 @@ Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
   joining.addresses = std::move(chosen.addresses);
   joining.exchange = opening.exchange;
   joining.deadline = opening.deadline;
+  joining.look = opening.look;
   TUTTI_TRY(auto mesh, connect_mesh(joining));
 
   NetworkCost cost = tcp_transport.network;

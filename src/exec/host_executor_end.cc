@@ -1,0 +1,268 @@
+// How a call of HostExecutor ends before its time: by abort, at its deadline, because a rank that
+// it needs has gone; whom it blames; and how a rank leaves.
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "exec/host_executor.h"
+
+namespace tutti::exec {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long who aborts while nothing is under way tries to tell the others.
+constexpr std::chrono::milliseconds kLongestGoodbye{100};
+// How long a call that failed waits for ranks that may still write into its buffers.
+constexpr std::chrono::milliseconds kLongestStop{1000};
+// From when on the others are told for whom a rank waits.
+constexpr std::chrono::milliseconds kLongWait{1000};
+constexpr std::int64_t kPatrolMs = 20;
+
+}  // namespace
+
+HostExecutor::~HostExecutor() {
+  // After a failure the abort word says all. After a fork the rank is the parent's.
+  if (broken_ || region_.aborted() || getpid() != owner_) return;
+  // release: what this rank wrote for others is there.
+  region_.status(me_).left.store(1 + number_, std::memory_order_release);
+  if (wire_ != nullptr) wire_->say_left(options_.timeout);
+}
+
+/// Whether what this rank waits for now has to come from that one.
+bool HostExecutor::awaits(int rank) const {
+  switch (phase_) {
+    case Phase::kCredit:
+    case Phase::kAgreeCredit:
+    case Phase::kMapCredit:
+    case Phase::kPlanCredit:
+      // relaxed: who goes on from this looks again.
+      return region_.finished(rank).value.load(std::memory_order_relaxed) + credit_depth() <
+             number_;
+    case Phase::kGather:
+    case Phase::kAgreeGather:
+    case Phase::kMapGather:
+    case Phase::kPlanGather:
+      if (rank < next_peer_ || (one_gives_ && rank != call_.root)) return false;
+      return !is_there(rank, rank == next_peer_ ? next_line_ : end_line_ - 1);
+    case Phase::kLanes:
+      return std::any_of(plan_->lanes.begin(), plan_->lanes.end(),
+                         [rank](const BoundLane& lane) { return lane.waiting_for() == rank; });
+    case Phase::kLeave:
+    case Phase::kStopping:
+    case Phase::kDone: break;
+  }
+  return false;
+}
+
+/// Ends the call if a rank that this one waits for has ended or left. A rank that is not waited
+/// for, or that did its part before it left, is missed by nobody here; whoever misses it ends the
+/// call for all.
+void HostExecutor::look_at_peers() {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == me_ || !awaits(rank)) continue;
+    const Presence there = endpoint_->presence(rank);
+    if (there.state == Presence::State::kHere) continue;
+    if (there.state == Presence::State::kLeft && there.finished >= number_) continue;
+    // What it wrote before it ended is there: one more look.
+    if (poll() != Poll::kPending) return;
+    fail({Code::kPeerFailed,
+          describe_call(pack(call_), call_.count) + ": " + endpoint_->why_gone(rank, there) +
+              "; call " + std::to_string(number_) + " can't be completed",
+          Rank{me_}, Rank{rank}});
+    return;
+  }
+}
+
+/// A rank that is waited for, that others of which nothing is known wait for in turn: who does not
+/// come, or the last of which it is known that it does; -1: none.
+int HostExecutor::to_blame() const {
+  int blamed = awaited();
+  for (int links = 0; blamed >= 0 && links < ranks_; ++links) {
+    // relaxed: for the text only.
+    const std::uint64_t said = region_.status(blamed).waits_for.load(std::memory_order_relaxed);
+    const int next = static_cast<int>(said & 0xffff) - 1;
+    if (said >> 16 != number_ || next < 0 || next >= ranks_ || next == me_) break;
+    blamed = next;
+  }
+  return blamed;
+}
+
+/// The rank that this one waits for now; -1: none.
+int HostExecutor::awaited() const {
+  for (int rank = ranks_ - 1; rank >= 0; --rank) {
+    if (rank != me_ && awaits(rank)) return rank;
+  }
+  return -1;
+}
+
+/// Of who waits long the others know for whom: so all blame the rank that does not come.
+void HostExecutor::say_waiting(std::chrono::nanoseconds waited) {
+  if (waited < std::min<std::chrono::nanoseconds>(kLongWait, options_.timeout / 4)) return;
+  const int rank = awaited();
+  const auto word = rank < 0 ? 0 : number_ << 16 | static_cast<std::uint64_t>(rank + 1);
+  // relaxed: for messages only.
+  region_.status(me_).waits_for.store(word, std::memory_order_relaxed);
+}
+
+/// "rank 2, whose latest call is 4, ..."; with what is known of its process.
+std::string HostExecutor::describe_rank(int rank) const {
+  const CallRecord& record = region_.record(rank);
+  const std::uint64_t number = record.number.load(std::memory_order_relaxed);
+  std::string text = "rank " + std::to_string(rank) + ", ";
+  text += number == 0 ? "which has made no call yet"
+                      : "whose latest call is " + std::to_string(number) + ", " +
+                            describe_call(record.what.load(std::memory_order_relaxed),
+                                          record.count.load(std::memory_order_relaxed));
+  return text;
+}
+
+Error HostExecutor::explain_timeout() const {
+  const int blamed = to_blame();
+  std::string what = describe_call(pack(call_), call_.count) + " (call " + std::to_string(number_) +
+                     "): waited " + std::to_string(options_.timeout.count()) + " ms";
+  if (blamed >= 0) what += " for " + describe_rank(blamed);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != me_ && rank != blamed && is_behind(rank)) what += "; for " + describe_rank(rank);
+  }
+  return {Code::kTimeout, what + "; TUTTI_TIMEOUT_MS sets the limit", Rank{me_}, Rank{blamed}};
+}
+
+/// Whether that rank has not come to this call yet, and is needed there.
+bool HostExecutor::is_behind(int rank) const {
+  // relaxed: for the text only.
+  return awaits(rank) && region_.record(rank).number.load(std::memory_order_relaxed) < number_;
+}
+
+/// The error with the process of the rank that is to blame.
+Error HostExecutor::with_place(Error error) const {
+  const auto peer = static_cast<std::size_t>(error.peer.value);
+  if (error.peer.value >= 0 && peer < options_.places.size())
+    error.what += " (rank " + std::to_string(peer) + " is " + options_.places[peer] + ")";
+  return error;
+}
+
+Error HostExecutor::broken_error(const std::string& what) const {
+  Error error = region_.abort_error();
+  const std::string by = error.rank.value < 0 ? "" : " by rank " + std::to_string(error.rank.value);
+  error.rank = Rank{me_};
+  error.what = what + " was ended" + by + ": " + error.what;
+  return error;
+}
+
+Poll HostExecutor::fail(Error error) {
+  error.rank = Rank{me_};
+  error = with_place(std::move(error));
+  const bool first = region_.abort(error);
+  pass_on_abort();
+  broken_ = true;
+  // Of ranks that don't come, or have gone, the first to say so knows best. In a mismatch each
+  // knows its own side.
+  const bool of_others = error.code == Code::kTimeout || error.code == Code::kPeerFailed;
+  status_ = first || !of_others ? std::move(error)
+                                : broken_error(describe_call(pack(call_), call_.count));
+  return stop();
+}
+
+/// Some rank has ended the communicator.
+Poll HostExecutor::end_by_abort() {
+  pass_on_abort();
+  broken_ = true;
+  status_ = broken_error(describe_call(pack(call_), call_.count));
+  return stop();
+}
+
+void HostExecutor::pass_on_abort() {
+  if (wire_ == nullptr) return;
+  wire_->flush();  // To tell the others, before `keep` may end a connection.
+  wire_->keep();   // The user's memory is the user's again.
+  wire_->progress();
+}
+
+/// The call has failed; it is over once no rank writes into its buffers any more.
+Poll HostExecutor::stop() {
+  // release: this rank's writes into its peers' buffers are over.
+  region_.status(me_).busy.store(0, std::memory_order_release);
+  phase_ = exposed_ ? Phase::kStopping : Phase::kDone;
+  stop_end_ = std::chrono::steady_clock::now() + kLongestStop;
+  return poll_stopping();
+}
+
+Poll HostExecutor::poll_stopping() {
+  if (phase_ == Phase::kDone) return Poll::kDone;
+  const auto now = std::chrono::steady_clock::now();
+  std::string writing;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == me_ || !endpoint_->near(me_, rank)) continue;
+    // seq_cst: see start_lanes.
+    if (region_.status(rank).busy.load(std::memory_order_seq_cst) == 0) continue;
+    if (endpoint_->presence(rank).state != Presence::State::kHere) continue;
+    if (now < stop_end_) return Poll::kPending;
+    writing += (writing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  if (!writing.empty())
+    status_.error().what += "; " + writing + " may still write into this call's buffers";
+  phase_ = Phase::kDone;
+  return Poll::kDone;
+}
+
+Status HostExecutor::look_at(std::span<const int> ranks, const std::string& waiting) {
+  claim_wire();
+  if (wire_ != nullptr) wire_->progress();
+  Status found;
+  if (region_.ending()) found = broken_error(waiting);
+  for (const int rank : ranks) {
+    if (!found || rank == me_) continue;
+    const Presence there = endpoint_->presence(rank);
+    if (there.state == Presence::State::kHere) continue;
+    Error error{Code::kPeerFailed, waiting + ": " + endpoint_->why_gone(rank, there), Rank{me_},
+                Rank{rank}};
+    error = with_place(std::move(error));
+    (void)region_.abort(error);
+    found = std::move(error);
+  }
+  if (!found) {
+    broken_ = true;
+    pass_on_abort();
+  }
+  free_wire();
+  return found;
+}
+
+Status HostExecutor::look_at_abort(const Call& call) const {
+  if (!region_.ending()) [[likely]]
+    return ok();
+  return broken_error(describe_call(pack(call), call.count));
+}
+
+/// Whether it is time for a look at abort, deadline and peers, though something moves: all the
+/// time, between hosts, if others talk.
+bool HostExecutor::patrol_due() {
+  if (wire_ == nullptr || coarse_ms() < next_patrol_) return false;
+  next_patrol_ = coarse_ms() + kPatrolMs;
+  return true;
+}
+
+void HostExecutor::claim_wire() {
+  if (wire_ == nullptr) return;
+  // seq_cst, with those in abort: of a rank that begins a call and one that aborts at the same time
+  // at least one sees the other.
+  wire_users_.fetch_add(1, std::memory_order_seq_cst);
+  while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
+}
+
+void HostExecutor::abort(const Error& error) {
+  (void)region_.abort(error);
+  if (wire_ == nullptr) return;
+  wire_->wake();
+  if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
+  // Who executes something passes it on by itself.
+  if (wire_users_.load(std::memory_order_seq_cst) == 0) {
+    const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
+    do {
+      wire_->progress();
+    } while (wire_->pending() && std::chrono::steady_clock::now() < last);
+  }
+  aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,205 @@
+// How calls end before their time: by abort, or at the deadline. After that no call succeeds on any
+// rank, whether it has to wait or not, and nobody writes into a buffer that was given back. Every
+// transport.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/cluster.h"
+#include "support/transports.h"
+#include "transport/transport.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kF32 = DataType::kFloat32;
+
+std::vector<Communicator> ranks_on(const Transport& transport, int count,
+                                   std::chrono::milliseconds timeout = 30s) {
+  Settings settings;
+  settings.transport = transport.name;
+  settings.timeout = timeout;
+  auto comms = Communicator::in_process(count, settings);
+  if (!comms) FAIL(comms.error().to_string());
+  return *std::move(comms);
+}
+
+Status all_reduce(Communicator& comm, std::vector<float>& data) {
+  return comm.all_reduce(data.data(), data.data(), data.size(), kF32, ReduceOp::kSum);
+}
+
+/// "" if it says that rank `by` ended the communicator.
+std::string is_aborted(const Status& status, int by) {
+  if (status) return "ok";
+  const Error& error = status.error();
+  const bool right = error.code == Code::kAborted && error.peer.value == by &&
+                     error.rank.value >= 0 &&
+                     error.what.find("out of patience") != std::string::npos;
+  return right ? "" : error.to_string();
+}
+
+TEST_CASE("after an abort no call succeeds, also one that need not wait") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto comms = ranks_on(*transport, 3);
+    // Many calls between two looks of a rank that repeats itself.
+    CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
+            std::vector<float> data(2);
+            for (int i = 0; i < 100; ++i) {
+              if (auto status = all_reduce(comm, data); !status) return status.error().to_string();
+            }
+            return "";
+          }) == "");
+    comms[1].abort("out of patience");
+    CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
+            std::vector<float> data(2);
+            std::string said = is_aborted(all_reduce(comm, data), 1);
+            // All that a rank does alone: of a root, of a sender, of nobody.
+            said += is_aborted(comm.broadcast(data.data(), data.data(), 2, kF32, comm.rank()), 1);
+            said +=
+                is_aborted(comm.send(data.data(), 2, kF32, Rank{(comm.rank().value + 1) % 3}), 1);
+            said +=
+                is_aborted(comm.all_reduce(data.data(), data.data(), 0, kF32, ReduceOp::kSum), 1);
+            auto work = comm.start_all_reduce(data.data(), data.data(), 2, kF32, ReduceOp::kSum);
+            return said + (work ? is_aborted(work->wait(), 1) : work.error().to_string());
+          }) == "");
+  }
+}
+
+TEST_CASE("a communicator of one rank can be aborted") {
+  Settings settings;
+  auto comms = Communicator::in_process(1, settings);
+  REQUIRE(comms);
+  std::vector<float> data(2);
+  CHECK(all_reduce(comms->front(), data));
+  comms->front().abort("out of patience");
+  CHECK(is_aborted(all_reduce(comms->front(), data), 0) == "");
+}
+
+TEST_CASE("a rank that comes after the others have given up gets their error, not a result") {
+  for (const Transport* transport : transports_here()) {
+    for (const bool repeats : {false, true}) {
+      INFO(transport->name << (repeats ? ", a call like the one before" : ""));
+      auto comms = ranks_on(*transport, 3, 500ms);
+      CHECK(on_all_ranks(comms, [&](Communicator& comm) -> std::string {
+              std::vector<float> data(2);
+              if (repeats) {
+                if (auto status = all_reduce(comm, data); !status)
+                  return status.error().to_string();
+              }
+              if (comm.rank().value == 2) std::this_thread::sleep_for(1500ms);
+              for (int i = 0; i < 2; ++i) {
+                const Status status = all_reduce(comm, data);
+                if (status) return "rank " + std::to_string(comm.rank().value) + ": ok";
+                if (status.error().code != Code::kTimeout || status.error().peer != Rank{2})
+                  return status.error().to_string();
+              }
+              return "";
+            }) == "");
+      leave(comms);
+    }
+  }
+}
+
+TEST_CASE("messages do not put off the deadline of a call") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto comms = ranks_on(*transport, 3, 1s);
+    CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
+            const int me = comm.rank().value;
+            if (me == 2) return "";
+            const int other = 1 - me;
+            std::array<float, 4> data{}, in{}, out{};
+            auto work = comm.start_all_reduce(data.data(), data.data(), 4, kF32, ReduceOp::kSum);
+            if (!work) return work.error().to_string();
+            const auto start = std::chrono::steady_clock::now();
+            const auto since = [&] { return std::chrono::steady_clock::now() - start; };
+            while (!work->test() && since() < 20s) {
+              Group group;
+              (void)comm.send(out.data(), 4, kF32, Rank{other});
+              (void)comm.recv(in.data(), 4, kF32, Rank{other});
+              (void)group.end();
+            }
+            if (since() >= 15s) return "the all-reduce is still pending";
+            const Status status = work->wait();
+            return !status && status.error().code == Code::kTimeout ? "" : "no timeout";
+          }) == "");
+    leave(comms);
+  }
+}
+
+TEST_CASE("all ranks blame the one that does not come, also those that wait for others") {
+  for (const Transport* transport : transports_here()) {
+    for (const std::size_t count : {4U, 30000U}) {
+      INFO(transport->name << ", " << count);
+      auto comms = ranks_on(*transport, 4, 800ms);
+      CHECK(on_all_ranks(comms, [&](Communicator& comm) -> std::string {
+              if (comm.rank().value == 3) return "";
+              std::vector<float> data(count);
+              const Status status = all_reduce(comm, data);
+              if (status) return "ok";
+              const Error& error = status.error();
+              const bool right = error.peer == Rank{3} && error.rank == comm.rank() &&
+                                 error.what.find("rank 3 is pid " + std::to_string(getpid()) +
+                                                 " on ") != std::string::npos;
+              return right ? "" : error.to_string() + " peer " + std::to_string(error.peer.value);
+            }) == "");
+      leave(comms);
+    }
+  }
+}
+
+TEST_CASE("nobody writes into a buffer after its call was aborted") {
+  constexpr std::size_t kCount = std::size_t{12} << 20;
+  constexpr int kRanks = 3;
+  for (const Transport* transport : transports_here()) {
+    if (transport->network != NetworkCost{}) continue;  // A buffer is its own rank's alone.
+    INFO(transport->name);
+    std::array<void*, kRanks> buffers{};
+    for (void*& buffer : buffers) {
+      auto made = mem_alloc(kCount * sizeof(float));
+      REQUIRE(made);
+      buffer = *made;
+      std::memset(buffer, 0, kCount * sizeof(float));
+    }
+    int aborted = 0;
+    for (int round = 0; round < 60 && aborted < 3; ++round) {
+      auto comms = ranks_on(*transport, kRanks);
+      std::array<bool, kRanks> succeeded{};
+      std::array<std::vector<float>, kRanks> returned;
+      std::jthread ends([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1 + round % 12));
+        comms[2].abort("out of patience");
+      });
+      CHECK(on_all_ranks(comms, [&](Communicator& comm) -> std::string {
+              const auto me = static_cast<std::size_t>(comm.rank().value);
+              auto* const data = static_cast<float*>(buffers[me]);
+              const Status status = comm.all_reduce(data, data, kCount, kF32, ReduceOp::kSum);
+              succeeded[me] = bool(status);
+              if (!status) returned[me].assign(data, data + kCount);
+              return "";
+            }) == "");
+      ends.join();
+      std::this_thread::sleep_for(20ms);
+      const auto oks = std::count(succeeded.begin(), succeeded.end(), true);
+      if (oks == kRanks) continue;
+      ++aborted;
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        if (succeeded[rank]) continue;
+        INFO("round " << round << ", rank " << rank);
+        CHECK(std::memcmp(buffers[rank], returned[rank].data(), kCount * sizeof(float)) == 0);
+      }
+    }
+    CHECK(aborted > 0);
+    for (void* buffer : buffers) CHECK(mem_free(buffer));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

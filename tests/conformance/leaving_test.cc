@@ -1,0 +1,131 @@
+// A rank that did its part and left is no failure of those still in the call; one that left before
+// a call is, by name and at once. Every transport.
+#include <array>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/cluster.h"
+#include "support/transports.h"
+#include "transport/transport.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kF32 = DataType::kFloat32;
+// Longer than the time after which a waiting rank looks at its peers.
+constexpr auto kSkew = 120ms;
+
+/// Communicators that each rank destroys when it likes.
+std::vector<std::optional<Communicator>> ranks_on(const Transport& transport, int count,
+                                                  std::chrono::milliseconds timeout = 20s) {
+  Settings settings;
+  settings.transport = transport.name;
+  settings.timeout = timeout;
+  auto comms = Communicator::in_process(count, settings);
+  if (!comms) FAIL(comms.error().to_string());
+  std::vector<std::optional<Communicator>> ranks;
+  for (Communicator& comm : *comms) ranks.emplace_back(std::move(comm));
+  return ranks;
+}
+
+using Ranks = std::vector<std::optional<Communicator>>;
+using Body = std::function<std::string(Communicator&)>;
+
+/// Runs `body` on a thread for each rank, which destroys its communicator when that returns, rank
+/// `late` after a while. All complaints.
+std::string run_and_leave(Ranks ranks, int late, const Body& body) {
+  std::vector<std::string> complaints(ranks.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        if (static_cast<int>(rank) == late) std::this_thread::sleep_for(kSkew);
+        complaints[rank] = body(*ranks[rank]);
+        ranks[rank].reset();
+      });
+    }
+  }
+  std::string all;
+  for (const std::string& complaint : complaints) {
+    if (!complaint.empty()) all += complaint + "\n";
+  }
+  return all;
+}
+
+TEST_CASE("who did its part of the last call may leave while others wait for a late rank") {
+  for (const Transport* transport : transports_here()) {
+    for (const Collective collective :
+         {Collective::kReduce, Collective::kGather, Collective::kAllReduce}) {
+      for (const std::size_t count : {4U, 2000U, 20000U}) {
+        const Case test{.collective = collective, .count = count, .ranks = 3};
+        INFO(transport->name << ": " << test.to_string());
+        CHECK(run_and_leave(ranks_on(*transport, 3), 2,
+                            [&](Communicator& comm) { return run_case(comm, test, 1); }) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("what a rank sent before it left is received") {
+  for (const Transport* transport : transports_here()) {
+    for (const std::size_t count : {4U, 600U}) {
+      INFO(transport->name << ": " << count);
+      std::vector<float> sent(count, 7), got(count);
+      CHECK(run_and_leave(ranks_on(*transport, 3), 2, [&](Communicator& comm) -> std::string {
+              const int me = comm.rank().value;
+              Status status;
+              if (me == 0) status = comm.send(sent.data(), count, kF32, Rank{2});
+              if (me == 2) status = comm.recv(got.data(), count, kF32, Rank{0});
+              return status ? "" : status.error().to_string();
+            }) == "");
+      CHECK(got == sent);
+    }
+  }
+}
+
+/// "" if it fails soon, because rank 1 has left.
+std::string is_missed(const std::function<Status()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = call();
+  if (status) return "no error";
+  const Error& error = status.error();
+  const bool named = error.what.find("rank 1 left before this call") != std::string::npos;
+  if (error.code != Code::kPeerFailed || !named || error.what.find("killed") != std::string::npos)
+    return error.to_string();
+  return std::chrono::steady_clock::now() - start < 10s ? "" : "late: " + error.to_string();
+}
+
+TEST_CASE("a rank that left before a call is missed at once, and said to have left") {
+  for (const Transport* transport : transports_here()) {
+    for (const std::size_t count : {4U, 20000U}) {
+      INFO(transport->name << ": " << count);
+      CHECK(run_and_leave(ranks_on(*transport, 3), -1, [&](Communicator& comm) -> std::string {
+              if (auto status = comm.barrier(); !status) return status.error().to_string();
+              if (comm.rank().value == 1) return "";
+              std::vector<float> data(count);
+              return is_missed([&] {
+                return comm.all_reduce(data.data(), data.data(), count, kF32, ReduceOp::kSum);
+              });
+            }) == "");
+    }
+  }
+}
+
+TEST_CASE("a message that a rank did not send before it left is missed at once") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    CHECK(run_and_leave(ranks_on(*transport, 3), -1, [&](Communicator& comm) -> std::string {
+            if (auto status = comm.barrier(); !status) return status.error().to_string();
+            if (comm.rank().value != 2) return "";
+            float got = 0;
+            return is_missed([&] { return comm.recv(&got, 1, kF32, Rank{1}); });
+          }) == "");
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test
