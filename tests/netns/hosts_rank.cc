@@ -109,7 +109,7 @@ std::string call_and_leave(Communicator comm, const std::string& folder) {
   std::ofstream(folder + "/ready." + std::to_string(comm.rank().value)).put('\n');
   while (!std::filesystem::exists(folder + "/go"))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 12; ++i) {
     if (auto status = comm.barrier(); !status) return status.error().to_string();
   }
   return "";

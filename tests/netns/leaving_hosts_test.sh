@@ -23,8 +23,8 @@ for slow in 0 2; do
     [ "$(find "$work" -name 'ready.*' | wc -l)" = 3 ] && break
     sleep 0.02
   done
-  # A bucket of one packet: each of the next waits.
-  ip netns exec "$TUTTI_NETNS-$slow" tc qdisc replace dev eth0 root tbf rate 12kbit burst 1600 latency 10s ||
+  # What a rank sends to one peer comes a tenth of a second before what it sends to the next.
+  ip netns exec "$TUTTI_NETNS-$slow" tc qdisc replace dev eth0 root tbf rate 16kbit burst 1600 latency 10s ||
     { echo "skipped: this kernel does not shape traffic"; exit 77; }
   touch "$work/go"
   for ((r = 0; r < 3; ++r)); do
