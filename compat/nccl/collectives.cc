@@ -1,6 +1,7 @@
 // The collectives, messages, and reductions with factors.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -113,7 +114,39 @@ Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm, cudaStr
   return Reduction::pre_mul_sum(scale);
 }
 
-ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cudaStream_t stream) {
+/// Before the launch, as NCCL does with CUDA before 12.3: whoever waits for the event may run
+/// beside the call.
+Status record(cudaEvent_t event, cudaStream_t stream) {
+  const auto said = event == nullptr ? cudaSuccess : cudaEventRecord(event, stream);
+  if (said == cudaSuccess) return ok();
+  cudaGetLastError();  // It is said here.
+  return Error{Code::kSystem,
+               std::string("recording config.launchCompletionEvent: ") + cudaGetErrorString(said)};
+}
+
+/// Whether a call's own configuration is one, of 2.31 or later. Nothing in it has a meaning here
+/// but the event, which came with 2.32.
+ncclResult_t check_config(ncclComm_t comm, const char* function, const ncclCollConfig_t& config) {
+  const auto wrong = [&](const std::string& what) {
+    return bad_argument(comm, function, "config" + what);
+  };
+  if (config.size < offsetof(ncclCollConfig_t, launchCompletionEvent) || config.magic != 0xcafebeef)
+    return wrong(" was not initialised; start from NCCL_COLLCONFIG_INITIALIZER");
+  if (config.forceAlgSelection != 0 && config.forceAlgSelection != 1)
+    return wrong(".forceAlgSelection is " + std::to_string(config.forceAlgSelection) +
+                 "; it is 0 or 1");
+  if (!is_cta_policy(config.CTAPolicy))
+    return wrong(".CTAPolicy is " + std::to_string(config.CTAPolicy) + ", no NCCL_CTA_POLICY_...");
+  return ncclSuccess;
+}
+
+/// `config`: of this call alone, or NULL. A wrong one is refused, and the group goes on without the
+/// call.
+ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cudaStream_t stream,
+                   const ncclCollConfig_t* config = nullptr) {
+  if (config != nullptr) {
+    if (const ncclResult_t failed = check_config(comm, function, *config)) return failed;
+  }
   Group& group = Group::current();
   if (const ncclResult_t failed = check_ready(comm, function)) return group.fail(failed);
   const auto type = type_of(asked.type);
@@ -134,9 +167,13 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
                         .type = *type,
                         .reduction = *reduction,
                         .root = Rank{asked.root}};
-  return group.fail(group.add(comm, [request, stream](DeviceCommunicator& device) {
-    return device.call(request, stream);
-  }));
+  const bool has_event = config != nullptr && config->size >= sizeof *config;
+  const cudaEvent_t launched = has_event ? config->launchCompletionEvent : nullptr;
+  return group.fail(
+      group.add(comm, [request, stream, launched](DeviceCommunicator& device) -> Status {
+        TUTTI_CHECK_OK(record(launched, stream));
+        return device.call(request, stream);
+      }));
 }
 
 /// A message's arguments, or what is wrong with them.
@@ -202,6 +239,61 @@ ncclResult_t ncclScatter(const void* input, void* output, size_t count, ncclData
                          int root, ncclComm_t comm, cudaStream_t stream) {
   return start(__func__, {Collective::kScatter, input, output, count, type, ncclSum, root}, comm,
                stream);
+}
+
+ncclResult_t ncclAllReduceConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kAllReduce, input, output, count, type, op}, comm, stream,
+               config);
+}
+
+ncclResult_t ncclBroadcastConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                                 int root, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kBroadcast, input, output, count, type, ncclSum, root}, comm,
+               stream, config);
+}
+
+ncclResult_t ncclReduceConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kReduce, input, output, count, type, op, root}, comm, stream,
+               config);
+}
+
+ncclResult_t ncclAllGatherConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                                 ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kAllGather, input, output, count, type}, comm, stream,
+               config);
+}
+
+ncclResult_t ncclReduceScatterConfig(const void* input, void* output, size_t count,
+                                     ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                     cudaStream_t stream, const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kReduceScatter, input, output, count, type, op}, comm, stream,
+               config);
+}
+
+ncclResult_t ncclAlltoAllConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                                ncclComm_t comm, cudaStream_t stream,
+                                const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kAllToAll, input, output, count, type}, comm, stream, config);
+}
+
+ncclResult_t ncclGatherConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                              int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kGather, input, output, count, type, ncclSum, root}, comm,
+               stream, config);
+}
+
+ncclResult_t ncclScatterConfig(const void* input, void* output, size_t count, ncclDataType_t type,
+                               int root, ncclComm_t comm, cudaStream_t stream,
+                               const ncclCollConfig_t* config) {
+  return start(__func__, {Collective::kScatter, input, output, count, type, ncclSum, root}, comm,
+               stream, config);
 }
 
 ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int peer,

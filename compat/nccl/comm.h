@@ -31,6 +31,12 @@ namespace tutti::nccl {
 /// values that no version knows.
 Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
 
+/// Whether a CTAPolicy is one of NCCL's, several of them, or not set.
+bool is_cta_policy(int policy);
+
+/// Alike on all ranks.
+std::uint64_t hash_of(std::string_view text);
+
 /// A reduction that a user made: factors of the communicator's own.
 struct Premultiplied {
   ncclDataType_t type;

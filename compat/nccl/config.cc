@@ -14,6 +14,11 @@ constexpr std::size_t kMost = 4096;  // More than any version has; less than non
 
 }  // namespace
 
+bool is_cta_policy(int policy) {
+  constexpr int kKnown = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
+  return policy == NCCL_CONFIG_UNDEF_INT || (policy >= 0 && (policy & ~kKnown) == 0);
+}
+
 Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
   if (config == nullptr) return inherited;
   if (config->magic != kMagic || config->size < kLeast || config->size > kMost) {

@@ -1,8 +1,13 @@
 #include "device_api.h"
 
-#include "comm.h"
+#include <algorithm>
+#include <cstring>
+
+#include "group.h"
+#include "window.h"
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
+using tutti::Rank;
 
 namespace {
 
@@ -10,22 +15,146 @@ constexpr const char* kNone = "kernels of the user's that communicate are not su
 
 bool is_comm(ncclComm_t comm) { return comm != nullptr && comm->magic == ncclComm::kMagic; }
 
+/// Ranks in a row whose devices all reach each other's memory: as many in each row, or one.
+int ranks_in_reach(const ncclComm& comm) {
+  const tutti::DeviceCommunicator& ranks = *comm.device_communicator;
+  const auto row_of = [&](int rank) {
+    int end = rank + 1;
+    while (end < comm.size && ranks.reaches(Rank{rank}, Rank{end})) ++end;
+    return end - rank;
+  };
+  const int row = row_of(0);
+  for (int first = 0; first < comm.size; first += row) {
+    for (int rank = first; rank < first + row; ++rank) {
+      const bool ends = rank < comm.size && (row_of(rank) == first + row - rank);
+      if (!ends) return 1;
+    }
+  }
+  return row;
+}
+
+ncclResult_t no_window(const char* function) {
+  return bad_argument(nullptr, function, "the window or the place for the answer is NULL");
+}
+
+ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset, int peer,
+                        void** out) {
+  if (window == nullptr || out == nullptr) return no_window(function);
+  *out = nullptr;
+  ncclComm* const comm = window->comm;
+  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  if (peer < 0 || peer >= comm->size || offset >= window->bytes) {
+    return bad_argument(comm, function,
+                        "offset " + std::to_string(offset) + " of " +
+                            std::to_string(window->bytes) + " bytes, rank " + std::to_string(peer) +
+                            " of " + std::to_string(comm->size));
+  }
+  std::byte* const here = static_cast<std::byte*>(window->data) + offset;
+  if (!window->open) {  // As any other memory: nobody maps it but its rank.
+    *out = peer == comm->rank ? here : nullptr;
+    return ncclSuccess;
+  }
+  const auto found = comm->device_communicator->address_at(here, Rank{peer});
+  if (!found) return finish(comm, found.error());
+  *out = *found;
+  return ncclSuccess;
+}
+
 }  // namespace
 
 ncclTeam ncclTeamWorld(ncclComm_t comm) {
   return is_comm(comm) ? ncclTeam{comm->size, comm->rank, 1} : ncclTeam{0, 0, 1};
 }
 
-// No rank can address another's memory from a kernel of the user's: every rank is alone.
-ncclTeam ncclTeamLsa(ncclComm_t) { return {1, 0, 1}; }
+ncclTeam ncclTeamLsa(ncclComm_t comm) {
+  if (!is_comm(comm) || check_ready(comm, __func__) != ncclSuccess) return {1, 0, 1};
+  const int row = ranks_in_reach(*comm);
+  return {row, comm->rank % row, 1};
+}
 
-ncclTeam ncclTeamRail(ncclComm_t comm) { return ncclTeamWorld(comm); }
+ncclTeam ncclTeamRail(ncclComm_t comm) {
+  const ncclTeam world = ncclTeamWorld(comm), near = ncclTeamLsa(comm);
+  return {world.nRanks / near.nRanks, world.rank / near.nRanks, near.nRanks};
+}
+
+// Without the hardware it is for a rank is alone.
+ncclTeam ncclTeamCft(ncclComm_t, int) { return {1, 0, 1}; }
+ncclTeam ncclTeamCftMultimem(ncclComm_t) { return {1, 0, 1}; }
 
 int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam team, int rank) {
   return is_comm(comm) ? comm->rank + (rank - team.rank) * team.stride : -1;
 }
 
-int ncclTeamRankToLsa(ncclComm_t, ncclTeam team, int rank) { return rank - team.rank; }
+int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam team, int rank) {
+  const int world = ncclTeamRankToWorld(comm, team, rank);
+  const ncclTeam near = ncclTeamLsa(comm);
+  return world < 0 ? -1 : world - (comm->rank - near.rank);
+}
+
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* properties) {
+  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  if (properties == nullptr) return bad_argument(comm, __func__, "the place for them is NULL");
+  constexpr size_t kLeast = offsetof(ncclCommProperties, commHash), kMost = 4096;
+  if (properties->magic != 0xcafebeef || properties->size < kLeast || properties->size > kMost) {
+    return bad_usage(comm, __func__,
+                     "the properties were not initialised; start from "
+                     "NCCL_COMM_PROPERTIES_INITIALIZER");
+  }
+  ncclCommProperties known = {};
+  known.size = properties->size;
+  known.magic = properties->magic;
+  known.version = properties->version;
+  known.rank = comm->rank;
+  known.nRanks = comm->size;
+  known.cudaDev = comm->device;
+  known.nvmlDev = -1;  // Not asked: nothing here takes it.
+  known.nLsaTeams = comm->size / ranks_in_reach(*comm);
+  known.commHash = hash_of(
+      std::string(reinterpret_cast<const char*>(comm->id.bytes.data()), comm->id.bytes.size()) +
+      comm->name);
+  std::memcpy(properties, &known, std::min(known.size, sizeof known));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** out) {
+  return address_at(__func__, window, offset, peer, out);
+}
+
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int peer, void** out) {
+  if (window == nullptr || out == nullptr) return no_window(__func__);
+  const ncclTeam near = ncclTeamLsa(window->comm);
+  if (peer < 0 || peer >= near.nRanks) {
+    return bad_argument(nullptr, __func__,
+                        "rank " + std::to_string(peer) + " of the " + std::to_string(near.nRanks) +
+                            " that ncclTeamLsa has");
+  }
+  return address_at(__func__, window, offset, window->comm->rank - near.rank + peer, out);
+}
+
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t, void** out) {
+  if (window == nullptr || out == nullptr) return no_window(__func__);
+  *out = nullptr;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                          ncclMultimemHandle multimem, void** out) {
+  if (multimem.mcBasePtr == nullptr)
+    return bad_argument(nullptr, __func__, "the handle's mcBasePtr is NULL");
+  return ncclGetLsaMultimemDevicePointer(window, offset, out);
+}
+
+ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t, size_t, uint32_t*, size_t*) {
+  return bad_usage(nullptr, __func__, kNone);
+}
+
+ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t, size_t, int, ncclTeam, uint32_t*, size_t*) {
+  return bad_usage(nullptr, __func__, kNone);
+}
+
+ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t, size_t, int, uint32_t*, size_t*) {
+  return bad_usage(nullptr, __func__, kNone);
+}
 
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements*, ncclDevComm*) {
   return bad_usage(is_comm(comm) ? comm : nullptr, __func__, kNone);
@@ -43,6 +172,16 @@ ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam, int, ncclLsaBarrierHandle
 ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam, int, ncclGinBarrierHandle*,
                                              ncclDevResourceRequirements*) {
   return bad_usage(is_comm(comm) ? comm : nullptr, __func__, kNone);
+}
+
+ncclResult_t ncclGinOutboxCreateRequirement(int, int, ncclGinOutboxHandle*,
+                                            ncclDevResourceRequirements*) {
+  return bad_usage(nullptr, __func__, kNone);
+}
+
+ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam, int, int, ncclGinInboxA2AHandle*,
+                                              ncclDevResourceRequirements*) {
+  return bad_usage(nullptr, __func__, kNone);
 }
 
 ncclResult_t ncclLLA2ACreateRequirement(int, int, ncclLLA2AHandle*, ncclDevResourceRequirements*) {

@@ -3,18 +3,11 @@
 #include <memory>
 
 #include "group.h"
+#include "window.h"
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
 using tutti::Code;
 using tutti::Error;
-
-/// A buffer that the user registered. Kernels use buffers where they are in any case; those of a
-/// window that is symmetric are read and written by peers, so that nothing is copied.
-struct ncclWindow_vidmem {
-  ncclComm* comm;
-  void* data;
-  bool open = false;  // With peers. Known once the group has ended.
-};
 
 namespace {
 
@@ -29,7 +22,7 @@ ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, 
   if (data == nullptr || bytes == 0 || window == nullptr) {
     return bad_argument(comm, function, "the buffer or the place for its handle is NULL, or empty");
   }
-  *window = new ncclWindow_vidmem{comm, data};
+  *window = new ncclWindow_vidmem{comm, data, bytes};
   return ncclSuccess;
 }
 

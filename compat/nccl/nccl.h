@@ -1,6 +1,7 @@
-/* File: compat/nccl/nccl.h: the API of NCCL 2.30, as our libnccl.so.2 has it.
+/* File: compat/nccl/nccl.h: the API of NCCL 2.30, and of what later versions
+ * added the host's part, as our libnccl.so.2 has it.
  *
- * Programs that were compiled against NVIDIA's nccl.h of 2.28 to 2.30 run with our library as they
+ * Programs that were compiled against NVIDIA's nccl.h of 2.28 to 2.32 run with our library as they
  * are; this header is for those who have none, and for the library itself. Names, values and
  * layouts are those of the ABI (tests/nccl compares them with NVIDIA's header where that is
  * installed). Every function has a twin called p<name>, for tools that put themselves in between.
@@ -115,6 +116,47 @@ typedef struct ncclConfig_v23000 {
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,    \
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                            \
   }
+
+/* Of one call, for the ...Config functions; to be set by NCCL_COLLCONFIG_INITIALIZER. Only
+ * `launchCompletionEvent` has a meaning here: it is recorded before the call is launched. */
+typedef struct ncclConfigExt {
+  struct ncclConfigExt* next;
+  struct {
+    int vendorId;
+    int optionId;
+  } key;
+  union {
+    int i;
+    const char* s;
+    void* raw;
+  } val;
+} ncclConfigExt_t;
+
+typedef struct ncclCollConfig_v23200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  ncclConfigExt_t* ext;
+  int minCTAs;
+  int maxCTAs;
+  int nvlsCTAs;
+  int cgaClusterSize;
+  const char* algSelection;
+  int forceAlgSelection;
+  int CTAPolicy;
+  uint64_t userProfilerTag;
+  cudaEvent_t launchCompletionEvent;
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                                                 \
+  {                                                                                 \
+    sizeof(ncclCollConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_PTR, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, 1, NCCL_CONFIG_UNDEF_INT, 0,  \
+        NCCL_CONFIG_UNDEF_PTR                                                       \
+  }
+
+typedef struct ncclEncryptionConfig_v23200 ncclEncryptionConfig_t;
 
 typedef struct ncclSimInfo_v22200 {
   size_t size;

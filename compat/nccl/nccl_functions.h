@@ -72,7 +72,7 @@ TUTTI_NCCL_API(ncclResult_t, ncclGroupStart, void)
 TUTTI_NCCL_API(ncclResult_t, ncclGroupEnd, void)
 TUTTI_NCCL_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t* simInfo)
 
-#ifndef TUTTI_NCCL_UNTIL_2_28 /* Since 2.29 and 2.30. */
+#ifndef TUTTI_NCCL_UNTIL_2_28 /* Since 2.29. */
 TUTTI_NCCL_API(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* uniqueId)
 TUTTI_NCCL_API(ncclResult_t, ncclCommGrow, ncclComm_t comm, int nRanks,
                const ncclUniqueId* uniqueId, int rank, ncclComm_t* newcomm, ncclConfig_t* config)
@@ -90,6 +90,33 @@ TUTTI_NCCL_API(ncclResult_t, ncclSignal, int peer, int sigIdx, int ctx, unsigned
                ncclComm_t comm, cudaStream_t stream)
 TUTTI_NCCL_API(ncclResult_t, ncclWaitSignal, int nDesc, ncclWaitSignalDesc_t* signalDescs,
                ncclComm_t comm, cudaStream_t stream)
+/* Collectives with a configuration of the call, since 2.31. NULL: as without. */
+TUTTI_NCCL_API(ncclResult_t, ncclAllReduceConfig, const void* sendbuff, void* recvbuff,
+               size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+               cudaStream_t stream, const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclBroadcastConfig, const void* sendbuff, void* recvbuff,
+               size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+               cudaStream_t stream, const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclReduceConfig, const void* sendbuff, void* recvbuff, size_t count,
+               ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+               cudaStream_t stream, const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclAllGatherConfig, const void* sendbuff, void* recvbuff,
+               size_t sendcount, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+               const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclReduceScatterConfig, const void* sendbuff, void* recvbuff,
+               size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+               cudaStream_t stream, const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclAlltoAllConfig, const void* sendbuff, void* recvbuff, size_t count,
+               ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+               const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclGatherConfig, const void* sendbuff, void* recvbuff, size_t count,
+               ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
+               const ncclCollConfig_t* config)
+TUTTI_NCCL_API(ncclResult_t, ncclScatterConfig, const void* sendbuff, void* recvbuff, size_t count,
+               ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
+               const ncclCollConfig_t* config)
+/* Since 2.32: not supported. */
+TUTTI_NCCL_API(ncclResult_t, ncclSetEncryption, const ncclEncryptionConfig_t* config)
 /* Parameters by name: the settings of this library, TUTTI_... */
 TUTTI_NCCL_API(ncclResult_t, ncclParamBind, ncclParamHandle_t* out, const char* key)
 TUTTI_NCCL_API(ncclResult_t, ncclParamGetI8, ncclParamHandle_t h, int8_t* out)

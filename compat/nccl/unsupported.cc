@@ -35,6 +35,12 @@ ncclResult_t ncclWaitSignal(int, ncclWaitSignalDesc_t*, ncclComm_t comm, cudaStr
   return no(comm, __func__, kMessages);
 }
 
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t*) {
+  return bad_usage(nullptr, __func__,
+                   "not supported: what goes between hosts is not encrypted; use a network of your "
+                   "own for it");
+}
+
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
   const ncclResult_t dropped = Group::current().drop(__func__);
   if (info == nullptr || dropped != ncclSuccess) {

@@ -135,6 +135,13 @@ class TUTTI_API DeviceCommunicator {
   /// (device_mem_alloc, cuMemCreate), which stays while somebody maps it. Else kUnsupported.
   Status open_window(void* data, std::size_t bytes);
   Status close_window(void* data);
+  /// Where this process sees, of rank `peer`, the place that is `data` here, in memory that is
+  /// registered or a window; null for a rank of another host. Valid for as long as that is.
+  /// kInvalidArgument: no such memory, or no such rank.
+  Result<void*> address_at(const void* data, Rank peer) const;
+  /// Whether the device of rank `a` can read and write registered memory of rank `b`. Alike on all
+  /// ranks.
+  bool reaches(Rank a, Rank b) const;
 
   /// Of any size; in a kernel of its own if input, residual and output are registered, by up to
   /// eight ranks of one host, and else as an all-reduce and what follows, with the same bits. Not

@@ -265,4 +265,20 @@ Status DeviceCommunicator::open_window(void* data, std::size_t bytes) {
 Status DeviceCommunicator::close_window(void* data) { return state_->close_window(data); }
 Status DeviceCommunicator::deregister_memory(void* data) { return state_->deregister_memory(data); }
 
+Result<void*> DeviceCommunicator::address_at(const void* data, Rank peer) const {
+  const State::Place place = state_->place_at(data, 1);
+  if (place.memory == nullptr)
+    return invalid("address_at: this address is in no registered memory of the communicator");
+  if (peer.value < 0 || peer.value >= rank_count())
+    return invalid(fmt::format("address_at: rank {} of {} ranks", peer.value, rank_count()));
+  std::byte* const at = place.memory->everywhere[static_cast<std::size_t>(peer.value)];
+  return static_cast<void*>(at == nullptr ? nullptr : at + place.offset);
+}
+
+bool DeviceCommunicator::reaches(Rank a, Rank b) const {
+  const planner::DeviceLink link =
+      state_->machine.link(static_cast<std::size_t>(a.value), static_cast<std::size_t>(b.value));
+  return a == b || (link != planner::DeviceLink::kHost && link != planner::DeviceLink::kNetwork);
+}
+
 }  // namespace tutti

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/nccl/exports_test.sh LIBRARY: our libnccl.so.2 exports what NVIDIA's of 2.28 does, every
-# function of our header, a twin of each, and nothing else; and what torch's libraries ask for, where
-# a torch for CUDA is installed (TUTTI_TORCH: its folder).
+# tests/nccl/exports_test.sh LIBRARY: our libnccl.so.2 exports what NVIDIA's of 2.28, 2.30 and 2.32
+# do (exports_*.txt), what libtorch_cuda.so of torch 2.13 and 2.15 asks for (torch_*.txt), every
+# function of our header, a twin of each, and nothing else; and what torch's libraries ask for where a
+# torch for CUDA is installed (TUTTI_TORCH: its folder).
 set -euo pipefail
 library=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,8 +17,11 @@ fail() {
 nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort -u >"$work/ours"
 grep -vE '^p?nccl' "$work/ours" && fail "exports more than the API"
 
-missing=$(comm -13 "$work/ours" <(sort "$here/exports_2_28.txt"))
-[ -z "$missing" ] || fail "lacks what NVIDIA's library of 2.28 exports: ${missing//$'\n'/ }"
+for list in "$here"/exports_*.txt "$here"/torch_*.txt; do
+  [ "$(wc -l <"$list")" -gt 40 ] || fail "$list could not be read"
+  missing=$(comm -13 "$work/ours" <(sort "$list"))
+  [ -z "$missing" ] || fail "lacks what ${list##*/} lists: ${missing//$'\n'/ }"
+done
 
 grep -oE '\bnccl[A-Z][A-Za-z0-9]*,' "$here/../../compat/nccl/nccl_functions.h" | tr -d , | sort -u >"$work/header"
 [ "$(wc -l <"$work/header")" -gt 60 ] || fail "the list of functions could not be read"

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "client.h"
+#include "compat/nccl/device_api.h"
 #include "support/processes.h"
 
 namespace {
@@ -53,6 +54,14 @@ std::string live(int rank, int size, Board& board) {
   for (const int number : found) {
     if (number != (1 << size) - 1) return "wrong sum: " + std::to_string(number);
   }
+  // Of the rank before, whose sum came before its message: kernels here see it in its own memory.
+  void* before = nullptr;
+  int there = 0;
+  if (ncclGetPeerDevicePointer(window, 100 * sizeof(int), (rank + size - 1) % size, &before) !=
+      ncclSuccess)
+    return last();
+  cudaMemcpy(&there, before, sizeof there, cudaMemcpyDeviceToHost);
+  if (there != (1 << size) - 1) return "wrong value of a peer: " + std::to_string(there);
   if (ncclCommWindowDeregister(comm, window) != ncclSuccess) return last();
   if (ncclMemFree(data) != ncclSuccess || ncclCommFinalize(comm) != ncclSuccess) return last();
   return ncclCommDestroy(comm) == ncclSuccess ? "" : last();
