@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/cuda_refusal.h"
 #include "group.h"
 #include "kernels/numeric.h"
 
@@ -120,6 +121,7 @@ Status record(cudaEvent_t event, cudaStream_t stream) {
   const auto said = event == nullptr ? cudaSuccess : cudaEventRecord(event, stream);
   if (said == cudaSuccess) return ok();
   cudaGetLastError();  // It is said here.
+  cuda_refusal = said;
   return Error{Code::kSystem,
                std::string("recording config.launchCompletionEvent: ") + cudaGetErrorString(said)};
 }
@@ -144,11 +146,14 @@ ncclResult_t check_config(ncclComm_t comm, const char* function, const ncclCollC
 /// call.
 ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cudaStream_t stream,
                    const ncclCollConfig_t* config = nullptr) {
+  const Use use(comm);
   if (config != nullptr) {
-    if (const ncclResult_t failed = check_config(comm, function, *config)) return failed;
+    const ncclResult_t failed = check_config(use ? comm : nullptr, function, *config);
+    if (failed != ncclSuccess) return failed;
   }
   Group& group = Group::current();
-  if (const ncclResult_t failed = check_ready(comm, function)) return group.fail(failed);
+  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function))
+    return group.fail(failed);
   const auto type = type_of(asked.type);
   if (!type) {
     return group.fail(bad_argument(comm, function, "type " + std::to_string(asked.type)));
@@ -170,7 +175,7 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
   const bool has_event = config != nullptr && config->size >= sizeof *config;
   const cudaEvent_t launched = has_event ? config->launchCompletionEvent : nullptr;
   return group.fail(
-      group.add(comm, [request, stream, launched](DeviceCommunicator& device) -> Status {
+      group.add(function, comm, [request, stream, launched](DeviceCommunicator& device) -> Status {
         TUTTI_CHECK_OK(record(launched, stream));
         return device.call(request, stream);
       }));
@@ -299,8 +304,10 @@ ncclResult_t ncclScatterConfig(const void* input, void* output, size_t count, nc
 ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   Group& group = Group::current();
-  if (const auto failed = check_message(__func__, type, peer, comm)) return group.fail(failed);
-  return group.fail(group.add(comm, [=](tutti::DeviceCommunicator& device) {
+  const Use use(comm);
+  if (const auto failed = check_message(__func__, type, peer, use ? comm : nullptr))
+    return group.fail(failed);
+  return group.fail(group.add(__func__, comm, [=](tutti::DeviceCommunicator& device) {
     return device.send(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
   }));
 }
@@ -308,15 +315,18 @@ ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int
 ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   Group& group = Group::current();
-  if (const auto failed = check_message(__func__, type, peer, comm)) return group.fail(failed);
-  return group.fail(group.add(comm, [=](tutti::DeviceCommunicator& device) {
+  const Use use(comm);
+  if (const auto failed = check_message(__func__, type, peer, use ? comm : nullptr))
+    return group.fail(failed);
+  return group.fail(group.add(__func__, comm, [=](tutti::DeviceCommunicator& device) {
     return device.recv(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
   }));
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, __func__)) return failed;
   if (op == nullptr || scalar == nullptr || !type_of(type)) {
     return bad_argument(comm, __func__, "no such type, or a pointer is NULL");
   }
@@ -339,7 +349,8 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
 }
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
   const auto number = static_cast<std::size_t>(op) - ncclNumOps;
   if (op < ncclNumOps || number >= comm->operations.size() || !comm->operations[number]) {
     return bad_argument(comm, __func__, "operation " + std::to_string(op) + " was not made here");

@@ -6,7 +6,9 @@
 // the last error and the result always belong together.
 //
 // Threads. As with NCCL, one thread at a time uses a communicator, except for ncclCommAbort,
-// ncclCommGetAsyncError and ncclGetLastError.
+// ncclCommGetAsyncError and ncclGetLastError. Every function is inside the communicator by a `Use`;
+// who gives it back makes the handle useless first, and then waits until all have left, which an
+// abort makes soon. Handles given back stay readable for a while, so that they are noticed.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,8 +25,12 @@
 #include "tutti/device_communicator.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
+#include "tutti/settings.h"
 
 namespace tutti::nccl {
+
+/// The environment's, but that nothing ends by a deadline soon: NCCL has none.
+Result<Settings> settings_of_environment();
 
 /// Whether calls wait until a communicator is made, of an ncclConfig_t of any version: nothing else
 /// in it has a meaning here. NULL, or not set: `inherited`. kInvalidArgument: not initialised, or
@@ -45,31 +51,43 @@ struct Premultiplied {
   const void* scale_at = nullptr;
 };
 
-ncclResult_t result_of(const Error& error);
-/// Keeps the error's line for ncclGetLastError, in the calling thread and in `comm` if there is
-/// one.
-ncclResult_t finish(ncclComm* comm, const Error& error);
-inline ncclResult_t finish(ncclComm* comm, const Status& status) {
-  return status ? ncclSuccess : finish(comm, status.error());
+/// What `error` is to rank `rank`: NCCL has other results for what another rank did.
+ncclResult_t result_of(const Error& error, int rank);
+/// Keeps the error's line for ncclGetLastError, of the process and of `comm` if there is one.
+/// `function`: what the user called.
+ncclResult_t finish(ncclComm* comm, const char* function, const Error& error);
+inline ncclResult_t finish(ncclComm* comm, const char* function, const Status& status) {
+  return status ? ncclSuccess : finish(comm, function, status.error());
 }
-/// What `comm`'s thread said last is what the calling thread says last.
+/// The communicator's last line is that of the process.
 void remember(ncclComm& comm);
-/// The caller's mistake, in a line that names the function.
-ncclResult_t bad_argument(ncclComm* comm, const char* function, const std::string& what);
-ncclResult_t bad_usage(ncclComm* comm, const char* function, const std::string& what);
+/// A failure in a line that names the function.
+ncclResult_t fail_as(ncclResult_t result, ncclComm* comm, const char* function,
+                     const std::string& what);
+inline ncclResult_t bad_argument(ncclComm* comm, const char* function, const std::string& what) {
+  return fail_as(ncclInvalidArgument, comm, function, what);
+}
+inline ncclResult_t bad_usage(ncclComm* comm, const char* function, const std::string& what) {
+  return fail_as(ncclInvalidUsage, comm, function, what);
+}
 
 }  // namespace tutti::nccl
 
-struct ncclComm {
+struct ncclComm : std::enable_shared_from_this<ncclComm> {
   static constexpr std::uint64_t kMagic = 0x7475747469636f6d;  // "tutticom"
-  std::uint64_t magic = kMagic;  // A handle that was given back, or never was one, is noticed.
+  // A handle that was given back, or never was one, is noticed. seq_cst, with `users`: either who
+  // enters sees that it was given back, or who gives it back sees who entered.
+  std::atomic<std::uint64_t> magic{kMagic};
+  std::atomic<int> users{0};        // Threads inside.
+  std::shared_ptr<ncclComm> owned;  // By itself, until it is given back.
   int rank = -1;
   int size = 0;
   int device = -1;
   bool blocking = true;
   // Shared with who makes another one of it, which may outlive the handle.
   std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
-  bool finalized = false;
+  bool finalized = false, revoked = false;
+  bool leaves = false;  // At the end of its thread's group.
   // Where its ranks have met, or its parent's for a part that was split off, and its name there.
   // What is made of it finds its own place by way of that one.
   tutti::UniqueId id;
@@ -81,16 +99,45 @@ struct ncclComm {
   bool given_up = false;
   // Written by the thread that makes the communicator (release), read by the others (acquire).
   std::atomic<ncclResult_t> state{ncclInProgress};
-  std::thread maker;
+  std::atomic<bool> made{false};  // As state: whether device_communicator is there to stay.
+  std::thread worker;             // Makes it, or waits for its calls. Joined by who gives it back.
   std::vector<std::optional<tutti::nccl::Premultiplied>> operations;
   std::mutex error_lock;  // Of `last_error`.
   std::string last_error;
 
   ncclComm() = default;
   ~ncclComm() {
-    if (maker.joinable()) maker.join();
-    magic = 0;
+    if (worker.joinable()) worker.join();
   }
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
 };
+
+namespace tutti::nccl {
+
+/// A new handle, and its owner.
+std::shared_ptr<ncclComm> new_comm();
+/// Gives the handle to the user; it owns itself from here on.
+ncclComm* hand_out(std::shared_ptr<ncclComm> comm);
+
+/// A thread inside a communicator: nobody frees it meanwhile. Any thread; does not wait.
+class Use {
+ public:
+  explicit Use(ncclComm* comm);
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  /// Whether it is a communicator.
+  explicit operator bool() const { return comm_ != nullptr; }
+
+ private:
+  ncclComm* comm_;
+};
+
+/// What waits in the communicator, or for it to be made, ends: on all ranks.
+void end_calls(ncclComm& comm);
+/// Makes the handle useless, ends what waits in it if `abort`, and frees what it holds once nobody
+/// is inside. The calling thread is not. False: it was no handle any more.
+bool give_back(ncclComm* comm, bool abort);
+
+}  // namespace tutti::nccl

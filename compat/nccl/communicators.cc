@@ -1,5 +1,6 @@
 // Making communicators, asking them, and giving them back.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -25,9 +26,8 @@ UniqueId to_id(const ncclUniqueId& id) {
 
 ncclResult_t current_device(const char* function, int* device) {
   if (const auto said = cudaGetDevice(device)) {
-    finish(nullptr, Error{Code::kSystem,
-                          std::string(function) + ": no CUDA device: " + cudaGetErrorString(said)});
-    return ncclUnhandledCudaError;
+    return fail_as(ncclUnhandledCudaError, nullptr, function,
+                   std::string("no CUDA device: ") + cudaGetErrorString(said));
   }
   return ncclSuccess;
 }
@@ -56,15 +56,9 @@ Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> en
   return found;
 }
 
-void give_up(ncclComm& comm) {
-  const std::lock_guard lock(comm.meeting_lock);
-  comm.given_up = true;
-  if (comm.end_meeting) comm.end_meeting();
-}
-
 /// Meets the others at the place that the id names; self has its rank and size.
 Status meet(ncclComm& self, const UniqueId& id) {
-  TUTTI_TRY(const Settings settings, Settings::from_environment());
+  TUTTI_TRY(const Settings settings, settings_of_environment());
   TUTTI_TRY(const auto place, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
   TUTTI_TRY(auto found,
             while_wanted(
@@ -94,7 +88,7 @@ std::string next_name(ncclComm& comm, const std::string& call) {
 Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::string& name,
                            const std::optional<UniqueId>& given) {
   constexpr std::chrono::milliseconds kLook{100};  // How often to see whether it is given up.
-  TUTTI_TRY(const Settings settings, Settings::from_environment());
+  TUTTI_TRY(const Settings settings, settings_of_environment());
   const Deadline deadline = Deadline::after(settings.timeout);
   const Deadline now = Deadline::after(std::chrono::nanoseconds(0));
   TUTTI_TRY(const auto place, unique_id_rendezvous(parent, deadline));
@@ -139,9 +133,9 @@ std::function<Status(ncclComm&)> at_new_place(const ncclComm& parent, std::strin
 }
 
 /// A handle with the parent's device, and its blocking if the configuration does not say.
-Result<std::unique_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
+Result<std::shared_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
   TUTTI_TRY(const bool blocking, read_blocking(config, comm.blocking));
-  auto made = std::make_unique<ncclComm>();
+  auto made = new_comm();
   made->device = comm.device;
   made->blocking = blocking;
   return made;
@@ -152,15 +146,17 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
                   int rank, const ncclConfig_t* config, std::optional<int> device = {}) {
   Group& group = Group::current();
   if (comm == nullptr) return group.fail(bad_argument(nullptr, function, "comm is NULL"));
-  *comm = nullptr;
+  // Another thread may abort what this one waits for. Release: it sees the handle's insides.
+  const std::atomic_ref<ncclComm_t> place(*comm);
+  place.store(nullptr, std::memory_order_release);
   if (size < 1 || size > kMostRanks || rank < 0 || rank >= size) {
     return group.fail(bad_argument(nullptr, function,
                                    "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                                        " ranks; it is from 0 to ranks - 1"));
   }
   auto wanted = read_blocking(config, true);
-  if (!wanted) return group.fail(finish(nullptr, wanted.error()));
-  auto made = std::make_unique<ncclComm>();
+  if (!wanted) return group.fail(finish(nullptr, function, wanted.error()));
+  auto made = new_comm();
   if (device) {
     made->device = *device;
   } else if (const ncclResult_t failed = current_device(function, &made->device)) {
@@ -169,8 +165,16 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   made->rank = rank;
   made->size = size;
   made->blocking = *wanted;
-  *comm = made.release();
-  return group.make(*comm, nullptr, [id = to_id(id)](ncclComm& self) { return meet(self, id); });
+  place.store(hand_out(made), std::memory_order_release);
+  return group.make(function, std::move(made),
+                    [id = to_id(id)](ncclComm& self) { return meet(self, id); });
+}
+
+/// What others are made of: it may be revoked.
+ncclResult_t check_parent(ncclComm_t comm, const char* function) {
+  if (const ncclResult_t failed = check_made(comm, function)) return failed;
+  return comm->finalized ? bad_usage(comm, function, "the communicator was finalized")
+                         : ncclSuccess;
 }
 
 /// The parent's ranks of that colour, as `self`. The parent ends if that is given up: its ranks are
@@ -194,7 +198,9 @@ Status split_off(ncclComm& self, std::shared_ptr<DeviceCommunicator> parent, int
 ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                    const ncclConfig_t* config) {
   Group& group = Group::current();
-  if (const ncclResult_t failed = check_ready(comm, function)) return group.fail(failed);
+  std::optional<Use> use(std::in_place, comm);
+  if (const ncclResult_t failed = check_parent(*use ? comm : nullptr, function))
+    return group.fail(failed);
   if (newcomm == nullptr) return group.fail(bad_argument(comm, function, "newcomm is NULL"));
   *newcomm = nullptr;
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
@@ -203,25 +209,27 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
         "color " + std::to_string(color) + "; it is 0 or more, or NCCL_SPLIT_NOCOLOR"));
   }
   auto child = child_of(*comm, config);
-  if (!child) return group.fail(finish(comm, child.error()));
+  if (!child) return group.fail(finish(comm, function, child.error()));
   auto made = *std::move(child);
   made->id = comm->id;
   made->name = next_name(*comm, "split") + "." + std::to_string(color);
   // A rank of no colour takes part, and gets no handle.
   const bool joins = color != NCCL_SPLIT_NOCOLOR;
   made->blocking = made->blocking || !joins;
-  ncclComm* handle = made.get();
-  if (joins) *newcomm = made.release();
+  if (joins) *newcomm = hand_out(made);
+  auto make = [parent = comm->device_communicator, color, key](ncclComm& self) mutable {
+    return split_off(self, std::move(parent), color, key);
+  };
   // The parent may be given back meanwhile; the maker lets go of it before it says that it is done.
-  return group.make(handle, std::move(made),
-                    [parent = comm->device_communicator, color, key](ncclComm& self) mutable {
-                      return split_off(self, std::move(parent), color, key);
-                    });
+  use.reset();
+  return group.make(function, std::move(made), std::move(make));
 }
 
-/// The parent's ranks without those in `excluded`, in their order.
-ncclResult_t shrink(const char* function, ncclComm_t comm, std::span<const int> excluded,
-                    ncclComm_t* newcomm, const ncclConfig_t* config, bool abort) {
+/// The parent's ranks without those in `excluded`, in their order. Lets go of the parent, by `use`,
+/// before it waits.
+ncclResult_t shrink(const char* function, ncclComm_t comm, std::optional<Use>& use,
+                    std::span<const int> excluded, ncclComm_t* newcomm, const ncclConfig_t* config,
+                    bool abort) {
   Group& group = Group::current();
   const std::set<int> out(excluded.begin(), excluded.end());
   const bool known = out.empty() || (*out.begin() >= 0 && *out.rbegin() < comm->size);
@@ -232,7 +240,7 @@ ncclResult_t shrink(const char* function, ncclComm_t comm, std::span<const int> 
             ", each once, and not the calling one, " + std::to_string(comm->rank)));
   }
   auto child = child_of(*comm, config);
-  if (!child) return group.fail(finish(comm, child.error()));
+  if (!child) return group.fail(finish(comm, function, child.error()));
   auto made = *std::move(child);
   made->rank =
       comm->rank - static_cast<int>(std::distance(out.begin(), out.lower_bound(comm->rank)));
@@ -240,20 +248,23 @@ ncclResult_t shrink(const char* function, ncclComm_t comm, std::span<const int> 
   std::optional<UniqueId> place;
   if (made->rank == 0) {
     auto id = make_unique_id();
-    if (!id) return group.fail(finish(comm, id.error()));
+    if (!id) return group.fail(finish(comm, function, id.error()));
     place = *id;
   }
   if (abort) comm->device_communicator->abort("ncclCommShrink");
   // Not all of the parent's ranks make this call, but all with the same list do.
   std::string call = "shrink";
   for (const int rank : out) call += " " + std::to_string(rank);
-  *newcomm = made.release();
-  return group.make(*newcomm, nullptr, at_new_place(*comm, next_name(*comm, call), place));
+  *newcomm = hand_out(made);
+  auto make = at_new_place(*comm, next_name(*comm, call), place);
+  use.reset();
+  return group.make(function, std::move(made), std::move(make));
 }
 
 /// The parent's ranks, which keep their numbers, and new ones.
-ncclResult_t grow(const char* function, ncclComm_t comm, int ranks, const ncclUniqueId* id,
-                  int rank, ncclComm_t* newcomm, const ncclConfig_t* config) {
+ncclResult_t grow(const char* function, ncclComm_t comm, std::optional<Use>& use, int ranks,
+                  const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
+                  const ncclConfig_t* config) {
   Group& group = Group::current();
   if (ranks <= comm->size || ranks > kMostRanks || (rank != -1 && rank != comm->rank)) {
     return group.fail(
@@ -263,22 +274,24 @@ ncclResult_t grow(const char* function, ncclComm_t comm, int ranks, const ncclUn
                          " ranks, of which those that there are keep their numbers (rank -1)"));
   }
   auto child = child_of(*comm, config);
-  if (!child) return group.fail(finish(comm, child.error()));
+  if (!child) return group.fail(finish(comm, function, child.error()));
   auto made = *std::move(child);
   made->rank = comm->rank;
   made->size = ranks;
-  *newcomm = made.release();
+  *newcomm = hand_out(made);
   std::optional<UniqueId> place;
   if (id != nullptr) place = to_id(*id);
-  return group.make(*newcomm, nullptr, at_new_place(*comm, next_name(*comm, "grow"), place));
+  auto make = at_new_place(*comm, next_name(*comm, "grow"), place);
+  use.reset();
+  return group.make(function, std::move(made), std::move(make));
 }
 
-/// Whoever asks for a communicator's number: needs it made, or being made.
-ncclResult_t check_handle(ncclComm_t comm, const char* function, const void* out) {
-  if (comm == nullptr || comm->magic != ncclComm::kMagic) {
-    return bad_argument(nullptr, function, "this is no communicator, or it was given back");
-  }
+/// A number of a communicator, once it is made.
+ncclResult_t number(const char* function, ncclComm_t comm, int ncclComm::*which, int* out) {
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(use ? comm : nullptr, function)) return failed;
   if (out == nullptr) return bad_argument(comm, function, "the place for the answer is NULL");
+  *out = comm->*which;
   return ncclSuccess;
 }
 
@@ -304,7 +317,7 @@ ncclResult_t ncclGetVersion(int* version) {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (id == nullptr) return bad_argument(nullptr, __func__, "uniqueId is NULL");
   auto made = tutti::make_unique_id();
-  if (!made) return finish(nullptr, made.error());
+  if (!made) return finish(nullptr, __func__, made.error());
   std::memcpy(id, made->bytes.data(), sizeof *id);
   return ncclSuccess;
 }
@@ -339,12 +352,10 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   for (int rank = 0; rank < count; ++rank) {
     const int device = devices != nullptr ? devices[rank] : rank;
     if (device < 0 || device >= known) {
-      finish(nullptr,
-             Error{tutti::Code::kInvalidArgument,
-                   std::string(__func__) + ": there is no device " + std::to_string(device) +
-                       "; this process sees " + std::to_string(known)});
       comms[rank] = nullptr;
-      Group::current().fail(ncclInvalidArgument);
+      Group::current().fail(bad_argument(nullptr, __func__,
+                                         "there is no device " + std::to_string(device) +
+                                             "; this process sees " + std::to_string(known)));
       break;
     }
     init(__func__, comms + rank, count, id, rank, nullptr, device);
@@ -362,7 +373,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm,
                             ncclConfig_t* config, int flags) {
   Group& group = Group::current();
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return group.fail(failed);
+  std::optional<Use> use(std::in_place, comm);
+  if (const ncclResult_t failed = check_parent(*use ? comm : nullptr, __func__))
+    return group.fail(failed);
   const bool listed = excluded != nullptr && count > 0 && count < comm->size;
   if (newcomm == nullptr || !listed || (flags & ~NCCL_SHRINK_ABORT) != 0) {
     return group.fail(bad_argument(comm, __func__,
@@ -370,13 +383,14 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
                                    "there are unknown flags"));
   }
   *newcomm = nullptr;
-  return shrink(__func__, comm, {excluded, static_cast<std::size_t>(count)}, newcomm, config,
+  return shrink(__func__, comm, use, {excluded, static_cast<std::size_t>(count)}, newcomm, config,
                 flags == NCCL_SHRINK_ABORT);
 }
 
 // For one rank of the parent, which gives the id to the new ranks, and to ncclCommGrow.
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_parent(use ? comm : nullptr, __func__)) return failed;
   return ncclGetUniqueId(id);
 }
 
@@ -385,66 +399,22 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
                           ncclComm_t* newcomm, ncclConfig_t* config) {
   Group& group = Group::current();
   if (comm == nullptr && id != nullptr) return init(__func__, newcomm, ranks, *id, rank, config);
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return group.fail(failed);
+  std::optional<Use> use(std::in_place, comm);
+  if (const ncclResult_t failed = check_parent(*use ? comm : nullptr, __func__))
+    return group.fail(failed);
   if (newcomm == nullptr) return group.fail(bad_argument(comm, __func__, "newcomm is NULL"));
   *newcomm = nullptr;
-  return grow(__func__, comm, ranks, id, rank, newcomm, config);
-}
-
-ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
-  // What a communicator has to wait for, it waits for when it is given back.
-  comm->finalized = true;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  if (comm == nullptr) return ncclSuccess;
-  if (const ncclResult_t failed = check_handle(comm, __func__, comm)) return failed;
-  delete comm;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  if (comm == nullptr) return ncclSuccess;
-  if (const ncclResult_t failed = check_handle(comm, __func__, comm)) return failed;
-  give_up(*comm);
-  if (comm->maker.joinable()) comm->maker.join();
-  if (comm->device_communicator) comm->device_communicator->abort("ncclCommAbort");
-  delete comm;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
-  if (flags != NCCL_REVOKE_DEFAULT) return bad_argument(comm, __func__, "flags are not 0");
-  comm->device_communicator->abort("ncclCommRevoke");
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  if (const ncclResult_t failed = check_handle(comm, __func__, error)) return failed;
-  // Acquire: see the state that its maker left.
-  *error = comm->state.load(std::memory_order_acquire);
-  if (*error != ncclSuccess || !comm->device_communicator) return ncclSuccess;
-  if (auto status = comm->device_communicator->check(); !status) *error = finish(comm, status);
-  return ncclSuccess;
+  return grow(__func__, comm, use, ranks, id, rank, newcomm, config);
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  if (const ncclResult_t failed = check_handle(comm, __func__, count)) return failed;
-  *count = comm->size;
-  return ncclSuccess;
+  return number(__func__, comm, &ncclComm::size, count);
 }
 
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  if (const ncclResult_t failed = check_handle(comm, __func__, device)) return failed;
-  *device = comm->device;
-  return ncclSuccess;
+  return number(__func__, comm, &ncclComm::device, device);
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  if (const ncclResult_t failed = check_handle(comm, __func__, rank)) return failed;
-  *rank = comm->rank;
-  return ncclSuccess;
+  return number(__func__, comm, &ncclComm::rank, rank);
 }

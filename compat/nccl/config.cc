@@ -1,6 +1,8 @@
 // ncclConfig_t, of any version.
 #include <algorithm>
+#include <climits>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
 #include "comm.h"
@@ -12,6 +14,25 @@ constexpr unsigned kMagic = 0xcafebeef;
 constexpr std::size_t kLeast = offsetof(ncclConfig_t, cgaClusterSize);  // 2.14: until `blocking`.
 constexpr std::size_t kMost = 4096;  // More than any version has; less than nonsense.
 
+/// What NCCL refuses. Only `blocking` has a meaning here.
+struct Range {
+  const char* name;
+  int ncclConfig_t::*member;
+  int least, most;
+};
+constexpr Range kRanges[] = {
+    {"blocking", &ncclConfig_t::blocking, 0, 1},
+    {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, 8},
+    {"minCTAs", &ncclConfig_t::minCTAs, 1, INT_MAX},
+    {"maxCTAs", &ncclConfig_t::maxCTAs, 1, INT_MAX},
+    {"splitShare", &ncclConfig_t::splitShare, 0, 1},
+    {"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1},
+    {"shrinkShare", &ncclConfig_t::shrinkShare, 0, 1},
+    {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 1, INT_MAX},
+    {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1, 1024},
+    {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 0, 1},
+};
+
 }  // namespace
 
 bool is_cta_policy(int policy) {
@@ -19,8 +40,22 @@ bool is_cta_policy(int policy) {
   return policy == NCCL_CONFIG_UNDEF_INT || (policy >= 0 && (policy & ~kKnown) == 0);
 }
 
+Result<Settings> settings_of_environment() { return Settings::from_environment(); }
+
+namespace {
+
+/// NCCL_COMM_BLOCKING goes before what programs ask for, as in NCCL.
+bool blocking_of(int asked, bool inherited) {
+  const char* const set = std::getenv("NCCL_COMM_BLOCKING");
+  const std::string_view word = set != nullptr ? set : "";
+  if (word == "0" || word == "1") return word == "1";
+  return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
+}
+
+}  // namespace
+
 Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
-  if (config == nullptr) return inherited;
+  if (config == nullptr) return blocking_of(NCCL_CONFIG_UNDEF_INT, inherited);
   if (config->magic != kMagic || config->size < kLeast || config->size > kMost) {
     return Error{Code::kInvalidArgument,
                  "config was not initialised; start from NCCL_CONFIG_INITIALIZER"};
@@ -28,16 +63,23 @@ Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
   // What the caller's version does not have is as if it were not set.
   ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
   std::memcpy(&known, config, std::min(config->size, sizeof known));
+  for (const Range& range : kRanges) {
+    const int value = known.*range.member;
+    if (value == NCCL_CONFIG_UNDEF_INT || (value >= range.least && value <= range.most)) continue;
+    return Error{Code::kInvalidArgument,
+                 std::string("config.") + range.name + " is " + std::to_string(value) +
+                     "; it is from " + std::to_string(range.least) +
+                     (range.most == INT_MAX ? " on" : " to " + std::to_string(range.most))};
+  }
+  if (!is_cta_policy(known.CTAPolicy)) {
+    return Error{Code::kInvalidArgument, "config.CTAPolicy is " + std::to_string(known.CTAPolicy) +
+                                             ", no NCCL_CTA_POLICY_..."};
+  }
   if (known.minCTAs != NCCL_CONFIG_UNDEF_INT && known.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
       known.minCTAs > known.maxCTAs) {
     return Error{Code::kInvalidArgument, "config.minCTAs is more than config.maxCTAs"};
   }
-  if (known.blocking == NCCL_CONFIG_UNDEF_INT) return inherited;
-  if (known.blocking != 0 && known.blocking != 1) {
-    return Error{Code::kInvalidArgument,
-                 "config.blocking is " + std::to_string(known.blocking) + "; it is 0 or 1"};
-  }
-  return known.blocking == 1;
+  return blocking_of(known.blocking, inherited);
 }
 
 }  // namespace tutti::nccl

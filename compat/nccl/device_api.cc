@@ -13,7 +13,13 @@ namespace {
 
 constexpr const char* kNone = "kernels of the user's that communicate are not supported";
 
-bool is_comm(ncclComm_t comm) { return comm != nullptr && comm->magic == ncclComm::kMagic; }
+/// The communicator, or NULL if it is none; `use` is of it.
+ncclComm* of(const Use& use, ncclComm_t comm) { return use ? comm : nullptr; }
+
+ncclResult_t none(const char* function, ncclComm_t comm = nullptr) {
+  const Use use(comm);
+  return bad_usage(of(use, comm), function, kNone);
+}
 
 /// Ranks in a row whose devices all reach each other's memory: as many in each row, or one.
 int ranks_in_reach(const ncclComm& comm) {
@@ -41,8 +47,9 @@ ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset
                         void** out) {
   if (window == nullptr || out == nullptr) return no_window(function);
   *out = nullptr;
-  ncclComm* const comm = window->comm;
-  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  ncclComm* const comm = window->comm.get();
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(of(use, comm), function)) return failed;
   if (peer < 0 || peer >= comm->size || offset >= window->bytes) {
     return bad_argument(comm, function,
                         "offset " + std::to_string(offset) + " of " +
@@ -55,7 +62,7 @@ ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset
     return ncclSuccess;
   }
   const auto found = comm->device_communicator->address_at(here, Rank{peer});
-  if (!found) return finish(comm, found.error());
+  if (!found) return finish(comm, function, found.error());
   *out = *found;
   return ncclSuccess;
 }
@@ -63,11 +70,14 @@ ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset
 }  // namespace
 
 ncclTeam ncclTeamWorld(ncclComm_t comm) {
-  return is_comm(comm) ? ncclTeam{comm->size, comm->rank, 1} : ncclTeam{0, 0, 1};
+  const Use use(comm);
+  if (check_made(of(use, comm), __func__) != ncclSuccess) return {0, 0, 1};
+  return {comm->size, comm->rank, 1};
 }
 
 ncclTeam ncclTeamLsa(ncclComm_t comm) {
-  if (!is_comm(comm) || check_ready(comm, __func__) != ncclSuccess) return {1, 0, 1};
+  const Use use(comm);
+  if (check_made(of(use, comm), __func__) != ncclSuccess) return {1, 0, 1};
   const int row = ranks_in_reach(*comm);
   return {row, comm->rank % row, 1};
 }
@@ -82,17 +92,19 @@ ncclTeam ncclTeamCft(ncclComm_t, int) { return {1, 0, 1}; }
 ncclTeam ncclTeamCftMultimem(ncclComm_t) { return {1, 0, 1}; }
 
 int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam team, int rank) {
-  return is_comm(comm) ? comm->rank + (rank - team.rank) * team.stride : -1;
+  const Use use(comm);
+  return use ? comm->rank + (rank - team.rank) * team.stride : -1;
 }
 
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam team, int rank) {
+  const Use use(comm);
   const int world = ncclTeamRankToWorld(comm, team, rank);
-  const ncclTeam near = ncclTeamLsa(comm);
-  return world < 0 ? -1 : world - (comm->rank - near.rank);
+  return use && world >= 0 ? world - (comm->rank - ncclTeamLsa(comm).rank) : -1;
 }
 
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* properties) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(of(use, comm), __func__)) return failed;
   if (properties == nullptr) return bad_argument(comm, __func__, "the place for them is NULL");
   constexpr size_t kLeast = offsetof(ncclCommProperties, commHash), kMost = 4096;
   if (properties->magic != 0xcafebeef || properties->size < kLeast || properties->size > kMost) {
@@ -122,7 +134,9 @@ ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int pe
 
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int peer, void** out) {
   if (window == nullptr || out == nullptr) return no_window(__func__);
-  const ncclTeam near = ncclTeamLsa(window->comm);
+  const Use use(window->comm.get());
+  if (const ncclResult_t failed = check_made(of(use, window->comm.get()), __func__)) return failed;
+  const ncclTeam near = ncclTeamLsa(window->comm.get());
   if (peer < 0 || peer >= near.nRanks) {
     return bad_argument(nullptr, __func__,
                         "rank " + std::to_string(peer) + " of the " + std::to_string(near.nRanks) +
@@ -145,47 +159,47 @@ ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
 }
 
 ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t, size_t, uint32_t*, size_t*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t, size_t, int, ncclTeam, uint32_t*, size_t*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t, size_t, int, uint32_t*, size_t*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements*, ncclDevComm*) {
-  return bad_usage(is_comm(comm) ? comm : nullptr, __func__, kNone);
+  return none(__func__, comm);
 }
 
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm*) {
-  return bad_usage(is_comm(comm) ? comm : nullptr, __func__, kNone);
+  return none(__func__, comm);
 }
 
 ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam, int, ncclLsaBarrierHandle*,
                                              ncclDevResourceRequirements*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam, int, ncclGinBarrierHandle*,
                                              ncclDevResourceRequirements*) {
-  return bad_usage(is_comm(comm) ? comm : nullptr, __func__, kNone);
+  return none(__func__, comm);
 }
 
 ncclResult_t ncclGinOutboxCreateRequirement(int, int, ncclGinOutboxHandle*,
                                             ncclDevResourceRequirements*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam, int, int, ncclGinInboxA2AHandle*,
                                               ncclDevResourceRequirements*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 ncclResult_t ncclLLA2ACreateRequirement(int, int, ncclLLA2AHandle*, ncclDevResourceRequirements*) {
-  return bad_usage(nullptr, __func__, kNone);
+  return none(__func__);
 }
 
 int ncclLLA2ACalcSlots(int, int) { return 0; }

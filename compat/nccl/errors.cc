@@ -1,49 +1,71 @@
 // What ncclGetLastError says, and which result an error of ours is.
+#include "base/cuda_refusal.h"
 #include "comm.h"
 
 namespace tutti::nccl {
 namespace {
 
-thread_local std::string last_error;
+/// Of the process.
+struct LastError {
+  std::mutex mutex;
+  std::string line;
+};
+LastError& last_error() {
+  static auto* const one = new LastError();  // Threads may fail when the process ends.
+  return *one;
+}
+
+void keep(ncclComm* comm, const std::string& line) {
+  {
+    const std::lock_guard lock(last_error().mutex);
+    last_error().line = line;
+  }
+  if (comm == nullptr) return;
+  const std::lock_guard lock(comm->error_lock);
+  comm->last_error = line;
+}
 
 }  // namespace
 
-ncclResult_t result_of(const Error& error) {
+ncclResult_t result_of(const Error& error, int rank) {
+  const bool of_another = error.peer.value >= 0 && error.peer.value != rank;
   switch (error.code) {
     case Code::kOk: return ncclSuccess;
     case Code::kInvalidArgument: return ncclInvalidArgument;
     case Code::kUnsupported: return ncclInvalidUsage;
     case Code::kMismatch: return ncclRemoteError;
     case Code::kPeerFailed: return ncclRemoteError;
-    case Code::kTimeout: return ncclTimeout;
-    case Code::kAborted: return ncclInvalidUsage;
-    case Code::kSystem: return ncclSystemError;
+    case Code::kTimeout: return ncclRemoteError;  // NCCL's ncclTimeout is of kernels of the user's.
+    case Code::kAborted: return of_another ? ncclRemoteError : ncclInvalidUsage;
+    case Code::kSystem:
+      if (of_another) return ncclRemoteError;
+      return cuda_refusal != 0 ? ncclUnhandledCudaError : ncclSystemError;
     case Code::kInvalidPlan: return ncclInternalError;
     case Code::kInternal: return ncclInternalError;
   }
   return ncclInternalError;
 }
 
-ncclResult_t finish(ncclComm* comm, const Error& error) {
-  last_error = error.to_string();
-  if (comm != nullptr) {
-    const std::lock_guard lock(comm->error_lock);
-    comm->last_error = last_error;
-  }
-  return result_of(error);
+ncclResult_t finish(ncclComm* comm, const char* function, const Error& error) {
+  const std::string text = error.to_string();
+  const bool named = text.find(function) != std::string::npos;
+  keep(comm, named ? text : std::string(function) + ": " + text);
+  return result_of(error, comm != nullptr ? comm->rank : -1);
 }
 
 void remember(ncclComm& comm) {
-  const std::lock_guard lock(comm.error_lock);
-  last_error = comm.last_error;
+  std::string line;
+  {
+    const std::lock_guard lock(comm.error_lock);
+    line = comm.last_error;
+  }
+  keep(nullptr, line);
 }
 
-ncclResult_t bad_argument(ncclComm* comm, const char* function, const std::string& what) {
-  return finish(comm, Error{Code::kInvalidArgument, std::string(function) + ": " + what});
-}
-
-ncclResult_t bad_usage(ncclComm* comm, const char* function, const std::string& what) {
-  return finish(comm, Error{Code::kUnsupported, std::string(function) + ": " + what});
+ncclResult_t fail_as(ncclResult_t result, ncclComm* comm, const char* function,
+                     const std::string& what) {
+  keep(comm, std::string(function) + ": " + what);
+  return result;
 }
 
 }  // namespace tutti::nccl
@@ -67,10 +89,15 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t comm) {
-  if (comm == nullptr || comm->magic != ncclComm::kMagic) return last_error.c_str();
   // The pointer has to stay valid while another thread writes the next one: a copy of the caller's.
   thread_local std::string copy;
-  const std::lock_guard lock(comm->error_lock);
-  copy = comm->last_error;
+  const Use use(comm);
+  if (use) {
+    const std::lock_guard lock(comm->error_lock);
+    copy = comm->last_error;
+  } else {
+    const std::lock_guard lock(last_error().mutex);
+    copy = last_error().line;
+  }
   return copy.c_str();
 }

@@ -1,10 +1,22 @@
 #include "group.h"
 
 #include <map>
+#include <utility>
 
 #include "base/threads.h"
 
 namespace tutti::nccl {
+namespace {
+
+bool goes_on(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+/// The first failure, or else whether something is in progress.
+ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
+  if (!goes_on(first)) return first;
+  return second != ncclSuccess ? second : first;
+}
+
+}  // namespace
 
 Group& Group::current() {
   thread_local Group group;
@@ -16,6 +28,7 @@ void Group::clear() {
   makings_.clear();
   joins_.clear();
   calls_.clear();
+  leavings_.clear();
 }
 
 ncclResult_t Group::fail(ncclResult_t result) {
@@ -26,20 +39,16 @@ ncclResult_t Group::fail(ncclResult_t result) {
 ncclResult_t Group::end(const char* function) {
   if (depth_ == 0) return bad_usage(nullptr, function, "no group was started by this thread");
   if (--depth_ > 0) return ncclSuccess;
-  if (failed_ != ncclSuccess) {
-    const ncclResult_t failed = failed_;
-    // Handles that were given out stay, so that they can be given back.
-    for (const Making& making : makings_)
-      making.comm->state.store(failed, std::memory_order_release);
-    clear();
-    return failed;
-  }
-  const ncclResult_t made = make_all();
-  const bool goes_on = made == ncclSuccess || made == ncclInProgress;
-  const ncclResult_t joined = goes_on ? join_all() : made;
-  const ncclResult_t started = joined == ncclSuccess ? start_all() : joined;
+  ncclResult_t result = failed_;
+  // Handles that were given out stay, so that they can be given back.
+  for (const Making& making : makings_)
+    if (result != ncclSuccess) making.comm->state.store(result, std::memory_order_release);
+  if (result == ncclSuccess) result = make_all();
+  if (goes_on(result)) result = worse(result, join_all());
+  if (goes_on(result)) result = worse(result, start_all());
+  result = worse(result, leave_all());
   clear();
-  return started == ncclSuccess ? made : started;
+  return result;
 }
 
 ncclResult_t Group::drop(const char* function) {
@@ -48,13 +57,14 @@ ncclResult_t Group::drop(const char* function) {
   for (const Making& making : makings_) {
     making.comm->state.store(ncclInvalidUsage, std::memory_order_release);
   }
+  for (const Leaving& leaving : leavings_) leaving.comm->leaves = false;
   clear();
   return ncclSuccess;
 }
 
-ncclResult_t Group::make(ncclComm* comm, std::unique_ptr<ncclComm> kept,
+ncclResult_t Group::make(const char* function, std::shared_ptr<ncclComm> comm,
                          std::function<Status(ncclComm&)> make) {
-  makings_.push_back({comm, std::move(kept), std::move(make)});
+  makings_.push_back({function, std::move(comm), std::move(make)});
   if (is_open()) return ncclSuccess;
   const ncclResult_t made = make_all();
   clear();
@@ -62,92 +72,146 @@ ncclResult_t Group::make(ncclComm* comm, std::unique_ptr<ncclComm> kept,
 }
 
 ncclResult_t Group::make_all() {
-  for (const Making& making : makings_) {
-    making.comm->maker = start_thread([comm = making.comm, make = making.make] {
-      Status made = make(*comm);
-      const ncclResult_t result = finish(comm, made);
-      // Release: whoever sees the state sees the communicator.
-      comm->state.store(result, std::memory_order_release);
-    });
-  }
   ncclResult_t result = ncclSuccess;
+  std::vector<std::unique_ptr<Use>> uses;  // Who gives one up meanwhile waits for this thread.
   for (const Making& making : makings_) {
-    if (!making.comm->blocking) {
-      result = result == ncclSuccess ? ncclInProgress : result;
+    uses.push_back(std::make_unique<Use>(making.comm.get()));
+    if (!*uses.back()) {
+      result = bad_argument(nullptr, making.function, "the communicator was given back already");
       continue;
     }
-    making.comm->maker.join();
-    const ncclResult_t made = making.comm->state.load(std::memory_order_relaxed);  // Joined.
-    if (made != ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) {
-      // The maker's line is that of its own thread.
-      remember(*making.comm);
+    // It owns the thread, and joins it before it goes.
+    making.comm->worker =
+        start_thread([&comm = *making.comm, function = making.function, make = making.make] {
+          Status made = make(comm);
+          const ncclResult_t outcome = finish(&comm, function, made);
+          // Release: whoever sees that it is made sees the communicator.
+          comm.made.store(made && comm.device_communicator, std::memory_order_release);
+          comm.state.store(outcome, std::memory_order_release);
+          comm.state.notify_all();
+        });
+  }
+  for (std::size_t i = 0; i < makings_.size(); ++i) {
+    ncclComm& comm = *makings_[i].comm;
+    if (!*uses[i]) continue;
+    if (!comm.blocking) {
+      result = worse(result, ncclInProgress);
+      continue;
+    }
+    comm.state.wait(ncclInProgress, std::memory_order_acquire);  // Acquire: see what it has made.
+    const ncclResult_t made = comm.state.load(std::memory_order_acquire);
+    if (made != ncclSuccess && goes_on(result)) {
+      remember(comm);  // The line of another communicator's maker may have come after it.
       result = made;
     }
   }
   return result;
 }
 
-ncclResult_t Group::join(ncclComm* comm, std::function<Status(DeviceCommunicator&)> together) {
-  if (!is_open()) return finish(comm, together(*comm->device_communicator));
-  joins_.push_back({comm, std::move(together)});
+ncclResult_t Group::run(const Call& call) {
+  const Use use(call.comm.get());
+  if (const ncclResult_t failed = check_ready(use ? call.comm.get() : nullptr, call.function))
+    return failed;
+  return finish(call.comm.get(), call.function, call.start(*call.comm->device_communicator));
+}
+
+ncclResult_t Group::join(const char* function, ncclComm* comm,
+                         std::function<Status(DeviceCommunicator&)> together) {
+  if (!is_open()) return finish(comm, function, together(*comm->device_communicator));
+  joins_.push_back({function, comm->shared_from_this(), std::move(together)});
   return ncclSuccess;
 }
 
 /// What one communicator does, in its order.
 ncclResult_t Group::join_all() {
-  std::map<ncclComm*, Status> outcomes;
-  for (const Call& at : joins_) outcomes.emplace(at.comm, ok());
+  std::map<ncclComm*, ncclResult_t> outcomes;
+  for (const Call& at : joins_) outcomes.emplace(at.comm.get(), ncclSuccess);
   std::vector<std::thread> threads;
   for (auto& [comm, outcome] : outcomes) {
     threads.push_back(start_thread([this, comm = comm, &outcome = outcome] {
       for (const Call& at : joins_) {
-        if (at.comm == comm && outcome) outcome = at.start(*comm->device_communicator);
+        if (at.comm.get() == comm && outcome == ncclSuccess) outcome = run(at);
       }
     }));
   }
   for (std::thread& thread : threads) thread.join();
   ncclResult_t result = ncclSuccess;
   for (auto& [comm, outcome] : outcomes) {
-    const ncclResult_t one = finish(comm, outcome);
-    if (result == ncclSuccess) result = one;
+    if (result == ncclSuccess && outcome != ncclSuccess) remember(*comm);
+    result = worse(result, outcome);
   }
   return result;
 }
 
-ncclResult_t Group::add(ncclComm* comm, std::function<Status(DeviceCommunicator&)> call) {
-  if (!is_open()) return finish(comm, call(*comm->device_communicator));
-  calls_.push_back({comm, std::move(call)});
+ncclResult_t Group::add(const char* function, ncclComm* comm,
+                        std::function<Status(DeviceCommunicator&)> call) {
+  if (!is_open()) return finish(comm, function, call(*comm->device_communicator));
+  calls_.push_back({function, comm->shared_from_this(), std::move(call)});
   return ncclSuccess;
 }
 
 ncclResult_t Group::start_all() {
   if (calls_.empty()) return ncclSuccess;
+  std::vector<std::unique_ptr<Use>> uses;  // Until all is launched, by the end of the group.
+  for (const Call& at : calls_) uses.push_back(std::make_unique<Use>(at.comm.get()));
   tutti::Group group;
   ncclResult_t result = ncclSuccess;
   for (const Call& at : calls_) {
-    result = finish(at.comm, at.start(*at.comm->device_communicator));
+    result = run(at);
     if (result != ncclSuccess) break;
   }
-  const ncclResult_t ended = finish(calls_.front().comm, group.end());
-  return result != ncclSuccess ? result : ended;
+  const Call& first = calls_.front();
+  return worse(result, finish(first.comm.get(), "ncclGroupEnd", group.end()));
+}
+
+ncclResult_t Group::leave(ncclComm* comm, std::function<ncclResult_t(ncclComm*)> leave) {
+  if (!is_open()) return leave(comm);
+  leavings_.push_back({comm->shared_from_this(), std::move(leave)});
+  return ncclSuccess;
+}
+
+ncclResult_t Group::leave_all() {
+  ncclResult_t result = ncclSuccess;
+  for (const Leaving& at : leavings_) result = worse(result, at.leave(at.comm.get()));
+  return result;
+}
+
+void Group::forget(const ncclComm* comm) {
+  const auto is_its = [comm](const Call& call) { return call.comm.get() == comm; };
+  std::erase_if(joins_, is_its);
+  std::erase_if(calls_, is_its);
+}
+
+ncclResult_t check_handle(ncclComm* comm, const char* function) {
+  if (comm != nullptr && comm->magic.load() == ncclComm::kMagic) return ncclSuccess;
+  return bad_argument(nullptr, function,
+                      comm == nullptr ? "the communicator is NULL, or it was given back"
+                                      : "this is no communicator, or it was given back");
+}
+
+ncclResult_t check_made(ncclComm* comm, const char* function) {
+  if (const ncclResult_t failed = check_handle(comm, function)) return failed;
+  // Acquire: see what its maker left.
+  const ncclResult_t state = comm->state.load(std::memory_order_acquire);
+  if (state == ncclSuccess && comm->device_communicator) return ncclSuccess;
+  if (state == ncclInProgress) {
+    return bad_argument(comm, function,
+                        "the communicator is being made, finalized or revoked; ask "
+                        "ncclCommGetAsyncError until it says ncclSuccess");
+  }
+  std::string why;
+  {
+    const std::lock_guard lock(comm->error_lock);
+    why = comm->last_error;
+  }
+  return fail_as(state == ncclSuccess ? ncclInvalidUsage : state, comm, function,
+                 "the communicator could not be made: " + why);
 }
 
 ncclResult_t check_ready(ncclComm* comm, const char* function) {
-  if (comm == nullptr) return bad_argument(nullptr, function, "the communicator is NULL");
-  if (comm->magic != ncclComm::kMagic) {
-    return bad_argument(nullptr, function, "this is no communicator, or it was given back");
-  }
-  // Acquire: see the state that its maker left.
-  const ncclResult_t state = comm->state.load(std::memory_order_acquire);
-  if (state == ncclInProgress) {
-    return bad_argument(comm, function,
-                        "the communicator is being made; ask ncclCommGetAsyncError until it says "
-                        "ncclSuccess");
-  }
-  if (state != ncclSuccess || !comm->device_communicator) {
-    return bad_usage(comm, function, "the communicator could not be made: " + comm->last_error);
-  }
+  if (const ncclResult_t failed = check_made(comm, function)) return failed;
   if (comm->finalized) return bad_usage(comm, function, "the communicator was finalized");
+  if (comm->revoked) return bad_usage(comm, function, "the communicator was revoked");
   return ncclSuccess;
 }
 

@@ -3,8 +3,9 @@
 // Model. A thread has one group at a time, which nests. Every call, also one outside a group, is
 // put into the group and started when the outermost group ends: first communicators, each on a
 // thread of its own, since they wait for each other; so too what their ranks do together; then
-// calls, in one tutti::Group. The first mistake in a group is its result, and then nothing of the
-// group is started.
+// calls, in one tutti::Group; and last communicators that are finalized or given back. The first
+// mistake in a group is its result, and then nothing of the group is started, but communicators go
+// all the same.
 #pragma once
 #include <functional>
 #include <vector>
@@ -26,40 +27,59 @@ class Group {
   bool is_open() const { return depth_ > 0; }
 
   /// The communicator behind `comm` is made by `make`, which may wait for other ranks. Outside a
-  /// group it is made before this returns, if the user does not mind to be blocked. `kept`: a comm
-  /// that nobody gets, until it is made.
-  ncclResult_t make(ncclComm* comm, std::unique_ptr<ncclComm> kept,
+  /// group it is made before this returns, if the user does not mind to be blocked.
+  ncclResult_t make(const char* function, std::shared_ptr<ncclComm> comm,
                     std::function<Status(ncclComm&)> make);
   /// Does `together`, which waits for what the other ranks do, at the end of the group, or now if
   /// there is none: that of each communicator on a thread of its own, before any call.
-  ncclResult_t join(ncclComm* comm, std::function<Status(DeviceCommunicator&)> together);
+  ncclResult_t join(const char* function, ncclComm* comm,
+                    std::function<Status(DeviceCommunicator&)> together);
   /// Does `call` at the end of the group, or now if there is none.
-  ncclResult_t add(ncclComm* comm, std::function<Status(DeviceCommunicator&)> call);
+  ncclResult_t add(const char* function, ncclComm* comm,
+                   std::function<Status(DeviceCommunicator&)> call);
+  /// Does `leave`, which ends the use of `comm`, at the end of the group, or now if there is none.
+  ncclResult_t leave(ncclComm* comm, std::function<ncclResult_t(ncclComm*)> leave);
+  /// Forgets the calls of a communicator that was aborted.
+  void forget(const ncclComm* comm);
   /// A mistake in an argument: now, and at the end of the group.
   ncclResult_t fail(ncclResult_t result);
 
  private:
+  // Handles are owned: another thread may give them back before the group ends.
+  using Owned = std::shared_ptr<ncclComm>;
   struct Making {
-    ncclComm* comm;
-    std::unique_ptr<ncclComm> kept;
+    const char* function;
+    Owned comm;
     std::function<Status(ncclComm&)> make;
   };
   struct Call {
-    ncclComm* comm;
+    const char* function;
+    Owned comm;
     std::function<Status(DeviceCommunicator&)> start;
+  };
+  struct Leaving {
+    Owned comm;
+    std::function<ncclResult_t(ncclComm*)> leave;
   };
   ncclResult_t make_all();
   ncclResult_t join_all();
   ncclResult_t start_all();
+  ncclResult_t leave_all();
+  static ncclResult_t run(const Call& call);
   void clear();
 
   int depth_ = 0;
   ncclResult_t failed_ = ncclSuccess;
   std::vector<Making> makings_;
   std::vector<Call> joins_, calls_;
+  std::vector<Leaving> leavings_;
 };
 
-/// Success, or the communicator's mistake: no handle, given back, not made yet, ended early.
+/// Success, or the communicator's mistake: no handle, given back.
+ncclResult_t check_handle(ncclComm* comm, const char* function);
+/// And: not made yet, or it could not be made.
+ncclResult_t check_made(ncclComm* comm, const char* function);
+/// And: finalized, revoked. For what starts something.
 ncclResult_t check_ready(ncclComm* comm, const char* function);
 
 }  // namespace tutti::nccl

@@ -7,7 +7,6 @@
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
 using tutti::Code;
-using tutti::Error;
 
 namespace {
 
@@ -18,32 +17,38 @@ bool is_refusal(tutti::Code code) {
 
 ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, size_t bytes,
                              ncclWindow_t* window) {
-  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function)) return failed;
   if (data == nullptr || bytes == 0 || window == nullptr) {
     return bad_argument(comm, function, "the buffer or the place for its handle is NULL, or empty");
   }
-  *window = new ncclWindow_vidmem{comm, data, bytes};
+  *window = new ncclWindow_vidmem{comm->shared_from_this(), data, bytes};
   return ncclSuccess;
 }
 
 /// Together with the other ranks.
-ncclResult_t open_window(ncclComm_t comm, size_t bytes, ncclWindow_t window) {
-  return Group::current().join(comm, [window, bytes](tutti::DeviceCommunicator& communicator) {
-    tutti::Status opened = communicator.open_window(window->data, bytes);
+ncclResult_t open_window(const char* function, ncclComm_t comm, ncclWindow_t window) {
+  const Use use(comm);
+  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function)) return failed;
+  return Group::current().join(function, comm, [window](tutti::DeviceCommunicator& communicator) {
+    tutti::Status opened = communicator.open_window(window->data, window->bytes);
     window->open = bool(opened);
     return opened || !is_refusal(opened.error().code) ? std::move(opened) : tutti::ok();
   });
 }
 
+/// Also of a communicator that was finalized or revoked.
 ncclResult_t deregister(const char* function, ncclComm_t comm, ncclWindow_t window) {
-  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(use ? comm : nullptr, function)) return failed;
   if (window == nullptr) return ncclSuccess;
-  if (window->comm != comm) {
+  if (window->comm.get() != comm) {
     return bad_argument(comm, function, "the buffer was registered with another communicator");
   }
   const std::unique_ptr<ncclWindow_vidmem> owned(window);
-  return window->open ? finish(comm, comm->device_communicator->close_window(window->data))
-                      : ncclSuccess;
+  return window->open
+             ? finish(comm, function, comm->device_communicator->close_window(window->data))
+             : ncclSuccess;
 }
 
 }  // namespace
@@ -59,8 +64,7 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
     *data = *memory;
     return ncclSuccess;
   }
-  finish(nullptr, memory.error());
-  return ncclUnhandledCudaError;
+  return finish(nullptr, __func__, memory.error());
 }
 
 ncclResult_t ncclMemFree(void* data) {
@@ -68,8 +72,8 @@ ncclResult_t ncclMemFree(void* data) {
   // What programs took from cudaMalloc, NVIDIA's frees too.
   if (tutti::device_mem_free(data)) return ncclSuccess;
   if (const auto said = cudaFree(data)) {
-    finish(nullptr, Error{Code::kSystem, std::string(__func__) + ": " + cudaGetErrorString(said)});
-    return ncclUnhandledCudaError;
+    cudaGetLastError();  // It is said here.
+    return fail_as(ncclUnhandledCudaError, nullptr, __func__, cudaGetErrorString(said));
   }
   return ncclSuccess;
 }
@@ -89,7 +93,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, n
   }
   const ncclResult_t made = register_buffer(__func__, comm, data, bytes, window);
   if (made != ncclSuccess || (flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return made;
-  return open_window(comm, bytes, *window);
+  return open_window(__func__, comm, *window);
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
@@ -97,8 +101,9 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
 }
 
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** data) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
-  if (window == nullptr || data == nullptr || window->comm != comm) {
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
+  if (window == nullptr || data == nullptr || window->comm.get() != comm) {
     return bad_argument(comm, __func__, "this is no window of the communicator");
   }
   *data = window->data;
@@ -106,7 +111,8 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** data
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
-  if (const ncclResult_t failed = check_ready(comm, __func__)) return failed;
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
   if (value == nullptr) return bad_argument(comm, __func__, "the place for the answer is NULL");
   switch (stat) {
     case ncclStatGpuMemSuspend:

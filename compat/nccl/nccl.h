@@ -54,9 +54,9 @@ typedef enum {
   ncclInternalError = 3,
   ncclInvalidArgument = 4, /* A value that no call takes. */
   ncclInvalidUsage = 5,    /* A call that makes no sense now, or is not supported. */
-  ncclRemoteError = 6,     /* A peer ended, aborted, or calls something else. */
+  ncclRemoteError = 6,     /* A peer ended, aborted, is late, or calls something else. */
   ncclInProgress = 7,      /* Of a communicator that does not block. */
-  ncclTimeout = 8,
+  ncclTimeout = 8,         /* Never returned here. */
   ncclNumResults = 9
 } ncclResult_t;
 

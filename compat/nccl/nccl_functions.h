@@ -2,7 +2,7 @@
  * parameters...), which the includer defines. One list for the header, for what the library
  * exports, and for the tests that compare it with NVIDIA's header. No include guard: it may be used
  * twice. */
-/* About the library. The last error is a line of the calling thread or of the communicator. */
+/* About the library. The last error is a line of the process or of the communicator. */
 TUTTI_NCCL_API(ncclResult_t, ncclGetVersion, int* version)
 TUTTI_NCCL_API(const char*, ncclGetErrorString, ncclResult_t result)
 TUTTI_NCCL_API(const char*, ncclGetLastError, ncclComm_t comm)

@@ -18,7 +18,7 @@ namespace {
 std::map<std::string, ncclParamHandle, std::less<>>& parameters() {
   static std::map<std::string, ncclParamHandle, std::less<>> all = [] {
     std::map<std::string, ncclParamHandle, std::less<>> made;
-    const auto settings = Settings::from_environment();
+    const auto settings = settings_of_environment();
     for (const SettingRow& row : setting_rows(settings ? *settings : Settings{})) {
       made.emplace(row.variable, ncclParamHandle{std::string(row.variable), row.value});
     }

@@ -6,7 +6,9 @@ using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API h
 namespace {
 
 ncclResult_t no(ncclComm_t comm, const char* function, const char* instead) {
-  if (const ncclResult_t failed = check_ready(comm, function)) return Group::current().fail(failed);
+  const Use use(comm);
+  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function))
+    return Group::current().fail(failed);
   return Group::current().fail(bad_usage(comm, function, std::string("not supported; ") + instead));
 }
 

@@ -5,7 +5,7 @@
 /// A buffer that the user registered. Kernels use buffers where they are in any case; those of a
 /// window that is symmetric are read and written by peers, so that nothing is copied.
 struct ncclWindow_vidmem {
-  ncclComm* comm;
+  std::shared_ptr<ncclComm> comm;  // It may be given back before its windows.
   void* data;
   std::size_t bytes;
   bool open = false;  // With peers. Known once the group has ended.

@@ -162,6 +162,13 @@ class TUTTI_API DeviceCommunicator {
   /// Ends all calls on this rank at once, and on the others as soon as they look. Any thread, any
   /// time, twice too.
   void abort(std::string_view reason);
+  /// Ends this rank's calls alone, at once; its next ones fail (kAborted), as `check` then says.
+  /// The others are not told. The communicator can still be split, if all ranks take part. Any
+  /// thread.
+  void revoke();
+  /// Waits until the device has done what this rank has called, but for what graphs replay. As a
+  /// call: one thread at a time.
+  Status wait() const;
 
   /// A communicator of the ranks that gave the same color, as Communicator::split. Collective;
   /// waits for the others.

@@ -73,6 +73,8 @@ Status CudaEvent::synchronize() const {
 }
 
 Status DeviceCommunicator::State::failure() const {
+  if (revoked.load(std::memory_order_relaxed))
+    return Error{Code::kAborted, "this rank has revoked the communicator", me, me};
   const Region& region = control_state().executor->endpoint().region();
   Status own = mesh->check(me.value);
   const auto reported = [this](Error error) {
@@ -337,6 +339,16 @@ void DeviceCommunicator::abort(std::string_view reason) {
   state_->control.abort(reason);
   if (state_->network != nullptr)
     state_->network->abort({Code::kAborted, std::string(reason), state_->me});
+}
+
+void DeviceCommunicator::revoke() {
+  state_->revoked.store(true, std::memory_order_relaxed);
+  state_->mesh->abort(state_->me.value);
+}
+
+Status DeviceCommunicator::wait() const {
+  const exec::OnDevice on(state_->device);
+  return state_->eager.there ? state_->eager.event.synchronize() : ok();
 }
 
 std::size_t DeviceCommunicator::device_bytes() const { return state_->device_bytes(); }

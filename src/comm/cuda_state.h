@@ -137,6 +137,7 @@ struct DeviceCommunicator::State {
   bool captured = false;           // Graphs may replay calls.
   CudaEvent fork;                  // Of streams that messages of one group name.
   std::uint64_t calls = 0;
+  std::atomic<bool> revoked{false};  // relaxed: says nothing of other memory.
 
   /// Checks what the user gave; what has failed; kOk: it may begin.
   Status check(const Request& request) const;

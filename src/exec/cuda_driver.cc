@@ -4,6 +4,8 @@
 #include <atomic>
 #include <type_traits>
 
+#include "base/cuda_refusal.h"
+
 namespace tutti::exec {
 namespace {
 
@@ -66,6 +68,7 @@ const CudaDriver& cuda_driver() {
 
 Status driver_status(CUresult result, const std::string& what) {
   if (result == CUDA_SUCCESS) return ok();
+  cuda_refusal = result;
   // The driver's numbers are the runtime's, which has words for them.
   return Error{Code::kSystem, what + ": " + cudaGetErrorString(static_cast<cudaError_t>(result)) +
                                   " (error " + std::to_string(result) + " of the CUDA driver)"};

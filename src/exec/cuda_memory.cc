@@ -4,6 +4,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/cuda_refusal.h"
+
 namespace tutti::exec {
 namespace {
 
@@ -31,6 +33,7 @@ cudaError_t copy_at_once(void* to, const void* from, std::size_t bytes, cudaMemc
 Status cuda_status(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return ok();
   cudaGetLastError();  // It is said here; the next call is not to find it again.
+  cuda_refusal = error;
   return Error{Code::kSystem,
                what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")"};
 }

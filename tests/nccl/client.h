@@ -32,7 +32,11 @@ class OnDevice {
       : data_(std::exchange(from.data_, nullptr)), count_(from.count_) {}
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
-  OnDevice& operator=(OnDevice&&) = delete;
+  OnDevice& operator=(OnDevice&& from) noexcept {
+    std::swap(data_, from.data_);
+    std::swap(count_, from.count_);
+    return *this;
+  }
 
   T* data() { return static_cast<T*>(data_); }
   std::vector<T> values() const {

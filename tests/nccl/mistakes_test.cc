@@ -56,6 +56,27 @@ TEST_CASE("configurations of any version, and what is none") {
   wrong.blocking = 7;
   CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &wrong) == ncclInvalidArgument);
   CHECK(says("blocking is 7"));
+  struct {
+    int ncclConfig_t::*member;
+    int value;
+  } const refused[] = {
+      {&ncclConfig_t::minCTAs, 0},
+      {&ncclConfig_t::maxCTAs, -3},
+      {&ncclConfig_t::splitShare, 7},
+      {&ncclConfig_t::collnetEnable, 9},
+      {&ncclConfig_t::CTAPolicy, 99},
+      {&ncclConfig_t::cgaClusterSize, 9},
+      {&ncclConfig_t::shrinkShare, -1},
+      {&ncclConfig_t::nvlsCTAs, 0},
+      {&ncclConfig_t::nvlinkCentricSched, 2},
+      {&ncclConfig_t::nChannelsPerNetPeer, 0},
+  };
+  for (const auto& one : refused) {
+    wrong = NCCL_CONFIG_INITIALIZER;
+    wrong.*one.member = one.value;
+    CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &wrong) == ncclInvalidArgument);
+    CHECK(says("is " + std::to_string(one.value)));
+  }
 }
 
 TEST_CASE("calls with wrong arguments name what is wrong") {
@@ -107,19 +128,6 @@ TEST_CASE("a mistake in a group is the group's, and nothing of it is started") {
   // The next group is a new one.
   REQUIRE(ncclGroupStart() == ncclSuccess);
   CHECK(ncclGroupEnd() == ncclSuccess);
-}
-
-TEST_CASE("an abort ends what waits for a peer") {
-  const AllRanks ranks({0, 1});
-  ranks.use(0);
-  OnDevice<float> data(std::vector<float>(8, 1));
-  REQUIRE(ncclAllReduce(data.data(), data.data(), 8, ncclFloat, ncclSum, ranks.comm(0),
-                        ranks.stream(0)) == ncclSuccess);  // Rank 1 never calls.
-  REQUIRE(ncclCommRevoke(ranks.comm(0), NCCL_REVOKE_DEFAULT) == ncclSuccess);
-  CHECK(cudaStreamSynchronize(ranks.stream(0)) == cudaSuccess);
-  ncclResult_t state = ncclSuccess;
-  REQUIRE(ncclCommGetAsyncError(ranks.comm(0), &state) == ncclSuccess);
-  CHECK(state != ncclSuccess);
 }
 
 TEST_CASE("buffers and windows are known again") {

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <new>
 
 #include "client.h"
@@ -67,7 +68,40 @@ std::string live(int rank, int size, Board& board) {
   return ncclCommDestroy(comm) == ncclSuccess ? "" : last();
 }
 
+/// Rank 1 aborts while rank 0 waits for it.
+std::string abort_one(int rank, Board& board) {
+  const auto last = [] { return std::string(ncclGetLastError(nullptr)); };
+  cudaSetDevice(rank);
+  if (rank == 0) {
+    if (ncclGetUniqueId(&board.id) != ncclSuccess) return last();
+    board.written.store(1, std::memory_order_release);  // The id is there.
+  }
+  while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();  // As live.
+  ncclComm_t comm = nullptr;
+  if (ncclCommInitRank(&comm, 2, board.id, rank) != ncclSuccess) return last();
+  if (rank == 1) return ncclCommAbort(comm) == ncclSuccess ? "" : last();
+  void* data = nullptr;
+  if (ncclMemAlloc(&data, 64) != ncclSuccess) return last();
+  ncclResult_t state = ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, nullptr);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (state == ncclSuccess && std::chrono::steady_clock::now() < end) {
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return last();
+  }
+  if (state != ncclRemoteError) return "result " + std::to_string(state) + ": " + last();
+  return ncclCommAbort(comm) == ncclSuccess ? "" : last();
+}
+
 }  // namespace
+
+TEST_CASE("a process that aborts is a remote error of the other") {
+  void* memory =
+      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* board = new (memory) Board;
+  tutti::test::Processes processes(2, [&](int rank) { return abort_one(rank, *board); });
+  for (int rank = 0; rank < 2; ++rank) REQUIRE(processes.wait(rank) == 0);
+  munmap(memory, sizeof(Board));
+}
 
 TEST_CASE("a process for each rank, some on one device") {
   const int size = GENERATE(1, 2, 3, 4);
