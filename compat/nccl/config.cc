@@ -1,10 +1,12 @@
 // ncclConfig_t, of any version.
 #include <algorithm>
+#include <chrono>
 #include <climits>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/settings_table.h"
 #include "comm.h"
 
 namespace tutti::nccl {
@@ -40,7 +42,18 @@ bool is_cta_policy(int policy) {
   return policy == NCCL_CONFIG_UNDEF_INT || (policy >= 0 && (policy & ~kKnown) == 0);
 }
 
-Result<Settings> settings_of_environment() { return Settings::from_environment(); }
+// A day: NCCL waits for ever, for ranks that come late too, and who watches over a job ends it
+// (torch after 10 minutes). Aborts are seen at once.
+constexpr std::chrono::hours kLongest{24};
+
+Result<Settings> settings_of_environment() {
+  TUTTI_TRY(Settings settings, Settings::from_environment());
+  for (const SettingRow& row : setting_rows(settings)) {
+    if (row.variable == "TUTTI_TIMEOUT_MS" && row.source != row.variable)
+      settings.timeout = kLongest;
+  }
+  return settings;
+}
 
 namespace {
 

@@ -7,8 +7,8 @@
  * installed). Every function has a twin called p<name>, for tools that put themselves in between.
  *
  * What differs in meaning, and what is not supported, is in docs/nccl.md. In short: several ranks
- * may share a device; results depend on the inputs and the rank count only; a call that other ranks
- * do not make ends with an error after a deadline instead of hanging. */
+ * may share a device; results depend on the inputs and the rank count only; with TUTTI_TIMEOUT_MS
+ * set, a call that other ranks do not make ends with an error then instead of hanging. */
 #ifndef NCCL_H_
 #define NCCL_H_
 

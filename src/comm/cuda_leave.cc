@@ -8,7 +8,7 @@
 // other at all: the last of them waits for all.
 //
 // If the barrier can't be had (after an abort, or if a peer has died) kernels still end at their
-// deadline, and memory is kept until then.
+// deadline, and memory is kept until then, but not for ever.
 //
 // So nothing touches what is freed, and nothing is waited for then. But CUDA may do so (cudaFree,
 // cuMemUnmap), and what graphs run can only be waited for with all that the device does: with
@@ -29,6 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPatience{500};
 constexpr std::chrono::seconds kLastPatience{5};
+// Deadlines may be of a day (libnccl's are). What peers of other processes have mapped of a rank's
+// memory outlives it, so there is no harm in freeing it earlier.
+constexpr std::chrono::minutes kLongestKept{10};
 
 /// One communicator's ranks in this process.
 struct Departing {
@@ -57,7 +60,9 @@ struct Departing {
       }
     }
   }
-  void keep() { until = Clock::now() + gone.front()->settings.timeout; }
+  void keep() {
+    until = Clock::now() + std::min<Clock::duration>(gone.front()->settings.timeout, kLongestKept);
+  }
 };
 
 /// Never destroyed: devices may be gone when the process ends.
