@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "simt/engine.h"
@@ -63,14 +64,32 @@ using Operation = std::function<void()>;
 
 }  // namespace tutti::simt
 
+namespace tutti::simt {
+
+/// A captured operation. Each launch of the graph asks it, in order, for what to run: what an event
+/// node waits for, or records, is only known then.
+using Node = std::function<Operation()>;
+
+/// Under which rules a capture takes place.
+struct CaptureRules {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread;  // That began it.
+};
+
+}  // namespace tutti::simt
+
 /// What cudaGraph_t points to: operations in an order that their dependencies allow.
 struct CUgraph_st {
-  std::vector<tutti::simt::Operation> operations;
-  unsigned long long id = 0;  // Of the capture.
-  bool spoiled = false;       // By a call that no capture can live with.
+  std::vector<tutti::simt::Node> nodes;
+  unsigned long long id = 0;  // Of the capture,
+  tutti::simt::CaptureRules rules;
+  // relaxed: whoever finds a capture invalidated reads nothing else because of it.
+  std::atomic<bool> invalidated{false};
 };
 struct CUgraphExec_st {
-  std::vector<tutti::simt::Operation> operations;
+  std::vector<tutti::simt::Node> nodes;
+  std::mutex mutex;             // Guards what follows.
+  tutti::simt::TicketPtr last;  // The launch before: launches of one graph run one after the other.
 };
 
 /// What cudaStream_t points to.
@@ -86,7 +105,6 @@ struct CUstream_st {
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // Operations go there instead.
   bool began_capture = false;
-  bool forbids = false;  // Its capture is one that keeps all threads from what is not safe.
 };
 
 /// What cudaEvent_t points to.
@@ -112,8 +130,16 @@ using StreamPtr = std::shared_ptr<CUstream_st>;
 StreamPtr find_stream(cudaStream_t handle);
 /// Runs the operation after all that the stream has to do before, or captures it.
 cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
-/// Whether this thread may not allocate, free or wait now, because streams are being captured.
+/// Whether this thread may not allocate, free, query or wait now, because streams are being
+/// captured; their captures are invalidated then, as the call would.
 bool capture_forbids();
+/// Adds to what the stream captures; with its mutex held.
+cudaError_t add_node(CUstream_st& stream, Node node);
+void invalidate(CUgraph_st& capture);
+/// Those of the device's streams; false: there are none.
+bool invalidate_captures_of(int device);
+/// Calls `body` for each stream, with its mutex held.
+void for_each_stream(const std::function<void(CUstream_st&)>& body);
 /// Waits for what is in the stream now.
 cudaError_t drain(const StreamPtr& stream);
 void drain_device(int device);

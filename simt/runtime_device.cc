@@ -104,6 +104,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 #define TUTTI_SIMT_NAME(name) \
   case name: return #name;
     TUTTI_SIMT_NAME(cudaSuccess)
+    TUTTI_SIMT_NAME(cudaErrorCapturedEvent)
     TUTTI_SIMT_NAME(cudaErrorCooperativeLaunchTooLarge)
     TUTTI_SIMT_NAME(cudaErrorDevicesUnavailable)
     TUTTI_SIMT_NAME(cudaErrorDeviceUninitialized)
@@ -124,6 +125,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessUnsupported)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureInvalidated)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureIsolation)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureMerge)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnsupported)
     TUTTI_SIMT_NAME(cudaErrorSymbolNotFound)
 #undef TUTTI_SIMT_NAME

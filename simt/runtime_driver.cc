@@ -456,6 +456,11 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
                                                         unsigned long long,
                                                         cudaDriverEntryPointQueryResult* result) {
   static const Entry entries[] = {
+      entry("cuGetErrorString", cuGetErrorString),
+      entry("cuDeviceGet", cuDeviceGet),
+      entry("cuDeviceGetCount", cuDeviceGetCount),
+      entry("cuCtxSetCurrent", cuCtxSetCurrent),
+      entry("cuCtxGetDevice", cuCtxGetDevice),
       entry("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
       entry("cuCtxGetCurrent", cuCtxGetCurrent),
       entry("cuCtxPushCurrent", cuCtxPushCurrent),
@@ -488,7 +493,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
     if (result != nullptr) *result = cudaDriverEntryPointSuccess;
     return cudaSuccess;
   }
-  *function = nullptr;
+  *function = nullptr;  // No error of the call, as CUDA's documentation says.
   if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
-  return failed(cudaErrorSymbolNotFound);
+  return cudaSuccess;
 }

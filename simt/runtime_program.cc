@@ -99,9 +99,6 @@ cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t func
                                   unsigned) {
   return enqueue(handle, [=] { function(handle, cudaSuccess, data); });
 }
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return cudaEventRecord(event, stream);
-}
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
                                           unsigned long long flags) {
   return cudaGraphInstantiate(executable, graph, flags);

@@ -91,6 +91,13 @@ TUTTI_API tutti_result_t tutti_device_comm_explain(tutti_device_comm_t comm, con
                                                    size_t count, tutti_data_type_t type, int root,
                                                    char* text, size_t size, size_t* needed);
 
+/* Calls body(data) while this thread's capture mode (cudaThreadExchangeStreamCaptureMode) is
+ * relaxed, and restores the mode. Within `body` the thread may query or wait for an event, or
+ * allocate, while other threads capture streams: without this such a call fails and invalidates
+ * their captures. Not for events that were last recorded within a capture. `body` must not throw.
+ * Any thread, any time. */
+TUTTI_API tutti_result_t tutti_cuda_relaxed_capture(void (*body)(void* data), void* data);
+
 /* Makes what calls of this collective ("all_reduce"), size, type and operation will need. `op` and
  * `root` count where the collective has them. Not collective. */
 TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* collective,

@@ -62,17 +62,7 @@ class CudaEvent {
   std::unique_ptr<CUevent_st, Destroy> event_;
 };
 
-/// While it lives this thread may allocate though streams are being captured.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
+using exec::RelaxedCapture;
 
 struct DeviceCommunicator::State {
   // Root, lanes; what of the buffers peers map.

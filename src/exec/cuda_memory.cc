@@ -14,6 +14,7 @@ namespace {
 /// be kernels that wait for this rank.
 template <class Enqueue>
 cudaError_t at_once(Enqueue enqueue) {
+  const RelaxedCapture relaxed;
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   if (error != cudaSuccess) return error;

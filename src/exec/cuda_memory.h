@@ -29,6 +29,18 @@ class OnDevice {
   bool pushed_ = false;
 };
 
+/// While it lives this thread may allocate, wait and query though other threads capture streams.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// Zeroes memory of this thread's device; waits for that, and for nothing else that runs there.
 Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what);
 

@@ -1,0 +1,351 @@
+// File: simt/runtime_graph.cc: capture, graphs, and events, which join captures.
+//
+// Capture. A captured operation is a node, kept in the order of the calls. Streams that wait for
+// an event of a capture join it. That order respects all dependencies, so a graph is replayed in
+// just that order, by one stream; branches that could run side by side don't.
+//
+// Events. One that a capture records or waits for as an external one is a node too: each launch
+// records it anew, and waits for what was recorded last when the graph was launched, or by a node
+// before.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "simt/runtime.h"
+
+namespace tutti::simt {
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+// relaxed: who has to see a capture that another thread has begun was told by that thread.
+std::atomic<unsigned long long> captures_begun{0};
+std::atomic<int> captures_open{0};
+
+bool reached(const CUevent_st::Shared* shared, std::uint64_t count) {
+  // acquire: pairs with the exchange in cudaEventRecord's operation.
+  return shared->done.load(std::memory_order_acquire) >= count;
+}
+
+void wait_until(const CUevent_st::Shared* shared, std::uint64_t count) {
+  while (!reached(shared, count)) usleep(20);
+}
+
+TicketPtr last_of(CUevent_st& event) {
+  const Lock lock(event.mutex);
+  return event.last;
+}
+
+/// What keeps a host from asking for the event; cudaSuccess: nothing.
+cudaError_t forbids(CUevent_st& event) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  const Lock lock(event.mutex);
+  if (event.capture == nullptr) return cudaSuccess;
+  invalidate(*event.capture);
+  return failed(cudaErrorCapturedEvent);
+}
+
+/// Whether a capture keeps this thread from what is not safe meanwhile, as
+/// cudaThreadExchangeStreamCaptureMode says.
+bool keeps_this_thread(const CaptureRules& rules) {
+  if (rules.mode == cudaStreamCaptureModeRelaxed) return false;
+  if (rules.thread == std::this_thread::get_id()) return true;
+  return rules.mode == cudaStreamCaptureModeGlobal && thread_mode == cudaStreamCaptureModeGlobal;
+}
+
+}  // namespace
+
+void invalidate(CUgraph_st& capture) { capture.invalidated.store(true, std::memory_order_relaxed); }
+
+cudaError_t add_node(CUstream_st& stream, Node node) {
+  if (stream.capture->invalidated.load(std::memory_order_relaxed))
+    return failed(cudaErrorStreamCaptureInvalidated);
+  stream.capture->nodes.push_back(std::move(node));
+  return cudaSuccess;
+}
+
+bool capture_forbids() {
+  if (thread_mode == cudaStreamCaptureModeRelaxed ||
+      captures_open.load(std::memory_order_relaxed) == 0) {
+    return false;
+  }
+  bool any = false;
+  for_each_stream([&any](CUstream_st& stream) {
+    if (!stream.began_capture || !keeps_this_thread(stream.capture->rules)) return;
+    invalidate(*stream.capture);
+    any = true;
+  });
+  return any;
+}
+
+bool invalidate_captures_of(int device) {
+  bool any = false;
+  for_each_stream([&any, device](CUstream_st& stream) {
+    if (stream.device != device || stream.capture == nullptr) return;
+    invalidate(*stream.capture);
+    any = true;
+  });
+  return any;
+}
+
+}  // namespace tutti::simt
+
+using namespace tutti::simt;
+
+namespace {
+
+/// Those that a graph's launch makes of its nodes.
+std::vector<Operation> operations_of(const std::vector<Node>& nodes) {
+  std::vector<Operation> operations;
+  operations.reserve(nodes.size());
+  for (const Node& node : nodes) operations.push_back(node());
+  return operations;
+}
+
+cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
+  if (stream.capture == nullptr) return cudaStreamCaptureStatusNone;
+  return stream.capture->invalidated.load(std::memory_order_relaxed)
+             ? cudaStreamCaptureStatusInvalidated
+             : cudaStreamCaptureStatusActive;
+}
+
+/// Recorded by each launch of the graph.
+Operation record_at_launch(cudaEvent_t event) {
+  auto done = std::make_shared<Ticket>();
+  const std::unique_lock lock(event->mutex);
+  event->last = done;
+  return [done] { done->fire(); };
+}
+
+}  // namespace
+
+extern "C" {
+
+// Graphs.
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  if (stream->legacy) return failed(cudaErrorStreamCaptureUnsupported);
+  const std::unique_lock lock(stream->mutex);
+  if (stream->capture != nullptr) return failed(cudaErrorIllegalState);
+  stream->capture = std::make_shared<CUgraph_st>();
+  stream->capture->id = captures_begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  stream->capture->rules = {mode, std::this_thread::get_id()};
+  stream->began_capture = true;
+  captures_open.fetch_add(1, std::memory_order_relaxed);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  std::shared_ptr<CUgraph_st> captured;
+  {
+    const std::unique_lock lock(stream->mutex);
+    if (!stream->began_capture) return failed(cudaErrorIllegalState);
+    captured = std::exchange(stream->capture, nullptr);
+    stream->began_capture = false;
+    captures_open.fetch_sub(1, std::memory_order_relaxed);
+  }
+  for_each_stream([&captured](CUstream_st& other) {
+    if (other.capture == captured) other.capture = nullptr;
+  });
+  *graph = nullptr;
+  const bool invalidated = captured->invalidated.load(std::memory_order_relaxed);
+  invalidate(*captured);  // For those that still know it by an event.
+  if (invalidated) return failed(cudaErrorStreamCaptureInvalidated);
+  auto made = std::make_unique<CUgraph_st>();
+  made->nodes = captured->nodes;
+  *graph = made.release();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  const std::unique_lock lock(stream->mutex);
+  *status = status_of(*stream);
+  return cudaSuccess;
+}
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, std::size_t*) {
+#else
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id) {
+#endif
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  const std::unique_lock lock(stream->mutex);
+  *status = status_of(*stream);
+  if (stream->capture != nullptr && id != nullptr) *id = stream->capture->id;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, thread_mode);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
+  *executable = new CUgraphExec_st;
+  (*executable)->nodes = graph->nodes;
+  return cudaSuccess;
+}
+/// Behind what the stream does before, and behind the graph's launch before, on whatever stream.
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  {
+    const std::unique_lock lock(stream->mutex);
+    if (stream->capture != nullptr) {  // A part of the graph that is captured there.
+      for (const Node& node : executable->nodes) {
+        if (const cudaError_t error = add_node(*stream, node); error != cudaSuccess) return error;
+      }
+      return cudaSuccess;
+    }
+  }
+  const std::unique_lock lock(executable->mutex);
+  const auto run = [before = executable->last, operations = operations_of(executable->nodes)] {
+    if (before != nullptr) before->wait();
+    for (const Operation& operation : operations) operation();
+  };
+  return enqueue(handle, run, &executable->last);
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+
+// Events.
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
+  auto event = std::make_unique<CUevent_st>();
+  event->flags = flags;
+  event->device = this_device();
+  if ((flags & cudaEventInterprocess) != 0) {
+    if ((flags & cudaEventDisableTiming) == 0) return failed(cudaErrorInvalidValue);
+    event->fd = make_memfd("simt-event", sizeof(CUevent_st::Shared));
+    void* memory =
+        mmap(nullptr, sizeof(CUevent_st::Shared), PROT_READ | PROT_WRITE, MAP_SHARED, event->fd, 0);
+    if (event->fd < 0 || memory == MAP_FAILED) return failed(cudaErrorMemoryAllocation);
+    event->shared = static_cast<CUevent_st::Shared*>(memory);
+  }
+  *handle = event.release();
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* handle) {
+  return cudaEventCreateWithFlags(handle, cudaEventDefault);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (event->shared != nullptr) {
+    munmap(event->shared, sizeof(CUevent_st::Shared));
+    close(event->fd);
+  }
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  const bool external = (flags & cudaEventRecordExternal) != 0;
+  {
+    const std::unique_lock lock(stream->mutex);
+    if (stream->capture != nullptr && external)
+      return add_node(*stream, [event] { return record_at_launch(event); });
+    if (external) return failed(cudaErrorInvalidValue);
+    const std::unique_lock event_lock(event->mutex);
+    event->capture = stream->capture;
+    if (stream->capture != nullptr) return cudaSuccess;
+  }
+  CUevent_st::Shared* shared = event->shared;
+  const std::uint64_t count = shared != nullptr ? ++shared->recorded : 0;
+  TicketPtr ticket;
+  const cudaError_t error = enqueue(
+      handle,
+      [=] {
+        if (shared == nullptr) return;
+        std::uint64_t done = shared->done.load();
+        while (done < count && !shared->done.compare_exchange_weak(done, count)) continue;
+      },
+      &ticket);
+  if (error != cudaSuccess) return error;
+  const std::unique_lock lock(event->mutex);
+  event->last = ticket;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+  return cudaEventRecordWithFlags(event, handle, cudaEventRecordDefault);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t error = forbids(*event); error != cudaSuccess) return error;
+  if (event->shared != nullptr) {
+    return reached(event->shared, event->shared->recorded) ? cudaSuccess : cudaErrorNotReady;
+  }
+  const TicketPtr last = last_of(*event);
+  return last == nullptr || last->fired() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t error = forbids(*event); error != cudaSuccess) return error;
+  if (event->shared != nullptr) {
+    wait_until(event->shared, event->shared->recorded);
+  } else if (const TicketPtr last = last_of(*event); last != nullptr) {
+    last->wait();
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  const TicketPtr first = last_of(*from), second = last_of(*to);
+  if (first == nullptr || second == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  if (!first->fired() || !second->fired()) return cudaErrorNotReady;
+  *milliseconds = static_cast<float>((second->time_s() - first->time_s()) * 1e3);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
+  const StreamPtr stream = find_stream(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  std::shared_ptr<CUgraph_st> capture;
+  TicketPtr last;
+  {
+    const std::unique_lock lock(event->mutex);
+    capture = event->capture;
+    last = event->last;
+  }
+  CUevent_st::Shared* const shared = event->shared;
+  if ((flags & cudaEventWaitExternal) != 0) {
+    const std::unique_lock lock(stream->mutex);
+    if (stream->capture == nullptr || shared != nullptr) return failed(cudaErrorInvalidValue);
+    return add_node(*stream, [event]() -> Operation {
+      TicketPtr recorded = last_of(*event);
+      if (recorded == nullptr) return [] {};
+      return [recorded = std::move(recorded)] { recorded->wait(); };
+    });
+  }
+  if (capture != nullptr) {  // The stream joins; the order of the calls is the dependency.
+    const std::unique_lock lock(stream->mutex);
+    if (stream->capture != nullptr && stream->capture != capture) {
+      invalidate(*stream->capture);
+      return failed(cudaErrorStreamCaptureMerge);
+    }
+    if (capture->invalidated.load(std::memory_order_relaxed))
+      return failed(cudaErrorStreamCaptureInvalidated);
+    stream->capture = capture;
+    return cudaSuccess;
+  }
+  if (shared == nullptr && last == nullptr) return cudaSuccess;  // It was never recorded.
+  {
+    const std::unique_lock lock(stream->mutex);
+    if (stream->capture != nullptr) {  // What is not captured: a graph can't wait for that.
+      invalidate(*stream->capture);
+      return failed(cudaErrorStreamCaptureIsolation);
+    }
+  }
+  if (shared == nullptr) return enqueue(handle, [last] { last->wait(); });
+  const std::uint64_t count = shared->recorded;
+  return enqueue(handle, [=] { wait_until(shared, count); });
+}
+
+}  // extern "C"

@@ -1,0 +1,240 @@
+// The simulated runtime's rules of capture (cudaThreadExchangeStreamCaptureMode, external events),
+// and what of the library keeps to them.
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "simt/device_communicators.h"
+#include "support/catch.h"
+#include "tutti/cuda.h"
+
+namespace tutti {
+namespace {
+
+using test::new_stream;
+
+#define OK(...) REQUIRE((__VA_ARGS__) == cudaSuccess)
+
+/// A stream that another thread captures while `body` runs in this one; how the capture ends.
+cudaError_t capture_beside(cudaStreamCaptureMode mode, const std::function<void()>& body) {
+  std::promise<void> begun, done;
+  cudaError_t end = cudaSuccess;
+  std::thread other([&] {
+    const cudaStream_t stream = new_stream(0);
+    end = cudaStreamBeginCapture(stream, mode);
+    begun.set_value();
+    done.get_future().wait();
+    cudaGraph_t graph = nullptr;
+    if (end == cudaSuccess) end = cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+  });
+  begun.get_future().wait();
+  body();
+  done.set_value();
+  other.join();
+  return end;
+}
+
+struct Unsafe {
+  const char* name;
+  std::function<cudaError_t(cudaStream_t, cudaEvent_t)> call;
+};
+const std::vector<Unsafe> kUnsafe = {
+    {"cudaEventQuery", [](cudaStream_t, cudaEvent_t event) { return cudaEventQuery(event); }},
+    {"cudaEventSynchronize",
+     [](cudaStream_t, cudaEvent_t event) { return cudaEventSynchronize(event); }},
+    {"cudaStreamQuery", [](cudaStream_t stream, cudaEvent_t) { return cudaStreamQuery(stream); }},
+    {"cudaStreamSynchronize",
+     [](cudaStream_t stream, cudaEvent_t) { return cudaStreamSynchronize(stream); }},
+    {"cudaMalloc",
+     [](cudaStream_t, cudaEvent_t) {
+       void* at = nullptr;
+       const cudaError_t error = cudaMalloc(&at, 64);
+       if (at != nullptr) cudaFree(at);
+       return error;
+     }},
+};
+
+TEST_CASE("another thread's global capture forbids queries and waits, and is invalidated by them") {
+  const cudaStream_t stream = new_stream(0);
+  cudaEvent_t event = nullptr;
+  OK(cudaEventCreate(&event));
+  OK(cudaEventRecord(event, stream));
+  OK(cudaStreamSynchronize(stream));
+  const cudaStreamCaptureMode modes[] = {
+      cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed};
+  for (const Unsafe& unsafe : kUnsafe) {
+    for (const auto capture : modes) {
+      for (const auto thread : modes) {
+        CAPTURE(unsafe.name, static_cast<int>(capture), static_cast<int>(thread));
+        const bool forbidden =
+            capture == cudaStreamCaptureModeGlobal && thread == cudaStreamCaptureModeGlobal;
+        cudaError_t said = cudaSuccess;
+        const cudaError_t end = capture_beside(capture, [&] {
+          auto mode = thread;
+          cudaThreadExchangeStreamCaptureMode(&mode);
+          said = unsafe.call(stream, event);
+          cudaThreadExchangeStreamCaptureMode(&mode);
+        });
+        CHECK(said == (forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess));
+        CHECK(end == (forbidden ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+      }
+    }
+  }
+  cudaGetLastError();
+  OK(cudaEventDestroy(event));
+  OK(cudaStreamDestroy(stream));
+}
+
+TEST_CASE("a thread's own capture forbids queries unless it is relaxed") {
+  const cudaStream_t stream = new_stream(0), other = new_stream(0);
+  for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                          cudaStreamCaptureModeRelaxed}) {
+    const bool forbidden = mode != cudaStreamCaptureModeRelaxed;
+    OK(cudaStreamBeginCapture(stream, mode));
+    CHECK(cudaStreamQuery(other) == (forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess));
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    OK(cudaStreamIsCapturing(stream, &status));
+    CHECK(status ==
+          (forbidden ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive));
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream, &graph) ==
+          (forbidden ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+    if (graph != nullptr) OK(cudaGraphDestroy(graph));
+  }
+  // What is captured can't be asked for at all.
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  cudaEvent_t event = nullptr;
+  OK(cudaEventCreate(&event));
+  OK(cudaEventRecord(event, stream));
+  CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+  OK(cudaEventDestroy(event));
+  for (const cudaStream_t one : {stream, other}) OK(cudaStreamDestroy(one));
+}
+
+TEST_CASE("tutti_cuda_relaxed_capture queries an event without breaking a capture") {
+  cudaEvent_t event = nullptr;
+  OK(cudaEventCreate(&event));
+  cudaError_t said = cudaErrorUnknown;
+  struct Asked {
+    cudaEvent_t event;
+    cudaError_t* said;
+  } asked{event, &said};
+  const auto query = [](void* data) {
+    const Asked& one = *static_cast<Asked*>(data);
+    *one.said = cudaEventQuery(one.event);
+  };
+  CHECK(capture_beside(cudaStreamCaptureModeGlobal, [&] {
+          CHECK(tutti_cuda_relaxed_capture(query, &asked) == TUTTI_OK);
+        }) == cudaSuccess);
+  CHECK(said == cudaSuccess);
+  // And the thread's mode is what it was.
+  CHECK(capture_beside(cudaStreamCaptureModeGlobal, [&] { query(&asked); }) ==
+        cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+  CHECK(tutti_cuda_relaxed_capture(nullptr, nullptr) == TUTTI_INVALID_ARGUMENT);
+  OK(cudaEventDestroy(event));
+}
+
+TEST_CASE("memory that peers can map is allocated and freed while another thread captures") {
+  CHECK(capture_beside(cudaStreamCaptureModeGlobal, [] {
+          void* data = nullptr;
+          CHECK(tutti_device_mem_alloc(0, &data, 4096) == TUTTI_OK);
+          CHECK(tutti_device_mem_free(data) == TUTTI_OK);
+        }) == cudaSuccess);
+}
+
+/// Puts its number behind those that came before, a little later.
+struct Note {
+  std::atomic<int>* list;
+  int number;
+};
+void note_slowly(void* data) {
+  const Note& note = *static_cast<Note*>(data);
+  usleep(5000);
+  note.list->store(note.list->load() * 10 + note.number);
+}
+
+TEST_CASE("external events order graphs and streams, in the order of launches") {
+  const cudaStream_t first = new_stream(0), second = new_stream(0);
+  cudaEvent_t event = nullptr;
+  OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  std::atomic<int> list{0};
+  Note one{&list, 1}, two{&list, 2};
+  OK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+  OK(cudaStreamWaitEvent(first, event, cudaEventWaitExternal));
+  OK(cudaLaunchHostFunc(first, note_slowly, &one));
+  OK(cudaEventRecordWithFlags(event, first, cudaEventRecordExternal));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  OK(cudaStreamEndCapture(first, &graph));
+  OK(cudaGraphInstantiate(&executable, graph, 0));
+  OK(cudaGraphDestroy(graph));
+  OK(cudaEventQuery(event));  // It was only named.
+  const auto eager = [&] {
+    OK(cudaStreamWaitEvent(second, event, 0));
+    OK(cudaLaunchHostFunc(second, note_slowly, &two));
+    OK(cudaEventRecord(event, second));
+  };
+  eager();
+  OK(cudaGraphLaunch(executable, first));
+  CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+  eager();
+  OK(cudaGraphLaunch(executable, first));
+  OK(cudaEventSynchronize(event));
+  CHECK(list == 2121);
+  // One graph on two streams: its launches keep their order by themselves.
+  OK(cudaGraphLaunch(executable, first));
+  OK(cudaGraphLaunch(executable, second));
+  eager();
+  OK(cudaEventSynchronize(event));
+  CHECK(list == 2121112);
+  OK(cudaGraphExecDestroy(executable));
+  OK(cudaEventDestroy(event));
+  for (const cudaStream_t stream : {first, second}) OK(cudaStreamDestroy(stream));
+}
+
+TEST_CASE("a capture waits for nothing that is not captured, and external is for captures") {
+  const cudaStream_t stream = new_stream(0), other = new_stream(0);
+  cudaEvent_t event = nullptr;
+  OK(cudaEventCreate(&event));
+  CHECK(cudaStreamWaitEvent(stream, event, cudaEventWaitExternal) == cudaErrorInvalidValue);
+  CHECK(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal) == cudaErrorInvalidValue);
+  OK(cudaEventRecord(event, other));
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  CHECK(cudaStreamWaitEvent(stream, event, 0) == cudaErrorStreamCaptureIsolation);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+  OK(cudaEventDestroy(event));
+  for (const cudaStream_t one : {stream, other}) OK(cudaStreamDestroy(one));
+}
+
+TEST_CASE("a driver's function that is not there is no error of the question") {
+  void* function = &function;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
+  OK(cudaGetDriverEntryPointByVersion("cuNoSuchThing", &function, 12010, cudaEnableDefault,
+                                      &result));
+  CHECK(function == nullptr);
+  CHECK(result == cudaDriverEntryPointSymbolNotFound);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  for (const char* name : {"cuDeviceGet", "cuCtxSetCurrent", "cuGetErrorString"}) {
+    CAPTURE(name);
+    OK(cudaGetDriverEntryPointByVersion(name, &function, 12010, cudaEnableDefault, &result));
+    CHECK(function != nullptr);
+    CHECK(result == cudaDriverEntryPointSuccess);
+  }
+}
+
+}  // namespace
+}  // namespace tutti
