@@ -100,7 +100,37 @@ void Ticket::wait() {
   changed_.wait(lock, [this] { return fired_; });
 }
 
+namespace {
+
+void close(const StreamPtr& stream) {
+  {
+    const Lock lock(streams().mutex);
+    streams().by_handle.erase(stream.get());
+    streams().all.erase(stream);
+  }
+  const Lock lock(stream->mutex);
+  stream->closing = true;
+  stream->changed.notify_all();
+}
+
+/// A thread's own default streams, by device.
+struct OwnStreams {
+  std::map<int, StreamPtr> by_device;
+  ~OwnStreams() {
+    for (const auto& [device, stream] : by_device) close(stream);
+  }
+};
+
+}  // namespace
+
 StreamPtr find_stream(cudaStream_t handle) {
+  if (handle == cudaStreamPerThread) {
+    static thread_local OwnStreams own;
+    StreamPtr& stream = own.by_device[this_device()];
+    const Lock lock(streams().mutex);
+    if (stream == nullptr) stream = make_stream(this_device(), cudaStreamDefault, false);
+    return stream;
+  }
   const Lock lock(streams().mutex);
   if (handle == nullptr || handle == cudaStreamLegacy) {
     StreamPtr& stream = streams().defaults[this_device()];
@@ -193,15 +223,9 @@ cudaError_t cudaStreamCreate(cudaStream_t* handle) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // What is queued still runs.
   const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr || stream->legacy) return failed(cudaErrorInvalidResourceHandle);
-  {
-    const Lock lock(streams().mutex);
-    streams().by_handle.erase(handle);
-    streams().all.erase(stream);
-  }
-  const Lock lock(stream->mutex);
-  stream->closing = true;
-  stream->changed.notify_all();
+  if (stream == nullptr || stream->legacy || handle == cudaStreamPerThread)
+    return failed(cudaErrorInvalidResourceHandle);
+  close(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {

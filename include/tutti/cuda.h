@@ -15,8 +15,8 @@
  *             return at once. Those of one communicator take place in the order in which they were
  *             made, on whatever streams.
  * Graphs      Calls may be captured. What a call needs is made when something like it is called
- *             first; call it once before, or tutti_device_comm_prepare it. The order of replays
- *             with other calls is up to the caller.
+ *             first; call it once before, or tutti_device_comm_prepare it. Replays and other calls
+ *             take place in the order in which they are launched, on whatever streams.
  * Groups      tutti_group_start and tutti_group_end: calls begin at the end, which does not wait.
  *             One thread that drives several ranks does so in a group.
  * Failures    A kernel that waits for a peer longer than TUTTI_TIMEOUT_MS ends; so does everything

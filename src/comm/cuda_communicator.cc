@@ -68,6 +68,14 @@ Status CudaEvent::record(cudaStream_t stream) const {
 Status CudaEvent::hold(cudaStream_t stream) const {
   return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), 0), "waiting for an event");
 }
+Status CudaEvent::record_by_graph(cudaStream_t stream) const {
+  return exec::cuda_status(cudaEventRecordWithFlags(event_.get(), stream, cudaEventRecordExternal),
+                           "recording an event by a graph");
+}
+Status CudaEvent::hold_by_graph(cudaStream_t stream) const {
+  return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), cudaEventWaitExternal),
+                           "waiting for an event in a graph");
+}
 Status CudaEvent::synchronize() const {
   return exec::cuda_status(cudaEventSynchronize(event_.get()), "waiting for the last call");
 }
@@ -202,26 +210,31 @@ Result<DeviceCommunicator::State::Route> DeviceCommunicator::State::make_route(
 
 Status DeviceCommunicator::State::enter(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  TUTTI_CHECK_OK(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &id),
+  unsigned long long capture_id = 0, stream_id = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &capture_id),
                                    "asking a stream whether it is captured"));
+  TUTTI_CHECK_OK(
+      exec::cuda_status(cudaStreamGetId(stream, &stream_id), "asking for a stream's id"));
   const bool capturing = status == cudaStreamCaptureStatusActive;
-  if (capturing) {
-    captured = true;
-    in_capture.there = in_capture.there && id == capture;
-    capture = id;
+  current = capturing ? &in_capture : &launched;
+  const bool same_stream = current->there && current->stream == stream_id;
+  current->stream = stream_id;
+  if (!capturing) {
+    // A replay may have come since, on another stream.
+    return same_stream && !captured ? ok() : launched.event.hold(stream);
   }
-  // What is captured can't wait for what is not, nor the other way round.
-  current = capturing ? &in_capture : &eager;
-  if (!current->there || current->stream == stream) return ok();
-  return current->event.hold(stream);
+  const bool first = !in_capture.there || capture_id != capture;
+  captured = true;
+  capture = capture_id;
+  if (first) return launched.event.hold_by_graph(stream);
+  return same_stream ? ok() : in_capture.event.hold(stream);
 }
 
 Status DeviceCommunicator::State::leave(cudaStream_t stream) {
   ++calls;
   current->there = true;
-  current->stream = stream;
   if (network != nullptr) network->wake();
+  if (current == &in_capture) TUTTI_CHECK_OK(launched.event.record_by_graph(stream));
   return current->event.record(stream);
 }
 

@@ -300,7 +300,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   for (const Memory& one : memories) handles.push_back(one.handle);
   status = state->mesh->join(handles);
   TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
-  for (CudaEvent* event : {&state->eager.event, &state->in_capture.event, &state->fork})
+  for (CudaEvent* event : {&state->launched.event, &state->in_capture.event, &state->fork})
     TUTTI_CHECK_OK(event->make());
   if (state->network != nullptr) {
     state->network->start([mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });

@@ -120,7 +120,7 @@ bool done_soon(int device, Task task) {
 
 /// Whether all calls of the rank have ended.
 bool await_own_calls(const DeviceCommunicator::State& state) {
-  if (state.eager.there) static_cast<void>(state.eager.event.synchronize());
+  static_cast<void>(state.launched.event.synchronize());
   // Graphs may run calls that no event tells of.
   return !state.captured || done_soon(state.device, [] {
     const RelaxedCapture relaxed;

@@ -130,7 +130,7 @@ Status DeviceCommunicator::State::close_window(void* data) {
   if (found == registered.end()) return invalid("close_window: there is none of this memory");
   const RelaxedCapture relaxed;
   const exec::OnDevice on(device);
-  if (eager.there) TUTTI_CHECK_OK(eager.event.synchronize());
+  TUTTI_CHECK_OK(launched.event.synchronize());
   registered.erase(found);
   return ok();
 }
@@ -147,7 +147,7 @@ Status DeviceCommunicator::State::deregister_memory(void* data) {
                       : invalid("deregister_memory: this memory is not registered");
   const RelaxedCapture relaxed;
   const exec::OnDevice on(device);
-  if (status && eager.there) status = eager.event.synchronize();
+  if (status) status = launched.event.synchronize();
   done.trouble = Trouble(status);
   if (status) done.number = found->number;
   TUTTI_TRY(const auto ended, tell(control, done, status));

@@ -9,8 +9,11 @@
 // made by `prepare`, which is the first thing that a call does; after the first of a kind and class
 // there is nothing left to make.
 //
-// Order. Each launch is followed by an event. A call on another stream than the one before waits
-// for that event. Within a capture the same holds for the calls of that capture.
+// Order. Each launch records the communicator's event, and a call on another stream than the one
+// before waits for it. A graph does both by nodes: its first call waits for what was recorded last
+// when the graph is launched, and each of its calls records the event anew. So replays and other
+// calls take place in the order in which they were launched, on whatever streams. Within a capture
+// an event of its own orders the calls of that capture.
 //
 // Leaving. A rank's memory is written by its peers' kernels, so it stays until all ranks have left
 // (cuda_leave.cc).
@@ -53,6 +56,9 @@ class CudaEvent {
   Status record(cudaStream_t stream) const;
   /// What comes on the stream waits for what was recorded last.
   Status hold(cudaStream_t stream) const;
+  /// The same as nodes of the graph that the stream is captured into: each launch of it does so.
+  Status record_by_graph(cudaStream_t stream) const;
+  Status hold_by_graph(cudaStream_t stream) const;
   Status synchronize() const;
 
  private:
@@ -115,13 +121,13 @@ struct DeviceCommunicator::State {
   std::map<RouteKey, Route> routes;
   std::string choices;  // What was chosen, for describe(): a line each.
 
-  // The order of calls: outside of captures, and within the last one.
+  // The order of calls: of all that are launched, and within the last capture.
   struct Last {
     CudaEvent event;
-    cudaStream_t stream = nullptr;
+    unsigned long long stream = 0;  // Its id: a handle may name another stream in another thread.
     bool there = false;
   };
-  Last eager, in_capture;
+  Last launched, in_capture;
   Last* current = nullptr;         // Of which a call is being put on a stream.
   unsigned long long capture = 0;  // Which one the last was.
   bool captured = false;           // Graphs may replay calls.
