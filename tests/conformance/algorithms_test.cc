@@ -25,7 +25,7 @@ using plan::Shape;
 using test::Cost;
 using test::cost_of;
 using test::kSanitized;
-using test::sampled;
+using test::Sample;
 
 std::string numbers(const std::vector<int>& list) {
   std::string text;
@@ -79,17 +79,20 @@ TEST_CASE("every algorithm's plans verify, and keep the contract that they claim
   std::mt19937 random(Catch::rngSeed());
   for (const Algorithm* algorithm : algorithms()) {
     int plans = 0;
+    Sample sample;
     for (int n = 1; n <= 33; ++n) {
       for (const int root : roots(*algorithm, n)) {
         for (const Shape& shape : shapes(algorithm->collective, n, root)) {
           if (!algorithm->applies(shape)) continue;
-          ++plans;
-          if (!sampled(random)) continue;
-          INFO(describe(*algorithm, shape));
-          REQUIRE(complaint(*algorithm, shape) == "");
+          sample.add("", [&plans, algorithm, shape] {
+            ++plans;
+            INFO(describe(*algorithm, shape));
+            REQUIRE(complaint(*algorithm, shape) == "");
+          });
         }
       }
     }
+    sample.run(random);
     INFO(algorithm->name);
     REQUIRE(plans > 0);
   }
@@ -314,20 +317,24 @@ TEST_CASE("no algorithm sends more than needed, but those that buy something wit
                                 buys == std::pair{Collective::kScatter, "hierarchical"sv} ||
                                 buys == std::pair{Collective::kAllToAll, "hierarchical"sv} ||
                                 buys == std::pair{Collective::kAllToAll, "bruck"sv};
+    Sample sample;
     for (int n = 1; n <= 33; ++n) {
       for (const Shape& shape : shapes(algorithm->collective, n, n / 3)) {
-        if (!algorithm->applies(shape) || !sampled(random)) continue;
-        INFO(describe(*algorithm, shape));
-        const Plan plan = build(*algorithm, shape);
-        const int total = cost_of(plan).total;
-        if (buys_something)
-          CHECK(total >= fewest_messages(plan));
-        else
-          CHECK(total == fewest_messages(plan));
-        for (const auto& rank : plan.ranks)
-          CHECK(rank.scratch_chunks <= scratch(*algorithm, shape));
+        if (!algorithm->applies(shape)) continue;
+        sample.add("", [algorithm, shape, buys_something] {
+          INFO(describe(*algorithm, shape));
+          const Plan plan = build(*algorithm, shape);
+          const int total = cost_of(plan).total;
+          if (buys_something)
+            CHECK(total >= fewest_messages(plan));
+          else
+            CHECK(total == fewest_messages(plan));
+          for (const auto& rank : plan.ranks)
+            CHECK(rank.scratch_chunks <= scratch(*algorithm, shape));
+        });
       }
     }
+    sample.run(random);
   }
 }
 

@@ -79,32 +79,41 @@ TEST_CASE("every algorithm on every transport gives the reference's bits") {
   const std::uint64_t seed = Catch::rngSeed();
   std::mt19937_64 random(seed);
   for (const Transport* transport : transports_here()) {
+    Sample sample(share_with(*transport));
     for (const Algorithm* algorithm : algorithms()) {
+      const std::string collective(to_string(algorithm->collective));
       for (const int ranks : {1, 2, 3, 4, 5, 8}) {
         const plan::Shape shape{algorithm->collective, ranks, 0, 1};
-        if (!algorithm->applies(shape) || too_many(ranks) || !tried(random, *transport)) continue;
-        Settings settings = test_settings(transport->name, random);
-        settings.algorithm =
-            std::string(to_string(algorithm->collective)) + "=" + std::string(algorithm->name);
-        const bool relaxed = algorithm->contract(shape) == Contract::kRelaxed;
-        if (relaxed) settings.contract = Contract::kRelaxed;
-        check_cases(settings, algorithm->collective, ranks, 6, relaxed, random());
+        if (!algorithm->applies(shape) || too_many(ranks)) continue;
+        sample.add(collective, [&random, collective, algorithm, transport, shape, ranks] {
+          Settings settings = test_settings(transport->name, random);
+          settings.algorithm = collective + "=" + std::string(algorithm->name);
+          const bool relaxed = algorithm->contract(shape) == Contract::kRelaxed;
+          if (relaxed) settings.contract = Contract::kRelaxed;
+          check_cases(settings, algorithm->collective, ranks, 6, relaxed, random());
+        });
       }
     }
+    sample.run(random);
   }
 }
 
 TEST_CASE("what is chosen by default gives the reference's bits") {
   std::mt19937_64 random(Catch::rngSeed());
   for (const Transport* transport : transports_here()) {
+    Sample sample(share_with(*transport));
     for (const int ranks : {1, 2, 3, 4, 6, 7, 9, 17}) {
-      for (int collective = 0; collective < kCollectiveCount; ++collective) {
-        if (too_many(ranks) || !tried(random, *transport)) continue;
-        Settings settings;
-        settings.transport = transport->name;
-        check_cases(settings, static_cast<Collective>(collective), ranks, 8, false, random());
+      for (int i = 0; i < kCollectiveCount; ++i) {
+        if (too_many(ranks)) continue;
+        const auto collective = static_cast<Collective>(i);
+        sample.add(std::string(to_string(collective)), [&random, transport, collective, ranks] {
+          Settings settings;
+          settings.transport = transport->name;
+          check_cases(settings, collective, ranks, 8, false, random());
+        });
       }
     }
+    sample.run(random);
   }
 }
 

@@ -82,8 +82,8 @@ TEST_CASE("plans from files run, whichever algorithm they came from, and give th
   const test::ScratchDirectory folder;
   std::mt19937_64 random(Catch::rngSeed());
   int number = 0;
-  test::for_each_plan({2, 3, 4}, [&](const plan::Plan& plan) {
-    if (!test::sampled(random)) return;
+  test::Sample sample;
+  const auto run = [&](const plan::Plan& plan) {
     const plan::Shape& shape = plan.shape;
     const std::string name = "mine_" + std::to_string(++number);
     INFO(to_string(shape.collective) << " " << plan.name << ", " << shape.rank_count << " ranks");
@@ -94,7 +94,12 @@ TEST_CASE("plans from files run, whichever algorithm they came from, and give th
                   cases_of(shape.collective, shape.rank_count, shape.root),
                   {"plan file " + settings.plan, name + ", " + std::to_string(shape.rank_count)}) ==
           "");
+  };
+  test::for_each_plan({2, 3, 4}, [&](const plan::Plan& plan) {
+    sample.add(std::string(to_string(plan.shape.collective)) + " " + plan.name,
+               [&run, plan] { run(plan); });
   });
+  sample.run(random);
 }
 
 TEST_CASE("a plan that TUTTI_LANES repeats beyond what a communicator can have is refused") {

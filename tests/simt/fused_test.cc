@@ -32,17 +32,20 @@ TEST_CASE("all-reduce with residual and RMSNorm has the bits of its parts") {
     std::string complaint;
     const auto ranks = DeviceRanks::open(options_for(n), complaint);
     REQUIRE(complaint == "");
+    test::Sample sample(test::share(4));
     for (const DataType type : kTypes) {
-      if (!test::sampled(random, 4)) continue;
-      test::shuffle_threads(random() % 2 == 0 ? 0 : random());
-      test::check_access(!test::kSanitized && random() % 4 == 0);
-      // Fewer rows than ranks and more; rows that leave threads idle, and several units a thread.
-      const test::NormCase norm{type, random() % 20,
-                                cuda::unit_elements(type) * (1 + random() % 200),
-                                random() % 2 == 0 ? 0.25F : 1e-5F, random() % 2 == 0};
-      INFO(to_string(type) << ", " << n << " ranks, " << norm.rows << " x " << norm.columns);
-      REQUIRE(test::run_norm(*ranks, n, norm, random()) == "");
+      sample.add("", [&random, &ranks, type, n] {
+        test::shuffle_threads(random() % 2 == 0 ? 0 : random());
+        test::check_access(!test::kSanitized && random() % 4 == 0);
+        // Fewer rows than ranks and more; rows that leave threads idle, and several units a thread.
+        const test::NormCase norm{type, random() % 20,
+                                  cuda::unit_elements(type) * (1 + random() % 200),
+                                  random() % 2 == 0 ? 0.25F : 1e-5F, random() % 2 == 0};
+        INFO(to_string(type) << ", " << n << " ranks, " << norm.rows << " x " << norm.columns);
+        REQUIRE(test::run_norm(*ranks, n, norm, random()) == "");
+      });
     }
+    sample.run(random);
   }
   test::check_access(false);
   test::shuffle_threads(0);
@@ -56,15 +59,18 @@ TEST_CASE("reduce-scatter with a step of SGD has the bits of its parts") {
     std::string complaint;
     const auto ranks = DeviceRanks::open(options_for(n), complaint);
     REQUIRE(complaint == "");
+    test::Sample sample(test::share(4));
     for (const DataType type : kTypes) {
-      if (!test::sampled(random, 4)) continue;
-      test::shuffle_threads(random() % 2 == 0 ? 0 : random());
-      test::check_access(!test::kSanitized && random() % 4 == 0);
-      const test::SgdCase sgd{type, random() % (random() % 3 == 0 ? 50 : 5000), 0.125F,
-                              random() % 2 == 0 ? 0.9F : 0.0F, random() % 2 == 0 ? 0.01F : 0.0F};
-      INFO(to_string(type) << ", " << n << " ranks, " << sgd.count);
-      REQUIRE(test::run_sgd(*ranks, n, sgd, random()) == "");
+      sample.add("", [&random, &ranks, type, n] {
+        test::shuffle_threads(random() % 2 == 0 ? 0 : random());
+        test::check_access(!test::kSanitized && random() % 4 == 0);
+        const test::SgdCase sgd{type, random() % (random() % 3 == 0 ? 50 : 5000), 0.125F,
+                                random() % 2 == 0 ? 0.9F : 0.0F, random() % 2 == 0 ? 0.01F : 0.0F};
+        INFO(to_string(type) << ", " << n << " ranks, " << sgd.count);
+        REQUIRE(test::run_sgd(*ranks, n, sgd, random()) == "");
+      });
     }
+    sample.run(random);
   }
   test::check_access(false);
   test::shuffle_threads(0);

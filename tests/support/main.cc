@@ -1,5 +1,6 @@
 // The main function of every Catch2 test.
 #define CATCH_CONFIG_MAIN
+#include <cstdio>
 #include <cstdlib>
 
 #include "support/catch.h"
@@ -13,5 +14,15 @@ namespace {
 // memory that UCX keeps registered.
 [[maybe_unused]] const int without_hooks =
     tutti::test::kSanitized ? setenv("UCX_MEM_EVENTS", "n", 0) : 0;
+
+// Said at the start, so that a run that is killed can be repeated too.
+struct SaysSeed : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo& run) override {
+    std::fprintf(stderr, "%s: --rng-seed %u repeats this run\n", run.name.c_str(),
+                 Catch::rngSeed());
+  }
+};
+CATCH_REGISTER_LISTENER(SaysSeed)
 
 }  // namespace

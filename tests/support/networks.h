@@ -22,12 +22,11 @@ inline bool another_network(const Transport& transport) {
   return first != all.end() && *first != &transport && transport.reach(here, there);
 }
 
-/// Whether this case is tried with that transport. Where one transport alone is tried, the share is
-/// what the environment says.
-template <class Random>
-bool tried(Random& random, const Transport& transport, unsigned one_in = 8) {
-  if (transport_chosen() != nullptr || !another_network(transport)) return tried(random);
-  return tried(random) && random() % one_in == 0;
+/// Of sampled cases, one in so many is tried with that transport. Where one transport alone is
+/// tried, the share is what the environment says.
+inline unsigned share_with(const Transport& transport, unsigned one_in = 8) {
+  const bool in_full = transport_chosen() != nullptr || !another_network(transport);
+  return share_here() * (in_full ? 1 : one_in);
 }
 
 }  // namespace tutti::test

@@ -6,6 +6,7 @@
 //   TUTTI_TEST_MOST_RANKS=3        no more ranks than that
 //   TUTTI_TEST_ONE_IN=40           of cases that are sampled
 #pragma once
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -42,11 +43,7 @@ inline bool too_many(int ranks) {
   return static_cast<unsigned>(ranks) > most;
 }
 
-/// Of sampled cases, how many are tried at once.
-template <class Random>
-bool tried(Random& random) {
-  static const unsigned one_in = number_from("TUTTI_TEST_ONE_IN", 1);
-  return sampled(random) && (one_in <= 1 || random() % one_in == 0);
-}
+/// Of sampled cases, one in so many is tried.
+inline unsigned share_here() { return share() * std::max(1U, number_from("TUTTI_TEST_ONE_IN", 1)); }
 
 }  // namespace tutti::test

@@ -12,7 +12,7 @@
 #include "support/sample.h"
 
 using namespace tutti;
-using test::sampled;
+using test::Sample;
 
 namespace {
 
@@ -105,6 +105,10 @@ void check_same(const plan::Estimate& a, const plan::Estimate& b) {
   CHECK(a.busy_us == b.busy_us);
 }
 
+std::string name_of(const Algorithm& algorithm) {
+  return std::string(to_string(algorithm.collective)) + " " + std::string(algorithm.name);
+}
+
 struct Setting {
   DataType type = DataType::kFloat32;
   std::size_t slot_bytes = 0;
@@ -121,7 +125,6 @@ TEST_CASE("one of each class gives the time of all, bit for bit") {
   const auto compare = [&](const plan::Plan& built) {
     const auto lowered = random() % 8 == 0 ? plan::direct(built) : std::nullopt;
     const plan::Plan plan = lowered ? *lowered : plan::fuse(built, 8);
-    if (!sampled(random)) return;
     const Setting with(random);
     Machine machine(random, plan.shape.rank_count);
     plan::CostModel whole = machine.model;
@@ -141,39 +144,48 @@ TEST_CASE("one of each class gives the time of all, bit for bit") {
     }
   };
   // Where few plans are sampled, more often.
-  for (int round = 0; round < (test::kSanitized ? 3 : 1); ++round)
-    test::for_each_plan({2, 3, 4, 8, 13, 16}, compare);
+  for (int round = 0; round < (test::kSanitized ? 3 : 1); ++round) {
+    Sample sample;
+    test::for_each_plan({2, 3, 4, 8, 13, 16}, [&](const plan::Plan& plan) {
+      sample.add(std::string(to_string(plan.shape.collective)) + " " + plan.name,
+                 [&compare, plan] { compare(plan); });
+    });
+    sample.run(random);
+  }
   CHECK(fewer > (test::kSanitized ? 20 : 200));
 }
 
 TEST_CASE("a few ranks that are listed give the time of all, bit for bit") {
   std::mt19937 random(Catch::rngSeed());
   int listed = 0;
+  Sample sample;
   for (const Algorithm* algorithm : algorithms()) {
     for (const int ranks : {2, 4, 6, 12, 16, 24}) {
       for (const int group : {1, 2, 4}) {
-        plan::Shape shape{algorithm->collective, ranks, 0, group};
-        if (!algorithm->applies(shape) || !sampled(random)) continue;
-        const auto few = planner::first_ranks(*algorithm, shape);
-        if (!few) continue;
-        ++listed;
-        const Setting with(random);
-        Machine machine(random, ranks);
-        const plan::Plan whole = plan::fuse(build(*algorithm, shape), 8);
-        plan::CostModel plain = machine.model;
-        plain.may_be_alike = false;
-        plan::Estimator some(*few, machine.model, with.type, with.slot_bytes, 8);
-        plan::Estimator all(whole, plain, with.type, with.slot_bytes, 8);
-        REQUIRE(some.lanes() == all.lanes());
-        const std::size_t even = 64 * whole.pieces * some.lanes();
-        for (const std::size_t count : {even, 500 * even}) {
-          INFO(algorithm->name << " for " << to_string(shape.collective) << " on " << ranks
-                               << " in groups of " << group << ", " << few->ranks.size()
-                               << " listed, " << count << " elements, seed " << Catch::rngSeed());
-          check_same(some.run(count), all.run(count));
-        }
+        const plan::Shape shape{algorithm->collective, ranks, 0, group};
+        if (!algorithm->applies(shape) || !planner::first_ranks(*algorithm, shape)) continue;
+        sample.add(name_of(*algorithm), [&random, &listed, algorithm, shape, ranks, group] {
+          const auto few = planner::first_ranks(*algorithm, shape);
+          ++listed;
+          const Setting with(random);
+          Machine machine(random, ranks);
+          const plan::Plan whole = plan::fuse(build(*algorithm, shape), 8);
+          plan::CostModel plain = machine.model;
+          plain.may_be_alike = false;
+          plan::Estimator some(*few, machine.model, with.type, with.slot_bytes, 8);
+          plan::Estimator all(whole, plain, with.type, with.slot_bytes, 8);
+          REQUIRE(some.lanes() == all.lanes());
+          const std::size_t even = 64 * whole.pieces * some.lanes();
+          for (const std::size_t count : {even, 500 * even}) {
+            INFO(algorithm->name << " for " << to_string(shape.collective) << " on " << ranks
+                                 << " in groups of " << group << ", " << few->ranks.size()
+                                 << " listed, " << count << " elements, seed " << Catch::rngSeed());
+            check_same(some.run(count), all.run(count));
+          }
+        });
       }
     }
   }
+  sample.run(random);
   CHECK(listed > (test::kSanitized ? 5 : 100));
 }

@@ -168,7 +168,7 @@ std::vector<int> ranks_to(int count) {
 using Exchanged = Result<std::vector<Bytes>>;
 
 TEST_CASE("exchange gives every rank what all gave, phase after phase") {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = Catch::rngSeed();
   INFO("seed " << seed);
   const auto given = [&](int phase, int rank) {
     constexpr std::size_t kSizes[] = {0, 1, 55, 4096, 100'001};
@@ -331,7 +331,7 @@ TEST_CASE(
 }
 
 TEST_CASE("values of every size come whole, a second put replaces, keys may be any bytes") {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = Catch::rngSeed();
   INFO("seed " << seed);
   std::string odd_key = "/../%+ \xc3\xbcnd\n";
   odd_key += '\0';

@@ -40,21 +40,24 @@ void for_each_explanation(Check check) {
   std::mt19937_64 random(Catch::rngSeed());
   for (const char* name : kModels) {
     const topology::Graph graph = model(name);
+    test::Sample sample;
     for (const Collective collective :
          {Collective::kAllReduce, Collective::kAllGather, Collective::kBroadcast,
           Collective::kReduce, Collective::kAllToAll}) {
       for (const Contract contract : {Contract::kDeterministic, Contract::kRelaxed}) {
-        if (!test::sampled(random)) continue;
-        planner::Simulator simulator = simulator_of(graph, collective, contract);
-        for (const std::size_t bytes : {std::size_t{8}, std::size_t{3} << 20}) {
-          INFO(name << " " << to_string(collective) << " " << bytes << " bytes, "
-                    << (contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
-          const auto found = planner::explain(simulator, {}, {}, bytes);
-          REQUIRE(found);
-          check(simulator, *found, bytes);
-        }
+        sample.add("", [&graph, &check, name, collective, contract] {
+          planner::Simulator simulator = simulator_of(graph, collective, contract);
+          for (const std::size_t bytes : {std::size_t{8}, std::size_t{3} << 20}) {
+            INFO(name << " " << to_string(collective) << " " << bytes << " bytes, "
+                      << (contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
+            const auto found = planner::explain(simulator, {}, {}, bytes);
+            REQUIRE(found);
+            check(simulator, *found, bytes);
+          }
+        });
       }
     }
+    sample.run(random);
   }
 }
 

@@ -19,7 +19,7 @@ using planner::Protocol;
 using planner::SimulateOptions;
 using planner::Simulator;
 using test::kSanitized;
-using test::sampled;
+using test::Sample;
 
 namespace {
 
@@ -117,27 +117,30 @@ TEST_CASE("nothing is faster than the bound, and larger messages never take less
         const auto last = static_cast<int>(endpoints.size()) - 1;
         if (has_root(collective)) options.root = std::uniform_int_distribution(0, last)(random);
         Simulator simulator(graph, endpoints, options);
+        Sample sample;
         for (const Algorithm* algorithm : simulator.candidates()) {
           for (const Protocol& with : planner::protocols()) {
             // The others differ from these in numbers only.
             if (!simulator.machine().has(with) || with.name.starts_with("ll")) continue;
-            if (!sampled(random)) continue;
-            double before = 0;
-            for (const std::size_t bytes : {8u, 100'000u, 1u << 31}) {
-              INFO(each->name << size << " " << to_string(collective) << " " << algorithm->name
-                              << " " << with.name << " " << bytes << " bytes, root "
-                              << options.root);
-              const auto sample = simulator.run(*algorithm, with, bytes);
-              REQUIRE(sample);
-              const auto bound = simulator.bound_us(bytes, with.joins_in_switch);
-              REQUIRE(bound);
-              CHECK(sample->microseconds >= *bound * (1 - 1e-6));
-              CHECK(sample->microseconds >= before * (1 - 1e-6));
-              CHECK(sample->bottleneck_share() <= 1 + 1e-6);
-              before = sample->microseconds;
-            }
+            sample.add("", [&, algorithm] {
+              double before = 0;
+              for (const std::size_t bytes : {8u, 100'000u, 1u << 31}) {
+                INFO(each->name << size << " " << to_string(collective) << " " << algorithm->name
+                                << " " << with.name << " " << bytes << " bytes, root "
+                                << options.root);
+                const auto found = simulator.run(*algorithm, with, bytes);
+                REQUIRE(found);
+                const auto bound = simulator.bound_us(bytes, with.joins_in_switch);
+                REQUIRE(bound);
+                CHECK(found->microseconds >= *bound * (1 - 1e-6));
+                CHECK(found->microseconds >= before * (1 - 1e-6));
+                CHECK(found->bottleneck_share() <= 1 + 1e-6);
+                before = found->microseconds;
+              }
+            });
           }
         }
+        sample.run(random);
       }
     }
   }
@@ -195,23 +198,26 @@ TEST_CASE("a few ranks that stand for all give the time of all") {
     for (const Collective collective : kCollectives) {
       Simulator few(graph, endpoints, quick(collective));
       Simulator all(graph, endpoints, quick(collective, false));
+      Sample sample;
       for (const Algorithm* algorithm : few.candidates()) {
         for (const Protocol& with : planner::protocols()) {
           if (!few.machine().has(with) || with.name.starts_with("ll")) continue;
-          if (!sampled(random)) continue;
-          for (const std::size_t bytes : {std::size_t{8}, random() % 100'000'000 + 1}) {
-            INFO(spec << " " << to_string(collective) << " " << algorithm->name << " " << with.name
-                      << " " << bytes << " bytes");
-            const auto a = few.run(*algorithm, with, bytes), b = all.run(*algorithm, with, bytes);
-            REQUIRE(a);
-            REQUIRE(b);
-            CHECK(b->simulated_ranks == endpoints.size());
-            CHECK(a->microseconds == b->microseconds);
-            CHECK(a->bottleneck_share() == b->bottleneck_share());
-            if (a->simulated_ranks < endpoints.size()) ++fewer;
-          }
+          sample.add("", [&, algorithm] {
+            for (const std::size_t bytes : {std::size_t{8}, random() % 100'000'000 + 1}) {
+              INFO(spec << " " << to_string(collective) << " " << algorithm->name << " "
+                        << with.name << " " << bytes << " bytes");
+              const auto a = few.run(*algorithm, with, bytes), b = all.run(*algorithm, with, bytes);
+              REQUIRE(a);
+              REQUIRE(b);
+              CHECK(b->simulated_ranks == endpoints.size());
+              CHECK(a->microseconds == b->microseconds);
+              CHECK(a->bottleneck_share() == b->bottleneck_share());
+              if (a->simulated_ranks < endpoints.size()) ++fewer;
+            }
+          });
         }
       }
+      sample.run(random);
     }
   }
   CHECK(fewer > (kSanitized ? 5 : 50));
