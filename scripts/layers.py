@@ -45,6 +45,11 @@ FILES_MAY_ALSO = {
     "perf/cuda_timing": {"exec"},
     "perf/tcp_bench": {"transport", "base"},                               # Measures the insides.
     "perf/verbs_bench": {"transport", "base"},                             # Measures the insides.
+    "perf/sweep/options": {"base"},                                        # What programs write.
+    "perf/sweep/plot": {"base"},
+    "perf/sweep/ranks": {"base"},
+    "perf/sweep/report": {"base"},
+    "perf/sweep/sweep": {"base"},
     "perf/sweep/measure": {"base"},                                        # The size of the cache.
     "perf/sweep/bound": {"base", "topology", "planner"},                   # What the host allows.
 }

@@ -24,7 +24,7 @@ std::string read_line() {
 }
 
 int fail(const std::string& what) {
-  std::fprintf(stderr, "tutti run: %s\n", what.c_str());
+  say_error("tutti run: {}\n", what);
   return 1;
 }
 

@@ -63,7 +63,9 @@ Result<std::string> plan_text(const Explained& explained, const planner::Simulat
   const plan::Plan plan = plan::fuse(build(*best.algorithm, best.shape),
                                      static_cast<std::uint32_t>(simulator.options().slots));
   std::string text =
-      fmt::format("# {} lane(s) do this side by side, each with its share\n", best.lanes);
+      best.lanes == 1
+          ? "# One lane does this\n"
+          : fmt::format("# {} lanes do this side by side, each with its share\n", best.lanes);
   return text + (rank < 0 ? plan::to_text(plan) : plan::to_text(plan, Rank{rank}));
 }
 
@@ -71,6 +73,7 @@ Status explain(const Options& options) {
   TUTTI_TRY(const SimulateJob job, understand(options));
   if (job.bytes.size() != 1) return bad("--bytes: one size at a time, such as 64M");
   if (job.ranks.size() > 1) return bad("--ranks: one number at a time");
+  TUTTI_CHECK_OK(check_outputs({{"--svg", options.svg}}));
   const int ranks = job.ranks.empty() ? 0 : static_cast<int>(job.ranks[0]);
   if (options.source.from.empty() && options.source.model.empty()) {
     if (!options.algorithms.empty() || !options.protocols.empty())
@@ -101,10 +104,10 @@ Status explain(const Options& options) {
                       .explanation = {}};
   TUTTI_TRY(explained.explanation,
             planner::explain(simulator, job.algorithms, job.protocols, explained.bytes));
-  fmt::print("{}", options.json ? to_json(explained) : to_text(explained));
+  say("{}", options.json ? to_json(explained) : to_text(explained));
   if (options.plan || options.rank >= 0) {
     TUTTI_TRY(const std::string text, plan_text(explained, simulator, options.rank));
-    fmt::print("\n{}", text);
+    say("\n{}", text);
   }
   if (options.svg.empty()) return ok();
   TUTTI_TRY(const std::string svg, picture(explained, machine, job.simulate));
@@ -114,7 +117,7 @@ Status explain(const Options& options) {
 int run(const Options& options) {
   const Status done = explain(options);
   if (done) return 0;
-  fmt::print(stderr, "tutti explain: {}\n", done.error().what);
+  say_error("tutti explain: {}\n", done.error().what);
   return done.error().code == Code::kInvalidArgument ? kUsage : 1;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cpus.h"
+#include "base/output.h"
 #include "comm/state.h"
 #include "explain.h"
 #include "plan/text.h"
@@ -27,12 +28,12 @@ std::string where(const planner::Knowledge& knowledge) {
 }
 
 std::string title(const HostQuestion& question, const planner::Knowledge& knowledge) {
-  return fmt::format("{} of {} {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
-                     to_string(question.collective), size_text(question.bytes),
-                     to_string(question.type), question.ranks, where(knowledge),
-                     knowledge.usable_cpus, knowledge.usable_cpus == 1 ? "" : "s",
-                     question.mapped ? "mapped" : "plain",
-                     question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+  return fmt::format(
+      "{} of {} of {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
+      to_string(question.collective), amount_text(question.bytes), to_string(question.type),
+      question.ranks, where(knowledge), knowledge.usable_cpus,
+      knowledge.usable_cpus == 1 ? "" : "s", question.mapped ? "mapped" : "plain",
+      question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
 }
 
 std::string to_json(const HostQuestion& question, const planner::Knowledge& knowledge,
@@ -93,8 +94,8 @@ Status print_plan(const HostQuestion& question, const planner::Request& request,
   if (taken.packet) return bad("--plan: packets have none; each rank writes once and reads all");
   TUTTI_TRY(const auto* made, planner::prepare(planner::recipe_of(*taken.algorithm, request,
                                                                   knowledge, taken.lanes)));
-  fmt::print("\n{}", question.rank < 0 ? plan::to_text(made->plan)
-                                       : plan::to_text(made->plan, Rank{question.rank}));
+  say("\n{}", question.rank < 0 ? plan::to_text(made->plan)
+                                : plan::to_text(made->plan, Rank{question.rank}));
   return ok();
 }
 
@@ -110,9 +111,9 @@ Status answer(const HostQuestion& question, const Choosing& choosing) {
   TUTTI_TRY(const auto explanation, planner::explain(request, choosing.knowledge()));
   const planner::Candidate& taken = explanation.ways.front().candidate;
   if (question.json)
-    fmt::print("{}", to_json(question, choosing.knowledge(), explanation));
+    say("{}", to_json(question, choosing.knowledge(), explanation));
   else
-    fmt::print("{}", planner::to_text(explanation, request, title(question, choosing.knowledge())));
+    say("{}", planner::to_text(explanation, request, title(question, choosing.knowledge())));
   if (question.plan || question.rank >= 0)
     TUTTI_CHECK_OK(print_plan(question, request, choosing.knowledge(), taken));
   if (question.svg.empty()) return ok();

@@ -54,8 +54,8 @@ std::string groups_text(const Sample& sample) {
 }  // namespace
 
 std::string Explained::title() const {
-  return fmt::format("{} of {} {} on {}, {} ranks, contract {}", to_string(collective),
-                     size_text(bytes), to_string(type), machine, ranks, contract);
+  return fmt::format("{} of {} of {} on {}, {} ranks, contract {}", to_string(collective),
+                     amount_text(bytes), to_string(type), machine, ranks, contract);
 }
 
 std::string to_text(const Explained& explained) {

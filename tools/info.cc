@@ -51,7 +51,7 @@ ordered_json machine_facts() {
 ordered_json setting_facts() {
   const auto settings = Settings::from_environment();
   if (!settings) {
-    std::fprintf(stderr, "tutti info: %s\n", settings.error().what.c_str());
+    say_error("tutti info: {}\n", settings.error().what);
     return nullptr;
   }
   auto facts = ordered_json::array();
@@ -83,7 +83,7 @@ ordered_json communicator_facts() {
   settings->weights.clear();
   const auto made = Communicator::in_process(kRanks, *settings);
   if (!made) {
-    std::fprintf(stderr, "tutti info: %s\n", made.error().to_string().c_str());
+    say_error("tutti info: {}\n", made.error().to_string());
     return nullptr;
   }
   auto lines = ordered_json::array();
@@ -121,7 +121,7 @@ std::string in_words(const ordered_json& facts) {
       quota == 0 ? "no cgroup limit" : fmt::format("cgroup limit {}", quota),
       machine["last_level_cache_bytes"].get<std::size_t>() / 1024);
   for (const auto& row : facts["settings"]) {
-    text += fmt::format("  {:<12} = {:<14} {:<17} {}\n", row["name"].get<std::string>(), shown(row),
+    text += fmt::format("  {:<14} = {:<14} {:<17} {}\n", row["name"].get<std::string>(), shown(row),
                         "(" + row["source"].get<std::string>() + ")",
                         row["variable"].get<std::string>());
   }
@@ -144,7 +144,7 @@ int info(bool json) {
   if (facts["settings"].is_null()) return 1;
   facts["communicator"] = communicator_facts();
   if (facts["communicator"].is_null()) return 1;
-  std::puts(json ? facts.dump(2).c_str() : in_words(facts).c_str());
+  say("{}\n", json ? facts.dump(2) : in_words(facts));
   return 0;
 }
 

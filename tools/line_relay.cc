@@ -32,18 +32,18 @@ bool Outlet::write_some() {
   // A pipe that is ready takes this much in one piece without blocking; the descriptor itself has
   // to stay as it is, because others share it.
   const std::size_t count = std::min<std::size_t>(queue_.size() - written_, PIPE_BUF);
-  const ssize_t written =
-      broken_ ? static_cast<ssize_t>(count) : ::write(descriptor_, queue_.data() + written_, count);
-  if (written < 0 && errno != EAGAIN && errno != EINTR) broken_ = true;
+  const ssize_t written = failure_ != 0 ? static_cast<ssize_t>(count)
+                                        : ::write(descriptor_, queue_.data() + written_, count);
+  if (written < 0 && errno != EAGAIN && errno != EINTR) failure_ = errno;
   if (written > 0) written_ += static_cast<std::size_t>(written);
-  if (broken_ || empty()) {
+  if (failure_ != 0 || empty()) {
     queue_.clear();
     written_ = 0;
   } else if (written_ > kFullBytes) {
     queue_.erase(0, written_);
     written_ = 0;
   }
-  return !broken_;
+  return failure_ == 0;
 }
 
 }  // namespace tutti::tools

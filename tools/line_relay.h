@@ -32,15 +32,17 @@ class Outlet {
   std::string& queue() { return queue_; }
   bool empty() const { return queue_.size() == written_; }
   bool full() const { return queue_.size() - written_ > kFullBytes; }
-  /// Writes what can be written without blocking, once poll has said that there is room. False: the
-  /// reader has gone, and whatever comes is dropped from now on.
+  /// Writes what can be written without blocking, once poll has said that there is room. False: a
+  /// write has failed.
   bool write_some();
+  /// The errno of the write that failed; 0: none has. Whatever comes after it is dropped.
+  int failure() const { return failure_; }
 
  private:
   int descriptor_;
   std::string queue_;
   std::size_t written_ = 0;
-  bool broken_ = false;
+  int failure_ = 0;
 };
 
 }  // namespace tutti::tools

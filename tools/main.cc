@@ -1,15 +1,21 @@
 // The tutti command: finds the subcommand and lets it work.
-#include <cstdio>
+#include <sstream>
 
 #include "command.h"
+#include "perf/sweep/help.h"
 
 namespace {
 
-/// One line that says what is wrong and where to look.
-int complain(const CLI::App& app, const std::string& what) {
+/// "tutti plan".
+std::string name_of(const CLI::App& app) {
   std::string name = "tutti";
   for (const CLI::App* sub : app.get_subcommands()) name += " " + sub->get_name();
-  std::fprintf(stderr, "%s: %s; see %s --help\n", name.c_str(), what.c_str(), name.c_str());
+  return name;
+}
+
+/// One line that says what is wrong and where to look.
+int complain(const CLI::App& app, const std::string& what) {
+  tutti::say_error("{0}: {1}; see {0} --help\n", name_of(app), what);
   return tutti::tools::kUsage;
 }
 
@@ -24,10 +30,28 @@ std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
   return text.substr(0, text.find('\n'));
 }
 
+/// The exit code.
+int parse_and_run(CLI::App& app, int& exit_code, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wish) {  // --help or --version.
+    std::ostringstream out;
+    const int code = app.exit(wish, out, out);
+    tutti::put_output(out.str());
+    return code;
+  } catch (const CLI::ParseError& error) {
+    return complain(app, words_of(app, error));
+  }
+  if (app.get_subcommands().empty()) return complain(app, "which command?");
+  return exit_code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  tutti::fill_standard_descriptors();
   CLI::App app("Collective communication for GPUs and CPUs.", "tutti");
+  app.formatter(std::make_shared<tutti::perf::HelpFormatter>());
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(0, 1);
   app.footer(
@@ -37,13 +61,6 @@ int main(int argc, char** argv) {
 #define TUTTI_COMMAND(name) tutti::tools::define_##name(app, exit_code);
 #include "commands.def"
 #undef TUTTI_COMMAND
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& wish) {  // --help or --version.
-    return app.exit(wish);
-  } catch (const CLI::ParseError& error) {
-    return complain(app, words_of(app, error));
-  }
-  if (app.get_subcommands().empty()) return complain(app, "which command?");
-  return exit_code;
+  const int code = parse_and_run(app, exit_code, argc, argv);
+  return tutti::finish_output(name_of(app), code);
 }

@@ -76,9 +76,9 @@ std::string_view name_of(Contract contract) {
 Status print(const Options& options) {
   TUTTI_TRY(const auto recipe, understand(options));
   TUTTI_TRY(const auto* made, planner::prepare(recipe));
-  fmt::print("# Verified. TUTTI_PLAN=FILE{} runs it; docs/plan-format.md says what it means.\n{}",
-             made->plan.contract == Contract::kRelaxed ? " TUTTI_CONTRACT=relaxed" : "",
-             plan::to_text(made->plan));
+  say("# Verified. TUTTI_PLAN=FILE{} runs it; docs/plan-format.md says what it means.\n{}",
+      made->plan.contract == Contract::kRelaxed ? " TUTTI_CONTRACT=relaxed" : "",
+      plan::to_text(made->plan));
   return ok();
 }
 
@@ -109,23 +109,22 @@ Status check(const std::string& file) {
   const plan::Shape& shape = plan.shape;
   const bool relaxed = plan.contract == Contract::kRelaxed;
   const Size size = size_of(plan);
-  fmt::print("{}: {} {} of {} ranks{}{}\n", file, plan.name, to_string(shape.collective),
-             shape.rank_count,
-             has_root(shape.collective) ? fmt::format(", root {}", shape.root) : "",
-             written.mapped_only ? ", for buffers that all ranks can map" : "");
-  fmt::print("  result    right; contract {}{}\n", name_of(plan.contract),
-             relaxed ? ": not in canonical order" : "");
-  fmt::print("  deadlock  none, with one slot per channel\n");
-  fmt::print("  races     none, also in place and from call to call\n");
-  fmt::print("  size      {} lane(s), {} steps and {} messages of all ranks, for each tile\n",
-             size.lanes, size.steps, size.messages);
-  fmt::print("  run with  {}TUTTI_PLAN={}\n", relaxed ? "TUTTI_CONTRACT=relaxed " : "", file);
+  say("{}: {} {} of {} ranks{}{}\n", file, plan.name, to_string(shape.collective), shape.rank_count,
+      has_root(shape.collective) ? fmt::format(", root {}", shape.root) : "",
+      written.mapped_only ? ", for buffers that all ranks can map" : "");
+  say("  result    right; contract {}{}\n", name_of(plan.contract),
+      relaxed ? ": not in canonical order" : "");
+  say("  deadlock  none, with one slot per channel\n");
+  say("  races     none, also in place and from call to call\n");
+  say("  size      {} lane{}, {} steps and {} messages of all ranks, for each tile\n", size.lanes,
+      size.lanes == 1 ? "" : "s", size.steps, size.messages);
+  say("  run with  {}TUTTI_PLAN={}\n", relaxed ? "TUTTI_CONTRACT=relaxed " : "", file);
   return ok();
 }
 
 int run(const Options& options) {
   const auto complain = [](const Status& status) {
-    if (!status) fmt::print(stderr, "tutti plan: {}\n", status.error().what);
+    if (!status) say_error("tutti plan: {}\n", status.error().what);
     return status ? 0 : status.error().code == Code::kInvalidArgument ? kUsage : 1;
   };
   if (options.check.empty()) return complain(print(options));

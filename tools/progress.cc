@@ -4,19 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+
+#include "base/output.h"
 
 namespace tutti::tools {
 
 void show_progress(std::size_t done, std::size_t all, std::string_view words) {
   if (isatty(STDERR_FILENO) == 0) return;
   const std::size_t filled = 30 * done / std::max<std::size_t>(1, all);
-  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {}\033[K", "", filled, "", 30 - filled, words);
-  std::fflush(stderr);
+  say_error("\r[{:#<{}}{:.<{}}] {}\033[K", "", filled, "", 30 - filled, words);
 }
 
 void clear_progress() {
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  if (isatty(STDERR_FILENO) != 0) say_error("\r\033[K");
 }
 
 }  // namespace tutti::tools

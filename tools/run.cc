@@ -37,15 +37,8 @@ int free_port() {
   return listening ? listening->port : 0;
 }
 
-/// Where descriptors 0 to 2 are closed, the next file opened would be taken for one of them.
-void fill_standard_descriptors() {
-  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
-    if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
-  }
-}
-
 int fail(const Error& error, int exit_code) {
-  std::fprintf(stderr, "tutti run: %s\n", error.what.c_str());
+  say_error("tutti run: {}\n", error.what);
   return exit_code;
 }
 
@@ -56,7 +49,7 @@ Supervision supervision(const RunOptions& options) {
 int run_here(const RunOptions& options) {
   const auto directory = bootstrap::user_directory();
   if (!directory) {
-    std::fprintf(stderr, "tutti run: %s\n", directory.error().to_string().c_str());
+    say_error("tutti run: {}\n", directory.error().to_string());
     return 1;
   }
   Job job;
@@ -125,13 +118,12 @@ int run_simulated(RunOptions options) {
                 kUsage);
   const auto said = simulate_gpus(options.simulated);
   if (!said) return fail(said.error(), said.error().code == Code::kUnsupported ? 1 : kUsage);
-  std::fprintf(stderr, "tutti run: %s\n", said->c_str());
+  say_error("tutti run: {}\n", *said);
   if (options.rank_count == 0) options.rank_count = 1;
   return run_here(options);
 }
 
 int run(const RunOptions& options) {
-  fill_standard_descriptors();
   if (options.simulated.count > 0) return run_simulated(options);
   if (!options.hosts.empty()) return run_on_hosts(options);
   if (options.rank_count == 0)

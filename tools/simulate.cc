@@ -45,7 +45,7 @@ class Simulation {
     if (curve_.rows.empty())
       return bad(curve_.notes.empty() ? "no algorithm applies; try --contract relaxed"
                                       : curve_.notes.front());
-    if (!options_.json) fmt::print("{}", table_footer(curve_));
+    if (!options_.json) say("{}", table_footer(curve_));
     return std::move(curve_);
   }
 
@@ -111,9 +111,9 @@ class Simulation {
   void show(const SimulatedRow& row) const {
     if (options_.json) return;
     clear_progress();
-    if (curve_.rows.empty()) fmt::print("{}", table_header(curve_));
-    fmt::print("{}", table_row(curve_, row));
-    std::fflush(stdout);  // Into a file or a pipe too: the next row may take a minute.
+    if (curve_.rows.empty()) say("{}", table_header(curve_));
+    say("{}", table_row(curve_, row));
+    flush_output();  // Into a file or a pipe too: the next row may take a minute.
   }
 
   const SimulateJob& job_;
@@ -125,14 +125,16 @@ class Simulation {
 int run(const Options& options) {
   const auto complain = [](const Error& error) {
     clear_progress();
-    fmt::print(stderr, "tutti simulate: {}\n", error.what);
+    say_error("tutti simulate: {}\n", error.what);
     return error.code == Code::kInvalidArgument ? kUsage : 1;
   };
   const auto job = understand(options);
   if (!job) return complain(job.error());
+  if (auto files = check_outputs({{"--csv", options.csv}, {"--svg", options.svg}}); !files)
+    return complain(files.error());
   const auto curve = Simulation(*job, options).run();
   if (!curve) return complain(curve.error());
-  if (options.json) fmt::print("{}", to_json(*curve));
+  if (options.json) say("{}", to_json(*curve));
   if (!options.csv.empty()) {
     if (auto wrote = write_text(options.csv, to_csv(*curve)); !wrote)
       return complain(wrote.error());

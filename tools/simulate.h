@@ -35,6 +35,8 @@ struct SimulatedCurve {
 
 /// "64K": as the options of nccl-tests are written.
 std::string size_text(std::size_t bytes);
+/// "8 bytes", "64 KiB": of a message.
+std::string amount_text(std::size_t bytes);
 /// Microseconds, at most 8 characters.
 std::string time_text(double us);
 

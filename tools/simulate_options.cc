@@ -85,6 +85,11 @@ Result<SimulateJob> understand(const SimulateWords& words) {
       job.protocols.push_back(&protocol);
   }
   TUTTI_TRY(job.bytes, parse_range("--bytes", words.bytes, 4, kMostBytes));
+  for (const double bytes : job.bytes) {
+    if (static_cast<std::size_t>(bytes) % size_of(*type) != 0)
+      return bad(fmt::format("--bytes: {:.0f} bytes are no whole number of {}, of {} bytes each",
+                             bytes, words.type, size_of(*type)));
+  }
   if (!words.ranks.empty()) {
     TUTTI_TRY(job.ranks, parse_range("--ranks", words.ranks, 2, kMostRanks));
   }

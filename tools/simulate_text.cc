@@ -24,6 +24,12 @@ std::string size_text(std::size_t bytes) {
   return fmt::format("{}{}", bytes, kUnits[unit]);
 }
 
+std::string amount_text(std::size_t bytes) {
+  const std::string text = size_text(bytes);
+  if (text.back() >= '0' && text.back() <= '9') return text + (bytes == 1 ? " byte" : " bytes");
+  return fmt::format("{} {}iB", text.substr(0, text.size() - 1), text.back());
+}
+
 std::string time_text(double us) {
   return us < 1000  ? fmt::format("{:.2f}", us)
          : us < 1e6 ? fmt::format("{:.0f}", us)

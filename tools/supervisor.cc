@@ -12,6 +12,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/output.h"
+
 namespace tutti::tools {
 namespace {
 
@@ -177,7 +179,7 @@ void Supervisor::loop() {
       if (polled[first_stream + i].revents != 0) relay(streams_[i]);
     }
     if (polled[3].revents != 0) ordered_ ? take_orders() : relay_input();
-    if (polled[1].revents != 0 && !output_.write_some()) end_others();
+    if (polled[1].revents != 0 && !output_.write_some()) lose_output();
     if (polled[2].revents != 0) errors_.write_some();
     enforce_grace();
   }
@@ -185,6 +187,8 @@ void Supervisor::loop() {
   for (Stream& stream : streams_) stream.lines.finish(last);
   output_.queue() += last;
   while (!output_.empty()) output_.write_some();
+  if (output_.failure() != 0) lose_output();
+  while (!errors_.empty()) errors_.write_some();
 }
 
 void Supervisor::relay(Stream& stream) {
@@ -284,9 +288,16 @@ void Supervisor::on_end(Running& one, const siginfo_t& how) {
   end_others();
 }
 
+void Supervisor::lose_output() {
+  if (std::exchange(output_lost_, true)) return;
+  const bool unread = output_.failure() == EPIPE;
+  if (exit_code_ == 0) exit_code_ = unread ? 128 + SIGPIPE : 1;
+  if (!unread) say(output_failure_words(output_.failure()));
+  end_others();
+}
+
 void Supervisor::end_others() {
   if (std::exchange(ending_, true)) return;
-  if (exit_code_ == 0) exit_code_ = 128 + SIGPIPE;  // Nobody reads what they write.
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // A stopped one could not end.
   kill_at_ =

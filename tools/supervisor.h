@@ -65,6 +65,7 @@ class Supervisor {
   void reap();
   void on_end(Running& one, const siginfo_t& how);
   void signal_all(int number);
+  void lose_output();
   void end_others();
   void enforce_grace();
   void relay(Stream& stream);
@@ -84,7 +85,7 @@ class Supervisor {
   std::vector<Stream> streams_;
   std::size_t alive_ = 0;
   int exit_code_ = 0;
-  bool ending_ = false;
+  bool ending_ = false, output_lost_ = false;
   std::optional<std::chrono::steady_clock::time_point> interrupted_at_;
   // When the ranks that still run are killed; and, once all have ended, when their output counts as
   // finished even though somebody keeps it open.

@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <fstream>
-
 #include "topology/machines.h"
 #include "topology/model.h"
 #include "topology/probe.h"
@@ -39,7 +36,7 @@ Result<topology::Imported> load(const GraphSource& source) {
 }
 
 int complain_topo(const Error& error) {
-  fmt::print(stderr, "tutti topo: {}\n", error.what);
+  say_error("tutti topo: {}\n", error.what);
   return error.code == Code::kInvalidArgument ? kUsage : 1;
 }
 
@@ -72,6 +69,10 @@ std::string short_name(const Graph& graph, NodeId node) {
   return !several && name.starts_with("host0/") ? name.substr(6) : name;
 }
 
+std::string counted(int count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
 std::string rate_text(double rate) {
   if (rate <= 0) return "?";
   return rate < 10 ? fmt::format("{:.2f}", rate) : fmt::format("{:.1f}", rate);
@@ -92,18 +93,6 @@ std::string wrapped(const std::string& text, std::size_t indent) {
     at = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
   }
   return lines + "\n";
-}
-
-Status write_text(const std::string& path, const std::string& text) {
-  if (path.empty() || path == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return ok();
-  }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return Error{Code::kSystem, "writing " + path + " failed", {}, {}};
-  return ok();
 }
 
 void define_topo(CLI::App& app, int& exit_code) {

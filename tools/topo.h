@@ -32,14 +32,14 @@ Result<topology::NodeId> find_node(const topology::Graph& graph, const std::stri
 /// A node's name, without the host where there is only one.
 std::string short_name(const topology::Graph& graph, topology::NodeId node);
 
+/// "1 error", "2 errors".
+std::string counted(int count, std::string_view word);
+
 /// "370.8", "0.31", "?": GB/s in at most 6 characters.
 std::string rate_text(double gigabytes_per_second);
 
 /// The text in lines of at most 100 columns, all but the first indented; breaks at blanks.
 std::string wrapped(const std::string& text, std::size_t indent);
-
-/// Writes a text to a file, or to stdout if the path is empty or "-".
-Status write_text(const std::string& path, const std::string& text);
 
 #define TUTTI_TOPO_COMMAND(name) void define_topo_##name(CLI::App& app, int& exit_code);
 #include "topo.def"

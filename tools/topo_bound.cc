@@ -46,9 +46,9 @@ int bound(const BoundOptions& options) {
   if (ranks.empty()) ranks = topology::default_endpoints(graph);
   auto json = nlohmann::ordered_json::array();
   if (!options.json) {
-    fmt::print("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
-               graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
-    fmt::print("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
+    say("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
+        graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
+    say("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
   }
   for (const Row& row : kRows) {
     const auto found = topology::bound(graph, row.collective, ranks);
@@ -61,15 +61,14 @@ int bound(const BoundOptions& options) {
                     {"exact", found->exact},
                     {"cut", found->cut.words}});
     if (!options.json)
-      fmt::print("{}", wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw,
-                                           busbw, found->exact ? "exact" : "", found->cut.words),
-                               42));
+      say("{}", wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw, busbw,
+                                    found->exact ? "exact" : "", found->cut.words),
+                        42));
   }
   if (options.json)
-    fmt::print("{}\n", json.dump(2));
+    say("{}\n", json.dump(2));
   else
-    fmt::print(
-        "\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n");
+    say("\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n");
   return 0;
 }
 

@@ -46,7 +46,7 @@ int report(const Findings& findings, bool json, const char* nothing) {
   if (json) {
     auto list = nlohmann::ordered_json::array();
     for (const Finding& finding : findings) list.push_back(to_json(finding));
-    fmt::print("{}\n", list.dump(2));
+    say("{}\n", list.dump(2));
     return topology::exit_code(findings);
   }
   int count[3] = {};
@@ -54,18 +54,18 @@ int report(const Findings& findings, bool json, const char* nothing) {
     ++count[static_cast<std::size_t>(finding.severity)];
     const std::string loss =
         finding.loss > 0 ? fmt::format(", costs {:.0f} %", finding.loss * 100) : "";
-    fmt::print("{} [{}]{}\n", coloured(finding.severity), finding.code, loss);
-    fmt::print("{}", wrapped(fmt::format("  {}{}{}", finding.where,
-                                         finding.where.empty() ? "" : ": ", finding.what),
-                             4));
-    if (!finding.evidence.empty())
-      fmt::print("{}", wrapped("    evidence: " + finding.evidence, 6));
-    if (!finding.remedy.empty()) fmt::print("{}", wrapped("    remedy:   " + finding.remedy, 6));
+    say("{} [{}]{}\n", coloured(finding.severity), finding.code, loss);
+    say("{}", wrapped(fmt::format("  {}{}{}", finding.where, finding.where.empty() ? "" : ": ",
+                                  finding.what),
+                      4));
+    if (!finding.evidence.empty()) say("{}", wrapped("    evidence: " + finding.evidence, 6));
+    if (!finding.remedy.empty()) say("{}", wrapped("    remedy:   " + finding.remedy, 6));
   }
   if (findings.empty()) {
-    fmt::print("{}\n", nothing);
+    say("{}\n", nothing);
   } else {
-    fmt::print("\n{} errors, {} warnings, {} notes\n", count[2], count[1], count[0]);
+    say("\n{}, {}, {}\n", counted(count[2], "error"), counted(count[1], "warning"),
+        counted(count[0], "note"));
   }
   return topology::exit_code(findings);
 }

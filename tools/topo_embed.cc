@@ -56,19 +56,17 @@ void print_table(const topology::Graph& graph, const topology::Embedding& embedd
   const auto& lanes = embedding.lanes;
   const bool rings = std::all_of(lanes.begin(), lanes.end(),
                                  [](const topology::Lane& lane) { return lane.is_ring(); });
-  fmt::print("{:>4} {:>7} {:>5}  {}\n", "lane", "GB/s", "depth",
-             rings ? "order" : "tree of the first");
+  say("{:>4} {:>7} {:>5}  {}\n", "lane", "GB/s", "depth", rings ? "order" : "tree of the first");
   for (std::size_t i = 0; i < std::min(lanes.size(), kMostLanes); ++i) {
     const std::string text =
         lanes[i].is_ring() ? order_text(graph, lanes[i]) : tree_text(graph, lanes[i]);
-    fmt::print(
-        "{}", wrapped(fmt::format("{:>4} {:>7} {:>5}  {}", i,
+    say("{}", wrapped(fmt::format("{:>4} {:>7} {:>5}  {}", i,
                                   rate_text(lanes[i].gigabytes_per_second), lanes[i].depth(), text),
                       20));
   }
-  if (lanes.size() > kMostLanes) fmt::print("     ... and {} more\n", lanes.size() - kMostLanes);
-  fmt::print("\n");
-  for (const std::string& line : embedding.report) fmt::print("{}", wrapped(line, 2));
+  if (lanes.size() > kMostLanes) say("     ... and {} more\n", lanes.size() - kMostLanes);
+  say("\n");
+  for (const std::string& line : embedding.report) say("{}", wrapped(line, 2));
 }
 
 // By root, by endpoint: the place in the order from which it gets the root's block; the root: -1.
@@ -103,7 +101,7 @@ void print_json(const topology::Graph& graph, const topology::Embedding& embeddi
     if (!lane.is_ring()) entry["parents"] = parents_json(lane);
     lanes.push_back(std::move(entry));
   }
-  fmt::print("{}\n", json.dump(2));
+  say("{}\n", json.dump(2));
 }
 
 int embed(const EmbedCommand& options) {

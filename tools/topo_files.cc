@@ -40,23 +40,24 @@ struct Files {
   std::string path, output, format = "text";
 };
 
-int write(const topology::Imported& machine, const Files& options) {
+/// Writes the machine that `read` gives, which may take long: what is wrong with the options is
+/// said before.
+Status write(const Files& options, const std::function<Result<topology::Imported>()>& read) {
   const auto writer = writers().find(options.format);
   if (writer == writers().end()) {
-    return complain_topo(
-        {Code::kInvalidArgument,
-         fmt::format("--format: '{}' is not one of {}", options.format, writer_names()),
-         {},
-         {}});
+    return Error{Code::kInvalidArgument,
+                 fmt::format("--format: '{}' is not one of {}", options.format, writer_names())};
   }
-  const auto text = writer->second(machine.graph);
-  if (!text) return complain_topo(text.error());
+  TUTTI_CHECK_OK(check_outputs({{"--output", options.output}}));
+  TUTTI_TRY(const auto machine, read());
+  TUTTI_TRY(const auto text, writer->second(machine.graph));
   for (const topology::Finding& finding : machine.findings)
-    fmt::print(stderr, "tutti topo: {}{}{}\n", finding.where, finding.where.empty() ? "" : ": ",
-               finding.what);
-  const auto status = write_text(options.output, *text);
-  return status ? 0 : complain_topo(status.error());
+    say_error("tutti topo: {}{}{}\n", finding.where, finding.where.empty() ? "" : ": ",
+              finding.what);
+  return write_text(options.output, text);
 }
+
+int exit_code_of(const Status& status) { return status ? 0 : complain_topo(status.error()); }
 
 void add_output_options(CLI::App& command, Files& options) {
   command.add_option("-o,--output", options.output, "File to write; default: stdout");
@@ -75,8 +76,9 @@ void define_topo_capture(CLI::App& app, int& exit_code) {
       "It holds names of devices, serial numbers and the host's name, no user data.\n"
       "Examples:\n  tutti topo capture sick.tar.gz\n  tutti topo show --from sick.tar.gz");
   command->callback([options, &exit_code] {
-    const auto status = topology::capture({}, options->path);
-    exit_code = status ? 0 : complain_topo(status.error());
+    auto status = check_outputs({{"FILE", options->path}});
+    if (status) status = topology::capture({}, options->path);
+    exit_code = exit_code_of(status);
   });
 }
 
@@ -88,8 +90,8 @@ void define_topo_replay(CLI::App& app, int& exit_code) {
   add_output_options(*command, *options);
   command->footer("Examples:\n  tutti topo replay sick.tar.gz -o sick.topo");
   command->callback([options, &exit_code] {
-    const auto machine = topology::probe_archive(options->path);
-    exit_code = machine ? write(*machine, *options) : complain_topo(machine.error());
+    exit_code =
+        exit_code_of(write(*options, [&] { return topology::probe_archive(options->path); }));
   });
 }
 
@@ -104,8 +106,8 @@ void define_topo_import(CLI::App& app, int& exit_code) {
     formats += fmt::format("  {:<12} {}\n", reader->name, reader->description);
   command->footer(formats + "Examples:\n  nvidia-smi topo -m > m; tutti topo import m -o m.topo");
   command->callback([options, &exit_code] {
-    const auto machine = topology::load_machine_file(options->path);
-    exit_code = machine ? write(*machine, *options) : complain_topo(machine.error());
+    exit_code =
+        exit_code_of(write(*options, [&] { return topology::load_machine_file(options->path); }));
   });
 }
 
@@ -118,8 +120,7 @@ void define_topo_export(CLI::App& app, int& exit_code) {
       "Examples:\n  tutti topo export --format nccl_xml -o topo.xml\n"
       "  tutti topo export --model dgx-a100:2 -o two.topo");
   command->callback([options, &exit_code] {
-    const auto machine = load(options->source);
-    exit_code = machine ? write(*machine, *options) : complain_topo(machine.error());
+    exit_code = exit_code_of(write(*options, [&] { return load(options->source); }));
   });
 }
 

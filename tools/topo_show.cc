@@ -95,16 +95,15 @@ void print_inventory(const Graph& graph, const Adjacency& adjacency,
                      const std::vector<NodeId>& nodes) {
   std::size_t width = 4;
   for (const NodeId node : nodes) width = std::max(width, short_name(graph, node).size());
-  fmt::print("{:<{}}  {:<12}  {:<4}  {}\n", "name", width, "bus", "numa", "links, GB/s each way");
+  say("{:<{}}  {:<12}  {:<4}  {}\n", "name", width, "bus", "numa", "links, GB/s each way");
   for (const NodeId node : nodes) {
     const NodeId numa =
         graph[node].kind == NodeKind::kNuma ? NodeId{} : numa_of(graph, adjacency, node);
     const std::string state = fact(graph, node, "state");
-    fmt::print("{:<{}}  {:<12}  {:<4}  {}{}\n", short_name(graph, node), width,
-               graph[node].bus.empty() ? "-" : graph[node].bus,
-               numa.exists() ? std::to_string(graph[numa].index) : "-",
-               links_of(graph, adjacency, node),
-               state.empty() || state == "ACTIVE" ? "" : "  [" + state + "]");
+    say("{:<{}}  {:<12}  {:<4}  {}{}\n", short_name(graph, node), width,
+        graph[node].bus.empty() ? "-" : graph[node].bus,
+        numa.exists() ? std::to_string(graph[numa].index) : "-", links_of(graph, adjacency, node),
+        state.empty() || state == "ACTIVE" ? "" : "  [" + state + "]");
   }
 }
 
@@ -123,32 +122,32 @@ void print_matrix(const Graph& graph, const Adjacency& adjacency,
   const std::size_t columns = std::max<std::size_t>(1, std::min(kColumns, (98 - width) / 11));
   for (std::size_t first = 0; first < nodes.size(); first += columns) {
     const std::size_t last = std::min(first + columns, nodes.size());
-    fmt::print("\n{:<{}}", "", width);
+    say("\n{:<{}}", "", width);
     for (std::size_t i = first; i < last; ++i)
-      fmt::print(" {:>10}", short_name(graph, nodes[i]).substr(0, 10));
-    fmt::print("\n");
+      say(" {:>10}", short_name(graph, nodes[i]).substr(0, 10));
+    say("\n");
     for (const NodeId row : nodes) {
-      fmt::print("{:<{}}", short_name(graph, row), width);
+      say("{:<{}}", short_name(graph, row), width);
       for (std::size_t i = first; i < last; ++i) {
         const Path path = topology::best_path(graph, adjacency, row, nodes[i], {.relays = false});
-        fmt::print(" {:>10}", cell(graph, path));
+        say(" {:>10}", cell(graph, path));
       }
-      fmt::print("\n");
+      say("\n");
     }
   }
 }
 
 void print_findings(const topology::Findings& findings) {
   if (findings.empty()) return;
-  fmt::print("\n");
+  say("\n");
   for (const topology::Finding& finding : findings) {
     const char* word = finding.severity == topology::Severity::kError     ? "error"
                        : finding.severity == topology::Severity::kWarning ? "warning"
                                                                           : "note";
-    fmt::print("{}", wrapped(fmt::format("{}: {}{}{}", word, finding.where,
-                                         finding.where.empty() ? "" : ": ", finding.what),
-                             2));
-    if (!finding.remedy.empty()) fmt::print("{}", wrapped("  " + finding.remedy, 4));
+    say("{}", wrapped(fmt::format("{}: {}{}{}", word, finding.where,
+                                  finding.where.empty() ? "" : ": ", finding.what),
+                      2));
+    if (!finding.remedy.empty()) say("{}", wrapped("  " + finding.remedy, 4));
   }
 }
 
@@ -161,23 +160,22 @@ void print_machine(const topology::Imported& machine) {
   const Graph& graph = machine.graph;
   const Adjacency adjacency(graph);
   const std::size_t hosts = graph.all(NodeKind::kHost).size();
-  fmt::print("{} host{}{}{}{}{}{}{}\n", hosts, hosts == 1 ? "" : "s",
-             count_text(graph, NodeKind::kPackage, "CPU package", "CPU packages"),
-             count_text(graph, NodeKind::kNuma, "NUMA node", "NUMA nodes"),
-             count_text(graph, NodeKind::kGpu, "GPU", "GPUs"),
-             count_text(graph, NodeKind::kNvSwitch, "NVSwitch", "NVSwitches"),
-             count_text(graph, NodeKind::kNic, "NIC port", "NIC ports"),
-             count_text(graph, NodeKind::kNetworkSwitch, "network switch", "network switches"));
-  for (const std::string& note : graph.notes) fmt::print("{}", wrapped(note, 2));
+  say("{} host{}{}{}{}{}{}{}\n", hosts, hosts == 1 ? "" : "s",
+      count_text(graph, NodeKind::kPackage, "CPU package", "CPU packages"),
+      count_text(graph, NodeKind::kNuma, "NUMA node", "NUMA nodes"),
+      count_text(graph, NodeKind::kGpu, "GPU", "GPUs"),
+      count_text(graph, NodeKind::kNvSwitch, "NVSwitch", "NVSwitches"),
+      count_text(graph, NodeKind::kNic, "NIC port", "NIC ports"),
+      count_text(graph, NodeKind::kNetworkSwitch, "network switch", "network switches"));
+  for (const std::string& note : graph.notes) say("{}", wrapped(note, 2));
   std::vector<NodeId> nodes = endpoints(graph);
   const std::size_t all = nodes.size();
   if (all > kMostEndpoints) nodes.resize(kMostEndpoints);
   if (!nodes.empty()) {
-    fmt::print("\n");
+    say("\n");
     print_inventory(graph, adjacency, nodes);
     print_matrix(graph, adjacency, nodes);
-    fmt::print(
-        "\nclass, and GB/s of the narrowest link with its source: m measured, c current, x "
+    say("\nclass, and GB/s of the narrowest link with its source: m measured, c current, x "
         "maximum,\n"
         "t table, a assumed\n");
     std::vector<bool> seen(16);
@@ -188,11 +186,10 @@ void print_machine(const topology::Imported& machine) {
     }
     for (std::size_t type = 1; type + 1 < 12; ++type) {
       const auto known = static_cast<PathClass>(type);
-      if (seen[type]) fmt::print("  {}  {}\n", name_of(known), meaning_of(known));
+      if (seen[type]) say("  {}  {}\n", name_of(known), meaning_of(known));
     }
   }
-  if (all > nodes.size())
-    fmt::print("({} of {} shown; `tutti topo export` has all)\n", nodes.size(), all);
+  if (all > nodes.size()) say("({} of {} shown; `tutti topo export` has all)\n", nodes.size(), all);
   print_findings(machine.findings);
 }
 
@@ -203,6 +200,8 @@ struct Show {
 };
 
 int show(const Show& options) {
+  if (auto file = check_outputs({{"--svg", options.svg}}); !file)
+    return complain_topo(file.error());
   const auto machine = load(options.source);
   if (!machine) return complain_topo(machine.error());
   if (!options.svg.empty()) {
@@ -210,9 +209,9 @@ int show(const Show& options) {
     if (!status) return complain_topo(status.error());
   }
   if (options.json)
-    fmt::print("{}\n", topology::to_json(machine->graph));
+    say("{}\n", topology::to_json(machine->graph));
   else if (options.dot)
-    fmt::print("{}", topology::to_dot(machine->graph));
+    say("{}", topology::to_dot(machine->graph));
   else
     print_machine(*machine);
   return 0;

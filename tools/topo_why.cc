@@ -31,17 +31,16 @@ std::string link_text(const Graph& graph, const Adjacency::Edge& edge) {
 }
 
 void print_path(const Graph& graph, const Path& path) {
-  fmt::print("{} ({}), {} GB/s", name_of(path.type), meaning_of(path.type),
-             rate_text(path.gigabytes_per_second));
-  if (path.ways > 1) fmt::print(" over {} ways like this", path.ways);
-  if (path.latency_us > 0) fmt::print(", {:.2f} us", path.latency_us);
-  fmt::print("\n\n  {}\n", short_name(graph, path.from));
+  say("{} ({}), {} GB/s", name_of(path.type), meaning_of(path.type),
+      rate_text(path.gigabytes_per_second));
+  if (path.ways > 1) say(" over {} ways like this", path.ways);
+  if (path.latency_us > 0) say(", {:.2f} us", path.latency_us);
+  say("\n\n  {}\n", short_name(graph, path.from));
   for (std::size_t i = 0; i < path.edges.size(); ++i) {
     const auto& rate = bandwidth(graph, path.edges[i]);
-    fmt::print("    {:<36} {:>8} GB/s  {}{}\n", link_text(graph, path.edges[i]),
-               rate_text(rate.value), to_string(rate.origin),
-               i == path.bottleneck ? "   <- the bottleneck" : "");
-    fmt::print("  {}\n", short_name(graph, path.edges[i].to));
+    say("    {:<36} {:>8} GB/s  {}{}\n", link_text(graph, path.edges[i]), rate_text(rate.value),
+        to_string(rate.origin), i == path.bottleneck ? "   <- the bottleneck" : "");
+    say("  {}\n", short_name(graph, path.edges[i].to));
   }
 }
 
@@ -59,11 +58,11 @@ void print_gain(const Graph& graph, const Path& path) {
   if (path.ways > 1) return;
   if (narrowest == 1 && next < std::numeric_limits<double>::infinity() &&
       path.gigabytes_per_second > 0) {
-    fmt::print("\nWere {} between {} and {} wider, the path would reach {} GB/s (+{:.0f} %).\n",
-               to_string(limit.kind), short_name(graph, limit.a), short_name(graph, limit.b),
-               rate_text(next), (next / path.gigabytes_per_second - 1) * 100);
+    say("\nWere {} between {} and {} wider, the path would reach {} GB/s (+{:.0f} %).\n",
+        to_string(limit.kind), short_name(graph, limit.a), short_name(graph, limit.b),
+        rate_text(next), (next / path.gigabytes_per_second - 1) * 100);
   } else if (path.edges.size() > 1) {
-    fmt::print("\n{} links of it are equally narrow: no single fix makes it faster.\n", narrowest);
+    say("\n{} links of it are equally narrow: no single fix makes it faster.\n", narrowest);
   }
   for (const Adjacency::Edge& edge : path.edges) {
     const topology::Link& link = graph.links[edge.link];
@@ -71,12 +70,11 @@ void print_gain(const Graph& graph, const Path& path) {
     const double now = topology::pcie_bandwidth(link.pcie->current);
     const double most = topology::pcie_bandwidth(link.pcie->maximum);
     if (now < most)
-      fmt::print("{}",
-                 wrapped(fmt::format("PCIe between {} and {} runs at {} of {} GB/s now; asleep "
-                                     "if nothing runs, else degraded.",
-                                     short_name(graph, link.a), short_name(graph, link.b),
-                                     rate_text(now), rate_text(most)),
-                         2));
+      say("{}", wrapped(fmt::format("PCIe between {} and {} runs at {} of {} GB/s now; asleep "
+                                    "if nothing runs, else degraded.",
+                                    short_name(graph, link.a), short_name(graph, link.b),
+                                    rate_text(now), rate_text(most)),
+                        2));
   }
 }
 
@@ -92,18 +90,17 @@ void print_direct(const Graph& graph, const Path& path) {
   const topology::Direct direct = topology::direct_access(graph, path.from, path.to);
   switch (direct.verdict) {
     case Verdict::kAllowed: break;
-    case Verdict::kDepends: fmt::print("\n{}", wrapped("Not sure: " + direct.why, 2)); break;
+    case Verdict::kDepends: say("\n{}", wrapped("Not sure: " + direct.why, 2)); break;
     case Verdict::kDetour:
-      fmt::print("\n{}",
-                 wrapped("Detour: " + direct.why + "; data goes up to the processor and back", 2));
+      say("\n{}", wrapped("Detour: " + direct.why + "; data goes up to the processor and back", 2));
       break;
     case Verdict::kRefused:
-      fmt::print("\n{}", wrapped("Refused: " + direct.why, 2));
+      say("\n{}", wrapped("Refused: " + direct.why, 2));
       if (direct.staged.size() != 2) break;
-      fmt::print("  data goes through host memory: {},\n  then {}; at most {} GB/s\n",
-                 leg(graph, direct.staged[0]), leg(graph, direct.staged[1]),
-                 rate_text(std::min(direct.staged[0].gigabytes_per_second,
-                                    direct.staged[1].gigabytes_per_second)));
+      say("  data goes through host memory: {},\n  then {}; at most {} GB/s\n",
+          leg(graph, direct.staged[0]), leg(graph, direct.staged[1]),
+          rate_text(std::min(direct.staged[0].gigabytes_per_second,
+                             direct.staged[1].gigabytes_per_second)));
       break;
   }
   const auto is = [&](topology::NodeKind kind) {
@@ -112,8 +109,7 @@ void print_direct(const Graph& graph, const Path& path) {
   if (direct.verdict != Verdict::kRefused && is(topology::NodeKind::kGpu) &&
       is(topology::NodeKind::kNic) &&
       (path.type == PathClass::kHost || path.type == PathClass::kSystem)) {
-    fmt::print(
-        "\nNCCL does not use GPUDirect over {} unless NCCL_NET_GDR_LEVEL says so: it goes\n"
+    say("\nNCCL does not use GPUDirect over {} unless NCCL_NET_GDR_LEVEL says so: it goes\n"
         "through host memory.\n",
         name_of(path.type));
   }
@@ -135,14 +131,14 @@ int why(const Why& options) {
   const Adjacency adjacency(graph);
   const Path path = topology::best_path(graph, adjacency, *from, *to);
   if (path.edges.empty()) {
-    fmt::print("{} ({})\n", name_of(path.type), meaning_of(path.type));
+    say("{} ({})\n", name_of(path.type), meaning_of(path.type));
     return path.type == PathClass::kNone ? 1 : 0;
   }
   print_path(graph, path);
   const Path plain = topology::best_path(graph, adjacency, *from, *to, {.relays = false});
   if (plain.type != path.type && !plain.edges.empty()) {
-    fmt::print("\nWithout the GPU between: {}, {} GB/s.\n", name_of(plain.type),
-               rate_text(plain.gigabytes_per_second));
+    say("\nWithout the GPU between: {}, {} GB/s.\n", name_of(plain.type),
+        rate_text(plain.gigabytes_per_second));
   }
   print_direct(graph, path);
   print_gain(graph, path);

@@ -31,7 +31,7 @@ CLI::Validator between(double low, double high) {
 }
 
 int complain(const Error& error) {
-  fmt::print(stderr, "tutti train: {}\n", error.to_string());
+  say_error("tutti train: {}\n", error.to_string());
   return error.code == Code::kInvalidArgument ? kUsage : 1;
 }
 
@@ -42,9 +42,9 @@ void show(int epoch, int epochs, const trainer::Epoch& done) {
   const int filled = 30 * epoch / epochs;
   const std::string bar =
       terminal ? fmt::format("\r[{:#<{}}{:.<{}}] ", "", filled, "", 30 - filled) : "";
-  fmt::print("{}epoch {:>3} of {}  loss {:.4f}  test accuracy {:.2f} %{}", bar, epoch, epochs,
-             done.loss, done.accuracy * 100, terminal && epoch != epochs ? "" : "\n");
-  std::fflush(stdout);
+  say("{}epoch {:>3} of {}  loss {:.4f}  test accuracy {:.2f} %{}", bar, epoch, epochs, done.loss,
+      done.accuracy * 100, terminal && epoch != epochs ? "" : "\n");
+  flush_output();
 }
 
 Result<trainer::Outcome> run_rank(Communicator& comm, const TrainCommand& command,
@@ -75,22 +75,22 @@ Result<trainer::Outcome> run_threads(const TrainCommand& command, const trainer:
 
 int report(const TrainCommand& command, const trainer::Outcome& outcome, int ranks) {
   const double accuracy = outcome.epochs.back().accuracy;
-  fmt::print(
-      "{} ranks: {:.2f} % of the test images right (target {:.0f} %), {:.0f} images/s, {:.0f} % of "
+  say("{} rank{}: {:.2f} % of the test images right (target {:.0f} %), {:.0f} images/s, {:.0f} % "
+      "of "
       "communication "
       "hidden, {} buckets; replicas identical\n",
-      ranks, accuracy * 100, command.target * 100, outcome.images_per_second, outcome.hidden * 100,
-      outcome.buckets);
+      ranks, ranks == 1 ? "" : "s", accuracy * 100, command.target * 100, outcome.images_per_second,
+      outcome.hidden * 100, outcome.buckets);
   if (!command.plot.empty()) {
-    if (auto status = trainer::write_plot(command.plot, outcome, ranks); !status)
+    if (auto status = write_text(command.plot, trainer::plot_of(outcome, ranks)); !status)
       return complain(status.error());
   }
   if (!command.json.empty()) {
-    if (auto status = trainer::write_json(command.json, outcome, command.options, ranks); !status)
-      return complain(status.error());
+    const auto text = trainer::json_of(outcome, command.options, ranks);
+    if (auto status = write_text(command.json, text); !status) return complain(status.error());
   }
   if (accuracy >= command.target) return 0;
-  fmt::print(stderr, "tutti train: the target accuracy was not reached\n");
+  say_error("tutti train: the target accuracy was not reached\n");
   return 1;
 }
 
@@ -103,6 +103,10 @@ int run_train(TrainCommand command) {
                          ", which says how many ranks there are: leave --ranks out",
                      {},
                      {}});
+  }
+  if (launch->launcher.empty() || launch->rank.value == 0) {  // Rank 0 writes.
+    const Status files = check_outputs({{"--plot", command.plot}, {"--json", command.json}});
+    if (!files) return complain(files.error());
   }
   const auto digits = trainer::read_digits(command.data);
   if (!digits) return complain(digits.error());

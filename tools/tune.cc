@@ -1,10 +1,10 @@
 // tutti tune: measures which way is best here, and writes it down for programs to use.
 #include "tune.h"
 
-#include <cstdio>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <filesystem>
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
@@ -23,11 +23,11 @@ struct TuneCommand {
   std::vector<int> ranks;
   std::vector<std::string> collectives;
   std::string output, most = "4M";
-  bool quick = false, threads = false;
+  bool quick = false, threads = false, force = false;
 };
 
 int complain(const Error& error) {
-  fmt::print(stderr, "tutti tune: {}\n", error.to_string());
+  say_error("tutti tune: {}\n", error.to_string());
   return error.code == Code::kInvalidArgument ? kUsage : 1;
 }
 
@@ -65,24 +65,23 @@ void print(const planner::TuningTable& table, const std::vector<LinkFigure>& fig
            const std::vector<int>& weights) {
   const planner::TuningKey& key = table.key;
   const std::vector<int>& hosts = key.hosts;
-  fmt::print("{} ranks on {}{} CPUs, {}: adds at {:.1f} GB/s\n", key.rank_count,
-             hosts.empty() ? "" : fmt::format("{} hosts, ", planner::ranks_on(hosts).size()),
-             key.usable_cpus, key.transport, table.costs.reduce_gigabytes_per_second);
+  say("{} ranks on {}{} CPUs, {}: adds at {:.1f} GB/s\n", key.rank_count,
+      hosts.empty() ? "" : fmt::format("{} hosts, ", planner::ranks_on(hosts).size()),
+      key.usable_cpus, key.transport, table.costs.reduce_gigabytes_per_second);
   for (const LinkFigure& figure : figures) {
-    fmt::print("  {:<14} {:<23} {:>8.2f} us {:>8.3g} GB/s\n", figure.transport,
-               "between " + figure.between, figure.cost.latency_us,
-               figure.cost.gigabytes_per_second);
+    say("  {:<14} {:<23} {:>8.2f} us {:>8.3g} GB/s\n", figure.transport,
+        "between " + figure.between, figure.cost.latency_us, figure.cost.gigabytes_per_second);
   }
   for (const planner::HostRate& rate : table.rates)
-    fmt::print("  {:<14} {:<35} {:>8.3g} GB/s\n", "", rate.name, rate.gigabytes_per_second);
-  if (!weights.empty()) fmt::print("  {:<14} {}\n", "weights", fmt::join(weights, ","));
+    say("  {:<14} {:<35} {:>8.3g} GB/s\n", "", rate.name, rate.gigabytes_per_second);
+  if (!weights.empty()) say("  {:<14} {}\n", "weights", fmt::join(weights, ","));
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     for (const bool mapped : {false, true}) {
       const auto& ranges = table.of(collective, mapped);
       if (ranges.empty()) continue;
-      fmt::print("  {:<14} {:<6}  {}\n", mapped ? "" : to_string(collective),
-                 mapped ? "mapped" : "plain", in_words(ranges, 25));
+      say("  {:<14} {:<6}  {}\n", mapped ? "" : to_string(collective), mapped ? "mapped" : "plain",
+          in_words(ranges, 25));
     }
   }
 }
@@ -90,15 +89,21 @@ void print(const planner::TuningTable& table, const std::vector<LinkFigure>& fig
 /// Ways are measured with the weights that users of the table will have. Those that are set stay.
 Status tune_weighted(Communicator& comm, const std::vector<int>& weights,
                      const TuneOptions& options, const TuneProgress& progress,
-                     planner::TuningTable& table) {
+                     planner::TuningTable& table, perf::Noise& noise) {
   Settings settings = Insides::of(comm).settings;
   if (weights.empty() || !settings.weights.empty())
-    return tune_ways(comm, options, progress, table);
+    return tune_ways(comm, options, progress, table, noise);
   settings.weights = weights;
   TUTTI_TRY(auto state,
             make_state({comm.rank(), comm.rank_count(), settings}, exchange_over(comm)));
   Communicator weighted = Insides::made_of(std::move(state));
-  return tune_ways(weighted, options, progress, table);
+  return tune_ways(weighted, options, progress, table, noise);
+}
+
+/// Makes the folder of the usual file. That of --output has to exist: it may be misspelt.
+void make_folder_of(const std::string& path) {
+  std::error_code ignored;  // check_outputs says what is wrong.
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
 }
 
 Status write(planner::TuningTable table, const std::string& path) {
@@ -109,11 +114,13 @@ Status write(planner::TuningTable table, const std::string& path) {
   return write_tuning_file(path, tables);
 }
 
-/// On one rank; rank 0 adds the table to the file.
-int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path) {
+/// On one rank; rank 0 adds the table to the file. Not one from a busy machine, unless `force`:
+/// all programs here would follow it.
+int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path, bool force) {
   const bool first = comm.rank().value == 0;
   std::vector<LinkFigure> figures;
-  auto table = tune_links(comm, figures);
+  perf::Noise noise;
+  auto table = tune_links(comm, figures, noise);
   if (!table) return complain(table.error());
   const std::vector<int> weights =
       planner::weights_for(planner::Hosts{table->key.hosts, table->network, table->rates});
@@ -124,13 +131,20 @@ int tune_rank(Communicator& comm, const TuneOptions& options, const std::string&
                   fmt::format("{} ranks: {} {} {}", comm.rank_count(), to_string(collective),
                               mapped ? "mapped" : "plain", size_text(bytes)));
   };
-  const Status measured = tune_weighted(comm, weights, options, progress, *table);
+  const Status measured = tune_weighted(comm, weights, options, progress, *table, noise);
   if (first) clear_progress();
   if (!measured) return complain(measured.error());
   if (!first) return 0;
   print(*table, figures, weights);
+  const int ours = ranks_here(comm);  // They end now.
+  const std::string load = perf::busy_now(ours);
+  if (const std::string busy = load.empty() ? noise.verdict() : load; !busy.empty() && !force) {
+    say_error("tutti tune: this machine was busy: {}; nothing was written (--force writes)\n",
+              busy);
+    return 1;
+  }
   if (auto status = write(*std::move(table), path); !status) return complain(status.error());
-  fmt::print("written to {}\n", path);
+  say("written to {}\n", path);
   return 0;
 }
 
@@ -180,6 +194,16 @@ Result<TuneOptions> understand(const TuneCommand& command) {
   return options;
 }
 
+/// Says so if it is not; what would be measured then is of no use, and takes long.
+bool is_quiet(int ranks_here) {
+  const std::string busy = perf::busy_now(ranks_here);
+  if (!busy.empty()) {
+    say_error("tutti tune: this machine is busy: {}; stop the other work (--force goes on)\n",
+              busy);
+  }
+  return busy.empty();
+}
+
 int run_tune(const TuneCommand& command) {
   auto options = understand(command);
   if (!options) return complain(options.error());
@@ -190,18 +214,26 @@ int run_tune(const TuneCommand& command) {
     return complain({Code::kInvalidArgument,
                      "neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"});
   }
+  if (launch->rank.value == 0) {
+    if (command.output.empty()) make_folder_of(path);
+    if (auto file = check_outputs({{"--output", path}}); !file) return complain(file.error());
+  }
+  if (launch->rank.value == 0) {
+    if (!is_quiet(launch->local_rank_count) && !command.force) return 1;
+  }
   // Whoever was launched is one of the ranks; else they are started here.
   const bool launched = !launch->launcher.empty();
   std::vector<int> counts = command.ranks;
   if (counts.empty()) counts.push_back(launched ? launch->rank_count : std::max(2, usable_cpus()));
   for (const int ranks : counts) {
     perf::Options sweep;
+    sweep.program = "tutti tune";
     if (command.threads)
       sweep.threads = ranks;
     else if (!launched || !command.ranks.empty())
       sweep.ranks = ranks;
     const int code = perf::run_ranks(
-        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path); },
+        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path, command.force); },
         [&](Settings& settings) { adjust(settings, ranks, launched); });
     if (code != 0) return code;
   }
@@ -224,6 +256,7 @@ void define_tune(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   tune->add_flag("--threads", command->threads, "Ranks are threads of one process");
   tune->add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
+  tune->add_flag("--force", command->force, "Measure on a busy machine, too, and write the table");
   tune->add_option("-o,--output", command->output,
                    "Write the tables here; a file's other tables are kept")
       ->type_name("FILE");
@@ -233,7 +266,8 @@ void define_tune(CLI::App& app, int& exit_code) {
       "$XDG_CACHE_HOME or\n~/.cache, where programs find them by themselves, or wherever "
       "TUTTI_TUNING says. A table holds for\nthese machines, this version, transport, number of "
       "ranks, hosts and CPUs; programs that have others\ngo on as if there were none. Leave the "
-      "machines alone while they are measured.\n"
+      "machines alone while they are measured: where other work\ndisturbs them, nothing is "
+      "written.\n"
       "Examples:\n"
       "  tutti tune\n"
       "  tutti tune -n 2 4 8\n"

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "perf/sweep/noise.h"
 #include "planner/tuning_table.h"
 #include "tutti/communicator.h"
 
@@ -27,15 +28,23 @@ struct LinkFigure {
   LinkCost cost;
 };
 
+/// Whether this host has fewer CPUs than ranks. Then rounds differ on a quiet machine too: who is
+/// to run next is part of what is measured.
+bool crowded(const Communicator& comm);
+/// The ranks of the host that has most.
+int ranks_here(const Communicator& comm);
+
 /// A table with its key and what links cost, and no ways yet; alike on all ranks, but that only
-/// rank 0 has `figures`, of every transport in use. Collective.
-Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigure>& figures);
+/// rank 0 has `figures`, of every transport in use. `noise` gets the rounds. Collective.
+Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigure>& figures,
+                                        perf::Noise& noise);
 
 /// Fills in the ways. Every rank gets the same times, so drops the same candidates. The
 /// communicator has to keep the relaxed contract, so that nothing is refused; which ways another
-/// contract may use is seen when the table is. Collective; the first error ends it.
+/// contract may use is seen when the table is. `noise` gets the rounds. Collective; the first error
+/// ends it.
 Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgress& progress,
-                 planner::TuningTable& table);
+                 planner::TuningTable& table, perf::Noise& noise);
 
 /// Lanes that ranks on several hosts need to measure everything.
 inline constexpr std::size_t kMostTunedLanes = 4;

@@ -25,12 +25,19 @@ namespace {
 // less than they cost.
 constexpr double kAlike = 1.3;
 constexpr std::size_t kLong = std::size_t{4} << 20, kFirst = std::size_t{256} << 10;
+constexpr std::size_t kCopied = std::size_t{1} << 20;
 constexpr int kMostPartners = 6;
 constexpr int kPasses = 4;
 constexpr double kExchangeUs = 50'000;
 
+/// The rounds of a figure, for the noise too, unless it is of no use there.
+double judged(const std::vector<double>& times, perf::Noise* noise) {
+  if (noise != nullptr) noise->add(times);
+  return median(times);
+}
+
 /// What 8 bytes take from rank 0 to rank 1: half of there and back.
-Result<double> hop_us(Communicator& comm) {
+Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
   constexpr int kTimes = 200;
   std::uint64_t data = 0;
   std::vector<double> rounds;
@@ -48,12 +55,12 @@ Result<double> hop_us(Communicator& comm) {
     TUTTI_TRY(const double us, slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0));
     rounds.push_back(us);
   }
-  return median(rounds);
+  return judged(rounds, noise);
 }
 
 /// What a network takes for 8 bytes from rank 0 to the other and as many back at the same time: a
 /// packet all-reduce between the two.
-Result<double> network_hop_us(Communicator& comm, int other) {
+Result<double> network_hop_us(Communicator& comm, int other, perf::Noise* noise) {
   constexpr int kTimes = 200;
   const int me = comm.rank().value;
   const bool takes_part = me == 0 || me == other;
@@ -73,22 +80,21 @@ Result<double> network_hop_us(Communicator& comm, int other) {
       TUTTI_TRY(us, timed(*pair, request, kTimes));
       rounds.push_back(us);
     }
-    us = median(rounds);
+    us = judged(rounds, noise);
   }
   return slowest(comm, us);
 }
 
 /// Bytes of another rank's that a rank copies, GB/s: all but one copy at once, on the CPUs that
 /// there are.
-Result<double> copy_rate(Communicator& comm) {
-  constexpr std::size_t kBytes = std::size_t{1} << 20;
-  const perf::Buffer in(kBytes, true), out(kBytes, true);
+Result<double> copy_rate(Communicator& comm, perf::Noise* noise) {
+  const perf::Buffer in(kCopied, true), out(kCopied, true);
   if (in.data() == nullptr || out.data() == nullptr)
     return Error{Code::kSystem, "no memory for the buffers", comm.rank()};
   const Request request{.collective = Collective::kBroadcast,
                         .input = in.data(),
                         .output = out.data(),
-                        .count = kBytes,
+                        .count = kCopied,
                         .algorithm = "direct"};
   TUTTI_TRY(double us, timed(comm, request, 1));  // Makes the plan, too.
   std::vector<double> rounds;
@@ -98,19 +104,39 @@ Result<double> copy_rate(Communicator& comm) {
   }
   const double turns =
       std::max(1.0, static_cast<double>(comm.rank_count() - 1) / Insides::of(comm).cpus);
-  return turns * static_cast<double>(kBytes) / median(rounds) * 1e-3;
+  return turns * static_cast<double>(kCopied) / judged(rounds, noise) * 1e-3;
+}
+
+/// What this rank alone copies of its own memory, GB/s: the fastest round.
+double memory_rate() {
+  constexpr int kTimes = 10;
+  const std::vector<std::byte> from(kCopied, std::byte{1});
+  std::vector<std::byte> to(kCopied);
+  double fastest = 0;
+  for (int round = 0; round < 6; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kTimes; ++i) {
+      const kernels::Source source{from.data(), Form::kResult, false};
+      const kernels::Target target{to.data(), Form::kResult};
+      kernels::reduce({.type = DataType::kUint8}, std::span(&source, 1), std::span(&target, 1),
+                      kCopied);
+    }
+    fastest = std::max(
+        fastest, kTimes * static_cast<double>(kCopied) / std::max(since_us(start), 0.1) * 1e-3);
+  }
+  return fastest;
 }
 
 /// Between ranks that share memory.
-Result<LinkCost> near_cost(Communicator& comm) {
+Result<LinkCost> near_cost(Communicator& comm, perf::Noise* noise) {
   LinkCost cost;
-  TUTTI_TRY(cost.latency_us, hop_us(comm));
-  TUTTI_TRY(cost.gigabytes_per_second, copy_rate(comm));
+  TUTTI_TRY(cost.latency_us, hop_us(comm, noise));
+  TUTTI_TRY(cost.gigabytes_per_second, copy_rate(comm, noise));
   return cost;
 }
 
 /// Between two threads of this process.
-Result<LinkCost> thread_cost(Settings settings) {
+Result<LinkCost> thread_cost(Settings settings, perf::Noise& noise) {
   settings.transport.clear();
   settings.weights.clear();
   settings.groups.clear();
@@ -120,9 +146,13 @@ Result<LinkCost> thread_cost(Settings settings) {
   {
     std::vector<std::jthread> threads;
     for (std::size_t rank = 0; rank < 2; ++rank) {
-      threads.push_back(
-          start_thread<std::jthread>([&, rank] { costs[rank] = near_cost(comms[rank]); }));
+      threads.push_back(start_thread<std::jthread>(
+          [&, rank] { costs[rank] = near_cost(comms[rank], rank == 0 ? &noise : nullptr); }));
     }
+  }
+  if (costs[0]) {
+    noise.compare("copies between two threads", costs[0]->gigabytes_per_second, "copies of memory",
+                  memory_rate());
   }
   return costs[0];
 }
@@ -264,10 +294,10 @@ std::vector<double> alike(const std::vector<double>& rates) {
 }
 
 Status measure_network(Communicator& comm, const std::vector<std::string>& names,
-                       planner::TuningTable& table) {
+                       planner::TuningTable& table, perf::Noise* noise) {
   const std::vector<int>& hosts = table.key.hosts;
   const auto other = static_cast<int>(std::find(hosts.begin(), hosts.end(), 1) - hosts.begin());
-  TUTTI_TRY(const double hop, network_hop_us(comm, other));
+  TUTTI_TRY(const double hop, network_hop_us(comm, other, noise));
   TUTTI_TRY(const auto measured, rates_by_host(comm, hosts));
   const std::vector<double> rates = alike(measured);
   const double fastest = *std::max_element(rates.begin(), rates.end());
@@ -282,7 +312,7 @@ Status measure_network(Communicator& comm, const std::vector<std::string>& names
 
 /// Between the ranks of a host, where some host has two; else what is assumed.
 Status measure_host(Communicator& comm, planner::TuningTable& table,
-                    std::vector<LinkFigure>& figures) {
+                    std::vector<LinkFigure>& figures, perf::Noise* noise) {
   const std::vector<int>& hosts = table.key.hosts;
   planner::HostCosts& costs = table.costs;
   const auto on = planner::ranks_on(hosts);
@@ -292,7 +322,7 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
     LinkCost mine;
     std::string transport = table.key.transport;
     if (hosts.empty()) {
-      TUTTI_TRY(mine, near_cost(comm));
+      TUTTI_TRY(mine, near_cost(comm, noise));
     } else {
       // They share memory, whatever joins the hosts, also where that was asked for.
       TUTTI_TRY(auto here, comm.split(hosts[me], 0));
@@ -303,7 +333,7 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
       transport = state->transport;
       Communicator sharing = Insides::made_of(std::move(state));
       if (here.rank_count() > 1) {
-        TUTTI_TRY(mine, near_cost(sharing));
+        TUTTI_TRY(mine, near_cost(sharing, noise));
       }
     }
     TUTTI_TRY(costs.link.latency_us, slowest(comm, mine.latency_us));
@@ -320,24 +350,35 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
 
 }  // namespace
 
-Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigure>& figures) {
+int ranks_here(const Communicator& comm) {
+  const auto hosts = Insides::of(comm).choosing->key().hosts;
+  if (hosts.empty()) return comm.rank_count();
+  const auto on = planner::ranks_on(hosts);
+  return *std::max_element(on.begin(), on.end());
+}
+
+bool crowded(const Communicator& comm) { return ranks_here(comm) > Insides::of(comm).cpus; }
+
+Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigure>& figures,
+                                        perf::Noise& noise) {
   planner::TuningTable table;
   const Communicator::State& state = Insides::of(comm);
   table.key = state.choosing->key();
   const bool first = comm.rank().value == 0;
+  perf::Noise* const steady = crowded(comm) ? nullptr : &noise;
   if (first) {  // While the others wait.
-    TUTTI_TRY(const LinkCost threads, thread_cost(state.settings));
+    TUTTI_TRY(const LinkCost threads, thread_cost(state.settings, noise));
     figures.push_back({"in_process", "threads", threads});
   }
   TUTTI_CHECK_OK(comm.barrier());
-  TUTTI_CHECK_OK(measure_host(comm, table, figures));
+  TUTTI_CHECK_OK(measure_host(comm, table, figures, steady));
   if (table.key.hosts.empty()) {
     table.key.machine = topology::fingerprint_of_this_machine();
     return table;
   }
   TUTTI_TRY(const TunedHosts met, meet_hosts(table.key.hosts, exchange_over(comm)));
   table.key.machine = met.machine;
-  TUTTI_CHECK_OK(measure_network(comm, met.names, table));
+  TUTTI_CHECK_OK(measure_network(comm, met.names, table, steady));
   if (first) figures.push_back({table.key.transport, "hosts", table.network.link});
   return table;
 }

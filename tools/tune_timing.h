@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "perf/sweep/noise.h"
 #include "planner/tuning_table.h"
 #include "tutti/communicator.h"
 
@@ -15,11 +16,7 @@ inline double since_us(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-inline double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+using perf::median;
 
 /// The slowest rank's.
 inline Result<double> slowest(Communicator& comm, double us) {

@@ -2,8 +2,10 @@
 //
 // For each size a first look at every way drops those that take kHopeless times as long as the best
 // one. (Of that size alone: what is slow for few bytes may be the best for many.) The others are
-// measured in turns, round after round, so that whatever disturbs the machine disturbs all of them;
-// a time is the median over rounds of the slowest rank's.
+// measured in turns, round after round, so that whatever disturbs the machine disturbs all of them.
+// A time is the slowest rank's, of the fastest round where every rank has a CPU: what makes other
+// rounds longer is other work. Where ranks take turns on CPUs, and between hosts, waiting for one
+// another is part of a call, and the median counts.
 //
 // A rank of a host runs all lanes of a plan on one thread, so more of them gain nothing there.
 // Between hosts they fill the network while others reduce: the best plans are measured with more
@@ -79,10 +81,14 @@ std::vector<Contender> contenders(const plan::Shape& shape, const planner::Knowl
 }
 
 /// The ways of a size, best first: the best few, and the best one that keeps every contract.
-std::vector<planner::Way> ranked(const std::vector<Contender*>& measured) {
+std::vector<planner::Way> ranked(const std::vector<Contender*>& measured, bool fastest_counts) {
   std::vector<std::pair<double, const Contender*>> order;
-  for (const Contender* contender : measured)
-    order.emplace_back(median(contender->rounds), contender);
+  for (const Contender* contender : measured) {
+    const auto& rounds = contender->rounds;
+    const double us =
+        fastest_counts ? *std::min_element(rounds.begin(), rounds.end()) : median(rounds);
+    order.emplace_back(us, contender);
+  }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<planner::Way> ways;
@@ -101,9 +107,12 @@ std::vector<planner::Way> ranked(const std::vector<Contender*>& measured) {
 /// One list of a table: sizes of one collective with one kind of buffers.
 class List {
  public:
-  List(Communicator& comm, const TuneOptions& options, Collective collective, bool mapped)
+  List(Communicator& comm, const TuneOptions& options, Collective collective, bool mapped,
+       perf::Noise& noise)
       : comm_(comm),
         options_(options),
+        noise_(noise),
+        crowded_(crowded(comm)),
         knowledge_(Insides::of(comm).choosing->knowledge()),
         shape_(planner::shape_of(collective, comm.rank_count(), 0,
                                  Insides::of(comm).choosing->settings())),
@@ -132,7 +141,10 @@ class List {
       if (!hopeless || is_last_plan(contender, looked_at, best)) left.push_back(contender);
     }
     TUTTI_CHECK_OK(in_turns(request, left, start, late_us));
-    return planner::Range{whole, ranked(left)};
+    if (!crowded_) {
+      for (const Contender* contender : left) noise_.add(contender->rounds);
+    }
+    return planner::Range{whole, ranked(left, !crowded_ && knowledge_.hosts.of.empty())};
   }
 
  private:
@@ -186,6 +198,8 @@ class List {
 
   Communicator& comm_;
   const TuneOptions& options_;
+  perf::Noise& noise_;
+  const bool crowded_;
   const planner::Knowledge& knowledge_;
   plan::Shape shape_;
   std::vector<Contender> contenders_;
@@ -203,7 +217,7 @@ std::vector<std::size_t> tune_sizes(const TuneOptions& options) {
 }
 
 Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgress& progress,
-                 planner::TuningTable& table) {
+                 planner::TuningTable& table, perf::Noise& noise) {
   const auto sizes = tune_sizes(options);
   std::vector<bool> kinds{false};
   if (planner::some_share_memory(table.key.hosts)) kinds.push_back(true);
@@ -212,7 +226,7 @@ Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgr
   const auto start = Clock::now();
   for (const Collective collective : options.collectives) {
     for (const bool mapped : kinds) {
-      List list(comm, options, collective, mapped);
+      List list(comm, options, collective, mapped, noise);
       auto& ranges = table.of(collective, mapped);
       for (const std::size_t bytes : sizes) {
         progress(done++, all, collective, mapped, bytes);

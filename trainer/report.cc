@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "trainer/train.h"
@@ -12,14 +11,6 @@ namespace tutti::trainer {
 namespace {
 
 constexpr double kLeft = 70, kRight = 650, kTop = 60, kBottom = 320;
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return Error{Code::kSystem, "writing " + path + " failed", {}, {}};
-  return ok();
-}
 
 /// A curve over epochs, `value` running from `low` at the bottom to `high` at the top.
 std::string curve(const Outcome& outcome, const char* color, double low, double high,
@@ -38,7 +29,7 @@ std::string curve(const Outcome& outcome, const char* color, double low, double 
 
 }  // namespace
 
-Status write_plot(const std::string& path, const Outcome& outcome, int ranks) {
+std::string plot_of(const Outcome& outcome, int ranks) {
   double highest = 0;
   for (const Epoch& epoch : outcome.epochs) highest = std::max(highest, epoch.loss);
   const double loss_top = std::max(0.1, std::ceil(highest * 5) / 5);
@@ -71,11 +62,10 @@ Status write_plot(const std::string& path, const Outcome& outcome, int ranks) {
       "style='fill:#c0532b'>training loss</text>\n"
       "<text x='{}' y='{}' class='r' style='fill:#1f6fb4'>test accuracy</text>\n</svg>\n",
       (kLeft + kRight) / 2, kBottom + 46, kLeft, kBottom + 46, kRight, kBottom + 46);
-  return write_file(path, svg);
+  return svg;
 }
 
-Status write_json(const std::string& path, const Outcome& outcome, const TrainOptions& options,
-                  int ranks) {
+std::string json_of(const Outcome& outcome, const TrainOptions& options, int ranks) {
   nlohmann::json json{{"ranks", ranks},
                       {"batch", options.batch},
                       {"accumulate", options.accumulate},
@@ -86,7 +76,7 @@ Status write_json(const std::string& path, const Outcome& outcome, const TrainOp
                       {"epochs", nlohmann::json::array()}};
   for (const Epoch& epoch : outcome.epochs)
     json["epochs"].push_back({{"loss", epoch.loss}, {"accuracy", epoch.accuracy}});
-  return write_file(path, json.dump(2) + "\n");
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tutti::trainer

@@ -47,8 +47,8 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
                       const std::function<void(int, int, const Epoch&)>& progress);
 
 /// A picture of loss and accuracy by epoch (SVG).
-Status write_plot(const std::string& path, const Outcome& outcome, int ranks);
-Status write_json(const std::string& path, const Outcome& outcome, const TrainOptions& options,
-                  int ranks);
+std::string plot_of(const Outcome& outcome, int ranks);
+/// The history as JSON.
+std::string json_of(const Outcome& outcome, const TrainOptions& options, int ranks);
 
 }  // namespace tutti::trainer

@@ -4,13 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <optional>
-#include <utility>
+#include <sstream>
+
+#include "base/output.h"
+#include "perf/sweep/help.h"
 
 namespace tutti::perf {
 namespace {
@@ -85,7 +85,7 @@ void add_options(CLI::App& app, Options& o, Words& w) {
   app.add_option("-r,--root", w.root, "Root of a broadcast; -1 or all: all in turn")
       ->capture_default_str();
   app.add_option("-z,--blocking", w.blocking, "1: blocking calls, 0: asynchronous ones")
-      ->check(CLI::Range(0, 3))
+      ->check(CLI::Range(0, 1))
       ->capture_default_str();
   app.add_option("-a,--average", o.average,
                  "Time of a call: 0 rank 0's, 1 average, 2 minimum, 3 maximum")
@@ -188,17 +188,6 @@ Complaint understand_words(const Words& w, Options& o) {
   return std::nullopt;
 }
 
-/// Results must not be lost because the file for them can't be written; that is tried at the start.
-Complaint try_files(const Options& o) {
-  const std::array<std::pair<const char*, const std::string*>, 3> files{
-      {{"--output_file", &o.json}, {"--csv", &o.csv}, {"--plot", &o.plot}}};
-  for (const auto& [option, path] : files) {
-    if (!path->empty() && !std::ofstream(*path, std::ios::app))
-      return fmt::format("{}: can't write '{}': {}", option, *path, std::strerror(errno));
-  }
-  return std::nullopt;
-}
-
 Complaint understand(const Words& w, Options& o) {
   if (auto wrong = understand_sizes(w, o)) return wrong;
   if (auto wrong = understand_words(w, o)) return wrong;
@@ -208,7 +197,7 @@ Complaint understand(const Words& w, Options& o) {
   o.timestamps = w.timestamps != 0;
   if (o.ranks > 0 && o.threads > 1)
     return "--ranks and --nthreads exclude each other: processes or threads";
-  return try_files(o);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -282,6 +271,7 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
   for (int i = 0; i < argc; ++i) options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
   Words words;
   const std::string name = std::string(to_string(collective)) + "_perf";
+  options.program = name;
   CLI::App app(
       fmt::format(
           "Measures {} on this machine, in the manner of nccl-tests, and verifies the results.",
@@ -291,20 +281,23 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
       "Examples:\n  {0} --ranks 2 -b 8 -e 64M -f 4\n  {0} --ranks 4 -b 8 -e 16M -f 2 -R 1 "
       "--bound --plot sweep.svg\n  mpirun -n 2 {0} -b 1M -e 1M -d bfloat16 -c bits",
       name));
+  app.formatter(std::make_shared<HelpFormatter>());
   add_options(app, options, words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help
-      *exit_code = app.exit(error);
+      std::ostringstream out;
+      *exit_code = app.exit(error, out, out);
+      put_output(out.str());
     } else {
-      fmt::print(stderr, "{}: {}; --help lists the options\n", name, error.what());
+      say_error("{}: {}; --help lists the options\n", name, error.what());
       *exit_code = 2;
     }
     return options;
   }
   if (const auto wrong = understand(words, options)) {
-    fmt::print(stderr, "{}: {}\n", name, *wrong);
+    say_error("{}: {}\n", name, *wrong);
     *exit_code = 2;
   }
   for (const char* names : kForDevices) {

@@ -45,6 +45,8 @@ struct Options {
   std::string csv, json, plot;
   std::vector<std::string> ignored;  // Options given that mean nothing on a host.
   std::string command_line;
+  std::string program;  // Who speaks, in errors.
+  std::string busy;     // What else this machine does (noise.h); "": little.
 };
 
 /// Reads the command line. Prints help or one line of error itself; then `exit_code` is set and the

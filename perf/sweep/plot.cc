@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 
+#include "base/output.h"
 #include "perf/sweep/report.h"
 
 namespace tutti::perf {
@@ -125,11 +125,7 @@ Status write_plot(const std::string& path, const Options& options, int ranks,
   svg += panel(70, "time per call (us)", curve, times);
   svg += panel(550, "bus bandwidth (GB/s)", curve, rates);
   svg += "</svg>\n";
-  std::ofstream file(path);
-  file << svg;
-  file.close();
-  if (!file) return Error{Code::kSystem, "writing " + path + " failed"};
-  return ok();
+  return write_text(path, svg);
 }
 
 }  // namespace tutti::perf

@@ -12,11 +12,13 @@
 #include <optional>
 #include <thread>
 
+#include "base/output.h"
+
 namespace tutti::perf {
 namespace {
 
 int complain(const Error& error) {
-  fmt::print(stderr, "{}\n", error.to_string());
+  say_error("{}\n", error.to_string());
   return 1;
 }
 
@@ -86,8 +88,7 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
     const pid_t child = fork();
     if (child == 0) {
       const int code = run_forked(options, directory, rank, body, adjust);
-      std::fflush(nullptr);
-      _exit(code);
+      _exit(finish_output(options.program, code));
     }
     children.push_back(child);
   }

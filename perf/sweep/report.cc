@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "base/output.h"
 
 namespace tutti::perf {
 namespace {
@@ -30,14 +30,6 @@ std::string op_column(const Shape& shape) {
   return reduces(shape.collective) ? op_name(shape.op) : "none";
 }
 int root_column(const Shape& shape) { return has_root(shape.collective) ? shape.root : -1; }
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return Error{Code::kSystem, "writing " + path + " failed"};
-  return ok();
-}
 
 nlohmann::json to_json(const Timing& timing) {
   nlohmann::json json{
@@ -62,7 +54,7 @@ void print_columns(const std::array<const char*, 7>& names, const std::array<con
   if (options.percentiles)
     text += fmt::format("  {:>7}  {:>7}  {:>7}", extra[1], extra[2], extra[3]);
   if (options.timestamps) text += fmt::format("  {:>19}", extra[4]);
-  fmt::print("{}\n", text);
+  say("{}\n", text);
 }
 
 }  // namespace
@@ -70,9 +62,8 @@ void print_columns(const std::array<const char*, 7>& names, const std::array<con
 void print_header(const Options& options, const Communicator& comm, const LinksBound& links) {
   const std::string step = options.factor > 0 ? fmt::format("{}(factor)", options.factor)
                                               : fmt::format("{}(bytes)", options.step_bytes);
-  fmt::print("# Collective test starting: {}_perf\n", to_string(options.collective));
-  fmt::print(
-      "# nThread {} nRanks {} minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg "
+  say("# Collective test starting: {}_perf\n", to_string(options.collective));
+  say("# nThread {} nRanks {} minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg "
       "iters: {} "
       "validation: {} registered: {}\n#\n",
       options.threads, comm.rank_count(), options.min_bytes, options.max_bytes, step,
@@ -85,18 +76,18 @@ void print_header(const Options& options, const Communicator& comm, const LinksB
     const std::string row = description.substr(at, end - at);
     at = end + 1;
     if (row.starts_with("plans")) break;
-    fmt::print("# {}\n", row);
+    say("# {}\n", row);
   }
+  if (!options.busy.empty()) say("# this machine is busy: {}\n", options.busy);
   if (!options.ignored.empty())
-    fmt::print("# without effect on a host: {}\n", fmt::join(options.ignored, " "));
+    say("# without effect on a host: {}\n", fmt::join(options.ignored, " "));
   if (options.bound)
-    fmt::print(
-        "# %bound of what no library beats: inputs read and outputs written once, at the rate of\n"
+    say("# %bound of what no library beats: inputs read and outputs written once, at the rate of\n"
         "#   copies that all ranks make at once in buffers of that size; and what crosses between\n"
         "#   NUMA nodes ({})\n",
         links.words);
   const char* time = options.report_cpu ? "cputime" : "time";
-  fmt::print("#\n# {:54}{:^33}{:^33}\n", "", "out-of-place", "in-place");
+  say("#\n# {:54}{:^33}{:^33}\n", "", "out-of-place", "in-place");
   print_columns({"size", "count", "type", "redop", "root", time, time},
                 {"algbw", "busbw", "#wrong"}, options,
                 {"%bound", "p50", "p99", "max", "timestamp"});
@@ -119,8 +110,8 @@ void print_line(const Options& options, const Line& line) {
   }
   if (options.timestamps)
     text += fmt::format("  {:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
+  say("{}\n", text);
+  flush_output();
 }
 
 long long print_footer(const Options& options, const std::vector<Line>& lines) {
@@ -131,23 +122,23 @@ long long print_footer(const Options& options, const std::vector<Line>& lines) {
     busbw += line.out_of_place.busbw + line.in_place.busbw;
   }
   if (options.check == Check::kOff)
-    fmt::print("# Out of bounds values : not checked\n");
+    say("# Out of bounds values : not checked\n");
   else
-    fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
-  fmt::print("# Avg bus bandwidth    : {:g}\n#\n",
-             lines.empty() ? 0 : busbw / 2 / static_cast<double>(lines.size()));
-  fmt::print("# Collective test concluded: {}_perf\n", to_string(options.collective));
+    say("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
+  say("# Avg bus bandwidth    : {:g}\n#\n",
+      lines.empty() ? 0 : busbw / 2 / static_cast<double>(lines.size()));
+  say("# Collective test concluded: {}_perf\n", to_string(options.collective));
   return wrong;
 }
 
 void show_progress(std::size_t bytes, std::size_t done, std::size_t all) {
   if (isatty(STDOUT_FILENO) == 0) return;
-  fmt::print("\r\033[K# measuring {} B ({} of {})", bytes, done + 1, all);
-  std::fflush(stdout);
+  say("\r\033[K# measuring {} B ({} of {})", bytes, done + 1, all);
+  flush_output();
 }
 
 void clear_progress() {
-  if (isatty(STDOUT_FILENO) != 0) fmt::print("\r\033[K");
+  if (isatty(STDOUT_FILENO) != 0) say("\r\033[K");
 }
 
 Status write_csv(const std::string& path, const std::vector<Line>& lines) {
@@ -163,7 +154,7 @@ Status write_csv(const std::string& path, const std::vector<Line>& lines) {
         root_column(line.shape), o.us, o.algbw, o.busbw, o.wrong, i.us, i.algbw, i.busbw, i.wrong,
         line.percent_of_bound(), o.p50_us, o.p99_us, o.max_us);
   }
-  return write_file(path, text);
+  return write_text(path, text);
 }
 
 Status write_json(const std::string& path, const Options& options, int ranks,
@@ -188,7 +179,7 @@ Status write_json(const std::string& path, const Options& options, int ranks,
       row["bound_by"] = line.bound_by;
     json["results"].push_back(std::move(row));
   }
-  return write_file(path, json.dump(2) + "\n");
+  return write_text(path, json.dump(2) + "\n");
 }
 
 }  // namespace tutti::perf

@@ -1,7 +1,10 @@
 #include "perf/sweep/sweep.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
+#include "base/output.h"
+#include "perf/sweep/noise.h"
 #include "perf/sweep/ranks.h"
 #include "perf/sweep/report.h"
 
@@ -10,7 +13,7 @@ namespace {
 
 int complain(const Error& error) {
   clear_progress();
-  fmt::print(stderr, "{}\n", error.to_string());
+  say_error("{}\n", error.to_string());
   return 1;
 }
 
@@ -47,12 +50,19 @@ Status write_files(const Options& options, int ranks, const std::vector<Line>& l
   return ok();
 }
 
+/// Whether nobody can read what rank 0 says any more. Alike on all ranks, so that they end
+/// together.
+Result<bool> output_lost(Communicator& comm) {
+  std::uint8_t lost = output_failure() != 0 ? 1 : 0;
+  TUTTI_CHECK_OK(comm.broadcast(&lost, &lost, 1, DataType::kUint8, Rank{0}));
+  return lost != 0;
+}
+
 int sweep(Communicator& comm, const Options& options) {
   const bool speaks = comm.rank().value == 0;
   for (const int root : options.roots) {
     if (root < comm.rank_count()) continue;
-    if (speaks)
-      fmt::print(stderr, "--root: {} is not one of the {} ranks\n", root, comm.rank_count());
+    if (speaks) say_error("--root: {} is not one of the {} ranks\n", root, comm.rank_count());
     return 2;
   }
   const std::vector<Shape> shapes = shapes_of(options, comm.rank_count());
@@ -77,6 +87,9 @@ int sweep(Communicator& comm, const Options& options) {
       if (!line) return complain(line.error());
       lines.push_back(*line);
       if (speaks) print_line(options, *line);
+      const auto lost = output_lost(comm);
+      if (!lost) return complain(lost.error());
+      if (*lost) return 0;  // Rank 0's process says so as it ends.
     }
     if (!speaks) {
       for (const Line& line : lines)
@@ -90,13 +103,33 @@ int sweep(Communicator& comm, const Options& options) {
   return wrong == 0 ? 0 : 1;
 }
 
+/// What rank 0 does before the ranks meet: looks at its files, and at what else runs here.
+Status look_around(Options& options) {
+  const auto launch = detect_launch();  // What is wrong with it, run_ranks says.
+  if (!launch || launch->rank.value != 0) return ok();
+  options.busy = busy_now(launch->local_rank_count);
+  return check_outputs(
+      {{"--output_file", options.json}, {"--csv", options.csv}, {"--plot", options.plot}});
+}
+
 }  // namespace
 
 int sweep_main(Collective collective, int argc, char** argv) {
+  fill_standard_descriptors();
+  // When rank 0's reader goes, all ranks end in order, and then the signal ends rank 0.
+  ::signal(SIGPIPE, SIG_IGN);
   int exit_code = -1;
-  const Options options = parse_options(collective, argc, argv, &exit_code);
-  if (exit_code >= 0) return exit_code;
-  return run_ranks(options, [&options](Communicator& comm) { return sweep(comm, options); });
+  Options options = parse_options(collective, argc, argv, &exit_code);
+  if (exit_code < 0) {
+    if (const Status files = look_around(options); !files) {
+      say_error("{}: {}\n", options.program, files.error().what);
+      exit_code = 2;
+    }
+  }
+  if (exit_code < 0) {
+    exit_code = run_ranks(options, [&options](Communicator& comm) { return sweep(comm, options); });
+  }
+  return finish_output(options.program, exit_code);
 }
 
 }  // namespace tutti::perf

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/output.h"
 #include "base/settings_paths.h"
 #include "bootstrap/hash.h"
 #include "topology/fingerprint.h"
@@ -61,20 +62,7 @@ Result<std::vector<planner::TuningTable>> read_tuning_file(const std::string& pa
 }
 
 Status write_tuning_file(const std::string& path, const std::vector<planner::TuningTable>& tables) {
-  const std::string text = planner::tuning_text(tables);
-  const auto folder = std::filesystem::path(path).parent_path();
-  std::error_code failure;
-  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
-  const std::string written = path + ".new";
-  {
-    const File file(std::fopen(written.c_str(), "wbe"));
-    if (file == nullptr) return system_error(written);
-    if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-        std::fflush(file.get()) != 0)
-      return system_error(written);
-  }
-  if (std::rename(written.c_str(), path.c_str()) != 0) return system_error(path);
-  return ok();
+  return write_file(path, planner::tuning_text(tables));
 }
 
 Result<Tuning> find_tuning(const Settings& settings) {

@@ -7,6 +7,8 @@
 #include <array>
 #include <fstream>
 
+#include "base/output.h"
+
 namespace tutti::topology {
 namespace {
 
@@ -148,7 +150,14 @@ Status write_archive(const MemoryTree& tree, const std::string& path) {
   archive_write_set_format_pax_restricted(handle.get());
   if (path.ends_with("bz2")) archive_write_add_filter_bzip2(handle.get());
   if (path.ends_with("gz")) archive_write_add_filter_gzip(handle.get());
-  if (archive_write_open_filename(handle.get(), path.c_str()) != ARCHIVE_OK) return failed();
+  std::string bytes;
+  const auto append = [](archive*, void* to, const void* data, std::size_t size) -> la_ssize_t {
+    static_cast<std::string*>(to)->append(static_cast<const char*>(data), size);
+    return static_cast<la_ssize_t>(size);
+  };
+  archive_write_set_bytes_in_last_block(handle.get(), 1);  // Not filled up, as on a tape.
+  if (archive_write_open(handle.get(), &bytes, nullptr, append, nullptr) != ARCHIVE_OK)
+    return failed();
   for (const auto& [name, item] : tree.items()) {
     const EntryHandle entry(archive_entry_new());
     archive_entry_set_pathname(entry.get(), name.c_str() + 1);  // No leading slash.
@@ -169,7 +178,7 @@ Status write_archive(const MemoryTree& tree, const std::string& path) {
     }
   }
   if (archive_write_close(handle.get()) != ARCHIVE_OK) return failed();
-  return ok();
+  return write_file(path, bytes);
 }
 
 }  // namespace tutti::topology

@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap '"$netns" down; rm -rf "$work"' EXIT
 export TUTTI_NETNS=tuttitune$$ XDG_CACHE_HOME=$work/cache
 table=$XDG_CACHE_HOME/tutti/tuning.json
-tune=("$tutti" tune --quick --max-bytes 16K --collective all_reduce --collective gather)
+tune=("$tutti" tune --quick --force --max-bytes 16K --collective all_reduce --collective gather)
 
 fail() {
   echo "FAILED: $*" >&2

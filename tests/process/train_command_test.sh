@@ -64,7 +64,7 @@ refused 2 --learning-rate --learning-rate nan
 refused 2 --target-accuracy --target-accuracy 97
 refused 2 --epochs --epochs -1
 refused 2 --bucket-bytes --bucket-bytes 0
-refused 1 "$work/none/plot.svg" --epochs 1 --target-accuracy 0 --plot "$work/none/plot.svg"
+refused 2 "$work/none/plot.svg" --epochs 1 --target-accuracy 0 --plot "$work/none/plot.svg"
 code=0
 "$tutti" run -n 2 -- "$tutti" train --ranks 2 >"$work/out" 2>"$work/err" || code=$?
 [ "$code" = 2 ] || fail "--ranks under a launcher: exit code $code"

@@ -7,7 +7,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export XDG_CACHE_HOME=$work/cache
 fail() { echo "FAILED: $*"; exit 1; }
-tune() { "$tutti" tune --quick --max-bytes 16K "$@"; }
+# Whether the machine is busy is not tested here (unit/noise_test).
+tune() { "$tutti" tune --quick --max-bytes 16K --force "$@"; }
 
 tune -n 2 --collective all_reduce >"$work/out" || fail "tune: $(cat "$work/out")"
 file=$XDG_CACHE_HOME/tutti/tuning.json
@@ -41,8 +42,22 @@ grep -q "^# tuning: $file (machine .*, in_process, 2 ranks" "$work/out" || fail 
 TUTTI_TRANSPORT=tcp tune -n 2 --collective gather --output "$work/tcp.json" >"$work/out" || fail "tcp"
 grep -q "2 ranks on 2 hosts, .*, tcp: adds at" "$work/out" || fail "tcp: $(cat "$work/out")"
 
-tune -n 2 --collective gather --output "$work/deep/er/mine.json" >"$work/out" || fail "--output"
-[ -s "$work/deep/er/mine.json" ] || fail "--output wrote nothing"
+tune -n 2 --collective gather --output "$work/mine.json" >"$work/out" || fail "--output"
+[ -s "$work/mine.json" ] || fail "--output wrote nothing"
+
+# Of a busy machine there is no table. These are always ready to run.
+burners=()
+for ((i = $(nproc); i > 0; --i)); do
+  (while :; do :; done) &
+  burners+=($!)
+done
+code=0
+"$tutti" tune -n 2 --quick --collective gather --output "$work/busy.json" >"$work/out" 2>"$work/err" || code=$?
+kill "${burners[@]}"
+[ "$code" = 1 ] || fail "tune on a busy machine: exit code $code"
+grep -Eq "^tutti tune: .*busy: load [0-9]+ on $(nproc --all) CPUs?; stop the other work" "$work/err" ||
+  fail "tune on a busy machine: $(cat "$work/err")"
+[ ! -e "$work/busy.json" ] || fail "a table of a busy machine"
 
 expect_usage() {
   local code=0

@@ -1,0 +1,37 @@
+// File: sweep/help.h: --help in lines of at most 100 columns.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace tutti::perf {
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return folded(CLI::Formatter::make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_display_name(true),
+                             folded(command->get_description()), get_column_width());
+    return out.str();
+  }
+
+ private:
+  /// In lines that fit beside the names; breaks at blanks, and leaves longer words whole.
+  std::string folded(const std::string& text) const {
+    const std::size_t room = 100 - get_column_width();
+    std::string lines;
+    std::size_t at = 0;
+    while (text.size() - at > room) {
+      std::size_t end = text.rfind(' ', at + room);
+      if (end == std::string::npos || end <= at) end = text.find(' ', at);
+      if (end == std::string::npos) break;
+      lines += text.substr(at, end - at) + "\n";
+      at = end + 1;
+    }
+    return lines + text.substr(at);
+  }
+};
+
+}  // namespace tutti::perf
