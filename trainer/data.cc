@@ -75,9 +75,15 @@ Result<Digits> read_digits(const std::string& path) {
 }
 
 std::string default_data_path() {
+  namespace fs = std::filesystem;
   std::error_code error;
-  const char* const installed = TUTTI_DATA_INSTALLED;
-  return std::filesystem::exists(installed, error) ? installed : TUTTI_DATA_SOURCE;
+  const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
+  std::string path;
+  for (const char* folder : {TUTTI_DATA_FOLDERS}) {
+    path = (bin / folder / "digits.csv").lexically_normal().string();
+    if (fs::exists(path, error)) return path;
+  }
+  return path;
 }
 
 Split split(const Digits& digits, std::uint64_t seed) {

@@ -70,3 +70,44 @@ if [ -n "$simulated" ]; then
   "$prefix/bin/tutti" run --simulated-gpus 2 -n 2 -- "$work/device_program" | tee "$work/said"
   [ "$(grep -c ': right' "$work/said")" = 2 ]
 fi
+
+echo "== the README's lines for pkg-config"
+lines=$(awk '/^export PATH=DIR/ { on = 1 } /^```/ { on = 0 } on' "$source_dir/README.md")
+[ "$(wc -l <<<"$lines")" = 3 ] || { echo "README.md has other lines: $lines"; exit 1; }
+cp "$work/readme.cc" "$work/program.cc"
+(cd "$work" && env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH bash -euc "${lines//DIR/$prefix}") >"$work/said"
+[ "$(grep -c 'of 4 has 4' "$work/said")" = 4 ] || { cat "$work/said"; exit 1; }
+
+echo "== every command, where the source tree and the build tree are gone"
+cat >"$work/commands.sh" <<'END'
+set -euo pipefail
+for folder in "$TEST_SOURCE_DIR" "$TEST_BUILD_DIR"; do
+  [ ! -d "$folder" ] || mount -t tmpfs none "$folder"
+done
+[ ! -e "$TEST_SOURCE_DIR/README.md" ] && [ ! -e "$TEST_BUILD_DIR/tools" ]
+cd "$work"
+export PATH=$prefix/bin:$PATH XDG_CACHE_HOME=$work/cache
+quietly() { "$@" >said 2>&1 || { echo "FAILED: $*"; cat said; exit 1; }; }
+quietly tutti info
+quietly tutti train --ranks 2 --epochs 1 --target-accuracy 0
+quietly tutti run -n 2 -- tutti train --epochs 1 --target-accuracy 0
+quietly tutti plan --ranks 4
+quietly tutti topo show
+quietly tutti topo show --model hgx-h100
+quietly tutti topo bound --model hgx-h100
+quietly tutti explain --ranks 2
+quietly tutti explain --model hgx-h100 --bytes 64K
+quietly tutti simulate --model dgx1-v100 --bytes 64K
+quietly tutti tune -n 2 --quick --max-bytes 64 --collective broadcast --force
+for sweep in "$prefix"/bin/*_perf; do quietly "$sweep" --ranks 2 -b 8 -e 64 -f 8 -n 2; done
+[ ! -x device_program ] || quietly tutti run --simulated-gpus 2 -n 2 -- ./device_program
+END
+export work prefix
+own=(unshare --mount)
+"${own[@]}" true 2>/dev/null || own=(unshare --mount --map-root-user)
+# shellcheck disable=SC2016 # The inner shell is to expand it.
+if "${own[@]}" bash -c 'mount -t tmpfs none "$1"' bash "$work/build" 2>/dev/null; then
+  "${own[@]}" bash "$work/commands.sh"
+else
+  echo "SKIPPED: this user may not mount anything over the trees"
+fi
