@@ -243,12 +243,12 @@ const std::array<Knob, 17> kKnobs{{
      [](const Settings& s) { return s.log; }},
 }};
 
-// What launchers and people say to bootstrap/launch.cc and to the Python package; not knobs of a
-// communicator.
-constexpr std::array<std::string_view, 9> kOtherVariables{
-    "TUTTI_RANK",         "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
-    "TUTTI_RENDEZVOUS",   "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",
-    "TUTTI_SHARE_TENSORS"};
+// What launchers and people say to bootstrap/launch.cc, to the Python package and to scripts/netns;
+// not knobs of a communicator.
+constexpr std::array<std::string_view, 10> kOtherVariables{
+    "TUTTI_RANK",          "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
+    "TUTTI_RENDEZVOUS",    "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",
+    "TUTTI_SHARE_TENSORS", "TUTTI_NETNS"};
 
 /// Edits (insert, delete, replace) that turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {

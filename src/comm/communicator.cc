@@ -224,7 +224,7 @@ std::string Communicator::describe() const {
   text +=
       fmt::format("plain buffers of peers: {}\n", executor.endpoint().reads_peers()
                                                       ? "read from some size on, see tutti explain"
-                                                      : "not readable, all goes by slots");
+                                                      : "not read, all goes by slots");
   text += fmt::format("waiting: {} ranks on {} usable CPUs: {} spins, {} yields, then sleep ({})\n",
                       state.node_ranks, state.cpus, wait.spins, wait.yields,
                       executor.fence() ? "posters fence" : "sleepers fence by membarrier");
