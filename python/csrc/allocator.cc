@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t kSmallest = std::size_t{64} << 10;  // Less is not worth a mapping.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;   // Bytes, all kept blocks together.
 constexpr std::size_t kMostBlocks = 1024;                 // Files that this process holds open.
+constexpr std::uintptr_t kPage = 4096;
 
 /// Sizes in steps of an eighth, so that blocks fit again and at most an eighth is lost.
 std::size_t rounded(std::size_t bytes) {
@@ -89,7 +90,22 @@ class Pool {
 
 void free_block(void* data) { Pool::instance().free(data); }
 
-/// torch's allocator of CPU memory with large blocks taken out.
+/// Frees what the allocator that was there before handed out. Written once, before
+/// SharedAllocator is installed.
+std::atomic<c10::DeleterFnPtr> free_plain{nullptr};
+
+/// Frees a block of the pool or of the allocator that was there before. The pool's blocks are
+/// mappings, so only an address at the start of a page is looked up.
+void free_either(void* data) {
+  const bool may_be_pooled = data != nullptr && reinterpret_cast<std::uintptr_t>(data) % kPage == 0;
+  if (may_be_pooled && Pool::instance().free(data)) return;
+  // relaxed: a block exists only after the pointer was written and the allocator was installed.
+  free_plain.load(std::memory_order_relaxed)(data);
+}
+
+/// torch's allocator of CPU memory with large blocks taken out. All blocks have the same deleter,
+/// and the context is the block itself, as c10 asks of an allocator with a raw interface: oneDNN's
+/// wrapper calls raw_allocate and raw_deallocate.
 class SharedAllocator : public c10::Allocator {
  public:
   SharedAllocator(c10::Allocator* plain, std::size_t from_bytes)
@@ -97,11 +113,10 @@ class SharedAllocator : public c10::Allocator {
 
   c10::DataPtr allocate(std::size_t bytes) override {
     void* data = bytes >= from_bytes_ ? Pool::instance().allocate(bytes) : nullptr;
-    if (data == nullptr) return plain_->allocate(bytes);
-    return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
+    if (data == nullptr) data = plain_->raw_allocate(bytes);
+    return {data, data, &free_either, c10::Device(c10::DeviceType::CPU)};
   }
-  // Null: raw_allocate is not for us, as raw_deallocate could not tell whose the memory is.
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_either; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }
@@ -132,11 +147,18 @@ at::Tensor make_beside(const at::Tensor& like, at::IntArrayRef sizes, at::Scalar
 void enable_shared_allocator(std::size_t from_bytes) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (enabled.exchange(true)) return;
+  if (enabled) return;
+  c10::Allocator* const plain = c10::GetAllocator(c10::DeviceType::CPU);
+  TORCH_CHECK(plain->raw_deleter() != nullptr,
+              "tutti: the shared allocator can't replace torch's allocator of CPU memory, which "
+              "another library has replaced by one without a raw interface; load that library "
+              "later or do without one of the two");
+  // relaxed: SetAllocator is not for use beside other threads that allocate, as c10 says.
+  free_plain.store(plain->raw_deleter(), std::memory_order_relaxed);
+  enabled = true;
   constexpr std::uint8_t kBeforeTheDefault = 100;
   // Never destroyed: torch keeps the pointer.
-  c10::SetAllocator(c10::DeviceType::CPU,
-                    new SharedAllocator(c10::GetAllocator(c10::DeviceType::CPU), from_bytes),
+  c10::SetAllocator(c10::DeviceType::CPU, new SharedAllocator(plain, from_bytes),
                     kBeforeTheDefault);
 }
 
