@@ -98,6 +98,10 @@ TUTTI_API tutti_result_t tutti_device_comm_explain(tutti_device_comm_t comm, con
  * Any thread, any time. */
 TUTTI_API tutti_result_t tutti_cuda_relaxed_capture(void (*body)(void* data), void* data);
 
+/* *capturing: whether calls on the stream, a cudaStream_t, are being captured now. Any thread, any
+ * time. */
+TUTTI_API tutti_result_t tutti_cuda_is_capturing(void* stream, int* capturing);
+
 /* Makes what calls of this collective ("all_reduce"), size, type and operation will need. `op` and
  * `root` count where the collective has them. Not collective. */
 TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* collective,

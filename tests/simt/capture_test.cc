@@ -146,6 +146,27 @@ TEST_CASE("tutti_cuda_relaxed_capture queries an event without breaking a captur
   OK(cudaEventDestroy(event));
 }
 
+TEST_CASE("tutti_cuda_is_capturing tells a captured stream from others, and disturbs no capture") {
+  const cudaStream_t stream = new_stream(0), other = new_stream(0);
+  const auto capturing = [](cudaStream_t asked) {
+    int answer = -1;
+    CHECK(tutti_cuda_is_capturing(asked, &answer) == TUTTI_OK);
+    return answer;
+  };
+  CHECK(capturing(stream) == 0);
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  CHECK(capturing(stream) == 1);
+  CHECK(capturing(other) == 0);
+  CHECK(capturing(nullptr) == 0);  // The legacy stream, which can't be captured.
+  std::thread([&] { CHECK(capturing(stream) == 1); }).join();
+  cudaGraph_t graph = nullptr;
+  OK(cudaStreamEndCapture(stream, &graph));
+  CHECK(capturing(stream) == 0);
+  CHECK(tutti_cuda_is_capturing(stream, nullptr) == TUTTI_INVALID_ARGUMENT);
+  OK(cudaGraphDestroy(graph));
+  for (const cudaStream_t one : {stream, other}) OK(cudaStreamDestroy(one));
+}
+
 TEST_CASE("memory that peers can map is allocated and freed while another thread captures") {
   CHECK(capture_beside(cudaStreamCaptureModeGlobal, [] {
           void* data = nullptr;
