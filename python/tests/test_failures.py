@@ -182,3 +182,24 @@ def test_groups_are_made_again_and_again():
                     assert float(tensor[0]) == 2
             dist.destroy_process_group()
     run(3, body, backend=None)
+
+
+def test_groups_take_little_memory_until_they_are_used():
+    def body(rank, world):
+        def resident():
+            with open("/proc/self/smaps_rollup") as lines:
+                return next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+        def use(groups):
+            for group in groups:
+                dist.all_reduce(torch.ones(1), group=group)
+            dist.barrier()
+        use([dist.new_group()])
+        at_first = resident()
+        groups = [dist.new_group() for _ in range(10)]
+        made = resident()
+        use(groups)
+        return (made - at_first) / 10, (resident() - at_first) / 10
+    # KiB a group. Room for large calls takes memory once there are such.
+    made, used = (max(each) for each in zip(*run(2, body)))
+    assert made < 500 and used < 700, (made, used)

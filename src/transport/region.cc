@@ -146,7 +146,7 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
 void Region::touch(int rank) const {
   std::byte* section = at<std::byte>(rank, 0);
   place_near_this_thread(section, section_bytes_);
-  const std::size_t bytes = config_.wire != 0 ? multicast_ : section_bytes_;
+  const std::size_t bytes = packets_;
   const auto page = reinterpret_cast<std::uintptr_t>(section);
   if (page % kPage == 0 && madvise(section, bytes, MADV_POPULATE_WRITE) == 0) return;
   for (std::size_t at_byte = 0; at_byte < bytes; at_byte += kPage) {

@@ -142,8 +142,9 @@ class Region {
   void format();
   /// Reads the configuration of a formatted region of `bytes` bytes. kMismatch if it is not ours.
   static Result<RegionConfig> inspect(const std::byte* base, std::size_t bytes);
-  /// Makes `rank`'s section resident; called by that rank, so that the pages are near it. Of an
-  /// image only what every call needs: most rings are never used.
+  /// Places `rank`'s section near this thread, which is that rank's, and makes resident what every
+  /// call needs. Packets and rings become resident page by page as they are used: many
+  /// communicators are made, and used little.
   void touch(int rank) const;
 
   const RegionConfig& config() const { return config_; }
