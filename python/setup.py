@@ -65,6 +65,7 @@ class BuildWithCMake(build_ext):
              f"-DTUTTI_PYTHON_SUFFIX={sysconfig.get_config_var('EXT_SUFFIX')}",
              f"-DTUTTI_TORCH_INCLUDES={';'.join(torch['includes'])}",
              f"-DTUTTI_TORCH_LIBRARIES={libraries}",
+             f"-DTUTTI_TORCH_VERSION={torch['version']}",
              f"-DTUTTI_TORCH_DEFINITIONS={';'.join(torch['definitions'])}",
              # torch is in the process already when this is loaded.
              "-DCMAKE_SKIP_RPATH=ON", *shlex.split(os.environ.get("CMAKE_ARGS", ""))], check=True)

@@ -19,36 +19,16 @@
 #include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "devices.h"
 #include "messages.h"
+#include "like_gloo.h"
 #include "tensors.h"
 #include "tutti/communicator.h"
 #include "work.h"
 
 namespace tutti::python {
-
-/// What TorchBackend shares with gloo's class. Where we stand in for gloo, DDP's logger takes us
-/// for a ProcessGroupGloo and reads options_->threads, so these members lie where torch 2.11 has
-/// them there (ProcessGroupGloo.hpp); tutti_torch/_stand_in.py has the versions for which that is
-/// known.
-class LikeGloo : public c10d::Backend {
- public:
-  struct Options : c10d::Backend::Options {
-    explicit Options(std::string name, std::chrono::milliseconds limit = kBackendDefaultTimeout)
-        : c10d::Backend::Options(std::move(name), bounded(limit)) {}
-    std::vector<std::shared_ptr<void>> devices;
-    int threads = 2;  // The progress thread, and the first for completions.
-  };
-
- protected:
-  LikeGloo(int rank, int size, c10::intrusive_ptr<Options> options)
-      : c10d::Backend(rank, size), options_(std::move(options)) {}
-  std::shared_ptr<void> unused_;  // gloo's own store.
-  const c10::intrusive_ptr<Options> options_;
-};
 
 class TorchBackend : public LikeGloo {
  public:

@@ -66,6 +66,7 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "Tutti's process groups for PyTorch; use the package tutti_torch";
   module.attr("version") = TUTTI_VERSION;
   module.attr("torch_version") = TORCH_VERSION;
+  module.attr("like_gloo") = TUTTI_LIKE_GLOO != 0;    // See like_gloo.h.
   py::module_::import("torch._C._distributed_c10d");  // The base class is registered there.
   module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("name"), py::arg("group"), py::arg("global_ranks"));

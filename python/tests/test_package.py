@@ -53,6 +53,37 @@ def test_standing_in_for_gloo():
     assert code != 0 and "can't stand in for mpi; it takes: gloo" in error
 
 
+def test_standing_in_for_gloo_by_name_and_options():
+    """Its name everywhere, its options in its constructor, and what DDP logs of gloo."""
+    script = """
+        import os, tutti_torch, torch, torch.distributed as dist
+        from datetime import timedelta
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        group = dist.group.WORLD
+        backend = group._get_backend(torch.device("cpu"))
+        print(group.name(), backend.name(), dist.get_backend(), isinstance(backend, dist.ProcessGroupGloo))
+        group._set_sequence_number_for_group()
+        print(group._get_sequence_number_for_group() >= 0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        model(torch.ones(1, 2)).sum().backward()
+        log = model._get_ddp_logging_data()
+        print(log["backend_name"], log["gloo_num_threads"])
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=17)
+        options._devices = [dist.ProcessGroupGloo.create_default_device()]
+        for given in (options, timedelta(seconds=17)):
+            made = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, given)
+            print(made.options._timeout.total_seconds())
+        dist.destroy_process_group()
+    """
+    said = {}
+    for names in ("gloo", ""):
+        code, said[names], error = python(script, TUTTI_AS=names)
+        assert code == 0, error
+    assert said["gloo"] == said[""]
+    assert said["gloo"].splitlines()[0] == "gloo gloo gloo True"
+
+
 def test_tensors_are_shared_where_the_environment_says_so():
     script = """
         import tutti_torch, torch, torch.distributed as dist

@@ -8,10 +8,6 @@ TORCH_DISTRIBUTED_DEBUG=DETAIL) goes the same way. Nothing of this happens unles
 import datetime
 
 _NAMES = ("gloo",)
-# torch's C++ takes a group of the type GLOO for an object of gloo's own class: DDP's logger reads a
-# number out of it. Our objects have that number at that place for these versions of torch; with others
-# our groups are of the type CUSTOM, and DDP's log calls them so.
-_KNOWN_LAYOUTS = {(2, 11)}
 
 
 def install(names):
@@ -19,33 +15,31 @@ def install(names):
     if unknown:
         raise ValueError(f"TUTTI_AS: tutti can't stand in for {', '.join(unknown)}; it takes: "
                          + ", ".join(_NAMES))
-    import torch
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
     stand_in = _make(getattr(c10d, "ProcessGroupGloo", None))
     c10d.ProcessGroupGloo = stand_in
     c10d._GLOO_AVAILABLE = True
     dist.ProcessGroupGloo = stand_in
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) not in _KNOWN_LAYOUTS:
-        _register_as_custom(dist)
+    _register_as_custom_where_needed(dist)
 
 
-def _register_as_custom(dist):
+def _register_as_custom_where_needed(dist):
+    """torch's C++ takes a group of the type GLOO for an object of gloo's own class: DDP's logger reads
+    a number out of it. When the compiled module was built it was found out whether our objects have
+    that number at that place. Where they have not, our groups are of the type CUSTOM, and say so."""
     original = dist.ProcessGroup._register_backend
     custom = dist.ProcessGroup.BackendType.CUSTOM
 
     def _register_backend(self, device, backend_type, backend=None):
-        if backend is not None and isinstance(backend, _extension_types()):
+        from tutti_torch import _extension
+        if type(backend).__name__ == "ProcessGroupTutti" and not _extension().like_gloo:
             backend_type = custom
-            self._set_default_backend(custom)
+            if self.name() == "gloo":
+                self._set_default_backend(custom)
         return original(self, device, backend_type, backend)
 
     dist.ProcessGroup._register_backend = _register_backend
-
-
-def _extension_types():
-    from tutti_torch import _extension
-    return _extension().ProcessGroupTutti
 
 
 def _make(original):
@@ -62,10 +56,13 @@ def _make(original):
             return getattr(original, name)
 
     class ProcessGroupGloo(metaclass=Meta):
-        def __new__(cls, store, rank, size, timeout=datetime.timedelta(minutes=30),
+        def __new__(cls, store, rank, size, timeout=datetime.timedelta(minutes=30), options=None,
                     enable_reconfigure=False):  # 2.14 and newer ask for it.
             if enable_reconfigure:
-                raise ValueError("tutti: a group can't be reconfigured; make another")
+                raise RuntimeError("tutti: a group can't be reconfigured; make another")
+            # gloo's class takes its options in the place of the limit as well. Their devices and
+            # threads are gloo's; networks are chosen by TUTTI_NET_INTERFACES.
+            timeout = getattr(timeout if options is None else options, "_timeout", timeout)
             return _extension().create(store, rank, size, timeout, "gloo", "", list(range(size)))
 
     return ProcessGroupGloo

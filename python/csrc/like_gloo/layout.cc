@@ -1,0 +1,26 @@
+// Compiled when CMake configures, and never linked: it compiles if DDP's logger finds its number in
+// our objects at the place where it looks for it in gloo's.
+#include <cstddef>
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "like_gloo.h"
+
+namespace {
+
+// Both options_ are protected.
+struct Theirs : c10d::ProcessGroupGloo {
+  static constexpr std::size_t options_at() { return offsetof(Theirs, options_); }
+};
+struct Ours : tutti::python::LikeGloo {
+  static constexpr std::size_t options_at() { return offsetof(Ours, options_); }
+};
+
+static_assert(Theirs::options_at() == Ours::options_at());
+static_assert(offsetof(c10d::ProcessGroupGloo::Options, threads) ==
+              offsetof(tutti::python::LikeGloo::Options, threads));
+static_assert(sizeof(c10d::ProcessGroupGloo::Options::threads) ==
+              sizeof(tutti::python::LikeGloo::Options::threads));
+
+}  // namespace
