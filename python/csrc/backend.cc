@@ -48,6 +48,7 @@ TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communica
     : LikeGloo(collectives.rank().value, collectives.rank_count(), options),
       store_(std::move(store)),
       stands_in_(options->backend == "gloo"),
+      longest_(options->timeout),
       timeout_(options->timeout),
       messages_(std::make_shared<Messages>(std::move(messages))),
       collectives_(std::make_shared<Communicator>(std::move(collectives))),
@@ -62,8 +63,13 @@ TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communica
 TorchBackend::~TorchBackend() { shutdown(); }
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
-  TORCH_CHECK_VALUE(timeout.count() > 0, "tutti: a time limit is more than 0 ms");
-  timeout_ = bounded(timeout);
+  TORCH_CHECK(timeout.count() > 0, "tutti: a time limit is more than 0 ms");
+  if (bounded(timeout) > longest_)
+    TORCH_WARN("tutti: group '", shared_->group, "' keeps the time limit of ", longest_.count(),
+               " ms that it was made with: it can be lowered, not raised; make a group with "
+               "timeout=");
+  options_->timeout = std::min(bounded(timeout), longest_);
+  timeout_.store(options_->timeout, std::memory_order_relaxed);
 }
 
 void TorchBackend::Shared::note(Code code) { error = error_type(code); }
@@ -90,7 +96,7 @@ std::string TorchBackend::describe(const char* name, std::uint64_t number, const
 
 TorchBackend::JobPtr TorchBackend::make_job(const Operation& operation,
                                             std::chrono::milliseconds timeout) const {
-  return std::make_shared<Job>(operation, timeout == c10d::kUnsetTimeout ? timeout_ : timeout);
+  return std::make_shared<Job>(operation, timeout == c10d::kUnsetTimeout ? limit() : timeout);
 }
 
 TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
@@ -108,7 +114,7 @@ TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
 /// Ends the group if the work is not over in time. The group's own limit is kept by Tutti, which
 /// can say more.
 void TorchBackend::limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout) {
-  if (timeout >= options_->timeout) return;
+  if (timeout >= longest_) return;
   const std::string what = describe(work->name(), work->getSequencenumber(), *shared_);
   const auto end = [weak = c10::weak_intrusive_ptr<TorchWork>(work), what, timeout,
                     communicator = std::weak_ptr(communicator()), messages = messages_] {
@@ -144,7 +150,7 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
     }
   }
   const bool waited_for = !async && !joined;
-  if (waited_for && job->timeout >= options_->timeout && !at::hasCallbacks()) {
+  if (waited_for && job->timeout >= longest_ && !at::hasCallbacks()) {
     run(*communicator, job);
     return nullptr;
   }
@@ -218,13 +224,13 @@ std::exception_ptr TorchBackend::finish(const JobPtr& job) {
 TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors& tensors, int peer,
                                             int tag, bool sends) {
   const at::Tensor tensor = only(tensors, operation.name);
-  TORCH_CHECK_VALUE(peer < size_, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
-                    size_, " ranks");
+  TORCH_CHECK(peer < size_, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
+              size_, " ranks");
   if (!tensor.device().is_cpu())
     return message_on_device({operation, tensor, peer, sends, number_++});
   const bool in_a_row = lies_in_a_row(tensor);
   const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors, number_++);
-  limit(work, timeout_);
+  limit(work, limit());
   join(work);
   if (sends) {
     messages_->send(in_a_row ? tensor : tensor.contiguous(), peer, tag, work);
@@ -314,7 +320,8 @@ TorchBackend::WorkPtr TorchBackend::endCoalescing() {
 
 /// By way of the store, so that a rank which does not come leaves the group usable.
 void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
-  const auto limit = options.timeout == c10d::kUnsetTimeout ? timeout_ : bounded(options.timeout);
+  const auto limit =
+      options.timeout == c10d::kUnsetTimeout ? this->limit() : bounded(options.timeout);
   const auto end = std::chrono::steady_clock::now() + limit;
   const std::string key = prefix_ + "monitored/" + std::to_string(monitored_++) + "/";
   const auto came = [&](const std::string& name) {
@@ -350,7 +357,7 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   std::string names = missing.front();
   for (std::size_t i = 1; i < missing.size(); ++i) names += ", " + missing[i];
   C10_THROW_ERROR(DistBackendError,
-                  c10::str("[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", names,
+                  c10::str("[Rank 0]: Rank", wait_for_all ? "s " : " ", names,
                            " failed to pass monitoredBarrier in ", limit.count(), " ms"));
 }
 

@@ -10,8 +10,9 @@
 // calls onto the caller's current one, others onto the group's own.
 //
 // Threads: any may call. `issue_` puts calls in order; it is held while a synchronous one runs.
-// `abort` needs no lock. Errors of use throw ValueError before anything is started; all others are
-// DistBackendErrors, thrown by a synchronous call, or by the Work's wait.
+// `abort` needs no lock. Errors of use are RuntimeErrors, as gloo's are, thrown before anything is
+// started; all others are DistBackendErrors (RuntimeErrors as well), thrown by a synchronous call,
+// or by the Work's wait.
 #pragma once
 #include <list>
 #include <memory>
@@ -22,8 +23,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "devices.h"
-#include "messages.h"
 #include "like_gloo.h"
+#include "messages.h"
 #include "tensors.h"
 #include "tutti/communicator.h"
 #include "work.h"
@@ -155,6 +156,7 @@ class TorchBackend : public LikeGloo {
   static void note(const JobPtr& job, const Status& status);
   static std::exception_ptr finish(const JobPtr& job);
   void limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout);
+  std::chrono::milliseconds limit() const { return timeout_.load(std::memory_order_relaxed); }
   WorkPtr message(const Operation& operation, Tensors& tensors, int peer, int tag, bool sends);
   void join(const Ptr<TorchWork>& work);
   Ptr<TorchWork> make_work(const Operation& operation, const Tensors& inputs, Tensors outputs,
@@ -177,23 +179,28 @@ class TorchBackend : public LikeGloo {
   // What jobs are made of (collectives.cc).
   static at::Tensor input_of(Job& job, const at::Tensor& tensor);
   static at::Tensor output_of(Job& job, const at::Tensor& tensor);
+  static void copy_parts(Job& job, const at::Tensor& flat, const Tensors& list);
   static at::Tensor flat_output(Job& job, const Tensors& list);
   static at::Tensor flat_input(Job& job, const Tensors& list);
-  void add_all_reduce(Job& job, const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+  // `in_place` false: by way of a copy, for tensors that overlap others of the job.
+  void add_all_reduce(Job& job, const at::Tensor& tensor, const c10d::ReduceOp& op,
+                      bool in_place = true) const;
   // `parts`: what the tensor with a block for each rank is made of, if it was a list.
   void add_all_gather(Job& job, const at::Tensor& output, const at::Tensor& input,
                       const Tensors& parts = {}) const;
   void add_reduce_scatter(Job& job, const at::Tensor& output, const at::Tensor& input,
                           const c10d::ReduceOp& op, const Tensors& parts = {}) const;
   void check_list(const Tensors& list, const at::Tensor& own, const char* operation,
-                  bool may_differ = false) const;
+                  const char* which, bool may_differ = false) const;
   Rank root_of(std::int64_t root, const char* operation) const;
-  WorkPtr all_reduce_list(const Operation& operation, Tensors& tensors,
-                          const c10d::AllreduceOptions& options);
+  WorkPtr all_gather_lists(std::vector<Tensors>& outputs, Tensors& inputs,
+                           const c10d::AllgatherOptions& options);
 
   const Ptr<c10d::Store> store_;
   const bool stands_in_;
-  std::chrono::milliseconds timeout_;  // Of operations that name none; at most the options'.
+  const std::chrono::milliseconds longest_;  // Of the group: that of its communicators.
+  // Of operations that name none. Read and written alone, so relaxed.
+  std::atomic<std::chrono::milliseconds> timeout_;
   std::shared_ptr<Messages> messages_;
   std::mutex issue_;  // Orders calls of collectives.
   std::mutex mutex_;  // Guards the pointer below, and coalesced_.

@@ -32,14 +32,14 @@ DeviceEnd end_on(const Devices::LinkPtr& link, const c10::Stream& stream) {
 
 }  // namespace
 
-/// Nothing: the CPU. Throws a ValueError for tensors of several.
+/// Nothing: the CPU. Throws a RuntimeError for tensors of several.
 std::optional<c10::Device> TorchBackend::device_of(const Job& job) {
   std::optional<c10::Device> device;
   for (const Tensors* list : {&job.inputs, &job.outputs, &job.keeps}) {
     for (const at::Tensor& tensor : *list) {
       if (!device) device = tensor.device();
-      TORCH_CHECK_VALUE(*device == tensor.device(), "tutti: ", job.operation.name,
-                        ": one tensor is on ", *device, ", another on ", tensor.device());
+      TORCH_CHECK(*device == tensor.device(), "tutti: ", job.operation.name, ": one tensor is on ",
+                  *device, ", another on ", tensor.device());
     }
   }
   return device && !device->is_cpu() ? device : std::nullopt;
@@ -84,7 +84,7 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
     for (const auto& [to, from] : job->copies) copy_over(to, from);
   }
   // What lies on the current stream is in order with all that uses its tensors.
-  const bool limited = job->timeout < options_->timeout;
+  const bool limited = job->timeout < longest_;
   if (!own && !limited && status) return nullptr;
   const auto work = make_device_work(job->operation, job->inputs, job->outputs, job->number,
                                      {end_on(link, stream)});
@@ -103,10 +103,10 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
 }
 
 TorchBackend::WorkPtr TorchBackend::message_on_device(const DeviceMessage& message) {
-  TORCH_CHECK_VALUE(message.peer >= 0, "tutti: ", message.operation.name,
-                    ": a CUDA tensor can't be received from any rank; name it");
-  TORCH_CHECK_VALUE(message.peer != rank_, "tutti: ", message.operation.name,
-                    ": a CUDA tensor can't be sent to oneself; copy it");
+  TORCH_CHECK(message.peer >= 0, "tutti: ", message.operation.name,
+              ": a CUDA tensor can't be received from any rank; name it");
+  TORCH_CHECK(message.peer != rank_, "tutti: ", message.operation.name,
+              ": a CUDA tensor can't be sent to oneself; copy it");
   {
     const std::lock_guard lock(mutex_);
     if (coalesced_) {
@@ -143,16 +143,16 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage&
   const auto work =
       make_device_work(message.operation, {tensor}, message.sends ? Tensors{} : Tensors{tensor},
                        message.number, {end_on(link, stream)});
-  devices_->hold(work, {tensor, row},
-                 timeout_ < options_->timeout ? std::chrono::steady_clock::now() + timeout_
-                                              : Devices::Time::max());
+  devices_->hold(
+      work, {tensor, row},
+      limit() < longest_ ? std::chrono::steady_clock::now() + limit() : Devices::Time::max());
   if (!status) fail_on_device(message.operation, message.number, status.error());
   return work;
 }
 
 TorchBackend::WorkPtr TorchBackend::end_coalescing_on_devices(const Coalesced& coalesced) {
-  TORCH_CHECK_VALUE(coalesced.works.empty(),
-                    "tutti: coalesced calls are on the CPU or on a device, not on both");
+  TORCH_CHECK(coalesced.works.empty(),
+              "tutti: coalesced calls are on the CPU or on a device, not on both");
   std::vector<const DeviceMessage*> messages;
   for (const DeviceMessage& message : coalesced.messages) messages.push_back(&message);
   std::stable_sort(messages.begin(), messages.end(),

@@ -44,17 +44,22 @@ at::Tensor TorchBackend::output_of(Job& job, const at::Tensor& tensor) {
   return copy;
 }
 
-/// One buffer for a list of outputs, to which its parts are copied at the end.
-at::Tensor TorchBackend::flat_output(Job& job, const Tensors& list) {
-  std::int64_t elements = 0;
-  for (const at::Tensor& tensor : list) elements += tensor.numel();
-  at::Tensor flat = make_beside(list.front(), {elements}, list.front().scalar_type());
+/// The parts of a buffer are copied to a list of outputs at the end.
+void TorchBackend::copy_parts(Job& job, const at::Tensor& flat, const Tensors& list) {
   std::int64_t at = 0;
   for (const at::Tensor& tensor : list) {
     job.copies.emplace_back(tensor, flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
     job.outputs.push_back(tensor);
     at += tensor.numel();
   }
+}
+
+/// One buffer for a list of outputs, to which its parts are copied at the end.
+at::Tensor TorchBackend::flat_output(Job& job, const Tensors& list) {
+  std::int64_t elements = 0;
+  for (const at::Tensor& tensor : list) elements += tensor.numel();
+  at::Tensor flat = make_beside(list.front(), {elements}, list.front().scalar_type());
+  copy_parts(job, flat, list);
   job.keeps.push_back(flat);
   return flat;
 }
@@ -78,32 +83,32 @@ at::Tensor TorchBackend::flat_input(Job& job, const Tensors& list) {
 /// A list of one tensor for each rank: this rank's is like `own`, and those of others too, unless
 /// they `may_differ` in size.
 void TorchBackend::check_list(const Tensors& list, const at::Tensor& own, const char* operation,
-                              bool may_differ) const {
-  TORCH_CHECK_VALUE(static_cast<int>(list.size()) == size_, "tutti: ", operation, ": the list has ",
-                    list.size(), " tensors, there are ", size_, " ranks");
+                              const char* which, bool may_differ) const {
+  TORCH_CHECK(static_cast<int>(list.size()) == size_, "tutti: ", operation, ": Incorrect ", which,
+              " list size: ", list.size(), " tensors for ", size_, " ranks");
   check_type(list, own.scalar_type(), operation);
   for (int rank = 0; rank < size_; ++rank) {
     const at::Tensor& tensor = list[static_cast<std::size_t>(rank)];
-    TORCH_CHECK_VALUE((may_differ && rank != rank_) || tensor.numel() == own.numel(),
-                      "tutti: ", operation, ": invalid tensor size: that of rank ", rank, " is ",
-                      tensor.sizes(), ", this rank's is ", own.sizes());
+    TORCH_CHECK((may_differ && rank != rank_) || tensor.numel() == own.numel(),
+                "tutti: ", operation, ": invalid tensor size: that of rank ", rank, " is ",
+                tensor.sizes(), ", this rank's is ", own.sizes());
   }
 }
 
 Rank TorchBackend::root_of(std::int64_t root, const char* operation) const {
-  TORCH_CHECK_VALUE(root >= 0 && root < size_, "tutti: ", operation, ": invalid root rank ", root,
-                    ", there are ", size_, " ranks");
+  TORCH_CHECK(root >= 0 && root < size_, "tutti: ", operation, ": invalid root rank ", root,
+              ", there are ", size_, " ranks");
   return Rank{static_cast<int>(root)};
 }
 
-void TorchBackend::add_all_reduce(Job& job, const at::Tensor& tensor,
-                                  const c10d::ReduceOp& op) const {
+void TorchBackend::add_all_reduce(Job& job, const at::Tensor& tensor, const c10d::ReduceOp& op,
+                                  bool in_place) const {
   check_tensor(tensor, job.operation.name);
   const Reduced reduced = reduced_as(tensor.scalar_type(), op, job.operation.name);
   job.inputs.push_back(tensor);
   job.outputs.push_back(tensor);
   at::Tensor flat = tensor;
-  if (reduced.widened || !lies_in_a_row(tensor)) {
+  if (!in_place || reduced.widened || !lies_in_a_row(tensor)) {
     const c10::NoGradGuard no_grad;
     flat = make_beside(tensor, tensor.sizes(), reduced.widened.value_or(tensor.scalar_type()));
     flat.copy_(tensor);
@@ -117,33 +122,58 @@ void TorchBackend::add_all_reduce(Job& job, const at::Tensor& tensor,
                           .reduction = reduced.reduction});
 }
 
-TorchBackend::WorkPtr TorchBackend::all_reduce_list(const Operation& operation, Tensors& tensors,
-                                                    const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "tutti: all_reduce: requires a tensor");
-  const auto job = make_job(operation, options.timeout);
-  for (const at::Tensor& tensor : tensors) add_all_reduce(*job, tensor, options.reduceOp);
-  return issue(job, options.asyncOp);
-}
-
+/// The tensors of a list are reduced on this rank first, then over the ranks, and all of them get
+/// the result.
 TorchBackend::WorkPtr TorchBackend::allreduce(Tensors& tensors,
                                               const c10d::AllreduceOptions& options) {
   if (!tensors.empty() && tensors.front().is_sparse()) return allreduce_sparse(tensors, options);
-  return all_reduce_list(kAllReduce, tensors, options);
+  TORCH_CHECK(!tensors.empty(), "tutti: all_reduce: requires non-empty tensor list");
+  const auto job = make_job(kAllReduce, options.timeout);
+  if (tensors.size() == 1) {
+    add_all_reduce(*job, tensors.front(), options.reduceOp);
+    return issue(job, options.asyncOp);
+  }
+  check_alike(tensors, "all_reduce");
+  const at::Tensor& first = tensors.front();
+  const at::Tensor sum = make_beside(first, first.sizes(), first.scalar_type());
+  copy_over(sum, first);
+  for (std::size_t i = 1; i < tensors.size(); ++i)
+    combine(sum, tensors[i], options.reduceOp, "all_reduce");
+  add_all_reduce(*job, sum, options.reduceOp);
+  for (const at::Tensor& tensor : tensors) job->copies.emplace_back(tensor, sum);
+  job->inputs = job->outputs = tensors;
+  return issue(job, options.asyncOp);
 }
 
+/// Each tensor by itself. Tensors that overlap are all read before the first is written, and
+/// written in the order of the list, as if all were gathered into one buffer and reduced there.
 TorchBackend::WorkPtr TorchBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return all_reduce_list(kAllReduceCoalesced, tensors, options);
+  TORCH_CHECK(!tensors.empty(), "tutti: all_reduce_coalesced: requires non-empty tensor list");
+  for (const at::Tensor& tensor : tensors) check_tensor(tensor, "all_reduce_coalesced");
+  const auto job = make_job(kAllReduceCoalesced, options.timeout);
+  const bool in_place = !any_overlap(tensors);
+  for (const at::Tensor& tensor : tensors) add_all_reduce(*job, tensor, options.reduceOp, in_place);
+  return issue(job, options.asyncOp);
 }
 
+/// Of a list, the root's tensor number `rootTensor` goes to all tensors of all ranks.
 TorchBackend::WorkPtr TorchBackend::broadcast(Tensors& tensors,
                                               const c10d::BroadcastOptions& options) {
-  const at::Tensor tensor = only(tensors, "broadcast");
   const Rank root = root_of(options.rootRank, "broadcast");
+  TORCH_CHECK(
+      options.rootTensor >= 0 && options.rootTensor < static_cast<std::int64_t>(tensors.size()),
+      "tutti: broadcast: invalid root tensor ", options.rootTensor, " in a list of ",
+      tensors.size());
+  check_alike(tensors, "broadcast");
+  const at::Tensor tensor = tensors[static_cast<std::size_t>(options.rootTensor)];
   const auto job = make_job(kBroadcast, options.timeout);
   const bool gives = root.value == rank_;
   const at::Tensor flat = gives ? input_of(*job, tensor) : output_of(*job, tensor);
-  job->outputs = {tensor};
+  for (const at::Tensor& other : tensors) {
+    if (!other.is_same(tensor)) job->copies.emplace_back(other, flat);
+  }
+  job->outputs = tensors;
   const Elements elements = copied_as(tensor.scalar_type());
   job->requests.push_back({.collective = Collective::kBroadcast,
                            .input = gives ? flat.const_data_ptr() : nullptr,
@@ -172,12 +202,12 @@ TorchBackend::WorkPtr TorchBackend::reduce(Tensors& tensors, const c10d::ReduceO
 
 void TorchBackend::add_all_gather(Job& job, const at::Tensor& output, const at::Tensor& input,
                                   const Tensors& parts) const {
-  TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "tutti: ", job.operation.name,
-                    ": output tensor must have the same type as input tensor");
-  TORCH_CHECK_VALUE(!parts.empty() || output.numel() == input.numel() * size_,
-                    "tutti: ", job.operation.name,
-                    ": output tensor size must be equal to world_size times input tensor size; ",
-                    output.numel(), " elements are not ", size_, " times ", input.numel());
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "tutti: ", job.operation.name,
+              ": output tensor must have the same type as input tensor");
+  TORCH_CHECK(!parts.empty() || output.numel() == input.numel() * size_,
+              "tutti: ", job.operation.name,
+              ": output tensor size must be equal to world_size times input tensor size; ",
+              output.numel(), " elements are not ", size_, " times ", input.numel());
   const Elements elements = copied_as(input.scalar_type());
   const at::Tensor to = output_of(job, output);
   at::Tensor from = input_of(job, input);
@@ -208,9 +238,8 @@ TorchBackend::WorkPtr TorchBackend::_allgather_base(at::Tensor& output, at::Tens
 
 TorchBackend::WorkPtr TorchBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
-                    "tutti: all_gather_into_tensor: ", outputs.size(), " outputs, but ",
-                    inputs.size(), " inputs");
+  TORCH_CHECK(outputs.size() == inputs.size(), "tutti: all_gather_into_tensor: ", outputs.size(),
+              " outputs, but ", inputs.size(), " inputs");
   const auto job = make_job(kAllGatherBase, options.timeout);
   for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather(*job, outputs[i], inputs[i]);
   return issue(job, options.asyncOp);
@@ -218,10 +247,18 @@ TorchBackend::WorkPtr TorchBackend::allgather_into_tensor_coalesced(
 
 TorchBackend::WorkPtr TorchBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) {
+  TORCH_CHECK(!inputs.empty(), "tutti: all_gather: requires non-empty input tensor list");
+  TORCH_CHECK(outputs.size() == inputs.size(),
+              "tutti: all_gather: requires input/output tensor lists to have the same length, not ",
+              inputs.size(), " and ", outputs.size());
+  for (const Tensors& list : outputs) {
+    TORCH_CHECK(list.size() == inputs.size() * static_cast<std::size_t>(size_),
+                "tutti: all_gather: invalid output tensor list: ", list.size(), " tensors for ",
+                inputs.size(), " inputs of ", size_, " ranks");
+  }
+  if (inputs.size() > 1) return all_gather_lists(outputs, inputs, options);
   const at::Tensor input = only(inputs, "all_gather");
-  TORCH_CHECK_VALUE(outputs.size() == 1, "tutti: all_gather: takes one list of outputs, not ",
-                    outputs.size());
-  check_list(outputs.front(), input, "all_gather", true);
+  check_list(outputs.front(), input, "all_gather", "output", true);
   const auto job = make_job(kAllGather, options.timeout);
   const at::Tensor flat = flat_output(*job, outputs.front());
   const Tensors results = job->outputs;
@@ -230,23 +267,42 @@ TorchBackend::WorkPtr TorchBackend::allgather(std::vector<Tensors>& outputs, Ten
   return issue(job, options.asyncOp);
 }
 
+/// Each list of outputs gets all inputs of rank 0, then those of rank 1, and so on.
+TorchBackend::WorkPtr TorchBackend::all_gather_lists(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                     const c10d::AllgatherOptions& options) {
+  for (const Tensors& list : outputs) {
+    Tensors all = inputs;
+    all.insert(all.end(), list.begin(), list.end());
+    check_alike(all, "all_gather");
+  }
+  const auto job = make_job(kAllGather, options.timeout);
+  const at::Tensor flat = flat_output(*job, outputs.front());
+  for (std::size_t i = 1; i < outputs.size(); ++i) copy_parts(*job, flat, outputs[i]);
+  const Tensors results = job->outputs;
+  const at::Tensor input = flat_input(*job, inputs);
+  add_all_gather(*job, flat, input);
+  job->inputs = inputs;
+  job->outputs = results;
+  return issue(job, options.asyncOp);
+}
+
 TorchBackend::WorkPtr TorchBackend::allgather_coalesced(std::vector<Tensors>& outputs,
                                                         Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_,
-                    "tutti: all_gather_coalesced: output lists should be equal to world size");
+  TORCH_CHECK(static_cast<int>(outputs.size()) == size_,
+              "tutti: all_gather_coalesced: output lists should be equal to world size");
   const auto job = make_job(kAllGatherCoalesced, options.timeout);
   Tensors results;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& of_rank : outputs) {
-      TORCH_CHECK_VALUE(of_rank.size() == inputs.size(),
-                        "tutti: all_gather_coalesced: invalid "
-                        "output size: ",
-                        of_rank.size(), " tensors for ", inputs.size(), " inputs");
+      TORCH_CHECK(of_rank.size() == inputs.size(),
+                  "tutti: all_gather_coalesced: invalid "
+                  "output size: ",
+                  of_rank.size(), " tensors for ", inputs.size(), " inputs");
       list.push_back(of_rank[i]);
     }
-    check_list(list, inputs[i], "all_gather_coalesced", true);
+    check_list(list, inputs[i], "all_gather_coalesced", "output", true);
     const at::Tensor flat = flat_output(*job, list);
     add_all_gather(*job, flat, inputs[i], list);
     results.insert(results.end(), list.begin(), list.end());
@@ -257,12 +313,12 @@ TorchBackend::WorkPtr TorchBackend::allgather_coalesced(std::vector<Tensors>& ou
 
 void TorchBackend::add_reduce_scatter(Job& job, const at::Tensor& output, const at::Tensor& input,
                                       const c10d::ReduceOp& op, const Tensors& parts) const {
-  TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "tutti: ", job.operation.name,
-                    ": input tensor must be the same type as the output tensor.");
-  TORCH_CHECK_VALUE(!parts.empty() || output.numel() * size_ == input.numel(),
-                    "tutti: ", job.operation.name,
-                    ": input tensor must be the same size as output size times world size; ",
-                    input.numel(), " elements are not ", size_, " times ", output.numel());
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "tutti: ", job.operation.name,
+              ": input tensor must be the same type as the output tensor.");
+  TORCH_CHECK(!parts.empty() || output.numel() * size_ == input.numel(),
+              "tutti: ", job.operation.name,
+              ": input tensor must be the same size as output size times world size; ",
+              input.numel(), " elements are not ", size_, " times ", output.numel());
   const Reduced reduced = reduced_as(input.scalar_type(), op, job.operation.name);
   at::Tensor from = input_of(job, input), to;
   if (reduced.widened) {
@@ -302,9 +358,8 @@ TorchBackend::WorkPtr TorchBackend::_reduce_scatter_base(
 
 TorchBackend::WorkPtr TorchBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
-                    "tutti: reduce_scatter_tensor: ", outputs.size(), " outputs, but ",
-                    inputs.size(), " inputs");
+  TORCH_CHECK(outputs.size() == inputs.size(), "tutti: reduce_scatter_tensor: ", outputs.size(),
+              " outputs, but ", inputs.size(), " inputs");
   const auto job = make_job(kReduceScatterBase, options.timeout);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     add_reduce_scatter(*job, outputs[i], inputs[i], options.reduceOp);
@@ -313,10 +368,11 @@ TorchBackend::WorkPtr TorchBackend::reduce_scatter_tensor_coalesced(
 
 TorchBackend::WorkPtr TorchBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                    const c10d::ReduceScatterOptions& options) {
-  const at::Tensor output = only(outputs, "reduce_scatter");
-  TORCH_CHECK_VALUE(inputs.size() == 1, "tutti: reduce_scatter: takes one list of inputs, not ",
-                    inputs.size());
-  check_list(inputs.front(), output, "reduce_scatter", true);
+  const at::Tensor output = only(outputs, "reduce_scatter", "output ");
+  TORCH_CHECK(inputs.size() == 1,
+              "tutti: reduce_scatter: requires a single-element input list, this one has ",
+              inputs.size());
+  check_list(inputs.front(), output, "reduce_scatter", "input", true);
   const auto job = make_job(kReduceScatter, options.timeout);
   const at::Tensor flat = flat_input(*job, inputs.front());
   add_reduce_scatter(*job, output, flat, options.reduceOp, inputs.front());

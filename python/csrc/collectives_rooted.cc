@@ -42,16 +42,16 @@ std::vector<std::size_t> list_counts(const std::vector<at::Tensor>& list, std::s
 
 TorchBackend::WorkPtr TorchBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const c10d::GatherOptions& options) {
-  const at::Tensor input = only(inputs, "gather");
+  const at::Tensor input = only(inputs, "gather", "input ");
   const Rank root = root_of(options.rootRank, "gather");
   const auto job = make_job(kGather, options.timeout);
   at::Tensor to;
   if (root.value == rank_) {
-    TORCH_CHECK_VALUE(outputs.size() == 1, "tutti: gather: requires a single-element output list");
-    check_list(outputs.front(), input, "gather");
+    TORCH_CHECK(outputs.size() == 1, "tutti: gather: requires a single-element output list");
+    check_list(outputs.front(), input, "gather", "output");
     to = flat_output(*job, outputs.front());
   } else {
-    TORCH_CHECK_VALUE(outputs.empty(), "tutti: gather: requires empty output on non-root");
+    TORCH_CHECK(outputs.empty(), "tutti: gather: requires empty output on non-root");
   }
   const at::Tensor from = input_of(*job, input);
   const Elements elements = copied_as(input.scalar_type());
@@ -66,16 +66,16 @@ TorchBackend::WorkPtr TorchBackend::gather(std::vector<Tensors>& outputs, Tensor
 
 TorchBackend::WorkPtr TorchBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                             const c10d::ScatterOptions& options) {
-  const at::Tensor output = only(outputs, "scatter");
+  const at::Tensor output = only(outputs, "scatter", "output ");
   const Rank root = root_of(options.rootRank, "scatter");
   const auto job = make_job(kScatter, options.timeout);
   at::Tensor from;
   if (root.value == rank_) {
-    TORCH_CHECK_VALUE(inputs.size() == 1, "tutti: scatter: requires a single-element input list");
-    check_list(inputs.front(), output, "scatter");
+    TORCH_CHECK(inputs.size() == 1, "tutti: scatter: requires a single-element input list");
+    check_list(inputs.front(), output, "scatter", "input");
     from = flat_input(*job, inputs.front());
   } else {
-    TORCH_CHECK_VALUE(inputs.empty(), "tutti: scatter: requires empty input on non-root");
+    TORCH_CHECK(inputs.empty(), "tutti: scatter: requires empty input on non-root");
   }
   const at::Tensor to = output_of(*job, output);
   const Elements elements = copied_as(output.scalar_type());
@@ -102,8 +102,8 @@ TorchBackend::WorkPtr TorchBackend::alltoall_base(at::Tensor& output, at::Tensor
   const auto& gets =
       job->lists.emplace_back(split_counts(output, output_splits, size_, elements.each));
   const bool even = input_splits.empty() && output_splits.empty();
-  TORCH_CHECK_VALUE(!even || gives == gets, "tutti: all_to_all_single: the input has ",
-                    input.numel(), " elements, the output ", output.numel());
+  TORCH_CHECK(!even || gives == gets, "tutti: all_to_all_single: the input has ", input.numel(),
+              " elements, the output ", output.numel());
   const bool same = from.const_data_ptr() == to.const_data_ptr();
   if ((same && !even) ||
       overlap(from.const_data_ptr(), from.nbytes(), to.const_data_ptr(), to.nbytes())) {
@@ -127,9 +127,9 @@ TorchBackend::WorkPtr TorchBackend::alltoall_base(at::Tensor& output, at::Tensor
 TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                              const c10d::AllToAllOptions& options) {
   const auto ranks = static_cast<std::size_t>(size_);
-  TORCH_CHECK_VALUE(inputs.size() == ranks && outputs.size() == ranks,
-                    "tutti: all_to_all: ", inputs.size(), " inputs and ", outputs.size(),
-                    " outputs, there are ", size_, " ranks");
+  TORCH_CHECK(inputs.size() == ranks && outputs.size() == ranks,
+              "tutti: all_to_all: ", inputs.size(), " inputs and ", outputs.size(),
+              " outputs, there are ", size_, " ranks");
   check_type(inputs, inputs.front().scalar_type(), "all_to_all");
   check_type(outputs, inputs.front().scalar_type(), "all_to_all");
   const auto job = make_job(kAllToAll, options.timeout);
@@ -172,11 +172,11 @@ TorchBackend::WorkPtr TorchBackend::barrier(const c10d::BarrierOptions& options)
 /// one before.
 TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
                                                      const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(
+  TORCH_CHECK(
       tensors.size() == 1 && tensors.front().is_sparse() && tensors.front().device().is_cpu(),
       "tutti: sparse all_reduce: takes one sparse tensor on the CPU");
-  TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM,
-                    "tutti: sparse all_reduce: only SUM is defined for sparse tensors");
+  TORCH_CHECK(options.reduceOp.op_ == c10d::ReduceOp::SUM,
+              "tutti: sparse all_reduce: only SUM is defined for sparse tensors");
   const c10::NoGradGuard no_grad;
   const at::Tensor mine = tensors.front().coalesce();
   const at::Tensor indices = mine.indices().t().contiguous(), values = mine.values().contiguous();

@@ -43,9 +43,9 @@ Result<DeviceComm> Devices::join(const std::string& name, Rank me, int ranks, c1
 void Devices::check_device(c10::Device device) {
   const std::lock_guard lock(mutex_);
   if (!device_) device_ = device;
-  TORCH_CHECK_VALUE(*device_ == device, "tutti: group '", group_.name, "' is on ", *device_,
-                    " on this rank, the tensor is on ", device,
-                    "; make another group for another device");
+  TORCH_CHECK(*device_ == device, "tutti: group '", group_.name, "' is on ", *device_,
+              " on this rank, the tensor is on ", device,
+              "; make another group for another device");
 }
 
 Devices::LinkPtr Devices::all(c10::Device device) {

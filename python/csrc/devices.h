@@ -39,7 +39,7 @@ class Devices : public std::enable_shared_from_this<Devices> {
   };
   explicit Devices(Group group) : group_(std::move(group)) {}
 
-  /// The link of all ranks. Throws a DistBackendError if it can't be made, a ValueError if the
+  /// The link of all ranks. Throws a DistBackendError if it can't be made, a RuntimeError if the
   /// group has another device on this rank. Collective the first time; calls have to be in order.
   LinkPtr all(c10::Device device);
   /// The link for messages to the peer, or from it. Of a batch of messages those of the lower pair

@@ -2,6 +2,7 @@
 #pragma once
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include <c10/util/Exception.h>
 
@@ -9,16 +10,28 @@
 
 namespace tutti::python {
 
+/// The text with what sets the time limit here: the library's errors name the environment's
+/// variable, but a process group has a limit of its own.
+inline std::string with_own_remedy(std::string text) {
+  constexpr std::string_view kVariable = "TUTTI_TIMEOUT_MS";
+  if (const auto at = text.find(kVariable); at != std::string::npos)
+    text.replace(at, kVariable.size(), "timeout= of the process group");
+  return text;
+}
+
 /// "tutti: all_reduce (number 7 of group '0'): rank 1: mismatch: ..."; of peers that have ended or
 /// are late in the words that launchers and harnesses look for, which are gloo's.
 inline std::string describe(const std::string& what, const Error& error) {
   const std::string begin = "tutti: " + what + ": ";
+  const std::string text = with_own_remedy(error.to_string());
   switch (error.code) {
-    case Code::kTimeout:
-      return begin + "Timed out waiting on rank " + std::to_string(error.rank.value) + ": " +
-             error.what;
-    case Code::kPeerFailed: return begin + "Connection closed by peer: " + error.to_string();
-    default: return begin + error.to_string();
+    case Code::kTimeout: {
+      const bool blames = error.peer.value >= 0;
+      return begin + "Timed out waiting" +
+             (blames ? " on rank " + std::to_string(error.peer.value) : "") + ": " + text;
+    }
+    case Code::kPeerFailed: return begin + "Connection closed by peer: " + text;
+    default: return begin + text;
   }
 }
 

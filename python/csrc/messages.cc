@@ -12,6 +12,16 @@ at::Tensor bytes_tensor(std::uint64_t bytes) {
   return make_mappable({static_cast<std::int64_t>(bytes)}, at::kByte);
 }
 
+/// Of the receive for the next header, which takes that of any rank: what a receive from `from`
+/// (less than 0: any) says instead.
+Error of_receive(Error error, int from) {
+  constexpr std::string_view kAny = "from any rank: ";
+  if (const auto at = error.what.find(kAny); at != std::string::npos)
+    error.what.erase(0, at + kAny.size());
+  if (error.code == Code::kTimeout && error.peer.value < 0 && from >= 0) error.peer = Rank{from};
+  return error;
+}
+
 }  // namespace
 
 Messages::Messages(Communicator communicator)
@@ -243,8 +253,10 @@ void Messages::fail_all(const Error& error) {
     failed.swap(posted_);
     note_needed();
   }
-  for (const Posted& one : failed)
-    one.work->complete(exception_of(name(*one.work, false, one.from, one.tag), error));
+  for (const Posted& one : failed) {
+    one.work->complete(
+        exception_of(name(*one.work, false, one.from, one.tag), of_receive(error, one.from)));
+  }
 }
 
 bool Messages::busy() {

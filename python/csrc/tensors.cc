@@ -44,9 +44,9 @@ const char* name_of(c10d::ReduceOp::RedOpType op) {
 
 double scale_of(const c10d::ReduceOp& op) {
   const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK_VALUE(supplement != nullptr,
-                    "tutti: PREMUL_SUM without a factor; make it with "
-                    "torch.distributed._make_nccl_premul_sum");
+  TORCH_CHECK(supplement != nullptr,
+              "tutti: PREMUL_SUM without a factor; make it with "
+              "torch.distributed._make_nccl_premul_sum");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
                                              : supplement->double_factor;
 }
@@ -62,7 +62,7 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BOR: return ReduceOp::kOr;
     case c10d::ReduceOp::BXOR: return ReduceOp::kXor;
     case c10d::ReduceOp::PREMUL_SUM: return Reduction::pre_mul_sum(scale_of(op));
-    default: TORCH_CHECK_VALUE(false, "tutti: unknown reduction ", static_cast<int>(op.op_));
+    default: TORCH_CHECK(false, "tutti: unknown reduction ", static_cast<int>(op.op_));
   }
 }
 
@@ -85,8 +85,8 @@ Elements copied_as(at::ScalarType type) {
 Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* operation) {
   const Reduction reduction = reduction_of(op);
   const auto refuse = [&](const char* why) {
-    TORCH_CHECK_VALUE(false, "tutti: ", operation, ": Cannot use ReduceOp.", name_of(op.op_),
-                      " with ", type, ": ", why);
+    TORCH_CHECK(false, "tutti: ", operation, ": Cannot use ReduceOp.", name_of(op.op_), " with ",
+                type, ": ", why);
   };
   const bool averages = reduction.op == ReduceOp::kAvg || reduction.op == ReduceOp::kPreMulSum;
   if (type == at::kBool) {
@@ -114,18 +114,17 @@ bool lies_in_a_row(const at::Tensor& tensor) {
 }
 
 void check_tensor(const at::Tensor& tensor, const char* operation) {
-  TORCH_CHECK_VALUE(tensor.defined(), "tutti: ", operation, ": a tensor is not defined");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), "tutti: ", operation,
-                    ": this backend takes tensors of CPUs and CUDA devices, not of ",
-                    tensor.device());
-  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "tutti: ", operation,
-                    ": takes dense tensors, not ", tensor.layout(),
-                    "; all_reduce takes sparse ones");
+  TORCH_CHECK(tensor.defined(), "tutti: ", operation, ": a tensor is not defined");
+  TORCH_CHECK(tensor.device().is_cpu() || tensor.device().is_cuda(), "tutti: ", operation,
+              ": this backend takes tensors of CPUs and CUDA devices, not of ", tensor.device());
+  TORCH_CHECK(tensor.layout() == at::kStrided, "tutti: ", operation, ": takes dense tensors, not ",
+              tensor.layout(), "; all_reduce takes sparse ones");
 }
 
-const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, "tutti: ", operation, ": takes one tensor, not ",
-                    tensors.size());
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation,
+                       const char* which) {
+  TORCH_CHECK(tensors.size() == 1, "tutti: ", operation, ": requires a single-element ", which,
+              "tensor list, this one has ", tensors.size());
   check_tensor(tensors.front(), operation);
   return tensors.front();
 }
@@ -134,9 +133,8 @@ void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type,
                 const char* operation) {
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor, operation);
-    TORCH_CHECK_VALUE(tensor.scalar_type() == type, "tutti: ", operation,
-                      ": invalid tensor type: one is of ", tensor.scalar_type(), ", another of ",
-                      type);
+    TORCH_CHECK(tensor.scalar_type() == type, "tutti: ", operation,
+                ": invalid tensor type: one is of ", tensor.scalar_type(), ", another of ", type);
   }
 }
 
@@ -165,6 +163,47 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
   if (a_bytes == 0 || b_bytes == 0 || (first == second && a_bytes == b_bytes)) return false;
   const std::less<> before;
   return before(first, second + b_bytes) && before(second, first + a_bytes);
+}
+
+bool any_overlap(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;  // First byte and end.
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    std::int64_t last = 0;  // The element that is furthest from the first.
+    for (std::int64_t axis = 0; axis < tensor.dim(); ++axis)
+      last += (tensor.size(axis) - 1) * tensor.stride(axis);
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+    ranges.emplace_back(begin, begin + (static_cast<std::size_t>(last) + 1) * tensor.itemsize());
+  }
+  std::sort(ranges.begin(), ranges.end());
+  const auto overlaps = [](const auto& one, const auto& next) { return next.first < one.second; };
+  return std::adjacent_find(ranges.begin(), ranges.end(), overlaps) != ranges.end();
+}
+
+void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
+  const at::Tensor& first = tensors.front();
+  check_type(tensors, first.scalar_type(), operation);
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.sizes() == first.sizes(), "tutti: ", operation,
+                ": invalid tensor size: one is ", first.sizes(), ", another ", tensor.sizes());
+  }
+}
+
+void combine(const at::Tensor& into, const at::Tensor& tensor, const c10d::ReduceOp& op,
+             const char* operation) {
+  const c10::NoGradGuard no_grad;
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: into.add_(tensor); return;
+    case c10d::ReduceOp::PRODUCT: into.mul_(tensor); return;
+    case c10d::ReduceOp::MIN: into.copy_(at::minimum(into, tensor)); return;
+    case c10d::ReduceOp::MAX: into.copy_(at::maximum(into, tensor)); return;
+    case c10d::ReduceOp::BAND: into.bitwise_and_(tensor); return;
+    case c10d::ReduceOp::BOR: into.bitwise_or_(tensor); return;
+    case c10d::ReduceOp::BXOR: into.bitwise_xor_(tensor); return;
+    default:
+      TORCH_CHECK(false, "tutti: ", operation, ": a list of several tensors can't be reduced with ",
+                  name_of(op.op_), "; give one tensor a call");
+  }
 }
 
 }  // namespace tutti::python

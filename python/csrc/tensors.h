@@ -26,15 +26,16 @@ struct Reduced {
   Reduction reduction;
   std::optional<at::ScalarType> widened;  // Reduce a copy of this type instead.
 };
-/// Throws a ValueError for operations that are not defined for the type.
+/// Throws a RuntimeError for operations that are not defined for the type.
 Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* operation);
 
 /// Whether the memory holds the elements as they count, one behind the other.
 bool lies_in_a_row(const at::Tensor& tensor);
 /// Throws unless it is a dense tensor on the CPU or a CUDA device.
 void check_tensor(const at::Tensor& tensor, const char* operation);
-/// Throws unless there is exactly one, and returns it.
-const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
+/// Throws unless there is exactly one, and returns it. `which`: "input " or "output ", for errors.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation,
+                       const char* which = "");
 /// Throws unless all have that type.
 void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type, const char* operation);
 
@@ -46,5 +47,13 @@ std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& list,
 void copy_over(const at::Tensor& to, const at::Tensor& from);
 /// Whether the bytes of the two overlap, but are not the same range.
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes);
+/// Whether two of the tensors lie in the same memory, wholly or in part. Views with holes count as
+/// if they had none.
+bool any_overlap(const std::vector<at::Tensor>& tensors);
+/// Throws unless all have the type and the size of the first.
+void check_alike(const std::vector<at::Tensor>& tensors, const char* operation);
+/// into = into op tensor, element by element. Throws for averages.
+void combine(const at::Tensor& into, const at::Tensor& tensor, const c10d::ReduceOp& op,
+             const char* operation);
 
 }  // namespace tutti::python

@@ -226,17 +226,17 @@ def test_what_is_refused():
     def body(rank, world):
         torch.cuda.set_device(rank)
         host, device = torch.zeros(4), torch.empty(4, device=f"cuda:{rank}")
-        with pytest.raises(ValueError, match="one tensor is on"):
+        with pytest.raises(RuntimeError, match="one tensor is on"):
             dist.group.WORLD._allgather_base(torch.empty(4 * world, device=device.device), host)
-        with pytest.raises(ValueError, match="from any rank"):
+        with pytest.raises(RuntimeError, match="from any rank"):
             dist.group.WORLD.recv_anysource([device], 0)
-        with pytest.raises(ValueError, match="oneself"):
+        with pytest.raises(RuntimeError, match="oneself"):
             dist.group.WORLD.send([device], rank, 0)
         dist.all_reduce(device)
         with pytest.raises(dist.DistBackendError, match="that are reduced have to be of one size"):
             parts = [torch.empty(r + 1, device=device.device) for r in range(world)]
             dist.reduce_scatter(parts[rank].clone(), parts)
-        with pytest.raises(ValueError, match=f"is on cuda:{rank} on this rank"):
+        with pytest.raises(RuntimeError, match=f"is on cuda:{rank} on this rank"):
             dist.all_reduce(torch.empty(4, device=f"cuda:{1 - rank}"))
     run(RANKS, body)
 

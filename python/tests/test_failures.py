@@ -107,6 +107,37 @@ def test_the_limit_of_a_group_can_be_lowered():
     run(2, body)
 
 
+def test_the_options_show_the_limit_that_holds():
+    def body(rank, world):
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        shown = [backend.options._timeout]
+        for seconds in (7, 30, 1000):
+            backend._set_default_timeout(timedelta(seconds=seconds))
+            shown.append(backend.options._timeout)
+        return [limit.total_seconds() for limit in shown]
+    # It can be lowered, and raised again up to the limit that the group was made with.
+    assert run(1, body, limit=40) == [[40, 7, 30, 40]]
+    assert run(1, body, backend="gloo", limit=40) == [[40, 7, 30, 1000]]
+
+
+def test_time_outs_name_the_late_rank_and_what_sets_the_limit():
+    def body(rank, world):
+        if rank == 0:
+            time.sleep(4)
+            return None
+        texts = []
+        for call in (lambda: dist.all_reduce(torch.ones(4)), lambda: dist.recv(torch.ones(4), 0)):
+            with pytest.raises(dist.DistBackendError) as raised:
+                call()
+            texts.append(str(raised.value))
+        return texts
+    _, texts = run(2, body, limit=1)
+    for text in texts:
+        assert "Timed out waiting on rank 0: rank 1: timeout: " in text, text
+        assert "timeout= of the process group sets the limit" in text, text
+        assert "TUTTI_TIMEOUT_MS" not in text and "any rank" not in text, text
+
+
 def test_ranks_that_call_different_things_are_told():
     def body(rank, world):
         with pytest.raises(dist.DistBackendError, match="all_reduce"):
@@ -161,6 +192,18 @@ def test_monitored_barrier():
         else:
             time.sleep(2.5)
         dist.barrier()  # It goes on.
+        # One that is missing is named in the plural as well if all were waited for.
+        for wait_for_all, words in ((True, "Ranks 1 failed"), (False, "Rank 1 failed")):
+            if rank == 0:
+                with pytest.raises(RuntimeError, match=words):
+                    barrier(timedelta(milliseconds=700), wait_for_all)
+            elif rank == 2:
+                with pytest.raises(RuntimeError, match="Please check rank 0 logs"):
+                    barrier(timedelta(seconds=5), wait_for_all)
+            else:
+                time.sleep(2)
+                with pytest.raises(RuntimeError, match="Please check rank 0 logs"):
+                    barrier(timedelta(seconds=5), wait_for_all)
     run(3, body)
 
 
