@@ -170,6 +170,15 @@ class TorchBackend : public LikeGloo {
   Ptr<DeviceWork> make_device_work(const Operation& operation, const Tensors& inputs,
                                    Tensors outputs, std::uint64_t number,
                                    std::vector<DeviceEnd> ends);
+  struct DeviceCall {
+    const Operation& operation;
+    const Tensors& inputs;
+    const Tensors& outputs;
+    std::uint64_t number;
+    std::chrono::milliseconds limit;
+  };
+  Ptr<DeviceWork> end_on_device(const DeviceCall& call, const Devices::LinkPtr& link,
+                                const c10::Stream& stream, Tensors tensors);
   [[noreturn]] void fail_on_device(const Operation& operation, std::uint64_t number,
                                    const Error& error);
 

@@ -55,6 +55,23 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::make_device_work(const Operation& op
       inputs, std::move(outputs), std::move(ends));
 }
 
+/// The end of a call that was put onto the stream just now. Its tensors are held until it is over,
+/// or has taken longer than the limit.
+TorchBackend::Ptr<DeviceWork> TorchBackend::end_on_device(const DeviceCall& call,
+                                                          const Devices::LinkPtr& link,
+                                                          const c10::Stream& stream,
+                                                          Tensors tensors) {
+  DeviceEnd end = end_on(link, stream);
+  const bool captured = DeviceComm::is_capturing(stream.native_handle());
+  if (captured) end.kept = link->keep(std::move(tensors));
+  auto work = make_device_work(call.operation, call.inputs, call.outputs, call.number, {end});
+  if (!captured)
+    devices_->hold(work, std::move(tensors),
+                   call.limit < longest_ ? std::chrono::steady_clock::now() + call.limit
+                                         : Devices::Time::max());
+  return work;
+}
+
 void TorchBackend::fail_on_device(const Operation& operation, std::uint64_t number,
                                   const Error& error) {
   shared_->note(error.code);
@@ -83,17 +100,17 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
     const c10::StreamGuard guard(stream);
     for (const auto& [to, from] : job->copies) copy_over(to, from);
   }
-  // What lies on the current stream is in order with all that uses its tensors.
-  const bool limited = job->timeout < longest_;
+  // What lies on the current stream is in order with all that uses its tensors; what is captured
+  // has no limit of its own.
+  const bool limited = job->timeout < longest_ && !DeviceComm::is_capturing(stream.native_handle());
   if (!own && !limited && status) return nullptr;
-  const auto work = make_device_work(job->operation, job->inputs, job->outputs, job->number,
-                                     {end_on(link, stream)});
   Tensors tensors = std::move(job->keeps);
   for (const Tensors* list : {&job->inputs, &job->outputs})
     tensors.insert(tensors.end(), list->begin(), list->end());
   for (const auto& [to, from] : job->copies) tensors.push_back(from);
-  devices_->hold(work, std::move(tensors),
-                 limited ? std::chrono::steady_clock::now() + job->timeout : Devices::Time::max());
+  const auto work =
+      end_on_device({job->operation, job->inputs, job->outputs, job->number, job->timeout}, link,
+                    stream, std::move(tensors));
   if (!status) fail_on_device(job->operation, job->number, status.error());
   if (joined) {
     const std::lock_guard lock(mutex_);
@@ -140,12 +157,9 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage&
     const c10::StreamGuard guard(stream);
     copy_over(tensor, row);
   }
-  const auto work =
-      make_device_work(message.operation, {tensor}, message.sends ? Tensors{} : Tensors{tensor},
-                       message.number, {end_on(link, stream)});
-  devices_->hold(
-      work, {tensor, row},
-      limit() < longest_ ? std::chrono::steady_clock::now() + limit() : Devices::Time::max());
+  const Tensors outputs = message.sends ? Tensors{} : Tensors{tensor};
+  const auto work = end_on_device({message.operation, {tensor}, outputs, message.number, limit()},
+                                  link, stream, {tensor, row});
   if (!status) fail_on_device(message.operation, message.number, status.error());
   return work;
 }

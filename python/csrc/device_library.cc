@@ -21,6 +21,8 @@ namespace {
   X(device_comm_check)                    \
   X(device_comm_rank)                     \
   X(device_comm_describe)                 \
+  X(cuda_relaxed_capture)                 \
+  X(cuda_is_capturing)                    \
   X(all_reduce_on_stream)                 \
   X(all_reduce_pre_mul_sum_on_stream)     \
   X(reduce_scatter_on_stream)             \
@@ -146,6 +148,16 @@ Result<DeviceComm> DeviceComm::join(const Bytes& id, Rank me, int ranks, int dev
   TUTTI_CHECK_OK(status_of(loaded(), loaded().device_comm_init_rank_within(&comm, &copy, me.value,
                                                                            ranks, device, limit)));
   return DeviceComm(comm);
+}
+
+void DeviceComm::relaxed(const std::function<void()>& body) {
+  const auto call = [](void* data) { (*static_cast<const std::function<void()>*>(data))(); };
+  static_cast<void>(loaded().cuda_relaxed_capture(call, const_cast<std::function<void()>*>(&body)));
+}
+
+bool DeviceComm::is_capturing(void* stream) {
+  int capturing = 0;
+  return loaded().cuda_is_capturing(stream, &capturing) == TUTTI_OK && capturing != 0;
 }
 
 Result<DeviceComm> DeviceComm::twin() const {

@@ -7,6 +7,7 @@
 // (tutti/cuda.h).
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,12 @@ class DeviceComm {
                                  std::chrono::milliseconds timeout);
   /// Another of the same ranks. Collective.
   Result<DeviceComm> twin() const;
+
+  /// Runs the body, which throws nothing, so that it may query events while other threads capture
+  /// streams.
+  static void relaxed(const std::function<void()>& body);
+  /// Whether a cudaStream_t is being captured.
+  static bool is_capturing(void* stream);
 
   /// `stream` is a cudaStream_t. Blocks that are reduced have to be of one size.
   Status call(const Request& request, void* stream) const;

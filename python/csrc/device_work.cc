@@ -16,37 +16,70 @@ constexpr std::chrono::microseconds kLook{50};
 
 }  // namespace
 
+std::shared_ptr<const DeviceComm> DeviceLink::comm() {
+  const std::lock_guard lock(mutex_);
+  return comm_;
+}
+
+Status DeviceLink::last() {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
 Status DeviceLink::check() {
-  return use([](const DeviceComm& comm) { return comm.check(); });
+  const auto comm = this->comm();
+  return comm ? comm->check() : last();
 }
 
 void DeviceLink::abort(const std::string& reason) {
-  static_cast<void>(use([&](const DeviceComm& comm) {
-    comm.abort(reason);
-    return ok();
-  }));
+  if (const auto comm = this->comm()) comm->abort(reason);
 }
 
 void DeviceLink::close() {
-  std::optional<DeviceComm> gone;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!comm_) return;
-    if (const Status status = comm_->check(); !status) last_ = status.error();
-    gone.swap(comm_);
-  }
+  const std::lock_guard calling(calling_);  // After the call that is being made.
+  std::shared_ptr<const DeviceComm> gone;
+  decltype(kept_) kept;
+  const std::lock_guard lock(mutex_);
+  if (!comm_) return;
+  if (const Status status = comm_->check(); !status) last_ = status.error();
+  gone.swap(comm_);
+  kept.swap(kept_);
 }
 
-bool DeviceEnd::come() const {
-  try {
-    return event->query();
-  } catch (const std::exception&) {
-    return true;
-  }
+std::uint64_t DeviceLink::keep(std::vector<at::Tensor> tensors) {
+  const std::lock_guard lock(mutex_);
+  kept_.emplace_back(++kept_number_, std::move(tensors));
+  return kept_number_;
+}
+
+void DeviceLink::let_go(std::uint64_t number) {
+  decltype(kept_) gone;
+  const std::lock_guard lock(mutex_);
+  const auto later = std::find_if(kept_.begin(), kept_.end(),
+                                  [number](const auto& one) { return one.first > number; });
+  gone.splice(gone.end(), kept_, kept_.begin(), later);
+}
+
+std::optional<bool> DeviceEnd::come() const {
+  if (kept) return std::nullopt;  // A query would fail, and may spoil the capture.
+  std::optional<bool> come;
+  DeviceComm::relaxed([&] {
+    try {
+      come = event->query();
+    } catch (const std::exception&) {  // The device has failed; its link says so.
+    }
+  });
+  return come;
 }
 
 bool DeviceWork::isCompleted() {
-  return std::all_of(ends_.begin(), ends_.end(), [](const DeviceEnd& end) { return end.come(); });
+  return std::all_of(ends_.begin(), ends_.end(),
+                     [](const DeviceEnd& end) { return end.come().value_or(false); });
+}
+
+bool DeviceWork::busy() const {
+  return std::any_of(ends_.begin(), ends_.end(),
+                     [](const DeviceEnd& end) { return !end.come().value_or(true); });
 }
 
 std::exception_ptr DeviceWork::exception() const {
@@ -60,7 +93,7 @@ std::exception_ptr DeviceWork::exception() const {
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (timeout > kNoTimeout) {
     const auto end = std::chrono::steady_clock::now() + bounded(timeout);
-    while (!isCompleted()) {
+    while (busy()) {
       if (std::chrono::steady_clock::now() >= end)
         raise(what_.text, {Code::kTimeout,
                            "waited " + std::to_string(timeout.count()) +
@@ -78,6 +111,7 @@ void DeviceWork::synchronize() {
   for (const DeviceEnd& end : ends_) {
     const c10::impl::VirtualGuardImpl device(end.link->stream().device_type());
     end.event->block(device.getStream(end.link->stream().device()));
+    if (end.kept) end.link->let_go(*end.kept);
   }
   let_go();  // Who uses their memory again does so on a stream that waits.
   c10d::Work::synchronize();

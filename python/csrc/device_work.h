@@ -2,10 +2,14 @@
 //
 // Model: as that of torch's own backend of NCCL. `wait` makes the caller's current stream wait for
 // the operation, and not the host, unless it is given a time limit. Tensors are held until that, or
-// until the operation is over (DeviceGroup::hold); record_stream is not used, which keeps memory
-// for longer. Futures are completed at once, for callbacks that run on streams which wait. Streams
-// and events are torch's device-agnostic ones, so that no header of CUDA is needed.
+// until the operation is over (Devices::hold); record_stream is not used, which keeps memory for
+// longer. An operation that is captured into a graph is never over: the link holds its tensors
+// until it, or one behind it on the link's stream, is waited for. Futures are completed at once,
+// for callbacks that run on streams which wait. Streams and events are torch's device-agnostic
+// ones, so that no header of CUDA is needed.
 #pragma once
+#include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,16 +25,21 @@
 namespace tutti::python {
 
 /// A communicator of devices and the stream on which its asynchronous calls take place. Any thread.
+/// A launch may block (the stream's queue is full behind a call that hangs), so `check` and `abort`
+/// wait for none.
 class DeviceLink {
  public:
-  DeviceLink(DeviceComm comm, c10::Stream stream) : comm_(std::move(comm)), stream_(stream) {}
+  DeviceLink(DeviceComm comm, c10::Stream stream)
+      : comm_(std::make_shared<const DeviceComm>(std::move(comm))), stream_(stream) {}
 
   const c10::Stream& stream() const { return stream_; }
-  /// Calls body(const DeviceComm&), which returns a Status; an error once it was closed.
+  /// Calls body(const DeviceComm&), which returns a Status, one at a time; an error once it was
+  /// closed.
   template <class Body>
   Status use(const Body& body) {
-    const std::lock_guard lock(mutex_);
-    return comm_ ? body(*comm_) : Status(last_);
+    const std::lock_guard calling(calling_);
+    const auto comm = this->comm();
+    return comm ? body(*comm) : last();
   }
   /// Ok, or why its calls have ended early; after closing too.
   Status check();
@@ -38,10 +47,22 @@ class DeviceLink {
   /// Waits for what its device does, and a little for the other ranks. Once.
   void close();
 
+  /// Holds the tensors of a call that was captured from the link's stream; the number is for
+  /// `let_go`.
+  std::uint64_t keep(std::vector<at::Tensor> tensors);
+  /// Lets go of what was kept up to that number.
+  void let_go(std::uint64_t number);
+
  private:
-  std::mutex mutex_;  // Guards what follows.
-  std::optional<DeviceComm> comm_;
+  std::shared_ptr<const DeviceComm> comm();
+  Status last();
+
+  std::mutex calling_;  // Held during a call. Before mutex_.
+  std::mutex mutex_;    // Guards what follows; never held during a call.
+  std::shared_ptr<const DeviceComm> comm_;
   Error last_{Code::kAborted, "the process group was shut down", {}, {}};
+  std::uint64_t kept_number_ = 0;  // Of the last one in the list.
+  std::list<std::pair<std::uint64_t, std::vector<at::Tensor>>> kept_;
   const c10::Stream stream_;
 };
 
@@ -49,8 +70,10 @@ class DeviceLink {
 struct DeviceEnd {
   std::shared_ptr<DeviceLink> link;
   std::shared_ptr<c10::Event> event;
-  /// Whether it has come. Something that can't be asked now (it is being captured) counts as over.
-  bool come() const;
+  /// Of an operation that was captured: what its link keeps.
+  std::optional<std::uint64_t> kept = std::nullopt;
+  /// Whether it has come; nothing if that can't be known.
+  std::optional<bool> come() const;
 };
 
 /// A Work whose tensors live on devices. Any thread.
@@ -85,6 +108,8 @@ class DeviceWork : public c10d::Work {
   /// Ends the links that it is on.
   void abort() override;
 
+  /// Whether something of it is known to be under way.
+  bool busy() const;
   const std::vector<DeviceEnd>& ends() const { return ends_; }
   const std::string& text() const { return what_.text; }
   /// What must not be used again before this is over, or is waited for.

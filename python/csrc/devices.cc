@@ -160,7 +160,7 @@ void Devices::shutdown(Time limit, const std::string& reason) {
   const auto busy = [this] {
     const std::lock_guard lock(mutex_);
     return std::any_of(held_.begin(), held_.end(),
-                       [](const Held& one) { return !one.work->isCompleted(); });
+                       [](const Held& one) { return one.work->busy(); });
   };
   while (busy() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(kLook);
   if (busy()) abort(reason);

@@ -222,6 +222,68 @@ def test_coalescing_and_messages_in_both_directions(seed):
     run(RANKS, body)
 
 
+class Graph:
+    """A capture of torch's current stream by the runtime's own functions, in global mode as that of
+    torch.cuda.graph, which needs kernels of torch's."""
+
+    def __init__(self):
+        self.runtime = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.split('.')[0]}")
+        self.graph, self.runnable = ctypes.c_void_p(), ctypes.c_void_p()
+
+    def call(self, name, *arguments):
+        assert getattr(self.runtime, name)(*arguments) == 0, name
+
+    def stream(self):
+        return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+    def __enter__(self):
+        self.call("cudaStreamBeginCapture", self.stream(), 0)
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.call("cudaStreamEndCapture", self.stream(), ctypes.byref(self.graph))
+            self.call("cudaGraphInstantiate", ctypes.byref(self.runnable), self.graph,
+                      ctypes.c_ulonglong(0))
+
+    def replay(self):
+        self.call("cudaGraphLaunch", self.runnable, self.stream())
+
+
+def test_works_under_way_break_no_capture(seed):
+    """The group looks after its works every 20 ms, on a thread of its own: here it does so many times
+    while a stream is being captured, and calls of before and of the capture are under way."""
+    def body(rank, world):
+        inputs = [[random_tensor(seed + i, r, (50000,)) for r in range(world)] for i in range(8)]
+        early = [on_device(rank, parts[rank]) for parts in inputs]
+        first, second = (on_device(rank, inputs[i][rank]) for i in (0, 1))
+        # What the calls need is made before, and the peer's stream is left alone meanwhile.
+        for tensor in (early[0], first):
+            tensor.copy_(inputs[0][rank])
+            dist.all_reduce(tensor)
+            tensor.copy_(inputs[0][rank])
+        torch.cuda.synchronize()
+        graph = Graph()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in early]
+            with graph:
+                dropped = dist.all_reduce(first, async_op=True)
+                work = dist.all_reduce(second, async_op=True)
+                assert not work.is_completed()
+                time.sleep(0.3)
+                # It is behind the one that is dropped, so both are over when it is.
+                work.wait()
+                del dropped
+            for one, tensor, parts in zip(works, early, inputs):
+                one.wait()
+                assert same(tensor.cpu(), sum(parts)), seed
+            for times in range(1, 3):
+                graph.replay()
+                torch.cuda.current_stream().synchronize()
+                assert same(first.cpu(), sum(inputs[0]) * world ** (times - 1)), seed
+                assert same(second.cpu(), sum(inputs[1]) * world ** (times - 1)), seed
+    run(RANKS, body)
+
+
 def test_what_is_refused():
     def body(rank, world):
         torch.cuda.set_device(rank)
