@@ -361,7 +361,7 @@ void DeviceCommunicator::revoke() {
 
 Status DeviceCommunicator::wait() const {
   const exec::OnDevice on(state_->device);
-  return state_->eager.there ? state_->eager.event.synchronize() : ok();
+  return state_->launched.event.synchronize();
 }
 
 std::size_t DeviceCommunicator::device_bytes() const { return state_->device_bytes(); }
