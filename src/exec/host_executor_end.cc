@@ -81,7 +81,9 @@ int HostExecutor::to_blame() const {
     // relaxed: for the text only.
     const std::uint64_t said = region_.status(blamed).waits_for.load(std::memory_order_relaxed);
     const int next = static_cast<int>(said & 0xffff) - 1;
-    if (said >> 16 != number_ || next < 0 || next >= ranks_ || next == me_) break;
+    // Of an earlier call it says nothing of this one.
+    if (said >> 16 < region_.record(blamed).number.load(std::memory_order_relaxed)) break;
+    if (next < 0 || next >= ranks_ || next == me_) break;
     blamed = next;
   }
   return blamed;
