@@ -147,10 +147,12 @@ bool HostExecutor::patrol_messages() {
 }
 
 void HostExecutor::end_messages(const Error& failure) {
-  region_.abort(failure);
+  Error own = with_place(failure);
+  const bool first = region_.abort(own);
   if (wire_ != nullptr) wire_->progress();
   broken_ = true;
-  failure_ = failure;
+  // Who is not the first to say that a rank has gone repeats what that one said.
+  if (first || own.code == Code::kMismatch) failure_ = std::move(own);
   messages_.drop();
 }
 
