@@ -56,10 +56,16 @@ Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> en
   return found;
 }
 
+/// Whoever made an id serves it from then on, so it is not waited for as for late ranks.
+Result<std::unique_ptr<Rendezvous>> connect(const UniqueId& id, const Settings& settings) {
+  constexpr std::chrono::milliseconds kMost{60'000};
+  return unique_id_rendezvous(id, Deadline::after(std::min(settings.timeout, kMost)));
+}
+
 /// Meets the others at the place that the id names; self has its rank and size.
 Status meet(ncclComm& self, const UniqueId& id) {
   TUTTI_TRY(const Settings settings, settings_of_environment());
-  TUTTI_TRY(const auto place, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+  TUTTI_TRY(const auto place, connect(id, settings));
   TUTTI_TRY(auto found,
             while_wanted(
                 self,
@@ -91,14 +97,14 @@ Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::st
   TUTTI_TRY(const Settings settings, settings_of_environment());
   const Deadline deadline = Deadline::after(settings.timeout);
   const Deadline now = Deadline::after(std::chrono::nanoseconds(0));
-  TUTTI_TRY(const auto place, unique_id_rendezvous(parent, deadline));
+  TUTTI_TRY(const auto place, connect(parent, settings));
   // Put by ranks that give up before they know the child's place. They look for the id after that,
   // and who has the id looks for them after it was put, so one of them tells the others.
   const std::string left = name + " given up";
   if (given) {
     TUTTI_CHECK_OK(place->put(name, given->bytes));
     if (place->get(left, now)) {
-      TUTTI_TRY(const auto child, unique_id_rendezvous(*given, deadline));
+      TUTTI_TRY(const auto child, connect(*given, settings));
       TUTTI_CHECK_OK(child->fail(gave_up("a rank")));
     }
     return *given;
