@@ -86,8 +86,9 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   bool blocking = true;
   // Shared with who makes another one of it, which may outlive the handle.
   std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
-  bool finalized = false, revoked = false;
-  bool leaves = false;  // At the end of its thread's group.
+  bool finalized = false;
+  std::atomic<bool> revoked{false};  // relaxed: says nothing of other memory.
+  bool leaves = false;               // At the end of its thread's group.
   // Where its ranks have met, or its parent's for a part that was split off, and its name there.
   // What is made of it finds its own place by way of that one.
   tutti::UniqueId id;

@@ -211,7 +211,8 @@ ncclResult_t check_made(ncclComm* comm, const char* function) {
 ncclResult_t check_ready(ncclComm* comm, const char* function) {
   if (const ncclResult_t failed = check_made(comm, function)) return failed;
   if (comm->finalized) return bad_usage(comm, function, "the communicator was finalized");
-  if (comm->revoked) return bad_usage(comm, function, "the communicator was revoked");
+  if (comm->revoked.load(std::memory_order_relaxed))
+    return bad_usage(comm, function, "the communicator was revoked");
   return ncclSuccess;
 }
 

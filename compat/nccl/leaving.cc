@@ -41,10 +41,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Use use(comm);
   if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__))
     return group.fail(failed);
-  if (comm->finalized || comm->revoked) {
-    return group.fail(bad_argument(
-        comm, __func__,
-        comm->revoked ? "the communicator was revoked" : "the communicator was finalized already"));
+  if (comm->finalized || comm->revoked.load(std::memory_order_relaxed)) {
+    return group.fail(bad_argument(comm, __func__,
+                                   comm->revoked.load(std::memory_order_relaxed)
+                                       ? "the communicator was revoked"
+                                       : "the communicator was finalized already"));
   }
   return group.leave(comm, finalize);
 }
@@ -56,6 +57,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     const Use use(comm);
     if (const ncclResult_t failed = check_leaves(use ? comm : nullptr, __func__))
       return group.fail(failed);
+    // Acquire: as check_made.
+    if (comm->state.load(std::memory_order_acquire) == ncclInProgress &&
+        !comm->made.load(std::memory_order_acquire)) {
+      return group.fail(
+          bad_argument(comm, __func__, "the communicator is being made; ncclCommAbort ends that"));
+    }
     comm->leaves = group.is_open();
     if (comm->leaves) {
       return group.leave(comm, [](ncclComm_t gone) {
@@ -88,12 +95,13 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   const Use use(comm);
   if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
   if (flags != NCCL_REVOKE_DEFAULT) return bad_argument(comm, __func__, "flags are not 0");
-  if (comm->revoked || comm->finalized) {
-    return bad_argument(
-        comm, __func__,
-        comm->revoked ? "the communicator was revoked already" : "the communicator was finalized");
+  if (comm->revoked.load(std::memory_order_relaxed) || comm->finalized) {
+    return bad_argument(comm, __func__,
+                        comm->revoked.load(std::memory_order_relaxed)
+                            ? "the communicator was revoked already"
+                            : "the communicator was finalized");
   }
-  comm->revoked = true;
+  comm->revoked.store(true, std::memory_order_relaxed);
   comm->device_communicator->revoke();
   return quiesce(__func__, *comm);
 }
@@ -106,7 +114,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   *error = comm->state.load(std::memory_order_acquire);
   if (*error != ncclSuccess && *error != ncclInProgress) remember(*comm);
   // What a revoked one was doing has ended for a reason that the user knows.
-  if (*error != ncclSuccess || comm->revoked || !comm->device_communicator) return ncclSuccess;
+  if (*error != ncclSuccess || comm->revoked.load(std::memory_order_relaxed) ||
+      !comm->device_communicator)
+    return ncclSuccess;
   if (auto status = comm->device_communicator->check(); !status)
     *error = finish(comm, __func__, status);
   return ncclSuccess;

@@ -289,6 +289,7 @@ TEST_CASE("a communicator in the making has no numbers yet") {
   CHECK(ncclCommUserRank(comm, &number) == ncclInvalidArgument);
   CHECK(ncclCommCuDevice(comm, &number) == ncclInvalidArgument);
   CHECK(number == -7);
+  CHECK(ncclCommDestroy(comm) == ncclInvalidArgument);  // It would wait for rank 1.
   CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 
