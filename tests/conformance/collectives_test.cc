@@ -81,13 +81,14 @@ TEST_CASE("every algorithm on every transport gives the reference's bits") {
   for (const Transport* transport : transports_here()) {
     Sample sample(share_with(*transport));
     for (const Algorithm* algorithm : algorithms()) {
-      const std::string collective(to_string(algorithm->collective));
+      const std::string name =
+          std::string(to_string(algorithm->collective)) + "=" + std::string(algorithm->name);
       for (const int ranks : {1, 2, 3, 4, 5, 8}) {
         const plan::Shape shape{algorithm->collective, ranks, 0, 1};
         if (!algorithm->applies(shape) || too_many(ranks)) continue;
-        sample.add(collective, [&random, collective, algorithm, transport, shape, ranks] {
+        sample.add(name, [&random, name, algorithm, transport, shape, ranks] {
           Settings settings = test_settings(transport->name, random);
-          settings.algorithm = collective + "=" + std::string(algorithm->name);
+          settings.algorithm = name;
           const bool relaxed = algorithm->contract(shape) == Contract::kRelaxed;
           if (relaxed) settings.contract = Contract::kRelaxed;
           check_cases(settings, algorithm->collective, ranks, 6, relaxed, random());

@@ -7,7 +7,8 @@ source "$TEST_SOURCE_DIR/tests/rdma/in_vm.sh" --rxe 1 --memory 4096
 export TUTTI_TEST_TRANSPORT=verbs TUTTI_TEST_MOST_RANKS=3
 
 # suite NAME CASE [ONE_IN]: a case that no transport is tried in would pass for nothing. Of those that
-# sample, one in so many is tried; TUTTI_TEST_ONE_IN says otherwise for all.
+# sample, one in so many is tried, and of every algorithm one at least; TUTTI_TEST_ONE_IN says otherwise
+# for all.
 sample=${TUTTI_TEST_ONE_IN:-}
 suite() {
   local start=$SECONDS
