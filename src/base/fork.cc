@@ -2,48 +2,87 @@
 
 #include <pthread.h>
 
-#include <mutex>
+#include <atomic>
 
 namespace tutti {
+namespace {
 
-/// A list through the objects themselves: the child, which may have been forked while another
-/// thread held any lock, neither allocates nor frees.
-struct ForkedDescriptors {
-  std::mutex mutex;
-  ClosedInChild* first = nullptr;
+// Both change only while the library is loaded, before the first fork.
+constinit HeldAcrossFork* first = nullptr;
+constinit bool handled = false;
+constinit std::atomic<std::uint32_t> forks{0};
 
-  static ForkedDescriptors& instance() {
-    static auto* const one = [] {
-      auto* const made = new ForkedDescriptors();  // Never destroyed: threads may outlive main.
-      pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
-                     [] {
-                       instance().close_all();
-                       instance().mutex.unlock();
-                     });
-      return made;
-    }();
-    return *one;
+}  // namespace
+
+// relaxed: threads of this process started after it was set.
+std::uint32_t fork_count() { return forks.load(std::memory_order_relaxed); }
+
+HeldAcrossFork::HeldAcrossFork(ForkOrder order, std::mutex& (*mutex)(), void (*in_child)())
+    : order_(order), mutex_(mutex), in_child_(in_child) {
+  HeldAcrossFork** at = &first;
+  while (*at != nullptr && (*at)->order_ <= order) at = &(*at)->next_;
+  next_ = *at;
+  *at = this;
+  // Without memory for it a fork is as dangerous as in most programs with threads.
+  if (!handled) handled = pthread_atfork(prepare, parent_side, child_side) == 0;
+}
+
+void HeldAcrossFork::prepare() {
+  for (HeldAcrossFork* one = first; one != nullptr; one = one->next_) {
+    one->held_ = &one->mutex_();
+    one->held_->lock();
   }
-  void close_all() {
+}
+
+void HeldAcrossFork::release() {
+  for (HeldAcrossFork* one = first; one != nullptr; one = one->next_) one->held_->unlock();
+}
+
+void HeldAcrossFork::parent_side() { release(); }
+
+void HeldAcrossFork::child_side() {
+  forks.fetch_add(1, std::memory_order_relaxed);  // relaxed: the child has one thread.
+  for (HeldAcrossFork* one = first; one != nullptr; one = one->next_) {
+    if (one->in_child_ != nullptr) one->in_child_();
+  }
+  release();
+}
+
+/// A list through the objects themselves: the child neither allocates nor frees.
+struct ForkedDescriptors {
+  static constinit std::mutex mutex;
+  static constinit ClosedInChild* first;
+
+  static void close_all() {
     for (const ClosedInChild* at = first; at != nullptr; at = at->next_) at->descriptor_.reset();
   }
-  void add(ClosedInChild& one) {
+  static void add(ClosedInChild& one) {
     const std::lock_guard lock(mutex);
     one.previous_ = nullptr;
     one.next_ = first;
     if (first != nullptr) first->previous_ = &one;
     first = &one;
   }
-  void remove(ClosedInChild& one) {
+  static void remove(ClosedInChild& one) {
     const std::lock_guard lock(mutex);
     (one.previous_ == nullptr ? first : one.previous_->next_) = one.next_;
     if (one.next_ != nullptr) one.next_->previous_ = one.previous_;
   }
 };
+constinit std::mutex ForkedDescriptors::mutex;
+constinit ClosedInChild* ForkedDescriptors::first = nullptr;
+
+namespace {
+
+const HeldAcrossFork descriptors_held(
+    ForkOrder::kDescriptors, []() -> std::mutex& { return ForkedDescriptors::mutex; },
+    ForkedDescriptors::close_all);
+
+}  // namespace
 
 ClosedInChild::ClosedInChild(Fd& descriptor) : descriptor_(descriptor) {
-  ForkedDescriptors::instance().add(*this);
+  ForkedDescriptors::add(*this);
 }
-ClosedInChild::~ClosedInChild() { ForkedDescriptors::instance().remove(*this); }
+ClosedInChild::~ClosedInChild() { ForkedDescriptors::remove(*this); }
 
 }  // namespace tutti

@@ -1,12 +1,67 @@
-// File: base/fork.h: descriptors that a child which came by fork must not keep.
+// File: base/fork.h: what must not be half done when the process forks, and what a child must not
+// keep.
 //
-// A child has copies of all descriptors. As long as it lives, a connection whose owner was killed
-// is not closed, and a lock not released: peers would not see the death. So these copies are closed
-// in the child, right after the fork. Children that come by exec have none anyway (O_CLOEXEC).
+// A child has only the thread that forked. A mutex that another thread held at that moment stays
+// locked in the child for ever, and what it guards may be half written. So a fork first takes every
+// mutex that is registered here, and parent and child release them.
+//
+// A child also has copies of all descriptors. As long as it lives, a connection whose owner was
+// killed is not closed, and a lock not released: peers would not see the death. So these copies are
+// closed in the child, right after the fork. Children that come by exec have none anyway
+// (O_CLOEXEC).
 #pragma once
+#include <cstdint>
+#include <mutex>
+
 #include "base/fd.h"
 
 namespace tutti {
+
+/// The order in which a fork takes the mutexes: a mutex comes after those that may be held when it
+/// is locked.
+enum class ForkOrder {
+  kProgressInstance,
+  kProgressQueues,
+  kUniqueIds,
+  kStores,
+  kPlans,
+  kEstimates,
+  kServe,
+  kServerSockets,
+  kMark,
+  kProcess,
+  kSegments,
+  kLobby,
+  kNames,
+  kDescriptors,
+  kLog
+};
+
+/// How often this process and those that it comes from have forked, as far as they had this
+/// library.
+std::uint32_t fork_count();
+
+/// Registers a mutex for as long as the library is loaded; to be defined at namespace scope, so
+/// that it is registered before any thread can fork.
+class HeldAcrossFork {
+ public:
+  /// `in_child` runs in the child while all mutexes are held; it must not allocate or lock.
+  HeldAcrossFork(ForkOrder order, std::mutex& (*mutex)(), void (*in_child)() = nullptr);
+  HeldAcrossFork(const HeldAcrossFork&) = delete;
+  HeldAcrossFork& operator=(const HeldAcrossFork&) = delete;
+
+ private:
+  static void prepare();
+  static void parent_side();
+  static void child_side();
+  static void release();
+
+  ForkOrder order_;
+  std::mutex& (*mutex_)();
+  void (*in_child_)();
+  std::mutex* held_ = nullptr;      // By the thread that forks.
+  HeldAcrossFork* next_ = nullptr;  // In ascending order.
+};
 
 /// As long as it lives, `descriptor`, which stays where it is, is closed in each child that comes
 /// by fork: there it is none. Any thread.

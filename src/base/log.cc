@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <spdlog/details/console_globals.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -7,6 +8,8 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+
+#include "base/fork.h"
 
 namespace tutti::log {
 namespace {
@@ -42,6 +45,10 @@ spdlog::logger& logger() {
   }();
   return *instance;
 }
+
+const HeldAcrossFork console_held(ForkOrder::kLog, []() -> std::mutex& {
+  return spdlog::details::console_mutex::mutex();
+});
 
 }  // namespace
 

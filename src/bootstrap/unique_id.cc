@@ -11,6 +11,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/fork.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_client.h"
 #include "bootstrap/tcp_server.h"
@@ -122,12 +123,14 @@ Result<StorePlace> decode(const UniqueId& id) {
   return place;
 }
 
+constinit std::mutex id_mutex;
+const HeldAcrossFork id_held(ForkOrder::kUniqueIds, []() -> std::mutex& { return id_mutex; });
+
 /// The server of all ids of this process. No job is ever removed from it, so it stays.
 Result<std::shared_ptr<TcpServer>> id_server() {
-  static std::mutex mutex;
   static std::shared_ptr<TcpServer> server;
   static pid_t owner = 0;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(id_mutex);
   if (owner != getpid()) {  // The first time, and after a fork.
     TUTTI_TRY(auto listening, listen_at("", 0));
     TUTTI_TRY(server, TcpServer::start(std::move(listening), "unique ids"));

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fork.h"
 #include "comm/c_handles.h"
 #include "comm/state.h"
 
@@ -86,6 +87,9 @@ static_assert(static_cast<int>(Code::kInternal) == TUTTI_INTERNAL &&
               "tutti.h's results are the codes of result.h, in their order");
 static_assert(sizeof(tutti_unique_id_t) == sizeof(UniqueId));
 
+constinit std::mutex names_mutex;  // Of the texts that tutti_comm_use_algorithm keeps.
+const HeldAcrossFork names_held(ForkOrder::kNames, []() -> std::mutex& { return names_mutex; });
+
 thread_local std::string last_error;
 thread_local std::optional<Group> open_group;
 
@@ -158,6 +162,7 @@ using tutti::c_api::hand_out;
 using tutti::c_api::invalid;
 using tutti::c_api::kTypes;
 using tutti::c_api::last_error;
+using tutti::c_api::names_mutex;
 using tutti::c_api::open_group;
 
 extern "C" {
@@ -294,11 +299,10 @@ tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* collective, con
 
 tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name) {
   return guard(__func__, comm, [&](Communicator&) -> Status {
-    static std::mutex mutex;
     static std::set<std::string> names;
     const std::string* known = nullptr;
     if (name != nullptr && *name != '\0') {
-      const std::lock_guard lock(mutex);
+      const std::lock_guard lock(names_mutex);
       known = &*names.insert(name).first;
     }
     // release: whoever reads the pointer sees the text.

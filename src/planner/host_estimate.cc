@@ -7,6 +7,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "base/fork.h"
 #include "plan/chunks.h"
 #include "plan/estimate.h"
 #include "planner/select.h"
@@ -116,6 +117,13 @@ struct Estimates {
 };
 constexpr std::size_t kMostKnown = 4096;
 
+Estimates& estimates() {
+  static auto* const instance = new Estimates();  // Threads may still ask when the process ends.
+  return *instance;
+}
+const HeldAcrossFork estimates_held(ForkOrder::kEstimates,
+                                    []() -> std::mutex& { return estimates().mutex; });
+
 }  // namespace
 
 std::vector<std::size_t> ranks_on(const std::vector<int>& hosts) {
@@ -142,7 +150,6 @@ std::size_t most_pairs_across(const std::vector<int>& hosts) {
 
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
                                   const Knowledge& knowledge) {
-  static auto* estimates = new Estimates();  // Threads may still ask when the process ends.
   const plan::Shape& shape = request.shape;
   const HostCosts& costs = costs_of(knowledge);
   const EstimateKey key{&algorithm,
@@ -169,14 +176,14 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         knowledge.hosts.cost.message_us,
                         knowledge.hosts.rates};
   {
-    const std::lock_guard lock(estimates->mutex);
-    if (const auto found = estimates->known.find(key); found != estimates->known.end())
+    const std::lock_guard lock(estimates().mutex);
+    if (const auto found = estimates().known.find(key); found != estimates().known.end())
       return found->second;
   }
   const auto us = simulate_us(algorithm, request, knowledge, nullptr);
-  const std::lock_guard lock(estimates->mutex);
-  if (estimates->known.size() >= kMostKnown) estimates->known.clear();
-  estimates->known[key] = us;
+  const std::lock_guard lock(estimates().mutex);
+  if (estimates().known.size() >= kMostKnown) estimates().known.clear();
+  estimates().known[key] = us;
   return us;
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/fork.h"
 #include "plan/hash.h"
 #include "plan/passes.h"
 #include "plan/uneven.h"
@@ -34,6 +35,7 @@ Cache& cache() {
   static auto* instance = new Cache();  // Plans live as long as the process.
   return *instance;
 }
+const HeldAcrossFork plans_held(ForkOrder::kPlans, []() -> std::mutex& { return cache().mutex; });
 
 Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   auto made = std::make_unique<VerifiedPlan>();

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork.h"
 #include "transport/transport.h"
 
 namespace tutti {
@@ -34,6 +35,28 @@ Lobby& lobby() {
   static Lobby instance;
   return instance;
 }
+const HeldAcrossFork lobby_held(ForkOrder::kLobby, []() -> std::mutex& { return lobby().mutex; });
+
+/// What rank 0 has left there; taken away with the object, also if joining fails.
+class Ticket {
+ public:
+  Ticket() = default;
+  ~Ticket() {
+    if (number_ == 0) return;
+    const std::lock_guard lock(lobby().mutex);
+    lobby().memories.erase(number_);
+  }
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+  std::uint64_t leave(std::shared_ptr<Memory> memory) {
+    const std::lock_guard lock(lobby().mutex);
+    lobby().memories[lobby().next] = std::move(memory);
+    return number_ = lobby().next++;
+  }
+
+ private:
+  std::uint64_t number_ = 0;
+};
 
 class InProcessEndpoint final : public Endpoint {
  public:
@@ -57,6 +80,7 @@ class InProcessEndpoint final : public Endpoint {
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   std::uint64_t ticket = 0;
   std::shared_ptr<Memory> memory;
+  Ticket left;
   if (opening.me == 0) {
     memory = std::make_shared<Memory>(Region::bytes_for(opening.config));
     if (memory->base == MAP_FAILED) {
@@ -64,9 +88,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
                    "in_process: no memory for " + std::to_string(memory->bytes) + " bytes"};
     }
     Region(static_cast<std::byte*>(memory->base), opening.config).format();
-    const std::lock_guard lock(lobby().mutex);
-    ticket = lobby().next++;
-    lobby().memories[ticket] = memory;
+    ticket = left.leave(memory);
   }
   TUTTI_TRY(const auto tickets, opening.exchange("ticket", std::as_bytes(std::span(&ticket, 1))));
   if (tickets[0].size() != sizeof(ticket))
@@ -82,10 +104,6 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   }
   // Once everybody has it, the lobby lets go.
   TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("taken", {}));
-  if (opening.me == 0) {
-    const std::lock_guard lock(lobby().mutex);
-    lobby().memories.erase(ticket);
-  }
   RegionConfig config = opening.config;
   return std::unique_ptr<Endpoint>(std::make_unique<InProcessEndpoint>(std::move(memory), config));
 }

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "base/fork.h"
+
 namespace tutti {
 namespace {
 
@@ -18,6 +20,9 @@ struct Marked {
   Mark mark{};
   std::uint64_t written = 0;
 };
+
+constinit std::mutex mark_mutex;
+const HeldAcrossFork mark_held(ForkOrder::kMark, []() -> std::mutex& { return mark_mutex; });
 
 /// The kernel moves at most 2 GiB less a page in one call.
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
@@ -37,10 +42,9 @@ Error why_not(int error, std::uint64_t at, std::size_t bytes, std::string_view d
 }  // namespace
 
 std::uint64_t own_mark() {
-  static std::mutex mutex;
-  static Marked marked;
+  static constinit Marked marked;
   const Peer self = this_process();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(mark_mutex);
   marked.mark = {self.process[0], self.process[1]};  // Another one after a fork.
   return reinterpret_cast<std::uintptr_t>(&marked);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpus.h"
+#include "base/fork.h"
 #include "transport/transport.h"
 #ifdef TUTTI_HAVE_VERBS
 #include "transport/verbs/library.h"
@@ -76,10 +77,17 @@ Presence Endpoint::presence(int peer) const {
   return {there ? Presence::State::kHere : Presence::State::kDead};
 }
 
+namespace {
+
+constinit std::mutex process_mutex;
+const HeldAcrossFork process_held(ForkOrder::kProcess,
+                                  []() -> std::mutex& { return process_mutex; });
+
+}  // namespace
+
 Peer this_process() {
-  static std::mutex mutex;
-  static Peer peer;
-  const std::lock_guard lock(mutex);
+  static constinit Peer peer{};
+  const std::lock_guard lock(process_mutex);
   if (peer.pid != getpid()) peer = probe_process();  // Also after a fork.
   return peer;
 }

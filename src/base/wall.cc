@@ -1,0 +1,21 @@
+#include "base/wall.h"
+
+#include <new>
+#include <string>
+
+namespace tutti {
+
+Error thrown_error(std::string_view function, const std::exception& thrown) noexcept {
+  Error error;
+  error.code = Code::kSystem;
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+  error.what = "out of memory";  // Short enough for the string itself: this takes no memory.
+  try {
+    const std::string where = function.empty() ? "" : std::string(function) + ": ";
+    error.what = where + (memory ? "out of memory" : thrown.what());
+  } catch (const std::bad_alloc&) {  // The short text says it as well.
+  }
+  return error;
+}
+
+}  // namespace tutti

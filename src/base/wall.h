@@ -1,0 +1,26 @@
+// File: base/wall.h: no exception leaves the library: what is thrown inside becomes an error.
+#pragma once
+#include <exception>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "tutti/result.h"
+
+namespace tutti {
+
+/// The error that stands for an exception: kSystem, "FUNCTION: out of memory". It is made without
+/// memory if there is none; then it leaves out the function.
+Error thrown_error(std::string_view function, const std::exception& thrown) noexcept;
+
+/// What `body` returns, a Status or a Result, or the error that stands for what it throws.
+template <class Body>
+std::invoke_result_t<Body> walled(std::string_view function, Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const std::exception& thrown) {
+    return thrown_error(function, thrown);
+  }
+}
+
+}  // namespace tutti
