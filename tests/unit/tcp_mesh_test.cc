@@ -106,9 +106,12 @@ TEST_CASE("connections that were lost are made anew while frames go on") {
   std::mt19937 random(seed);
   auto meshes = test::join_mesh(2, [](Joining& one) { one.connections = 2; });
   for (const auto& mesh : meshes) REQUIRE(mesh);
-  TcpNetwork networks[] = {{std::move(*meshes[0]), 2, {}}, {std::move(*meshes[1]), 2, {}}};
-  auto* const a = dynamic_cast<net::Rails*>(networks[0].carrier(1));
-  auto* const b = dynamic_cast<net::Rails*>(networks[1].carrier(0));
+  auto first = TcpNetwork::open(std::move(*meshes[0]), *Wakers::make(2), 2, {});
+  auto second = TcpNetwork::open(std::move(*meshes[1]), *Wakers::make(2), 2, {});
+  REQUIRE((first && second));
+  TcpNetwork* const networks[] = {first->get(), second->get()};
+  auto* const a = dynamic_cast<net::Rails*>(networks[0]->carrier(1));
+  auto* const b = dynamic_cast<net::Rails*>(networks[1]->carrier(0));
   REQUIRE((a != nullptr && b != nullptr));
   const auto end = std::chrono::steady_clock::now() + 60s;
   for (int times = 0; times < 2; ++times) {

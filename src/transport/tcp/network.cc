@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -22,6 +25,12 @@ namespace {
 constexpr std::size_t kFewRanks = 3;
 constexpr std::int64_t kLookAtAllMs = 100;
 
+Error error(const char* call, int number) {
+  return {Code::kSystem, std::string("tcp: ") + call + ": " +
+                             std::generic_category().message(number) +
+                             "; raise the limit of open files (ulimit -n) if that is it"};
+}
+
 }  // namespace
 
 /// Of what was lost with one rank.
@@ -32,8 +41,9 @@ class TcpNetwork::Again final : public net::Renewal {
     auto connection = network_.builder_->again(static_cast<int>(rank_), static_cast<int>(rail));
     if (!connection) return nullptr;
     auto stream = network_.stream_of(*std::move(connection));
-    network_.streams_[rank_][rail] = stream.get();
-    return stream;
+    if (!stream) return nullptr;  // Tried again later.
+    network_.streams_[rank_][rail] = stream->get();
+    return *std::move(stream);
   }
   void drop(std::size_t rail) override {
     network_.builder_->drop(static_cast<int>(rank_), static_cast<int>(rail));
@@ -44,16 +54,34 @@ class TcpNetwork::Again final : public net::Renewal {
   std::size_t rank_;
 };
 
-TcpNetwork::TcpNetwork(Mesh mesh, std::size_t rank_count, const NetworkCost& cost)
-    : builder_(std::move(mesh.builder)),
-      streams_(rank_count),
-      cost_(cost),
-      ready_set_(epoll_create1(EPOLL_CLOEXEC)),
-      alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Result<Wakers> Wakers::make(std::size_t rank_count) {
+  Wakers made;
+  made.alarm.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!made.alarm) return error("eventfd", errno);
+  if (rank_count <= kFewRanks) return made;
+  made.ready_set.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!made.ready_set) return error("epoll_create1", errno);
+  return made;
+}
+
+TcpNetwork::TcpNetwork(Wakers wakers, std::size_t rank_count, const NetworkCost& cost)
+    : streams_(rank_count), cost_(cost), wakers_(std::move(wakers)) {}
+
+Result<std::unique_ptr<TcpNetwork>> TcpNetwork::open(Mesh mesh, Wakers wakers,
+                                                     std::size_t rank_count,
+                                                     const NetworkCost& cost) {
+  std::unique_ptr<TcpNetwork> network(new TcpNetwork(std::move(wakers), rank_count, cost));
+  TUTTI_CHECK_OK(network->take(std::move(mesh)));
+  return network;
+}
+
+Status TcpNetwork::take(Mesh mesh) {
+  const std::size_t rank_count = streams_.size();
+  builder_ = std::move(mesh.builder);
   std::vector<std::vector<std::unique_ptr<net::Carrier>>> rails(rank_count);
   for (Connection& one : mesh.connections) {
     const auto rank = static_cast<std::size_t>(one.peer);
-    auto stream = stream_of(std::move(one));
+    TUTTI_TRY(auto stream, stream_of(std::move(one)));
     streams_[rank].push_back(stream.get());
     rails[rank].push_back(std::move(stream));
   }
@@ -69,14 +97,17 @@ TcpNetwork::TcpNetwork(Mesh mesh, std::size_t rank_count, const NetworkCost& cos
     }
   }
   sources_.reserve(1 + mesh.connections.size());  // With the alarm.
+  return ok();
 }
 
-std::unique_ptr<Stream> TcpNetwork::stream_of(Connection connection) {
+Result<std::unique_ptr<Stream>> TcpNetwork::stream_of(Connection connection) {
   const auto rank = static_cast<std::uint64_t>(connection.peer);
   auto stream = std::make_unique<Stream>(std::move(connection));
   // Nobody asks for few: then no segment has to put its stream on a list.
   epoll_event event{.events = EPOLLIN, .data = {.u64 = rank}};
-  if (!few()) epoll_ctl(ready_set_.get(), EPOLL_CTL_ADD, stream->descriptor(), &event);
+  if (!few() &&
+      epoll_ctl(wakers_.ready_set.get(), EPOLL_CTL_ADD, stream->descriptor(), &event) != 0)
+    return error("epoll_ctl", errno);
   return stream;
 }
 
@@ -92,7 +123,8 @@ void TcpNetwork::look(std::vector<bool>& ready) {
     return;
   }
   std::array<epoll_event, 64> events;
-  const int count = epoll_wait(ready_set_.get(), events.data(), static_cast<int>(events.size()), 0);
+  const int count =
+      epoll_wait(wakers_.ready_set.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) ready[events[static_cast<std::size_t>(i)].data.u64] = true;
   if (!rails_) return;
   // One that leads nowhere is never ready, but has to be found.
@@ -104,7 +136,7 @@ void TcpNetwork::look(std::vector<bool>& ready) {
 }
 
 void TcpNetwork::sleep(std::chrono::nanoseconds longest) {
-  sources_.assign(1, {alarm_.get(), POLLIN, 0});
+  sources_.assign(1, {wakers_.alarm.get(), POLLIN, 0});
   for (const auto& streams : streams_) {
     for (const Stream* const stream : streams) {
       const int events = POLLIN | (stream->blocked() ? POLLOUT : 0);
@@ -115,18 +147,18 @@ void TcpNetwork::sleep(std::chrono::nanoseconds longest) {
                       static_cast<long>(longest.count() % 1'000'000'000)};
   ::ppoll(sources_.data(), sources_.size(), &span, nullptr);
   if (std::uint64_t count = 0; (sources_[0].revents & POLLIN) != 0)
-    (void)!::read(alarm_.get(), &count, sizeof(count));
+    (void)!::read(wakers_.alarm.get(), &count, sizeof(count));
 }
 
 void TcpNetwork::wake() {
   const std::uint64_t one = 1;
-  (void)!::write(alarm_.get(), &one, sizeof(one));
+  (void)!::write(wakers_.alarm.get(), &one, sizeof(one));
 }
 
 void TcpNetwork::forget(int rank) {
   auto& streams = streams_[static_cast<std::size_t>(rank)];
   for (const Stream* const stream : streams)
-    if (!few()) epoll_ctl(ready_set_.get(), EPOLL_CTL_DEL, stream->descriptor(), nullptr);
+    if (!few()) epoll_ctl(wakers_.ready_set.get(), EPOLL_CTL_DEL, stream->descriptor(), nullptr);
   streams.clear();
 }
 

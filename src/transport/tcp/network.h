@@ -12,11 +12,19 @@
 
 namespace tutti::tcp {
 
+/// What a rank is woken by. Made before ranks connect: what fails here is told to all in time.
+struct Wakers {
+  Fd ready_set;  // An epoll of all connections, unless they are few.
+  Fd alarm;      // An eventfd: wakes whoever sleeps.
+  static Result<Wakers> make(std::size_t rank_count);
+};
+
 class TcpNetwork final : public net::Network {
  public:
   /// A rank may have several, each over an interface of its own; one without any is not joined by
   /// this network.
-  TcpNetwork(Mesh mesh, std::size_t rank_count, const NetworkCost& cost);
+  static Result<std::unique_ptr<TcpNetwork>> open(Mesh mesh, Wakers wakers, std::size_t rank_count,
+                                                  const NetworkCost& cost);
 
   NetworkCost cost() const override { return cost_; }
   net::Carrier* carrier(int rank) override;
@@ -27,8 +35,10 @@ class TcpNetwork final : public net::Network {
 
  private:
   class Again;
+  TcpNetwork(Wakers wakers, std::size_t rank_count, const NetworkCost& cost);
   bool few() const;
-  std::unique_ptr<Stream> stream_of(Connection connection);
+  Status take(Mesh mesh);
+  Result<std::unique_ptr<Stream>> stream_of(Connection connection);
 
   std::shared_ptr<MeshBuilder> builder_;                 // Of what is lost; null: nobody.
   std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank; null: none.
@@ -36,8 +46,7 @@ class TcpNetwork final : public net::Network {
   bool rails_ = false;                                   // Some rank has several.
   std::int64_t next_look_at_all_ = 0;                    // Milliseconds of the coarse clock.
   NetworkCost cost_;
-  Fd ready_set_;                 // An epoll of all connections, unless they are few.
-  Fd alarm_;                     // An eventfd: wakes whoever sleeps.
+  Wakers wakers_;
   std::vector<pollfd> sources_;  // What a nap ends for: filled anew each time, has room for all.
 };
 

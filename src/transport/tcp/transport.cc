@@ -81,6 +81,7 @@ Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
   joining.peers = to.far;
   const Means own{static_cast<std::uint32_t>(chosen.addresses.front().speed_mbps),
                   static_cast<std::uint32_t>(count_rails(chosen.addresses))};
+  TUTTI_TRY(auto wakers, Wakers::make(opening.peers.size()));
   TUTTI_TRY(const Agreed agreed, agree(opening, own));
   joining.secret = agreed.secret;
   joining.connections = agreed.rails;
@@ -92,8 +93,9 @@ Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
 
   NetworkCost cost = tcp_transport.network;
   if (agreed.gigabytes_per_second > 0) cost.link.gigabytes_per_second = agreed.gigabytes_per_second;
-  return std::unique_ptr<net::Network>(
-      std::make_unique<TcpNetwork>(std::move(mesh), opening.peers.size(), cost));
+  TUTTI_TRY(auto network,
+            TcpNetwork::open(std::move(mesh), std::move(wakers), opening.peers.size(), cost));
+  return std::unique_ptr<net::Network>(std::move(network));
 }
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {

@@ -439,7 +439,7 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
   if (rails.empty()) return *std::move(failed);
   if (failed)
     log::warn("{}; {} of {} ways there are left", failed->what, rails.size(), chosen.rails.size());
-  return std::make_unique<VerbsNetwork>(std::move(rails), options.spread_bytes, first);
+  return VerbsNetwork::open(std::move(rails), options.spread_bytes, first);
 }
 
 }  // namespace tutti::verbs

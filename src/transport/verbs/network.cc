@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,7 +28,6 @@ constexpr std::chrono::microseconds kBetweenLooks{200};  // While joining.
 VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first)
     : carriers_(rails.front().links.size()),
       forgotten_(carriers_.size()),
-      alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       next_tick_(Clock::now() + kTick) {
   for (Rail& rail : rails) {
     Used& used = rails_.emplace_back();
@@ -42,6 +44,16 @@ VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, st
     else if (!links.empty())
       carriers_[rank] = std::move(links.front());
   }
+}
+
+Result<std::unique_ptr<VerbsNetwork>> VerbsNetwork::open(std::vector<Rail> rails,
+                                                         std::size_t spread_bytes,
+                                                         std::size_t first) {
+  std::unique_ptr<VerbsNetwork> network(new VerbsNetwork(std::move(rails), spread_bytes, first));
+  network->alarm_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (network->alarm_) return network;
+  return Error{Code::kSystem, "verbs: eventfd: " + std::generic_category().message(errno) +
+                                  "; raise the limit of open files (ulimit -n) if that is it"};
 }
 
 void VerbsNetwork::tick(Clock::time_point now) {

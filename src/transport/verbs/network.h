@@ -34,7 +34,8 @@ class VerbsNetwork final : public net::Network {
  public:
   /// At least one rail, all of the same ranks. Payloads from `spread_bytes` on are spread over
   /// them, the others go by `first`.
-  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first);
+  static Result<std::unique_ptr<VerbsNetwork>> open(std::vector<Rail> rails,
+                                                    std::size_t spread_bytes, std::size_t first);
 
   net::Carrier* carrier(int rank) override {
     return carriers_[static_cast<std::size_t>(rank)].get();
@@ -50,6 +51,7 @@ class VerbsNetwork final : public net::Network {
   }
 
  private:
+  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first);
   using Clock = std::chrono::steady_clock;
 
   struct Used {
