@@ -91,9 +91,9 @@ class TUTTI_API Work {
   Status wait(std::chrono::nanoseconds timeout);
   /// True once it is done (also when it failed; `wait` then says how).
   bool test() const;
-  /// Calls `callback` with the outcome, once, on the progress thread (of a Group's messages maybe
-  /// on the one that ends it), or at once if it is done. The callback must not block and must not
-  /// wait for other work.
+  /// Calls `callback` with the outcome, once: at once if it is done, else on the progress thread or
+  /// on the thread that ends its Group. On the progress thread to wait for work is an error, and a
+  /// communicator that it ends goes after its last call. What it throws is logged and dropped.
   void then(std::function<void(const Status&)> callback);
 
  private:
@@ -174,7 +174,7 @@ class TUTTI_API Communicator {
   Result<Work> start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
                               const std::atomic<bool>* needed = nullptr);
 
-  // The same, asynchronous: started at once, carried on by the process's progress thread.
+  // The same, asynchronous: carried on by the process's progress thread; kSystem if it can't start.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,
                                 Reduction reduction);
   Result<Work> start_reduce_scatter(const void* input, void* output, std::size_t count,
@@ -192,9 +192,9 @@ class TUTTI_API Communicator {
   /// Any, also with blocks of different sizes; their lists are copied.
   Result<Work> start(const Request& request);
 
-  /// Makes memory known, so that peers can read and write it without a copy. Memory from
-  /// `mem_alloc` needs no call. Here `data` has to lie in a shared mapping of the file `fd` at
-  /// `offset` (a memfd).
+  /// Makes memory known, so that peers read and write it without a copy; mem_alloc's is. `data` is
+  /// a shared mapping of the file `fd` (a memfd; open for writing) at `offset`, else an error. The
+  /// file must not shrink while it is registered: peers that touch what is gone get SIGBUS.
   Status register_memory(void* data, std::size_t bytes, int fd, std::size_t offset);
   Status deregister_memory(void* data);
 

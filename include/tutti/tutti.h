@@ -364,8 +364,8 @@ TUTTI_API tutti_result_t tutti_work_test(tutti_work_t work, int* done);
 
 /* Calls callback(user, result, text) once: on the progress thread when the work is done (of a
  * group's messages maybe on the one that ends it), or at once if it is. `text` is "" or the error
- * in one line, valid during the call. The callback must not block, must not wait for other work and
- * must not throw. It is called even if the handle was freed meanwhile. */
+ * in one line, valid during the call. Waiting for work on the progress thread is an error there. A
+ * communicator destroyed there goes after its last call. Called even if the handle was freed. */
 typedef void (*tutti_callback_t)(void* user, tutti_result_t result, const char* text);
 TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user);
 
@@ -391,8 +391,9 @@ TUTTI_API tutti_result_t tutti_mem_alloc(void** data, size_t bytes);
 /* Frees what tutti_mem_alloc returned; an error for anything else. NULL is legal. Any thread. */
 TUTTI_API tutti_result_t tutti_mem_free(void* data);
 
-/* Makes memory of the caller's known: `data` lies in a shared mapping of the file `fd` (a memfd) at
- * `offset`, and is `bytes` long. */
+/* Makes memory of the caller's known: `data` is a shared mapping of the file `fd` (a memfd, open
+ * for writing) at `offset`, `bytes` long, else it is an error. The file must not shrink meanwhile.
+ */
 TUTTI_API tutti_result_t tutti_register(tutti_comm_t comm, void* data, size_t bytes, int fd,
                                         size_t offset);
 TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);

@@ -9,8 +9,13 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <exception>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+
+#include "tutti/result.h"
 
 namespace tutti {
 
@@ -33,11 +38,19 @@ class SignalsHeld {
   sigset_t before_{};
 };
 
-/// A thread that takes none of the program's signals. Any thread may call.
+/// A thread that takes none of the program's signals. kSystem where the system has none to give;
+/// `what` names the thread in that error. Any thread may call.
 template <class Thread = std::thread, class Body>
-Thread start_thread(Body&& body) {
+Result<Thread> start_thread(std::string_view what, Body&& body) {
   const SignalsHeld held;
-  return Thread(std::forward<Body>(body));
+  try {
+    return Thread(std::forward<Body>(body));
+  } catch (const std::exception& refused) {
+    return Error{
+        Code::kSystem,
+        std::string(what) + " can't be started: " + refused.what() +
+            "; raise the limit of threads (ulimit -u, the cgroup's pids.max) or free memory"};
+  }
 }
 
 }  // namespace tutti

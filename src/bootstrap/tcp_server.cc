@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "bootstrap/limits.h"
@@ -52,6 +53,7 @@ class Registry {
     }
     return alive;
   }
+  std::mutex& mutex() { return mutex_; }
 
  private:
   std::mutex mutex_;
@@ -63,6 +65,8 @@ Registry& registry() {
   static Registry instance;
   return instance;
 }
+const HeldAcrossFork registry_held(ForkOrder::kStores,
+                                   []() -> std::mutex& { return registry().mutex(); });
 
 }  // namespace
 
@@ -92,7 +96,9 @@ Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::st
   TUTTI_CHECK_OK(server->prepare());
   registry().add(server);
   // Detached: it ends by itself, and keeps the server alive until then.
-  start_thread([server] { server->serve(); }).detach();
+  TUTTI_TRY(auto thread,
+            start_thread("rendezvous: the store's thread", [server] { server->serve(); }));
+  thread.detach();
   return server;
 }
 

@@ -21,7 +21,18 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 
 Communicator::~Communicator() {
   // What was started is carried to its end; its deadline bounds this.
-  if (state_ != nullptr) Progress::instance().drain(*state_->queue);
+  if (state_ == nullptr) return;
+  CallQueue& queue = *state_->queue;
+  Progress::instance().end(
+      queue, {state_.release(), [](void* state) { delete static_cast<State*>(state); }});
+}
+
+Error Communicator::State::ended_by(std::string_view function,
+                                    const std::exception& thrown) const noexcept {
+  Error error = thrown_error(function, thrown);
+  error.rank = error.peer = me;
+  executor->abort(error);
+  return error;
 }
 
 Rank Communicator::rank() const { return state_->me; }
@@ -65,6 +76,14 @@ Status Communicator::State::check(const exec::Call& call) const {
 }
 
 Status Communicator::State::run(const exec::Call& call) {
+  try {
+    return run_now(call);
+  } catch (const std::exception& thrown) {
+    return ended_by(to_string(call.collective), thrown);
+  }
+}
+
+Status Communicator::State::run_now(const exec::Call& call) {
   // acquire: pairs with the progress thread's release when it left the executor.
   const bool is_free = queue->pending.load(std::memory_order_acquire) == 0;
   // What was checked before is known to be right, but for the buffers.
@@ -80,24 +99,28 @@ Status Communicator::State::run(const exec::Call& call) {
     return ok();
   }
   if (!is_free) [[unlikely]] {
-    return Work(Progress::instance().submit(*queue, call)).wait();
+    TUTTI_CHECK_OK(Progress::may_wait(to_string(call.collective)));
+    TUTTI_TRY(auto work, Progress::instance().submit(*queue, call));
+    return Work(std::move(work)).wait();
   }
   return checked_before ? executor->run_again(call) : executor->run(call);
 }
 
 Result<Work> Communicator::State::start(const exec::Call& call) {
-  if (auto checked = check(call); !checked) return std::move(checked.error());
-  std::shared_ptr<Work::State> state;
-  if (call.count == 0 && !call.barrier && !call.uneven) {
-    state = std::make_shared<Work::State>();
-    state->done = true;
-    if (auto alive = executor->look_at_abort(call); !alive) state->error = alive.error();
-  } else {
-    state = Progress::instance().submit(*queue, call);
-  }
-  Work work(std::move(state));
-  if (in_group()) add_to_group(work);
-  return work;
+  return guarded(to_string(call.collective), [&]() -> Result<Work> {
+    if (auto checked = check(call); !checked) return std::move(checked.error());
+    std::shared_ptr<Work::State> state;
+    if (call.count == 0 && !call.barrier && !call.uneven) {
+      state = std::make_shared<Work::State>();
+      state->done = true;
+      if (auto alive = executor->look_at_abort(call); !alive) state->error = alive.error();
+    } else {
+      TUTTI_TRY(state, Progress::instance().submit(*queue, call));
+    }
+    Work work(std::move(state));
+    if (in_group()) add_to_group(work);
+    return work;
+  });
 }
 
 Status Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
@@ -199,17 +222,25 @@ Result<Work> Communicator::start_all_to_all(const void* input, void* output, std
 }
 
 Status Communicator::register_memory(void* data, std::size_t bytes, int fd, std::size_t offset) {
-  return segments::add(data, bytes, fd, offset);
+  return walled("register_memory", [&] { return segments::add(data, bytes, fd, offset); });
 }
 
-Status Communicator::deregister_memory(void* data) { return segments::remove(data); }
+Status Communicator::deregister_memory(void* data) {
+  return walled("deregister_memory", [&] { return segments::remove(data); });
+}
 
 void Communicator::abort(std::string_view reason) {
-  state_->executor->abort({Code::kAborted, std::string(reason), state_->me, Rank{}});
+  Error error{Code::kAborted, "out of memory", state_->me, Rank{}};
+  (void)walled("abort", [&] {
+    error.what = reason;
+    return ok();
+  });
+  state_->executor->abort(error);
 }
 
-std::string Communicator::describe() const {
-  const State& state = *state_;
+namespace {
+
+std::string describe_state(const Communicator::State& state) {
   const exec::HostExecutor& executor = *state.executor;
   const RegionConfig& config = executor.endpoint().region().config();
   const WaitPolicy& wait = executor.options().wait;
@@ -240,7 +271,22 @@ std::string Communicator::describe() const {
                                : "plans prepared in this process:\n" + plans);
 }
 
-Result<void*> mem_alloc(std::size_t bytes) { return segments::allocate(bytes); }
-Status mem_free(void* data) { return segments::free(data); }
+}  // namespace
+
+std::string Communicator::describe() const {
+  std::string text;
+  (void)walled("describe", [&] {
+    text = describe_state(*state_);
+    return ok();
+  });
+  return text;
+}
+
+Result<void*> mem_alloc(std::size_t bytes) {
+  return walled("mem_alloc", [&] { return segments::allocate(bytes); });
+}
+Status mem_free(void* data) {
+  return walled("mem_free", [&] { return segments::free(data); });
+}
 
 }  // namespace tutti

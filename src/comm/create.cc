@@ -307,48 +307,72 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
     if (error.rank.value < 0) error.rank = founding.me;
     (void)rendezvous.fail(error);  // If that fails too, they wait to their deadlines.
   };
-  auto state = make_state(founding, through, tell);
+  using Made = Result<std::unique_ptr<Communicator::State>>;
+  auto state = [&]() -> Made {
+    try {
+      return make_state(founding, through, tell);
+    } catch (const std::exception& thrown) {
+      const Error error = thrown_error("joining", thrown);
+      tell(error);
+      return error;
+    }
+  }();
   if (!state && state.error().rank.value < 0) state.error().rank = founding.me;
   return state;
 }
 
 Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int rank_count,
                                           const Settings& settings, std::string_view name) {
-  TUTTI_TRY(auto state, make_state({me, rank_count, settings}, rendezvous, name));
-  return Communicator(std::move(state));
+  return walled("create", [&]() -> Result<Communicator> {
+    TUTTI_TRY(auto state, make_state({me, rank_count, settings}, rendezvous, name));
+    return Communicator(std::move(state));
+  });
 }
 
 Result<Communicator> Communicator::create(const UniqueId& id, Rank me, int rank_count,
                                           const Settings& settings) {
-  TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
-  return create(*rendezvous, me, rank_count, settings);
+  return walled("create", [&]() -> Result<Communicator> {
+    TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+    return create(*rendezvous, me, rank_count, settings);
+  });
 }
 
 Result<Communicator> Communicator::from_environment() {
-  TUTTI_TRY(const auto settings, Settings::from_environment());
-  TUTTI_TRY(const auto launch, detect_launch());
-  if (launch.launcher.empty()) return create(*memory_rendezvous(), Rank{0}, 1, settings);
-  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
-  return create(*rendezvous, launch.rank, launch.rank_count, settings);
+  return walled("from_environment", []() -> Result<Communicator> {
+    TUTTI_TRY(const auto settings, Settings::from_environment());
+    TUTTI_TRY(const auto launch, detect_launch());
+    if (launch.launcher.empty()) return create(*memory_rendezvous(), Rank{0}, 1, settings);
+    TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+    return create(*rendezvous, launch.rank, launch.rank_count, settings);
+  });
 }
 
-Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
-                                                           const Settings& settings) {
+namespace {
+
+Result<std::vector<Communicator>> make_in_process(int rank_count, const Settings& settings) {
   if (rank_count < 1 || rank_count > kMostRanks) {
     return Error{Code::kInvalidArgument,
                  "in_process: a rank count is in 1 .. " + std::to_string(kMostRanks)};
   }
   const auto rendezvous = memory_rendezvous();
   std::vector<std::optional<Result<Communicator>>> made(static_cast<std::size_t>(rank_count));
+  Status threads_run;
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < rank_count; ++rank) {
-      threads.push_back(start_thread<std::jthread>([&, rank] {
+      auto thread = start_thread<std::jthread>("in_process: a rank's thread", [&, rank] {
         made[static_cast<std::size_t>(rank)].emplace(
-            create(*rendezvous, Rank{rank}, rank_count, settings));
-      }));
+            Communicator::create(*rendezvous, Rank{rank}, rank_count, settings));
+      });
+      if (!thread) {
+        (void)rendezvous->fail(thread.error());  // The other ranks wait for this one.
+        threads_run = std::move(thread.error());
+        break;
+      }
+      threads.push_back(*std::move(thread));
     }
   }
+  if (!threads_run) return std::move(threads_run.error());
   std::vector<Communicator> communicators;
   for (auto& result : made) {
     if (!*result) return std::move(result->error());
@@ -357,13 +381,20 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
   return communicators;
 }
 
+}  // namespace
+
+Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
+                                                           const Settings& settings) {
+  return walled("in_process", [&] { return make_in_process(rank_count, settings); });
+}
+
 const Communicator::State& Insides::of(const Communicator& comm) { return *comm.state_; }
 
 Communicator Insides::made_of(std::unique_ptr<Communicator::State> state) {
   return Communicator(std::move(state));
 }
 
-Result<Communicator> Communicator::split(int color, int key) {
+Result<Communicator> Communicator::split(int color, int key) try {
   if (in_group())  // Its exchanges would only be noted, and end after their memory.
     return Error{Code::kInvalidArgument, "split: this thread has a group open; end it", rank()};
   struct Choice {
@@ -410,8 +441,10 @@ Result<Communicator> Communicator::split(int color, int key) {
     const bool is_free = state_->queue->pending.load(std::memory_order_acquire) == 0;
     return is_free ? state_->executor->look_at(part, "split") : ok();
   };
-  auto state = make_state(
-      {me, static_cast<int>(all.size()), settings, state_->devices, state_.get(), look}, through);
+  auto state = walled("split", [&] {
+    return make_state(
+        {me, static_cast<int>(all.size()), settings, state_->devices, state_.get(), look}, through);
+  });
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {
     auto told = exchange_over(*this, std::nullopt);
@@ -424,6 +457,8 @@ Result<Communicator> Communicator::split(int color, int key) {
                  rank()};
   if (!state) return std::move(state.error());
   return Communicator(*std::move(state));
+} catch (const std::exception& thrown) {
+  return state_->ended_by("split", thrown);
 }
 
 }  // namespace tutti

@@ -299,12 +299,13 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
   status = state->mesh->join(handles);
+  if (status && state->network != nullptr) {
+    status = state->network->start(
+        [mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });
+  }
   TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
   for (CudaEvent* event : {&state->launched.event, &state->in_capture.event, &state->fork})
     TUTTI_CHECK_OK(event->make());
-  if (state->network != nullptr) {
-    state->network->start([mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });
-  }
   state->created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(state->token);
@@ -361,15 +362,23 @@ Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span
   const auto rendezvous = memory_rendezvous();
   const int ranks = static_cast<int>(devices.size());
   std::vector<std::optional<Result<DeviceCommunicator>>> made(devices.size());
+  Status threads_run;
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.push_back(start_thread<std::jthread>([&, rank] {
+      auto thread = start_thread<std::jthread>("in_process: a rank's thread", [&, rank] {
         const auto at = static_cast<std::size_t>(rank);
         made[at].emplace(create(*rendezvous, Rank{rank}, ranks, devices[at], settings));
-      }));
+      });
+      if (!thread) {
+        (void)rendezvous->fail(thread.error());  // The other ranks wait for this one.
+        threads_run = std::move(thread.error());
+        break;
+      }
+      threads.push_back(*std::move(thread));
     }
   }
+  if (!threads_run) return std::move(threads_run.error());
   std::vector<DeviceCommunicator> communicators;
   for (auto& result : made) {
     if (!*result) return std::move(result->error());

@@ -9,8 +9,9 @@
 
 namespace tutti {
 
-Result<std::string> Communicator::explain(const Request& request) const {
-  const State& state = *state_;
+namespace {
+
+Result<std::string> explain_call(const Communicator::State& state, const Request& request) {
   Request asked = request;
   std::byte anything{};  // Buffers may be left out; nothing is read or written.
   if (asked.input == nullptr) asked.input = &anything;
@@ -44,6 +45,12 @@ Result<std::string> Communicator::explain(const Request& request) const {
                   to_string(call.collective), wanted.bytes, call.count, to_string(call.type),
                   state.rank_count, state.transport, all_mapped ? "mapped" : "plain",
                   wanted.contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
+}
+
+}  // namespace
+
+Result<std::string> Communicator::explain(const Request& request) const {
+  return walled("explain", [&] { return explain_call(*state_, request); });
 }
 
 }  // namespace tutti

@@ -71,20 +71,48 @@ Status match_own(std::vector<exec::Message>& messages, Rank me) {
 }
 
 /// Starts what a group has gathered on one communicator. If that is `all` of it, it is carried out
-/// here: to the progress thread and back takes longer than a small message.
-void submit(GroupMessages& of_group, bool all) {
+/// here: to the progress thread and back takes longer than a small message. True: it is over.
+Result<bool> start_all(GroupMessages& of_group, bool all) {
   StartedMessages& started = *of_group.started;
   // relaxed: who asks is this thread; for others the group's end is as good a moment as any.
   started.work->begun.store(true, std::memory_order_relaxed);
-  if (auto matched = match_own(started.messages, of_group.state->me); !matched)
-    return started.work->complete(std::move(matched));
-  if (started.messages.empty()) return started.work->complete(ok());
+  TUTTI_CHECK_OK(match_own(started.messages, of_group.state->me));
+  if (started.messages.empty()) return true;
   // acquire: as in State::run.
   if (all && of_group.state->queue->pending.load(std::memory_order_acquire) == 0) {
     started.batch.messages = started.messages;
-    return started.work->complete(of_group.state->executor->run(started.batch));
+    TUTTI_CHECK_OK(of_group.state->executor->run(started.batch));
+    return true;
   }
-  Progress::instance().submit(*of_group.state->queue, std::move(of_group.started));
+  TUTTI_CHECK_OK(Progress::may_wait("group"));
+  TUTTI_TRY([[maybe_unused]] const auto work,
+            Progress::instance().submit(*of_group.state->queue, std::move(of_group.started)));
+  return false;
+}
+
+/// The same; what fails, or is over at once, is told here.
+void submit(GroupMessages& of_group, bool all) {
+  const std::shared_ptr<Work::State> work = of_group.started->work;
+  auto over = of_group.state->guarded("group", [&] { return start_all(of_group, all); });
+  if (!over)
+    work->complete(std::move(over.error()));
+  else if (*over)
+    work->complete(ok());
+}
+
+/// Ends the calling thread's group. Waits for all that is in it; the first error of any.
+Status end_group() {
+  OpenGroup group = std::move(current_group);
+  current_group = {};
+  group_open = false;
+  const bool one = group.works.size() == 1 && group.part == nullptr;
+  for (GroupMessages& messages : group.messages) submit(messages, one);
+  Status first = group.part != nullptr ? group.part->end() : ok();
+  for (Work& work : group.works) {
+    Status status = work.wait();
+    if (!status && first) first = std::move(status);
+  }
+  return first;
 }
 
 }  // namespace
@@ -111,26 +139,32 @@ Status Communicator::State::check(const exec::Message& message) const {
 }
 
 Status Communicator::State::run(exec::Message message) {
-  TUTTI_CHECK_OK(check(message));
-  if (in_group()) {
-    (void)add_to_group(*this, message);
-    return ok();
-  }
-  // acquire: pairs with the progress thread's release when it left the executor.
-  if (queue->pending.load(std::memory_order_acquire) != 0) {
-    TUTTI_TRY(Work work, start(message));
-    return work.wait();
-  }
-  exec::MessageBatch batch{.messages = std::span(&message, 1), .open = 0, .start = {}};
-  return executor->run(batch);
+  return guarded(message.sends ? "send" : "recv", [&]() -> Status {
+    TUTTI_CHECK_OK(check(message));
+    if (in_group()) {
+      (void)add_to_group(*this, message);
+      return ok();
+    }
+    // acquire: pairs with the progress thread's release when it left the executor.
+    if (queue->pending.load(std::memory_order_acquire) != 0) {
+      TUTTI_CHECK_OK(Progress::may_wait(message.sends ? "send" : "recv"));
+      TUTTI_TRY(Work work, start(message));
+      return work.wait();
+    }
+    exec::MessageBatch batch{.messages = std::span(&message, 1), .open = 0, .start = {}};
+    return executor->run(batch);
+  });
 }
 
 Result<Work> Communicator::State::start(const exec::Message& message) {
-  TUTTI_CHECK_OK(check(message));
-  if (in_group()) return add_to_group(*this, message);
-  auto started = std::make_unique<StartedMessages>();
-  started->messages.push_back(message);
-  return Work(Progress::instance().submit(*queue, std::move(started)));
+  return guarded(message.sends ? "send" : "recv", [&]() -> Result<Work> {
+    TUTTI_CHECK_OK(check(message));
+    if (in_group()) return add_to_group(*this, message);
+    auto started = std::make_unique<StartedMessages>();
+    started->messages.push_back(message);
+    TUTTI_TRY(auto work, Progress::instance().submit(*queue, std::move(started)));
+    return Work(std::move(work));
+  });
 }
 
 Status Communicator::send(const void* data, std::size_t count, DataType type, Rank to) {
@@ -188,17 +222,7 @@ Status Group::end() {
   if (!open_)
     return Error{Code::kInvalidArgument, "group: already ended, or opened within another"};
   open_ = false;
-  OpenGroup group = std::move(current_group);
-  current_group = {};
-  group_open = false;
-  const bool one = group.works.size() == 1 && group.part == nullptr;
-  for (GroupMessages& messages : group.messages) submit(messages, one);
-  Status first = group.part != nullptr ? group.part->end() : ok();
-  for (Work& work : group.works) {
-    Status status = work.wait();
-    if (!status && first) first = std::move(status);
-  }
-  return first;
+  return walled("group", end_group);
 }
 
 }  // namespace tutti

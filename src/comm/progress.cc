@@ -5,13 +5,32 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/threads.h"
 
 namespace tutti {
 namespace {
+
+constinit std::mutex instance_mutex;
+// Never destroyed: its thread may outlive main. Not on the heap: who ends a communicator without
+// memory finds it too.
+alignas(Progress) constinit std::byte room[sizeof(Progress)] = {};
+constinit Progress* current = nullptr;
+constinit int current_pid = 0;
+thread_local constinit bool on_progress_thread = false;
+
+// The child's one thread carries nothing on, not even if it forked in a callback.
+const HeldAcrossFork instance_held(
+    ForkOrder::kProgressInstance, []() -> std::mutex& { return instance_mutex; },
+    [] { on_progress_thread = false; });
+const HeldAcrossFork queues_held(ForkOrder::kProgressQueues, []() -> std::mutex& {
+  static constinit std::mutex none;
+  return current != nullptr ? current->mutex() : none;
+});
 
 // The progress thread shares its CPU with whoever computes: it polls a while, then sleeps.
 constexpr int kPollsBeforeRest = 200;
@@ -39,7 +58,35 @@ exec::Call with_own_lists(const exec::Call& call, std::size_t ranks, Work::State
 
 }  // namespace
 
-void Work::State::complete(Status status) {
+void Work::State::tell(const std::function<void(const Status&)>& callback,
+                       const Status& status) noexcept {
+  try {
+    callback(status);
+  } catch (const std::exception& thrown) {
+    try {
+      log::error("a callback of Work::then has thrown, which is ignored: {}", thrown.what());
+    } catch (const std::exception&) {  // No memory to say so.
+    }
+  }
+}
+
+Status Work::State::outcome() const noexcept {
+  if (!error) return ok();
+  try {
+    return *error;
+  } catch (const std::bad_alloc&) {
+    return Error{error->code, "out of memory", error->rank, error->peer};
+  }
+}
+
+Status Work::State::is_here() const {
+  if (forks != fork_count())
+    return Error{Code::kInvalidArgument,
+                 "wait: the process that started this call carries it on, not a forked child"};
+  return ok();
+}
+
+void Work::State::complete(Status status) noexcept {
   std::vector<std::function<void(const Status&)>> waiting;
   {
     const std::lock_guard lock(mutex);
@@ -49,36 +96,45 @@ void Work::State::complete(Status status) {
   }
   changed.notify_all();
   const Status result = outcome();
-  for (auto& callback : waiting) callback(result);
+  for (const auto& callback : waiting) tell(callback, result);
 }
 
 Progress& Progress::instance() {
-  static std::mutex mutex;
-  static Progress* current = nullptr;  // Never destroyed: its thread may outlive main.
-  const std::lock_guard lock(mutex);
-  if (current == nullptr || current->pid_ != getpid()) {  // After a fork the thread is gone.
-    current = new Progress();
-    current->pid_ = getpid();
+  const std::lock_guard lock(instance_mutex);
+  if (current == nullptr || current_pid != getpid()) {  // After a fork the thread is gone.
+    current = new (room) Progress();
+    current_pid = getpid();
   }
   return *current;
 }
 
-std::shared_ptr<Work::State> Progress::submit(CallQueue& queue, const exec::Call& call) {
+Status Progress::may_wait(std::string_view function) {
+  if (!on_progress_thread) return ok();
+  return Error{Code::kInvalidArgument,
+               std::string(function) +
+                   ": a callback of Work::then can't wait for work: it runs on the thread that "
+                   "carries all work on; start the call, or wait on another thread"};
+}
+
+Result<std::shared_ptr<Work::State>> Progress::submit(CallQueue& queue, const exec::Call& call) {
   auto work = std::make_shared<Work::State>();
+  const exec::Call own = with_own_lists(call, queue.executor.rank_count(), *work);
   {
     const std::lock_guard lock(mutex_);
-    queue.calls.push_back({with_own_lists(call, queue.executor.rank_count(), *work), work});
+    TUTTI_CHECK_OK(admit());
+    queue.calls.push_back({own, work});
     enter(queue);
   }
   wake();
   return work;
 }
 
-std::shared_ptr<Work::State> Progress::submit(CallQueue& queue,
-                                              std::unique_ptr<StartedMessages> messages) {
+Result<std::shared_ptr<Work::State>> Progress::submit(CallQueue& queue,
+                                                      std::unique_ptr<StartedMessages> messages) {
   auto work = messages->work;
   {
     const std::lock_guard lock(mutex_);
+    TUTTI_CHECK_OK(admit());
     queue.started.push_back(std::move(messages));
     enter(queue);
   }
@@ -86,14 +142,25 @@ std::shared_ptr<Work::State> Progress::submit(CallQueue& queue,
   return work;
 }
 
+/// Whether one more queue can be carried on: there is a thread, and room in its lists, so that
+/// nothing after this fails for want of memory. mutex_ is held.
+Status Progress::admit() {
+  const std::size_t most = queues_.size() + 1;
+  queues_.reserve(most);
+  if (active_.capacity() < most) spare_.reserve(queues_.capacity());
+  if (!started_) {
+    TUTTI_TRY(auto thread, start_thread("the progress thread, which carries asynchronous calls,",
+                                        [this] { loop(); }));
+    thread.detach();
+    started_ = true;
+  }
+  return ok();
+}
+
 /// Something was put into the queue; mutex_ is held.
 void Progress::enter(CallQueue& queue) {
   queue.pending.fetch_add(1, std::memory_order_relaxed);  // relaxed: the mutex orders it.
   if (std::find(queues_.begin(), queues_.end(), &queue) == queues_.end()) queues_.push_back(&queue);
-  if (!started_) {
-    started_ = true;
-    start_thread([this] { loop(); }).detach();
-  }
   // release: pairs with the acquire in rest, so that what is new is seen before the sleep.
   submissions_.fetch_add(1, std::memory_order_release);
   // Only a call with others before it in its queue has to wait anyway.
@@ -106,14 +173,21 @@ void Progress::wake() {
   syscall(SYS_futex, &submissions_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-void Progress::drain(CallQueue& queue) {
+void Progress::end(CallQueue& queue, CallQueue::Owner owner) {
   std::unique_lock lock(mutex_);
   // It has calls as long as it is listed. Not after a fork: nobody here would carry them on.
-  drained_.wait(lock,
-                [&] { return std::find(queues_.begin(), queues_.end(), &queue) == queues_.end(); });
+  const auto empty = [&] {
+    return std::find(queues_.begin(), queues_.end(), &queue) == queues_.end();
+  };
+  if (on_progress_thread && !empty()) {
+    queue.owner = std::move(owner);
+    return;
+  }
+  drained_.wait(lock, empty);
 }
 
 void Progress::loop() {
+  on_progress_thread = true;
   int idle = 0;
   for (;;) {
     {
@@ -122,7 +196,8 @@ void Progress::loop() {
         idle = 0;
         wake_.wait(lock, [this] { return !queues_.empty(); });
       }
-      active_ = queues_;
+      if (active_.capacity() < queues_.size()) active_.swap(spare_);  // See admit.
+      active_.assign(queues_.begin(), queues_.end());
     }
     // Calls that wait have deadlines, and may be aborted, also while those of others move.
     if (const std::int64_t now = coarse_ms(); now >= next_patrol_) {
@@ -158,10 +233,11 @@ bool Progress::advance_call(CallQueue& queue, bool& in_use) {
       if (queue.calls.empty()) return false;
       call = queue.calls.front().call;
     }
-    executor.begin(call);
     queue.running = true;
+    executor.walled([&] { executor.begin(call); });
   }
-  const exec::Poll result = executor.poll();
+  exec::Poll result = exec::Poll::kProgressed;  // If that throws: the next poll says kDone.
+  executor.walled([&] { result = executor.poll(); });
   if (result != exec::Poll::kDone) return result == exec::Poll::kProgressed;
   queue.running = false;
   std::shared_ptr<Work::State> work;
@@ -176,26 +252,26 @@ bool Progress::advance_call(CallQueue& queue, bool& in_use) {
 
 bool Progress::advance_messages(CallQueue& queue) {
   exec::HostExecutor& executor = queue.executor;
-  const std::size_t before = queue.under_way.size();
+  CallQueue::Batches begun, over;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& started : queue.started) queue.under_way.push_back(std::move(started));
-    queue.started.clear();
+    begun.swap(queue.started);
   }
   auto& under_way = queue.under_way;
-  if (under_way.empty()) return false;
-  for (std::size_t i = before; i < under_way.size(); ++i) {
-    under_way[i]->batch.messages = under_way[i]->messages;
-    executor.post(under_way[i]->batch);
+  if (under_way.empty() && begun.empty()) return false;
+  bool moved = !begun.empty();
+  for (const auto& batch : begun) {
+    batch->batch.messages = batch->messages;
+    executor.walled([&] { executor.post(batch->batch); });
   }
-  const bool moved = executor.poll_messages() || under_way.size() > before;
+  under_way.splice(under_way.end(), begun);
+  executor.walled([&] { moved = executor.poll_messages() || moved; });
   // What is over leaves the list first: its owner may destroy the queue once the last one is told.
-  std::vector<std::unique_ptr<StartedMessages>> over;
-  for (auto& batch : under_way) {
-    const bool done = batch->batch.open == 0 && executor.messages_left();
-    if (done || executor.broken()) over.push_back(std::move(batch));
+  for (auto at = under_way.begin(); at != under_way.end();) {
+    const auto batch = at++;
+    const bool done = (*batch)->batch.open == 0 && executor.messages_left();
+    if (done || executor.broken()) over.splice(over.end(), under_way, batch);
   }
-  std::erase(under_way, nullptr);
   for (const auto& batch : over) {
     Status status = executor.outcome(batch->batch);
     executor.retire(batch->batch);
@@ -208,11 +284,15 @@ bool Progress::advance_messages(CallQueue& queue) {
 /// again at once, and may destroy the queue once it has been told. False: that was the last.
 bool Progress::leave(CallQueue& queue, Work::State& work, Status status) {
   bool in_use = true;
+  CallQueue::Owner owner{nullptr, nullptr};  // Goes after the last work was told.
   {
     const std::lock_guard lock(mutex_);
     // release: pairs with the acquire of the caller's thread, which goes on with the executor.
     in_use = queue.pending.fetch_sub(1, std::memory_order_release) != 1;
-    if (!in_use) std::erase(queues_, &queue);
+    if (!in_use) {
+      std::erase(queues_, &queue);
+      owner = std::move(queue.owner);
+    }
   }
   drained_.notify_all();
   work.complete(std::move(status));
@@ -223,8 +303,12 @@ bool Progress::leave(CallQueue& queue, Work::State& work, Status status) {
 bool Progress::patrol() {
   bool fine = true;
   for (CallQueue* queue : active_) {
-    if (queue->running) fine = queue->executor.patrol() && fine;
-    if (!queue->under_way.empty()) fine = queue->executor.patrol_messages() && fine;
+    exec::HostExecutor& executor = queue->executor;
+    const bool whole = executor.walled([&] {
+      if (queue->running) fine = executor.patrol() && fine;
+      if (!queue->under_way.empty()) fine = executor.patrol_messages() && fine;
+    });
+    fine = fine && whole;
   }
   return fine;
 }
@@ -249,7 +333,7 @@ void Progress::rest() {
     return (queue.running && executor.poll() != exec::Poll::kPending) ||
            (!queue.under_way.empty() && executor.poll_messages()) || submitted();
   };
-  (void)executor.sleep(ready, kLongestRest);
+  executor.walled([&] { (void)executor.sleep(ready, kLongestRest); });
   const std::lock_guard lock(mutex_);
   resting_on_ = nullptr;
 }

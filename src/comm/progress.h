@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/fork.h"
 #include "exec/host_executor.h"
 #include "tutti/communicator.h"
 
@@ -25,10 +27,17 @@ struct Work::State {
   std::atomic<bool> begun{true};
   std::optional<Error> error;
   std::vector<std::function<void(const Status&)>> callbacks;
-  std::vector<std::size_t> blocks;  // What the call's block lists point to.
+  std::vector<std::size_t> blocks;           // What the call's block lists point to.
+  const std::uint32_t forks = fork_count();  // Of the process that carries it on.
 
-  void complete(Status status);
-  Status outcome() const { return error ? Status(*error) : Status(); }
+  /// Never throws. What a callback throws is logged and dropped.
+  void complete(Status status) noexcept;
+  static void tell(const std::function<void(const Status&)>& callback,
+                   const Status& status) noexcept;
+  /// Without memory for the error's text, the error has a short one.
+  Status outcome() const noexcept;
+  /// Ok, or that this is a child of the process that carries it on. Before anything is locked.
+  Status is_here() const;
 };
 
 /// Messages that were started together.
@@ -45,13 +54,17 @@ struct CallQueue {
     exec::Call call;
     std::shared_ptr<Work::State> work;
   };
+  /// What the queue is a part of, if the progress thread is to delete that.
+  using Owner = std::unique_ptr<void, void (*)(void*)>;
+  using Batches = std::list<std::unique_ptr<StartedMessages>>;  // Moved on without allocating.
   exec::HostExecutor& executor;
   // Guarded by the progress thread's mutex.
   std::deque<Entry> calls;
-  std::vector<std::unique_ptr<StartedMessages>> started;
+  Batches started;
+  Owner owner{nullptr, nullptr};
   // Only the progress thread touches these.
   bool running = false;  // The first call has begun.
-  std::vector<std::unique_ptr<StartedMessages>> under_way;
+  Batches under_way;
   /// Calls and batches of messages not yet completed. Zero means that the executor is free for its
   /// communicator's own thread.
   std::atomic<std::size_t> pending{0};
@@ -61,14 +74,23 @@ class Progress {
  public:
   /// The process's own; its thread starts with the first call.
   static Progress& instance();
-  /// Queues a call. The queue has to live until its `pending` is 0.
-  std::shared_ptr<Work::State> submit(CallQueue& queue, const exec::Call& call);
-  std::shared_ptr<Work::State> submit(CallQueue& queue, std::unique_ptr<StartedMessages> messages);
-  /// Waits until the queue is empty (the calls may have failed).
-  void drain(CallQueue& queue);
+  /// Ok, or kInvalidArgument on the progress thread itself, in a callback: what waits there for
+  /// work stops all of it. `function` is what would wait.
+  static Status may_wait(std::string_view function);
+  /// Queues a call. The queue has to live until its `pending` is 0. kSystem if the thread can't be
+  /// started: then nothing was queued, and the next call tries again.
+  Result<std::shared_ptr<Work::State>> submit(CallQueue& queue, const exec::Call& call);
+  Result<std::shared_ptr<Work::State>> submit(CallQueue& queue,
+                                              std::unique_ptr<StartedMessages> messages);
+  /// Deletes the owner of the queue once the queue is empty (the calls may have failed). Waits for
+  /// that; on the progress thread itself returns at once, and the owner goes with its last call.
+  void end(CallQueue& queue, CallQueue::Owner owner);
+  /// Held by a fork, so that queues are whole in the child.
+  std::mutex& mutex() { return mutex_; }
 
  private:
   void loop();
+  Status admit();
   void enter(CallQueue& queue);
   void wake();
   bool advance(CallQueue& queue);
@@ -81,14 +103,14 @@ class Progress {
 
   std::mutex mutex_;
   std::condition_variable wake_, drained_;
-  std::vector<CallQueue*> queues_;             // Those with calls. Guarded by mutex_.
-  std::vector<CallQueue*> active_;             // The progress thread's copy.
+  std::vector<CallQueue*> queues_;  // Those with calls. Guarded by mutex_.
+  // The progress thread's copy. Changes under mutex_; `spare_` has the room that it will need.
+  std::vector<CallQueue*> active_, spare_;
   std::int64_t next_patrol_ = 0;               // The progress thread's; of coarse_ms.
   std::atomic<std::uint32_t> submissions_{0};  // Changes with every submission; a futex word.
   const exec::HostExecutor* resting_on_ =
       nullptr;  // Where the thread sleeps with one queue at hand. Guarded by mutex_.
   bool started_ = false;
-  int pid_ = 0;
 };
 
 }  // namespace tutti

@@ -106,13 +106,17 @@ Status Communicator::call(const Request& request) {
                                          request.count, request.type, request.reduction,
                                          request.root.value));
   }
-  TUTTI_TRY(const exec::Call call, state_->make_call(request));
-  return state_->run(call);
+  return state_->guarded(to_string(request.collective), [&]() -> Status {
+    TUTTI_TRY(const exec::Call call, state_->make_call(request));
+    return state_->run(call);
+  });
 }
 
 Result<Work> Communicator::start(const Request& request) {
-  TUTTI_TRY(const exec::Call call, state_->make_call(request));
-  return state_->start(call);
+  return state_->guarded(to_string(request.collective), [&]() -> Result<Work> {
+    TUTTI_TRY(const exec::Call call, state_->make_call(request));
+    return state_->start(call);
+  });
 }
 
 Status Communicator::all_gather_v(const void* input, void* output, const Blocks& blocks,

@@ -2,7 +2,9 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <type_traits>
 
+#include "base/wall.h"
 #include "comm/choosing.h"
 #include "comm/exchange_over.h"
 #include "comm/progress.h"
@@ -49,6 +51,20 @@ struct Communicator::State {
   Status check_blocks(const Request& request) const;
   /// Of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;
+  /// What `body` returns. If it throws (memory runs out), the error that stands for that, which
+  /// ends this communicator on all ranks: they may wait for what this rank did not do.
+  template <class Body>
+  std::invoke_result_t<Body> guarded(std::string_view function, Body&& body) const {
+    try {
+      return std::forward<Body>(body)();
+    } catch (const std::exception& thrown) {
+      return ended_by(function, thrown);
+    }
+  }
+  Error ended_by(std::string_view function, const std::exception& thrown) const noexcept;
+
+ private:
+  Status run_now(const exec::Call& call);
 };
 
 inline exec::Call Communicator::State::make_call(Collective collective, const void* input,

@@ -1,4 +1,5 @@
 // Work: asynchronous calls as their users see them.
+#include "base/wall.h"
 #include "comm/state.h"
 
 namespace tutti {
@@ -10,7 +11,9 @@ Status Work::wait() {
     return Error{Code::kInvalidArgument,
                  "wait: this message begins when the group ends that this thread has open"};
   }
+  TUTTI_CHECK_OK(state_->is_here());
   std::unique_lock lock(state_->mutex);
+  if (!state_->done) TUTTI_CHECK_OK(Progress::may_wait("wait"));
   state_->changed.wait(lock,
                        [this] { return state_->done; });  // Bounded by the call's own deadline.
   return state_->outcome();
@@ -18,7 +21,9 @@ Status Work::wait() {
 
 Status Work::wait(std::chrono::nanoseconds timeout) {
   if (state_ == nullptr) return Error{Code::kInvalidArgument, "wait: this Work was never started"};
+  TUTTI_CHECK_OK(state_->is_here());
   std::unique_lock lock(state_->mutex);
+  if (!state_->done) TUTTI_CHECK_OK(Progress::may_wait("wait"));
   if (!state_->changed.wait_until(lock, Deadline::after(timeout).at,
                                   [this] { return state_->done; })) {
     return Error{Code::kTimeout,
@@ -37,13 +42,22 @@ void Work::then(std::function<void(const Status&)> callback) {
   if (state_ == nullptr)
     return callback(Error{Code::kInvalidArgument, "then: this Work was never started"});
   {
-    const std::lock_guard lock(state_->mutex);
+    std::unique_lock lock(state_->mutex);
     if (!state_->done) {
-      state_->callbacks.push_back(std::move(callback));
-      return;
+      // Without memory for the list, the callback is told so at once: it can't be told more later.
+      const Status kept = walled("then", [&] {
+        state_->callbacks.emplace_back();
+        return ok();
+      });
+      if (kept) {
+        state_->callbacks.back() = std::move(callback);
+        return;
+      }
+      lock.unlock();
+      return Work::State::tell(callback, kept);
     }
   }
-  callback(state_->outcome());
+  Work::State::tell(callback, state_->outcome());
 }
 
 }  // namespace tutti

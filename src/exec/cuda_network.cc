@@ -78,9 +78,10 @@ Result<std::unique_ptr<CudaNetwork>> CudaNetwork::open(CudaNetworkOptions option
   return network;
 }
 
-void CudaNetwork::start(std::function<void()> on_abort) {
+Status CudaNetwork::start(std::function<void()> on_abort) {
   on_abort_ = std::move(on_abort);
-  proxy_ = start_thread([this] { run(); });
+  TUTTI_TRY(proxy_, start_thread("the thread that drives the network", [this] { run(); }));
+  return ok();
 }
 
 CudaNetwork::~CudaNetwork() {

@@ -49,8 +49,9 @@ class CudaNetwork {
   CudaNetwork(const CudaNetwork&) = delete;
   CudaNetwork& operator=(const CudaNetwork&) = delete;
 
-  /// Begins to carry. `on_abort` is called by the proxy, once, when a rank has aborted.
-  void start(std::function<void()> on_abort);
+  /// Begins to carry. `on_abort` is called by the proxy, once, when a rank has aborted. kSystem: no
+  /// thread can be had for it.
+  Status start(std::function<void()> on_abort);
 
   const Region& region() const { return endpoint_->region(); }
   /// Of the host, pinned.

@@ -250,7 +250,7 @@ Status CudaImport::open_parts(int device, const CudaName& name, Deadline deadlin
   }
   for (std::uint32_t part = 0; part < name.parts; ++part) {
     TUTTI_TRY(const segments::Descriptor found,
-              segments::fetch_descriptor(name.address, name.first + part, deadline));
+              segments::fetch_descriptor({name.address}, name.first + part, deadline));
     const auto fd = static_cast<std::intptr_t>(found.fd);
     Status added =
         add(reinterpret_cast<void*>(fd), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, found.bytes);

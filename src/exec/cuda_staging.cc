@@ -35,7 +35,7 @@ Result<CudaStaging::Name> CudaStaging::name() const {
 
 Result<CudaStaging> CudaStaging::open(const Name& name, Deadline deadline) {
   CudaStaging staging;
-  TUTTI_TRY(staging.mapping_, segments::fetch(name.address, name.id, deadline));
+  TUTTI_TRY(staging.mapping_, segments::fetch({name.address}, name.id, deadline));
   staging.mapping_.close_fd();
   TUTTI_CHECK_OK(staging.pin(staging.mapping_.data(), staging.mapping_.bytes(), false));
   return staging;

@@ -23,6 +23,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -84,13 +85,11 @@ class HostExecutor {
 
   /// Executes a call on this thread; returns when this rank's part is done.
   Status run(const Call& call) {
-    begin(call);
-    return finish_running();
+    return run_walled([&] { begin(call); });
   }
   /// The same for one that repeats the one before.
   Status run_again(const Call& call) {
-    begin_again(call);
-    return finish_running();
+    return run_walled([&] { begin_again(call); });
   }
   /// Whether a call is, but for its buffers, the one before, and goes by packets whatever the
   /// buffers are: then little of it has to be looked at again. That is half of its instructions.
@@ -100,6 +99,20 @@ class HostExecutor {
   }
   /// Sends and receives on this thread; returns when all messages of the batch are done.
   Status run(MessageBatch& batch);
+
+  /// Does `step`, one or more of the functions below, which may throw (memory runs out). Then this
+  /// communicator has failed, all ranks are told, `poll` says kDone, and all messages are over.
+  /// False: it threw.
+  template <class Step>
+  bool walled(Step&& step) {
+    try {
+      step();
+      return true;
+    } catch (const std::exception& thrown) {
+      fail_by(thrown);
+      return false;
+    }
+  }
 
   // The same in steps, for the progress thread.
   void begin(const Call& call);
@@ -117,10 +130,8 @@ class HostExecutor {
   Status look_at(std::span<const int> ranks, const std::string& waiting);
   /// Ok, or why this communicator is over, for a call that does nothing.
   Status look_at_abort(const Call& call) const;
-  /// Of a batch that is over, well or not.
-  Status outcome(const MessageBatch& batch) const;
-  /// Why a batch failed, once it is broken.
-  Error message_error(const MessageBatch& batch) const;
+  /// Of a batch that is over, well or not. Never throws.
+  Status outcome(const MessageBatch& batch) const noexcept;
   /// Messages, for the progress thread: posts a batch; moves what is under way.
   void post(MessageBatch& batch) {
     claim_wire();
@@ -237,6 +248,19 @@ class HostExecutor {
   Poll leave();
   void begin_again(const Call& call);
   Status finish_running();
+  template <class Begin>
+  Status run_walled(Begin&& begin_call) {
+    Status status;
+    const auto finish = [&] { status = finish_running(); };
+    if (walled([&] {
+          begin_call();
+          finish();
+        })) [[likely]]
+      return status;
+    // It has failed, but peers may still write into its buffers.
+    return walled(finish) ? std::move(status) : take_status();
+  }
+  void run_posted(MessageBatch& batch);
   void find_part();
   bool is_packet(const Call& call) const;
   bool symmetric() const { return symmetric_; }
@@ -298,6 +322,8 @@ class HostExecutor {
   Poll fail(Error error);
   Error explain_timeout() const;
   Error broken_error(const std::string& what) const;
+  Error message_error(const MessageBatch& batch) const;
+  void fail_by(const std::exception& thrown) noexcept;
   void end_messages(const Error& failure);
   const std::byte* payload_of(int rank) const;
   Error mismatch(int rank) const;

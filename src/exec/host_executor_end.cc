@@ -260,9 +260,12 @@ void HostExecutor::abort(const Error& error) {
   // Who executes something passes it on by itself.
   if (wire_users_.load(std::memory_order_seq_cst) == 0) {
     const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
-    do {
-      wire_->progress();
-    } while (wire_->pending() && std::chrono::steady_clock::now() < last);
+    try {
+      do {
+        wire_->progress();
+      } while (wire_->pending() && std::chrono::steady_clock::now() < last);
+    } catch (const std::bad_alloc&) {  // The others see that this rank goes, or time out.
+    }
   }
   aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.
 }

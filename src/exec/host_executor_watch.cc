@@ -161,13 +161,14 @@ Error HostExecutor::message_error(const MessageBatch& batch) const {
   return broken_error(batch.messages.empty() ? "a message" : describe(batch.messages.front()));
 }
 
-Status HostExecutor::outcome(const MessageBatch& batch) const {
-  if (batch.open == 0 && !region_.ending()) return ok();
-  return message_error(batch);
-}
-
 Status HostExecutor::run(MessageBatch& batch) {
   if (broken_) return message_error(batch);
+  walled([&] { run_posted(batch); });
+  retire(batch);
+  return outcome(batch);
+}
+
+void HostExecutor::run_posted(MessageBatch& batch) {
   post(batch);
   const auto over = [&] { return (batch.open == 0 && messages_left()) || broken_; };
   // Whatever moved may have left something to be sent: who slept then would keep the peer waiting.
@@ -179,8 +180,6 @@ Status HostExecutor::run(MessageBatch& batch) {
         [this] { return patrol_messages(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
-  retire(batch);
-  return outcome(batch);
 }
 
 }  // namespace tutti::exec

@@ -13,12 +13,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 
+#include "base/fd.h"
+#include "base/fork.h"
 #include "base/threads.h"
 #include "transport/segments.h"
 
@@ -26,8 +28,12 @@ namespace tutti::segments {
 namespace {
 
 constexpr std::chrono::seconds kAnswerTime{1};         // That one peer may take.
-constexpr std::chrono::milliseconds kGlance{20};       // Between looks at whether to give up.
 constexpr std::chrono::milliseconds kAcceptPause{20};  // Between attempts that can't succeed.
+constexpr std::chrono::milliseconds kBetweenLooks{
+    20};                                  // Of who waits, whether it is still to wait.
+constexpr std::size_t kMostClients = 64;  // Of this user, side by side.
+constexpr int kMostAccepted = 256;        // Before clients are looked after again.
+constexpr int kBacklog = 4096;
 
 struct Question {
   std::array<std::byte, 16> token{};
@@ -35,16 +41,6 @@ struct Question {
 };
 struct Answer {
   std::uint64_t found = 0, bytes = 0, offset = 0, owned = 0;
-};
-
-struct Socket {
-  explicit Socket(int descriptor) : fd(descriptor) {}
-  ~Socket() {
-    if (fd >= 0) ::close(fd);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int fd;
 };
 
 socklen_t abstract_name(const Address& address, sockaddr_un* name) {
@@ -62,35 +58,14 @@ bool same_user(int fd) {
          credentials.uid == geteuid();
 }
 
-void limit_time(int fd, std::chrono::milliseconds span) {
-  const timeval time{span.count() / 1000, span.count() % 1000 * 1000};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
-}
-
-/// `call`, a system call, again while signals interrupt it: the kernel never does that by itself
-/// where a socket has a time limit (signal(7)).
-template <class Call>
-auto undisturbed(Deadline deadline, Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR && !deadline.passed()) result = call();
-  return result;
-}
+std::string reason(int error) { return std::generic_category().message(error); }
 
 union ControlBuffer {  // Aligned as the kernel wants it.
   cmsghdr header;
   char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-void answer(int client, const std::array<std::byte, 16>& token) {
-  limit_time(client, kAnswerTime);
-  const Deadline deadline = Deadline::after(kAnswerTime);
-  Question question;
-  const ssize_t asked =
-      undisturbed(deadline, [&] { return recv(client, &question, sizeof(question), MSG_WAITALL); });
-  if (!same_user(client) || asked != static_cast<ssize_t>(sizeof(question)) ||
-      question.token != token)
-    return;
+void answer(int client, const Question& question) {
   Entry entry;
   Answer reply;
   if (find_entry(question.id, &entry))
@@ -109,55 +84,149 @@ void answer(int client, const std::array<std::byte, 16>& token) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &entry.fd, sizeof(int));
   }
-  undisturbed(deadline, [&] { return sendmsg(client, &message, MSG_NOSIGNAL); });
+  // Nothing was sent to it before, so there is room.
+  while (sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
+  }
   if (entry.fd >= 0) ::close(entry.fd);
 }
 
-/// The serving thread of this process, and its address.
+/// One of this user's processes that has connected: it may ask one question.
+struct Client {
+  int fd = -1;
+  std::chrono::steady_clock::time_point end;
+  std::size_t got = 0;
+  Question question;
+};
+
+/// The serving thread of this process, its sockets and its address.
 struct Server {
   pid_t pid = 0;
   Address address;
+  int listener = -1;
+  std::array<Client, kMostClients> clients;  // Only the thread looks at more than `fd`.
 };
+constinit Server server;
+constinit std::mutex serve_mutex;
+// Guards the numbers of sockets: a fork finds none that is being opened or closed.
+constinit std::mutex sockets_mutex;
 
-Result<Server> start() {
-  Server server{getpid(), {}};
-  std::uint64_t name[2] = {};
-  if (getrandom(name, sizeof(name), 0) != sizeof(name) ||
-      getrandom(server.address.token.data(), server.address.token.size(), 0) < 0) {
-    return Error{Code::kSystem, "shared_memory: no random bytes"};
+/// In a child: its parent's sockets are not the child's; peers must see them go with the parent.
+void close_inherited() {
+  for (Client& client : server.clients) {
+    if (client.fd >= 0) ::close(client.fd);
+    client = {};
   }
-  std::snprintf(server.address.socket.data(), server.address.socket.size(), "tutti-%016llx%08llx",
-                static_cast<unsigned long long>(name[0]),
-                static_cast<unsigned long long>(name[1] & 0xffffffffU));
-  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address;
-  const socklen_t length = abstract_name(server.address, &address);
-  if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(listener, 256) != 0) {
-    const int error = errno;
-    if (listener >= 0) ::close(listener);
-    return Error{Code::kSystem,
-                 "shared_memory: listening: " + std::generic_category().message(error)};
-  }
-  // Detached: it sleeps in accept until the process ends.
-  start_thread([listener, token = server.address.token] {
-    for (;;) {
-      const Socket client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-      if (client.fd >= 0) {
-        answer(client.fd, token);
-      } else if (errno == EBADF || errno == EINVAL) {
-        return;
-      } else if (errno != EINTR && errno != ECONNABORTED) {
-        // Out of descriptors: who asks waits in the kernel's queue. Nothing is worth a busy loop.
-        std::this_thread::sleep_for(kAcceptPause);
-      }
-    }
-  }).detach();
-  return server;
+  if (server.listener >= 0) ::close(server.listener);
+  server.listener = -1;
+}
+const HeldAcrossFork serve_held(ForkOrder::kServe, []() -> std::mutex& { return serve_mutex; });
+const HeldAcrossFork sockets_held(
+    ForkOrder::kServerSockets, []() -> std::mutex& { return sockets_mutex; }, close_inherited);
+
+void drop(Client& client) {
+  const std::lock_guard lock(sockets_mutex);
+  ::close(client.fd);
+  client = {};
 }
 
-Error fetch_error(const std::string& what) {
-  return {Code::kSystem, "shared_memory: fetching a peer's memory: " + what};
+/// Takes what the client has sent; answers once it has asked.
+void look_after(Client& client) {
+  auto* to = reinterpret_cast<std::byte*>(&client.question) + client.got;
+  const ssize_t got = recv(client.fd, to, sizeof(Question) - client.got, MSG_DONTWAIT);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (got <= 0) return drop(client);
+  client.got += static_cast<std::size_t>(got);
+  if (client.got < sizeof(Question)) return;
+  if (client.question.token == server.address.token) answer(client.fd, client.question);
+  drop(client);
+}
+
+enum class Accepted { kOne, kNone, kRefused, kNever };
+
+/// Takes the next connection, into `place` if it is of this user. Others are closed before a byte
+/// is read.
+Accepted accept_next(Client& place) {
+  const std::lock_guard lock(sockets_mutex);
+  const int fd = accept4(server.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0 && errno == EAGAIN) return Accepted::kNone;
+  if (fd < 0 && (errno == EBADF || errno == EINVAL)) return Accepted::kNever;
+  if (fd < 0) return errno == EINTR || errno == ECONNABORTED ? Accepted::kOne : Accepted::kRefused;
+  if (!same_user(fd)) {
+    ::close(fd);
+    return Accepted::kOne;
+  }
+  place.end = std::chrono::steady_clock::now() + kAnswerTime;
+  place.fd = fd;
+  return Accepted::kOne;
+}
+
+/// Looks after clients side by side, until the process ends.
+void serve_clients() {
+  auto accept_from = std::chrono::steady_clock::time_point::min();  // Not before.
+  for (;;) {
+    std::array<pollfd, kMostClients + 1> set{};
+    Client* place = nullptr;
+    auto now = std::chrono::steady_clock::now();
+    auto end = std::chrono::steady_clock::time_point::max();
+    for (std::size_t i = 0; i < kMostClients; ++i) {
+      Client& client = server.clients[i];
+      set[i] = {client.fd, POLLIN, 0};  // poll passes over -1.
+      if (client.fd < 0)
+        place = &client;
+      else
+        end = std::min(end, client.end);
+    }
+    const bool accepts = place != nullptr && now >= accept_from;
+    set[kMostClients] = {accepts ? server.listener : -1, POLLIN, 0};
+    if (place != nullptr && !accepts) end = std::min(end, accept_from);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now).count();
+    const bool open_ended = end == std::chrono::steady_clock::time_point::max();
+    (void)::poll(set.data(), set.size(), open_ended ? -1 : static_cast<int>(left));
+    now = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < kMostClients; ++i) {
+      Client& client = server.clients[i];
+      if (client.fd >= 0 && set[i].revents != 0) look_after(client);
+      if (client.fd >= 0 && now >= client.end) drop(client);
+    }
+    if ((set[kMostClients].revents) == 0) continue;
+    Accepted accepted = Accepted::kOne;
+    for (int i = 0; i < kMostAccepted && accepted == Accepted::kOne && place->fd < 0; ++i)
+      accepted = accept_next(*place);
+    if (accepted == Accepted::kNever) return;
+    // Out of descriptors: who asks waits in the kernel's queue. Nothing is worth a busy loop.
+    if (accepted == Accepted::kRefused) accept_from = now + kAcceptPause;
+  }
+}
+
+/// serve_mutex is held. The server is this process's once all of this has worked.
+Status start() {
+  Address made;
+  std::uint64_t name[2] = {};
+  if (getrandom(name, sizeof(name), 0) != sizeof(name) ||
+      getrandom(made.token.data(), made.token.size(), 0) !=
+          static_cast<ssize_t>(made.token.size())) {
+    return Error{Code::kSystem, "shared_memory: no random bytes: " + reason(errno)};
+  }
+  std::snprintf(made.socket.data(), made.socket.size(), "tutti-%016llx%08llx",
+                static_cast<unsigned long long>(name[0]),
+                static_cast<unsigned long long>(name[1] & 0xffffffffU));
+  sockaddr_un address;
+  const socklen_t length = abstract_name(made, &address);
+  {
+    const std::lock_guard lock(sockets_mutex);
+    if (server.listener >= 0) ::close(server.listener);  // Of an attempt that failed.
+    server.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (server.listener < 0 ||
+        bind(server.listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        listen(server.listener, kBacklog) != 0)
+      return Error{Code::kSystem, "shared_memory: listening: " + reason(errno)};
+  }
+  server.address = made;
+  TUTTI_TRY(auto thread, start_thread("shared_memory: the thread that hands out memory",
+                                      [] { serve_clients(); }));
+  thread.detach();  // It sleeps in poll until the process ends.
+  server.pid = getpid();
+  return ok();
 }
 
 /// What a process says of a segment; with a descriptor, which the caller closes, if it has it.
@@ -166,71 +235,110 @@ struct Found {
   int fd = -1;
 };
 
-Result<Found> ask(const Address& address, std::uint64_t id, Deadline deadline,
-                  const GiveUp& give_up) {
-  const Socket client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (client.fd < 0) return fetch_error("socket: " + std::generic_category().message(errno));
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline.at - std::chrono::steady_clock::now());
-  limit_time(client.fd, std::clamp(left, std::chrono::milliseconds(1), kGlance));
-  // `call`, again while it is only late.
-  const auto patiently = [&](auto call) {
-    auto result = undisturbed(deadline, call);
-    while (result < 0 && errno == EAGAIN && !deadline.passed() && !(give_up && give_up()))
-      result = undisturbed(deadline, call);
-    return result;
-  };
-  sockaddr_un name;
-  const socklen_t length = abstract_name(address, &name);
-  const int connected =
-      patiently([&] { return connect(client.fd, reinterpret_cast<sockaddr*>(&name), length); });
-  if (connected != 0) {
-    return fetch_error("its process does not answer: " + std::generic_category().message(errno));
+/// Asks one process for one segment.
+class Asking {
+ public:
+  Asking(const Owner& owner, std::uint64_t id, Deadline deadline)
+      : owner_(owner), id_(id), deadline_(deadline) {}
+
+  Result<Found> ask() {
+    // A connection that is closed without an answer may mean that the process has just ended: then
+    // the second attempt is refused.
+    for (int attempt = 1;; ++attempt) {
+      TUTTI_TRY(const auto found, ask_once());
+      if (found) return *found;
+      if (attempt == 2) return error(Code::kSystem, "its process does not answer this one");
+    }
   }
-  if (!same_user(client.fd)) return fetch_error("its process belongs to another user");
-  const Question question{address.token, id};
-  const ssize_t sent =
-      patiently([&] { return send(client.fd, &question, sizeof(question), MSG_NOSIGNAL); });
-  if (sent != static_cast<ssize_t>(sizeof(question))) {
-    return fetch_error("sending: " + std::generic_category().message(errno));
+
+  /// "shared_memory: fetching rank 2's memory: ...".
+  Error error(Code code, const std::string& what) const {
+    const std::string whose =
+        owner_.rank < 0 ? "a peer's" : "rank " + std::to_string(owner_.rank) + "'s";
+    return {code, "shared_memory: fetching " + whose + " memory: " + what, Rank{},
+            Rank{owner_.rank}};
   }
-  Found found;
-  iovec data{&found.reply, sizeof(found.reply)};
-  ControlBuffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof(control.bytes);
-  const ssize_t got =
-      patiently([&] { return recvmsg(client.fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC); });
-  if (got != static_cast<ssize_t>(sizeof(found.reply))) {
-    return fetch_error("it gave no answer");
+
+ private:
+  /// Ok if the caller is still to wait.
+  Status waits() const {
+    if (owner_.give_up && owner_.give_up())
+      return error(Code::kPeerFailed, "given up, as that rank or the communicator has ended");
+    if (deadline_.passed())
+      return error(Code::kTimeout, "its process has not answered in time; is it stopped?");
+    return ok();
   }
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int)))
-    std::memcpy(&found.fd, CMSG_DATA(header), sizeof(int));
-  return found;
-}
+
+  Status connect_to(int fd) const {
+    sockaddr_un name;
+    const socklen_t length = abstract_name(owner_.address, &name);
+    while (::connect(fd, reinterpret_cast<sockaddr*>(&name), length) != 0) {
+      if (errno == ECONNREFUSED || errno == ECONNRESET)
+        return error(Code::kPeerFailed, "its process has ended");
+      if (errno != EAGAIN && errno != EINTR)
+        return error(Code::kSystem, "its process does not answer: " + reason(errno));
+      TUTTI_CHECK_OK(waits());  // EAGAIN: many are asking it at once.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (same_user(fd)) return ok();
+    return error(Code::kSystem, "its process belongs to another user");
+  }
+
+  /// Empty: it has closed the connection.
+  Result<std::optional<Found>> ask_once() const {
+    const Fd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!client) return error(Code::kSystem, "socket: " + reason(errno));
+    TUTTI_CHECK_OK(connect_to(client.get()));
+    const Question question{owner_.address.token, id_};
+    // It is the first that is sent, so there is room.
+    if (send(client.get(), &question, sizeof(question), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(sizeof(question)))
+      return std::optional<Found>();
+    Found found;
+    iovec data{&found.reply, sizeof(found.reply)};
+    ControlBuffer control{};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof(control.bytes);
+    for (;;) {
+      pollfd source{client.get(), POLLIN, 0};
+      (void)::poll(&source, 1, static_cast<int>(kBetweenLooks.count()));
+      // An answer comes whole, or not at all.
+      const ssize_t got = recvmsg(client.get(), &message, MSG_CMSG_CLOEXEC);
+      if (got == static_cast<ssize_t>(sizeof(found.reply))) break;
+      if (got >= 0 || (errno != EAGAIN && errno != EINTR)) return std::optional<Found>();
+      TUTTI_CHECK_OK(waits());
+    }
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof(int)))
+      std::memcpy(&found.fd, CMSG_DATA(header), sizeof(int));
+    return std::optional<Found>(found);
+  }
+
+  const Owner& owner_;
+  std::uint64_t id_;
+  Deadline deadline_;
+};
 
 }  // namespace
 
 Result<Address> serve() {
-  static std::mutex mutex;
-  static Server server;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(serve_mutex);
   if (server.pid != getpid()) {  // The first time, and after a fork.
-    TUTTI_TRY(server, start());
+    TUTTI_CHECK_OK(start());
   }
   return server.address;
 }
 
-Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline,
-                      const GiveUp& give_up) {
-  TUTTI_TRY(const Found found, ask(address, id, deadline, give_up));
+Result<Mapping> fetch(const Owner& owner, std::uint64_t id, Deadline deadline) {
+  Asking asking(owner, id, deadline);
+  TUTTI_TRY(const Found found, asking.ask());
   const auto& [reply, fd] = found;
-  if (fd < 0) return fetch_error("it does not have that segment (freed meanwhile?)");
+  if (fd < 0)
+    return asking.error(Code::kSystem, "it does not have that segment (freed meanwhile?)");
   struct stat file {};
   const bool owned = reply.owned != 0;
   const std::size_t page_offset = owned ? 0 : reply.offset % 4096;
@@ -239,27 +347,28 @@ Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadlin
       static_cast<std::uint64_t>(file.st_size) <
           reply.offset - page_offset + (owned ? total : page_offset + reply.bytes)) {
     ::close(fd);
-    return fetch_error("its size is wrong");
+    return asking.error(Code::kSystem, "its size is wrong");
   }
   void* base = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                     static_cast<off_t>(reply.offset - page_offset));
   if (base == MAP_FAILED) {
     const int error = errno;
     ::close(fd);
-    return fetch_error("mmap: " + std::generic_category().message(error));
+    return asking.error(Code::kSystem, "mmap: " + reason(error));
   }
   return Mapping(fd, static_cast<std::byte*>(base), reply.bytes, page_offset, owned);
 }
 
-Result<Descriptor> fetch_descriptor(const Address& address, std::uint64_t id, Deadline deadline) {
-  TUTTI_TRY(const Found found, ask(address, id, deadline, nullptr));
-  if (found.fd < 0) return fetch_error("it does not offer that memory (freed meanwhile?)");
+Result<Descriptor> fetch_descriptor(const Owner& owner, std::uint64_t id, Deadline deadline) {
+  Asking asking(owner, id, deadline);
+  TUTTI_TRY(const Found found, asking.ask());
+  if (found.fd < 0)
+    return asking.error(Code::kSystem, "it does not offer that memory (freed meanwhile?)");
   return Descriptor{found.fd, found.reply.bytes};
 }
 
-bool is_exported(const Address& address, std::uint64_t id, Deadline deadline,
-                 const GiveUp& give_up) {
-  const auto found = ask(address, id, deadline, give_up);
+bool is_exported(const Owner& owner, std::uint64_t id, Deadline deadline) {
+  const auto found = Asking(owner, id, deadline).ask();
   if (!found) return true;
   if (found->fd >= 0) ::close(found->fd);
   return found->reply.found != 0;

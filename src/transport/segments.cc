@@ -2,14 +2,19 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <utility>
 
+#include "base/fd.h"
+#include "base/fork.h"
+#include "transport/segment_file.h"
 #include "transport/segment_server.h"
 
 namespace tutti::segments {
@@ -19,8 +24,9 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 /// What this process exports, by address.
+constinit std::mutex table_mutex;
+const HeldAcrossFork table_held(ForkOrder::kSegments, []() -> std::mutex& { return table_mutex; });
 struct Table {
-  std::mutex mutex;
   std::map<std::uintptr_t, Entry> entries;
   std::map<std::uint64_t, Entry> offered;  // By id: what is nowhere in this address space.
   std::uint64_t next_id = 1;
@@ -30,6 +36,13 @@ Table& table() {
   static auto* instance = new Table();  // Never destroyed: the serving thread may outlive main.
   return *instance;
 }
+// Made when the library is loaded, when no other thread can fork half way.
+[[maybe_unused]] const Table& made_early = table();
+
+struct Unmap {
+  std::size_t bytes;
+  void operator()(void* base) const { munmap(base, bytes); }
+};
 
 std::atomic<std::uint32_t>& flag_of(std::byte* base, std::size_t bytes) {
   return *reinterpret_cast<std::atomic<std::uint32_t>*>(base + round_up(bytes));
@@ -44,7 +57,7 @@ Error system_error(const std::string& what, int error) {
 Mapping::Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag)
     : fd_(fd), base_(base), bytes_(bytes), offset_(offset), has_flag_(has_flag) {
   // As in `allocate`: whoever had memory at this address is done with it.
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
 }
 Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
@@ -57,7 +70,7 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 }
 Mapping::~Mapping() {
   if (base_ != nullptr) {
-    const std::lock_guard lock(table().mutex);  // See `allocate`.
+    const std::lock_guard lock(table_mutex);  // See `allocate`.
     munmap(base_, mapped_bytes(bytes_, offset_, has_flag_));
   }
   close_fd();
@@ -80,34 +93,27 @@ Result<void*> allocate(std::size_t bytes) {
                  "mem_alloc: bytes must be in 1 .. 2^46, got " + std::to_string(bytes)};
   }
   const std::size_t total = mapped_bytes(bytes, 0, true);
-  const int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return system_error("mem_alloc: memfd_create", errno);
-  if (ftruncate(fd, static_cast<off_t>(total)) != 0) {
-    const int error = errno;
-    ::close(fd);
-    return system_error("mem_alloc: " + std::to_string(bytes) + " bytes", error);
-  }
-  // Sealed, so that no peer can cut it short under our feet.
-  fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  void* data = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
-    const int error = errno;
-    ::close(fd);
-    return system_error("mem_alloc: mapping " + std::to_string(bytes) + " bytes", error);
-  }
+  TUTTI_TRY(const int descriptor, make_file(total, "mem_alloc"));
+  Fd file(descriptor);
+  void* data = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED)
+    return system_error("mem_alloc: mapping " + std::to_string(bytes) + " bytes", errno);
+  std::unique_ptr<void, Unmap> mapping(data, Unmap{total});
   madvise(data, total, MADV_HUGEPAGE);  // Best effort: fewer TLB misses where the system allows it.
   // Under the lock that memory is unmapped under: what another rank had at this address is not
   // written before that rank is done with it, in the eyes of the thread sanitizer too.
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   flag_of(static_cast<std::byte*>(data), bytes).store(1, std::memory_order_relaxed);
-  table().entries[reinterpret_cast<std::uintptr_t>(data)] = {table().next_id++, fd, bytes, 0, true};
+  table().entries[reinterpret_cast<std::uintptr_t>(data)] = {table().next_id++, file.get(), bytes,
+                                                             0, true};
   table().version.fetch_add(
       1, std::memory_order_release);  // release: whoever sees it finds the entry.
-  return data;
+  (void)file.release();
+  return mapping.release();
 }
 
 Status free(void* data) {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   const auto found = table().entries.find(reinterpret_cast<std::uintptr_t>(data));
   if (found == table().entries.end() || !found->second.owned) {
     return Error{Code::kInvalidArgument, "mem_free: this pointer was not returned by mem_alloc"};
@@ -122,35 +128,29 @@ Status free(void* data) {
 }
 
 Status add(void* data, std::size_t bytes, int fd, std::size_t offset) {
-  struct stat file {};
   if (data == nullptr || bytes == 0)
     return Error{Code::kInvalidArgument, "register_memory: no memory given"};
-  if (fstat(fd, &file) != 0)
-    return system_error("register_memory: descriptor " + std::to_string(fd), errno);
-  if (file.st_size < 0 || offset + bytes < offset ||
-      static_cast<std::size_t>(file.st_size) < offset + bytes) {
-    return Error{Code::kInvalidArgument, "register_memory: the file ends before offset + bytes"};
-  }
-  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) return system_error("register_memory: duplicating the descriptor", errno);
+  TUTTI_CHECK_OK(check_mapping(data, bytes, fd, offset));
+  Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return system_error("register_memory: duplicating the descriptor", errno);
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   auto next = table().entries.lower_bound(begin);
   const bool overlaps = (next != table().entries.end() && next->first < begin + bytes) ||
                         (next != table().entries.begin() &&
                          std::prev(next)->first + std::prev(next)->second.bytes > begin);
   if (overlaps) {
-    ::close(copy);
     return Error{Code::kInvalidArgument,
                  "register_memory: part of this memory is registered already"};
   }
-  table().entries[begin] = {table().next_id++, copy, bytes, offset, false};
+  table().entries[begin] = {table().next_id++, copy.get(), bytes, offset, false};
+  (void)copy.release();
   table().version.fetch_add(1, std::memory_order_release);
   return ok();
 }
 
 Status remove(void* data) {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   const auto found = table().entries.find(reinterpret_cast<std::uintptr_t>(data));
   if (found == table().entries.end() || found->second.owned) {
     return Error{Code::kInvalidArgument, "deregister_memory: this pointer was not registered"};
@@ -162,7 +162,7 @@ Status remove(void* data) {
 }
 
 std::uint64_t id_of(const void* data) {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   const auto found = table().entries.find(reinterpret_cast<std::uintptr_t>(data));
   return found == table().entries.end() ? 0 : found->second.id;
 }
@@ -173,7 +173,7 @@ std::uint64_t version() {
 }
 
 std::vector<Segment> snapshot() {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   std::vector<Segment> segments;
   segments.reserve(table().entries.size());
   for (const auto& [begin, entry] : table().entries)
@@ -182,7 +182,7 @@ std::vector<Segment> snapshot() {
 }
 
 std::uint64_t offer(const std::vector<int>& fds, const std::vector<std::size_t>& bytes) {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   const std::uint64_t first = table().next_id;
   for (std::size_t i = 0; i < fds.size(); ++i) {
     const std::uint64_t id = table().next_id++;
@@ -192,7 +192,7 @@ std::uint64_t offer(const std::vector<int>& fds, const std::vector<std::size_t>&
 }
 
 void withdraw(std::uint64_t first, std::size_t count) {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   const auto begin = table().offered.lower_bound(first);
   const auto end = table().offered.lower_bound(first + count);
   for (auto at = begin; at != end; ++at) ::close(at->second.fd);
@@ -200,7 +200,7 @@ void withdraw(std::uint64_t first, std::size_t count) {
 }
 
 bool find_entry(std::uint64_t id, Entry* entry) {
-  const std::lock_guard lock(table().mutex);
+  const std::lock_guard lock(table_mutex);
   const auto copy = [entry](const Entry& found) {
     *entry = found;
     entry->fd =

@@ -76,19 +76,23 @@ void withdraw(std::uint64_t first, std::size_t count);
 
 /// This process's address; starts the thread that serves it.
 Result<Address> serve();
-/// Asked now and then while a process does not answer: whether to give up before the deadline.
-using GiveUp = std::function<bool()>;
-/// Fetches and maps a segment of the process at `address`.
-Result<Mapping> fetch(const Address& address, std::uint64_t id, Deadline deadline,
-                      const GiveUp& give_up = nullptr);
+
+/// Whose segment is asked for.
+struct Owner {
+  Address address;
+  int rank = -1;                       // For errors; -1: not known.
+  std::function<bool()> give_up = {};  // Ends the waiting once it is true; empty: nothing does.
+};
+/// Fetches and maps a segment of that process. kPeerFailed: it has ended; kTimeout: it does not
+/// answer.
+Result<Mapping> fetch(const Owner& owner, std::uint64_t id, Deadline deadline);
 /// Fetches a descriptor that it offers, which the caller closes, and how many bytes it stands for.
 struct Descriptor {
   int fd = -1;
   std::size_t bytes = 0;
 };
-Result<Descriptor> fetch_descriptor(const Address& address, std::uint64_t id, Deadline deadline);
+Result<Descriptor> fetch_descriptor(const Owner& owner, std::uint64_t id, Deadline deadline);
 /// Whether that process still exports the segment; true if it does not say.
-bool is_exported(const Address& address, std::uint64_t id, Deadline deadline,
-                 const GiveUp& give_up = nullptr);
+bool is_exported(const Owner& owner, std::uint64_t id, Deadline deadline);
 
 }  // namespace tutti::segments

@@ -5,10 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <string>
+#include <system_error>
 
+#include "base/fd.h"
 #include "base/fork.h"
 #include "transport/peer_memory.h"
 #include "transport/peer_process.h"
@@ -29,24 +34,24 @@ struct Hello {
   std::uint64_t pid_namespace = 0;
 };
 
-/// Why memory of that rank could not be fetched.
-Error of_rank(int rank, Error error) {
-  error.what += "; it is memory of rank " + std::to_string(rank);
-  error.peer = Rank{rank};
-  return error;
-}
-
 /// Holds a lock on byte `rank` of the region's file as long as this process lives; the kernel drops
 /// it whatever way the process ends. Needs a file description of its own, hence the reopening.
 class Lifeline {
  public:
-  Lifeline(int region_fd, int rank)
-      : fd_(::open(("/proc/self/fd/" + std::to_string(region_fd)).c_str(), O_RDWR | O_CLOEXEC)) {
+  explicit Lifeline(Fd held) : fd_(std::move(held)) {}
+  /// What a lifeline is made of: none without /proc, then the others are told not to look for it.
+  static Result<Fd> hold(int region_fd, int rank) {
+    const std::string path = "/proc/self/fd/" + std::to_string(region_fd);
+    Fd held(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!held && errno == ENOENT) return held;
+    if (!held) return error("opening " + path, errno);
     struct flock lock = byte(rank);
-    if (fd_) fcntl(fd_.get(), F_OFD_SETLK, &lock);
+    if (fcntl(held.get(), F_OFD_SETLK, &lock) != 0) return error("locking it", errno);
+    return held;
   }
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;
+  bool there() const { return bool(fd_); }
   bool holds(int rank) const {
     struct flock lock = byte(rank);
     // Where it can't be told, the deadline has to do.
@@ -54,6 +59,10 @@ class Lifeline {
   }
 
  private:
+  static Error error(const std::string& doing, int number) {
+    return {Code::kSystem, "shared_memory: the file by which others see that this process lives: " +
+                               doing + ": " + std::generic_category().message(number)};
+  }
   static struct flock byte(int rank) {
     struct flock lock {};
     lock.l_type = F_WRLCK;
@@ -68,20 +77,26 @@ class Lifeline {
 
 class SharedMemoryEndpoint final : public Endpoint {
  public:
-  SharedMemoryEndpoint(int me, std::vector<segments::Address> addresses,
+  SharedMemoryEndpoint(int me, std::vector<segments::Owner> owners,
                        std::vector<PeerMemory> memories, std::vector<PeerProcess> processes,
-                       segments::Mapping mapping, const RegionConfig& config)
+                       segments::Mapping mapping, Fd lifeline, const RegionConfig& config)
       : me_(me),
-        addresses_(std::move(addresses)),
+        owners_(std::move(owners)),
         memories_(std::move(memories)),
         processes_(std::move(processes)),
         mapping_(std::move(mapping)),
         region_(mapping_.data(), config),
-        lifeline_(mapping_.fd(), me),
-        peers_(addresses_.size()),
-        latest_(addresses_.size()),
-        looked_(addresses_.size()) {
+        lifeline_(std::move(lifeline)),
+        watched_(owners_.size()),
+        peers_(owners_.size()),
+        latest_(owners_.size()),
+        looked_(owners_.size()) {
     mapping_.close_fd();
+    for (std::size_t peer = 0; peer < owners_.size(); ++peer) {
+      owners_[peer].give_up = [this, which = static_cast<int>(peer)] {
+        return region_.ending() || !alive(which);
+      };
+    }
   }
 
   const Region& region() const override { return region_; }
@@ -107,17 +122,18 @@ class SharedMemoryEndpoint final : public Endpoint {
       // A good moment to let go of what peers have freed: mapping is slow anyway.
       std::erase_if(mappings, [](const auto& entry) { return !entry.second.alive(); });
       const Deadline deadline = Deadline::after(kPatience);
-      const segments::GiveUp give_up = [&] { return region_.ending() || !alive(peer); };
-      drop_deregistered(static_cast<std::size_t>(peer), deadline, give_up);
-      auto mapping = segments::fetch(addresses_[static_cast<std::size_t>(peer)], name.segment,
-                                     deadline, give_up);
-      if (!mapping) return of_rank(peer, std::move(mapping.error()));
-      mapping->close_fd();
-      found = mappings.emplace(name.segment, *std::move(mapping)).first;
+      drop_deregistered(static_cast<std::size_t>(peer), deadline);
+      TUTTI_TRY(auto mapping,
+                segments::fetch(owners_[static_cast<std::size_t>(peer)], name.segment, deadline));
+      mapping.close_fd();
+      found = mappings.emplace(name.segment, std::move(mapping)).first;
     }
     if (name.offset > found->second.bytes() || found->second.bytes() - name.offset < bytes) {
-      return Error{Code::kMismatch, "shared_memory: rank " + std::to_string(peer) +
-                                        " named a buffer outside its segment"};
+      const int rank = owners_[static_cast<std::size_t>(peer)].rank;
+      return Error{
+          Code::kMismatch,
+          "shared_memory: rank " + std::to_string(rank) + " named a buffer outside its segment",
+          Rank{}, Rank{rank}};
     }
     latest_[static_cast<std::size_t>(peer)] = name.segment;
     return found->second.data() + name.offset;
@@ -130,6 +146,9 @@ class SharedMemoryEndpoint final : public Endpoint {
   }
   /// Whether all ranks can do that.
   void set_reads_peers(bool all) { reads_peers_ = all; }
+  /// Whether this rank has a lifeline, and which peers have.
+  bool has_lifeline() const { return lifeline_.there(); }
+  void watch(int peer) { watched_[static_cast<std::size_t>(peer)] = true; }
   bool reads_peers() const override { return reads_peers_; }
   Status read(int peer, std::uint64_t from, std::byte* to, std::size_t bytes) override {
     return memories_[static_cast<std::size_t>(peer)].read(from, to, bytes);
@@ -141,7 +160,8 @@ class SharedMemoryEndpoint final : public Endpoint {
   bool alive(int peer) const override {
     if (peer == me_) return true;
     // A child that did not come by fork() holds its lock as well: its process is looked at, too.
-    return lifeline_.holds(peer) && !processes_[static_cast<std::size_t>(peer)].ended();
+    const auto at = static_cast<std::size_t>(peer);
+    return (!watched_[at] || lifeline_.holds(peer)) && !processes_[at].ended();
   }
   std::size_t shared_bytes() const override { return mapping_.bytes(); }
 
@@ -149,7 +169,7 @@ class SharedMemoryEndpoint final : public Endpoint {
   /// What was registered says nothing when it is deregistered, so its process is asked: of two
   /// segments for each new one, in turn. So at most half as many as are in use are kept in vain,
   /// and nothing that is in use is ever mapped twice.
-  void drop_deregistered(std::size_t peer, Deadline deadline, const segments::GiveUp& give_up) {
+  void drop_deregistered(std::size_t peer, Deadline deadline) {
     auto& mappings = peers_[peer];
     for (std::size_t i = 0; i < std::min<std::size_t>(2, mappings.size()); ++i) {
       auto next = mappings.upper_bound(looked_[peer]);
@@ -157,19 +177,19 @@ class SharedMemoryEndpoint final : public Endpoint {
       looked_[peer] = next->first;
       // The latest may be this call's input, whose address the caller has.
       if (next->first == latest_[peer] || next->second.has_flag()) continue;
-      if (!segments::is_exported(addresses_[peer], next->first, deadline, give_up))
-        mappings.erase(next);
+      if (!segments::is_exported(owners_[peer], next->first, deadline)) mappings.erase(next);
     }
   }
 
   int me_;
-  std::vector<segments::Address> addresses_;
+  std::vector<segments::Owner> owners_;  // By peer.
   std::vector<PeerMemory> memories_;
   std::vector<PeerProcess> processes_;
   bool reads_peers_ = false;
   segments::Mapping mapping_;
   Region region_;
   Lifeline lifeline_;
+  std::vector<bool> watched_;  // By peer: it has a lifeline.
   std::vector<std::map<std::uint64_t, segments::Mapping>> peers_;
   std::vector<std::uint64_t> latest_;  // By peer, the segment that was asked for last.
   std::vector<std::uint64_t> looked_;  // By peer, the last that drop_deregistered looked at.
@@ -205,29 +225,31 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     hello.region = memory.id();
   }
   TUTTI_TRY(const auto hellos, opening.exchange("segments", std::as_bytes(std::span(&hello, 1))));
-  std::vector<segments::Address> addresses;
+  std::vector<segments::Owner> owners;
   std::vector<PeerMemory> memories;
   std::vector<PeerProcess> processes;
-  for (std::size_t rank = 0; rank < hellos.size(); ++rank) {
-    if (hellos[rank].size() != sizeof(Hello)) {
+  for (std::size_t at = 0; at < hellos.size(); ++at) {
+    const int rank = opening.ranks.empty() ? static_cast<int>(at) : opening.ranks[at];
+    if (hellos[at].size() != sizeof(Hello)) {
       return Error{Code::kMismatch,
-                   "shared_memory: rank " + std::to_string(rank) + " speaks another version"};
+                   "shared_memory: rank " + std::to_string(rank) + " speaks another version",
+                   Rank{}, Rank{rank}};
     }
     Hello peer;
-    std::memcpy(&peer, hellos[rank].data(), sizeof(peer));
-    addresses.push_back(peer.address);
-    memories.emplace_back(opening.peers[rank], peer.mark);
+    std::memcpy(&peer, hellos[at].data(), sizeof(peer));
+    owners.push_back({peer.address, rank});
+    memories.emplace_back(opening.peers[at], peer.mark);
     // Process numbers are given in turn: it is still the one that said this.
-    processes.push_back(PeerProcess::open(opening.peers[rank], peer.pid_namespace));
-    if (rank == 0) hello.region = peer.region;
+    processes.push_back(PeerProcess::open(opening.peers[at], peer.pid_namespace));
+    if (at == 0) hello.region = peer.region;
   }
   // Everybody fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
   const auto hopeless = [&] { return opening.look ? opening.look() : ok(); };
-  auto fetched =
-      segments::fetch(addresses[0], hello.region, opening.deadline, [&] { return !hopeless(); });
+  owners[0].give_up = [&] { return !hopeless(); };
+  auto fetched = segments::fetch(owners[0], hello.region, opening.deadline);
   if (!fetched) {
     TUTTI_CHECK_OK(hopeless());
-    return of_rank(0, std::move(fetched.error()));
+    return std::move(fetched.error());
   }
   auto mapping = *std::move(fetched);
   TUTTI_TRY(const auto config, Region::inspect(mapping.data(), mapping.bytes()));
@@ -237,16 +259,24 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
                                       std::to_string(opening.config.rank_count) +
                                       ", or other sizes"};
   }
-  auto endpoint =
-      std::make_unique<SharedMemoryEndpoint>(opening.me, std::move(addresses), std::move(memories),
-                                             std::move(processes), std::move(mapping), config);
+  TUTTI_TRY(auto lifeline, Lifeline::hold(mapping.fd(), opening.me));
+  auto endpoint = std::make_unique<SharedMemoryEndpoint>(
+      opening.me, std::move(owners), std::move(memories), std::move(processes), std::move(mapping),
+      std::move(lifeline), config);
   endpoint->region().touch(opening.rank);
   // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
-  const std::byte reads{endpoint->try_reads()};
-  TUTTI_TRY(const auto mapped, opening.exchange("mapped", std::span(&reads, 1)));
-  endpoint->set_reads_peers(std::all_of(mapped.begin(), mapped.end(), [](const Bytes& said) {
-    return said.size() == 1 && said.front() == std::byte{1};
-  }));
+  const std::array<std::byte, 2> able{std::byte{endpoint->try_reads()},
+                                      std::byte{endpoint->has_lifeline()}};
+  TUTTI_TRY(const auto mapped, opening.exchange("mapped", able));
+  const auto says = [&](std::size_t at, std::size_t which) {
+    return mapped[at].size() == able.size() && mapped[at][which] == std::byte{1};
+  };
+  bool all_read = true;
+  for (std::size_t at = 0; at < mapped.size(); ++at) {
+    all_read = all_read && says(at, 0);
+    if (says(at, 1)) endpoint->watch(static_cast<int>(at));
+  }
+  endpoint->set_reads_peers(all_read);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 

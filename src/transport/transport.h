@@ -123,6 +123,7 @@ class Endpoint {
 struct Opening {
   int me = 0;  // In `peers`.
   std::span<const Peer> peers;
+  std::span<const int> ranks{};  // By peer, how errors name it; empty: by its place in `peers`.
   /// The rank whose section of the region is this one's: `me`, unless others than the peers are
   /// joined as well, by another transport.
   int rank = 0;

@@ -58,6 +58,7 @@ Result<std::unique_ptr<Endpoint>> open_near(const Opening& opening, const std::v
   };
   return shared_memory_transport.open({.me = static_cast<int>(me),
                                        .peers = peers,
+                                       .ranks = near,
                                        .rank = opening.me,
                                        .config = config,
                                        .exchange = exchange,

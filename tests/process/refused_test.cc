@@ -1,0 +1,119 @@
+// What the system refuses to one rank while it joins, or after: an error that says what it was, on
+// all ranks, and never a signal, a deadline, or the wrong rank's name.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstddef>
+
+#include "support/catch.h"
+#include "support/processes.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// From now on this process gets `error` for the system call `number`; if `command` is not -1, only
+/// where that is its second argument.
+bool refuse(unsigned number, unsigned error, int command = -1) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | (command < 0 ? BPF_JGE : BPF_JEQ) | BPF_K,
+               command < 0 ? 0U : static_cast<unsigned>(command), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+/// Ranks of which one is refused something before it joins. All have to say the same.
+void all_are_told(const char* transport, int ranks, int which,
+                  const std::function<bool()>& take_away, std::string_view part) {
+  const ScratchDirectory meeting;
+  Processes processes(ranks, [&](int rank) -> std::string {
+    if (rank == which && !take_away()) return "nothing was refused";
+    Settings settings;
+    settings.transport = transport;
+    settings.timeout = 60s;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto comm = join(meeting, rank, ranks, settings);
+    if (comm) return "has joined";
+    const Error& error = comm.error();
+    const bool in_time = std::chrono::steady_clock::now() - begin < 40s;
+    return in_time && error.code == Code::kSystem && error.what.find(part) != std::string::npos
+               ? ""
+               : error.to_string();
+  });
+  for (int rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
+TEST_CASE("a rank that can't watch its connections tells the others") {
+  all_are_told(
+      "tcp", 5, 2, [] { return refuse(SYS_epoll_create1, EMFILE); }, "epoll_create1");
+  all_are_told(
+      "tcp", 2, 1, [] { return refuse(SYS_eventfd2, EMFILE); }, "eventfd");
+}
+
+TEST_CASE("a rank whose life the others could not see tells them") {
+  all_are_told(
+      "shared_memory", 3, 1, [] { return refuse(SYS_fcntl, ENOLCK, F_OFD_SETLK); },
+      "see that this process lives");
+}
+
+TEST_CASE("a limit on the size of files is an error, and no signal") {
+  const auto limit = [](rlim_t bytes) {
+    const rlimit small{bytes, RLIM_INFINITY};
+    return setrlimit(RLIMIT_FSIZE, &small) == 0;
+  };
+  all_are_told(
+      "shared_memory", 3, 0, [&] { return limit(16 << 10); }, "ulimit -f");
+  const ScratchDirectory meeting;
+  Processes processes(2, [&](int rank) -> std::string {
+    auto comm = join(meeting, rank, 2);
+    if (!comm) return comm.error().to_string();
+    if (!limit(16 << 10)) return "setrlimit";
+    const auto memory = mem_alloc(1 << 20);
+    if (memory || memory.error().code != Code::kSystem) return "no error";
+    if (memory.error().what.find("ulimit -f") == std::string::npos)
+      return memory.error().to_string();
+    std::vector<float> data(100'000);
+    const Status status =
+        comm->all_reduce(data.data(), data.data(), data.size(), DataType::kFloat32, ReduceOp::kSum);
+    return status ? "" : status.error().to_string();
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
+TEST_CASE("a rank that gets no thread or no random bytes says so, and does not throw") {
+  for (const auto& [number, error, part] : {std::tuple{SYS_clone3, EAGAIN, "can't be started"},
+                                            std::tuple{SYS_getrandom, EPERM, "random bytes"}}) {
+    INFO(part);
+    const auto denied = [n = number, e = error] {
+      return refuse(static_cast<unsigned>(n), static_cast<unsigned>(e));
+    };
+    Processes processes(1, [&, expected = std::string_view(part)](int) -> std::string {
+      if (!denied()) return "no seccomp";
+      Settings settings;
+      settings.transport = "shared_memory";
+      const auto comm = Communicator::create(*memory_rendezvous(), Rank{0}, 1, settings);
+      if (comm) return "has joined";
+      const Error& said = comm.error();
+      return said.code == Code::kSystem && said.what.find(expected) != std::string::npos
+                 ? ""
+                 : said.to_string();
+    });
+    CHECK(processes.wait(0) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test
