@@ -391,9 +391,8 @@ TUTTI_API tutti_result_t tutti_mem_alloc(void** data, size_t bytes);
 /* Frees what tutti_mem_alloc returned; an error for anything else. NULL is legal. Any thread. */
 TUTTI_API tutti_result_t tutti_mem_free(void* data);
 
-/* Makes memory of the caller's known: `data` is a shared mapping of the file `fd` (a memfd, open
- * for writing) at `offset`, `bytes` long, else it is an error. The file must not shrink meanwhile.
- */
+/* Makes memory of the caller's known: `data` has to be a shared mapping of the file `fd`, open for
+ * writing, at `offset`, `bytes` long. The file must not shrink while it is registered. */
 TUTTI_API tutti_result_t tutti_register(tutti_comm_t comm, void* data, size_t bytes, int fd,
                                         size_t offset);
 TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
