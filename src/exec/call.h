@@ -4,9 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "plan/plan.h"
 #include "tutti/types.h"
+
+namespace tutti {
+struct CallRecord;  // transport/region.h
+}
 
 namespace tutti::exec {
 
@@ -82,8 +87,16 @@ constexpr std::uint64_t pack(const Call& call) {
          std::uint64_t{call.wish} << 16 | static_cast<std::uint16_t>(call.root);
 }
 
+/// With what pack made: by packets; and which round of call lines of a call it is that goes by a
+/// plan. Not part of the call, but alike on all ranks.
+inline constexpr std::uint64_t kByPackets = std::uint64_t{1} << 62;
+inline constexpr std::uint64_t kRound = std::uint64_t{1} << 58;  // 0, 1 or 2 of them.
+inline constexpr std::uint64_t kWayBits = kByPackets | 3 * kRound;
+
 /// "all_reduce of 1024 float32 (sum)", from what pack made and a count; `what` may be a peer's
 /// bytes.
 std::string describe_call(std::uint64_t what, std::uint64_t count);
+/// "whose latest call is 7, all_reduce of 1024 float32 (sum)", if "call" is the kind.
+std::string describe_latest(const CallRecord& record, std::string_view kind);
 
 }  // namespace tutti::exec

@@ -18,20 +18,13 @@ constexpr std::size_t kGatheredStride = (kCallPayload + kCacheLine - 1) / kCache
 constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
 constexpr std::int64_t kLongUnseenMs = 10;
 
-/// 16 bits of the request and of its way, in place for the tag. A multiplicative hash: the high
-/// bits are well mixed.
-std::uint64_t request_hash(const Call& call, bool packet, std::uint64_t count) {
-  const std::uint64_t what = pack(call) ^ std::uint64_t{packet} << 62;
-  const std::uint64_t mixed = (what ^ count * 0x9e3779b97f4a7c15ULL) * 0xd6e8feb86659fd93ULL;
-  return mixed & ~kNumberMask;
-}
-
 }  // namespace
 
 HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options)
     : endpoint_(std::move(endpoint)),
       wire_(endpoint_->wire()),
       region_(endpoint_->region()),
+      record_(&region_.record(me)),
       me_(me),
       ranks_(static_cast<int>(region_.config().rank_count)),
       owner_(getpid()),
@@ -96,26 +89,32 @@ void HostExecutor::next_place() {
   }
 }
 
-void HostExecutor::next_number() {
+/// A round of call lines: a call of its own in the record of calls, and in the digest.
+void HostExecutor::next_number(std::uint64_t way) {
   next_place();
   const bool blocks = packet_ && call_.uneven;
-  tag_ = (number_ & kNumberMask) |
-         request_hash(call_, packet_, blocks ? blocks_.hash(me_) : common_count(call_));
+  const std::uint64_t count = common_count(call_);
+  digest_ = next_digest(digest_, what_ | way, blocks ? blocks_.hash(me_) : count);
+  tag_ = tag_of(number_, digest_);
+  record_->note(number_, {what_ | way, count, digest_});
   next_line_ = 0;
 }
 
 /// What of begin depends on buffers, or on how often it was done.
 void HostExecutor::begin_again(const Call& call) {
+  if (gives_ && !only_givers_gave()) [[unlikely]]
+    return;
   call_.input = call.input;
   call_.output = call.output;
   waiting_ = false;
   next_place();
-  tag_ = (number_ & kNumberMask) | (tag_ & ~kNumberMask);
+  digest_ = digest_again_;
+  tag_ = tag_of(number_, digest_);
   next_line_ = first_line_;
-  // relaxed: as in begin.
-  CallRecord& record = region_.record(me_);
-  record.number.store(number_, std::memory_order_relaxed);
-  if (number_ % kCpuPeriod == 0) record.cpu.store(current_cpu() + 1, std::memory_order_relaxed);
+  record_->note(number_, {what_ | kByPackets, call_.count, digest_});
+  if (number_ % kCpuPeriod == 0)
+    record_->cpu.store(current_cpu() + 1, std::memory_order_relaxed);  // relaxed: as in begin.
+  foresee_digest();
   phase_ = Phase::kCredit;
 }
 
@@ -128,16 +127,20 @@ void HostExecutor::find_part() {
   // It also reads what it scaled there itself.
   const bool read = !traits.root_output || me_ != call_.root;
   publishes_ = has_input(call_, me_) && (read || context_.scaled);
+  gives_ = !symmetric_ && (traits.root_input ? me_ == call_.root : read) && ranks_ > 1;
   const std::size_t largest = std::max(input_bytes(call_, ranks_), output_bytes(call_, ranks_));
   const auto which = static_cast<std::size_t>(call_.collective);
   // Another time such a call is a packet as well.
   const bool always =
       call_.packets == Packets::kAlways || largest <= options_.mapped_packet_limit[which];
   repeatable_ = packet_ && always && !call_.uneven && !context_.scaled && wire_ == nullptr;
+  if (repeatable_) foresee_digest();
 }
 
 void HostExecutor::begin(const Call& call) {
   claim_wire();
+  if (gives_ && !broken_ && !region_.ending() && !only_givers_gave()) [[unlikely]]
+    return;
   call_ = call;
   what_ = pack(call);
   repeatable_ = false;
@@ -148,13 +151,8 @@ void HostExecutor::begin(const Call& call) {
   }
   if (call.uneven) blocks_.begin(call, me_);
   packet_ = is_packet(call);
-  next_number();
-  CallRecord& record = region_.record(me_);
-  // relaxed: read only by whoever explains a failure; a torn record costs a word in a message.
-  record.number.store(number_, std::memory_order_relaxed);
-  record.what.store(what_, std::memory_order_relaxed);
-  record.count.store(call.count, std::memory_order_relaxed);
-  record.cpu.store(current_cpu() + 1, std::memory_order_relaxed);
+  next_number(packet_ ? kByPackets : 0);
+  record_->cpu.store(current_cpu() + 1, std::memory_order_relaxed);  // relaxed: a hint.
   context_.arithmetic = {call.type, call.op, ranks_, call.scale,
                          static_cast<std::int64_t>(call.scale)};
   context_.scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
@@ -201,6 +199,8 @@ bool HostExecutor::has_credit() {
     least = std::min(least, region_.finished(rank).value.load(std::memory_order_acquire));
   }
   everyone_finished_ = std::max(everyone_finished_, least);
+  if (number_ >= next_compare_ && !calls_agree()) [[unlikely]]
+    return false;  // It failed.
   return number_ <= everyone_finished_ + depth;
 }
 
@@ -243,6 +243,8 @@ void HostExecutor::publish_inline() {
   }
   const std::size_t last = (packet_bytes_ - left) / kLinePayload;
   if (last < own_first_ || last >= own_end_) write_line(last, from + last * kLinePayload, left);
+  // Whoever makes another call looks at the first line, see only_givers_gave.
+  if (gives_ && own_first_ == 0 && own_end_ != 0) write_line(0, nullptr, 0);
   for (std::size_t i = last + 1; i < lines_; ++i) write_line(i, nullptr, 0);  // Others have more.
   publish(lines_);
 }
@@ -280,8 +282,9 @@ bool HostExecutor::check_tag(int rank, const CallLine& line) {
   const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
   if (tag == tag_) [[likely]]
     return true;
-  if ((tag & kNumberMask) == (number_ & kNumberMask)) [[unlikely]]
-    fail_by(rank);
+  // It may be of an old call whose number ends alike: what counts is the rank's record.
+  if (same_number(tag, tag_)) [[unlikely]]
+    (void)agrees(rank);
   return false;
 }
 
@@ -424,7 +427,7 @@ Poll HostExecutor::step_plan() {
       if (!gathered() || !learn_blocks()) break;
       if (read_announcements()) return start_plan(), Poll::kProgressed;
       mapping_ok_ = map_peers();
-      next_number();
+      next_number(kRound);
       phase_ = Phase::kMapCredit;
       [[fallthrough]];
     case Phase::kMapCredit:
@@ -480,7 +483,7 @@ Status HostExecutor::finish_running() {
     if (result == Poll::kPending) {
       const bool moved = wait_until(
           options_.wait, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
-          [this] { look_around(); }, [this] { return patrol(); },
+          [this] { look_around(); }, [this] { return patrol_alone(); },
           [this](auto& ready, auto longest) { return sleep(ready, longest); });
       if (!moved) return take_status();
     }

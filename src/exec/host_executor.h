@@ -14,10 +14,12 @@
 //            read by the kernel, the plan is lowered (peers are read and written directly), else
 //            slots carry the data.
 //
-// The tag of a call line carries a hash of the request and of its way: ranks that disagree get an
-// error, not a hang. So do ranks that would run different plans: before a route is used for the
-// first time, one more round of call lines compares them. Everything here is a state machine that
-// never blocks; `run` is that machine under a wait loop.
+// The tag of a call line carries a digest of all calls of its rank and of their ways: ranks that
+// disagree get an error, not a hang. Ranks that wait also compare the records of their latest
+// calls, and a rank that only gives looks back when it makes its next call
+// (host_executor_calls.cc). Ranks that would run different plans get an error, too: before a route
+// is used for the first time, one more round of call lines compares them. Everything here is a
+// state machine that never blocks; `run` is that machine under a wait loop.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -33,6 +35,7 @@
 #include "base/cpus.h"
 #include "exec/blocks.h"
 #include "exec/call.h"
+#include "exec/call_digest.h"
 #include "exec/crowding.h"
 #include "exec/lane.h"
 #include "exec/messages.h"
@@ -42,9 +45,6 @@
 #include "transport/transport.h"
 
 namespace tutti::exec {
-
-/// Of the tag of a call line, the call's number; the rest is a hash of the request.
-inline constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << 48) - 1;
 
 class HostExecutor {
  public:
@@ -303,7 +303,9 @@ class HostExecutor {
   bool may_map() const;
   bool could_map(int rank, const Announcement& from) const;
   void next_place();
-  void next_number();
+  void next_number(std::uint64_t way);
+  /// The digest of the next call, if that is the same once more: while there is time.
+  void foresee_digest() { digest_again_ = next_digest(digest_, what_ | kByPackets, call_.count); }
   void start_plan();
   bool agree_on_mapping();
   bool agree_on_plan();
@@ -326,7 +328,22 @@ class HostExecutor {
   void fail_by(const std::exception& thrown) noexcept;
   void end_messages(const Error& failure);
   const std::byte* payload_of(int rank) const;
-  Error mismatch(int rank) const;
+  /// Of the calls of two ranks one that differs: the first, as far as they are known.
+  struct Difference {
+    std::uint64_t number = 0;
+    CallSeen mine, theirs;
+    bool first = false;  // It is known that the calls before it agree.
+  };
+  std::optional<Difference> difference_with(int rank) const;
+  Error mismatch(int rank, const Difference& found) const;
+  int odd_one(int rank, std::uint64_t number) const;
+  bool agrees(int rank);
+  bool calls_agree();
+  bool calls_agree(std::chrono::steady_clock::time_point now);
+  bool only_givers_gave();
+  bool patrol_alone();
+  bool waits_for_this(int rank) const;
+  bool messages_stuck();
   bool check_tag(int rank, const CallLine& line);
   bool gathering() const {
     return phase_ == Phase::kGather || phase_ == Phase::kAgreeGather ||
@@ -349,7 +366,6 @@ class HostExecutor {
   Poll stop();
   Poll poll_stopping();
   void pass_on_abort();
-  void fail_by(int rank);
   bool seen(int rank);
   void find_lines();
 
@@ -358,6 +374,7 @@ class HostExecutor {
   std::atomic<int> wire_users_{0};  // Calls and batches of messages under way.
   std::atomic<bool> aborting_{false};
   Region region_;
+  CallRecord* record_;  // This rank's.
   int me_, ranks_;
   int owner_;  // The process that made it.
   bool fence_;
@@ -382,10 +399,13 @@ class HostExecutor {
   bool one_gives_ = false;                     // The root.
   bool publishes_ = true;                      // Somebody reads this rank's packet.
   bool receives_ = true;                       // This rank gets an output.
+  bool gives_ = false;                         // It looks at no other rank.
   std::uint64_t number_ = 0;                   // Of this call; counts up alike on every rank.
   std::uint64_t last_place_ = 0;               // Of those in turn.
   std::uint64_t place_ = 0;                    // Of its lines; alike on every rank.
-  std::uint64_t tag_ = 0;                      // number_ and the request's hash.
+  std::uint64_t digest_ = 0;                   // Of all calls up to this one.
+  std::uint64_t digest_again_ = 0;             // Once it has been repeated.
+  std::uint64_t tag_ = 0;                      // number_ and digest_.
   std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
   std::uint64_t said_finished_ = 0;            // The last that this rank has said it finished.
   std::size_t packet_bytes_ = 0;               // That this rank publishes.
@@ -420,6 +440,11 @@ class HostExecutor {
   std::int64_t looked_at_wire_ = 0, next_patrol_ = 0;  // Milliseconds of the coarse clock.
   bool exposed_ = false;                               // Peers may write into this call's buffers.
   Error map_failed_;                                   // Why a peer's buffer could not be mapped.
+  // When a waiting rank compares its calls with the others' again, and how long after that.
+  std::chrono::steady_clock::time_point next_comparison_;
+  std::chrono::milliseconds comparison_pause_{1};
+  std::uint64_t next_compare_ = 0;  // The call before which a rank that runs ahead does.
+  std::uint64_t shown_ = 0;         // The latest call that was shown to a rank on another host.
   bool broken_ = false;
   std::optional<Error> failure_;  // Of a message of this rank.
 };

@@ -108,14 +108,7 @@ void HostExecutor::say_waiting(std::chrono::nanoseconds waited) {
 
 /// "rank 2, whose latest call is 4, ..."; with what is known of its process.
 std::string HostExecutor::describe_rank(int rank) const {
-  const CallRecord& record = region_.record(rank);
-  const std::uint64_t number = record.number.load(std::memory_order_relaxed);
-  std::string text = "rank " + std::to_string(rank) + ", ";
-  text += number == 0 ? "which has made no call yet"
-                      : "whose latest call is " + std::to_string(number) + ", " +
-                            describe_call(record.what.load(std::memory_order_relaxed),
-                                          record.count.load(std::memory_order_relaxed));
-  return text;
+  return "rank " + std::to_string(rank) + ", " + describe_latest(region_.record(rank), "call");
 }
 
 Error HostExecutor::explain_timeout() const {

@@ -197,7 +197,7 @@ void HostExecutor::start_plan() {
   }
   way_ = *found;
   if (way_->agreed) return start_lanes();
-  next_number();
+  next_number(2 * kRound);
   phase_ = Phase::kPlanCredit;
 }
 

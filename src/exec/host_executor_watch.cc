@@ -20,7 +20,7 @@ bool HostExecutor::has_news() const {
 bool HostExecutor::is_there(int rank, std::size_t line) const {
   // relaxed: who goes on from this looks again.
   const std::uint64_t tag = region_.lines(rank, place_)[line].tag.load(std::memory_order_relaxed);
-  return ((tag ^ number_) & kNumberMask) == 0;
+  return same_number(tag, tag_);
 }
 
 /// As has_news, for a while where nobody else on this CPU has anything to do before there are news:
@@ -85,8 +85,10 @@ bool HostExecutor::patrol() {
     waiting_ = true;
     wait_start_ = now;
     next_look_ = now + std::chrono::milliseconds(50);
-    return true;
+    (void)calls_agree(now);
+    return phase_ != Phase::kDone;
   }
+  if (!calls_agree(now)) return phase_ != Phase::kDone;
   if (now >= next_look_) {
     next_look_ = now + std::chrono::milliseconds(50);
     say_waiting(now - wait_start_);
@@ -98,26 +100,6 @@ bool HostExecutor::patrol() {
   return phase_ != Phase::kDone;
 }
 
-/// A rank's line for this call has another tag.
-void HostExecutor::fail_by(int rank) { fail(mismatch(rank)); }
-
-Error HostExecutor::mismatch(int rank) const {
-  const CallRecord& record = region_.record(rank);
-  const std::uint64_t what = record.what.load(std::memory_order_relaxed);
-  const std::uint64_t count = record.count.load(std::memory_order_relaxed);
-  const std::string mine = describe_call(pack(call_), call_.count);
-  const std::string both = "rank " + std::to_string(me_) + " and rank " + std::to_string(rank);
-  std::string text;
-  if (what == pack(call_) && call_.uneven) {
-    text = mine + ": " + both + " were given different counts for its blocks";
-  } else if (what == pack(call_) && count == call_.count) {
-    text = mine + ": of " + both + " one would go by packets, one by a plan" + kBuiltAlike;
-  } else {
-    text = "this rank called " + mine + ", rank " + std::to_string(rank) + " called " +
-           describe_call(what, count) + ", as call " + std::to_string(number_) +
-           "; all ranks must make the same calls in the same order";
-  }
-  return {Code::kMismatch, std::move(text), Rank{me_}, Rank{rank}};
 }
 
 bool HostExecutor::poll_messages() {
@@ -177,7 +159,7 @@ void HostExecutor::run_posted(MessageBatch& batch) {
     if (poll_messages()) continue;
     wait_until(
         options_.wait, [this] { return poll_messages(); }, [this] { look_around(); },
-        [this] { return patrol_messages(); },
+        [this] { return patrol_messages() && !messages_stuck(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
 }

@@ -267,17 +267,10 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
         return failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
       if (queue->first != &message || now - std::max(message.batch->start, queue->since) <= timeout)
         continue;
-      const CallRecord& record = region_.record(rank);
-      // relaxed: for the text only.
-      const std::uint64_t number = record.number.load(std::memory_order_relaxed);
-      const std::string latest =
-          number == 0 ? "which has made no collective call yet"
-                      : fmt::format("whose latest collective call is {}, {}", number,
-                                    describe_call(record.what.load(std::memory_order_relaxed),
-                                                  record.count.load(std::memory_order_relaxed)));
       return failure(message, Code::kTimeout,
                      fmt::format("waited {} ms for rank {}, {}; TUTTI_TIMEOUT_MS sets the limit",
-                                 timeout.count(), rank, latest));
+                                 timeout.count(), rank,
+                                 describe_latest(region_.record(rank), "collective call")));
     }
   }
   return patrol_any(now, timeout);
@@ -311,6 +304,17 @@ std::optional<Error> Messages::patrol_any(std::chrono::steady_clock::time_point 
   return failure(message, Code::kTimeout,
                  fmt::format("waited {} ms, and no rank sent; TUTTI_TIMEOUT_MS sets the limit",
                              timeout.count()));
+}
+
+bool Messages::waits_for(int peer) const {
+  const Peer& at = peers_[static_cast<std::size_t>(peer)];
+  return at.receives.first != nullptr || at.sends.first != nullptr;
+}
+
+Error Messages::stuck(int peer, const std::string& why) const {
+  const Peer& at = peers_[static_cast<std::size_t>(peer)];
+  const Message& message = *(at.receives.first != nullptr ? at.receives.first : at.sends.first);
+  return failure(message, Code::kMismatch, why);
 }
 
 bool Messages::fail(const Message& message, const std::string& what) {

@@ -83,6 +83,10 @@ class Messages {
   /// or from a peer for longer than `timeout`, nor has its message been posted since.
   std::optional<Error> patrol(std::chrono::steady_clock::time_point now,
                               std::chrono::milliseconds timeout);
+  /// Whether a message to or from that rank is under way.
+  bool waits_for(int peer) const;
+  /// The error of such a message that can't move, for a reason that follows ": ".
+  Error stuck(int peer, const std::string& why) const;
 
  private:
   struct Queue {

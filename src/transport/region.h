@@ -4,7 +4,7 @@
 // that rank touches first, so that they lie on its NUMA node):
 //
 //   header      magic, configuration, abort word
-//   section r   doorbell, record of the current call, count of finished calls, whether it has left,
+//   section r   doorbell, record of the latest calls, count of finished calls, whether it has left,
 //               tables of blocks, call lines       for each of kCalls calls kCallLines lines of
 //               {tag, 56 bytes}:
 //                                rank r tells all others
@@ -22,6 +22,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/wait.h"
@@ -63,20 +64,65 @@ struct RegionConfig {
 
 /// What a rank tells the others at the start of a call, in as many cache lines as it takes. Every
 /// line has the tag, so that each is complete once its tag is seen and all travel at the same time.
-/// The tag is the call's number in the low 48 bits and a hash of the request in the high 16, so a
-/// mismatch is seen at once.
+/// The tag is the call's number and a digest of all calls up to it (exec/call_digest.h): ranks
+/// whose calls differ, now or before, have different tags.
 struct alignas(kCacheLine) CallLine {
   std::atomic<std::uint64_t> tag{0};
   std::array<std::byte, kLinePayload> payload{};
 };
 
-/// What a rank is doing, for whoever has to explain a mismatch or a timeout, and where it does it,
-/// for whoever has waited long. Not read on the way otherwise.
-struct alignas(kCacheLine) CallRecord {
+/// One call of a rank: of its number, what it was. Zero: none yet.
+struct CallEntry {
   std::atomic<std::uint64_t> number{0};
   std::atomic<std::uint64_t> what{0};  // Packed: collective, type, operation, root.
   std::atomic<std::uint64_t> count{0};
-  std::atomic<std::int32_t> cpu{0};  // That the latest call began on, plus 1; 0: not known.
+  std::atomic<std::uint64_t> digest{0};  // Of all calls up to this one.
+};
+
+/// A copy of it.
+struct CallSeen {
+  std::uint64_t what = 0, count = 0, digest = 0;
+};
+
+/// The latest calls of a rank, for whoever waits long or finds a call that differs; and where the
+/// rank is. Not read on the way otherwise. There are as many as ranks may be apart, so that the
+/// calls of two ranks can be compared: also the one that a rank is in and the other has left.
+struct alignas(kCacheLine) CallRecord {
+  std::atomic<std::uint64_t> number{0};  // Of the latest.
+  std::atomic<std::int32_t> cpu{0};      // That the latest call began on, plus 1; 0: not known.
+  // As RankStatus::waits_for, at once, and only if the caller's thread waits there for that rank's
+  // lines: it sends nothing meanwhile. Not taken back: it says nothing once the rank has come.
+  std::atomic<std::uint64_t> blocked_on{0};
+  alignas(kCacheLine) std::array<CallEntry, kCalls> calls{};
+
+  /// By the rank itself, or by the wire in its place: notes a call. Numbers may be left out.
+  void note(std::uint64_t of, const CallSeen& call) {
+    put(of, call);
+    // release: who sees the number sees the entry.
+    number.store(of, std::memory_order_release);
+  }
+  /// The same for a call that is not the latest.
+  void put(std::uint64_t of, const CallSeen& call) {
+    CallEntry& entry = calls[of % kCalls];
+    // relaxed, then a release fence: who sees any of what follows sees that the entry is another's.
+    entry.number.store(of, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    entry.what.store(call.what, std::memory_order_relaxed);
+    entry.count.store(call.count, std::memory_order_relaxed);
+    entry.digest.store(call.digest, std::memory_order_relaxed);
+  }
+  /// Empty: it is not known, or not any more. Ask for none above `number`.
+  std::optional<CallSeen> look_up(std::uint64_t of) const {
+    const CallEntry& entry = calls[of % kCalls];
+    if (of == 0 || entry.number.load(std::memory_order_acquire) != of) return std::nullopt;
+    // relaxed: the fence keeps these before the second look, which shows whether they are whole.
+    const CallSeen seen{entry.what.load(std::memory_order_relaxed),
+                        entry.count.load(std::memory_order_relaxed),
+                        entry.digest.load(std::memory_order_relaxed)};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (entry.number.load(std::memory_order_relaxed) != of) return std::nullopt;
+    return seen;
+  }
 };
 
 /// Whether a rank still takes part, and in what. Not read on the way: for whoever ends a call

@@ -40,6 +40,9 @@ class Wire {
   /// At most kCalls may be under way: region.h's rule of who may run ahead sees to it.
   /// Sends it at once, as `flush` does: others wait for it.
   virtual void publish(const Published& what) = 0;
+  /// Sends the record of this rank's latest calls to that rank. Published calls bring theirs along:
+  /// this is for a rank that waits in a call without lines of its own.
+  virtual void show_calls(int to) = 0;
   /// Sends what this rank wrote, and does not look for what came, which would be a system call.
   virtual void flush() = 0;
   /// Sends what this rank wrote and writes what came. True if anything moved.

@@ -16,6 +16,7 @@ using namespace tutti;
 namespace {
 
 using Adjust = std::function<void(int rank, exec::HostExecutor::Options&)>;
+using Prepare = std::function<void(int rank, Endpoint& endpoint)>;
 using Choose = std::function<planner::Recipe(int rank, Collective collective)>;
 
 constexpr std::size_t kCount = 3000;
@@ -30,7 +31,8 @@ planner::Recipe named(Collective collective, std::string_view algorithm, int ran
 /// What the ranks, as threads, get from making `call` `times` times; by rank.
 std::vector<Status> outcomes(
     Collective collective, int ranks, int times, const Choose& choose,
-    const Adjust& adjust = [](int, exec::HostExecutor::Options&) {}) {
+    const Adjust& adjust = [](int, exec::HostExecutor::Options&) {},
+    const Prepare& prepare = [](int, Endpoint&) {}) {
   const auto meeting = memory_rendezvous();
   std::vector<Status> statuses(static_cast<std::size_t>(ranks));
   const auto body = [&](int me) -> Status {
@@ -58,6 +60,8 @@ std::vector<Status> outcomes(
       return exec::HostExecutor::Choice{&made->plan, 1, 0};
     };
     adjust(me, options);
+    prepare(me, *endpoint);
+    TUTTI_CHECK_OK(exchange(*meeting, Rank{me}, ranks, "prepared", {}, deadline));
     exec::HostExecutor executor(std::move(endpoint), me, std::move(options));
     const std::size_t bytes = (kCount + 1) * sizeof(float) * static_cast<std::size_t>(ranks);
     std::vector<std::byte> input(bytes), output(bytes);
@@ -164,5 +168,28 @@ TEST_CASE("one rank by packets and one by a plan is an error on both") {
               options.mapped_packet_limit.fill(1 << 20);
             }),
         {"packets", "rank 0"});
+  }
+}
+
+TEST_CASE("lines of a call so old that its number ends alike are not mistaken for a mismatch") {
+  constexpr std::uint64_t kCallsMade = 40;
+  for (const std::size_t packets : {std::size_t{0}, std::size_t{1} << 20}) {
+    for (const Status& status : outcomes(
+             Collective::kAllReduce, 3, kCallsMade,
+             [&](int, Collective collective) { return named(collective, "two_shot", 3); },
+             [&](int, exec::HostExecutor::Options&options) {
+               options.packet_limit.fill(packets);
+               options.mapped_packet_limit.fill(packets);
+             },
+             [](int rank, Endpoint&endpoint) {
+               for (std::uint64_t place = 0; place < kCalls; ++place) {
+                 // The number of the call that looks there first: calls take two places in turn.
+                 const std::uint64_t number = place == 0 ? 2 : place;
+                 for (std::size_t line = 0; line < kCallLines; ++line)
+                   endpoint.region().lines(rank, place)[line].tag.store(
+                       exec::tag_of(number, 0x123456789abcdef0), std::memory_order_release);
+               }
+             }))
+      CHECK(status);
   }
 }

@@ -181,6 +181,7 @@ class LendingWire final : public Wire {
  public:
   int lent = 0;
   void publish(const Published&) override {}
+  void show_calls(int) override {}
   void flush() override {}
   bool progress() override { return false; }
   bool pending() const override { return false; }

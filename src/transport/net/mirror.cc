@@ -65,6 +65,11 @@ void Mirror::publish(const Published& what) {
   flush();
 }
 
+void Mirror::show_calls(int to) {
+  const auto& peer = peers_[static_cast<std::size_t>(to)];
+  if (peer != nullptr && !peer->failure) peer->show_calls();
+}
+
 void Mirror::say_abort() {
   abort_said_ = true;
   const Error error = region_.abort_error();

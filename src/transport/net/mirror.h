@@ -3,7 +3,8 @@
 // Every rank has an image of the region. What a rank owns or writes in it falls into some kinds,
 // and each has a frame:
 //
-//   lines     the call lines of a call, with the rank's call record
+//   lines     the call lines of a call, with that call and the one before from the rank's record
+//   calls     the latest calls in that record, to a rank for which this one waits
 //   packet    a call's packet slot; blocks: a call's table of blocks; both before the lines
 //   slot      a slot of a ring to the peer (channel, messages) or to all (multicast)
 //   counter   how far this rank has read a ring; signals; the calls that it has finished
@@ -49,6 +50,7 @@ class Mirror final : public Wire {
   ~Mirror() override;
 
   void publish(const Published& what) override;
+  void show_calls(int to) override;
   void flush() override;
   bool progress() override;
   bool pending() const override;

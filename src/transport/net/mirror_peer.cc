@@ -18,7 +18,8 @@ enum Kind : std::uint16_t {
   kAbort,
   kCpu,
   kLeft,
-  kWaits
+  kWaits,
+  kRecord
 };
 
 // Frames for one peer that may wait in its queues; below what a carrier takes.
@@ -164,11 +165,11 @@ void Mirror::Peer::offer_call(const Published& call) {
           std::as_bytes(std::span(region_.blocks(me_, number), region_.config().rank_count)));
   }
   const CallRecord& record = region_.record(me_);
-  RecordImage& image = records_[calls_ % kCalls];
-  // relaxed: this thread wrote them.
-  image = {record.number.load(std::memory_order_relaxed),
-           record.what.load(std::memory_order_relaxed),
-           record.count.load(std::memory_order_relaxed), call.lines,
+  CallImage& image = images_[calls_ % kCalls];
+  // It is still known: calls are published before they are more than kCalls behind. relaxed: this
+  // thread wrote the CPU.
+  image = {record.look_up(number).value_or(CallSeen{}),
+           record.look_up(number - 1).value_or(CallSeen{}), call.lines,
            on_machine_ ? record.cpu.load(std::memory_order_relaxed) : 0};
   said_cpu_ = image.cpu;
   const std::size_t bytes = call.lines * sizeof(CallLine);
@@ -179,6 +180,25 @@ void Mirror::Peer::offer_call(const Published& call) {
          .kind = kLines,
          .position = number},
         pieces);
+}
+
+/// What this rank's latest calls were; not while the last time is still under way.
+void Mirror::Peer::show_calls() {
+  settle();
+  if (released_ < record_queued_ || full()) return;
+  const CallRecord& record = region_.record(me_);
+  // relaxed: this thread wrote them.
+  std::uint64_t number = record.number.load(std::memory_order_relaxed);
+  for (RecordImage& image : record_out_) {
+    if (number == 0) break;
+    image.blocked_on = record.blocked_on.load(std::memory_order_relaxed);
+    for (std::uint64_t i = 0; i < image.calls.size(); ++i)
+      image.calls[i] = number > i ? record.look_up(number - i).value_or(CallSeen{}) : CallSeen{};
+    queue({.bytes = sizeof(image), .kind = kRecord, .position = number},
+          std::as_bytes(std::span(&image, 1)));
+    number -= std::min<std::uint64_t>(number, image.calls.size());
+  }
+  record_queued_ = queued_;
 }
 
 void Mirror::Peer::offer_slot(std::size_t ring) {
@@ -286,11 +306,12 @@ Error Mirror::Peer::nonsense(const FrameHeader& header) const {
 
 Result<std::optional<std::byte*>> Mirror::Peer::place(const FrameHeader& header) {
   // The same may come once more, if it came in part over what then broke.
-  if (header.kind == kLines && staging_ && *staging_ != header.position)
-    return std::optional<std::byte*>{};
+  const bool staged = header.kind == kLines || header.kind == kRecord;
+  const std::pair frame{header.kind, header.position};
+  if (staged && staging_ && *staging_ != frame) return std::optional<std::byte*>{};
   std::byte* const to = destination(header);
   if (to == nullptr) return nonsense(header);
-  if (header.kind == kLines) staging_ = header.position;
+  if (staged) staging_ = frame;
   return std::optional(to);
 }
 
@@ -307,7 +328,7 @@ std::byte* Mirror::Peer::destination(const FrameHeader& header) {
   const RegionConfig& config = region_.config();
   switch (header.kind) {
     case kLines:
-      if (header.bytes < sizeof(RecordImage) + sizeof(CallLine) || header.bytes > sizeof(Staged))
+      if (header.bytes < sizeof(CallImage) + sizeof(CallLine) || header.bytes > sizeof(Staged))
         return nullptr;
       return reinterpret_cast<std::byte*>(&staged_);
     case kPacket:
@@ -332,6 +353,9 @@ std::byte* Mirror::Peer::destination(const FrameHeader& header) {
     case kCpu:
     case kLeft:
     case kWaits: return header.bytes == 0 ? reinterpret_cast<std::byte*>(&staged_) : nullptr;
+    case kRecord:
+      if (header.bytes != sizeof(RecordImage)) return nullptr;
+      return reinterpret_cast<std::byte*>(&record_in_);
     case kAbort:
       if (header.bytes != sizeof(AbortImage)) return nullptr;
       return reinterpret_cast<std::byte*>(&abort_in_);
@@ -359,6 +383,7 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
       region_.record(rank_).cpu.store(static_cast<std::int32_t>(header.position),
                                       std::memory_order_relaxed);  // A hint, see look_around.
       return ok();
+    case kRecord: return take_calls(header), ok();
     case kAbort: return take_abort();
     case kLeft:
       // release: as if the peer had stored it.
@@ -374,15 +399,13 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
 
 Status Mirror::Peer::take_lines(const FrameHeader& header) {
   staging_.reset();
-  const RecordImage& image = staged_.record;
-  const std::size_t lines = (header.bytes - sizeof(RecordImage)) / sizeof(CallLine);
-  if (image.lines != lines || header.bytes != sizeof(RecordImage) + lines * sizeof(CallLine))
+  const CallImage& image = staged_.image;
+  const std::size_t lines = (header.bytes - sizeof(CallImage)) / sizeof(CallLine);
+  if (image.lines != lines || header.bytes != sizeof(CallImage) + lines * sizeof(CallLine))
     return nonsense(header);
   CallRecord& record = region_.record(rank_);
-  // relaxed: for messages only, as in HostExecutor::begin.
-  record.number.store(image.number, std::memory_order_relaxed);
-  record.what.store(image.what, std::memory_order_relaxed);
-  record.count.store(image.count, std::memory_order_relaxed);
+  if (image.before.digest != 0) record.put(header.position - 1, image.before);
+  record.note(header.position, image.call);
   record.cpu.store(image.cpu, std::memory_order_relaxed);  // A hint, see look_around.
   CallLine* to = region_.lines(rank_, header.position);
   for (std::size_t i = 0; i < lines; ++i) {
@@ -394,6 +417,22 @@ Status Mirror::Peer::take_lines(const FrameHeader& header) {
     to[i].tag.store(tag, std::memory_order_release);
   }
   return ok();
+}
+
+void Mirror::Peer::take_calls(const FrameHeader& header) {
+  staging_.reset();
+  CallRecord& record = region_.record(rank_);
+  // relaxed: this thread wrote it.
+  const std::uint64_t latest = record.number.load(std::memory_order_relaxed);
+  for (std::uint64_t i = 0; i < record_in_.calls.size() && i < header.position; ++i) {
+    const std::uint64_t number = header.position - i;
+    if (record_in_.calls[i].digest != 0 && number + kCalls > latest)
+      record.put(number, record_in_.calls[i]);
+  }
+  if (header.position < latest) return;
+  // release: as if the peer had stored them.
+  record.number.store(header.position, std::memory_order_release);
+  record.blocked_on.store(record_in_.blocked_on, std::memory_order_release);
 }
 
 Status Mirror::Peer::take_abort() const {

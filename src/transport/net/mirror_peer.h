@@ -9,18 +9,27 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/net/mirror.h"
 
 namespace tutti::net {
 
-/// A call record as it travels, a whole line: what follows it keeps its alignment.
-struct alignas(kCacheLine) RecordImage {
-  std::uint64_t number = 0, what = 0, count = 0;
+/// A published call and the one before as they travel, a whole line: what follows it keeps its
+/// alignment.
+struct alignas(kCacheLine) CallImage {
+  CallSeen call, before;
   std::uint32_t lines = 0;
   std::int32_t cpu = 0;  // As CallRecord's, for who is on the same machine.
 };
+/// Calls of a record, backwards from the number that the frame has. Carriers have room for short
+/// payloads that lie anywhere, of this size: a record is more than one.
+struct RecordImage {
+  std::uint64_t blocked_on = 0;
+  std::array<CallSeen, 32> calls{};
+};
+static_assert(sizeof(CallImage) == kCacheLine);
 struct AbortImage {
   std::int32_t code = 0, rank = -1, peer = -1;
   std::array<char, kAbortText> text{};
@@ -40,6 +49,7 @@ class Mirror::Peer final : public FrameSink {
   bool pending(std::uint64_t published_count) const;
   void say_abort(const Error& error);
   void say_left(std::uint64_t left);
+  void show_calls();
   Carrier& carrier() const { return carrier_; }
 
   // As Wire's.
@@ -96,6 +106,7 @@ class Mirror::Peer final : public FrameSink {
   std::byte* destination(const FrameHeader& header);
   Status arrived(const FrameHeader& header) override;
   Status take_lines(const FrameHeader& header);
+  void take_calls(const FrameHeader& header);
   Status take_abort() const;
   Error nonsense(const FrameHeader& header) const;
 
@@ -116,14 +127,19 @@ class Mirror::Peer final : public FrameSink {
   std::array<Loan, Carrier::kMostQueued> loans_ = {};  // Of frames that are held; modulo.
   std::size_t loan_count_ = 0;                         // Of frames, and of slots to be queued.
   bool expects_ = false;                               // Something, since `keep`.
-  std::array<RecordImage, kCalls> records_{};
+  std::array<CallImage, kCalls> images_{};
+  static constexpr std::size_t kParts = kCalls / std::tuple_size_v<decltype(RecordImage::calls)>;
+  std::array<RecordImage, kParts> record_out_{};
+  RecordImage record_in_;
+  std::uint64_t record_queued_ = 0;  // `queued_` after the last frame with a part of it.
   // Where lines lie until they are complete.
   struct alignas(kCacheLine) Staged {
-    RecordImage record;
+    CallImage image;
     std::array<std::byte, kCallLines * sizeof(CallLine)> lines{};
   } staged_;
   AbortImage abort_out_, abort_in_;
-  std::optional<std::uint64_t> staging_;  // The call whose lines are coming.
+  // The frame that is coming, of kinds of which one may come at a time: its kind and position.
+  std::optional<std::pair<std::uint16_t, std::uint64_t>> staging_;
 };
 
 }  // namespace tutti::net
