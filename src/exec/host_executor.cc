@@ -94,9 +94,12 @@ void HostExecutor::next_number(std::uint64_t way) {
   next_place();
   const bool blocks = packet_ && call_.uneven;
   const std::uint64_t count = common_count(call_);
-  digest_ = next_digest(digest_, what_ | way, blocks ? blocks_.hash(me_) : count);
+  const std::uint64_t word = what_ | way, sizes = blocks ? blocks_.hash(me_) : count;
+  const bool again = word == last_word_ && sizes == last_sizes_;
+  digest_ = again ? same_again(digest_) : next_digest(digest_, word, sizes);
+  last_word_ = word, last_sizes_ = sizes;
   tag_ = tag_of(number_, digest_);
-  record_->note(number_, {what_ | way, count, digest_});
+  record_->note(number_, {word, count, digest_});
   next_line_ = 0;
 }
 
@@ -108,13 +111,12 @@ void HostExecutor::begin_again(const Call& call) {
   call_.output = call.output;
   waiting_ = false;
   next_place();
-  digest_ = digest_again_;
+  digest_ = same_again(digest_);  // next_number would find the same.
   tag_ = tag_of(number_, digest_);
   next_line_ = first_line_;
   record_->note(number_, {what_ | kByPackets, call_.count, digest_});
   if (number_ % kCpuPeriod == 0)
     record_->cpu.store(current_cpu() + 1, std::memory_order_relaxed);  // relaxed: as in begin.
-  foresee_digest();
   phase_ = Phase::kCredit;
 }
 
@@ -134,7 +136,6 @@ void HostExecutor::find_part() {
   const bool always =
       call_.packets == Packets::kAlways || largest <= options_.mapped_packet_limit[which];
   repeatable_ = packet_ && always && !call_.uneven && !context_.scaled && wire_ == nullptr;
-  if (repeatable_) foresee_digest();
 }
 
 void HostExecutor::begin(const Call& call) {

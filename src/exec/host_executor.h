@@ -304,8 +304,6 @@ class HostExecutor {
   bool could_map(int rank, const Announcement& from) const;
   void next_place();
   void next_number(std::uint64_t way);
-  /// The digest of the next call, if that is the same once more: while there is time.
-  void foresee_digest() { digest_again_ = next_digest(digest_, what_ | kByPackets, call_.count); }
   void start_plan();
   bool agree_on_mapping();
   bool agree_on_plan();
@@ -404,7 +402,8 @@ class HostExecutor {
   std::uint64_t last_place_ = 0;               // Of those in turn.
   std::uint64_t place_ = 0;                    // Of its lines; alike on every rank.
   std::uint64_t digest_ = 0;                   // Of all calls up to this one.
-  std::uint64_t digest_again_ = 0;             // Once it has been repeated.
+  std::uint64_t last_word_ = 0;                // Of the call before in the digest,
+  std::uint64_t last_sizes_ = 0;               // and its count or a hash of its counts.
   std::uint64_t tag_ = 0;                      // number_ and digest_.
   std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
   std::uint64_t said_finished_ = 0;            // The last that this rank has said it finished.

@@ -1,8 +1,10 @@
 // The digest of calls: what differs has another one, as seldom as chance has it, and what a tag
 // keeps of it is as good.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <random>
+#include <vector>
 
 #include "exec/call.h"
 #include "exec/call_digest.h"
@@ -76,6 +78,24 @@ TEST_CASE("a call that differs is in all later digests") {
     const std::uint64_t count = random() % 100;
     one = next_digest(one, what, count), other = next_digest(other, what, count);
   }
+}
+
+TEST_CASE("orders of calls that repeat have other digests") {
+  // All sequences of 12 calls of two kinds: as many digests.
+  constexpr int kCallsMade = 12;
+  const std::uint64_t what = all_reduce_word();
+  std::vector<std::uint64_t> tags;
+  for (unsigned sequence = 0; sequence < 1U << kCallsMade; ++sequence) {
+    std::uint64_t digest = 0;
+    for (int call = 0; call < kCallsMade; ++call) {
+      const unsigned kind = sequence >> call & 1;
+      const bool again = call != 0 && kind == (sequence >> (call - 1) & 1);
+      digest = again ? same_again(digest) : next_digest(digest, what, 8 + kind);
+    }
+    tags.push_back(tag_of(kCallsMade, digest));
+  }
+  std::sort(tags.begin(), tags.end());
+  CHECK(std::adjacent_find(tags.begin(), tags.end()) == tags.end());
 }
 
 TEST_CASE("tags keep what tells calls apart") {
