@@ -12,6 +12,8 @@ using namespace std::chrono_literals;
 
 // How long who aborts while nothing is under way tries to tell the others.
 constexpr std::chrono::milliseconds kLongestGoodbye{100};
+// How long a rank that leaves waits for a network that still carries what it sent.
+constexpr std::chrono::milliseconds kLongestFarewell{60'000};
 // How long a call that failed waits for ranks that may still write into its buffers.
 constexpr std::chrono::milliseconds kLongestStop{1000};
 // From when on the others are told for whom a rank waits.
@@ -25,7 +27,7 @@ HostExecutor::~HostExecutor() {
   if (broken_ || region_.aborted() || getpid() != owner_) return;
   // release: what this rank wrote for others is there.
   region_.status(me_).left.store(1 + number_, std::memory_order_release);
-  if (wire_ != nullptr) wire_->say_left(options_.timeout);
+  if (wire_ != nullptr) wire_->say_left(std::min(options_.timeout, kLongestFarewell));
 }
 
 /// Whether what this rank waits for now has to come from that one.

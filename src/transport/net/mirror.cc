@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "transport/net/mirror_peer.h"
+#include "tutti/rendezvous.h"
 
 namespace tutti::net {
 namespace {
@@ -196,7 +197,7 @@ void Mirror::send_all(std::chrono::steady_clock::time_point end) {
 }
 
 void Mirror::say_left(std::chrono::milliseconds longest) {
-  farewell_end_ = std::chrono::steady_clock::now() + longest;
+  farewell_end_ = Deadline::after(longest).at;
   send_all(farewell_end_);
   // relaxed: this thread set it.
   const std::uint64_t left = region_.status(me_).left.load(std::memory_order_relaxed);
