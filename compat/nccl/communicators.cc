@@ -257,7 +257,10 @@ ncclResult_t shrink(const char* function, ncclComm_t comm, std::optional<Use>& u
     if (!id) return group.fail(finish(comm, function, id.error()));
     place = *id;
   }
-  if (abort) comm->device_communicator->abort("ncclCommShrink");
+  if (abort) {
+    comm->device_communicator->abort("rank " + std::to_string(comm->rank) +
+                                     " called ncclCommShrink with NCCL_SHRINK_ABORT");
+  }
   // Not all of the parent's ranks make this call, but all with the same list do.
   std::string call = "shrink";
   for (const int rank : out) call += " " + std::to_string(rank);

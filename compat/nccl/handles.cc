@@ -33,12 +33,16 @@ void give_up(ncclComm& comm) {
   if (comm.end_meeting) comm.end_meeting();
 }
 
+void abort_made(ncclComm& comm) {
+  comm.device_communicator->abort("rank " + std::to_string(comm.rank) + " called ncclCommAbort");
+}
+
 }  // namespace
 
 void end_calls(ncclComm& comm) {
   give_up(comm);
   // Acquire: see the communicator that its maker left. Who is yet to make it is given up.
-  if (comm.made.load(std::memory_order_acquire)) comm.device_communicator->abort("ncclCommAbort");
+  if (comm.made.load(std::memory_order_acquire)) abort_made(comm);
 }
 
 std::shared_ptr<ncclComm> new_comm() { return std::make_shared<ncclComm>(); }
@@ -77,7 +81,7 @@ bool give_back(ncclComm* comm, bool abort) {
     comm->users.wait(inside);
   if (comm->worker.joinable()) comm->worker.join();
   // One that was made meanwhile.
-  if (abort && comm->device_communicator) comm->device_communicator->abort("ncclCommAbort");
+  if (abort && comm->device_communicator) abort_made(*comm);
   comm->device_communicator.reset();
   comm->operations.clear();
   comm->children.clear();

@@ -69,7 +69,7 @@ TEST_CASE("a peer that aborts is a remote error of the others") {
   REQUIRE(call.result == ncclSuccess);
   REQUIRE(ncclCommAbort(comms[1]) == ncclSuccess);
   CHECK(failure_of(comms[0]) == ncclRemoteError);
-  CHECK(last().find("ncclCommAbort") != std::string::npos);
+  CHECK(last().find("rank 1 called ncclCommAbort") != std::string::npos);
   const Alone next(comms[0]);
   CHECK(next.result == ncclRemoteError);
   CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
