@@ -243,6 +243,6 @@ def test_groups_take_little_memory_until_they_are_used():
         made = resident()
         use(groups)
         return (made - at_first) / 10, (resident() - at_first) / 10
-    # KiB a group. Room for large calls takes memory once there are such.
+    # KiB a group. Room for larger calls takes memory once there are such.
     made, used = (max(each) for each in zip(*run(2, body)))
     assert made < 500 and used < 700, (made, used)

@@ -165,6 +165,7 @@ void HostExecutor::begin(const Call& call) {
     const std::size_t most = call.uneven ? blocks_.largest * size_of(call.type) : packet_bytes_;
     inline_ = most <= (has_root(call.collective) ? kRootedLines * kLinePayload : kCallPayload);
     lines_ = inline_ ? std::max<std::size_t>(1, (most + kLinePayload - 1) / kLinePayload) : 1;
+    if (!inline_ && !std::exchange(packets_touched_, true)) region_.touch_packets(me_);
     phase_ = Phase::kCredit;
   } else {
     inline_ = true;

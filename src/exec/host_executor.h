@@ -392,6 +392,7 @@ class HostExecutor {
   Status status_;
   std::uint64_t what_ = 0;  // pack(call_).
   bool packet_ = false, inline_ = false;
+  bool packets_touched_ = false;               // See Region::touch_packets.
   bool repeatable_ = false;                    // See repeats.
   bool symmetric_ = true;                      // No rank can be ahead by more than a call.
   bool one_gives_ = false;                     // The root.

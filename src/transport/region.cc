@@ -146,12 +146,22 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
 void Region::touch(int rank) const {
   std::byte* section = at<std::byte>(rank, 0);
   place_near_this_thread(section, section_bytes_);
-  const std::size_t bytes = packets_;
-  const auto page = reinterpret_cast<std::uintptr_t>(section);
-  if (page % kPage == 0 && madvise(section, bytes, MADV_POPULATE_WRITE) == 0) return;
+  make_resident(section, packets_);
+}
+
+void Region::touch_packets(int rank) const {
+  make_resident(at<std::byte>(rank, packets_), multicast_ - packets_);
+}
+
+/// The pages that begin in it.
+void Region::make_resident(std::byte* data, std::size_t bytes) {
+  const std::size_t skip = -reinterpret_cast<std::uintptr_t>(data) % kPage;
+  if (skip >= bytes) return;
+  data += skip, bytes -= skip;
+  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
   for (std::size_t at_byte = 0; at_byte < bytes; at_byte += kPage) {
     // fetch_add 0 writes to the page without changing what a peer may have put there already.
-    reinterpret_cast<std::atomic<std::uint64_t>*>(section + at_byte)
+    reinterpret_cast<std::atomic<std::uint64_t>*>(data + at_byte)
         ->fetch_add(0, std::memory_order_relaxed);
   }
 }

@@ -189,9 +189,12 @@ class Region {
   /// Reads the configuration of a formatted region of `bytes` bytes. kMismatch if it is not ours.
   static Result<RegionConfig> inspect(const std::byte* base, std::size_t bytes);
   /// Places `rank`'s section near this thread, which is that rank's, and makes resident what every
-  /// call needs. Packets and rings become resident page by page as they are used: many
-  /// communicators are made, and used little.
+  /// call needs. Packets follow with the first call that needs one, and rings page by page as they
+  /// are used: many communicators are made, and used little.
   void touch(int rank) const;
+  /// Makes `rank`'s packets resident, all at once: calls take them in turn, so that one page after
+  /// the other would delay some 64 calls.
+  void touch_packets(int rank) const;
 
   const RegionConfig& config() const { return config_; }
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(base_); }
@@ -235,6 +238,7 @@ class Region {
   Error abort_error() const;
 
  private:
+  static void make_resident(std::byte* data, std::size_t bytes);
   Ring ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
                std::uint32_t slots) const;
   std::size_t ring_bytes(std::size_t readers, std::size_t slot_bytes, std::uint32_t slots) const;
