@@ -40,9 +40,7 @@ constexpr std::uint64_t next_digest(std::uint64_t before, std::uint64_t what, st
 /// The same where the call is like the one before. It costs one instruction, as most calls do so.
 /// Still no two orders of calls have the same digests but by chance: whatever comes next is mixed
 /// with how often that was.
-constexpr std::uint64_t same_again(std::uint64_t before) {
-  return before + 0x9e3779b97f4a7c15ULL;
-}
+constexpr std::uint64_t same_again(std::uint64_t before) { return before + 0x9e3779b97f4a7c15ULL; }
 
 constexpr std::uint64_t tag_of(std::uint64_t number, std::uint64_t digest) {
   return (digest & ~kNumberMask) | (number & kNumberMask);

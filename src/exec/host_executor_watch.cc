@@ -100,8 +100,6 @@ bool HostExecutor::patrol() {
   return phase_ != Phase::kDone;
 }
 
-}
-
 bool HostExecutor::poll_messages() {
   if (region_.ending() && !broken_) [[unlikely]]
     return patrol_messages(), true;
