@@ -17,7 +17,7 @@ enum class Code : int {
   kInvalidArgument = 1,  // The caller's mistake; nothing was started.
   kMismatch = 2,         // Ranks disagree: on the rank count, the operation, the version.
   kTimeout = 3,          // The deadline passed; the error names who was missing.
-  kPeerFailed = 4,       // A peer ended or aborted.
+  kPeerFailed = 4,       // A peer ended, or left too early.
   kAborted = 5,          // This communicator was aborted.
   kSystem = 6,           // The operating system refused something.
   kUnsupported = 7,      // Legal, but this build or machine can't do it.
@@ -42,8 +42,8 @@ constexpr std::string_view to_string(Code code) {
 }
 
 /// One failure. `what` is a single line that says what was attempted, what went wrong and, where
-/// there is one, the remedy. `rank` is who reports, `peer` whom it concerns; -1 where there is
-/// none.
+/// there is one, the remedy. `rank` is the rank that reports it, `peer` the one that is to blame,
+/// whichever noticed; -1: none.
 struct [[nodiscard]] TUTTI_API Error {
   Code code = Code::kInternal;
   std::string what;

@@ -79,7 +79,12 @@ std::string abort_one(int rank, Board& board) {
   while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();  // As live.
   ncclComm_t comm = nullptr;
   if (ncclCommInitRank(&comm, 2, board.id, rank) != ncclSuccess) return last();
-  if (rank == 1) return ncclCommAbort(comm) == ncclSuccess ? "" : last();
+  if (rank == 0) board.written.store(2, std::memory_order_relaxed);  // It has joined.
+  if (rank == 1) {
+    // An abort ends all that the other has not come back from, joining too.
+    while (board.written.load(std::memory_order_relaxed) != 2) std::this_thread::yield();
+    return ncclCommAbort(comm) == ncclSuccess ? "" : last();
+  }
   void* data = nullptr;
   if (ncclMemAlloc(&data, 64) != ncclSuccess) return last();
   ncclResult_t state = ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, nullptr);

@@ -35,7 +35,7 @@ TEST_CASE("all ranks blame the one that was killed or stopped, also those that w
   settings.transport = GENERATE("shared_memory", "tcp");
   settings.algorithm = GENERATE("", "ring");  // Where each waits for its neighbour.
   settings.contract = Contract::kRelaxed;
-  settings.timeout = 3s;
+  settings.timeout = 2s;
   const int signal = GENERATE(SIGKILL, SIGSTOP);
   INFO(settings.transport << " " << settings.algorithm << ", signal " << signal);
   const ScratchDirectory meeting;

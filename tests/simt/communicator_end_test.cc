@@ -254,7 +254,7 @@ TEST_CASE("communicators are left in any order, and their memory goes when all h
     other.comms.clear();
   }
   cudaMemGetInfo(&after, &total);
-  CHECK(before == after);
+  CHECK(before <= after);  // What was kept of communicators that were aborted may go meanwhile.
 }
 
 TEST_CASE("leaving waits for nothing else that the device does, and spoils no capture") {
