@@ -65,6 +65,12 @@ inline void store_release(std::uint64_t* at, std::uint64_t value, Place place = 
   simt::note_progress();
 }
 
+inline std::uint64_t exchange(std::uint64_t* at, std::uint64_t value) {
+  checked(at, sizeof *at, true);
+  simt::yield_point();
+  return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
+}
+
 // Whether to wait at all: a test may plant that nobody does.
 inline bool waits(Place place = Place::here()) { return !simt::planted(Mistake::kNoWait, place); }
 
@@ -107,31 +113,37 @@ inline std::uint32_t round_bfloat16(float low, float high) {
 }
 
 // Packed lines: two halves of 8 bytes, each 4 bytes of data and 4 of flag, and each arriving whole.
-inline void store_packed(void* line, std::uint32_t low, std::uint32_t high, std::uint32_t flag) {
+inline void store_packed(void* line, std::uint32_t low, std::uint32_t high, std::uint32_t flag,
+                         std::uint32_t second_flag) {
   checked(line, 16, true);
   auto* half = static_cast<std::uint64_t*>(line);
-  const std::uint64_t of_flag = std::uint64_t{flag} << 32;
-  const bool high_first = simt::coin();
-  __atomic_store_n(half + (high_first ? 1 : 0), (high_first ? high : low) | of_flag,
-                   __ATOMIC_RELAXED);
+  const std::uint64_t halves[2] = {low | std::uint64_t{flag} << 32,
+                                   high | std::uint64_t{second_flag} << 32};
+  const int first = simt::coin() ? 1 : 0;
+  __atomic_store_n(half + first, halves[first], __ATOMIC_RELAXED);
   simt::yield_point();
-  __atomic_store_n(half + (high_first ? 0 : 1), (high_first ? low : high) | of_flag,
-                   __ATOMIC_RELAXED);
+  __atomic_store_n(half + (1 - first), halves[1 - first], __ATOMIC_RELAXED);
   simt::note_progress();
 }
-/// True if both halves have the flag; the data then.
-inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t& low,
-                        std::uint32_t& high, Place place = Place::here()) {
+/// As the halves are: data, flag, data, flag.
+inline Vector16 load_halves(const void* line) {
   checked(line, 16, true);
   simt::yield_point();
   const auto* half = static_cast<const std::uint64_t*>(line);
   const std::uint64_t first = __atomic_load_n(half, __ATOMIC_RELAXED);
   simt::yield_point();
   const std::uint64_t second = __atomic_load_n(half + 1, __ATOMIC_RELAXED);
-  low = static_cast<std::uint32_t>(first);
-  high = static_cast<std::uint32_t>(second);
-  const bool there =
-      first >> 32 == flag && (second >> 32 == flag || simt::planted(Mistake::kOneFlag, place));
+  return {{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(first >> 32),
+           static_cast<std::uint32_t>(second), static_cast<std::uint32_t>(second >> 32)}};
+}
+/// True if both halves have their flags; the data then.
+inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t second_flag,
+                        std::uint32_t& low, std::uint32_t& high, Place place = Place::here()) {
+  const Vector16 halves = load_halves(line);
+  low = halves.word[0];
+  high = halves.word[2];
+  const bool there = halves.word[1] == flag &&
+                     (halves.word[3] == second_flag || simt::planted(Mistake::kOneFlag, place));
   if (!there) simt::poll_point(line);
   return there;
 }

@@ -19,8 +19,9 @@
  *             take place in the order in which they are launched, on whatever streams.
  * Groups      tutti_group_start and tutti_group_end: calls begin at the end, which does not wait.
  *             One thread that drives several ranks does so in a group.
- * Failures    A kernel that waits for a peer longer than TUTTI_TIMEOUT_MS ends; so does everything
- *             after an abort. tutti_device_comm_check says so. Results are not complete then.
+ * Failures    A kernel ends when one of its waits for a peer lasts longer than TUTTI_TIMEOUT_MS,
+ * when ranks of a host make calls that differ, and after an abort. tutti_device_comm_check says so,
+ * and notices peers that have died. Results are not complete then.
  */
 #ifndef TUTTI_CUDA_H
 #define TUTTI_CUDA_H
@@ -73,8 +74,8 @@ TUTTI_API tutti_result_t tutti_device_comm_destroy(tutti_device_comm_t comm);
  * or check. `reason` is one line, or NULL. Any thread, any time, twice too. */
 TUTTI_API tutti_result_t tutti_device_comm_abort(tutti_device_comm_t comm, const char* reason);
 
-/* TUTTI_OK, or why calls have ended early: TUTTI_TIMEOUT, TUTTI_ABORTED. Does not wait. Any thread,
- * any time. */
+/* TUTTI_OK, or why calls have ended early: TUTTI_TIMEOUT, TUTTI_MISMATCH, TUTTI_PEER_FAILED,
+ * TUTTI_ABORTED. Does not wait. Any thread, any time. */
 TUTTI_API tutti_result_t tutti_device_comm_check(tutti_device_comm_t comm);
 
 TUTTI_API tutti_result_t tutti_device_comm_rank(tutti_device_comm_t comm, int* rank);

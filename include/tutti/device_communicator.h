@@ -107,7 +107,7 @@ class TUTTI_API DeviceCommunicator {
   int device() const;
 
   /// A collective of memory that the device can access. kUnsupported: blocks that differ in size,
-  /// and are to be reduced. Sizes that ranks don't agree on are not noticed before the timeout.
+  /// and are to be reduced. Ranks of a host whose calls differ get kMismatch.
   /// Once check() says why, all calls fail for that reason.
   Status call(const Request& request, Stream stream);
   /// Makes what this call, or one of the same size on buffers that are as these, registered or not,
@@ -115,18 +115,17 @@ class TUTTI_API DeviceCommunicator {
   Status prepare(const Request& request);
 
   /// As in communicator.h, but that messages and collectives keep their order. Two ranks that send
-  /// to each other do so in a Group. A size that the two ends don't agree on is not noticed before
-  /// the timeout.
+  /// to each other do so in a Group. Ends on one host that expect different sizes get kMismatch.
   Status send(const void* data, std::size_t count, DataType type, Rank to, Stream stream);
   Status recv(void* data, std::size_t count, DataType type, Rank from, Stream stream);
 
   /// Lets the devices of all ranks of the host access this memory of the rank's device, of whatever
   /// allocator; calls on it then need no copies (docs/devices.md). Collective, all with as many
   /// bytes. A call's buffer is then in the same place of the same memory on all ranks, or on none;
-  /// where it is not, the call ends with an error, if kernels notice, or at its deadline. It stays
-  /// the communicator's until it is deregistered, collectively, in any order that all have alike.
-  /// kUnsupported: devices of a host that don't reach each other's memory, or memory that can't be
-  /// exported.
+  /// where it is not, the call ends with kMismatch (between hosts perhaps only at its deadline). It
+  /// stays the communicator's until it is deregistered, collectively, in any order that all have
+  /// alike. kUnsupported: devices of a host that don't reach each other's memory, or memory that
+  /// can't be exported.
   Status register_memory(void* data, std::size_t bytes);
   Status deregister_memory(void* data);
 

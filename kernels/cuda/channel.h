@@ -24,17 +24,20 @@ TUTTI_DEVICE bool take_slot(const Arguments& arguments, unsigned lane, bool sour
       while (load_acquire(ring.head) <= position) {
         if (watch.gives_up(to.peer)) return false;
       }
+      if (!watch.met(to.peer)) return false;
     }
   } else if (waits()) {
     // acquire: pairs with the reader's release of tail; its reads are over before we write.
     while (position - load_acquire(ring.tail) >= arguments.slot_count) {
       if (watch.gives_up(to.peer)) return false;
     }
+    watch.got_room();
   }
   to.ring = &ring;
   to.at = ring.slots + position % arguments.slot_count * arguments.slot_bytes;
   to.format = arguments.format;
-  to.flag = arguments.format == SlotFormat::kPacked ? packed_flag(position) : position + 1;
+  const std::uint32_t flag = packed_flag(position);
+  to.flag = arguments.format == SlotFormat::kPacked ? packed_flags(flag, flag) : position + 1;
   to.position = position;
   to.whole = true;
   to.aligned = true;

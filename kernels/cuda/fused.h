@@ -11,7 +11,7 @@
 
 namespace tutti::cuda {
 
-/// All-reduce and broadcast on multicast memory (multimem.h). Of `common` they take count, abort,
+/// All-reduce and broadcast on multicast memory (multimem.h). Of `common` they take count, report,
 /// timeout_ns, ranks and rank. Both addresses are of 16 bytes.
 struct MultimemArguments {
   Arguments common;

@@ -29,9 +29,17 @@ class Interpreter {
       : arguments_(arguments),
         lane_(arguments.lanes[blockIdx.x]),
         work_(work),
-        watch_{arguments.abort, arguments.timeout_ns, blockIdx.x} {}
+        watch_{&arguments, blockIdx.x} {}
 
   TUTTI_DEVICE void run() {
+    begin_call(watch_);
+    if (watch_.why != Why::kNothing) failed_ = true;
+    run_steps();
+    end_call(watch_);
+  }
+
+ private:
+  TUTTI_DEVICE void run_steps() {
     if (arguments_.together) {
       // All ranks' lanes of this number have begun: peers' buffers may be touched.
       if (!meet_peers(arguments_, watch_)) failed_ = true;
@@ -44,12 +52,11 @@ class Interpreter {
     }
   }
 
- private:
   /// False if the call is over for this block.
   TUTTI_DEVICE bool run(const plan::Step& step, std::uint64_t tile) {
     switch (step.kind) {
       case plan::StepKind::kSignal:
-        if (threadIdx.x == 0 && !failed_) send_signal(arguments_, step.peer);
+        if (threadIdx.x == 0 && !failed_) send_signal(arguments_, step.peer, watch_);
         return true;
       case plan::StepKind::kWait:
         // The next move's first barrier tells the others.

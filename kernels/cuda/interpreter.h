@@ -108,16 +108,54 @@ struct LaneSteps {
   std::uint32_t step_count = 0;
 };
 
-/// Why a launch ended early: in Arguments::abort. 0: it did not. A host that gives up writes
-/// kAborted; a lane that waited too long writes `timed_out`, and one that met a peer in another
-/// call `met_another`.
-inline constexpr std::uint64_t kAborted = 1;
-constexpr std::uint64_t timed_out(unsigned lane, unsigned peer) {
-  return 2 | std::uint64_t{lane} << 16 | std::uint64_t{peer} << 32;
+/// What a call is: what all ranks have alike of it, as a hash, and as words (exec/cuda_tag.h).
+struct CallTag {
+  std::uint32_t digest = 0;
+  std::uint32_t words[3] = {};
+};
+struct KnownCall {
+  std::uint32_t number = 0;  // From 1 on; 0: not known.
+  std::uint32_t words[3] = {};
+};
+
+/// A block's part of what survives launches.
+struct alignas(64) BlockState {
+  struct alignas(8) Calls {
+    std::uint32_t number, chain;  // Of the last one (calls.h).
+  };
+  std::uint64_t one_shots = 0;  // How many of them. The one-shot kernel loads both together.
+  Calls calls = {};
+  std::uint64_t busy = 0;  // 1: a kernel has the block's rings.
+};
+
+/// Why a launch ended early. A host that gives up writes kAborted.
+enum class Why : std::uint8_t { kNothing, kAborted, kTimedOut, kDiffers, kOverlaps, kTold };
+
+/// What a rank whose calls end early says: to its host, and on its peers' boards.
+struct Report {
+  std::uint64_t why = 0;  // report_word; 0: nothing was said. Written last.
+  KnownCall own, other;   // The teller's call, and that of the peer it waited for.
+};
+constexpr std::uint64_t report_word(Why why, unsigned teller, unsigned peer) {
+  return static_cast<std::uint64_t>(why) | std::uint64_t{teller} << 16 | std::uint64_t{peer} << 32;
 }
 
-constexpr std::uint64_t met_another(unsigned lane, unsigned peer) {
-  return 3 | std::uint64_t{lane} << 16 | std::uint64_t{peer} << 32;
+// A board (calls.h): who has failed, a report of each peer, lines of calls by lane and peer, and
+// lines of messages by peer and direction.
+inline constexpr std::size_t kBoardHead = 128;
+inline constexpr std::size_t kReportBytes = 64;
+inline constexpr unsigned kBoardEntries = 8;
+inline constexpr std::size_t kEntryBytes = 32;
+inline constexpr std::size_t kBoardLine = kBoardEntries * kEntryBytes;
+static_assert(sizeof(Report) <= kReportBytes);
+constexpr std::size_t board_calls(std::size_t ranks) {
+  return kBoardHead + (ranks + 1) / 2 * 2 * kReportBytes;
+}
+constexpr std::size_t board_messages(std::size_t ranks, std::size_t lanes) {
+  return board_calls(ranks) + lanes * ranks * kBoardLine;
+}
+constexpr std::size_t board_bytes(std::size_t ranks, std::size_t lanes) {
+  return board_messages(ranks, lanes) + ranks * 2 * kBoardLine;
 }
 
 /// The kernel's arguments. Pointers are to memory that the device can access. What short calls read
@@ -131,7 +169,8 @@ struct Arguments {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
-  std::uint64_t* abort = nullptr;
+  Report* report = nullptr;      // In the host's memory.
+  BlockState* states = nullptr;  // By block; null: calls are not compared.
   std::uint64_t timeout_ns = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t scratch_bytes = 0;  // Of a scratch chunk.
@@ -148,20 +187,29 @@ struct Arguments {
   ReduceOp op = ReduceOp::kSum;
   bool scaled = false;    // Contributions are multiplied where they are read, and travel wide.
   bool together = false;  // All ranks meet before the first step.
-  /// What is the same on all ranks that meet, hashed: the call, and where its buffers are.
-  std::uint16_t alike = 0;
+  CallTag tag;
+  std::uint32_t board_lanes = 0;
+  std::uint64_t staged_peers = 0;      // As bits: those that post on
+  std::byte* staged_board = nullptr;   // this board of the rank, which is in the host's memory.
+  std::byte* boards[kMostRanks] = {};  // By rank, its own too; null: of another host.
   const std::byte* peer_inputs[kMostRanks] = {};  // By rank; of plans that were lowered.
   std::byte* peer_outputs[kMostRanks] = {};
 };
 
 /// The flag of packed lines that were written at `position` of their ring; never 0.
-constexpr std::uint64_t packed_flag(std::uint64_t position) { return 1 + position % 0xffffffffu; }
+constexpr std::uint32_t packed_flag(std::uint64_t position) {
+  return static_cast<std::uint32_t>(1 + position % 0xffffffffu);
+}
+/// Those of a line's two halves. Each has to be whole; the second may have more in it than which
+/// position it is.
+constexpr std::uint64_t packed_flags(std::uint32_t first, std::uint32_t second) {
+  return first | std::uint64_t{second} << 32;
+}
 
 /// The arguments of the one-shot all-reduce (one_shot.h). Of `common` it takes all that is not
 /// about a plan. Areas lie as [block][2][from rank], area_bytes each.
 struct OneShotArguments {
   std::byte* areas[kMostSources] = {};  // By rank, whose memory it is.
-  std::uint64_t* calls = nullptr;       // By block.
   std::uint64_t area_bytes = 0;
   std::uint64_t elements_per_block = 0;
   Arguments common;

@@ -2,8 +2,8 @@
 // kernels.
 //
 // Counters only grow, and each is written by one peer alone, so that nothing is ever set back. How
-// far both ends are is in device memory and survives launches. Above a counter is what the sender's
-// call has alike on all ranks, so that those that meet in different calls are told.
+// far both ends are is in device memory and survives launches. Above a counter is a part of the
+// sender's chain (calls.h), for peers on other hosts, which see no board.
 #pragma once
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/prim.h"
@@ -18,14 +18,14 @@ TUTTI_DEVICE SignalEnd& signal_end(const Arguments& arguments, unsigned peer) {
 inline constexpr unsigned kSignalBits = 48;  // Of the counter.
 
 /// By one thread.
-TUTTI_DEVICE void send_signal(const Arguments& arguments, unsigned peer) {
+TUTTI_DEVICE void send_signal(const Arguments& arguments, unsigned peer, const Watch& watch) {
   SignalEnd& end = signal_end(arguments, peer);
   // release: what the block did to the peer's memory is over before the signal is there.
-  store_release(end.outgoing, ++end.sent | std::uint64_t{arguments.alike} << kSignalBits);
+  store_release(end.outgoing, ++end.sent | std::uint64_t{watch.chain} << kSignalBits);
 }
 
-/// By one thread. False: it gave up waiting, or the peer is in another call. That is not noticed if
-/// the peer has sent the next signal by now, which may be of its next call.
+/// By one thread. False: it gave up waiting, or the peer is in another call. Of a peer on another
+/// host that is not noticed if its next signal has come by now, which may be of its next call.
 TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& watch) {
   SignalEnd& end = signal_end(arguments, peer);
   if (!waits()) return true;
@@ -36,20 +36,23 @@ TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& 
     if (watch.gives_up(peer)) return false;
   }
   ++end.taken;
-  if ((signal & kCounter) != end.taken || signal >> kSignalBits == arguments.alike) return true;
-  store_relaxed(arguments.abort, met_another(blockIdx.x, peer));
-  return false;
+  constexpr std::uint64_t kChain = (std::uint64_t{1} << (64 - kSignalBits)) - 1;
+  const bool differs =
+      (signal & kCounter) == end.taken && signal >> kSignalBits != (watch.chain & kChain);
+  if (!watch.met(peer)) return false;
+  return !differs || !watch.fail(Why::kDiffers, peer);
 }
 
-/// By all threads, of which the first see to it: tells all peers, and waits for them. What other
-/// threads of the block did before has to be ordered by a barrier, as what they do after has. False
-/// in a thread that gave up waiting.
+/// By all threads, of which the first warp sees to it: tells all peers, and waits for them. What
+/// other threads of the block did before has to be ordered by a barrier, as what they do after has.
+/// False in a thread that gave up waiting.
 TUTTI_DEVICE bool meet_peers(const Arguments& arguments, Watch& watch) {
-  for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += blockDim.x) {
-    if (peer != arguments.rank) send_signal(arguments, peer);
+  if (threadIdx.x >= kWarpLanes) return true;
+  for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += kWarpLanes) {
+    if (peer != arguments.rank) send_signal(arguments, peer, watch);
   }
   bool met = true;
-  for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += blockDim.x) {
+  for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += kWarpLanes) {
     if (peer != arguments.rank && !take_signal(arguments, peer, watch)) met = false;
   }
   return met;

@@ -18,16 +18,60 @@ class Messenger {
       : arguments_(arguments),
         queue_(arguments.queues[blockIdx.x / arguments.blocks]),
         work_(work),
-        watch_{arguments.common.abort, arguments.common.timeout_ns, blockIdx.x} {}
+        watch_{&arguments.common, blockIdx.x, queue_.sends == 0 ? 1 : 0} {}
 
   TUTTI_DEVICE void run() {
-    const unsigned first = blockIdx.x / arguments_.blocks * kMostInQueue;
-    for (unsigned index = 0; index < queue_.count; ++index) {
-      if (!run(arguments_.messages[first + index])) return;
-    }
+    const bool first_thread = threadIdx.x == 0;
+    if (first_thread) failed_ = is_refused(watch_, take_block(arguments_.common));
+    run_queue();
+    if (watch_.why != Why::kNothing) tell(watch_);
+    if (!first_thread || failed_) return;
+    if (counts()) store_count(watch_.number);
+    store_relaxed(&arguments_.common.states[blockIdx.x].busy, 0);
   }
 
  private:
+  /// The block that moves lane 0 compares messages with the peer's.
+  TUTTI_DEVICE bool counts() const { return blockIdx.x % arguments_.blocks == 0; }
+  TUTTI_DEVICE std::uint64_t* count_at() const {
+    return arguments_.counts + queue_.peer * 2 + queue_.sends;
+  }
+  TUTTI_DEVICE void store_count(std::uint32_t number) const {
+    store(count_at(), std::uint64_t{number});
+  }
+
+  TUTTI_DEVICE void run_queue() {
+    const unsigned first = blockIdx.x / arguments_.blocks * kMostInQueue;
+    std::uint32_t number = 0;
+    const bool compares = threadIdx.x == 0 && counts();
+    if (compares) number = static_cast<std::uint32_t>(load<std::uint64_t>(count_at()));
+    for (unsigned index = 0; index < queue_.count; ++index) {
+      const Message& message = arguments_.messages[first + index];
+      if (compares) {
+        number = next_number(number);
+        post_message(message, number);
+      }
+      if (!run(message)) return;
+    }
+  }
+
+  /// Both ends do: whoever waits for the other sees what that one expects.
+  TUTTI_DEVICE void post_message(const Message& message, std::uint32_t number) {
+    const Arguments& common = arguments_.common;
+    CallTag tag = common.tag;
+    tag.words[1] = static_cast<std::uint32_t>(message.bytes);
+    tag.words[2] = static_cast<std::uint32_t>(message.bytes >> 32);
+    watch_.number = number;
+    watch_.chain = chained(chained(tag.digest, tag.words[1]), tag.words[2]);
+    watch_.compared = 0;
+    watch_.message = {number, {tag.words[0], tag.words[1], tag.words[2]}};
+    std::byte* const board = common.boards[queue_.peer];
+    if (board == nullptr) return;
+    Watch theirs = watch_;  // Which sees this end's messages in the other direction.
+    theirs.direction = queue_.sends != 0 ? 1 : 0;
+    post(theirs.line(board, common.rank), number, watch_.chain, tag);
+  }
+
   /// This block's lanes of a message. False: the launch is over for the block.
   TUTTI_DEVICE bool run(const Message& message) {
     const Arguments& common = arguments_.common;

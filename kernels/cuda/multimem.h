@@ -28,8 +28,13 @@ TUTTI_DEVICE bool meet_by_multimem(const MultimemArguments& arguments, Watch& wa
          load_acquire(arguments.arrived + blockIdx.x * kApart) < round * arguments.common.ranks) {
     if (watch.gives_up(arguments.common.rank)) return false;
   }
+  watch.got_room();
   fence_alias();
   return true;
+}
+
+TUTTI_DEVICE void end_meeting(const Watch& watch) {
+  if (watch.why != Why::kNothing) tell(watch);
 }
 
 template <DataType type>
@@ -54,20 +59,21 @@ TUTTI_DEVICE void for_each_vector(std::uint64_t first, std::uint64_t bytes, Visi
 template <DataType type>
 __global__ void __launch_bounds__(kMostThreads, 1)
     multimem_all_reduce(const __grid_constant__ MultimemArguments arguments) {
-  Watch watch{arguments.common.abort, arguments.common.timeout_ns, blockIdx.x};
-  if (sync_block_or(!meet_by_multimem(arguments, watch))) return;
+  Watch watch{&arguments.common, blockIdx.x};
+  if (sync_block_or(!meet_by_multimem(arguments, watch))) return end_meeting(watch);
   const plan::Range share = share_of_block(arguments.common, grain_of(type));
   for_each_vector(share.offset * size_of(type), share.count * size_of(type), [&](std::uint64_t at) {
     multimem_store(arguments.output + at, multimem_sum<type>(arguments.input + at));
   });
   if (sync_block_or(false)) return;
   meet_by_multimem(arguments, watch);
+  end_meeting(watch);
 }
 
 static __global__ void __launch_bounds__(kMostThreads, 1)
     multimem_broadcast(const __grid_constant__ MultimemArguments arguments) {
-  Watch watch{arguments.common.abort, arguments.common.timeout_ns, blockIdx.x};
-  if (sync_block_or(!meet_by_multimem(arguments, watch))) return;
+  Watch watch{&arguments.common, blockIdx.x};
+  if (sync_block_or(!meet_by_multimem(arguments, watch))) return end_meeting(watch);
   if (arguments.common.rank == arguments.root) {
     const plan::Range share =
         plan::piece_of(arguments.common.count, gridDim.x, blockIdx.x, kCounterBytes);
@@ -77,6 +83,7 @@ static __global__ void __launch_bounds__(kMostThreads, 1)
   }
   if (sync_block_or(false)) return;
   meet_by_multimem(arguments, watch);
+  end_meeting(watch);
 }
 
 }  // namespace tutti::cuda

@@ -9,6 +9,9 @@
 // into an area again, two calls later, has got everybody's contribution to the call in between,
 // which nobody gives before it is done reading. That number is the block's own, in device memory,
 // so that a captured call can be replayed.
+//
+// A line's first flag is that number, which no older line has; its second one has the chain of
+// calls in it (calls.h), so that a contribution to another call is never taken for one to this.
 #pragma once
 #include "kernels/cuda/arithmetic.h"
 
@@ -25,11 +28,10 @@ class OneShot {
 
  public:
   TUTTI_DEVICE explicit OneShot(const OneShotArguments& arguments)
-      : arguments_(arguments),
-        common_(arguments.common),
-        watch_{common_.abort, common_.timeout_ns, blockIdx.x} {}
+      : arguments_(arguments), common_(arguments.common), watch_{&common_, blockIdx.x} {}
 
   TUTTI_DEVICE void run() {
+    BlockState* const state = common_.states + blockIdx.x;
     std::uint64_t call = 0;
     const std::uint64_t first = blockIdx.x * arguments_.elements_per_block;
     const std::uint64_t left = common_.count - first;
@@ -41,24 +43,40 @@ class OneShot {
     output.at = common_.output + first * size_of(type);
     input.aligned = reinterpret_cast<std::uintptr_t>(input.at) % 16 == 0;
     output.aligned = reinterpret_cast<std::uintptr_t>(output.at) % 16 == 0;
+    const unsigned units = (elements + kElements - 1) / kElements;
+    Asked asked;
+    if (threadIdx.x == 0) asked = take_block(common_);
     bool failed = false;
 #pragma unroll 1
-    for (unsigned unit = threadIdx.x; unit * kElements < elements; unit += blockDim.x) {
+    for (unsigned unit = threadIdx.x; unit < units; unit += blockDim.x) {
       const unsigned rest = elements - unit * kElements;
       const Position position{unit, rest < kElements ? rest : kElements, 0, 0};
       const auto own = load_unit<kBytes, kElements, Where::kPlain>(input, position, watch_, failed);
-      call = load<std::uint64_t>(arguments_.calls + blockIdx.x);  // Both are under way together.
+      const auto kept = load<Vector16>(state);  // Both are under way together.
+      call = kept.word[0] | std::uint64_t{kept.word[1]} << 32;
+      if (unit == threadIdx.x) begin(kept, units < blockDim.x ? units : blockDim.x);
+      if (is_refused(watch_, asked)) break;
       const Values sum = sum_with(own, position, call, failed);
       if (failed) break;
       store_unit<kBytes, kElements, Where::kPlain>(output, position,
                                                    Compute::rounded(common_, sum, true));
     }
-    // All have read the number; the next call's kernel begins after this one's end.
-    if (sync_block_or(false)) return;
-    if (threadIdx.x == 0) store(arguments_.calls + blockIdx.x, call + 1);
+    if (watch_.why != Why::kNothing) tell(watch_);
+    // All have read the state; the next call's kernel begins after this one's end.
+    if (sync_block_or(watch_.why != Why::kNothing) || threadIdx.x != 0) return;
+    store(&state->one_shots, call + 1);
+    store(&state->calls, BlockState::Calls{watch_.number, watch_.chain});
+    store_relaxed(&state->busy, 0);
   }
 
  private:
+  /// By the threads that have a unit.
+  TUTTI_DEVICE void begin(const Vector16& state, unsigned threads) {
+    watch_.number = next_number(state.word[2]);
+    watch_.chain = chained(state.word[3], common_.tag.digest);
+    post_call(watch_, common_.tag, threadIdx.x, threads);
+  }
+
   /// Of all ranks. What is scaled travels as a partial sum of one.
   TUTTI_DEVICE Values sum_with(Bits<kBytes> own, const Position& position, std::uint64_t call,
                                bool& failed) {
@@ -114,6 +132,7 @@ class OneShot {
         while (is_other(rank) && !there[i] && !failed) {
           there[i] = load_lines(area(common_.rank, rank, call), position, bits[i]);
           if (!there[i]) failed = watch_.gives_up(rank);
+          if (there[i]) watch_.got_room();
         }
         Bits<kTravels> one = bits[i];  // Written into the array, it would be indexed by the rank.
         if (rank == common_.rank) one = own;
@@ -139,7 +158,8 @@ class OneShot {
     Resolved at = {};
     at.at = arguments_.areas[owner] + number * arguments_.area_bytes;
     at.format = SlotFormat::kPacked;
-    at.flag = packed_flag(call);
+    const std::uint32_t flag = packed_flag(call);
+    at.flag = packed_flags(flag, flag ^ watch_.chain);
     return at;
   }
 

@@ -48,6 +48,16 @@ TUTTI_DEVICE void store_relaxed(std::uint64_t* at, std::uint64_t value) {
 TUTTI_DEVICE void store_release(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(value) : "memory");
 }
+/// Writes the value and returns what was there, in memory of this device. Relaxed: kernels of one
+/// rank run one after the other, or fail.
+TUTTI_DEVICE std::uint64_t exchange(std::uint64_t* at, std::uint64_t value) {
+  std::uint64_t before;
+  asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;"
+               : "=l"(before)
+               : "l"(global(at)), "l"(value)
+               : "memory");
+  return before;
+}
 /// Always; the simulator may plant that nobody waits.
 TUTTI_DEVICE bool waits() { return true; }
 
@@ -92,20 +102,29 @@ TUTTI_DEVICE std::uint32_t round_bfloat16(float low, float high) {
 // Packed lines of 16 bytes: two halves, each 4 bytes of data and 4 of flag. Each half arrives
 // whole, so data and flag need no order between them.
 TUTTI_DEVICE void store_packed(void* line, std::uint32_t low, std::uint32_t high,
-                               std::uint32_t flag) {
+                               std::uint32_t flag, std::uint32_t second_flag) {
   asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(global(line)), "r"(low),
-               "r"(flag), "r"(high), "r"(flag)
+               "r"(flag), "r"(high), "r"(second_flag)
                : "memory");
 }
-/// True if both halves have the flag; the data then.
-TUTTI_DEVICE bool load_packed(const void* line, std::uint32_t flag, std::uint32_t& low,
-                              std::uint32_t& high) {
-  std::uint32_t first, second;
+/// As the halves are: data, flag, data, flag.
+TUTTI_DEVICE Vector16 load_halves(const void* line) {
+  Vector16 halves;
   asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
+               : "=r"(halves.word[0]), "=r"(halves.word[1]), "=r"(halves.word[2]),
+                 "=r"(halves.word[3])
                : "l"(global(line))
                : "memory");
-  return (first == flag) & (second == flag);  // No branch, so that the next line's load begins.
+  return halves;
+}
+/// True if both halves have their flags; the data then.
+TUTTI_DEVICE bool load_packed(const void* line, std::uint32_t flag, std::uint32_t second_flag,
+                              std::uint32_t& low, std::uint32_t& high) {
+  const Vector16 halves = load_halves(line);
+  low = halves.word[0];
+  high = halves.word[2];
+  // No branch, so that the next line's load begins.
+  return (halves.word[1] == flag) & (halves.word[3] == second_flag);
 }
 
 // Lines of 128 bytes: 8 lanes with 16 bytes each, of which the last has the flag. All lanes of the

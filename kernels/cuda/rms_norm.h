@@ -38,9 +38,16 @@ class RmsNorm {
       : arguments_(arguments), common_(arguments.common), shared_(shared) {}
 
   TUTTI_DEVICE void run() {
-    Watch watch{common_.abort, common_.timeout_ns, blockIdx.x};
+    Watch watch{&common_, blockIdx.x};
+    begin_call(watch);
+    run_steps(watch);
+    end_call(watch);
+  }
+
+ private:
+  TUTTI_DEVICE void run_steps(Watch& watch) {
     if (threadIdx.x == 0) prepare_mapped<type>(common_, {0, arguments_.columns}, shared_.work);
-    bool failed = !meet_peers(common_, watch);
+    bool failed = watch.why != Why::kNothing || !meet_peers(common_, watch);
     const Sum sum(common_, shared_.work, watch, failed);
     const plan::Range rows = plan::piece_of(arguments_.rows, common_.ranks, common_.rank, 1);
     for (std::uint64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
@@ -57,7 +64,6 @@ class RmsNorm {
     meet_peers(common_, watch);
   }
 
- private:
   TUTTI_DEVICE void locate(std::uint64_t offset) const {
     for (unsigned rank = 0; rank < common_.ranks; ++rank) {
       shared_.work.locations[rank].at = const_cast<std::byte*>(common_.peer_inputs[rank]) + offset;

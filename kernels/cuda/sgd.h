@@ -27,10 +27,17 @@ class Sgd {
       : arguments_(arguments), common_(arguments.common), work_(work) {}
 
   TUTTI_DEVICE void run() {
-    Watch watch{common_.abort, common_.timeout_ns, blockIdx.x};
+    Watch watch{&common_, blockIdx.x};
+    begin_call(watch);
+    run_steps(watch);
+    end_call(watch);
+  }
+
+ private:
+  TUTTI_DEVICE void run_steps(Watch& watch) {
     const plan::Range share = share_of_block(common_, grain_of(type));
     if (threadIdx.x == 0) prepare_mapped<type>(common_, share, work_);
-    bool failed = !meet_peers(common_, watch);
+    bool failed = watch.why != Why::kNothing || !meet_peers(common_, watch);
     if (sync_block_or(failed)) return;
     const std::size_t piece =
         plan::piece_of(common_.count, common_.ranks, common_.rank, grain_of(type)).offset;
@@ -44,7 +51,6 @@ class Sgd {
     meet_peers(common_, watch);
   }
 
- private:
   TUTTI_DEVICE Values step(Values gradient, std::uint64_t first, unsigned valid) const {
     Values master = {}, momentum = {};
     state(arguments_.master + first, master, valid, false);

@@ -14,18 +14,25 @@
 namespace tutti::cuda {
 
 template <DataType type, ReduceOp op>
-__global__ void __launch_bounds__(kMostThreads, 1)
-    two_shot(const __grid_constant__ Arguments arguments) {
-  __shared__ Work work;
-  Watch watch{arguments.abort, arguments.timeout_ns, blockIdx.x};
+TUTTI_DEVICE void two_shot_steps(const Arguments& arguments, Work& work, Watch& watch) {
   if (threadIdx.x == 0) {
     prepare_mapped<type>(arguments, share_of_block(arguments, grain_of(type)), work);
   }
-  bool failed = !meet_peers(arguments, watch);
+  bool failed = watch.why != Why::kNothing || !meet_peers(arguments, watch);
   if (sync_block_or(failed)) return;
   Body<type, op, Where::kPlain>(arguments, work, watch, failed).run();
   if (sync_block_or(failed)) return;
   meet_peers(arguments, watch);
+}
+
+template <DataType type, ReduceOp op>
+__global__ void __launch_bounds__(kMostThreads, 1)
+    two_shot(const __grid_constant__ Arguments arguments) {
+  __shared__ Work work;
+  Watch watch{&arguments, blockIdx.x};
+  begin_call(watch);
+  two_shot_steps<type, op>(arguments, work, watch);
+  end_call(watch);
 }
 
 }  // namespace tutti::cuda

@@ -5,37 +5,16 @@
 #pragma once
 #include <cstring>
 
+#include "kernels/cuda/calls.h"
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/prim.h"
 
 namespace tutti::cuda {
 
-/// Ends waits: when someone has aborted, or the time is over, which begins with the first look:
-/// short waits read neither the clock nor the word, which is in the host's memory.
-struct Watch {
-  std::uint64_t* abort;
-  std::uint64_t timeout_ns;
-  unsigned lane;
-  unsigned polls = 0;
-  std::uint64_t begin_ns = 0;  // Of the first look.
-
-  /// Asked after each poll in vain; looks up only now and then.
-  TUTTI_DEVICE bool gives_up(unsigned peer) {
-    constexpr unsigned kPollsPerLook = 256;
-    if (++polls % kPollsPerLook != 0) return false;
-    if (load_relaxed(abort) != 0) return true;
-    const std::uint64_t now = now_ns();
-    if (begin_ns == 0) begin_ns = now;
-    if (now - begin_ns < timeout_ns) return false;
-    store_relaxed(abort, timed_out(lane, peer));
-    return true;
-  }
-};
-
 /// A source or target of the current step, looked up.
 struct Resolved {
   std::byte* at;           // Of the tile.
-  std::uint64_t flag;      // Of the slot, if it is one of a packed or line format.
+  std::uint64_t flag;      // Of the slot, if it is of a packed (packed_flags) or line format.
   std::uint64_t position;  // Of the slot in its ring.
   RingEnd* ring;           // Null: no slot.
   std::uint16_t peer;
@@ -155,10 +134,11 @@ template <std::size_t kBytes>
 TUTTI_DEVICE bool load_lines(const Resolved& source, const Position& position, Bits<kBytes>& bits) {
   const std::byte* line = source.at + std::size_t{position.unit} * (kBytes * 2);
   const auto flag = static_cast<std::uint32_t>(source.flag);
+  const auto check = static_cast<std::uint32_t>(source.flag >> 32);
   bool there = true;
 #pragma unroll
   for (std::size_t i = 0; i < kBytes / 8; ++i) {
-    there &= load_packed(line + i * 16, flag, bits.word[i * 2], bits.word[i * 2 + 1]);
+    there &= load_packed(line + i * 16, flag, check, bits.word[i * 2], bits.word[i * 2 + 1]);
   }
   return there;
 }
@@ -183,6 +163,7 @@ TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& posi
   } else if (source.format == SlotFormat::kPacked) {
     if (!mine) return bits;
     while (!failed && !load_lines(source, position, bits)) failed = watch.gives_up(source.peer);
+    if (!failed) failed = !watch.met(source.peer);
   } else {
 #pragma unroll
     for (std::size_t i = 0; i < kVectors<kBytes>; ++i) {
@@ -192,6 +173,7 @@ TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& posi
       while (!failed && !load_line(at, position.flag_lane(), source.flag, data)) {
         failed = __any_sync(~0u, watch.gives_up(source.peer) ? 1 : 0) != 0;
       }
+      watch.got_room();
 #pragma unroll
       for (std::size_t w = 0; w < (kBytes < 16 ? kBytes / 4 : 4); ++w) {
         bits.word[i * 4 + w] = data.word[w];
@@ -222,7 +204,8 @@ TUTTI_DEVICE void store_unit(const Resolved& target, const Position& position,
 #pragma unroll
     for (std::size_t i = 0; i < kBytes / 8; ++i) {
       store_packed(target.at + (std::size_t{position.unit} * (kBytes / 8) + i) * 16,
-                   bits.word[i * 2], bits.word[i * 2 + 1], static_cast<std::uint32_t>(target.flag));
+                   bits.word[i * 2], bits.word[i * 2 + 1], static_cast<std::uint32_t>(target.flag),
+                   static_cast<std::uint32_t>(target.flag >> 32));
     }
     return;
   }

@@ -94,9 +94,12 @@ Status DeviceCommunicator::State::failure() const {
     return reported(region.abort_error());
   }
   if (network != nullptr && network->aborted()) return reported(network->abort_error());
+  if (own) own = look_at_peers();
   if (own) return own;
+  mesh->abort(me.value);  // Where kernels have not ended by themselves.
   own.error().what += fmt::format("; this rank has begun {} calls", calls);
-  if (const int peer = own.error().peer.value; network != nullptr && peer >= 0) {
+  const int peer = own.error().peer.value;
+  if (network != nullptr && peer >= 0 && own.error().code == Code::kTimeout) {
     const std::string why = network->why_away(peer);
     if (!why.empty()) own.error().what += fmt::format("; rank {} {}", peer, why);
   }
@@ -348,10 +351,10 @@ Status DeviceCommunicator::prepare(const Request& request) {
 Status DeviceCommunicator::check() const { return state_->failure(); }
 
 void DeviceCommunicator::abort(std::string_view reason) {
-  state_->mesh->abort(state_->me.value);
-  state_->control.abort(reason);
+  state_->control.abort(reason);  // First: peers whose kernels end then ask for the reason.
   if (state_->network != nullptr)
     state_->network->abort({Code::kAborted, std::string(reason), state_->me});
+  state_->mesh->abort(state_->me.value);
 }
 
 void DeviceCommunicator::revoke() {

@@ -53,8 +53,9 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
   input.list(call.call.peer_inputs);
   output_at.list(call.call.peer_outputs);
   residual.list(call.residuals);
-  call.call.alike = alike_of({static_cast<std::uint64_t>(norm.type), norm.rows, norm.columns,
-                              input.number(), residual.number(), output_at.number()});
+  call.call.count = count;
+  call.call.places =
+      places_of({norm.columns, input.number(), residual.number(), output_at.number()});
   call.weight = static_cast<const std::byte*>(norm.weight);
   call.rows = norm.rows;
   call.columns = norm.columns;
@@ -95,8 +96,7 @@ Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream
               parameters = place_at(step.parameters, bytes);
   gradients.list(call.call.peer_inputs);
   parameters.list(call.call.peer_outputs);
-  call.call.alike = alike_of(
-      {static_cast<std::uint64_t>(step.type), step.count, gradients.number(), parameters.number()});
+  call.call.places = places_of({gradients.number(), parameters.number()});
   if (!can_fuse() || call.call.peer_inputs.empty() || call.call.peer_outputs.empty()) {
     return Error{Code::kUnsupported,
                  fmt::format("{}: gradients and parameters have to be registered memory "

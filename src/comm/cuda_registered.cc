@@ -207,17 +207,17 @@ void DeviceCommunicator::State::add_peers(const Request& request, exec::CudaCall
   const Place input = place_of(request, true), output = place_of(request, false);
   input.list(call.peer_inputs);
   output.list(call.peer_outputs);
-  const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const ReduceOp op = reduces(request.collective) ? request.reduction.op : ReduceOp::kSum;
-  const int root = has_root(request.collective) ? request.root.value : 0;
-  call.alike = alike_of({number(request.collective), number(request.type), number(op), number(root),
-                         request.count, input.number(), output.number()});
+  call.places = places_of({input.number(), output.number()});
 }
 
-std::uint16_t DeviceCommunicator::State::alike_of(std::initializer_list<std::uint64_t> numbers) {
+std::uint64_t DeviceCommunicator::State::places_of(std::initializer_list<std::uint64_t> numbers) {
   std::uint64_t hash = 0;
-  for (const std::uint64_t number : numbers) hash = plan::mix(hash ^ number);
-  return static_cast<std::uint16_t>(hash);
+  bool any = false;
+  for (const std::uint64_t number : numbers) {
+    hash = plan::mix(hash ^ number);
+    any |= number != 0;
+  }
+  return any ? hash | 1 : 0;
 }
 
 // ---- Memory that peers can map ----

@@ -60,6 +60,8 @@ class CudaEvent {
   Status record_by_graph(cudaStream_t stream) const;
   Status hold_by_graph(cudaStream_t stream) const;
   Status synchronize() const;
+  /// Whether all that was recorded last is over.
+  bool done() const { return cudaEventQuery(event_.get()) != cudaErrorNotReady; }
 
  private:
   struct Destroy {
@@ -134,11 +136,18 @@ struct DeviceCommunicator::State {
   CudaEvent fork;                  // Of streams that messages of one group name.
   std::uint64_t calls = 0;
   std::atomic<bool> revoked{false};  // relaxed: says nothing of other memory.
+  // By the steady clock, in ns: when peers are looked at next, and since when one that had ended
+  // was waited for; 0: none is.
+  mutable std::atomic<std::int64_t> next_look{0}, ended_since{0};
 
   /// Checks what the user gave; what has failed; kOk: it may begin.
   Status check(const Request& request) const;
   Status check(const DeviceMessage& message) const;
   Status failure() const;
+  /// kPeerFailed: one has ended, and this rank's kernels wait. Looks only now and then.
+  Status look_at_peers() const;
+  std::string why_ended(int peer) const;
+  bool has_work() const;  // Calls that have not ended.
 
   /// Makes what is missing. One thread at a time, as calls.
   Status prepare(const Request& request);
@@ -177,8 +186,8 @@ struct DeviceCommunicator::State {
   plan::Mapped mapped_of(const Request& request) const;
   /// Tells the call where they are.
   void add_peers(const Request& request, exec::CudaCall& call) const;
-  /// A hash of what a call has alike on all ranks (CudaCall::alike).
-  static std::uint16_t alike_of(std::initializer_list<std::uint64_t> numbers);
+  /// A hash of where a call's buffers are (CudaCall::places); 0: nowhere in registered memory.
+  static std::uint64_t places_of(std::initializer_list<std::uint64_t> numbers);
   /// Whether kernels of up to eight sources can do a call on registered memory.
   bool can_fuse() const;
   Status start(const RmsNorm& call, cudaStream_t stream);

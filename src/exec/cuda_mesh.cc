@@ -9,6 +9,7 @@
 
 #include "exec/cuda_kernels.h"
 #include "exec/lane.h"
+#include "kernels/cuda/messages.h"
 #include "plan/partition.h"
 
 namespace tutti::exec {
@@ -181,7 +182,9 @@ CudaMesh::Layout CudaMesh::layout() const {
   layout.outboxes = take(ends() * sizeof(RingEnd));
   layout.signal_ends = take(ends() * sizeof(SignalEnd));
   layout.areas = take(2 * ends() * options_.area_bytes);
-  layout.calls = take(options_.lanes * sizeof(std::uint64_t));
+  layout.states = take(most_blocks() * sizeof(cuda::BlockState));
+  layout.counts = take(2 * options_.devices.size() * sizeof(std::uint64_t));
+  layout.board = take(cuda::board_bytes(options_.devices.size(), options_.lanes));
   layout.slots = at;
   return layout;
 }
@@ -203,7 +206,7 @@ void CudaMesh::divide(std::size_t rank) {
 
 Status CudaMesh::allocate() {
   const std::size_t ranks = options_.devices.size();
-  TUTTI_TRY(aborts_, CudaHostMemory::allocate(ranks * kLine));
+  TUTTI_TRY(reports_, CudaHostMemory::allocate(ranks * kLine));
   memories_.resize(ranks);
   bases_.resize(ranks);
   mapped_.resize(ranks);
@@ -273,33 +276,32 @@ bool CudaMesh::is_mapped() const {
   return staging_.data() == nullptr && std::find(away.begin(), away.end(), true) == away.end();
 }
 
-std::uint64_t* CudaMesh::abort_word(int rank) const {
-  return reinterpret_cast<std::uint64_t*>(aborts_.data() + static_cast<std::size_t>(rank) * kLine);
+cuda::Report* CudaMesh::report_of(int rank) const {
+  return reinterpret_cast<cuda::Report*>(reports_.data() + static_cast<std::size_t>(rank) * kLine);
+}
+
+std::size_t CudaMesh::most_blocks() const {
+  return std::max<std::size_t>(options_.lanes, cuda::kMostQueues);
 }
 
 Status CudaMesh::check(int rank) const {
-  // relaxed, here and below: nothing else is read or written because of the word.
-  const std::uint64_t word = std::atomic_ref(*abort_word(rank)).load(std::memory_order_relaxed);
-  if (word == 0) return ok();
-  if (word == cuda::kAborted) {
-    return Error{Code::kAborted, "the rank's kernels were told to end", Rank{rank}};
-  }
-  const int peer = static_cast<int>(word >> 32);
-  const auto lane = std::to_string(word >> 16 & 0xffff);
-  if (word ==
-      cuda::met_another(static_cast<unsigned>(word >> 16 & 0xffff), static_cast<unsigned>(peer))) {
-    return Error{Code::kMismatch,
-                 "lane " + lane + " met rank " + std::to_string(peer) +
-                     " in another call: on registered memory all ranks have one collective, type, "
-                     "operation and count, and buffers in one place of one memory",
-                 Rank{rank}, Rank{peer}};
-  }
-  return Error{Code::kTimeout, "lane " + lane + " waited too long for rank " + std::to_string(peer),
-               Rank{rank}, Rank{peer}};
+  cuda::Report* const report = report_of(rank);
+  // acquire: pairs with the release of the kernel that wrote the rest before.
+  const std::uint64_t why = std::atomic_ref(report->why).load(std::memory_order_acquire);
+  if (why == 0) return ok();
+  cuda::Report copy = *report;
+  copy.why = why;
+  return error_of(copy, rank);
 }
 
 void CudaMesh::abort(int rank) {
-  std::atomic_ref(*abort_word(rank)).store(cuda::kAborted, std::memory_order_relaxed);
+  std::uint64_t none = 0;
+  // relaxed: nothing else is written. What a kernel said before stays.
+  std::atomic_ref(report_of(rank)->why)
+      .compare_exchange_strong(none,
+                               cuda::report_word(cuda::Why::kAborted, static_cast<unsigned>(rank),
+                                                 static_cast<unsigned>(rank)),
+                               std::memory_order_relaxed);
 }
 
 std::size_t CudaMesh::bytes() const {

@@ -30,6 +30,7 @@
 #include "exec/cuda_room.h"
 #include "exec/cuda_share.h"
 #include "exec/cuda_staging.h"
+#include "exec/cuda_tag.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
 #include "transport/region.h"
@@ -84,9 +85,8 @@ struct CudaCall {
   std::vector<std::byte*> peer_outputs;
   double scale = 1;
   std::int64_t integer_scale = 1;
-  /// A hash of what all ranks have alike, compared where ranks touch each other's buffers: a call
-  /// that differs ends, if that is noticed, with kMismatch.
-  std::uint16_t alike = 0;
+  /// A hash of where its buffers are in registered memory, alike on all ranks; 0: nowhere.
+  std::uint64_t places = 0;
 };
 
 /// What a rank sends to a peer or gets from it, another one, on memory that its device can access.
@@ -232,7 +232,8 @@ class CudaMesh {
   /// Where things are in a rank's memory, in bytes; the same for all ranks, but that slots come
   /// last and are of some ranks only.
   struct Layout {
-    std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, areas, calls, slots;
+    std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, areas, states, counts, board,
+        slots;
   };
   Layout layout() const;
   std::size_t ends() const { return options_.lanes * options_.devices.size(); }
@@ -241,7 +242,11 @@ class CudaMesh {
   }
 
   cuda::Arguments base_arguments(int rank) const;
+  void add_boards(std::size_t rank, cuda::Arguments& arguments) const;
+  /// Blocks of a kernel, at most.
+  std::size_t most_blocks() const;
   cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
+  static cuda::CallTag tag_of_call(const CudaCall& call, CudaCallName name = {});
   static Status add_peers(const CudaCall& call, bool inputs, bool outputs,
                           cuda::Arguments& arguments);
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
@@ -249,7 +254,7 @@ class CudaMesh {
   std::size_t largest_piece(const CudaCall& call) const;
   Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,
                cudaStream_t stream, const char* what, std::size_t units = cuda::kMostThreads) const;
-  std::uint64_t* abort_word(int rank) const;
+  cuda::Report* report_of(int rank) const;
 
   CudaMeshOptions options_;
   std::vector<CudaRoom> room_;
@@ -262,7 +267,7 @@ class CudaMesh {
   CudaStaging staging_;                     // Laid out like memories_, for rings that are staged,
   std::vector<std::byte*> staged_bases_;    // and where this process sees those of others.
   std::vector<CudaStaging> staged_elsewhere_;
-  CudaHostMemory aborts_;  // A word for each rank.
+  CudaHostMemory reports_;  // A line for each rank.
 };
 
 }  // namespace tutti::exec

@@ -117,7 +117,15 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
   arguments.common = arguments_of(rank, call);
   arguments.common.op = ReduceOp::kSum;
   arguments.common.ranks = static_cast<std::uint32_t>(ranks);
-  if (ranks == 1) arguments.common.rank = 0;
+  CudaCallName name;
+  name.kind = CudaCallName::kRmsNorm;
+  arguments.common.tag = tag_of_call(call, name);
+  if (ranks == 1) {  // Of no concern to peers: it is part of a call that they have compared.
+    arguments.common.rank = 0;
+    std::fill(std::begin(arguments.common.boards), std::end(arguments.common.boards), nullptr);
+    arguments.common.staged_board = nullptr;
+    arguments.common.states = nullptr;
+  }
   TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
   if (norm.rows == 0 || norm.columns == 0) return ok();
   std::copy(norm.residuals.begin(), norm.residuals.end(), arguments.residuals);
@@ -147,6 +155,9 @@ Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) 
   cuda::SgdArguments arguments;
   arguments.common = arguments_of(rank, call);
   arguments.common.op = ReduceOp::kSum;  // The kernel takes the average before the step.
+  CudaCallName name;
+  name.kind = CudaCallName::kSgd;
+  arguments.common.tag = tag_of_call(call, name);
   TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
   if (!aligned(step.master) || !aligned(step.momentum)) {
     return invalid(kWhat, "master or momentum is not aligned to 16 bytes");

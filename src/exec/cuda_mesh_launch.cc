@@ -24,11 +24,34 @@ cuda::Arguments CudaMesh::base_arguments(int rank) const {
   arguments.slot_bytes = options_.slot_bytes;
   arguments.slot_count = options_.slot_count;
   arguments.format = options_.format;
-  arguments.abort = abort_word(rank);
+  arguments.report = report_of(rank);
+  arguments.states = reinterpret_cast<cuda::BlockState*>(mine + at.states);
+  add_boards(static_cast<std::size_t>(rank), arguments);
   arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
   arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
   arguments.rank = static_cast<std::uint32_t>(rank);
   return arguments;
+}
+
+/// Where ranks post what they call.
+void CudaMesh::add_boards(std::size_t rank, Arguments& arguments) const {
+  const std::size_t board = layout().board;
+  arguments.board_lanes = options_.lanes;
+  if (staging_.data() != nullptr) arguments.staged_board = staging_.data() + board;
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    if (peer != rank && is_away(peer)) continue;
+    const bool staged = peer != rank && is_staged(peer);
+    arguments.boards[peer] = (staged ? staged_bases_[peer] : bases_[peer]) + board;
+    if (staged) arguments.staged_peers |= std::uint64_t{1} << peer;
+  }
+}
+
+cuda::CallTag CudaMesh::tag_of_call(const CudaCall& call, CudaCallName name) {
+  name.type = call.type;
+  name.op = call.op;
+  name.count = call.count;
+  name.places = call.places;
+  return tag_of(name);
 }
 
 /// What does not depend on a plan.
@@ -40,7 +63,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
   arguments.scale = call.scale;
   arguments.integer_scale = call.integer_scale;
   arguments.op = call.op;
-  arguments.alike = call.alike;
+  arguments.tag = tag_of_call(call);
   arguments.scaled = call.op == ReduceOp::kPreMulSum;
   return arguments;
 }
@@ -62,6 +85,10 @@ Status CudaMesh::add_peers(const CudaCall& call, bool inputs, bool outputs, Argu
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
   const auto me = static_cast<std::size_t>(rank);
   Arguments arguments = arguments_of(rank, call);
+  CudaCallName name;
+  name.collective = plan.shape_.collective;
+  name.root = plan.shape_.root;
+  arguments.tag = tag_of_call(call, name);
   arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
   arguments.scratch = plan.scratches_[me].data();
   arguments.scratch_bytes = options_.slot_bytes;
@@ -146,8 +173,6 @@ Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t st
   for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
     arguments.areas[peer] = bases_[peer] + at.areas;
   }
-  const auto me = static_cast<std::size_t>(rank);
-  arguments.calls = reinterpret_cast<std::uint64_t*>(bases_[me] + at.calls);
   arguments.area_bytes = options_.area_bytes;
   arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
   const std::size_t blocks =

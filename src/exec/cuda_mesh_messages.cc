@@ -76,6 +76,10 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
   }
   std::erase_if(list, [](const CudaMessage& one) { return one.bytes == 0; });
   const std::vector<Queue> queues = queues_of(list, rank, ranks);
+  cuda::Arguments common = base_arguments(rank);
+  CudaCallName name;
+  name.kind = CudaCallName::kMessage;
+  common.tag = tag_of(name);
   const std::size_t rounds = std::clamp(options_.lanes, 2U, cuda::kMostQueues) / 2;
   for (std::size_t begin = 0, end = 0; begin < queues.size(); begin = end) {
     std::size_t longest = 0;
@@ -83,7 +87,9 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
       longest = std::max(longest, queues[end].messages.size());
     const auto window = std::span(queues).subspan(begin, end - begin);
     for (std::size_t first = 0; first < longest; first += cuda::kMostInQueue) {
-      auto arguments = message_arguments(base_arguments(rank), window, first, options_.lanes);
+      auto arguments = message_arguments(common, window, first, options_.lanes);
+      arguments.counts = reinterpret_cast<std::uint64_t*>(
+          memories_[static_cast<std::size_t>(rank)].data() + layout().counts);
       TUTTI_CHECK_OK(start(rank, cuda::messages_kernel(),
                            std::size_t{arguments.queue_count} * arguments.blocks, &arguments,
                            stream, "the messages"));

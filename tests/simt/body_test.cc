@@ -21,12 +21,12 @@ using cuda::SlotFormat;
 using cuda::Watch;
 using cuda::Work;
 
-constexpr std::uint64_t kFlag = 77;
+constexpr std::uint64_t kFlag = cuda::packed_flags(77, 77);
 
 /// Does a step that was looked up already.
 template <DataType type, ReduceOp op>
 __global__ void do_step(Arguments arguments, const Work* work) {
-  Watch watch{arguments.abort, arguments.timeout_ns, blockIdx.x};
+  Watch watch{&arguments, blockIdx.x};
   bool failed = false;
   cuda::do_work<type, op>(arguments, *work, watch, failed);
   cuda::sync_block_or(failed);
@@ -175,8 +175,8 @@ class Step {
   }
 
   void launch(Arguments arguments, Work& work, std::size_t count, bool copy) {
-    static std::uint64_t abort_word = 0;
-    arguments.abort = &abort_word;
+    static cuda::Report report = {};
+    arguments.report = &report;
     arguments.timeout_ns = std::uint64_t{30} * 1000 * 1000 * 1000;
     work.elements = static_cast<unsigned>(count);
     work.copy = copy;
@@ -192,7 +192,7 @@ class Step {
     void* list[] = {&arguments, &given};
     REQUIRE(cudaLaunchKernel(facts_.kernel, dim3(1), dim3(64), list, 0, nullptr) == cudaSuccess);
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
-    REQUIRE(abort_word == 0);
+    REQUIRE(report.why == 0);
   }
 
   std::vector<std::vector<std::byte>> on_device(const kernels::Arithmetic& arithmetic,

@@ -165,7 +165,7 @@ std::string mix(Fixture& fixture, std::size_t rank, Way graph_way, Way call_way)
   const cudaStream_t first = fixture.cluster.streams[rank], second = fixture.beside[rank];
   const cudaGraphExec_t one = capture(*parts[0], graph_way, first, wrong);
   const cudaGraphExec_t two = capture(*parts[1], call_way, first, wrong);
-  for (int round = 0; round < 6 && wrong.empty(); ++round) {
+  for (int round = 0; round < 4 && wrong.empty(); ++round) {
     wrong += parts[2]->call(call_way, second);
     wrong += said(cudaGraphLaunch(one, first));
     wrong += said(cudaGraphLaunch(two, second));

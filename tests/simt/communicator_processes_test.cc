@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <list>
 #include <optional>
 #include <random>
 #include <thread>
+
+#include <unistd.h>
 
 #include "simt/device_communicators.h"
 #include "support/catch.h"
@@ -240,6 +243,48 @@ TEST_CASE("a process that ends leaves the others with an error, not a hang") {
     return !found && found.error().code == Code::kTimeout ? "" : "rank 0 noticed nothing";
   });
   for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
+}
+
+TEST_CASE("a rank that is killed is named by the others' check, long before the deadline") {
+  for (const char* transport : {"", "tcp"}) {
+    const test::ScratchDirectory meeting;
+    test::Processes all(3, [&](int rank) -> std::string {
+      const auto rendezvous = file_rendezvous(meeting.path(), "killed");
+      if (!rendezvous) return rendezvous.error().to_string();
+      Settings settings = test::small_settings();
+      settings.timeout = std::chrono::seconds(60);
+      settings.transport = transport;
+      auto comm =
+          DeviceCommunicator::create(**rendezvous, Rank{rank}, 3, test::device_of(rank), settings);
+      if (!comm) return comm.error().to_string();
+      const cudaStream_t stream = test::new_stream(comm->device());
+      const DeviceCase one(test::all_reduce_of(3000, 3), static_cast<std::size_t>(rank),
+                           comm->device(), 1);
+      std::string error = one.start(*comm, stream);
+      if (error.empty()) error = one.finish(*comm, stream);
+      if (!error.empty()) return error;
+      test::say_ready(meeting, rank);
+      if (rank == 2) {
+        while (!test::all_ready(meeting, 3)) usleep(1000);
+        kill(getpid(), SIGKILL);
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      error = one.start(*comm, stream);
+      Status found = comm->check();
+      while (found && std::chrono::steady_clock::now() - begin < std::chrono::seconds(30)) {
+        usleep(5000);
+        found = comm->check();
+      }
+      if (found) return "it noticed nothing";
+      if (found.error().code != Code::kPeerFailed || found.error().peer.value != 2)
+        return "another error: " + found.error().to_string();
+      cudaStreamSynchronize(stream);  // The kernels end as well.
+      return std::chrono::steady_clock::now() - begin < std::chrono::seconds(20) ? "" : "too late";
+    });
+    INFO("transport " << transport);
+    CHECK(all.wait(2) == 128 + SIGKILL);
+    for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
+  }
 }
 
 TEST_CASE("hosts are processes; one that ends leaves the others with an error that says so") {

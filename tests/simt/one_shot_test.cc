@@ -123,6 +123,37 @@ TEST_CASE("a captured one-shot all-reduce takes its turns when it is replayed") 
   for (const cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
 }
 
+TEST_CASE("a kernel that begins while another one of its rank runs is an error on all ranks") {
+  std::string complaint;
+  const auto ranks = DeviceRanks::open(options_for(2), complaint);
+  REQUIRE(complaint == "");
+  Case test;
+  test.ranks = 2;
+  test.count = 100;
+  const auto inputs = DeviceRanks::make_inputs(test, 1);
+  const auto buffers = ranks->make_buffers(test, inputs);
+  cudaStream_t second = nullptr;
+  REQUIRE(cudaSetDevice(ranks->device(0)) == cudaSuccess);
+  REQUIRE(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking) == cudaSuccess);
+  for (const cudaStream_t stream : {ranks->stream(0), second}) {  // Which no event orders.
+    REQUIRE(said(ranks->mesh().launch_one_shot(0, ranks->call_of(test, 0, buffers), stream)) == "");
+  }
+  for (const cudaStream_t stream : {ranks->stream(0), second})
+    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+  REQUIRE(said(ranks->mesh().launch_one_shot(1, ranks->call_of(test, 1, buffers),
+                                             ranks->stream(1))) == "");
+  REQUIRE(cudaStreamSynchronize(ranks->stream(1)) == cudaSuccess);
+  for (const int rank : {0, 1}) {
+    const Status found = ranks->mesh().check(rank);
+    REQUIRE(!found);
+    CHECK(found.error().code == Code::kMismatch);
+    CHECK(found.error().what ==
+          "rank 0's call 1 (all_reduce of 100 float32 by sum) began while another kernel of this "
+          "communicator and rank was running");
+  }
+  cudaStreamDestroy(second);
+}
+
 TEST_CASE("what does not fit one shot is refused") {
   std::string complaint;
   const auto ranks = DeviceRanks::open(options_for(2), complaint);

@@ -1,0 +1,368 @@
+// File: kernels/cuda/calls.h: how ranks notice that their calls differ, or that one of them failed.
+//
+// The board. Each rank has a board in its memory, on which its peers post (BoardLayout): for each
+// lane a block posts its call's number, a hash of it and of all calls before (the chain), and its
+// words. It does so before anything that it sends. Whoever waits for a peer compares what that peer
+// posted: once, when its first data or signal has come, and now and then while it has not. What
+// posts is not waited for, so a call costs no round trip more.
+//
+// A line keeps the last kBoardEntries calls. A peer that is further ahead has overwritten them;
+// then the chain shows the difference at a later call.
+//
+// Failures. A thread that gives up says so at the end of its kernel (`tell`): to its host, with
+// both calls in words, and on the boards of all peers, whose kernels then end too.
+#pragma once
+#include "kernels/cuda/interpreter.h"
+#include "kernels/cuda/prim.h"
+
+namespace tutti::cuda {
+
+/// The hash of all calls up to this one. Different calls after alike ones have different chains if
+/// their digests differ.
+TUTTI_DEVICE std::uint32_t chained(std::uint32_t chain, std::uint32_t digest) {
+  const std::uint32_t mixed = ((chain << 5 | chain >> 27) ^ digest) * 0x9e3779b1U;
+  return mixed ^ mixed >> 15;
+}
+
+/// Of calls; 0 is none.
+TUTTI_DEVICE std::uint32_t next_number(std::uint32_t number) {
+  return number + 1 == 0 ? 1 : number + 1;
+}
+
+/// Where `peer` posts for this rank; null: it does not reach this rank's memory.
+TUTTI_DEVICE std::byte* board_from(const Arguments& arguments, unsigned peer) {
+  if (arguments.boards[peer] == nullptr) return nullptr;
+  return (arguments.staged_peers >> peer & 1) != 0 ? arguments.staged_board
+                                                   : arguments.boards[arguments.rank];
+}
+TUTTI_DEVICE std::uint64_t* told_on(std::byte* board) {
+  return reinterpret_cast<std::uint64_t*>(board);
+}
+TUTTI_DEVICE std::uint64_t* claimed_on(std::byte* board) {
+  return reinterpret_cast<std::uint64_t*>(board) + 1;
+}
+
+/// What somebody posted; number 0: nothing, or it is being written.
+struct Posted {
+  std::uint32_t number, chain;
+  KnownCall call;
+};
+
+TUTTI_DEVICE void post(std::byte* line, std::uint32_t number, std::uint32_t chain,
+                       const CallTag& tag) {
+  std::byte* const at = line + number % kBoardEntries * kEntryBytes;
+  store_packed(at, chain, tag.words[0], number, number);
+  store_packed(at + 16, tag.words[1], tag.words[2], number, number);
+}
+
+TUTTI_DEVICE Posted posted(const std::byte* line, unsigned entry) {
+  const Vector16 first = load_halves(line + entry * kEntryBytes);
+  const Vector16 second = load_halves(line + entry * kEntryBytes + 16);
+  const bool whole = first.word[1] == first.word[3] && first.word[1] == second.word[1] &&
+                     first.word[1] == second.word[3];
+  if (!whole) return {};
+  return {first.word[1],
+          first.word[0],
+          {first.word[1], {first.word[2], second.word[0], second.word[2]}}};
+}
+
+/// The latest of a line.
+TUTTI_DEVICE Posted latest(const std::byte* line) {
+  Posted last = {};
+#pragma unroll 1  // Registers matter more: this is rare.
+  for (unsigned entry = 0; entry < kBoardEntries; ++entry) {
+    const Posted one = posted(line, entry);
+    if (one.number == 0) continue;
+    if (last.number == 0 || static_cast<std::int32_t>(one.number - last.number) > 0) last = one;
+  }
+  return last;
+}
+
+enum class Heard { kNothing, kSame, kOther, kLater };
+
+/// What a line has of that call.
+TUTTI_DEVICE Heard heard(const std::byte* line, std::uint32_t number, std::uint32_t chain) {
+  const Vector16 first = load_halves(line + number % kBoardEntries * kEntryBytes);
+  if (first.word[1] == number && first.word[3] == number)
+    return first.word[0] == chain ? Heard::kSame : Heard::kOther;
+  const bool later = first.word[1] != 0 && static_cast<std::int32_t>(first.word[1] - number) > 0;
+  return later ? Heard::kLater : Heard::kNothing;
+}
+
+/// Ends waits: when someone has aborted or failed, when the peer is in another call, or when the
+/// time is over, which begins anew with each wait. Short waits read neither the clock nor what
+/// others say, of which some is in the host's memory.
+struct Watch {
+  const Arguments* arguments;
+  unsigned lane;
+  int direction = -1;        // Of messages: 1 from the peer, 0 to it; of other calls -1.
+  std::uint32_t number = 0;  // Of the call, or of the message; 0: none is compared,
+  std::uint32_t chain = 0;   // and what peers have to have posted.
+  Why why = Why::kNothing;   // This thread gave up,
+  std::uint32_t peer = 0;    // waiting for that one.
+  unsigned polls = 0;
+  std::uint64_t begin_ns = 0;  // Of the first look.
+  std::uint64_t compared = 0;  // Peers, as bits.
+  KnownCall message = {};      // The one that is under way.
+  bool was_ahead = false;      // The peer, at the look before, in collectives.
+
+  /// Where `from` posts; on this rank's board, or on one that is laid out alike.
+  TUTTI_DEVICE std::byte* line(std::byte* board, unsigned from) const {
+    const std::uint32_t ranks = arguments->ranks;
+    if (direction < 0) return board + board_calls(ranks) + (lane * ranks + from) * kBoardLine;
+    return board + board_messages(ranks, arguments->board_lanes) +
+           (from * 2 + static_cast<unsigned>(direction)) * kBoardLine;
+  }
+
+  TUTTI_DEVICE bool fail(Why reason, unsigned whom) {
+    why = reason;
+    peer = whom;
+    return true;
+  }
+
+  /// Whether the peer is in another call, as far as it has said.
+  TUTTI_DEVICE bool differs(std::byte* board, unsigned whom) {
+    const Heard what = heard(line(board, whom), number, chain);
+    if (direction < 0 || what != Heard::kNothing) return what == Heard::kOther;
+    // It has not come to this message. If it has begun a collective that this rank has not, it
+    // never will: both keep their order. Seen twice, as the message may have been posted meanwhile.
+    const std::byte* const its_calls = board + board_calls(arguments->ranks) + whom * kBoardLine;
+    const std::uint32_t last = latest(its_calls).number;
+    const std::uint32_t own = load<BlockState::Calls>(&arguments->states[0].calls).number;
+    const bool is_ahead = last != 0 && static_cast<std::int32_t>(last - own) > 0;
+    const bool twice = is_ahead && was_ahead;
+    was_ahead = is_ahead;
+    return twice;
+  }
+
+  /// Asked after each poll in vain; looks up only now and then.
+  TUTTI_DEVICE bool gives_up(unsigned whom) {
+    constexpr unsigned kPollsPerLook = 256;
+    if (++polls % kPollsPerLook != 0) return false;
+    if (why != Why::kNothing) return true;
+    if (load_relaxed(&arguments->report->why) != 0) return fail(Why::kAborted, whom);
+    std::byte* const board = board_from(*arguments, whom);
+    if (board != nullptr) {
+      if (load_relaxed(told_on(board)) != 0) return fail(Why::kTold, whom);
+      if (number != 0 && differs(board, whom)) return fail(Why::kDiffers, whom);
+    }
+    const std::uint64_t now = now_ns();
+    if (begin_ns == 0) begin_ns = now;
+    if (now - begin_ns < arguments->timeout_ns) return false;
+    return fail(Why::kTimedOut, whom);
+  }
+
+  /// After a wait for data or a signal: the next one has all the time. False: what came is of
+  /// another call.
+  TUTTI_DEVICE bool met(unsigned whom) {
+    polls = 0;
+    begin_ns = 0;
+    if (number == 0 || (compared >> whom & 1) != 0) return true;
+    std::byte* const board = board_from(*arguments, whom);
+    if (board == nullptr) return true;
+    compared |= std::uint64_t{1} << whom;
+    const Heard what = heard(line(board, whom), number, chain);
+    if (what == Heard::kSame || what == Heard::kLater) return true;
+    return !fail(Why::kDiffers, whom);
+  }
+  /// After a wait for room: of whatever call it was that left it.
+  TUTTI_DEVICE void got_room() {
+    polls = 0;
+    begin_ns = 0;
+  }
+};
+
+/// By the threads of which `first` is the first and `stride` the number: posts for all peers, and
+/// for this rank itself, where its own calls are looked up.
+TUTTI_DEVICE void post_call(const Watch& watch, const CallTag& tag, unsigned first,
+                            unsigned stride) {
+  const Arguments& arguments = *watch.arguments;
+#pragma unroll 1
+  for (unsigned peer = first; peer < arguments.ranks; peer += stride) {
+    std::byte* const board = arguments.boards[peer];
+    if (board == nullptr) continue;
+    post(watch.line(board, arguments.rank), watch.number, watch.chain, tag);
+  }
+}
+
+/// What keeps a block from beginning.
+struct Asked {
+  std::uint64_t busy = 0, told = 0;
+};
+/// By one thread: takes the block's state, which another kernel of the rank may have, and asks
+/// whether a peer has failed before. All that is under way together.
+TUTTI_DEVICE Asked take_block(const Arguments& arguments) {
+  Asked asked;
+  asked.busy = exchange(&arguments.states[blockIdx.x].busy, 1);
+  if (arguments.boards[arguments.rank] != nullptr)
+    asked.told = load_relaxed(told_on(arguments.boards[arguments.rank]));
+  if (arguments.staged_board != nullptr)
+    asked.told |= load_relaxed(told_on(arguments.staged_board));
+  return asked;
+}
+/// True: the block gives up.
+TUTTI_DEVICE bool is_refused(Watch& watch, const Asked& asked) {
+  if (asked.busy != 0) return watch.fail(Why::kOverlaps, watch.arguments->rank);
+  return asked.told != 0 && watch.fail(Why::kTold, watch.arguments->rank);
+}
+
+/// By all threads of the block; the first warp does it.
+TUTTI_DEVICE void begin_call(Watch& watch) {
+  const Arguments& arguments = *watch.arguments;
+  if (threadIdx.x >= kWarpLanes || arguments.states == nullptr) return;
+  Asked asked;
+  if (threadIdx.x == 0) asked = take_block(arguments);
+  const auto state = load<BlockState::Calls>(&arguments.states[blockIdx.x].calls);
+  watch.number = next_number(state.number);
+  watch.chain = chained(state.chain, arguments.tag.digest);
+  post_call(watch, arguments.tag, threadIdx.x, kWarpLanes);
+  // The warp gives up together, so that none of it waits.
+  is_refused(watch, asked);
+  const auto why = static_cast<Why>(__shfl_sync(~0u, static_cast<int>(watch.why), 0));
+  if (why != Why::kNothing) watch.fail(why, arguments.rank);
+}
+
+namespace detail {
+
+TUTTI_DEVICE bool same_words(const KnownCall& a, const KnownCall& b) {
+  return a.words[0] == b.words[0] && a.words[1] == b.words[1] && a.words[2] == b.words[2];
+}
+
+/// The first of the calls that both lines know, up to `number`, that differs.
+TUTTI_DEVICE bool find_difference(const std::byte* own, const std::byte* other,
+                                  std::uint32_t number, Report& report) {
+#pragma unroll 1
+  for (unsigned back = kBoardEntries; back-- > 0;) {
+    const unsigned entry = (number - back) % kBoardEntries;
+    const Posted mine = posted(own, entry), theirs = posted(other, entry);
+    if (mine.number != number - back || theirs.number != number - back) continue;
+    if (back != 0 && same_words(mine.call, theirs.call)) continue;
+    report.own = mine.call;
+    report.other = theirs.call;
+    if (back != 0 || mine.chain != theirs.chain) return true;
+  }
+  return false;
+}
+
+/// What the two ranks called, as far as that is known here.
+TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
+  const Arguments& arguments = *watch.arguments;
+  std::byte* const mine = arguments.boards[arguments.rank];
+  std::byte* const board = board_from(arguments, watch.peer);
+  if (mine == nullptr || board == nullptr) return;
+  if (watch.direction >= 0) {
+    report.own = watch.message;
+    const Posted theirs = posted(watch.line(board, watch.peer), watch.number % kBoardEntries);
+    const std::byte* const its_calls =
+        board + board_calls(arguments.ranks) + watch.peer * kBoardLine;
+    report.other = theirs.number == watch.number ? theirs.call : latest(its_calls).call;
+    return;
+  }
+  // Block 0 has a part in all calls: its numbers are those of the calls.
+  const unsigned lane = watch.lane;
+  watch.lane = 0;
+  const Posted own = latest(watch.line(mine, arguments.rank));
+  report.own = own.call;
+  if (watch.peer == arguments.rank) return;
+  if (watch.why != Why::kDiffers) {
+    report.other = latest(watch.line(board, watch.peer)).call;
+    return;
+  }
+#pragma unroll 1
+  for (unsigned i = 0; i < 2; ++i) {
+    watch.lane = i == 0 ? 0 : lane;
+    const std::byte* const line = watch.line(mine, arguments.rank);
+    if (find_difference(line, watch.line(board, watch.peer), latest(line).number, report)) return;
+  }
+  report.other = latest(watch.line(board, watch.peer)).call;
+}
+
+/// A known call as two words.
+TUTTI_DEVICE std::uint64_t first_word(const KnownCall& call) {
+  return call.number | std::uint64_t{call.words[0]} << 32;
+}
+TUTTI_DEVICE std::uint64_t second_word(const KnownCall& call) {
+  return call.words[1] | std::uint64_t{call.words[2]} << 32;
+}
+TUTTI_DEVICE KnownCall unpacked(std::uint64_t first, std::uint64_t second) {
+  return {static_cast<std::uint32_t>(first),
+          {static_cast<std::uint32_t>(first >> 32), static_cast<std::uint32_t>(second),
+           static_cast<std::uint32_t>(second >> 32)}};
+}
+static_assert(sizeof(Report) == 5 * sizeof(std::uint64_t), "as write_report writes it");
+
+TUTTI_DEVICE void write_report(Report* at, const Report& report) {
+  auto* to = reinterpret_cast<std::uint64_t*>(at);
+  store_relaxed(to + 1, first_word(report.own));
+  store_relaxed(to + 2, second_word(report.own));
+  store_relaxed(to + 3, first_word(report.other));
+  store_relaxed(to + 4, second_word(report.other));
+  // release: who sees why there is a report sees all of it.
+  store_release(to, report.why);
+}
+
+TUTTI_DEVICE Report told_report(const Arguments& arguments) {
+  std::byte* board = arguments.boards[arguments.rank];
+  // acquire: pairs with the release in tell.
+  std::uint64_t told = board == nullptr ? 0 : load_acquire(told_on(board));
+  if (told == 0 && arguments.staged_board != nullptr) {
+    board = arguments.staged_board;
+    told = load_acquire(told_on(board));
+  }
+  if (told == 0) return {};
+  const auto* from =
+      reinterpret_cast<const std::uint64_t*>(board + kBoardHead + (told - 1) * kReportBytes);
+  return {load_relaxed(from), unpacked(load_relaxed(from + 1), load_relaxed(from + 2)),
+          unpacked(load_relaxed(from + 3), load_relaxed(from + 4))};
+}
+
+}  // namespace detail
+
+/// By a thread that gave up, at its kernel's end: tells the host, and all peers that it reaches.
+TUTTI_DEVICE void tell(const Watch& watch) {
+  const Arguments& arguments = *watch.arguments;
+  std::byte* const own = arguments.boards[arguments.rank];
+  if (own != nullptr && exchange(claimed_on(own), 1) != 0) return;  // Another thread has.
+  Report report;
+  if (watch.why == Why::kTold) {
+    report = detail::told_report(arguments);
+  } else {
+    detail::name_calls(watch, report);
+    report.why = report_word(watch.why, arguments.rank, watch.peer);
+  }
+  if (load_relaxed(&arguments.report->why) == 0) detail::write_report(arguments.report, report);
+  // What this rank's host has ended is told by the host, if peers are to know.
+  if (own == nullptr || watch.why == Why::kTold || watch.why == Why::kAborted) return;
+#pragma unroll 1
+  for (unsigned peer = 0; peer < arguments.ranks; ++peer) {
+    std::byte* const board = arguments.boards[peer];
+    if (peer == arguments.rank || board == nullptr) continue;
+    std::byte* const at = board + kBoardHead + arguments.rank * kReportBytes;
+    detail::write_report(reinterpret_cast<Report*>(at), report);
+    store_release(told_on(board), arguments.rank + 1);  // release: the report is there.
+  }
+}
+
+/// By all threads, behind all of the block's waits.
+TUTTI_DEVICE void end_call(Watch& watch) {
+  const Arguments& arguments = *watch.arguments;
+  if (threadIdx.x < kWarpLanes && arguments.states != nullptr) {
+    // Peers that nobody waited for may have posted, too.
+    for (unsigned peer = threadIdx.x; peer < arguments.ranks && watch.why == Why::kNothing;
+         peer += kWarpLanes) {
+      std::byte* const board = board_from(arguments, peer);
+      if (board == nullptr || (watch.compared >> peer & 1) != 0) continue;
+      if (heard(watch.line(board, peer), watch.number, watch.chain) == Heard::kOther)
+        watch.fail(Why::kDiffers, peer);
+    }
+    __syncwarp();  // All have read what the first thread writes now.
+    if (threadIdx.x == 0 && watch.why == Why::kNothing) {
+      BlockState& state = arguments.states[blockIdx.x];
+      store(&state.calls, BlockState::Calls{watch.number, watch.chain});
+      store_relaxed(&state.busy, 0);
+    }
+  }
+  if (watch.why != Why::kNothing) tell(watch);
+}
+
+}  // namespace tutti::cuda
