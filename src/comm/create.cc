@@ -296,7 +296,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
                                                         Rendezvous& rendezvous,
-                                                        std::string_view name) {
+                                                        std::string_view name) try {
   const Deadline deadline = Deadline::after(founding.settings.timeout);
   const Exchange through = [&, prefix = std::string(name)](std::string_view phase,
                                                            std::span<const std::byte> mine) {
@@ -307,18 +307,14 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
     if (error.rank.value < 0) error.rank = founding.me;
     (void)rendezvous.fail(error);  // If that fails too, they wait to their deadlines.
   };
-  using Made = Result<std::unique_ptr<Communicator::State>>;
-  auto state = [&]() -> Made {
-    try {
-      return make_state(founding, through, tell);
-    } catch (const std::exception& thrown) {
-      const Error error = thrown_error("joining", thrown);
-      tell(error);
-      return error;
-    }
-  }();
+  auto state = make_state(founding, through, tell);
   if (!state && state.error().rank.value < 0) state.error().rank = founding.me;
   return state;
+} catch (const std::exception& thrown) {
+  Error error = thrown_error("joining", thrown);
+  error.rank = error.peer = founding.me;
+  (void)walled("joining", [&] { return rendezvous.fail(error); });
+  return error;
 }
 
 Result<Communicator> Communicator::create(Rendezvous& rendezvous, Rank me, int rank_count,

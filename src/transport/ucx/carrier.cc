@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -113,7 +114,7 @@ void UcxCarrier::close() {
                  until);
 }
 
-ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t attributes) {
+ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t attributes) try {
   if (message.what == What::kHello) {
     met_ = true;
     return UCS_OK;
@@ -138,6 +139,9 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t 
   }
   const auto* const bytes = static_cast<const std::byte*>(data);
   at.aside.assign(bytes, bytes + message.header.bytes);
+  return UCS_OK;
+} catch (const std::bad_alloc&) {  // UCX, which calls this, could not go on after an exception.
+  if (!refused_) refused_ = Error{Code::kSystem, "out of memory"};
   return UCS_OK;
 }
 
