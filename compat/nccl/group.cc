@@ -80,9 +80,9 @@ ncclResult_t Group::make_all() {
       result = bad_argument(nullptr, making.function, "the communicator was given back already");
       continue;
     }
-    // It owns the thread, and joins it before it goes.
-    making.comm->worker =
-        start_thread([&comm = *making.comm, function = making.function, make = making.make] {
+    auto worker = start_thread(
+        "the thread that makes a communicator",
+        [&comm = *making.comm, function = making.function, make = making.make] {
           Status made = make(comm);
           const ncclResult_t outcome = finish(&comm, function, made);
           // Release: whoever sees that it is made sees the communicator.
@@ -90,6 +90,13 @@ ncclResult_t Group::make_all() {
           comm.state.store(outcome, std::memory_order_release);
           comm.state.notify_all();
         });
+    if (worker) {
+      making.comm->worker = std::move(*worker);  // The communicator joins it before it goes.
+    } else {
+      // Release: whoever sees the state sees the line of the error.
+      making.comm->state.store(finish(making.comm.get(), making.function, worker.error()),
+                               std::memory_order_release);
+    }
   }
   for (std::size_t i = 0; i < makings_.size(); ++i) {
     ncclComm& comm = *makings_[i].comm;
@@ -128,11 +135,15 @@ ncclResult_t Group::join_all() {
   for (const Call& at : joins_) outcomes.emplace(at.comm.get(), ncclSuccess);
   std::vector<std::thread> threads;
   for (auto& [comm, outcome] : outcomes) {
-    threads.push_back(start_thread([this, comm = comm, &outcome = outcome] {
+    auto thread = start_thread("a thread of a group", [this, comm = comm, &outcome = outcome] {
       for (const Call& at : joins_) {
         if (at.comm.get() == comm && outcome == ncclSuccess) outcome = run(at);
       }
-    }));
+    });
+    if (thread)
+      threads.push_back(std::move(*thread));
+    else
+      outcome = finish(comm, "ncclGroupEnd", thread.error());
   }
   for (std::thread& thread : threads) thread.join();
   ncclResult_t result = ncclSuccess;

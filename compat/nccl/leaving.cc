@@ -11,10 +11,16 @@ ncclResult_t quiesce(const char* function, ncclComm& comm) {
   if (comm.blocking) return finish(&comm, function, comm.device_communicator->wait());
   comm.state.store(ncclInProgress, std::memory_order_release);
   if (comm.worker.joinable()) comm.worker.join();  // Its maker, which is done.
-  comm.worker = tutti::start_thread([&comm, function] {
+  auto worker = tutti::start_thread("the thread that waits for calls", [&comm, function] {
     const ncclResult_t result = finish(&comm, function, comm.device_communicator->wait());
     comm.state.store(result, std::memory_order_release);
   });
+  if (!worker) {
+    const ncclResult_t refused = finish(&comm, function, worker.error());
+    comm.state.store(refused, std::memory_order_release);
+    return refused;
+  }
+  comm.worker = std::move(*worker);
   return ncclInProgress;
 }
 
