@@ -1,5 +1,7 @@
 // Messages between ranks: every transport, all sizes, mapped and not, in any order, among
 // collectives, in groups and started; and what happens when the two ends do not fit together.
+#include <unistd.h>
+
 #include <array>
 #include <deque>
 #include <optional>
@@ -177,6 +179,14 @@ TEST_CASE("who ends a group of messages carries them out, if nothing else is und
   }
 }
 
+/// How errors name the process of a rank that is a thread of this one.
+std::string place_of(int rank) {
+  char host[256] = {};
+  (void)gethostname(host, sizeof(host) - 1);
+  return " (rank " + std::to_string(rank) + " is pid " + std::to_string(getpid()) + " on " + host +
+         ")";
+}
+
 TEST_CASE("two ends that do not fit together are an error on both ranks, with both counts") {
   for (const Transport* transport : transports_here()) {
     Settings settings;
@@ -194,7 +204,8 @@ TEST_CASE("two ends that do not fit together are an error on both ranks, with bo
     });
     const std::string what =
         "recv of 10 float32 from rank 0: rank 0 sends 100000 float32 instead; both ends of a "
-        "message must name the same count and type";
+        "message must name the same count and type" +
+        place_of(0);
     CHECK(errors[1] == "rank 1: mismatch: " + what);
     CHECK(errors[0] ==
           "rank 0: mismatch: send of 100000 float32 to rank 1 was ended by rank 1: " + what);
@@ -221,7 +232,8 @@ TEST_CASE(
     REQUIRE(!status);
     CHECK(status.error().to_string() ==
           "rank 0: timeout: recv of 10 float32 from rank 1: waited 300 ms for rank 1, which has "
-          "made no collective call yet; TUTTI_TIMEOUT_MS sets the limit");
+          "made no collective call yet; TUTTI_TIMEOUT_MS sets the limit" +
+              place_of(1));
     CHECK(!comm.barrier());
   }
 }
