@@ -33,7 +33,8 @@ struct RunOptions {
 
 /// A port that is free now; 0 if there is none.
 int free_port() {
-  const auto listening = bootstrap::listen_at("127.0.0.1", 0);
+  const auto listening =
+      bootstrap::listen_at("127.0.0.1", 0, Deadline::after(std::chrono::seconds(1)));
   return listening ? listening->port : 0;
 }
 

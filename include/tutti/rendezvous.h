@@ -46,6 +46,11 @@ class TUTTI_API Rendezvous {
   virtual Result<Bytes> get(std::string_view key, Deadline deadline) = 0;
   /// Wakes every present and future waiter with this error.
   virtual Status fail(const Error& error) = 0;
+  /// This process begins to join as rank `me`, and has joined or given up. If the process ends in
+  /// between, a rendezvous that can notice it fails, with an error that names the rank. Calls come
+  /// in pairs; the default does nothing.
+  virtual void enter(Rank /*me*/) {}
+  virtual void leave() {}
 };
 
 /// Names a job to be joined; made by one rank, carried to the others by any means (MPI, a store, a
@@ -88,7 +93,8 @@ TUTTI_API Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo
                                                                 Deadline deadline);
 
 /// The one all-gather of set-up: every rank gives `mine` and gets all. `phase` names the exchange,
-/// and is used once per rendezvous. At the deadline the error names the ranks that never came.
+/// and is used once per rendezvous; of "world/hello" the first part is the communicator's name. At
+/// the deadline the error names the ranks that never came, and all other ranks get it too.
 TUTTI_API Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_count,
                                               std::string_view phase,
                                               std::span<const std::byte> mine, Deadline deadline);

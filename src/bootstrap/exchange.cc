@@ -2,8 +2,9 @@
 //
 // Every rank puts what it has under "<phase>/<rank>". Rank 0 gets them all, checks that they go
 // together, and puts the whole table under "<phase>/all", which is what the others get: 2n requests
-// instead of n². A rank that finds that two do not go together tells everybody (Rendezvous::fail):
-// none would get any further.
+// instead of n². A rank that finds that two do not go together, or that a rank has not come within
+// the deadline, tells everybody (Rendezvous::fail): none would get any further. After kPatience a
+// line of the log names the ranks that are missing.
 //
 //   contribution   magic u32 · rank count u32 · nonce u64 · pid i64 · host (64) · the bytes
 //   table          magic u32 · rank count u32 · per rank: nonce u64 · length u64 · the bytes
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/log.h"
 #include "bootstrap/limits.h"
 #include "tutti/rendezvous.h"
 
@@ -31,6 +33,8 @@ constexpr int kMostRanks = 1 << 16;
 constexpr std::size_t kMostNamed = 8;  // Missing ranks in a message; more are only counted.
 // How long a rank that has given up goes on to find out who is missing.
 constexpr std::chrono::seconds kSearchTime{1};
+// How long ranks may be late before a line of the log says so.
+constexpr std::chrono::seconds kPatience{2};
 
 struct Head {
   std::uint32_t magic = kContribution;
@@ -72,9 +76,7 @@ bool take(std::span<const std::byte>& from, Plain& value) {
 
 std::string seconds_since(steady_clock::time_point start) {
   const std::chrono::duration<double> span = steady_clock::now() - start;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g s", span.count());
-  return text.data();
+  return fmt::format("{:.1f} s", span.count());
 }
 
 /// "rank 3", "ranks 2 and 3", "ranks 1, 2, 3 and 5 more".
@@ -98,19 +100,36 @@ class Exchange {
         me_(me.value),
         rank_count_(rank_count),
         phase_(phase),
-        deadline_(deadline) {}
+        deadline_(deadline) {
+    const auto slash = phase_.rfind('/');
+    const bool named = slash != std::string::npos && slash != 0;
+    const std::string step = named ? phase_.substr(slash + 1) : "";
+    title_ = named ? "joining communicator '" + phase_.substr(0, slash) + "'"
+                   : "exchange '" + phase_ + "'";
+    // The first step of a communicator is the one that a rank comes with.
+    step_ = step.empty() || step == "hello" ? "" : " to the step '" + step + "'";
+  }
 
   Result<std::vector<Bytes>> run(std::span<const std::byte> mine);
 
  private:
   std::string key(int rank) const { return phase_ + "/" + std::to_string(rank); }
   Error error(Code code, const std::string& what, int peer = -1) const {
-    return {code, phase_ + ": " + what, Rank{me_}, Rank{peer}};
+    return {code, title_ + ": " + what, Rank{me_}, Rank{peer}};
   }
-  /// Nobody gets any further after this, so everybody is told.
+  /// Nobody gets any further after this, so everybody is told. Who told first counts.
   Error tell_all(Error told) {
-    if (Status sent = rendezvous_.fail(told); !sent) told.what += " (the others were not told)";
-    return told;
+    if (Status sent = rendezvous_.fail(told); !sent) {
+      told.what += " (the others were not told)";
+      return told;
+    }
+    return failure().value_or(std::move(told));
+  }
+  /// What a rank has told all. Once this rank has announced itself: what it has put is there, so
+  /// only a failure keeps it from being read.
+  std::optional<Error> failure() {
+    auto mine = rendezvous_.get(key(me_), Deadline{steady_clock::now()});
+    return mine ? std::nullopt : std::optional(std::move(mine.error()));
   }
   Error miscount(int rank, std::uint32_t count) {
     return tell_all(error(Code::kMismatch,
@@ -123,13 +142,28 @@ class Exchange {
   /// Rank 0: gets every rank's bytes and hands out the table.
   Result<std::vector<Bytes>> collect(std::span<const std::byte> mine);
   Result<std::vector<Bytes>> read_table(std::span<const std::byte> table);
+  /// The value of `key`, of rank `whom`; empty at the deadline. The log says who is missing where
+  /// it takes long.
+  Result<std::optional<Bytes>> wait(const std::string& key, int whom);
+  Result<std::optional<Bytes>> wait_until(const std::string& key, Deadline deadline);
+  struct Missing {
+    std::vector<int> ranks;
+    int searched = 0;  // Of lower rank than this.
+  };
+  /// Who has not come yet, of rank `first` and up. An error where the rendezvous has failed.
+  Result<Missing> find_missing(int first);
+  /// "rank 2 of 3 has not come"; `missing` is not empty.
+  std::string describe(const Missing& missing) const;
+  void log_missing(int whom);
   /// After the deadline: who never came, starting with `first`.
   Error missing(int first);
 
   Rendezvous& rendezvous_;
   const int me_, rank_count_;
   const std::string phase_;
+  std::string title_, step_;  // For messages.
   const Deadline deadline_;
+  bool logged_ = false;
   const steady_clock::time_point start_ = steady_clock::now();
   Head head_;
 };
@@ -138,7 +172,7 @@ Status Exchange::announce(std::span<const std::byte> mine) {
   head_.rank_count = static_cast<std::uint32_t>(rank_count_);
   head_.pid = getpid();
   if (getrandom(&head_.nonce, sizeof(head_.nonce), 0) != sizeof(head_.nonce))
-    return bootstrap::system_error(phase_ + ": random bytes", errno);
+    return bootstrap::system_error(title_ + ": random bytes", errno);
   gethostname(head_.host.data(), head_.host.size() - 1);  // For messages; empty is fine.
   // A first look, without waiting, at whether somebody has this rank already.
   const auto taken = rendezvous_.get(key(me_), Deadline{steady_clock::now()});
@@ -168,9 +202,8 @@ Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
   append(table, TableEntry{head_.nonce, mine.size()});
   table.insert(table.end(), mine.begin(), mine.end());
   for (int rank = 1; rank < rank_count_; ++rank) {
-    auto value = rendezvous_.get(key(rank), deadline_);
-    if (!value && value.error().code == Code::kTimeout) return missing(rank);
-    if (!value) return std::move(value.error());
+    TUTTI_TRY(const auto value, wait(key(rank), rank));
+    if (!value) return missing(rank);
     std::span<const std::byte> rest(*value);
     Head theirs;
     if (!take(rest, theirs) || theirs.magic != kContribution) {
@@ -216,32 +249,73 @@ Result<std::vector<Bytes>> Exchange::read_table(std::span<const std::byte> table
   return all;
 }
 
-Error Exchange::missing(int first) {
-  const std::string waited = "waited " + seconds_since(start_);
-  const Deadline search = Deadline::after(kSearchTime);
-  std::vector<int> ranks;
-  int rank = first;
-  for (; rank < rank_count_ && !search.passed(); ++rank) {
-    const auto value = rendezvous_.get(key(rank), Deadline{steady_clock::now()});
-    if (value) continue;
-    // Meanwhile somebody may have found out what is wrong.
-    if (value.error().code != Code::kTimeout) return value.error();
-    ranks.push_back(rank);
+Result<std::optional<Bytes>> Exchange::wait_until(const std::string& key, Deadline deadline) {
+  auto value = rendezvous_.get(key, deadline);
+  if (value) return std::optional(*std::move(value));
+  if (value.error().code != Code::kTimeout) return std::move(value.error());
+  // A rank's verdict may be a timeout, too.
+  if (auto told = failure()) return *std::move(told);
+  return std::optional<Bytes>{};
+}
+
+Result<std::optional<Bytes>> Exchange::wait(const std::string& key, int whom) {
+  const Deadline patience{start_ + kPatience};
+  if (!logged_ && patience.at < deadline_.at) {
+    TUTTI_TRY(auto value, wait_until(key, patience));
+    if (value) return value;
+    logged_ = true;
+    log_missing(whom);
   }
-  const std::string of = " of " + std::to_string(rank_count_);
-  if (ranks.empty())
-    return error(Code::kTimeout, waited + " for rank 0 to hand out what all ranks gave", 0);
-  std::string text = waited + " for " + name_ranks(ranks) + of;
-  if (rank < rank_count_) text += " (not looked for: ranks " + std::to_string(rank) + " and up)";
-  return error(Code::kTimeout, text, ranks.front());
+  return wait_until(key, deadline_);
+}
+
+Result<Exchange::Missing> Exchange::find_missing(int first) {
+  const Deadline search = Deadline::after(kSearchTime);
+  Missing missing;
+  for (missing.searched = first; missing.searched < rank_count_ && !search.passed();
+       ++missing.searched) {
+    TUTTI_TRY(const auto value, wait_until(key(missing.searched), Deadline{steady_clock::now()}));
+    if (!value) missing.ranks.push_back(missing.searched);
+  }
+  return missing;
+}
+
+std::string Exchange::describe(const Missing& missing) const {
+  std::string text = name_ranks(missing.ranks) + " of " + std::to_string(rank_count_) +
+                     (missing.ranks.size() == 1 ? " has" : " have") + " not come" + step_;
+  if (missing.searched < rank_count_)
+    text += " (not looked for: ranks " + std::to_string(missing.searched) + " and up)";
+  return text;
+}
+
+/// Rank 0 warns of those that are missing; the others of rank 0 only, as they all wait for it.
+void Exchange::log_missing(int whom) {
+  const auto level = [&](const std::vector<int>& ranks) {
+    return me_ == 0 || ranks.front() == 0 ? log::Level::kWarn : log::Level::kInfo;
+  };
+  const auto missing = find_missing(whom);
+  if (!missing || missing->ranks.empty() || !log::enabled(level(missing->ranks))) return;
+  log::write(
+      level(missing->ranks),
+      fmt::format("{}: rank {} has waited {} in step '{}': {}; it goes on waiting", title_, me_,
+                  seconds_since(start_), phase_.substr(phase_.rfind('/') + 1), describe(*missing)));
+}
+
+Error Exchange::missing(int first) {
+  const std::string waited = " within " + seconds_since(start_) + " (TUTTI_TIMEOUT_MS)";
+  auto found = find_missing(first);
+  if (!found) return std::move(found.error());
+  if (found->ranks.empty())
+    return tell_all(
+        error(Code::kTimeout, "rank 0 has not handed out what all ranks gave" + step_ + waited, 0));
+  return tell_all(error(Code::kTimeout, describe(*found) + waited, found->ranks.front()));
 }
 
 Result<std::vector<Bytes>> Exchange::run(std::span<const std::byte> mine) {
   TUTTI_CHECK_OK(announce(mine));
   if (me_ == 0) return collect(mine);
-  auto table = rendezvous_.get(phase_ + "/all", deadline_);
-  if (!table && table.error().code == Code::kTimeout) return missing(0);
-  if (!table) return std::move(table.error());
+  TUTTI_TRY(const auto table, wait(phase_ + "/all", 0));
+  if (!table) return missing(0);
   return read_table(*table);
 }
 

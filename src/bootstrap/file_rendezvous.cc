@@ -3,27 +3,31 @@
 //   <directory>/job.<job>/members        locked (shared) by every rank that takes part
 //                        /k.<key>        a value; long names continue in directories ("+" at
 //                                        the end)
-//                        /t.<random>     a value that is being written
+//                        /t.<unique>     a value that is being written
 //                        /failed         what `fail` was told first
+//                        /m.<rank>       locked by a rank while it joins; names its process
 //
 // A value appears whole or not at all: it is written beside its place and renamed. Values are
 // written only under the shared lock, and a job's files are removed only under the exclusive one.
 // The kernel drops the lock of a process that dies, whatever way it dies, so
 //   - the first to come finds leftovers of an earlier run of the same job, and clears them;
-//   - the last to leave removes the job.
+//   - the last to leave removes the job;
+//   - who waits finds m.<rank> without a lock where that rank has died, and tells all.
 // Where the file system has no locks, nothing is cleared: then the job's name has to be new.
 #include "bootstrap/file_rendezvous.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
@@ -47,6 +51,11 @@ constexpr int kMostAttempts = 100;
 // How long another rank may take to clear or remove a job.
 constexpr std::chrono::seconds kLockTime{10};
 constexpr const char *kMembers = "members", *kFailed = "failed";
+constexpr std::string_view kJoining = "m.";
+// A look at who has died costs some system calls for each rank. It comes no oftener than this, and
+// takes at most one part in so many of the time.
+constexpr std::chrono::milliseconds kLookPause{50};
+constexpr int kLookShare = 20;
 
 /// Letters, digits, '-', '_' and '.' stay; everything else becomes %XX.
 std::string escape(std::string_view text) {
@@ -141,9 +150,14 @@ class FileRendezvous : public Rendezvous {
   Status put(std::string_view key, std::span<const std::byte> value) override;
   Result<Bytes> get(std::string_view key, Deadline deadline) override;
   Status fail(const Error& error) override;
+  void enter(Rank me) override;
+  void leave() override;
 
  private:
   explicit FileRendezvous(std::string path) : path_(std::move(path)) {}
+  /// Tells all if a rank has died while it joined.
+  void look_for_deaths();
+  std::optional<std::string> name_dead(const std::string& file) const;
   /// False: the job was being removed; try again.
   Result<bool> join();
   /// The name of a new file that holds `bytes`.
@@ -155,6 +169,13 @@ class FileRendezvous : public Rendezvous {
   const std::string path_;
   const pid_t owner_ = getpid();
   Fd directory_, members_;
+  // Given up to tell all of an error: the error may be that there are no more descriptors.
+  Fd reserve_;
+  std::mutex mutex_;
+  Fd joining_;  // Locked, and named `joining_name_`, while there are calls of enter without leave.
+  std::string joining_name_;
+  int entered_ = 0;
+  std::chrono::steady_clock::time_point next_look_{};
 };
 
 /// Removes everything but the members file. Under the exclusive lock.
@@ -203,6 +224,7 @@ Result<std::unique_ptr<Rendezvous>> FileRendezvous::open(const std::string& path
   std::unique_ptr<FileRendezvous> made(new FileRendezvous(path));
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     TUTTI_TRY(const bool joined, made->join());
+    if (joined) made->reserve_ = Fd(::fcntl(made->directory_.get(), F_DUPFD_CLOEXEC, 0));
     if (joined) return std::unique_ptr<Rendezvous>(std::move(made));
     std::this_thread::sleep_for(kFirstPause);
   }
@@ -215,14 +237,20 @@ FileRendezvous::~FileRendezvous() {
 }
 
 Result<std::string> FileRendezvous::write_aside(std::span<const std::byte> bytes) {
-  std::uint64_t random = 0;
-  if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-    return system_error("rendezvous: random bytes", errno);
-  std::string name = fmt::format("t.{:016x}", random);
+  static std::atomic<std::uint64_t> count{0};
+  std::string name;
+  Fd file;
+  // Again where a process of another host has the same number.
+  for (int attempt = 0; attempt < kMostAttempts && !file; ++attempt) {
+    // relaxed: only that each value is there once matters.
+    name = fmt::format("t.{}.{}", getpid(), count.fetch_add(1, std::memory_order_relaxed));
+    file =
+        Fd(::openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file && errno != EEXIST) break;
+  }
+  const int reason = errno;
   const std::string what = about("writing", name);
-  const Fd file(
-      ::openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file) return system_error(what, errno);
+  if (!file) return system_error(what, reason);
   if (auto written = write_all(file.get(), bytes, what); !written) {
     ::unlinkat(directory_.get(), name.c_str(), 0);
     return std::move(written.error());
@@ -260,6 +288,7 @@ Result<Bytes> FileRendezvous::get(std::string_view key, Deadline deadline) {
               read_file(directory_.get(), path.c_str(), kMostValueBytes, about("reading", key)));
     if (value) return *std::move(value);
     if (last) return never_came(key);
+    look_for_deaths();
     const auto left =
         std::chrono::ceil<microseconds>(deadline.at - std::chrono::steady_clock::now());
     std::this_thread::sleep_for(std::clamp(left, microseconds(0), pause));
@@ -267,7 +296,78 @@ Result<Bytes> FileRendezvous::get(std::string_view key, Deadline deadline) {
   }
 }
 
+void FileRendezvous::enter(Rank me) {
+  const std::lock_guard guard(mutex_);
+  if (++entered_ != 1) return;
+  const std::string process = this_process_name();
+  auto aside = write_aside(std::as_bytes(std::span(process.data(), process.size())));
+  if (!aside) return;  // What follows has the same trouble, and says so.
+  joining_ = Fd(::openat(directory_.get(), aside->c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  joining_name_ = std::string(kJoining) + std::to_string(me.value);
+  // Locked before it has its name, so that it is never found without its lock while this rank
+  // lives.
+  const bool locked = joining_ && lock(joining_.get(), LOCK_EX | LOCK_NB);
+  if (!locked ||
+      ::renameat(directory_.get(), aside->c_str(), directory_.get(), joining_name_.c_str()) != 0) {
+    ::unlinkat(directory_.get(), aside->c_str(), 0);
+    joining_.reset();
+  }
+}
+
+void FileRendezvous::leave() {
+  const std::lock_guard guard(mutex_);
+  if (owner_ != getpid() || entered_ == 0 || --entered_ != 0 || !joining_) return;
+  // Another process that claims this rank may have put its own file there.
+  struct stat mine {
+  }, there{};
+  if (::fstat(joining_.get(), &mine) == 0 &&
+      ::fstatat(directory_.get(), joining_name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+      mine.st_ino == there.st_ino) {
+    ::unlinkat(directory_.get(), joining_name_.c_str(), 0);
+  }
+  joining_.reset();
+}
+
+/// The process whose file has no lock any more; empty: it lives, or has left.
+std::optional<std::string> FileRendezvous::name_dead(const std::string& file) const {
+  const Fd theirs(::openat(directory_.get(), file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!theirs || !lock(theirs.get(), LOCK_SH | LOCK_NB)) return std::nullopt;
+  struct stat status {};
+  if (::fstat(theirs.get(), &status) != 0 || status.st_nlink == 0) return std::nullopt;
+  auto text = read_file(directory_.get(), file.c_str(), kMostErrorBytes, file);
+  if (!text || !*text) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>((*text)->data()), (*text)->size());
+}
+
+void FileRendezvous::look_for_deaths() {
+  const auto start = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard guard(mutex_);
+    if (start < next_look_) return;
+    next_look_ = start + kLookPause;  // Of two threads, one looks.
+  }
+  Fd listed(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(listed.get()), ::closedir);
+  if (listing) (void)listed.release();
+  for (const dirent* one = nullptr; listing && (one = ::readdir(listing.get())) != nullptr;) {
+    const std::string file = one->d_name;
+    if (!file.starts_with(kJoining)) continue;
+    const auto process = name_dead(file);
+    if (!process) continue;
+    const Rank rank{std::atoi(file.c_str() + kJoining.size())};
+    (void)fail(ended_while_joining(rank, *process));
+    break;
+  }
+  const auto end = std::chrono::steady_clock::now();
+  const std::lock_guard guard(mutex_);
+  next_look_ = end + std::max<std::chrono::nanoseconds>(kLookPause, (end - start) * kLookShare);
+}
+
 Status FileRendezvous::fail(const Error& error) {
+  {
+    const std::lock_guard guard(mutex_);
+    reserve_.reset();
+  }
   const Bytes frame = wire::encode({.kind = wire::Kind::kFailed, .error = error});
   TUTTI_TRY(const std::string aside, write_aside(std::span(frame).subspan(wire::kLengthBytes)));
   // A link, not a rename: the first failure stays.

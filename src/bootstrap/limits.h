@@ -1,5 +1,8 @@
 // File: bootstrap/limits.h: what every rendezvous checks before it does anything.
 #pragma once
+#include <unistd.h>
+
+#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -30,6 +33,20 @@ inline Status check_sizes(std::string_view key, std::size_t value_bytes = 0) {
 
 inline Error never_came(std::string_view key) {
   return {Code::kTimeout, "rendezvous: nobody put the key '" + std::string(key) + "' in time"};
+}
+
+/// "process 4711 on node7", for messages.
+inline std::string this_process_name() {
+  std::array<char, 64> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host.data();
+}
+
+inline Error ended_while_joining(Rank rank, const std::string& process) {
+  return {Code::kPeerFailed,
+          "joining: rank " + std::to_string(rank.value) + " (" + process +
+              ") has ended before it had joined; what it printed says why",
+          Rank{}, rank};
 }
 
 inline Error system_error(const std::string& what, int error_number) {

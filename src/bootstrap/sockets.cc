@@ -8,9 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
 
+#include "base/log.h"
+#include "base/threads.h"
 #include "bootstrap/limits.h"
 
 namespace tutti::bootstrap {
@@ -42,17 +47,11 @@ int milliseconds_left(Deadline deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
 }
 
-Error gone() {
-  return {Code::kPeerFailed, "rendezvous: the store closed the connection: its process has ended"};
-}
-
-}  // namespace
-
-Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
+Result<std::vector<SocketAddress>> ask_resolver(const std::string& host, int port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
@@ -68,6 +67,79 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
     addresses.push_back(address);
   }
   return addresses;
+}
+
+/// At all of these that this host has, or at one. kUnsupported: it has none of them.
+Result<Listening> listen_on(const std::vector<SocketAddress>& addresses, bool one) {
+  Listening listening;
+  std::string reasons;
+  bool foreign = true;
+  for (const SocketAddress& address : addresses) {
+    const bool twice = std::any_of(
+        listening.sockets.begin(), listening.sockets.end(),
+        [&](const Fd& other) { return own_end(other.get()).ip_text() == address.ip_text(); });
+    if (twice) continue;
+    int error_number = 0;
+    Fd socket = listen_on(address, &error_number);
+    if (socket) {
+      listening.port = own_end(socket.get()).port();
+      listening.sockets.push_back(std::move(socket));
+      if (one) break;  // "Any" serves both families; a free port is one port.
+      continue;
+    }
+    const Error error = system_error(address.text(), error_number);
+    // A machine without IPv6 is fine; a port that somebody else has is not.
+    if (error_number == EADDRINUSE || error_number == EACCES)
+      return Error{Code::kSystem, "rendezvous: can't listen at " + error.what};
+    foreign = foreign && error_number == EADDRNOTAVAIL;
+    reasons += (reasons.empty() ? "" : "; ") + error.what;
+  }
+  if (!listening.sockets.empty()) return listening;
+  return Error{foreign ? Code::kUnsupported : Code::kSystem,
+               "rendezvous: can't listen at " + reasons};
+}
+
+/// Whether the name is that of the host itself, which knows it by a loopback address only (Debian's
+/// 127.0.1.1): others know it by another one.
+bool is_host_name_at_loopback(const std::string& host, const std::vector<SocketAddress>& named) {
+  const bool loopback = std::all_of(named.begin(), named.end(),
+                                    [](const auto& address) { return address.is_loopback(); });
+  return loopback && host.find("localhost") == std::string::npos && host != "ip6-loopback" &&
+         !ask_resolver(host, 0, AI_NUMERICHOST);
+}
+
+Error gone() {
+  return {Code::kPeerFailed, "rendezvous: the store closed the connection: its process has ended"};
+}
+
+}  // namespace
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Deadline deadline) {
+  // An address needs no resolver, and so no thread.
+  auto numeric = ask_resolver(host, port, AI_NUMERICHOST);
+  if (numeric) return numeric;
+  struct Question {
+    std::mutex mutex;
+    std::condition_variable answered;
+    std::optional<Result<std::vector<SocketAddress>>> answer;
+  };
+  const auto question = std::make_shared<Question>();
+  TUTTI_TRY(auto asking,
+            start_thread("rendezvous: a thread that looks up a host", [question, host, port] {
+              auto answer = ask_resolver(host, port, 0);
+              const std::lock_guard lock(question->mutex);
+              question->answer.emplace(std::move(answer));
+              question->answered.notify_one();
+            }));
+  asking.detach();
+  std::unique_lock lock(question->mutex);
+  if (!question->answered.wait_until(lock, deadline.at,
+                                     [&] { return question->answer.has_value(); })) {
+    return Error{Code::kTimeout,
+                 "rendezvous: the system's resolver did not say in time where host '" + host +
+                     "' is; name it by its address, or mend the name service"};
+  }
+  return *std::move(question->answer);
 }
 
 std::vector<SocketAddress> own_addresses() {
@@ -90,37 +162,26 @@ std::vector<SocketAddress> own_addresses() {
   return addresses;
 }
 
-Result<Listening> listen_at(const std::string& host, int port) {
-  Listening listening;
-  const auto named =
-      host.empty() ? Result<std::vector<SocketAddress>>(Error{}) : resolve(host, port);
-  const bool loopback = named && std::all_of(named->begin(), named->end(), [](const auto& address) {
-                          return address.is_loopback();
-                        });
+Result<Listening> listen_at(const std::string& host, int port, Deadline deadline) {
   const auto number = static_cast<std::uint16_t>(port);
-  const auto candidates =
-      loopback ? *named
-               : std::vector{ipv6_address(in6addr_any, number), ipv4_address({INADDR_ANY}, number)};
-  std::string reasons;
-  for (const SocketAddress& candidate : candidates) {
-    int error_number = 0;
-    Fd socket = listen_on(candidate, &error_number);
-    if (socket) {
-      listening.port = own_end(socket.get()).port();
-      listening.sockets.push_back(std::move(socket));
-      if (!loopback || port == 0) break;  // "Any" serves both families; a free port is one port.
-    } else {
-      const Error error = system_error(candidate.text(), error_number);
-      // A machine without IPv6 is fine; a port that somebody else has is not.
-      if (error_number == EADDRINUSE || error_number == EACCES) {
-        return Error{Code::kSystem, "rendezvous: can't listen at " + error.what};
-      }
-      reasons += (reasons.empty() ? "" : "; ") + error.what;
+  const std::vector<SocketAddress> everywhere{ipv6_address(in6addr_any, number),
+                                              ipv4_address({INADDR_ANY}, number)};
+  if (host.empty()) return listen_on(everywhere, true);
+  TUTTI_TRY(auto named, resolve(host, port, deadline));
+  if (is_host_name_at_loopback(host, named)) {
+    for (SocketAddress& own : own_addresses()) {
+      own.set_port(number);
+      named.push_back(own);
     }
   }
-  if (listening.sockets.empty())
-    return Error{Code::kSystem, "rendezvous: can't listen at " + reasons};
-  return listening;
+  auto listening = listen_on(named, port == 0);
+  if (listening || listening.error().code != Code::kUnsupported) return listening;
+  log::warn(
+      "rendezvous: host '{}' is {}, which is no address of this host (is it translated?); the "
+      "store "
+      "listens at all of its addresses",
+      host, named.front().ip_text());
+  return listen_on(everywhere, true);
 }
 
 Status wait_for(int socket, short events, Deadline deadline) {

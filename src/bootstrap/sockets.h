@@ -14,9 +14,9 @@
 
 namespace tutti::bootstrap {
 
-/// What the name stands for, in the resolver's order. Asks the system's resolver, which has its own
-/// limits of time.
-Result<std::vector<SocketAddress>> resolve(const std::string& host, int port);
+/// What the name stands for, in the resolver's order. The system's resolver knows no deadline, so a
+/// thread of its own asks it; at the deadline that is left behind: kTimeout.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Deadline deadline);
 
 /// Addresses of this machine at which others may reach it, best first: IPv4 before IPv6, neither
 /// loopback and link-local ones nor those of container and virtual-machine bridges.
@@ -26,9 +26,11 @@ struct Listening {
   std::vector<Fd> sockets;
   int port = 0;
 };
-/// Listens on every interface; on the loopback ones only if that is all that `host` means. Port 0
-/// takes a free one. kSystem names the address and why not.
-Result<Listening> listen_at(const std::string& host, int port);
+/// Listens at those addresses of this host that `host` stands for; at all where it is empty, or,
+/// with a warning, where it stands for none of this host. A name that only means loopback here, but
+/// is not "localhost", is the host's own: then at all addresses that others may know
+/// (own_addresses). Port 0 takes a free one. kSystem names the address and why not.
+Result<Listening> listen_at(const std::string& host, int port, Deadline deadline);
 
 /// Waits until the socket is ready for `events` (or broken). kTimeout at the deadline.
 Status wait_for(int socket, short events, Deadline deadline);

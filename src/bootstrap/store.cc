@@ -16,6 +16,7 @@ Status Store::put(std::string_view key, std::span<const std::byte> value) {
   TUTTI_CHECK_OK(check_sizes(key, value.size()));
   auto stored = std::make_shared<const Bytes>(value.begin(), value.end());
   const std::lock_guard lock(mutex_);
+  if (failure_) return ok();  // Nobody would get it.
   const auto found = values_.find(key);
   const std::size_t replaced = found == values_.end() ? 0 : found->second->size();
   if (values_.size() >= kMostKeys || bytes_ - replaced + value.size() > kMostBytes) {
@@ -59,8 +60,15 @@ void Store::fail(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (failure_) return;
   failure_ = error;
+  values_.clear();
+  bytes_ = 0;
   if (hook_) hook_("");
   changed_.notify_all();
+}
+
+bool Store::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.has_value();
 }
 
 void Store::on_change(std::function<void(std::string_view key)> hook) {

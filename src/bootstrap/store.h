@@ -28,7 +28,9 @@ class Store {
   Result<SharedBytes> find(std::string_view key) const;
   /// Waits for the value. kTimeout at the deadline; one that has passed still looks once.
   Result<SharedBytes> wait(std::string_view key, Deadline deadline) const;
+  /// The values go: nobody can get them any more.
   void fail(const Error& error);
+  bool failed() const;
 
   /// `hook` is called with every key that was put, and with "" once the store has failed; under the
   /// store's lock, so it must not call back. One at a time.

@@ -12,9 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long an answer may take that needs no waiting at the store.
-constexpr std::chrono::seconds kAnswerTime{30};
-// The same for who ends anyway, and does not wait long for a store that may have ended before.
+// How long who ends anyway waits for an answer: the store may have ended before.
 constexpr std::chrono::seconds kTellTime{5};
 // What a store that answers at the deadline needs to be heard.
 constexpr std::chrono::seconds kGrace{2};
@@ -54,8 +52,8 @@ Error unexpected(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<Rendezvous>> TcpClient::connect(StorePlace place, Deadline deadline) {
-  std::unique_ptr<TcpClient> client(new TcpClient(std::move(place)));
-  TUTTI_TRY(Fd first, client->borrow(deadline));
+  std::unique_ptr<TcpClient> client(new TcpClient(std::move(place), time_left(deadline)));
+  TUTTI_TRY(Link first, client->borrow(deadline));
   client->give_back(std::move(first));
   return std::unique_ptr<Rendezvous>(std::move(client));
 }
@@ -92,21 +90,21 @@ Result<Fd> TcpClient::open_one(const SocketAddress& address, Deadline deadline) 
   return socket;
 }
 
-Result<Fd> TcpClient::open(Deadline deadline) {
+Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
   const auto start = std::chrono::steady_clock::now();
   milliseconds attempt = kFirstAttempt, pause = kFirstPause;
   Error last{Code::kTimeout, "no time was left"};
   for (bool first = true; first || !deadline.passed(); first = false) {
     for (const auto& [host, port] : place_.candidates) {
       // Asked anew each time: in clusters a name may come to life after its users.
-      auto addresses = resolve(host, port);
+      auto addresses = resolve(host, port, deadline);
       if (!addresses) {
         last = std::move(addresses.error());
         continue;
       }
       for (const SocketAddress& address : *addresses) {
         auto socket = open_one(address, earlier(deadline, Deadline::after(attempt)));
-        if (socket) return socket;
+        if (socket) return Link{*std::move(socket)};
         last = std::move(socket.error());
         if (last.code == Code::kMismatch && place_.candidates.size() == 1) {
           last.what = "rendezvous: " + last.what;
@@ -122,49 +120,81 @@ Result<Fd> TcpClient::open(Deadline deadline) {
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
   return Error{
       Code::kTimeout,
-      fmt::format("rendezvous: rank 0's store at {} did not let this rank in for {:.3g} s: "
-                  "{}; check that rank 0 runs and that the address is right",
-                  place_.name, waited.count(), last.what)};
+      fmt::format(
+          "rendezvous: {} at {} did not let this rank in within {:.1f} s (TUTTI_TIMEOUT_MS): "
+          "{}; check that rank 0 runs and that the address is right",
+          place_.keeper, place_.name, waited.count(), last.what)};
 }
 
-Result<Fd> TcpClient::borrow(Deadline deadline) {
+Result<TcpClient::Link> TcpClient::borrow(Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
     if (owner_ != getpid()) idle_.clear();
     owner_ = getpid();
     if (!idle_.empty()) {
-      Fd connection = std::move(idle_.back());
+      Link link = std::move(idle_.back());
       idle_.pop_back();
-      return connection;
+      return link;
     }
   }
   return open(deadline);
 }
 
-void TcpClient::give_back(Fd connection) {
+void TcpClient::give_back(Link link) {
   const std::lock_guard lock(mutex_);
-  if (owner_ == getpid()) idle_.push_back(std::move(connection));
+  if (owner_ != getpid()) return;
+  if (joining_ == 0) say_left(link);  // While another thread used it.
+  idle_.push_back(std::move(link));
+}
+
+/// The store answers neither of these two; if they don't get there, the connection has broken, and
+/// whatever follows says so.
+void TcpClient::say_left(Link& link) {
+  if (!std::exchange(link.entered, false)) return;
+  (void)send_all(link.socket.get(), wire::encode({.kind = wire::Kind::kLeave}),
+                 Deadline{std::chrono::steady_clock::now()});
+}
+
+void TcpClient::enter(Rank me) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++joining_;
+  }
+  auto link = borrow(Deadline::after(patience_));
+  if (!link) return;  // The first exchange has the same trouble, and says so.
+  const std::string process = this_process_name();
+  link->entered = static_cast<bool>(send_all(
+      link->socket.get(), wire::encode({.kind = wire::Kind::kEnter, .text = process, .rank = me}),
+      Deadline{std::chrono::steady_clock::now()}));
+  give_back(*std::move(link));
+}
+
+void TcpClient::leave() {
+  const std::lock_guard lock(mutex_);
+  if (owner_ != getpid() || joining_ == 0 || --joining_ != 0) return;
+  for (Link& link : idle_) say_left(link);
 }
 
 Result<wire::Message> TcpClient::ask(const wire::Message& request, Bytes& answer,
                                      Deadline deadline) {
   const auto failed = [this](Error error) {
-    error.what = "rank 0's store at " + place_.name + ": " + error.what;
+    error.what = place_.keeper + " at " + place_.name + ": " + error.what;
     // Not to be taken for a key that nobody put.
     if (error.code == Code::kTimeout) error.code = Code::kPeerFailed;
+    error.peer = place_.keeper_rank;
     return error;
   };
   auto borrowed = borrow(deadline);
   if (!borrowed) return failed(std::move(borrowed.error()));
-  Fd connection = *std::move(borrowed);
-  if (auto sent = send_all(connection.get(), wire::encode(request), deadline); !sent)
+  Link link = *std::move(borrowed);
+  if (auto sent = send_all(link.socket.get(), wire::encode(request), deadline); !sent)
     return failed(std::move(sent.error()));
-  auto frame = receive_frame(connection.get(), deadline);
+  auto frame = receive_frame(link.socket.get(), deadline);
   if (!frame) return failed(std::move(frame.error()));
   answer = *std::move(frame);
   auto message = wire::parse(answer);
   if (!message) return failed(std::move(message.error()));
-  give_back(std::move(connection));
+  give_back(std::move(link));
   if (message->kind == wire::Kind::kFailed) return std::move(message->error);
   return message;
 }
@@ -173,7 +203,7 @@ Status TcpClient::put(std::string_view key, std::span<const std::byte> value) {
   TUTTI_CHECK_OK(check_sizes(key, value.size()));
   Bytes answer;
   TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kPut, .key = key, .value = value}, answer,
-                                    Deadline::after(kAnswerTime)));
+                                    Deadline::after(patience_)));
   return message.kind == wire::Kind::kDone ? ok() : Status(unexpected(message.text));
 }
 
@@ -192,8 +222,8 @@ Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
 
 Status TcpClient::fail(const Error& error) {
   Bytes answer;
-  TUTTI_TRY(const auto message,
-            ask({.kind = wire::Kind::kFail, .error = error}, answer, Deadline::after(kTellTime)));
+  TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kFail, .error = error}, answer,
+                                    Deadline::after(std::min<milliseconds>(kTellTime, patience_))));
   return message.kind == wire::Kind::kDone ? ok() : Status(unexpected(message.text));
 }
 

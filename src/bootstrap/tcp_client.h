@@ -22,30 +22,45 @@ struct StorePlace {
   wire::Secret secret{};
   std::uint64_t identity = 0;  // Of the server; 0: any.
   std::string name;            // For messages: "10.0.0.1:29500".
+  std::string keeper = "rank 0's store";
+  Rank keeper_rank{0};  // To blame where the store does not answer.
 };
 
 class TcpClient : public Rendezvous {
  public:
-  /// Connects, and tries again until the deadline: kTimeout, with what went wrong last; kMismatch
+  /// Connects, and tries again until the deadline, and gives later requests as much time for their
+  /// answers: kTimeout, with what went wrong last; kMismatch
   /// at once if the only candidate is a Tutti of another version.
   static Result<std::unique_ptr<Rendezvous>> connect(StorePlace place, Deadline deadline);
 
   Status put(std::string_view key, std::span<const std::byte> value) override;
   Result<Bytes> get(std::string_view key, Deadline deadline) override;
   Status fail(const Error& error) override;
+  void enter(Rank me) override;
+  void leave() override;
 
  private:
-  explicit TcpClient(StorePlace place) : place_(std::move(place)) {}
-  Result<Fd> open(Deadline deadline);
+  struct Link {
+    Fd socket;
+    bool entered = false;  // Its end would be taken for the end of this rank.
+  };
+
+  TcpClient(StorePlace place, std::chrono::milliseconds patience)
+      : place_(std::move(place)), patience_(patience) {}
+  Result<Link> open(Deadline deadline);
   Result<Fd> open_one(const SocketAddress& address, Deadline deadline);
-  Result<Fd> borrow(Deadline deadline);
-  void give_back(Fd connection);
+  Result<Link> borrow(Deadline deadline);
+  void give_back(Link link);
+  void say_left(Link& link);
   /// Sends one request; the answer lies in `answer`, and the message points into it.
   Result<wire::Message> ask(const wire::Message& request, Bytes& answer, Deadline deadline);
 
   const StorePlace place_;
+  // How long an answer may take that needs no waiting at the store: as long as connecting might.
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;
-  std::vector<Fd> idle_;
+  std::vector<Link> idle_;
+  int joining_ = 0;   // Calls of enter without their leave.
   pid_t owner_ = -1;  // A fork must not speak on its parent's connections.
 };
 

@@ -3,6 +3,8 @@
 // Only for the two files of the server: tcp_server.cc (life, events, time) and tcp_requests.cc
 // (bytes in, answers out). On the server's thread only.
 #pragma once
+#include <atomic>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +18,11 @@ struct TcpServer::Job {
   std::shared_ptr<Store> store;
   // Who waits for which key.
   std::unordered_map<std::string, std::vector<std::uint64_t>> waiting;
+  // Clients that join, and those that have asked and not got all of their answer.
+  // relaxed: who looks at it only sleeps a little longer or shorter.
+  std::atomic<int> owed{0};
+  // It has failed, and its maker has left; under the server's mutex.
+  std::optional<std::chrono::steady_clock::time_point> verdict_until;
 };
 
 struct TcpServer::Connection {
@@ -26,7 +33,11 @@ struct TcpServer::Connection {
   bool greeted = false;
   std::shared_ptr<Job> job;  // Once joined.
   wire::FrameReader reader{wire::kMostJoinBytes};
-  std::string key;  // What its get waits for; empty: it does not.
+  std::string key;     // What its get waits for; empty: it does not.
+  bool asked = false;  // Counted in the job's `owed`.
+  // The rank that joins a communicator, and its process; empty: none. The connection's end is its.
+  std::optional<Rank> joining;
+  std::string process;
   std::chrono::steady_clock::time_point timer{};
   // The answer on its way: a head, then a body that others may be sent too.
   Bytes head;

@@ -23,6 +23,12 @@ class TcpHost : public LocalRendezvous {
           const wire::Secret& secret)
       : LocalRendezvous(std::move(store)), server_(std::move(server)), secret_(secret) {}
   ~TcpHost() override { server_->remove(secret_); }
+  Status fail(const Error& error) override {
+    TUTTI_CHECK_OK(LocalRendezvous::fail(error));
+    // This process may end right after; those who wait are to hear why.
+    server_->answer_all(secret_, Deadline::after(TcpServer::kTellTime));
+    return ok();
+  }
   TcpHost(const TcpHost&) = delete;
   TcpHost& operator=(const TcpHost&) = delete;
 
@@ -52,7 +58,7 @@ Result<std::unique_ptr<Rendezvous>> host(const TcpMeeting& meeting, Deadline dea
         auto hosted = host_at(server, meeting.secret);
         if (hosted || hosted.error().code == Code::kInvalidArgument) return hosted;
       }
-      auto listening = listen_at(meeting.host, port);
+      auto listening = listen_at(meeting.host, port, deadline);
       if (listening) {
         TUTTI_TRY(const auto server, TcpServer::start(*std::move(listening), place));
         return host_at(server, meeting.secret);

@@ -10,6 +10,11 @@
 #include "bootstrap/tcp_connection.h"
 
 namespace tutti::bootstrap {
+namespace {
+
+constexpr std::size_t kMostProcessBytes = 128;  // Of its name, in messages.
+
+}  // namespace
 
 Status watch(int epoll, int operation, int descriptor, std::uint32_t events, std::uint64_t id) {
   epoll_event event{};
@@ -88,6 +93,8 @@ bool TcpServer::handle(Connection& connection, std::span<const std::byte> frame)
   if (!connection.job) {
     return message->kind == wire::Kind::kJoin && handle_join(connection, *message);
   }
+  if (message->kind == wire::Kind::kGet || message->kind == wire::Kind::kPut)
+    note_asked(connection, true);
   switch (message->kind) {
     case wire::Kind::kPut: {
       const Status stored = connection.job->store->put(message->key, message->value);
@@ -96,6 +103,8 @@ bool TcpServer::handle(Connection& connection, std::span<const std::byte> frame)
       return reply(connection, answer);
     }
     case wire::Kind::kGet: return handle_get(connection, *message);
+    case wire::Kind::kEnter: return handle_enter(connection, *message);
+    case wire::Kind::kLeave: note_left(connection); return true;
     case wire::Kind::kFail:
       connection.job->store->fail(message->error);
       return reply(connection, {.kind = wire::Kind::kDone});
@@ -135,6 +144,27 @@ bool TcpServer::handle_get(Connection& connection, const wire::Message& message)
   return true;
 }
 
+bool TcpServer::handle_enter(Connection& connection, const wire::Message& message) {
+  if (!std::exchange(connection.joining, message.rank))
+    connection.job->owed.fetch_add(1, std::memory_order_relaxed);
+  connection.process = message.text.substr(0, kMostProcessBytes);
+  // It comes into messages, which are one line each.
+  std::replace_if(
+      connection.process.begin(), connection.process.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  return true;
+}
+
+void TcpServer::note_left(Connection& connection) {
+  if (std::exchange(connection.joining, std::nullopt))
+    connection.job->owed.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void TcpServer::note_asked(Connection& connection, bool asked) {
+  if (!connection.job || std::exchange(connection.asked, asked) == asked) return;
+  connection.job->owed.fetch_add(asked ? 1 : -1, std::memory_order_relaxed);
+}
+
 bool TcpServer::reply(Connection& connection, const wire::Message& message, SharedBytes body) {
   connection.head = wire::encode(message);
   connection.body = std::move(body);
@@ -171,6 +201,7 @@ bool TcpServer::flush(Connection& connection) {
   }
   connection.head.clear();
   connection.body = nullptr;
+  note_asked(connection, false);
   if (connection.last_answer) return false;
   if (!std::exchange(connection.blocked, false)) return true;
   return static_cast<bool>(watch(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(),

@@ -94,11 +94,11 @@ Status TcpServer::prepare() {
 Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::string place) {
   const std::shared_ptr<TcpServer> server(new TcpServer(std::move(listening), std::move(place)));
   TUTTI_CHECK_OK(server->prepare());
-  registry().add(server);
   // Detached: it ends by itself, and keeps the server alive until then.
   TUTTI_TRY(auto thread,
             start_thread("rendezvous: the store's thread", [server] { server->serve(); }));
   thread.detach();
+  registry().add(server);
   return server;
 }
 
@@ -109,6 +109,9 @@ Status TcpServer::add(const wire::Secret& secret, const std::shared_ptr<Store>& 
   {
     const std::lock_guard lock(mutex_);
     if (!listening_) return Error{Code::kPeerFailed, "rendezvous: the server is closing"};
+    std::erase_if(jobs_, [&](const auto& other) {
+      return wire::same_secret(other->secret, secret) && other->verdict_until.has_value();
+    });
     for (const auto& other : jobs_) {
       if (wire::same_secret(other->secret, secret)) {
         return Error{Code::kInvalidArgument,
@@ -132,10 +135,27 @@ Status TcpServer::add(const wire::Secret& secret, const std::shared_ptr<Store>& 
 void TcpServer::remove(const wire::Secret& secret) {
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(jobs_, [&](const auto& job) { return wire::same_secret(job->secret, secret); });
+    std::erase_if(jobs_, [&](const auto& job) {
+      if (!wire::same_secret(job->secret, secret)) return false;
+      if (!job->store->failed()) return true;
+      job->verdict_until = std::chrono::steady_clock::now() + kVerdictTime;
+      return false;
+    });
     if (jobs_.empty()) listening_ = false;
   }
   wake();
+}
+
+void TcpServer::answer_all(const wire::Secret& secret, Deadline deadline) const {
+  std::shared_ptr<Job> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& job : jobs_) {
+      if (wire::same_secret(job->secret, secret)) asked = job;
+    }
+  }
+  while (asked && asked->owed.load(std::memory_order_relaxed) > 0 && !deadline.passed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 std::size_t TcpServer::clients() const {
@@ -152,13 +172,8 @@ void TcpServer::wake() {
 void TcpServer::serve() {
   std::array<epoll_event, 64> events{};
   for (;;) {
-    int timeout_ms = -1;
-    if (!timers_.empty()) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-          timers_.begin()->first - std::chrono::steady_clock::now());
-      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
-    }
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds_to_next());
     for (int i = 0; i < count; ++i) {
       const auto& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == kWakeId) {
@@ -173,6 +188,7 @@ void TcpServer::serve() {
     }
     answer_changes();
     end_timers();
+    end_verdicts();
     bool listening = true;
     {
       const std::lock_guard lock(mutex_);
@@ -183,6 +199,32 @@ void TcpServer::serve() {
       if (connections_.empty()) return;
     }
   }
+}
+
+/// -1: nothing has a time.
+int TcpServer::milliseconds_to_next() const {
+  std::optional<std::chrono::steady_clock::time_point> next = next_verdict_end_;
+  if (!timers_.empty())
+    next = next ? std::min(*next, timers_.begin()->first) : timers_.begin()->first;
+  if (!next) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(*next - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+}
+
+/// Forgets jobs that failed long ago, and stops listening after the last one.
+void TcpServer::end_verdicts() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  next_verdict_end_.reset();
+  if (jobs_.empty()) return;
+  std::erase_if(jobs_,
+                [&](const auto& job) { return job->verdict_until && *job->verdict_until <= now; });
+  for (const auto& job : jobs_) {
+    if (job->verdict_until && (!next_verdict_end_ || *job->verdict_until < *next_verdict_end_))
+      next_verdict_end_ = job->verdict_until;
+  }
+  if (jobs_.empty()) listening_ = false;
 }
 
 void TcpServer::stop_listening() {
@@ -233,9 +275,10 @@ void TcpServer::on_event(std::uint64_t id, std::uint32_t events) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // Closed earlier in this round.
   Connection& connection = *found->second;
-  bool alive = (events & (EPOLLERR | EPOLLHUP)) == 0;
-  if (alive && (events & EPOLLOUT) != 0) alive = flush(connection);
-  if (alive && (events & (EPOLLIN | EPOLLRDHUP)) != 0) alive = read(connection);
+  bool alive = true;
+  if ((events & EPOLLOUT) != 0) alive = flush(connection);
+  // What came before the end is still to be read: it may be a farewell.
+  if (alive) alive = read(connection);
   if (!alive) close(id);
 }
 
@@ -314,11 +357,19 @@ void TcpServer::close(std::uint64_t id) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
   // A forked child may hold a copy of the socket; the peer is to see the end all the same.
   ::shutdown(connection.socket.get(), SHUT_RDWR);
+  note_asked(connection, false);
   if (connection.job) {
     const std::lock_guard lock(mutex_);
     --clients_;
   }
+  const auto job = connection.job;
+  const auto joining = connection.joining;
+  if (job) note_left(connection);
+  const std::string process = std::move(connection.process);
   connections_.erase(found);
+  if (job && joining) {
+    job->store->fail(ended_while_joining(*joining, process));
+  }
 }
 
 std::shared_ptr<TcpServer> find_server(const std::string& place) {

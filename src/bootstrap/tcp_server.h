@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,6 +29,10 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   static constexpr std::chrono::seconds kJoinTime{10};
   /// How long the end of the process is put off for clients that are still connected.
   static constexpr std::chrono::seconds kLingerTime{1};
+  /// How long rank 0 waits after a failure until all that join have heard of it.
+  static constexpr std::chrono::seconds kTellTime{3};
+  /// How long ranks that come late are told why a job has failed.
+  static constexpr std::chrono::minutes kVerdictTime{5};
 
   /// Starts the thread. `place` is what find_server looks for.
   static Result<std::shared_ptr<TcpServer>> start(Listening listening, std::string place);
@@ -43,8 +48,12 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   /// Serves `store` to whoever knows the secret. kInvalidArgument if a job has it already,
   /// kPeerFailed if the server has stopped listening.
   Status add(const wire::Secret& secret, const std::shared_ptr<Store>& store);
-  /// Lets nobody join that job any more.
+  /// Lets nobody join that job any more. One that has failed is served for kVerdictTime, or until
+  /// the same job is added again: ranks that come late are told.
   void remove(const wire::Secret& secret);
+  /// Waits until all clients of the job that have asked have got their answers, and those that
+  /// join have left: after a failure they do.
+  void answer_all(const wire::Secret& secret, Deadline deadline) const;
   /// Clients that have joined and not left.
   std::size_t clients() const;
 
@@ -71,6 +80,11 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   bool handle_get(Connection& connection, const wire::Message& message);
   bool reply(Connection& connection, const wire::Message& message, SharedBytes body = nullptr);
   bool flush(Connection& connection);
+  bool handle_enter(Connection& connection, const wire::Message& message);
+  void note_left(Connection& connection);
+  void note_asked(Connection& connection, bool asked);
+  void end_verdicts();
+  int milliseconds_to_next() const;
   void answer_changes();
   void answer_waiter(std::uint64_t id);
   void end_timers();
@@ -93,6 +107,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   std::vector<Fd> listeners_;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::set<Timer> timers_;
+  std::optional<std::chrono::steady_clock::time_point> next_verdict_end_;
   std::uint64_t next_id_ = 1;
   bool starved_ = false;  // Of descriptors, and people have been told.
 };

@@ -120,6 +120,8 @@ Result<StorePlace> decode(const UniqueId& id) {
   const auto& named = place.candidates.back();
   place.name = place.candidates.size() > 1 ? place.candidates[1].first : named.first;
   place.name += ":" + std::to_string(named.second);
+  place.keeper = "the unique id's store";
+  place.keeper_rank = Rank{};  // Any process may have made it.
   return place;
 }
 
@@ -132,7 +134,7 @@ Result<std::shared_ptr<TcpServer>> id_server() {
   static pid_t owner = 0;
   const std::lock_guard lock(id_mutex);
   if (owner != getpid()) {  // The first time, and after a fork.
-    TUTTI_TRY(auto listening, listen_at("", 0));
+    TUTTI_TRY(auto listening, listen_at("", 0, Deadline::after(std::chrono::seconds(0))));
     TUTTI_TRY(server, TcpServer::start(std::move(listening), "unique ids"));
     owner = getpid();
   }

@@ -94,7 +94,11 @@ Bytes encode(const Message& message) {
     case Kind::kFail:
     case Kind::kFailed: append_error(bytes, message.error); break;
     case Kind::kValue: separate = message.value.size(); break;
+    case Kind::kEnter:
+      append_number(bytes, static_cast<std::uint32_t>(message.rank.value));
+      [[fallthrough]];
     case Kind::kRefused: append_text(bytes, message.text.substr(0, kMostErrorBytes)); break;
+    case Kind::kLeave:
     case Kind::kDone:
     case Kind::kAbsent: break;
   }
@@ -123,7 +127,11 @@ Result<Message> parse(std::span<const std::byte> frame) {
     case Kind::kFail:
     case Kind::kFailed: message.error = take_error(cursor); break;
     case Kind::kValue: message.value = cursor.take_rest(); break;
+    case Kind::kEnter:
+      message.rank.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
+      [[fallthrough]];
     case Kind::kRefused: message.text = as_text(cursor.take_rest()); break;
+    case Kind::kLeave:
     case Kind::kDone:
     case Kind::kAbsent: break;
     default: return malformed("a message of unknown kind");

@@ -10,6 +10,9 @@
 //   put      key length u16 · key · value               → done, refused
 //   get      wait in ms u32 · key length u16 · key      → value, absent, failed, refused
 //   fail     error                                      → done
+//   enter    rank i32 · text: which process             → nothing: from now on the end of the
+//                                                         connection is the end of that rank
+//   leave                                               → nothing: not any more
 //   value    the value;  failed: an error;  refused: text;  done, absent: nothing
 //   error    code i32 · rank i32 · peer i32 · text
 //
@@ -45,6 +48,8 @@ enum class Kind : std::uint8_t {
   kPut = 2,
   kGet = 3,
   kFail = 4,
+  kEnter = 5,
+  kLeave = 6,
   kDone = 16,
   kValue = 17,
   kAbsent = 18,
@@ -70,6 +75,7 @@ struct Message {
   std::span<const std::byte> value{};
   std::string_view text{};
   Error error{};
+  Rank rank{-1};
 };
 /// A frame with its length; for kValue without the value, which is sent from where it lies.
 Bytes encode(const Message& message);

@@ -204,21 +204,8 @@ void warn_of_vain(const Settings& settings, const Transport& used) {
       settings.transport.empty() ? ", as not all ranks have such devices" : ", by TUTTI_TRANSPORT");
 }
 
-/// Tells the others why this rank can't go on, where they would wait for it; may be empty.
-using Tell = std::function<void(const Error&)>;
-
-Result<std::unique_ptr<Endpoint>> open_transport(const Transport& transport, const Opening& opening,
-                                                 const Tell& tell) {
-  auto endpoint = transport.open(opening);
-  // What is wrong here may be fine elsewhere, and there they wait for this rank. At a deadline all
-  // are late alike, and each knows best for whom it waited.
-  if (!endpoint && tell && endpoint.error().code != Code::kTimeout) tell(endpoint.error());
-  return endpoint;
-}
-
-Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
-                                                        const Exchange& exchange,
-                                                        const Tell& tell) {
+Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding,
+                                                        const Exchange& exchange) {
   const Rank me = founding.me;
   const int rank_count = founding.rank_count;
   const Settings& settings = founding.settings;
@@ -255,7 +242,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout),
                         .look = founding.look};
-  TUTTI_TRY(auto endpoint, open_transport(*transport, opening, tell));
+  TUTTI_TRY(auto endpoint, transport->open(opening));
   choosing->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
   state->me = me;
@@ -287,11 +274,24 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   return state;
 }
 
+/// Meanwhile the ranks that wait at the rendezvous learn of this process's end.
+class Entered {
+ public:
+  Entered(Rendezvous& rendezvous, Rank me) : rendezvous_(rendezvous) { rendezvous_.enter(me); }
+  ~Entered() { rendezvous_.leave(); }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  Rendezvous& rendezvous_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
                                                         const Exchange& exchange) {
-  return make_state(founding, exchange, {});
+  // No memory or no threads, mostly: an error as any other, which the others have to hear of.
+  return walled("joining", [&] { return make_parts(founding, exchange); });
 }
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
@@ -303,12 +303,13 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
     return exchange(rendezvous, founding.me, founding.rank_count, prefix + "/" + std::string(phase),
                     mine, deadline);
   };
-  const Tell tell = [&](Error error) {
-    if (error.rank.value < 0) error.rank = founding.me;
-    (void)rendezvous.fail(error);  // If that fails too, they wait to their deadlines.
-  };
-  auto state = make_state(founding, through, tell);
-  if (!state && state.error().rank.value < 0) state.error().rank = founding.me;
+  const Entered entered(rendezvous, founding.me);
+  auto state = make_state(founding, through);
+  if (state) return state;
+  if (state.error().rank.value < 0) state.error().rank = founding.me;
+  // What is wrong here may be fine elsewhere, and there they wait for this rank. The first to tell
+  // is believed; if telling fails, they wait to their deadlines.
+  (void)rendezvous.fail(state.error());
   return state;
 } catch (const std::exception& thrown) {
   Error error = thrown_error("joining", thrown);
@@ -384,6 +385,40 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
   return walled("in_process", [&] { return make_in_process(rank_count, settings); });
 }
 
+namespace {
+
+/// What a split makes: errors of it name ranks of the part, and who called knows those of the
+/// whole.
+struct Part {
+  int color;
+  const std::vector<int>& ranks;  // Of the whole, by rank of the part.
+  Rank me;                        // In the whole.
+
+  /// Why a member has given nothing.
+  Error failed_at(std::size_t member, const SetUp& theirs) const {
+    constexpr std::string_view kFailed = "the set-up failed at rank ";
+    Error error = theirs.error.value_or(Error{Code::kPeerFailed, "it does not say why"});
+    if (error.what.starts_with(kFailed)) return error;  // It has heard of another one.
+    error.what = fmt::format("{}{} of the whole: {}", kFailed, ranks[member], error.what);
+    if (error.peer.value < 0) error.peer = Rank{static_cast<int>(member)};
+    return error;
+  }
+  Error error(Error error) const {
+    constexpr std::size_t kMostNamed = 8;
+    const std::size_t named = std::min(ranks.size(), kMostNamed);
+    error.what = fmt::format("split: color {}, whose {} ranks are {}{} of the whole: {}", color,
+                             ranks.size(), fmt::join(ranks.begin(), ranks.begin() + named, ", "),
+                             named < ranks.size() ? ", ..." : "", error.what);
+    const int peer = error.peer.value;
+    if (peer >= 0 && static_cast<std::size_t>(peer) < ranks.size())
+      error.peer = Rank{ranks[static_cast<std::size_t>(peer)]};
+    error.rank = me;
+    return error;
+  }
+};
+
+}  // namespace
+
 const Communicator::State& Insides::of(const Communicator& comm) { return *comm.state_; }
 
 Communicator Insides::made_of(std::unique_ptr<Communicator::State> state) {
@@ -408,18 +443,18 @@ Result<Communicator> Communicator::split(int color, int key) try {
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
   }
+  std::vector<int> ranks;  // Of the whole, by rank of the part.
+  for (const Choice& member : all) ranks.push_back(member.rank);
+  const Part part{color, ranks, rank()};
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
   const Exchange through = [&](std::string_view,
                                std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
     TUTTI_TRY(auto told, exchange_over(*this, bytes));
     std::vector<Bytes> members;
-    for (const Choice& member : all) {
-      auto& theirs = told[static_cast<std::size_t>(member.rank)];
-      if (!theirs) {
-        return Error{Code::kPeerFailed, "split: the set-up failed at rank " +
-                                            std::to_string(member.rank) + " of the whole"};
-      }
-      members.push_back(*std::move(theirs));
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      SetUp& theirs = told[static_cast<std::size_t>(ranks[i])];
+      if (!theirs.bytes) return part.failed_at(i, theirs);
+      members.push_back(*std::move(theirs.bytes));
     }
     return members;
   };
@@ -430,12 +465,10 @@ Result<Communicator> Communicator::split(int color, int key) try {
       settings.weights.push_back(state_->settings.weights[static_cast<std::size_t>(member.rank)]);
   }
   // Who has gone is found by those who are in the same part; they tell all.
-  std::vector<int> part;
-  for (const Choice& member : all) part.push_back(member.rank);
   const auto look = [&]() -> Status {
     // acquire: as in State::run. Who executes something looks at its peers by itself.
     const bool is_free = state_->queue->pending.load(std::memory_order_acquire) == 0;
-    return is_free ? state_->executor->look_at(part, "split") : ok();
+    return is_free ? state_->executor->look_at(ranks, "split") : ok();
   };
   auto state = walled("split", [&] {
     return make_state(
@@ -443,15 +476,19 @@ Result<Communicator> Communicator::split(int color, int key) try {
   });
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {
-    auto told = exchange_over(*this, std::nullopt);
-    if (!told) return state ? std::move(told.error()) : std::move(state.error());
+    auto told = end_exchange_over(*this, state ? nullptr : &state.error());
+    if (!told) return part.error(state ? std::move(told.error()) : std::move(state.error()));
     all_done = std::none_of(told->begin(), told->end(),
-                            [](const std::optional<Bytes>& one) { return one.has_value(); });
+                            [](const SetUp& one) { return one.bytes.has_value(); });
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const SetUp& theirs = (*told)[static_cast<std::size_t>(ranks[i])];
+      if (state && theirs.error) state = part.failed_at(i, theirs);
+    }
   }
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
                  rank()};
-  if (!state) return std::move(state.error());
+  if (!state) return part.error(std::move(state.error()));
   return Communicator(*std::move(state));
 } catch (const std::exception& thrown) {
   return state_->ended_by("split", thrown);

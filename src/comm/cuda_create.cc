@@ -159,9 +159,9 @@ exec::CudaMeshOptions mesh_options(DeviceCommunicator::State& state, int multipr
 Result<std::vector<Bytes>> exchange_all(Communicator& control, std::span<const std::byte> mine) {
   TUTTI_TRY(auto told, exchange_over(control, mine));
   std::vector<Bytes> all;
-  for (std::optional<Bytes>& one : told) {
-    if (!one) return Error{Code::kMismatch, "a rank sent no set-up data", control.rank()};
-    all.push_back(*std::move(one));
+  for (SetUp& one : told) {
+    if (!one.bytes) return Error{Code::kMismatch, "a rank sent no set-up data", control.rank()};
+    all.push_back(*std::move(one.bytes));
   }
   return all;
 }

@@ -3,39 +3,65 @@
 #include <algorithm>
 #include <string>
 
+#include "bootstrap/wire.h"
+
 namespace tutti {
 
-Result<std::vector<std::optional<Bytes>>> exchange_over(
-    Communicator& control, std::optional<std::span<const std::byte>> mine) {
+namespace {
+
+// What a rank says of its bytes: how many, or that there are none, or that they are an error.
+constexpr std::uint64_t kNothing = ~std::uint64_t{0}, kIsError = std::uint64_t{1} << 62;
+
+Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::byte> mine,
+                                  std::uint64_t said) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
-  constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   const auto ranks = static_cast<std::size_t>(control.rank_count());
-  const std::uint64_t own = mine ? mine->size() : kNothing;
-  std::vector<std::uint64_t> sizes(ranks);
-  TUTTI_CHECK_OK(control.all_gather(&own, sizes.data(), 1, DataType::kUint64));
+  std::vector<std::uint64_t> all_said(ranks);
+  TUTTI_CHECK_OK(control.all_gather(&said, all_said.data(), 1, DataType::kUint64));
+  const auto size_of = [&](std::size_t rank) {
+    return all_said[rank] == kNothing ? 0 : all_said[rank] & ~kIsError;
+  };
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t size = sizes[rank];
-    if (size == kNothing) continue;
-    if (size > kMost) {
+    if (size_of(rank) > kMost) {
       return Error{Code::kMismatch,
                    "the set-up data of rank " + std::to_string(rank) + " have " +
-                       std::to_string(size) + " bytes; they may have " + std::to_string(kMost),
+                       std::to_string(size_of(rank)) + " bytes; they may have " +
+                       std::to_string(kMost),
                    control.rank(), Rank{static_cast<int>(rank)}};
     }
-    longest = std::max(longest, static_cast<std::size_t>(size));
+    longest = std::max(longest, static_cast<std::size_t>(size_of(rank)));
   }
   std::vector<std::byte> sent(longest), got(longest * ranks);
-  if (mine) std::copy(mine->begin(), mine->end(), sent.begin());
+  std::copy(mine.begin(), mine.end(), sent.begin());
   if (longest != 0)
     TUTTI_CHECK_OK(control.all_gather(sent.data(), got.data(), longest, DataType::kUint8));
-  std::vector<std::optional<Bytes>> all(ranks);
+  std::vector<SetUp> all(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (sizes[rank] == kNothing) continue;
-    const std::span<const std::byte> theirs(got.data() + rank * longest, sizes[rank]);
-    all[rank].emplace(theirs.begin(), theirs.end());
+    if (all_said[rank] == kNothing) continue;
+    const std::span<const std::byte> theirs(got.data() + rank * longest, size_of(rank));
+    if ((all_said[rank] & kIsError) == 0) {
+      all[rank].bytes.emplace(theirs.begin(), theirs.end());
+      continue;
+    }
+    TUTTI_TRY(auto message, bootstrap::wire::parse(theirs));
+    all[rank].error = std::move(message.error);
   }
   return all;
+}
+
+}  // namespace
+
+Result<std::vector<SetUp>> exchange_over(Communicator& control, std::span<const std::byte> mine) {
+  return gather(control, mine, mine.size());
+}
+
+Result<std::vector<SetUp>> end_exchange_over(Communicator& control, const Error* error) {
+  if (error == nullptr) return gather(control, {}, kNothing);
+  namespace wire = bootstrap::wire;
+  const Bytes frame = wire::encode({.kind = wire::Kind::kFailed, .error = *error});
+  const auto told = std::span(frame).subspan(wire::kLengthBytes);
+  return gather(control, told, told.size() | kIsError);
 }
 
 Exchange exchange_over(Communicator& control) {
@@ -44,11 +70,14 @@ Exchange exchange_over(Communicator& control) {
         TUTTI_TRY(auto told, exchange_over(control, mine));
         std::vector<Bytes> all;
         for (std::size_t rank = 0; rank < told.size(); ++rank) {
-          if (!told[rank]) {
-            return Error{Code::kPeerFailed, "the set-up failed at rank " + std::to_string(rank),
+          if (!told[rank].bytes) {
+            const auto& error = told[rank].error;
+            return Error{error ? error->code : Code::kPeerFailed,
+                         "the set-up failed at rank " + std::to_string(rank) +
+                             (error ? ": " + error->what : ""),
                          control.rank(), Rank{static_cast<int>(rank)}};
           }
-          all.push_back(*std::move(told[rank]));
+          all.push_back(*std::move(told[rank].bytes));
         }
         return all;
       };

@@ -5,15 +5,19 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/processes.h"
 
@@ -51,6 +55,153 @@ TEST_CASE("a rank that can't join tells the others why") {
       return error.to_string();
     });
     for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 0);
+  }
+}
+
+/// The same meeting, at which this process is killed: with its `last`-th value, before it is put.
+class Dying : public Rendezvous {
+ public:
+  Dying(Rendezvous& target, int last) : target_(target), left_(last) {}
+  Status put(std::string_view key, std::span<const std::byte> value) override {
+    if (--left_ == 0) kill(getpid(), SIGKILL);
+    return target_.put(key, value);
+  }
+  Result<Bytes> get(std::string_view key, Deadline deadline) override {
+    return target_.get(key, deadline);
+  }
+  Status fail(const Error& error) override { return target_.fail(error); }
+  void enter(Rank me) override { target_.enter(me); }
+  void leave() override { target_.leave(); }
+
+ private:
+  Rendezvous& target_;
+  int left_;
+};
+
+int free_port() {
+  const auto listening =
+      bootstrap::listen_at("127.0.0.1", 0, Deadline::after(std::chrono::seconds(10)));
+  return listening ? listening->port : 0;
+}
+
+/// A rendezvous at that port of loopback, or without one in the directory; all have come to it.
+Result<std::unique_ptr<Rendezvous>> meet(const ScratchDirectory& meeting, int port, int rank,
+                                         int ranks) {
+  auto rendezvous = port != 0 ? tcp_rendezvous("127.0.0.1", port, Rank{rank}, Deadline::after(100s))
+                              : file_rendezvous(meeting.path(), "test");
+  if (!rendezvous) return rendezvous;
+  say_ready(meeting, rank);
+  if (!all_ready(meeting, ranks)) return Error{Code::kTimeout, "not all have come"};
+  return rendezvous;
+}
+
+TEST_CASE("a rank that is killed while it joins is named by all others, long before the deadline") {
+  constexpr int kRanks = 3;
+  for (const char* const transport : {"shared_memory", "tcp"}) {
+    for (const bool over_tcp : {false, true}) {
+      for (const int dying : {2, 0}) {
+        // Rank 0's end is that of a store over TCP; and it puts a table after each value.
+        for (int last = 1; last <= 3; ++last) {
+          INFO(transport << (over_tcp ? ", store over TCP" : ", directory") << ", rank " << dying
+                         << " dies with value " << last);
+          const ScratchDirectory meeting;
+          const int port = free_port();
+          Processes processes(kRanks, [&](int rank) -> std::string {
+            Settings settings;
+            settings.transport = transport;
+            settings.timeout = 100s;
+            auto rendezvous = meet(meeting, over_tcp ? port : 0, rank, kRanks);
+            if (!rendezvous) return rendezvous.error().to_string();
+            Dying mortal(**rendezvous, rank == dying ? last : -1);
+            // Who dies first dies before the others have come, or when all wait for it.
+            if (rank != dying && last == 2) std::this_thread::sleep_for(100ms);
+            const auto start = std::chrono::steady_clock::now();
+            const auto comm = Communicator::create(mortal, Rank{rank}, kRanks, settings);
+            if (comm) return "has joined";
+            const Error& error = comm.error();
+            if (std::chrono::steady_clock::now() - start > 50s) return "late: " + error.to_string();
+            const bool named = error.peer == Rank{dying} && error.code == Code::kPeerFailed;
+            return named ? "" : error.to_string();
+          });
+          for (int rank = 0; rank < kRanks; ++rank)
+            CHECK(processes.wait(rank) == (rank == dying ? 128 + SIGKILL : 0));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("in a split, the reason at one rank reaches all of its color, and no other color") {
+  const ScratchDirectory meeting;
+  Processes processes(4, [&](int rank) -> std::string {
+    Settings settings;
+    settings.transport = "tcp";
+    auto comm = join(meeting, rank, 4, settings);
+    if (!comm) return comm.error().to_string();
+    if (rank == 3 && !forbid_listening()) return "no seccomp";
+    const auto part = comm->split(rank % 2, -rank);  // Rank 3 is rank 0 of its part.
+    if (rank % 2 == 0) return part ? "" : part.error().to_string();
+    if (part) return "has joined";
+    const Error& error = part.error();
+    const bool told = error.code == Code::kSystem &&
+                      error.what.find("color 1, whose 2 ranks are 3, 1 of the whole") != SIZE_MAX &&
+                      error.what.find("Operation not permitted") != SIZE_MAX;
+    return told && error.rank == Rank{rank} && (rank == 3 || error.peer == Rank{3})
+               ? ""
+               : error.to_string();
+  });
+  for (int rank = 0; rank < 4; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
+/// From now on these system calls fail with that error.
+bool forbid(const std::vector<int>& calls, int error_number) {
+  std::vector<sock_filter> program{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const int call : calls) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1));
+    program.push_back(
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error_number)));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+/// From now on this process gets no new descriptors.
+bool forbid_descriptors() {
+  const int next = dup(0);
+  close(next);
+  const rlimit limit{static_cast<rlim_t>(next), static_cast<rlim_t>(next)};
+  return next > 0 && setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+TEST_CASE("what goes wrong at one rank before the ranks exchange is told to all, at once") {
+  const std::vector<std::pair<const char*, bool (*)()>> troubles{
+      {"threads",
+       [] {
+         return forbid({SYS_clone, SYS_clone3}, EAGAIN);
+       }},
+      {"random bytes", [] { return forbid({SYS_getrandom}, ENOSYS); }},
+      {"descriptors", forbid_descriptors}};
+  for (const auto& [name, begin] : troubles) {
+    for (const bool over_tcp : {false, true}) {
+      INFO(name << (over_tcp ? ", store over TCP" : ", directory"));
+      const ScratchDirectory meeting;
+      const int port = free_port();
+      Processes processes(3, [&](int rank) -> std::string {
+        Settings settings;
+        settings.timeout = 100s;
+        auto rendezvous = meet(meeting, over_tcp ? port : 0, rank, 3);
+        if (!rendezvous) return rendezvous.error().to_string();
+        if (rank == 1 && !begin()) return "can't forbid it";
+        const auto start = std::chrono::steady_clock::now();
+        const auto comm = Communicator::create(**rendezvous, Rank{rank}, 3, settings);
+        if (std::chrono::steady_clock::now() - start > 50s) return "late";
+        if (comm) return std::string(name) == "threads" ? "" : "has joined";
+        return comm.error().rank == Rank{1} ? "" : comm.error().to_string();
+      });
+      for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 0);
+    }
   }
 }
 

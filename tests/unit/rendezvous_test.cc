@@ -1,133 +1,19 @@
 // Every kind of rendezvous keeps the same promises: the verbs, and the exchange over them.
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <thread>
 
 #include "bootstrap/limits.h"
-#include "bootstrap/sockets.h"
-#include "support/catch.h"
-#include "tutti/rendezvous.h"
+#include "support/meetings.h"
 
 namespace tutti {
 namespace {
 
-using namespace std::chrono_literals;
+using namespace test;
 using std::chrono::steady_clock;
-
-/// One job's place to meet: `join` makes the rendezvous object of one rank.
-class Meeting {
- public:
-  virtual ~Meeting() = default;
-  virtual Result<std::unique_ptr<Rendezvous>> join(int rank) = 0;
-};
-
-/// The shared object, seen through one of its own.
-class Shared : public Rendezvous {
- public:
-  explicit Shared(std::shared_ptr<Rendezvous> target) : target_(std::move(target)) {}
-  Status put(std::string_view key, std::span<const std::byte> value) override {
-    return target_->put(key, value);
-  }
-  Result<Bytes> get(std::string_view key, Deadline deadline) override {
-    return target_->get(key, deadline);
-  }
-  Status fail(const Error& error) override { return target_->fail(error); }
-
- private:
-  std::shared_ptr<Rendezvous> target_;
-};
-
-class MemoryMeeting : public Meeting {
- public:
-  Result<std::unique_ptr<Rendezvous>> join(int) override {
-    return std::unique_ptr<Rendezvous>(std::make_unique<Shared>(shared_));
-  }
-
- private:
-  std::shared_ptr<Rendezvous> shared_ = memory_rendezvous();
-};
-
-class FileMeeting : public Meeting {
- public:
-  FileMeeting() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~FileMeeting() override {
-    CHECK(std::filesystem::is_empty(directory_));  // The last rank to leave removes the job.
-    std::filesystem::remove_all(directory_);
-  }
-  Result<std::unique_ptr<Rendezvous>> join(int) override {
-    return file_rendezvous(directory_, "a job / of ours");
-  }
-
- private:
-  std::string directory_;
-};
-
-int free_port(const std::string& host) {
-  const auto listening = bootstrap::listen_at(host, 0);
-  return listening ? listening->port : 0;
-}
-
-class TcpMeeting : public Meeting {
- public:
-  explicit TcpMeeting(std::string host) : host_(std::move(host)), port_(free_port(host_)) {}
-  Result<std::unique_ptr<Rendezvous>> join(int rank) override {
-    return tcp_rendezvous(host_, port_, Rank{rank}, Deadline::after(10s));
-  }
-
- private:
-  std::string host_;
-  int port_;
-};
-
-class IdMeeting : public Meeting {
- public:
-  Result<std::unique_ptr<Rendezvous>> join(int) override {
-    if (!id_) return std::move(id_.error());
-    return unique_id_rendezvous(*id_, Deadline::after(10s));
-  }
-
- private:
-  Result<UniqueId> id_ = make_unique_id();
-};
-
-struct Kind {
-  const char* name;
-  std::unique_ptr<Meeting> (*make)();
-};
-constexpr Kind kKinds[] = {
-    {"memory", [] { return std::unique_ptr<Meeting>(std::make_unique<MemoryMeeting>()); }},
-    {"file", [] { return std::unique_ptr<Meeting>(std::make_unique<FileMeeting>()); }},
-    {"tcp, IPv4",
-     [] { return std::unique_ptr<Meeting>(std::make_unique<TcpMeeting>("127.0.0.1")); }},
-    {"tcp, IPv6", [] { return std::unique_ptr<Meeting>(std::make_unique<TcpMeeting>("::1")); }},
-    {"unique id", [] { return std::unique_ptr<Meeting>(std::make_unique<IdMeeting>()); }},
-};
-
-bool has_ipv6() { return static_cast<bool>(bootstrap::listen_at("::1", 0)); }
-
-using Make = std::unique_ptr<Meeting> (*)();
-
-/// Runs `body(make)` once for every kind; each call of `make` gives a new meeting.
-template <class Body>
-void for_each_kind(Body&& body) {
-  for (const Kind& kind : kKinds) {
-    if (std::string_view(kind.name) == "tcp, IPv6" && !has_ipv6()) continue;
-    INFO("kind: " << kind.name);
-    body(kind.make);
-  }
-}
-
-Bytes bytes_of(std::string_view text) {
-  const auto view = std::as_bytes(std::span(text.data(), text.size()));
-  return {view.begin(), view.end()};
-}
 
 Bytes random_bytes(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -217,23 +103,52 @@ TEST_CASE("exchange names the ranks that never came, on every rank") {
     const char* named;
   };
   const Absence absences[] = {
-      {4, {0, 1}, "for ranks 2 and 3 of 4"},
-      {3, {0, 1}, "for rank 2 of 3"},
-      {64, {0, 5}, "for ranks 1, 2, 3, 4, 6, 7, 8, 9 and 54 more of 64"},
-      {2, {1}, "for rank 0 of 2"},
-      {5, {1, 4}, "for ranks 0, 2 and 3 of 5"},
+      {4, {0, 1}, "ranks 2 and 3 of 4 have not come within 0."},
+      {3, {0, 1}, "rank 2 of 3 has not come within 0."},
+      {64, {0, 5}, "ranks 1, 2, 3, 4, 6, 7, 8, 9 and 54 more of 64 have not come within 0."},
+      {2, {1}, "rank 0 of 2 has not come within 0."},
+      {5, {1, 4}, "ranks 0, 2 and 3 of 5 have not come within 0."},
   };
   for_each_kind([&](Make make) {
     for (const auto& absence : absences) {
       const auto meeting = make();
       const std::vector<int> counts(absence.present.size(), absence.count);
-      for (const auto& outcome : exchange_as(*meeting, absence.present, counts, 200ms)) {
+      const auto outcomes = exchange_as(*meeting, absence.present, counts, 200ms);
+      for (const auto& outcome : outcomes) {
         REQUIRE_FALSE(*outcome);
         CHECK(outcome->error().code == Code::kTimeout);
-        CHECK_THAT(outcome->error().what,
-                   Catch::StartsWith("world/hello: waited 0.") && Catch::Contains(absence.named));
+        CHECK_THAT(outcome->error().what, Catch::StartsWith("joining communicator 'world': ") &&
+                                              Catch::Contains(absence.named) &&
+                                              Catch::EndsWith("(TUTTI_TIMEOUT_MS)"));
+        CHECK(outcome->error().what == (*outcomes[0]).error().what);  // One verdict for all.
       }
     }
+  });
+}
+
+/// How long `body` takes.
+template <class Body>
+std::chrono::nanoseconds time_of(Body&& body) {
+  const auto start = steady_clock::now();
+  body();
+  return steady_clock::now() - start;
+}
+
+TEST_CASE("a rank that comes after the others gave up is told at once") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    auto host = meeting->join(0);
+    REQUIRE(host);
+    const auto gave_up = exchange(**host, Rank{0}, 2, "world/hello", {}, Deadline::after(100ms));
+    REQUIRE_FALSE(gave_up);
+    const auto late = meeting->join(1);
+    REQUIRE(late);
+    CHECK(time_of([&] {
+            const auto told =
+                exchange(**late, Rank{1}, 2, "world/hello", {}, Deadline::after(5min));
+            REQUIRE_FALSE(told);
+            CHECK(told.error().what == gave_up.error().what);
+          }) < 60s);
   });
 }
 

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using wire::Kind;
 
 int free_port() {
-  const auto listening = listen_at("127.0.0.1", 0);
+  const auto listening = listen_at("127.0.0.1", 0, Deadline::after(10s));
   return listening ? listening->port : 0;
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("a client says what it found where the store should be") {
   CHECK_THAT(connect(free_port()),
              Catch::Contains("Connection refused") && Catch::Contains("check that rank 0 runs"));
   // Somebody silent.
-  auto silent = listen_at("127.0.0.1", 0);
+  auto silent = listen_at("127.0.0.1", 0, Deadline::after(10s));
   REQUIRE(silent);
   CHECK_THAT(connect(silent->port), Catch::Contains("something else than a Tutti store is there"));
   // An unknown host.
@@ -238,7 +238,7 @@ TEST_CASE("a client says what it found where the store should be") {
 }
 
 TEST_CASE("a store of another version is told at once") {
-  auto listening = listen_at("127.0.0.1", 0);
+  auto listening = listen_at("127.0.0.1", 0, Deadline::after(10s));
   REQUIRE(listening);
   std::jthread other([&] {
     if (!wait_for(listening->sockets[0].get(), POLLIN, Deadline::after(10s))) return;
@@ -256,7 +256,7 @@ TEST_CASE("a store of another version is told at once") {
 }
 
 TEST_CASE("rank 0 says who has the port") {
-  const auto taken = listen_at("127.0.0.1", 0);
+  const auto taken = listen_at("127.0.0.1", 0, Deadline::after(10s));
   REQUIRE(taken);
   const auto host = tcp_rendezvous("127.0.0.1", taken->port, Rank{0}, Deadline::after(100ms));
   REQUIRE_FALSE(host);
