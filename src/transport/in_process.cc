@@ -58,6 +58,16 @@ class Ticket {
   std::uint64_t number_ = 0;
 };
 
+/// Takes it out at the end; ticket 0: there is none.
+struct InLobby {
+  const std::uint64_t ticket;
+  ~InLobby() {
+    if (ticket == 0) return;
+    const std::lock_guard lock(lobby().mutex);
+    lobby().memories.erase(ticket);
+  }
+};
+
 class InProcessEndpoint final : public Endpoint {
  public:
   InProcessEndpoint(std::shared_ptr<Memory> memory, const RegionConfig& config)
@@ -90,6 +100,8 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     Region(static_cast<std::byte*>(memory->base), opening.config).format();
     ticket = left.leave(memory);
   }
+  // Once everybody has it, or joining has failed, the lobby lets go.
+  const InLobby in_lobby{ticket};
   TUTTI_TRY(const auto tickets, opening.exchange("ticket", std::as_bytes(std::span(&ticket, 1))));
   if (tickets[0].size() != sizeof(ticket))
     return Error{Code::kMismatch, "in_process: rank 0 sent no ticket"};
@@ -102,7 +114,6 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     }
     memory = found->second;
   }
-  // Once everybody has it, the lobby lets go.
   TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("taken", {}));
   RegionConfig config = opening.config;
   return std::unique_ptr<Endpoint>(std::make_unique<InProcessEndpoint>(std::move(memory), config));
