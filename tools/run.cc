@@ -19,6 +19,7 @@ namespace tutti::tools {
 namespace {
 
 constexpr int kMostRanks = 4096;
+constexpr std::size_t kSecretBytes = 32;
 // Without a terminal, and never asking for a password: nobody could answer for all hosts.
 constexpr const char* kSsh = "ssh -T -o BatchMode=yes";
 
@@ -36,6 +37,19 @@ int free_port() {
   const auto listening =
       bootstrap::listen_at("127.0.0.1", 0, Deadline::after(std::chrono::seconds(1)));
   return listening ? listening->port : 0;
+}
+
+/// So many random bytes, as hexadecimal digits.
+Result<std::string> random_text(std::size_t count) {
+  std::vector<unsigned char> random(count);
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return Error{Code::kSystem, "the system gives no random bytes"};
+  std::string text;
+  for (const unsigned char byte : random) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
 }
 
 int fail(const Error& error, int exit_code) {
@@ -59,25 +73,15 @@ int run_here(const RunOptions& options) {
   job.rendezvous = *directory;
   const auto self = bootstrap::name_process(getpid());
   job.name = "run-" + (self ? self->name : std::to_string(getpid()));
+  auto secret = random_text(kSecretBytes);
+  if (!secret) return fail(secret.error(), 1);
+  job.secret = *std::move(secret);
   job.master_port = free_port();
   job.prefix = options.prefix;
   const int exit_code = Supervisor(supervision(options)).run(ranks_of(job));
   // What ranks that were killed while they met have left; ours, and that of launchers that were.
   bootstrap::remove_dead_jobs(*directory);
   return exit_code;
-}
-
-/// A name that nobody can guess: who knows it can join the job.
-Result<std::string> secret_name() {
-  std::array<unsigned char, 16> random{};
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    return Error{Code::kSystem, "the system gives no random bytes"};
-  std::string name = "hosts-";
-  for (const unsigned char byte : random) {
-    name += "0123456789abcdef"[byte >> 4];
-    name += "0123456789abcdef"[byte & 15];
-  }
-  return name;
 }
 
 Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
@@ -93,7 +97,9 @@ Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
     run.command = self.data();
   run.grace_seconds = options.grace_seconds;
   run.job.program = options.program;
-  TUTTI_TRY(run.job.name, secret_name());
+  TUTTI_TRY(const std::string name, random_text(8));
+  run.job.name = "hosts-" + name;
+  TUTTI_TRY(run.job.secret, random_text(kSecretBytes));
   // As other hosts know it; without what is only for ssh.
   const std::string& first = run.hosts.front().host;
   run.job.master_address = first.substr(first.find('@') + 1);

@@ -24,9 +24,10 @@ bool is_plain(std::string_view word) {
 
 /// Of this host, or of the session here.
 bool is_of_this_host(std::string_view name) {
-  constexpr std::array<std::string_view, 15> kNames{
-      "HOME",  "USER", "LOGNAME", "SHELL",      "PWD", "OLDPWD",    "HOSTNAME",     "TMPDIR",
-      "SHLVL", "MAIL", "DISPLAY", "XAUTHORITY", "_",   "TUTTI_RSH", "INVOCATION_ID"};
+  constexpr std::array<std::string_view, 16> kNames{
+      "HOME",     "USER",      "LOGNAME",      "SHELL",        "PWD",     "OLDPWD",
+      "HOSTNAME", "TMPDIR",    "SHLVL",        "MAIL",         "DISPLAY", "XAUTHORITY",
+      "_",        "TUTTI_RSH", "TUTTI_SECRET", "INVOCATION_ID"};
   constexpr std::array<std::string_view, 5> kPrefixes{"SSH_", "XDG_", "DBUS_", "TORCHELASTIC_",
                                                       "BASH_FUNC_"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
@@ -89,6 +90,7 @@ std::string encode(const AgentOrders& orders) {
                     {"first_rank", job.first_rank},
                     {"local_rank_count", job.local_rank_count},
                     {"job", job.name},
+                    {"secret", job.secret},
                     {"rendezvous", job.rendezvous},
                     {"master_address", job.master_address},
                     {"master_port", job.master_port},
@@ -115,6 +117,7 @@ Result<AgentOrders> parse_orders(std::string_view line) {
     job.first_rank = object.at("first_rank");
     job.local_rank_count = object.at("local_rank_count");
     job.name = object.at("job");
+    job.secret = object.at("secret");
     job.rendezvous = object.at("rendezvous");
     job.master_address = object.at("master_address");
     job.master_port = object.at("master_port");

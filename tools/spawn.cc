@@ -25,6 +25,7 @@ std::vector<std::string> environment_of(const Job& job, int local_rank) {
       "TUTTI_LOCAL_RANK=" + local,
       "TUTTI_LOCAL_RANK_COUNT=" + local_count,
       "TUTTI_JOB=" + job.name,
+      "TUTTI_SECRET=" + job.secret,
       // What torch.distributed reads: a script for torchrun runs unchanged.
       "RANK=" + me,
       "WORLD_SIZE=" + count,

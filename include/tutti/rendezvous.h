@@ -66,8 +66,12 @@ TUTTI_API std::shared_ptr<Rendezvous> memory_rendezvous();
 TUTTI_API Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string& directory,
                                                               std::string_view job);
 /// A store served over TCP by rank 0 at host:port; the others connect, and try until the deadline.
+/// Both sides prove that they know `secret`, the same random text on all ranks, which never
+/// travels, and what they say is sealed. Empty: TUTTI_SECRET; without that a warning, as anybody
+/// can join who reaches the port.
 TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port,
-                                                             Rank me, Deadline deadline);
+                                                             Rank me, Deadline deadline,
+                                                             std::string_view secret = {});
 /// Starts a TCP store in this process and returns its id. The store lives until the process ends.
 TUTTI_API Result<UniqueId> make_unique_id();
 /// Connects to the store that a unique id names.
@@ -86,6 +90,7 @@ struct LaunchInfo {
   int master_port = 0;
   std::string job;  // The launcher's name of the job, to keep apart jobs that share a directory.
   std::string rendezvous;  // TUTTI_RENDEZVOUS, "/directory" or "host:port": comes before all else.
+  std::string secret;      // TUTTI_SECRET: who knows it can join over TCP. Not to be shown.
 };
 TUTTI_API Result<LaunchInfo> detect_launch();
 /// The rendezvous that fits what the launcher said: TCP at the master's address, else a directory.

@@ -245,10 +245,10 @@ const std::array<Knob, 17> kKnobs{{
 
 // What launchers and people say to bootstrap/launch.cc, to the Python package and to scripts/netns;
 // not knobs of a communicator.
-constexpr std::array<std::string_view, 10> kOtherVariables{
+constexpr std::array<std::string_view, 11> kOtherVariables{
     "TUTTI_RANK",          "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
     "TUTTI_RENDEZVOUS",    "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",
-    "TUTTI_SHARE_TENSORS", "TUTTI_NETNS"};
+    "TUTTI_SHARE_TENSORS", "TUTTI_NETNS",      "TUTTI_SECRET"};
 
 /// Edits (insert, delete, replace) that turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {

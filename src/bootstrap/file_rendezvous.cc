@@ -382,9 +382,12 @@ Status FileRendezvous::fail(const Error& error) {
 
 Result<std::string> user_directory() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string path = runtime != nullptr && *runtime == '/'
-                               ? std::string(runtime) + "/tutti"
-                               : "/tmp/tutti-" + std::to_string(geteuid());
+  struct stat status {};
+  // Under sudo -E it is another user's; where it is gone, as in a container, nobody's.
+  const bool ours = runtime != nullptr && *runtime == '/' && ::stat(runtime, &status) == 0 &&
+                    status.st_uid == geteuid();
+  const std::string path =
+      ours ? std::string(runtime) + "/tutti" : "/tmp/tutti-" + std::to_string(geteuid());
   TUTTI_TRY([[maybe_unused]] const Fd directory, open_private(path));
   return path;
 }

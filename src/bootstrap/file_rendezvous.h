@@ -6,7 +6,8 @@
 
 namespace tutti::bootstrap {
 
-/// A directory of this user's, for jobs on this host: $XDG_RUNTIME_DIR/tutti or /tmp/tutti-<uid>.
+/// A directory of this user's, for jobs on this host: $XDG_RUNTIME_DIR/tutti, or /tmp/tutti-<uid>
+/// where that is not set, not there, or another user's (sudo -E).
 /// Made if it is missing, mode 0700; kSystem if somebody else's lies there.
 Result<std::string> user_directory();
 

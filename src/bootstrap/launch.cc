@@ -5,7 +5,8 @@
 // torchrun (set by hand or by a wrapper script), and last a Slurm step. A Slurm allocation alone
 // starts no ranks: in a batch script or an interactive shell a program runs once.
 //
-// An empty variable is an unset one. TUTTI_RENDEZVOUS and TUTTI_JOB hold under every launcher.
+// An empty variable is an unset one. TUTTI_RENDEZVOUS, TUTTI_JOB and TUTTI_SECRET hold under every
+// launcher.
 #include "bootstrap/launch.h"
 
 #include <unistd.h>
@@ -131,6 +132,10 @@ Result<LaunchInfo> from_mpich() {
     constexpr std::array<std::string_view, 4> kCommands{"hydra_pmi_proxy", "mpiexec.hydra",
                                                         "mpiexec.mpich", "mpiexec"};
     info.job += "-" + launcher_process(kCommands);
+  } else {
+    // Nothing in the environment tells one job of several hosts from another: see
+    // launch_rendezvous.
+    info.job.clear();
   }
   return info;
 }
@@ -183,6 +188,8 @@ Result<LaunchInfo> from_launcher() {
 
 }  // namespace
 
+std::string bootstrap::secret_of_environment() { return text_of("TUTTI_SECRET"); }
+
 Result<LaunchInfo> detect_launch() {
   TUTTI_TRY(auto info, from_launcher());
   info.rendezvous = text_of("TUTTI_RENDEZVOUS");
@@ -191,6 +198,7 @@ Result<LaunchInfo> detect_launch() {
     return malformed("TUTTI_RENDEZVOUS='" + info.rendezvous.substr(0, 64) +
                      "' is neither a directory (from the root: /shared/meeting) nor host:port");
   }
+  info.secret = bootstrap::secret_of_environment();
   if (const auto job = variable("TUTTI_JOB")) info.job = *job;
   info.job = bootstrap::shorten(info.job);
   return info;

@@ -21,6 +21,9 @@ std::optional<std::pair<std::string, int>> parse_host_port(std::string_view text
 /// `text`, or its beginning and a hash of it all where it is longer than 64 bytes.
 std::string shorten(const std::string& text);
 
+/// TUTTI_SECRET, or empty.
+std::string secret_of_environment();
+
 /// Names a process so that no later one has the same name: its id and when it started. Empty if the
 /// system does not show it.
 struct ProcessName {

@@ -5,14 +5,17 @@
 //   3. The launcher names the host of rank 0: TCP there, at one of a few ports that all ranks
 //      derive from the job's name. Never at torchrun's MASTER_PORT: torch's own store has it, or
 //      will want it. Rank 0 takes the first port that is free, the others try them all; they know
-//      the right store by the job's secret.
+//      the right store by the job's secret: TUTTI_SECRET, and the job's name where there is none.
 //   4. Else the user has to say where.
 //
 // A process may come here several times (two communicators from the environment). Each time is a
 // meeting of its own: rank by rank, the n-th time in one process meets the n-th in the others.
+#include <fmt/format.h>
+
 #include <atomic>
 #include <vector>
 
+#include "base/bytes.h"
 #include "bootstrap/file_rendezvous.h"
 #include "bootstrap/hash.h"
 #include "bootstrap/launch.h"
@@ -34,17 +37,46 @@ std::vector<int> ports_of(const std::string& job) {
   return ports;
 }
 
+/// Alike on all ranks, and different from that of any other job.
+Result<std::string> job_of(const LaunchInfo& info) {
+  if (!info.job.empty()) return info.job;
+  if (info.launcher != "mpich") return std::string("default");
+  if (info.secret.empty()) {
+    return Error{
+        Code::kUnsupported,
+        "MPICH does not name a job of several hosts; set TUTTI_SECRET to a random text (in the "
+        "environment of mpiexec, which passes it on), or TUTTI_JOB to a name that no other job has",
+        info.rank};
+  }
+  const auto named = bootstrap::key_of(info.secret, "name of the job");
+  return fmt::format("mpich-{:016x}", ByteReader(named).number<std::uint64_t>());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo& info, Deadline deadline) {
   static std::atomic<int> meetings{0};
-  const std::string job = info.job.empty() ? "default" : info.job;
+  const bool somewhere = !info.rendezvous.empty() || !info.master_address.empty() ||
+                         info.local_rank_count == info.rank_count;
+  if (!somewhere) {
+    return Error{
+        Code::kUnsupported,
+        "launcher '" + info.launcher +
+            "' does not say where ranks on several hosts can meet; set TUTTI_RENDEZVOUS to a "
+            "directory that all hosts see, or to host:port of rank 0's host",
+        info.rank};
+  }
+  TUTTI_TRY(const std::string job, job_of(info));
   // relaxed: only the count matters.
   const std::string meeting = bootstrap::shorten(
       job + "#" + std::to_string(meetings.fetch_add(1, std::memory_order_relaxed)));
-  const auto secret = bootstrap::secret_of(meeting);
-  if (const auto place = bootstrap::parse_host_port(info.rendezvous); place)
-    return bootstrap::meet({place->first, {place->second}, secret}, info.rank, deadline);
+  bootstrap::TcpMeeting over_tcp{.secret = bootstrap::key_of(info.secret, meeting),
+                                 .guessable = info.secret.empty()};
+  if (const auto place = bootstrap::parse_host_port(info.rendezvous); place) {
+    over_tcp.host = place->first;
+    over_tcp.ports = {place->second};
+    return bootstrap::meet(over_tcp, info.rank, deadline);
+  }
   if (!info.rendezvous.empty()) return file_rendezvous(info.rendezvous, meeting);
   if (info.rank_count == 1) {
     return std::unique_ptr<Rendezvous>(
@@ -54,15 +86,9 @@ Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo& info, De
     TUTTI_TRY(const auto directory, bootstrap::user_directory());
     return file_rendezvous(directory, meeting);
   }
-  if (!info.master_address.empty()) {
-    return bootstrap::meet({info.master_address, ports_of(job), secret}, info.rank, deadline);
-  }
-  return Error{
-      Code::kUnsupported,
-      "launcher '" + info.launcher +
-          "' does not say where ranks on several hosts can meet; set TUTTI_RENDEZVOUS to a "
-          "directory that all hosts see, or to host:port of rank 0's host",
-      info.rank};
+  over_tcp.host = info.master_address;
+  over_tcp.ports = ports_of(job);
+  return bootstrap::meet(over_tcp, info.rank, deadline);
 }
 
 }  // namespace tutti

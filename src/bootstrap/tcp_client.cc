@@ -29,19 +29,17 @@ milliseconds time_left(Deadline deadline) {
 }
 
 /// Reads one frame's body.
-Result<Bytes> receive_frame(int socket, Deadline deadline) {
-  std::array<std::byte, wire::kLengthBytes> head{};
-  TUTTI_CHECK_OK(receive_all(socket, head, deadline));
-  std::uint32_t length = 0;
-  for (std::size_t i = 0; i < head.size(); ++i)
-    length |= static_cast<std::uint32_t>(head[i]) << (8 * i);
-  if (length == 0 || length > wire::kMostFrameBytes) {
-    return Error{Code::kInternal,
-                 "rendezvous: the store sent a message of " + std::to_string(length) + " bytes"};
+Result<Bytes> receive_frame(SecureLink& link, Deadline deadline) {
+  wire::FrameReader reader(wire::kMostFrameBytes);
+  for (Bytes opened;; opened.clear()) {
+    TUTTI_CHECK_OK(link.receive(opened, deadline));
+    reader.append(opened);
+    auto frame = reader.next();
+    if (!frame) {
+      return Error{Code::kInternal, "rendezvous: the store sent " + frame.error().what};
+    }
+    if (frame->has_value()) return Bytes((**frame).begin(), (**frame).end());
   }
-  Bytes frame(length);
-  TUTTI_CHECK_OK(receive_all(socket, frame, deadline));
-  return frame;
 }
 
 Error unexpected(std::string_view text) {
@@ -58,36 +56,14 @@ Result<std::unique_ptr<Rendezvous>> TcpClient::connect(StorePlace place, Deadlin
   return std::unique_ptr<Rendezvous>(std::move(client));
 }
 
-Result<Fd> TcpClient::open_one(const SocketAddress& address, Deadline deadline) {
-  const auto named = [&](Error error) {
-    error.what = address.text() + ": " + error.what;
-    return error;
-  };
-  auto socket = connect_to(address, deadline);
-  if (!socket) return std::move(socket.error());
-  std::array<std::byte, wire::kHelloBytes> theirs{};
-  auto greeted = send_all(socket->get(), wire::encode(wire::Hello{}), deadline);
-  if (greeted) greeted = receive_all(socket->get(), theirs, deadline);
-  if (!greeted) return named({Code::kPeerFailed, "something else than a Tutti store is there"});
-  const auto hello = wire::parse_hello(theirs);
-  // Identity 0 is our own hello: TCP can connect a socket to itself while nobody listens.
-  if (!hello || hello->identity == 0)
-    return named({Code::kPeerFailed, "something else than a Tutti store is there"});
-  if (hello->version != wire::kVersion) {
-    return named({Code::kMismatch, "the store speaks version " + std::to_string(hello->version) +
-                                       " of the protocol, this rank version " +
-                                       std::to_string(wire::kVersion) +
-                                       ": all ranks need the same Tutti"});
-  }
-  if (place_.identity != 0 && place_.identity != hello->identity)
-    return named({Code::kPeerFailed, "another store than the one sought is there"});
-  TUTTI_CHECK_OK(send_all(
-      socket->get(), wire::encode({.kind = wire::Kind::kJoin, .secret = place_.secret}), deadline));
-  TUTTI_TRY(const Bytes answer, receive_frame(socket->get(), deadline));
-  TUTTI_TRY(const auto message, wire::parse(answer));
-  if (message.kind != wire::Kind::kDone)
-    return named({Code::kPeerFailed, "the store refused: " + std::string(message.text)});
-  return socket;
+Result<SecureLink> TcpClient::open_one(const SocketAddress& address, Deadline deadline) {
+  TUTTI_TRY(Fd socket, connect_to(address, deadline));
+  // TCP can connect a socket to itself while nobody listens; the port is rank 0's.
+  auto link = own_end(socket.get()).text() == address.text()
+                  ? Result<SecureLink>(Error{Code::kPeerFailed, "nobody listens there"})
+                  : SecureLink::connect(std::move(socket), place_.secret, place_.client, deadline);
+  if (!link) link.error().what = address.text() + ": " + link.error().what;
+  return link;
 }
 
 Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
@@ -103,9 +79,9 @@ Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
         continue;
       }
       for (const SocketAddress& address : *addresses) {
-        auto socket = open_one(address, earlier(deadline, Deadline::after(attempt)));
-        if (socket) return Link{*std::move(socket)};
-        last = std::move(socket.error());
+        auto link = open_one(address, earlier(deadline, Deadline::after(attempt)));
+        if (link) return Link{*std::move(link)};
+        last = std::move(link.error());
         if (last.code == Code::kMismatch && place_.candidates.size() == 1) {
           last.what = "rendezvous: " + last.what;
           return last;
@@ -151,8 +127,8 @@ void TcpClient::give_back(Link link) {
 /// whatever follows says so.
 void TcpClient::say_left(Link& link) {
   if (!std::exchange(link.entered, false)) return;
-  (void)send_all(link.socket.get(), wire::encode({.kind = wire::Kind::kLeave}),
-                 Deadline{std::chrono::steady_clock::now()});
+  (void)link.link.send(wire::encode({.kind = wire::Kind::kLeave}),
+                       Deadline{std::chrono::steady_clock::now()});
 }
 
 void TcpClient::enter(Rank me) {
@@ -163,9 +139,9 @@ void TcpClient::enter(Rank me) {
   auto link = borrow(Deadline::after(patience_));
   if (!link) return;  // The first exchange has the same trouble, and says so.
   const std::string process = this_process_name();
-  link->entered = static_cast<bool>(send_all(
-      link->socket.get(), wire::encode({.kind = wire::Kind::kEnter, .text = process, .rank = me}),
-      Deadline{std::chrono::steady_clock::now()}));
+  link->entered = static_cast<bool>(
+      link->link.send(wire::encode({.kind = wire::Kind::kEnter, .text = process, .rank = me}),
+                      Deadline{std::chrono::steady_clock::now()}));
   give_back(*std::move(link));
 }
 
@@ -182,14 +158,16 @@ Result<wire::Message> TcpClient::ask(const wire::Message& request, Bytes& answer
     // Not to be taken for a key that nobody put.
     if (error.code == Code::kTimeout) error.code = Code::kPeerFailed;
     error.peer = place_.keeper_rank;
+    const std::lock_guard lock(mutex_);
+    lost_ = true;
     return error;
   };
   auto borrowed = borrow(deadline);
   if (!borrowed) return failed(std::move(borrowed.error()));
   Link link = *std::move(borrowed);
-  if (auto sent = send_all(link.socket.get(), wire::encode(request), deadline); !sent)
+  if (auto sent = link.link.send(wire::encode(request), deadline); !sent)
     return failed(std::move(sent.error()));
-  auto frame = receive_frame(link.socket.get(), deadline);
+  auto frame = receive_frame(link.link, deadline);
   if (!frame) return failed(std::move(frame.error()));
   answer = *std::move(frame);
   auto message = wire::parse(answer);
@@ -221,6 +199,11 @@ Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
 }
 
 Status TcpClient::fail(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (lost_)
+      return Error{Code::kPeerFailed, place_.keeper + " has gone", Rank{}, place_.keeper_rank};
+  }
   Bytes answer;
   TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kFail, .error = error}, answer,
                                     Deadline::after(std::min<milliseconds>(kTellTime, patience_))));

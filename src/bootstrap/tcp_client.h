@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/secure_link.h"
 #include "bootstrap/sockets.h"
 #include "bootstrap/wire.h"
 
@@ -19,9 +20,9 @@ namespace tutti::bootstrap {
 struct StorePlace {
   /// Hosts and ports to try, in turn.
   std::vector<std::pair<std::string, int>> candidates;
-  wire::Secret secret{};
-  std::uint64_t identity = 0;  // Of the server; 0: any.
-  std::string name;            // For messages: "10.0.0.1:29500".
+  Secret secret{};
+  int client = kAnyClient;  // Which rank this is, if it is known.
+  std::string name;         // For messages: "10.0.0.1:29500".
   std::string keeper = "rank 0's store";
   Rank keeper_rank{0};  // To blame where the store does not answer.
 };
@@ -41,14 +42,14 @@ class TcpClient : public Rendezvous {
 
  private:
   struct Link {
-    Fd socket;
+    SecureLink link;
     bool entered = false;  // Its end would be taken for the end of this rank.
   };
 
   TcpClient(StorePlace place, std::chrono::milliseconds patience)
       : place_(std::move(place)), patience_(patience) {}
   Result<Link> open(Deadline deadline);
-  Result<Fd> open_one(const SocketAddress& address, Deadline deadline);
+  Result<SecureLink> open_one(const SocketAddress& address, Deadline deadline);
   Result<Link> borrow(Deadline deadline);
   void give_back(Link link);
   void say_left(Link& link);
@@ -60,8 +61,9 @@ class TcpClient : public Rendezvous {
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::vector<Link> idle_;
-  int joining_ = 0;   // Calls of enter without their leave.
-  pid_t owner_ = -1;  // A fork must not speak on its parent's connections.
+  bool lost_ = false;  // The store has gone, or no longer answers: it is told nothing more.
+  int joining_ = 0;    // Calls of enter without their leave.
+  pid_t owner_ = -1;   // A fork must not speak on its parent's connections.
 };
 
 }  // namespace tutti::bootstrap

@@ -5,16 +5,20 @@
 #pragma once
 #include <atomic>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "bootstrap/secure_link.h"
 #include "bootstrap/tcp_server.h"
+#include "bootstrap/wire.h"
 
 namespace tutti::bootstrap {
 
 struct TcpServer::Job {
-  wire::Secret secret{};
+  Secret secret{};
+  std::uint64_t number = 0;  // That hellos have: job_of(secret).
   std::shared_ptr<Store> store;
   // Who waits for which key.
   std::unordered_map<std::string, std::vector<std::uint64_t>> waiting;
@@ -23,16 +27,21 @@ struct TcpServer::Job {
   std::atomic<int> owed{0};
   // It has failed, and its maker has left; under the server's mutex.
   std::optional<std::chrono::steady_clock::time_point> verdict_until;
+  std::set<int> clients;  // That have joined, by their ranks; on the server's thread.
 };
 
 struct TcpServer::Connection {
   std::uint64_t id = 0;
   Fd socket;
-  std::string peer;
-  Bytes hello;  // Of the client, until it is complete.
-  bool greeted = false;
-  std::shared_ptr<Job> job;  // Once joined.
-  wire::FrameReader reader{wire::kMostJoinBytes};
+  std::string peer, source;  // Its address, with the port and without.
+  // Its first message, until it is complete: it says which job, and so which secret.
+  Bytes hello;
+  std::shared_ptr<Job> sought;
+  std::optional<tcp::Handshake> handshake;
+  std::shared_ptr<Job> job;  // Once it has proved that it knows the secret.
+  std::optional<Opener> opener;
+  std::optional<Sealer> sealer;
+  wire::FrameReader reader{wire::kMostFrameBytes};
   std::string key;     // What its get waits for; empty: it does not.
   bool asked = false;  // Counted in the job's `owed`.
   // The rank that joins a communicator, and its process; empty: none. The connection's end is its.
@@ -42,9 +51,10 @@ struct TcpServer::Connection {
   // The answer on its way: a head, then a body that others may be sent too.
   Bytes head;
   SharedBytes body;
-  std::size_t sent = 0;
-  bool blocked = false;      // The socket takes no more for now; epoll says when it does.
-  bool last_answer = false;  // Close once it is out.
+  std::size_t sealed = 0;  // Of both.
+  Bytes record;            // What was sealed last,
+  std::size_t sent = 0;    // and how much of that is on its way.
+  bool blocked = false;    // The socket takes no more for now; epoll says when it does.
 
   bool answering() const { return !head.empty(); }
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <thread>
 
-#include "bootstrap/hash.h"
+#include "base/log.h"
+#include "bootstrap/launch.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_client.h"
 #include "bootstrap/tcp_server.h"
@@ -19,8 +21,7 @@ constexpr std::chrono::seconds kPortPatience{3};
 /// Rank 0's own side: it uses its store directly.
 class TcpHost : public LocalRendezvous {
  public:
-  TcpHost(std::shared_ptr<Store> store, std::shared_ptr<TcpServer> server,
-          const wire::Secret& secret)
+  TcpHost(std::shared_ptr<Store> store, std::shared_ptr<TcpServer> server, const Secret& secret)
       : LocalRendezvous(std::move(store)), server_(std::move(server)), secret_(secret) {}
   ~TcpHost() override { server_->remove(secret_); }
   Status fail(const Error& error) override {
@@ -34,14 +35,25 @@ class TcpHost : public LocalRendezvous {
 
  private:
   std::shared_ptr<TcpServer> server_;
-  wire::Secret secret_;
+  Secret secret_;
 };
 
 Result<std::unique_ptr<Rendezvous>> host_at(const std::shared_ptr<TcpServer>& server,
-                                            const wire::Secret& secret) {
+                                            const Secret& secret) {
   auto store = std::make_shared<Store>();
   TUTTI_CHECK_OK(server->add(secret, store));
   return std::unique_ptr<Rendezvous>(std::make_unique<TcpHost>(std::move(store), server, secret));
+}
+
+/// Once in a process, at rank 0.
+void warn_of_no_secret(const std::string& place) {
+  static std::atomic<bool> warned{false};
+  // relaxed: only that one thread is first matters.
+  if (warned.exchange(true, std::memory_order_relaxed)) return;
+  log::warn(
+      "rendezvous: this job has no secret: whoever knows its name and reaches {} can join it; set "
+      "TUTTI_SECRET to the same random text for all ranks (as tutti run does)",
+      place);
 }
 
 std::string place_name(const std::string& host, int port) {
@@ -72,19 +84,14 @@ Result<std::unique_ptr<Rendezvous>> host(const TcpMeeting& meeting, Deadline dea
 
 }  // namespace
 
-wire::Secret secret_of(std::string_view text) {
-  const std::array<std::uint64_t, 2> halves{hash_of("1" + std::string(text)),
-                                            hash_of("2" + std::string(text))};
-  wire::Secret secret{};
-  for (std::size_t i = 0; i < secret.size(); ++i)
-    secret[i] = static_cast<std::byte>((halves[i / 8] >> (8 * (i % 8))) & 0xff);
-  return secret;
-}
-
 Result<std::unique_ptr<Rendezvous>> meet(const TcpMeeting& meeting, Rank me, Deadline deadline) {
-  if (me.value == 0) return host(meeting, deadline);
+  if (me.value == 0) {
+    if (meeting.guessable) warn_of_no_secret(place_name(meeting.host, meeting.ports.front()));
+    return host(meeting, deadline);
+  }
   StorePlace place;
   place.secret = meeting.secret;
+  place.client = me.value;
   for (const int port : meeting.ports) place.candidates.emplace_back(meeting.host, port);
   place.name = place_name(meeting.host, meeting.ports.front());
   if (meeting.ports.size() > 1)
@@ -95,14 +102,20 @@ Result<std::unique_ptr<Rendezvous>> meet(const TcpMeeting& meeting, Rank me, Dea
 }  // namespace bootstrap
 
 Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port, Rank me,
-                                                   Deadline deadline) {
+                                                   Deadline deadline, std::string_view secret) {
   if (host.empty() || host.size() > 255 || port < 1 || port > 65535 || me.value < 0) {
     return Error{Code::kInvalidArgument,
                  "tcp_rendezvous: rank " + std::to_string(me.value) + " at '" +
                      host.substr(0, 255) + "' port " + std::to_string(port) +
                      ": it takes a rank from 0, a host name, and a port from 1 to 65535"};
   }
-  return bootstrap::meet({host, {port}, {}}, me, deadline);
+  const std::string known =
+      secret.empty() ? bootstrap::secret_of_environment() : std::string(secret);
+  return bootstrap::meet({.host = host,
+                          .ports = {port},
+                          .secret = bootstrap::key_of(known, "tcp_rendezvous"),
+                          .guessable = known.empty()},
+                         me, deadline);
 }
 
 }  // namespace tutti

@@ -4,23 +4,22 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/wire.h"
+#include "bootstrap/secure_link.h"
+#include "tutti/rendezvous.h"
 
 namespace tutti::bootstrap {
 
 /// Where the ranks of one job meet.
 struct TcpMeeting {
-  std::string host;
+  std::string host{};
   /// Rank 0 serves at the first one that is free; the others try them all, and know the store by
   /// the secret.
-  std::vector<int> ports;
-  wire::Secret secret{};
+  std::vector<int> ports{};
+  Secret secret{};
+  bool guessable = false;  // The secret is made of nothing that only ranks know.
 };
 
 /// Rank 0 serves, the others connect until the deadline.
 Result<std::unique_ptr<Rendezvous>> meet(const TcpMeeting& meeting, Rank me, Deadline deadline);
-
-/// A secret that all who know `text` can derive. It keeps jobs apart; it hides nothing.
-wire::Secret secret_of(std::string_view text);
 
 }  // namespace tutti::bootstrap

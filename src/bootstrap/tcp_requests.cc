@@ -36,39 +36,109 @@ bool TcpServer::read(Connection& connection) {
     log::info("rendezvous: closed {}: it spoke out of turn", connection.peer);
     return false;
   }
-  if (connection.greeted) {
-    connection.reader.append(bytes);
-    return read_requests(connection);
+  if (!connection.job) return read_handshake(connection, bytes);
+  Bytes opened;
+  connection.opener->append(bytes);
+  if (auto genuine = connection.opener->open_all(opened); !genuine) {
+    log::info("rendezvous: closed {}: {}", connection.peer, genuine.error().what);
+    return false;
   }
-  const std::size_t missing = wire::kHelloBytes - connection.hello.size();
-  const auto part = bytes.first(std::min(missing, bytes.size()));
-  connection.hello.insert(connection.hello.end(), part.begin(), part.end());
-  connection.reader.append(bytes.subspan(part.size()));
-  return connection.hello.size() < wire::kHelloBytes || read_hello(connection);
+  connection.reader.append(opened);
+  return read_requests(connection);
 }
 
+/// What has come before the client is known.
+bool TcpServer::read_handshake(Connection& connection, std::span<const std::byte> bytes) {
+  if (!connection.handshake) {
+    const auto part =
+        bytes.first(std::min(tcp::kHelloBytes - connection.hello.size(), bytes.size()));
+    connection.hello.insert(connection.hello.end(), part.begin(), part.end());
+    bytes = bytes.subspan(part.size());
+    if (connection.hello.size() < tcp::kHelloBytes) return true;
+    if (!read_hello(connection)) return false;
+  }
+  tcp::Handshake& handshake = *connection.handshake;
+  while (!bytes.empty()) {
+    const auto part = bytes.first(std::min(handshake.wanted(), bytes.size()));
+    if (part.empty()) {
+      log::info("rendezvous: closed {}: it spoke out of turn", connection.peer);
+      return false;
+    }
+    bytes = bytes.subspan(part.size());
+    if (!shake(connection, part)) return false;
+    if (handshake.proven() && !(bytes.empty() && let_in(connection))) return false;
+  }
+  return true;
+}
+
+/// The first message: for which job.
 bool TcpServer::read_hello(Connection& connection) {
-  const auto hello = wire::parse_hello(
-      std::span<const std::byte, wire::kHelloBytes>(connection.hello.data(), wire::kHelloBytes));
-  if (!hello) {
-    log::info("rendezvous: closed {}: it is no client of Tutti", connection.peer);
+  const std::span<const std::byte, tcp::kHelloBytes> bytes(connection.hello.data(),
+                                                           tcp::kHelloBytes);
+  const auto hello = tcp::parse_hello(bytes, kStoreProtocol);
+  Secret secret{};  // Nobody's, for who is told no more than the version.
+  if (hello) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& job : jobs_) {
+      if (job->number == hello->job) connection.sought = job;
+    }
+  }
+  const bool known = hello && (connection.sought || hello->version != kStoreProtocol.version);
+  if (!known) {
+    log::info("rendezvous: closed {}: {}", connection.peer,
+              hello ? "it belongs to another job" : "it is no client of Tutti");
     return false;
   }
-  const Bytes mine = wire::encode(wire::Hello{wire::kVersion, identity_});
-  // Twenty bytes always fit the buffer of a new socket.
-  if (::send(connection.socket.get(), mine.data(), mine.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(mine.size())) {
+  if (connection.sought) secret = connection.sought->secret;
+  auto handshake = tcp::Handshake::acceptor(secret, kStoreEnd, kStoreProtocol);
+  if (!handshake) return false;
+  connection.handshake.emplace(*std::move(handshake));
+  return shake(connection, bytes);
+}
+
+/// One step of the handshake.
+bool TcpServer::shake(Connection& connection, std::span<const std::byte> bytes) {
+  tcp::Handshake& handshake = *connection.handshake;
+  const Status taken = handshake.take(bytes);
+  // Who speaks another version gets ours, though it is sent away. So few bytes always fit the
+  // buffer of a new socket.
+  const auto answer = handshake.to_send();
+  const bool sent = answer.empty() || ::send(connection.socket.get(), answer.data(), answer.size(),
+                                             MSG_NOSIGNAL) == static_cast<ssize_t>(answer.size());
+  if (!taken) {
+    const auto level =
+        taken.error().code == Code::kMismatch ? log::Level::kWarn : log::Level::kInfo;
+    if (log::enabled(level)) {
+      log::write(level,
+                 fmt::format("rendezvous: closed {}: {}", connection.peer, taken.error().what));
+    }
     return false;
   }
-  if (hello->version != wire::kVersion) {
-    log::warn(
-        "rendezvous: {} speaks version {} of the protocol, this rank version {}: all ranks need "
-        "the same Tutti",
-        connection.peer, hello->version, wire::kVersion);
-    return false;
+  handshake.sent(answer.size());
+  return sent;
+}
+
+/// It has proved that it knows the secret.
+bool TcpServer::let_in(Connection& connection) {
+  const std::shared_ptr<Job> job = connection.sought;
+  const int client = connection.handshake->hello().from;
+  {
+    const std::lock_guard lock(mutex_);
+    // Once a rank has heard why the job failed it looks for the next job of that secret.
+    if (job->verdict_until && client != kAnyClient && job->clients.contains(client)) return false;
+    connection.job = job;
+    ++clients_;
   }
-  connection.greeted = true;
-  return read_requests(connection);
+  --strangers_;
+  job->clients.insert(client);
+  connection.handshake->welcome();
+  if (!shake(connection, {})) return false;
+  const SessionKeys keys = SessionKeys::of(*connection.handshake);
+  connection.opener.emplace(keys.to_store);
+  connection.sealer.emplace(keys.to_client);
+  connection.handshake.reset();
+  clear_timer(connection);
+  return true;
 }
 
 bool TcpServer::read_requests(Connection& connection) {
@@ -90,9 +160,6 @@ bool TcpServer::handle(Connection& connection, std::span<const std::byte> frame)
     log::info("rendezvous: closed {}: {}", connection.peer, message.error().what);
     return false;
   }
-  if (!connection.job) {
-    return message->kind == wire::Kind::kJoin && handle_join(connection, *message);
-  }
   if (message->kind == wire::Kind::kGet || message->kind == wire::Kind::kPut)
     note_asked(connection, true);
   switch (message->kind) {
@@ -112,23 +179,6 @@ bool TcpServer::handle(Connection& connection, std::span<const std::byte> frame)
       log::info("rendezvous: closed {}: an answer where a request was due", connection.peer);
       return false;
   }
-}
-
-bool TcpServer::handle_join(Connection& connection, const wire::Message& message) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& job : jobs_) {
-      if (wire::same_secret(job->secret, message.secret)) connection.job = job;
-    }
-    if (connection.job) ++clients_;
-  }
-  if (!connection.job) {
-    connection.last_answer = true;
-    return reply(connection, {.kind = wire::Kind::kRefused, .text = "it serves another job"});
-  }
-  clear_timer(connection);
-  connection.reader.allow(wire::kMostFrameBytes);
-  return reply(connection, {.kind = wire::Kind::kDone});
 }
 
 bool TcpServer::handle_get(Connection& connection, const wire::Message& message) {
@@ -168,28 +218,31 @@ void TcpServer::note_asked(Connection& connection, bool asked) {
 bool TcpServer::reply(Connection& connection, const wire::Message& message, SharedBytes body) {
   connection.head = wire::encode(message);
   connection.body = std::move(body);
-  connection.sent = 0;
+  connection.sealed = 0;
   return flush(connection);
 }
 
+/// Seals the next part of the answer; false if all of it was sealed before.
+bool TcpServer::seal_next(Connection& connection) {
+  const std::size_t head = connection.head.size(), at = connection.sealed;
+  std::span<const std::byte> rest;
+  if (at < head)
+    rest = std::span(connection.head).subspan(at);
+  else if (connection.body)
+    rest = std::span(*connection.body).subspan(at - head);
+  connection.record.clear();
+  connection.sent = 0;
+  if (rest.empty()) return false;
+  const auto part = rest.first(std::min(rest.size(), kMostRecordBytes));
+  connection.sealer->seal(part, connection.record);
+  connection.sealed += part.size();
+  return true;
+}
+
 bool TcpServer::flush(Connection& connection) {
-  const std::size_t head = connection.head.size();
-  const std::size_t total = head + (connection.body ? connection.body->size() : 0);
-  while (connection.sent < total) {
-    std::array<iovec, 2> parts{};
-    std::size_t count = 0;
-    if (connection.sent < head)
-      parts[count++] = {connection.head.data() + connection.sent, head - connection.sent};
-    if (total > head) {
-      const std::size_t from = connection.sent > head ? connection.sent - head : 0;
-      // sendmsg takes non-const memory, and only reads it.
-      parts[count++] = {const_cast<std::byte*>(connection.body->data()) + from,
-                        total - head - from};
-    }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(connection.socket.get(), &message, MSG_NOSIGNAL);
+  while (connection.sent < connection.record.size() || seal_next(connection)) {
+    const auto rest = std::span(connection.record).subspan(connection.sent);
+    const ssize_t sent = ::send(connection.socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
       if (errno != EAGAIN) return false;
@@ -202,7 +255,6 @@ bool TcpServer::flush(Connection& connection) {
   connection.head.clear();
   connection.body = nullptr;
   note_asked(connection, false);
-  if (connection.last_answer) return false;
   if (!std::exchange(connection.blocked, false)) return true;
   return static_cast<bool>(watch(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(),
                                  EPOLLIN | EPOLLRDHUP, connection.id));

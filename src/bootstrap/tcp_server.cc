@@ -2,7 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/evict.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -76,9 +77,11 @@ TcpServer::TcpServer(Listening listening, std::string place)
 TcpServer::~TcpServer() = default;
 
 Status TcpServer::prepare() {
-  while (identity_ == 0) {
-    if (getrandom(&identity_, sizeof(identity_), 0) != sizeof(identity_))
-      return system_error("rendezvous: random bytes", errno);
+  rlimit descriptors{};
+  most_strangers_ = kMostStrangers;
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    most_strangers_ =
+        static_cast<std::size_t>(std::clamp<rlim_t>(descriptors.rlim_cur / 8, 4, kMostStrangers));
   }
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -102,18 +105,19 @@ Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::st
   return server;
 }
 
-Status TcpServer::add(const wire::Secret& secret, const std::shared_ptr<Store>& store) {
+Status TcpServer::add(const Secret& secret, const std::shared_ptr<Store>& store) {
   auto job = std::make_shared<Job>();
   job->secret = secret;
+  job->number = tcp::job_of(secret);
   job->store = store;
   {
     const std::lock_guard lock(mutex_);
     if (!listening_) return Error{Code::kPeerFailed, "rendezvous: the server is closing"};
     std::erase_if(jobs_, [&](const auto& other) {
-      return wire::same_secret(other->secret, secret) && other->verdict_until.has_value();
+      return other->secret == secret && other->verdict_until.has_value();
     });
     for (const auto& other : jobs_) {
-      if (wire::same_secret(other->secret, secret)) {
+      if (other->secret == secret) {
         return Error{Code::kInvalidArgument,
                      "rendezvous: this process already serves that job at " + place_};
       }
@@ -132,11 +136,11 @@ Status TcpServer::add(const wire::Secret& secret, const std::shared_ptr<Store>& 
   return ok();
 }
 
-void TcpServer::remove(const wire::Secret& secret) {
+void TcpServer::remove(const Secret& secret) {
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(jobs_, [&](const auto& job) {
-      if (!wire::same_secret(job->secret, secret)) return false;
+      if (job->secret != secret) return false;
       if (!job->store->failed()) return true;
       job->verdict_until = std::chrono::steady_clock::now() + kVerdictTime;
       return false;
@@ -146,12 +150,12 @@ void TcpServer::remove(const wire::Secret& secret) {
   wake();
 }
 
-void TcpServer::answer_all(const wire::Secret& secret, Deadline deadline) const {
+void TcpServer::answer_all(const Secret& secret, Deadline deadline) const {
   std::shared_ptr<Job> asked;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& job : jobs_) {
-      if (wire::same_secret(job->secret, secret)) asked = job;
+      if (job->secret == secret) asked = job;
     }
   }
   while (asked && asked->owed.load(std::memory_order_relaxed) > 0 && !deadline.passed())
@@ -189,6 +193,7 @@ void TcpServer::serve() {
     answer_changes();
     end_timers();
     end_verdicts();
+    if (listen_again_ && *listen_again_ <= std::chrono::steady_clock::now()) watch_listeners(true);
     bool listening = true;
     {
       const std::lock_guard lock(mutex_);
@@ -206,6 +211,7 @@ int TcpServer::milliseconds_to_next() const {
   std::optional<std::chrono::steady_clock::time_point> next = next_verdict_end_;
   if (!timers_.empty())
     next = next ? std::min(*next, timers_.begin()->first) : timers_.begin()->first;
+  if (listen_again_) next = next ? std::min(*next, *listen_again_) : *listen_again_;
   if (!next) return -1;
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(*next - std::chrono::steady_clock::now());
@@ -248,9 +254,12 @@ void TcpServer::accept_all(int listener) {
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const int reason = errno;
-        if (!std::exchange(starved_, true))
-          log::error("{}", system_error("rendezvous: accepting a rank", reason).what);
-        std::this_thread::sleep_for(kAcceptPause);  // Nothing here is worth a busy loop.
+        if (!std::exchange(starved_, true)) {
+          log::error("{}; ranks that come later wait",
+                     system_error("rendezvous: accepting a rank", reason).what);
+        }
+        evict("descriptors have run out");
+        watch_listeners(false);  // Nothing here is worth a busy loop.
       } else if (errno == EINTR || errno == ECONNABORTED) {
         continue;
       }
@@ -261,14 +270,42 @@ void TcpServer::accept_all(int listener) {
     auto connection = std::make_unique<Connection>();
     connection->id = next_id_++;
     connection->peer = peer.text();
+    connection->source = peer.ip_text();
     connection->socket = std::move(socket);
     if (!watch(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), EPOLLIN | EPOLLRDHUP,
                connection->id)) {
       continue;
     }
     set_timer(*connection, std::chrono::steady_clock::now() + kJoinTime);
-    connections_.emplace(connection->id, std::move(connection));
+    const std::uint64_t id = connection->id;
+    connections_.emplace(id, std::move(connection));
+    ++strangers_;
+    on_event(id, EPOLLIN);  // What it said at once counts for it.
+    if (strangers_ > most_strangers_) evict("too many strangers have come");
   }
+}
+
+bool TcpServer::evict(const char* why) {
+  std::vector<Unproven> unproven;
+  for (const auto& [id, connection] : connections_) {
+    if (!connection->job)
+      unproven.push_back({id, connection->handshake.has_value(), connection->source});
+  }
+  if (unproven.empty()) return false;
+  const std::uint64_t id = whom_to_evict(unproven);
+  log::info("rendezvous: closed {}: {}", connections_.at(id)->peer, why);
+  close(id);
+  return true;
+}
+
+/// Or leaves those that come in the kernel's queue for a while.
+void TcpServer::watch_listeners(bool watched) {
+  for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    (void)watch(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(),
+                watched ? std::uint32_t{EPOLLIN} : 0, kListenerBit | i);
+  }
+  listen_again_.reset();
+  if (!watched) listen_again_ = std::chrono::steady_clock::now() + kAcceptPause;
 }
 
 void TcpServer::on_event(std::uint64_t id, std::uint32_t events) {
@@ -358,6 +395,7 @@ void TcpServer::close(std::uint64_t id) {
   // A forked child may hold a copy of the socket; the peer is to see the end all the same.
   ::shutdown(connection.socket.get(), SHUT_RDWR);
   note_asked(connection, false);
+  if (!connection.job) --strangers_;
   if (connection.job) {
     const std::lock_guard lock(mutex_);
     --clients_;

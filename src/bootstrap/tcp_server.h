@@ -1,8 +1,10 @@
 // File: bootstrap/tcp_server.h: serves stores over TCP, on a thread of its own.
 //
 // A server has some listening sockets and any number of jobs, told apart by their secrets; a client
-// joins one of them and from then on sees its store only. Strangers cost at most one connection:
-// whatever does not speak the protocol (wire.h), or does not join within kJoinTime, is closed.
+// proves that it knows one of them (base/handshake.h) and from then on sees that store only, over a
+// sealed connection (secure_link.h). Whatever does not prove that within kJoinTime is closed, and
+// so is one of them when there are too many (base/evict.h): at most kMostStrangers, and an eighth
+// of the descriptors that the process may have.
 //
 // Life: a server listens while it has a job. After the last job was removed it only serves the
 // clients that it still has (they may not have read everything yet), and then its thread ends. A
@@ -18,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/secure_link.h"
 #include "bootstrap/sockets.h"
 #include "bootstrap/store.h"
 #include "bootstrap/wire.h"
@@ -27,6 +30,7 @@ namespace tutti::bootstrap {
 class TcpServer : public std::enable_shared_from_this<TcpServer> {
  public:
   static constexpr std::chrono::seconds kJoinTime{10};
+  static constexpr std::size_t kMostStrangers = 128;
   /// How long the end of the process is put off for clients that are still connected.
   static constexpr std::chrono::seconds kLingerTime{1};
   /// How long rank 0 waits after a failure until all that join have heard of it.
@@ -40,20 +44,18 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   ~TcpServer();
 
   int port() const { return port_; }
-  /// What tells this server from every other one; not 0.
-  std::uint64_t identity() const { return identity_; }
   const std::string& place() const { return place_; }
 
   // These may be called from any thread.
   /// Serves `store` to whoever knows the secret. kInvalidArgument if a job has it already,
   /// kPeerFailed if the server has stopped listening.
-  Status add(const wire::Secret& secret, const std::shared_ptr<Store>& store);
+  Status add(const Secret& secret, const std::shared_ptr<Store>& store);
   /// Lets nobody join that job any more. One that has failed is served for kVerdictTime, or until
   /// the same job is added again: ranks that come late are told.
-  void remove(const wire::Secret& secret);
+  void remove(const Secret& secret);
   /// Waits until all clients of the job that have asked have got their answers, and those that
   /// join have left: after a failure they do.
-  void answer_all(const wire::Secret& secret, Deadline deadline) const;
+  void answer_all(const Secret& secret, Deadline deadline) const;
   /// Clients that have joined and not left.
   std::size_t clients() const;
 
@@ -69,16 +71,22 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   // On the server's thread only.
   void serve();
   void accept_all(int listener);
+  /// Closes one that has not proved itself; false: there is none.
+  bool evict(const char* why);
+  void watch_listeners(bool watched);
   void stop_listening();
   void on_event(std::uint64_t id, std::uint32_t events);
   // These say false when the connection is to be closed.
   bool read(Connection& connection);
   bool read_hello(Connection& connection);
+  bool read_handshake(Connection& connection, std::span<const std::byte> bytes);
+  bool shake(Connection& connection, std::span<const std::byte> bytes);
+  bool let_in(Connection& connection);
   bool read_requests(Connection& connection);
   bool handle(Connection& connection, std::span<const std::byte> frame);
-  bool handle_join(Connection& connection, const wire::Message& message);
   bool handle_get(Connection& connection, const wire::Message& message);
   bool reply(Connection& connection, const wire::Message& message, SharedBytes body = nullptr);
+  bool seal_next(Connection& connection);
   bool flush(Connection& connection);
   bool handle_enter(Connection& connection, const wire::Message& message);
   void note_left(Connection& connection);
@@ -95,7 +103,6 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
 
   const std::string place_;
   int port_ = 0;
-  std::uint64_t identity_ = 0;
   Fd epoll_, wake_;
 
   mutable std::mutex mutex_;
@@ -109,7 +116,9 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   std::set<Timer> timers_;
   std::optional<std::chrono::steady_clock::time_point> next_verdict_end_;
   std::uint64_t next_id_ = 1;
-  bool starved_ = false;  // Of descriptors, and people have been told.
+  std::size_t most_strangers_ = 0, strangers_ = 0;  // Connections that have not proved themselves.
+  bool starved_ = false;                            // Of descriptors, and people have been told.
+  std::optional<std::chrono::steady_clock::time_point> listen_again_;
 };
 
 /// The server of this process that listens at `place`, or null.

@@ -1,11 +1,10 @@
 // A unique id: where the store of one job is, and the secret to join it, in 128 bytes.
 //
-//   mark "tuid" (4) · port u16 · count u8 · identity u64 · secret (16) · count addresses:
-//   4 and an IPv4 address, or 6 and an IPv6 address · zeros
+//   mark "tui2" (4) · port u16 · count u8 · secret (32) · count addresses: 4 and an IPv4 address,
+//   or 6 and an IPv6 address · zeros
 //
 // One server per process serves all its ids; each has a store and a secret of its own.
 #include <arpa/inet.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -21,7 +20,7 @@ namespace bootstrap {
 namespace {
 
 constexpr std::array<std::byte, 4> kMark{std::byte{'t'}, std::byte{'u'}, std::byte{'i'},
-                                         std::byte{'d'}};
+                                         std::byte{'2'}};
 constexpr std::byte kIpv4{4}, kIpv6{6};
 
 /// Walks over the bytes of an id; past the end nothing is moved any more.
@@ -68,8 +67,8 @@ bool write_address(UniqueId& id, Walk& walk, const SocketAddress& address) {
 }
 
 /// The addresses that fit. Loopback comes first: right on this host, refused at once on others, and
-/// the identity tells a stranger's store that happens to listen there.
-UniqueId encode(const TcpServer& server, const wire::Secret& secret) {
+/// the handshake tells a stranger's store that happens to listen there.
+UniqueId encode(const TcpServer& server, const Secret& secret) {
   auto addresses = own_addresses();
   addresses.insert(addresses.begin(), ipv4_address({htonl(INADDR_LOOPBACK)}, 0));
   UniqueId id;
@@ -78,7 +77,6 @@ UniqueId encode(const TcpServer& server, const wire::Secret& secret) {
   write(id, walk, kMark);
   write(id, walk, htons(static_cast<std::uint16_t>(server.port())));
   const auto count_at = walk.next(1);
-  write(id, walk, server.identity());
   write(id, walk, secret);
   for (const SocketAddress& address : addresses) {
     if (write_address(id, walk, address)) ++count;
@@ -99,9 +97,8 @@ Result<StorePlace> decode(const UniqueId& id) {
   read(id, walk, mark);
   read(id, walk, port);
   read(id, walk, count);
-  read(id, walk, place.identity);
   read(id, walk, place.secret);
-  if (mark != kMark || port == 0 || count == 0 || place.identity == 0) return malformed;
+  if (mark != kMark || port == 0 || count == 0) return malformed;
   for (int i = 0; i < count; ++i) {
     std::byte family{};
     std::array<char, INET6_ADDRSTRLEN> text{};
@@ -146,9 +143,7 @@ Result<std::shared_ptr<TcpServer>> id_server() {
 
 Result<UniqueId> make_unique_id() {
   TUTTI_TRY(const auto server, bootstrap::id_server());
-  bootstrap::wire::Secret secret{};
-  if (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()))
-    return bootstrap::system_error("unique id: random bytes", errno);
+  TUTTI_TRY(const bootstrap::Secret secret, tcp::random_bytes());
   TUTTI_CHECK_OK(server->add(secret, std::make_shared<bootstrap::Store>()));
   return bootstrap::encode(*server, secret);
 }

@@ -9,8 +9,6 @@
 namespace tutti::bootstrap::wire {
 namespace {
 
-constexpr std::string_view kMagic = "tutti-st";
-
 template <class Unsigned>
 void append_number(Bytes& to, Unsigned value) {
   for (std::size_t i = 0; i < sizeof(Unsigned); ++i)
@@ -53,38 +51,11 @@ Error malformed(const std::string& what) { return {Code::kInvalidArgument, what}
 
 }  // namespace
 
-bool same_secret(const Secret& a, const Secret& b) {
-  std::byte difference{};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{};
-}
-
-Bytes encode(const Hello& hello) {
-  Bytes bytes;
-  bytes.reserve(kHelloBytes);
-  append_text(bytes, kMagic);
-  append_number(bytes, hello.version);
-  append_number(bytes, hello.identity);
-  return bytes;
-}
-
-std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes) {
-  ByteReader cursor(bytes);
-  if (as_text(cursor.take(kMagic.size())) != kMagic) return std::nullopt;
-  Hello hello;
-  hello.version = cursor.number<std::uint32_t>();
-  hello.identity = cursor.number<std::uint64_t>();
-  return hello;
-}
-
 Bytes encode(const Message& message) {
   Bytes bytes(kLengthBytes);
   append_number(bytes, static_cast<std::uint8_t>(message.kind));
   std::size_t separate = 0;  // Of the body, but not in these bytes.
   switch (message.kind) {
-    case Kind::kJoin:
-      bytes.insert(bytes.end(), message.secret.begin(), message.secret.end());
-      break;
     case Kind::kGet: append_number(bytes, message.wait_ms); [[fallthrough]];
     case Kind::kPut:
       append_number(bytes, static_cast<std::uint16_t>(message.key.size()));
@@ -113,11 +84,6 @@ Result<Message> parse(std::span<const std::byte> frame) {
   Message message;
   message.kind = static_cast<Kind>(cursor.number<std::uint8_t>());
   switch (message.kind) {
-    case Kind::kJoin: {
-      const auto secret = cursor.take(message.secret.size());
-      std::copy(secret.begin(), secret.end(), message.secret.begin());
-      break;
-    }
     case Kind::kGet: message.wait_ms = cursor.number<std::uint32_t>(); [[fallthrough]];
     case Kind::kPut:
       message.key = as_text(cursor.take(cursor.number<std::uint16_t>()));

@@ -1,12 +1,9 @@
 // File: bootstrap/wire.h: what travels between a TCP store and its clients.
 //
-// A client says hello, the store says hello with its identity. Only then does the client show the
-// secret of its job (join): a secret is not shown to a stranger. After that, one request, one
-// answer, in turn. All numbers are little-endian.
+// Once both have proved that they know the job's secret, and sealed (secure_link.h): one request,
+// one answer, in turn. All numbers are little-endian.
 //
-//   hello    magic "tutti-st" (8) · version u32 · identity u64 (0 from a client)
 //   frame    length u32 · kind u8 · body     (the length counts kind and body)
-//   join     secret (16)                                → done, refused
 //   put      key length u16 · key · value               → done, refused
 //   get      wait in ms u32 · key length u16 · key      → value, absent, failed, refused
 //   fail     error                                      → done
@@ -30,21 +27,11 @@
 
 namespace tutti::bootstrap::wire {
 
-inline constexpr std::uint32_t kVersion = 1;
-inline constexpr std::size_t kHelloBytes = 20;
 inline constexpr std::size_t kLengthBytes = 4;
-/// A length that leaves room for the largest value, and what a client may send before it has
-/// joined.
+/// A length that leaves room for the largest value.
 inline constexpr std::size_t kMostFrameBytes = kMostValueBytes + kMostKeyBytes + 64;
-inline constexpr std::size_t kMostJoinBytes = 32;
-
-/// What a client has to know to join a job.
-using Secret = std::array<std::byte, 16>;
-/// Takes the same time wherever the two differ.
-bool same_secret(const Secret& a, const Secret& b);
 
 enum class Kind : std::uint8_t {
-  kJoin = 1,
   kPut = 2,
   kGet = 3,
   kFail = 4,
@@ -57,19 +44,10 @@ enum class Kind : std::uint8_t {
   kRefused = 20,
 };
 
-struct Hello {
-  std::uint32_t version = kVersion;
-  std::uint64_t identity = 0;
-};
-Bytes encode(const Hello& hello);
-/// Empty: these bytes are no hello of ours.
-std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes);
-
 /// Which of the members have a meaning depends on the kind. `key`, `value` and `text` point into
 /// the bytes that were parsed.
 struct Message {
   Kind kind = Kind::kDone;
-  Secret secret{};
   std::uint32_t wait_ms = 0;
   std::string_view key{};
   std::span<const std::byte> value{};
@@ -86,8 +64,6 @@ Result<Message> parse(std::span<const std::byte> frame);
 class FrameReader {
  public:
   explicit FrameReader(std::size_t most) : most_(most) {}
-  /// Changes the bound on a frame's length.
-  void allow(std::size_t most) { most_ = most; }
   void append(std::span<const std::byte> bytes);
   /// The next whole frame, valid until the next call; empty when it is still incomplete;
   /// kInvalidArgument when its length is 0 or above the bound.

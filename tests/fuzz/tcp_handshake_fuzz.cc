@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/handshake.h"
 #include "transport/net/frame.h"
 #include "transport/tcp/card.h"
-#include "transport/tcp/handshake.h"
 
 namespace {
 

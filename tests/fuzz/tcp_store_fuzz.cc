@@ -1,4 +1,4 @@
-// The frame parser of the TCP store against any bytes, in any pieces.
+// The frame parser and the sealed records of the TCP store against any bytes, in any pieces.
 //
 // The first byte says how the rest is cut into pieces. What is checked: the same frames come out
 // whatever the pieces, a frame is never longer than allowed, and a message that parses says the
@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "bootstrap/secure_link.h"
 #include "bootstrap/wire.h"
 
 namespace {
@@ -22,7 +23,7 @@ void require(bool condition) {
 }
 
 bool same(const wire::Message& a, const wire::Message& b) {
-  return a.kind == b.kind && a.secret == b.secret && a.wait_ms == b.wait_ms && a.key == b.key &&
+  return a.kind == b.kind && a.rank == b.rank && a.wait_ms == b.wait_ms && a.key == b.key &&
          std::equal(a.value.begin(), a.value.end(), b.value.begin(), b.value.end()) &&
          a.text == b.text && a.error.code == b.error.code && a.error.what == b.error.what &&
          a.error.rank == b.error.rank && a.error.peer == b.error.peer;
@@ -67,10 +68,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t piece = std::size_t{1} + data[0];
   const auto stream = std::as_bytes(std::span(data + 1, size - 1));
   require(frames_of(stream, piece) == frames_of(stream, stream.size() + 1));
-  if (stream.size() >= wire::kHelloBytes) {
-    const auto hello = wire::parse_hello(stream.first<wire::kHelloBytes>());
-    const auto first = stream.first(wire::kHelloBytes);
-    if (hello) require(std::ranges::equal(wire::encode(*hello), first));
+  // Whatever comes, no record opens that was not sealed with the key.
+  Opener opener(Secret{});
+  Bytes opened;
+  bool strange = false;
+  for (auto rest = stream; !rest.empty() && !strange;) {
+    const auto part = rest.first(std::min(piece, rest.size()));
+    rest = rest.subspan(part.size());
+    opener.append(part);
+    strange = !opener.open_all(opened);
   }
+  require(opened.empty());
   return 0;
 }

@@ -144,6 +144,23 @@ const std::string kLeavePid =
     "echo $$ > $TEST_DIRECTORY/pid.$TUTTI_RANK.new;"
     "mv $TEST_DIRECTORY/pid.$TUTTI_RANK.new $TEST_DIRECTORY/pid.$TUTTI_RANK;";
 
+TEST_CASE("each run has a secret of its own, in the environment of its ranks and nowhere else") {
+  std::string last;
+  for (int run = 0; run < 2; ++run) {
+    Command command(shell(2,
+                          "echo $TUTTI_SECRET > $TEST_DIRECTORY/secret.$RANK;"
+                          "cat /proc/$PPID/cmdline > $TEST_DIRECTORY/line.$RANK"));
+    CHECK(command.wait() == 0);
+    const std::string secret = command.file("secret.0");
+    CHECK(secret.size() == 64 + 1);
+    CHECK(secret == command.file("secret.1"));
+    CHECK(secret != last);
+    CHECK(command.file("line.0").find(secret.substr(0, 64)) == std::string::npos);
+    CHECK((command.out() + command.err()).find(secret.substr(0, 64)) == std::string::npos);
+    last = secret;
+  }
+}
+
 TEST_CASE("each rank is told who it is, in its own and in torch's words") {
   Command command(shell(3,
                         "echo $TUTTI_RANK/$TUTTI_RANK_COUNT $TUTTI_LOCAL_RANK/"

@@ -1,8 +1,12 @@
 // What launchers say, as they really say it; and what they get wrong.
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 
+#include "bootstrap/file_rendezvous.h"
 #include "bootstrap/launch.h"
 #include "support/catch.h"
 #include "support/environment.h"
@@ -207,6 +211,49 @@ TEST_CASE("a process has one name as long as it lives") {
   CHECK(self->name == bootstrap::name_process(getpid())->name);
   CHECK_THAT(self->name, Catch::StartsWith(std::to_string(getpid()) + "@"));
   CHECK_FALSE(bootstrap::name_process(-1));
+}
+
+TEST_CASE("the secret comes from the environment") {
+  CHECK(detect(kTorchrun)->secret.empty());
+  for (const Variables& launcher : {kTutti, kTorchrun, kOpenMpi, kMpich, kSlurm})
+    CHECK(detect(together(launcher, {{"TUTTI_SECRET", "of the job"}}))->secret == "of the job");
+}
+
+TEST_CASE("MPICH on several hosts names no job: the user has to, or a secret does") {
+  const Variables at{{"TUTTI_RENDEZVOUS", "/tmp"}};
+  const auto unnamed = detect(together(kMpich, at));
+  REQUIRE(unnamed);
+  const auto rendezvous = launch_rendezvous(*unnamed, Deadline::after(5s));
+  REQUIRE_FALSE(rendezvous);
+  CHECK(rendezvous.error().code == Code::kUnsupported);
+  CHECK_THAT(rendezvous.error().what,
+             Catch::Contains("set TUTTI_SECRET") && Catch::Contains("or TUTTI_JOB"));
+  for (const char* const name : {"TUTTI_JOB", "TUTTI_SECRET"}) {
+    const auto named = detect(together(together(kMpich, at), {{name, "test of launch"}}));
+    REQUIRE(named);
+    CHECK(launch_rendezvous(*named, Deadline::after(5s)));
+  }
+}
+
+TEST_CASE("another user's runtime directory is not used") {
+  std::string pattern = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
+  const std::string theirs = mkdtemp(pattern.data());
+  const std::string fallback = "/tmp/tutti-" + std::to_string(geteuid());
+  const auto directory_with = [](const std::string& runtime) {
+    const test::Environment environment({{"XDG_RUNTIME_DIR"}}, {{"XDG_RUNTIME_DIR", runtime}});
+    return bootstrap::user_directory();
+  };
+  CHECK(*directory_with(theirs) == theirs + "/tutti");
+  std::filesystem::remove_all(theirs);
+  CHECK(*directory_with(theirs) == fallback);  // Not there.
+  // Root can give one away; others are not root.
+  const bool root = geteuid() == 0;
+  if (root) {
+    REQUIRE(mkdir(theirs.c_str(), 0700) == 0);
+    REQUIRE(chown(theirs.c_str(), 65534, 65534) == 0);
+  }
+  CHECK(*directory_with(root ? theirs : "/") == fallback);
+  std::filesystem::remove_all(theirs);
 }
 
 TEST_CASE("ranks on several hosts, and no word of where to meet: an error with the remedy") {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <random>
 
+#include "base/handshake.h"
 #include "support/catch.h"
-#include "transport/tcp/handshake.h"
 
 namespace tutti::tcp {
 namespace {

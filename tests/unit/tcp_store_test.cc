@@ -1,12 +1,17 @@
 // The TCP store against strangers, and the bytes on the wire.
+#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <memory>
 #include <random>
 #include <thread>
 
 #include "bootstrap/limits.h"
+#include "bootstrap/secure_link.h"
 #include "bootstrap/sockets.h"
 #include "bootstrap/tcp_server.h"
 #include "bootstrap/wire.h"
@@ -19,21 +24,27 @@ namespace {
 using namespace std::chrono_literals;
 using wire::Kind;
 
+constexpr const char* kSecret = "what only the ranks of this test know";
+
 int free_port() {
   const auto listening = listen_at("127.0.0.1", 0, Deadline::after(10s));
   return listening ? listening->port : 0;
+}
+
+Result<std::unique_ptr<Rendezvous>> meet_at(int port, int rank, Deadline deadline) {
+  return tcp_rendezvous("127.0.0.1", port, Rank{rank}, deadline, kSecret);
 }
 
 /// Rank 0's store, and somebody who proves that it still works.
 class Served {
  public:
   Served() {
-    auto made = tcp_rendezvous("127.0.0.1", port, Rank{0}, Deadline::after(10s));
+    auto made = meet_at(port, 0, Deadline::after(10s));
     if (made) host_ = *std::move(made);
     REQUIRE(host_);
   }
   void still_works() {
-    const auto client = tcp_rendezvous("127.0.0.1", port, Rank{1}, Deadline::after(10s));
+    const auto client = meet_at(port, 1, Deadline::after(10s));
     REQUIRE(client);
     const std::array<std::byte, 3> value{std::byte{1}, std::byte{2}, std::byte{3}};
     REQUIRE((*client)->put("proof", value));
@@ -41,55 +52,82 @@ class Served {
     REQUIRE(got);
     CHECK(*got == Bytes(value.begin(), value.end()));
   }
+  Rendezvous& host() { return *host_; }
   const int port = free_port();
 
  private:
   std::unique_ptr<Rendezvous> host_;
 };
 
+Fd connect_to_port(int port) {
+  auto socket = connect_to(ipv4_address({htonl(INADDR_LOOPBACK)}, static_cast<std::uint16_t>(port)),
+                           Deadline::after(10s));
+  REQUIRE(socket);
+  return *std::move(socket);
+}
+
+/// Whether the other side closes the connection, whatever else it says.
+bool is_thrown_out_of(int socket) {
+  std::array<std::byte, 4096> rest{};
+  for (;;) {
+    const auto got = receive_some(socket, rest, Deadline::after(10s));
+    if (!got) return got.error().code == Code::kPeerFailed;
+  }
+}
+
 /// A socket to the store, for saying whatever one likes.
 class Stranger {
  public:
-  explicit Stranger(int port) {
-    auto socket =
-        connect_to(ipv4_address({htonl(INADDR_LOOPBACK)}, static_cast<std::uint16_t>(port)),
-                   Deadline::after(10s));
-    REQUIRE(socket);
-    socket_ = *std::move(socket);
-  }
+  explicit Stranger(int port) : socket_(connect_to_port(port)) {}
   /// False once the other side has closed.
   bool say(std::span<const std::byte> bytes) {
     return static_cast<bool>(send_all(socket_.get(), bytes, Deadline::after(10s)));
   }
-  bool hears_hello() {
-    std::array<std::byte, wire::kHelloBytes> theirs{};
-    return receive_all(socket_.get(), theirs, Deadline::after(10s)) && wire::parse_hello(theirs);
+  /// The first message of who knows that secret, or pretends to.
+  bool says_hello(const Secret& secret, const tcp::Protocol& protocol = kStoreProtocol) {
+    const auto handshake = tcp::Handshake::connector(secret, {.from = 1}, protocol);
+    REQUIRE(handshake);
+    return say(handshake->to_send());
   }
-  bool says_hello() { return say(wire::encode(wire::Hello{})) && hears_hello(); }
-  /// The kind of the next answer.
-  Kind hears() {
-    std::array<std::byte, wire::kLengthBytes + 1> head{};
-    REQUIRE(receive_all(socket_.get(), head, Deadline::after(10s)));
-    Bytes rest(static_cast<std::size_t>(head[0]) + 256 * static_cast<std::size_t>(head[1]) - 1);
-    REQUIRE(receive_all(socket_.get(), rest, Deadline::after(10s)));
-    return static_cast<Kind>(head.back());
-  }
-  void joins() {
-    REQUIRE(says_hello());
-    REQUIRE(say(wire::encode({.kind = Kind::kJoin})));
-    REQUIRE(hears() == Kind::kDone);
-  }
-  /// Whether the store closes the connection.
-  bool is_thrown_out() {
-    std::array<std::byte, 4096> rest{};
-    for (;;) {
-      const auto got = receive_some(socket_.get(), rest, Deadline::after(10s));
-      if (!got) return got.error().code == Code::kPeerFailed;
-    }
-  }
+  bool is_thrown_out() { return is_thrown_out_of(socket_.get()); }
 
  private:
   Fd socket_;
+};
+
+Secret secret_of_test() { return key_of(kSecret, "tcp_rendezvous"); }
+
+/// Who knows the secret, and then does what it should not.
+class Member {
+ public:
+  explicit Member(int port)
+      : link_(SecureLink::connect(connect_to_port(port), secret_of_test(), kAnyClient,
+                                  Deadline::after(10s))) {
+    REQUIRE(link_);
+  }
+  bool say(std::span<const std::byte> bytes) {
+    return static_cast<bool>(link_->send(bytes, Deadline::after(10s)));
+  }
+  /// Not sealed.
+  bool shout(std::span<const std::byte> bytes) {
+    return static_cast<bool>(send_all(link_->descriptor(), bytes, Deadline::after(10s)));
+  }
+  /// The kind of the next answer.
+  Kind hears() {
+    for (;;) {
+      const auto frame = reader_.next();
+      REQUIRE(frame);
+      if (frame->has_value()) return static_cast<Kind>((**frame)[0]);
+      Bytes opened;
+      REQUIRE(link_->receive(opened, Deadline::after(10s)));
+      reader_.append(opened);
+    }
+  }
+  bool is_thrown_out() { return is_thrown_out_of(link_->descriptor()); }
+
+ private:
+  Result<SecureLink> link_;
+  wire::FrameReader reader_{wire::kMostFrameBytes};
 };
 
 Bytes random_bytes(std::mt19937_64& random, std::size_t count) {
@@ -111,18 +149,20 @@ TEST_CASE("garbage closes that connection only") {
   std::mt19937_64 random(seed);
   Served served;
   for (int round = 0; round < 50; ++round) {
-    Stranger before_hello(served.port), before_join(served.port), inside(served.port);
-    before_hello.say(random_bytes(random, wire::kHelloBytes + random() % 1000));
+    Stranger before_hello(served.port), before_proof(served.port);
+    before_hello.say(random_bytes(random, tcp::kHelloBytes + random() % 1000));
     CHECK(before_hello.is_thrown_out());
-    REQUIRE(before_join.says_hello());
-    before_join.say(random_bytes(random, 64));
-    CHECK(before_join.is_thrown_out());
-    inside.joins();
+    REQUIRE(before_proof.says_hello(secret_of_test()));
+    before_proof.say(random_bytes(random, tcp::kHashBytes));
+    CHECK(before_proof.is_thrown_out());
+    Member inside(served.port), unsealed(served.port);
     // A kind that does not exist, in a frame that is whole.
     Bytes frame = random_bytes(random, 1 + random() % 300);
     frame[0] = static_cast<std::byte>(64 + random() % 128);
     inside.say(with_length(static_cast<std::uint32_t>(frame.size()), frame));
     CHECK(inside.is_thrown_out());
+    unsealed.shout(with_length(100, random_bytes(random, 100 + kTagBytes)));
+    CHECK(unsealed.is_thrown_out());
   }
   served.still_works();
 }
@@ -131,19 +171,14 @@ TEST_CASE("lengths out of bounds close the connection before anything is stored"
   Served served;
   for (const std::uint32_t length :
        {0U, 0xffffffffU, 0x80000000U, static_cast<std::uint32_t>(wire::kMostFrameBytes + 1)}) {
-    Stranger inside(served.port);
-    inside.joins();
+    Member inside(served.port), unsealed(served.port);
     inside.say(with_length(length, {}));
     CHECK(inside.is_thrown_out());
+    unsealed.shout(with_length(length, {}));
+    CHECK(unsealed.is_thrown_out());
   }
-  // Before it has joined, a client has nothing long to say.
-  Stranger outside(served.port);
-  REQUIRE(outside.says_hello());
-  outside.say(with_length(wire::kMostJoinBytes + 1, {}));
-  CHECK(outside.is_thrown_out());
   // Lengths inside a frame that point past its end.
-  Stranger inside(served.port);
-  inside.joins();
+  Member inside(served.port);
   inside.say(with_length(3, {static_cast<std::byte>(Kind::kPut), std::byte{0xff}, std::byte{0}}));
   CHECK(inside.is_thrown_out());
   served.still_works();
@@ -151,43 +186,158 @@ TEST_CASE("lengths out of bounds close the connection before anything is stored"
 
 TEST_CASE("who does not know the secret, or speaks another version, is not let in") {
   Served served;
-  Stranger wrong_secret(served.port);
-  REQUIRE(wrong_secret.says_hello());
-  wire::Message join{.kind = Kind::kJoin};
-  join.secret.fill(std::byte{7});
-  REQUIRE(wrong_secret.say(wire::encode(join)));
-  CHECK(wrong_secret.hears() == Kind::kRefused);
-  CHECK(wrong_secret.is_thrown_out());
-  Stranger no_join(served.port);
-  REQUIRE(no_join.says_hello());
-  no_join.say(wire::encode({.kind = Kind::kPut, .key = "k"}));
-  CHECK(no_join.is_thrown_out());
+  // The name of the job alone is no secret.
+  for (const char* const known : {"", "what only the ranks of this test kno"}) {
+    const auto link =
+        SecureLink::connect(connect_to_port(served.port), key_of(known, "tcp_rendezvous"),
+                            kAnyClient, Deadline::after(10s));
+    REQUIRE_FALSE(link);
+    CHECK_THAT(link.error().what, Catch::Contains("TUTTI_SECRET have to be alike on all ranks"));
+  }
+  Stranger no_proof(served.port);
+  REQUIRE(no_proof.says_hello(secret_of_test()));
+  no_proof.say(wire::encode({.kind = Kind::kPut, .key = "k", .value = Bytes(100)}));
+  CHECK(no_proof.is_thrown_out());
   Stranger other_version(served.port);
-  REQUIRE(other_version.say(wire::encode(wire::Hello{wire::kVersion + 1, 0})));
+  REQUIRE(other_version.says_hello(secret_of_test(), {"tutti-st", 9}));
   CHECK(other_version.is_thrown_out());
+  CHECK(served.host().get("k", Deadline::after(0s)).error().code == Code::kTimeout);
   served.still_works();
+}
+
+/// Between a client and the store: what each said.
+class Recorder {
+ public:
+  explicit Recorder(int store) : listening_(listen_at("127.0.0.1", 0, Deadline::after(10s))) {
+    REQUIRE(listening_);
+    thread_ = std::jthread([this, store](const std::stop_token& stop) { relay(store, stop); });
+  }
+  int port() const { return listening_->port; }
+  /// Once the client has closed its connection.
+  void wait() { thread_.join(); }
+  Bytes to_store, to_client;
+
+ private:
+  static bool move(int from, int to, Bytes& said) {
+    std::array<std::byte, 4096> buffer{};
+    const ssize_t got = ::recv(from, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN;
+    const auto bytes = std::span(buffer).first(static_cast<std::size_t>(got));
+    said.insert(said.end(), bytes.begin(), bytes.end());
+    return got > 0 && send_all(to, bytes, Deadline::after(10s));
+  }
+  void relay(int store, const std::stop_token& stop) {
+    if (!wait_for(listening_->sockets[0].get(), POLLIN, Deadline::after(10s))) return;
+    const Fd client(::accept(listening_->sockets[0].get(), nullptr, nullptr));
+    const Fd server = connect_to_port(store);
+    while (!stop.stop_requested() && move(client.get(), server.get(), to_store) &&
+           move(server.get(), client.get(), to_client))
+      std::this_thread::sleep_for(1ms);
+  }
+
+  Result<Listening> listening_;
+  std::jthread thread_;
+};
+
+bool contains(const Bytes& bytes, std::span<const std::byte> part) {
+  return std::search(bytes.begin(), bytes.end(), part.begin(), part.end()) != bytes.end();
+}
+
+TEST_CASE("who listens in reads nothing, and what was recorded opens no door") {
+  const std::string_view text = "the secret of the mesh";
+  const auto value = std::as_bytes(std::span(text.data(), text.size()));
+  auto served = std::make_unique<Served>();
+  Recorder recorder(served->port);
+  {
+    const auto client = meet_at(recorder.port(), 1, Deadline::after(10s));
+    REQUIRE(client);
+    REQUIRE((*client)->put("key of the client", value));
+    REQUIRE(served->host().put("key of the host", value));
+    REQUIRE((*client)->get("key of the host", Deadline::after(10s)));
+  }
+  recorder.wait();
+  CHECK(recorder.to_store.size() > value.size());
+  for (const Bytes& said : {recorder.to_store, recorder.to_client}) {
+    CHECK_FALSE(contains(said, value));
+    CHECK_FALSE(contains(said, std::as_bytes(std::span(std::string_view("key of")))));
+    CHECK_FALSE(contains(said, secret_of_test()));
+  }
+  const auto replay = [&] {
+    Stranger whole(served->port);
+    whole.say(recorder.to_store);
+    CHECK(whole.is_thrown_out());
+    Stranger reflected(served->port);
+    reflected.say(recorder.to_client);
+    CHECK(reflected.is_thrown_out());
+    served->still_works();
+  };
+  replay();
+  served.reset();
+  served = std::make_unique<Served>();  // The next run of a job with the same secret.
+  replay();
+  CHECK(served->host().get("key of the client", Deadline::after(0s)).error().code ==
+        Code::kTimeout);
+}
+
+/// Listens where the store should be, says `words` to who comes, and keeps what that says.
+class FakeStore {
+ public:
+  explicit FakeStore(Bytes words) : listening_(listen_at("127.0.0.1", 0, Deadline::after(10s))) {
+    REQUIRE(listening_);
+    thread_ = std::jthread([this, words = std::move(words)] {
+      if (!wait_for(listening_->sockets[0].get(), POLLIN, Deadline::after(10s))) return;
+      const Fd client(::accept(listening_->sockets[0].get(), nullptr, nullptr));
+      heard.resize(tcp::kHelloBytes);
+      if (!receive_all(client.get(), heard, Deadline::after(10s))) return;
+      const Bytes answer = words.empty() ? heard : words;  // Or it reflects what it heard.
+      if (!send_all(client.get(), answer, Deadline::after(10s))) return;
+      std::array<std::byte, 4096> more{};
+      const auto got = receive_some(client.get(), more, Deadline::after(10s));
+      if (got) heard.insert(heard.end(), more.begin(), more.begin() + std::ptrdiff_t(*got));
+    });
+  }
+  int port() const { return listening_->port; }
+  void wait() { thread_.join(); }
+  Bytes heard;
+
+ private:
+  Result<Listening> listening_;
+  std::jthread thread_;
+};
+
+TEST_CASE("a fake store learns nothing, and is refused") {
+  std::mt19937_64 random(7);
+  Bytes pretends(tcp::kAnswerBytes);  // All but the proof.
+  const auto hello = tcp::encode(tcp::Hello{.version = kStoreProtocol.version}, kStoreProtocol);
+  std::copy_n(hello.begin(), 12, pretends.begin());
+  for (const Bytes& words : {random_bytes(random, tcp::kAnswerBytes), pretends, Bytes{}}) {
+    FakeStore fake(words);
+    const auto link = SecureLink::connect(connect_to_port(fake.port()), secret_of_test(),
+                                          kAnyClient, Deadline::after(2s));
+    REQUIRE_FALSE(link);
+    CHECK(link.error().code == Code::kPeerFailed);
+    fake.wait();
+    CHECK(fake.heard.size() == tcp::kHelloBytes);  // Neither a proof nor a request.
+    CHECK_FALSE(contains(fake.heard, secret_of_test()));
+  }
 }
 
 TEST_CASE("who speaks out of turn, answers instead of asking, or leaves, harms nobody") {
   Served served;
-  Stranger impatient(served.port);
-  impatient.joins();
+  Member impatient(served.port);
   REQUIRE(impatient.say(wire::encode({.kind = Kind::kGet, .wait_ms = 60'000, .key = "never"})));
   // Together they would be two requests in a row: the server, which answers in the order in which
   // it is asked, has read the first one once somebody else has got an answer.
-  Stranger(served.port).joins();
+  Member(served.port).say(wire::encode({.kind = Kind::kLeave}));
   impatient.say(wire::encode({.kind = Kind::kGet, .wait_ms = 60'000, .key = "never"}));
   CHECK(impatient.is_thrown_out());
-  Stranger answering(served.port);
-  answering.joins();
+  Member answering(served.port);
   answering.say(wire::encode({.kind = Kind::kDone}));
   CHECK(answering.is_thrown_out());
   {
-    Stranger leaving(served.port);
-    leaving.joins();
+    Member leaving(served.port);
     REQUIRE(leaving.say(wire::encode({.kind = Kind::kGet, .wait_ms = 60'000, .key = "proof"})));
-    Stranger half(served.port);
-    half.joins();
+    Member half(served.port);
     half.say(with_length(1'000'000, Bytes(1000)));  // And then not the rest.
     Stranger silent(served.port);
   }
@@ -196,21 +346,20 @@ TEST_CASE("who speaks out of turn, answers instead of asking, or leaves, harms n
 
 TEST_CASE("requests may come in any pieces, and several at once") {
   Served served;
-  Stranger slow(served.port);
-  Bytes all = wire::encode(wire::Hello{});
-  for (const auto& message :
-       {wire::encode({.kind = Kind::kJoin}), wire::encode({.kind = Kind::kPut, .key = "k"}),
-        wire::encode({.kind = Kind::kGet, .wait_ms = 0, .key = "k"}),
-        wire::encode({.kind = Kind::kGet, .wait_ms = 0, .key = "absent"})}) {
+  Bytes all;
+  for (const auto& message : {wire::encode({.kind = Kind::kPut, .key = "k"}),
+                              wire::encode({.kind = Kind::kGet, .wait_ms = 0, .key = "k"}),
+                              wire::encode({.kind = Kind::kGet, .wait_ms = 0, .key = "absent"})}) {
     all.insert(all.end(), message.begin(), message.end());
   }
-  for (const std::byte& byte : all) REQUIRE(slow.say({&byte, 1}));
-  Stranger fast(served.port);
+  Member slow(served.port), fast(served.port);
+  std::jthread speaks([&] {
+    for (const std::byte& byte : all) slow.say({&byte, 1});
+  });
   REQUIRE(fast.say(all));
-  for (Stranger* client : {&slow, &fast}) {
+  for (Member* client : {&fast, &slow}) {
     INFO((client == &slow ? "byte by byte" : "all at once"));
-    REQUIRE(client->hears_hello());
-    CHECK(client->hears() == Kind::kDone);
+    if (client == &slow) speaks.join();
     CHECK(client->hears() == Kind::kDone);
     CHECK(client->hears() == Kind::kValue);
     CHECK(client->hears() == Kind::kAbsent);
@@ -219,7 +368,7 @@ TEST_CASE("requests may come in any pieces, and several at once") {
 
 TEST_CASE("a client says what it found where the store should be") {
   const auto connect = [](int port) {
-    const auto client = tcp_rendezvous("127.0.0.1", port, Rank{1}, Deadline::after(300ms));
+    const auto client = meet_at(port, 1, Deadline::after(300ms));
     REQUIRE_FALSE(client);
     CHECK(client.error().code == Code::kTimeout);
     return client.error().what;
@@ -230,7 +379,7 @@ TEST_CASE("a client says what it found where the store should be") {
   // Somebody silent.
   auto silent = listen_at("127.0.0.1", 0, Deadline::after(10s));
   REQUIRE(silent);
-  CHECK_THAT(connect(silent->port), Catch::Contains("something else than a Tutti store is there"));
+  CHECK_THAT(connect(silent->port), Catch::Contains("who is there says nothing"));
   // An unknown host.
   const auto unknown = tcp_rendezvous("no-such-host.invalid", 1, Rank{1}, Deadline::after(300ms));
   REQUIRE_FALSE(unknown);
@@ -238,27 +387,35 @@ TEST_CASE("a client says what it found where the store should be") {
 }
 
 TEST_CASE("a store of another version is told at once") {
-  auto listening = listen_at("127.0.0.1", 0, Deadline::after(10s));
-  REQUIRE(listening);
-  std::jthread other([&] {
-    if (!wait_for(listening->sockets[0].get(), POLLIN, Deadline::after(10s))) return;
-    const Fd client(::accept(listening->sockets[0].get(), nullptr, nullptr));
-    const Bytes hello = wire::encode(wire::Hello{wire::kVersion + 6, 1});
-    static_cast<void>(send_all(client.get(), hello, Deadline::after(10s)));
-    std::array<std::byte, wire::kHelloBytes> theirs{};
-    static_cast<void>(receive_all(client.get(), theirs, Deadline::after(10s)));
-  });
-  const auto client = tcp_rendezvous("127.0.0.1", listening->port, Rank{1}, Deadline::after(5min));
+  Bytes answer(tcp::kAnswerBytes);
+  const auto hello = tcp::encode(tcp::Hello{.version = 7}, kStoreProtocol);
+  std::copy_n(hello.begin(), 12, answer.begin());
+  FakeStore other(answer);
+  const auto client = meet_at(other.port(), 1, Deadline::after(5min));
   REQUIRE_FALSE(client);
   CHECK(client.error().code == Code::kMismatch);
   CHECK_THAT(client.error().what, Catch::Contains("speaks version 7 of the protocol, this rank "
-                                                  "version 1: all ranks need the same Tutti"));
+                                                  "version 2: all ranks need the same Tutti"));
+}
+
+TEST_CASE("the store listens where it is named, and nowhere else") {
+  const int port = free_port();
+  const auto host = tcp_rendezvous("127.0.0.2", port, Rank{0}, Deadline::after(10s), kSecret);
+  REQUIRE(host);
+  CHECK(connect_to(ipv4_address({htonl(0x7f000002)}, static_cast<std::uint16_t>(port)),
+                   Deadline::after(10s)));
+  for (const char* const elsewhere : {"127.0.0.1", "127.0.0.3"}) {
+    in_addr address{};
+    inet_pton(AF_INET, elsewhere, &address);
+    CHECK_FALSE(
+        connect_to(ipv4_address(address, static_cast<std::uint16_t>(port)), Deadline::after(10s)));
+  }
 }
 
 TEST_CASE("rank 0 says who has the port") {
   const auto taken = listen_at("127.0.0.1", 0, Deadline::after(10s));
   REQUIRE(taken);
-  const auto host = tcp_rendezvous("127.0.0.1", taken->port, Rank{0}, Deadline::after(100ms));
+  const auto host = meet_at(taken->port, 0, Deadline::after(100ms));
   REQUIRE_FALSE(host);
   CHECK(host.error().code == Code::kSystem);
   CHECK_THAT(host.error().what, Catch::Contains("127.0.0.1:" + std::to_string(taken->port)) &&
@@ -268,15 +425,15 @@ TEST_CASE("rank 0 says who has the port") {
 TEST_CASE("when rank 0 goes, those who wait are told; the port is free for the next") {
   const int port = free_port();
   for (int run = 0; run < 3; ++run) {
-    auto host = tcp_rendezvous("127.0.0.1", port, Rank{0}, Deadline::after(10s));
+    auto host = meet_at(port, 0, Deadline::after(10s));
     REQUIRE(host);
-    const auto client = tcp_rendezvous("127.0.0.1", port, Rank{1}, Deadline::after(10s));
+    const auto client = meet_at(port, 1, Deadline::after(10s));
     REQUIRE(client);
     REQUIRE((*host)->put("last words", {}));
     host->reset();
     // What it had put can still be read by those who were there; new ones are not let in.
     CHECK((*client)->get("last words", Deadline::after(10s)));
-    CHECK_FALSE(tcp_rendezvous("127.0.0.1", port, Rank{1}, Deadline::after(50ms)));
+    CHECK_FALSE(meet_at(port, 1, Deadline::after(50ms)));
   }
 }
 
@@ -287,12 +444,11 @@ TEST_CASE("messages come out as they went in") {
   for (int i = 0; i < 200; ++i) {
     const std::string key(1 + random() % kMostKeyBytes, 'k');
     const Bytes value = random_bytes(random, random() % 5000);
-    wire::Secret secret{};
-    for (auto& byte : secret) byte = static_cast<std::byte>(random() & 0xff);
     const Error error{static_cast<Code>(1 + random() % 9), std::string(random() % 5000, 'e'),
                       Rank{static_cast<int>(random() % 100) - 1}, Rank{-1}};
     const wire::Message messages[] = {
-        {.kind = Kind::kJoin, .secret = secret},
+        {.kind = Kind::kEnter, .text = key, .rank = Rank{static_cast<int>(random() % 100) - 1}},
+        {.kind = Kind::kLeave},
         {.kind = Kind::kPut, .key = key, .value = value},
         {.kind = Kind::kGet, .wait_ms = static_cast<std::uint32_t>(random()), .key = key},
         {.kind = Kind::kFail, .error = error},
@@ -311,7 +467,7 @@ TEST_CASE("messages come out as they went in") {
       const auto parsed = wire::parse(**frame);
       REQUIRE(parsed);
       CHECK(parsed->kind == message.kind);
-      CHECK(parsed->secret == message.secret);
+      CHECK(parsed->rank == message.rank);
       CHECK(parsed->wait_ms == message.wait_ms);
       CHECK(parsed->key == message.key);
       CHECK(std::equal(parsed->value.begin(), parsed->value.end(), message.value.begin(),
@@ -320,7 +476,7 @@ TEST_CASE("messages come out as they went in") {
       CHECK(parsed->error.what == message.error.what.substr(0, kMostErrorBytes));
       CHECK(parsed->error.rank == message.error.rank);
       // A byte less, or one more than its kind has, is no message. (Texts and values have no end.)
-      if (message.kind == Kind::kJoin || message.kind == Kind::kGet) {
+      if (message.kind == Kind::kLeave || message.kind == Kind::kGet) {
         CHECK_FALSE(wire::parse((**frame).first((**frame).size() - 1)));
         Bytes longer((**frame).begin(), (**frame).end());
         longer.push_back(std::byte{0});

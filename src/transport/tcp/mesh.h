@@ -6,10 +6,10 @@
 // deadline. All of it is non-blocking, on one epoll of the calling thread.
 //
 // Whoever comes to a door is a guest until the handshake has proved it. Guests that say nothing or
-// nonsense hold up nobody: their number and their time are bounded, and when there are too many the
-// one that has been silent longest goes. A connector never gives up a connection on which it has
-// shown its proof unless the connection broke; so if a proven connection comes twice, the first one
-// is dead, and the second one counts.
+// nonsense hold up nobody: their number and their time are bounded, and when there are too many one
+// that has not said hello goes, of the source that has most (base/evict.h). A connector never gives
+// up a connection on which it has shown its proof unless the connection broke; so if a proven
+// connection comes twice, the first one is dead, and the second one counts.
 //
 // Where there are several connections between ranks, the doors stay open: what is lost may be made
 // anew (mesh_builder.h), by the way that it had, as another one may have others already.
@@ -21,9 +21,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/handshake.h"
 #include "transport/tcp/card.h"
 #include "transport/tcp/connection.h"
-#include "transport/tcp/handshake.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti::tcp {

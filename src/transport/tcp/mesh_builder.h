@@ -51,7 +51,7 @@ class MeshBuilder {
   struct Guest {
     Fd socket;
     Handshake handshake;
-    std::string name;  // Its address.
+    std::string name, source;  // Its address, with the port and without.
     Time until;
   };
   /// A connection that this rank has to make.
@@ -99,6 +99,8 @@ class MeshBuilder {
   /// Lets a proven guest in; false if it may not come in.
   bool admit(Guest& guest);
   void send_away(std::uint64_t id, const std::string& why);
+  /// Sends one away where there are too many.
+  void evict(const std::string& why);
   void end_guests(Time now);
 
   Joining joining_;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/evict.h"
 #include "base/log.h"
 #include "transport/tcp/mesh_builder.h"
 
@@ -51,13 +52,11 @@ void MeshBuilder::on_door(const Door& door) {
       if (errno != EAGAIN) {
         log::debug("tcp: accepting at {}: {}", door.address.address.text(),
                    std::generic_category().message(errno));
-        if (!guests_.empty()) send_away(guests_.begin()->first, "descriptors have run out");
+        if (!guests_.empty()) evict("descriptors have run out");
         watch_doors(false);  // Nothing here is worth a busy loop.
       }
       return;
     }
-    if (guests_.size() >= most_guests_)
-      send_away(guests_.begin()->first, "too many strangers are at the door");
     auto handshake = Handshake::acceptor(joining_.secret, joining_.me);
     if (!handshake) return;
     const std::uint64_t id = next_guest_++;
@@ -65,8 +64,12 @@ void MeshBuilder::on_door(const Door& door) {
                event_number(About::kGuest, id))) {
       continue;
     }
-    guests_.emplace(id, Guest{std::move(socket), *std::move(handshake), peer.text(),
+    guests_.emplace(id, Guest{std::move(socket), *std::move(handshake), peer.text(), peer.ip_text(),
                               std::chrono::steady_clock::now() + times_.guest});
+    // A rank says hello as soon as it is connected, and that counts for it: a flood that says
+    // nothing does not push it out, however seldom this rank looks.
+    on_guest(id);
+    if (guests_.size() > most_guests_) evict("too many strangers are at the door");
   }
 }
 
@@ -116,6 +119,13 @@ bool MeshBuilder::admit(Guest& guest) {
     return false;
   guest.handshake.welcome();
   return true;
+}
+
+void MeshBuilder::evict(const std::string& why) {
+  std::vector<Unproven> unproven;
+  for (const auto& [id, guest] : guests_)
+    unproven.push_back({id, guest.handshake.greeted(), guest.source});
+  send_away(whom_to_evict(unproven), why);
 }
 
 void MeshBuilder::send_away(std::uint64_t id, const std::string& why) {

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/handshake.h"
 #include "transport/tcp/card.h"
-#include "transport/tcp/handshake.h"
 #include "transport/ucx/devices.h"
 
 namespace tutti::ucx {

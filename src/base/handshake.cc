@@ -1,4 +1,4 @@
-#include "transport/tcp/handshake.h"
+#include "base/handshake.h"
 
 #include <sodium.h>
 
@@ -11,7 +11,6 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr std::string_view kMagic = "tutti-tc";
 constexpr std::string_view kAcceptor = "acceptor", kConnector = "connector", kWelcome = "welcome";
 
 static_assert(std::tuple_size_v<Secret> == crypto_generichash_KEYBYTES);
@@ -50,12 +49,6 @@ std::array<std::byte, kHashBytes> keyed_hash(
 
 Error stranger(const std::string& what) { return {Code::kPeerFailed, what}; }
 
-Error other_version(std::uint32_t theirs) {
-  return {Code::kMismatch,
-          "it speaks version " + std::to_string(theirs) + " of the protocol, this rank version " +
-              std::to_string(kProtocolVersion) + ": all ranks need the same Tutti"};
-}
-
 }  // namespace
 
 Result<std::array<std::byte, 32>> random_bytes() {
@@ -65,15 +58,31 @@ Result<std::array<std::byte, 32>> random_bytes() {
   return bytes;
 }
 
+Secret derive_secret(std::string_view use, std::string_view secret, std::string_view name) {
+  TUTTI_CHECK(sodium_ready());
+  crypto_generichash_state state;
+  Secret derived{};
+  crypto_generichash_init(&state, nullptr, 0, derived.size());
+  for (const std::string_view text : {use, secret, name}) {
+    // Each with its length, so that no two rows of texts are one row of bytes.
+    std::array<std::byte, 8> length{};
+    ByteWriter(length).number(static_cast<std::uint64_t>(text.size()));
+    crypto_generichash_update(&state, raw(length.data()), length.size());
+    crypto_generichash_update(&state, raw(bytes_of(text).data()), text.size());
+  }
+  crypto_generichash_final(&state, raw(derived.data()), derived.size());
+  return derived;
+}
+
 std::uint64_t job_of(const Secret& secret) {
   const auto hash = keyed_hash(secret, "job", {});
   return ByteReader(hash).number<std::uint64_t>();
 }
 
-std::array<std::byte, kHelloBytes> encode(const Hello& hello) {
+std::array<std::byte, kHelloBytes> encode(const Hello& hello, const Protocol& protocol) {
   std::array<std::byte, kHelloBytes> bytes{};
   ByteWriter writer(bytes);
-  writer.copy(bytes_of(kMagic));
+  writer.copy(bytes_of(protocol.magic));
   writer.number(hello.version);
   writer.number(static_cast<std::uint32_t>(hello.from));
   writer.number(static_cast<std::uint32_t>(hello.to));
@@ -83,9 +92,11 @@ std::array<std::byte, kHelloBytes> encode(const Hello& hello) {
   return bytes;
 }
 
-std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes) {
+std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes,
+                                 const Protocol& protocol) {
   ByteReader reader(bytes);
-  if (!std::ranges::equal(reader.take(kMagic.size()), bytes_of(kMagic))) return std::nullopt;
+  const auto magic = bytes_of(protocol.magic);
+  if (!std::ranges::equal(reader.take(magic.size()), magic)) return std::nullopt;
   Hello hello;
   hello.version = reader.number<std::uint32_t>();
   hello.from = static_cast<int>(reader.number<std::uint32_t>());
@@ -93,30 +104,43 @@ std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes) 
   hello.index = static_cast<int>(reader.number<std::uint32_t>());
   hello.job = reader.number<std::uint64_t>();
   std::ranges::copy(reader.take(hello.nonce.size()), hello.nonce.begin());
-  if (hello.version != kProtocolVersion) return hello;
+  if (hello.version != protocol.version) return hello;
   if (hello.from < 0 || hello.to < 0 || hello.index < 0) return std::nullopt;
   return hello;
 }
 
-Result<Handshake> Handshake::connector(const Secret& secret, Hello hello) {
+Result<Handshake> Handshake::connector(const Secret& secret, Hello hello,
+                                       const Protocol& protocol) {
+  hello.version = protocol.version;
   TUTTI_TRY(hello.nonce, random_bytes());
   hello.job = job_of(secret);
-  Handshake one(secret, hello.from, State::kWantsAnswer);
+  Handshake one(secret, hello.from, State::kWantsAnswer, protocol);
   one.hello_ = hello;
-  one.say(encode(hello));
+  one.say(encode(hello, protocol));
   one.expect(State::kWantsAnswer, kAnswerBytes);
   return one;
 }
 
-Result<Handshake> Handshake::acceptor(const Secret& secret, int me) {
-  Handshake one(secret, me, State::kWantsHello);
+Result<Handshake> Handshake::acceptor(const Secret& secret, int me, const Protocol& protocol) {
+  Handshake one(secret, me, State::kWantsHello, protocol);
   TUTTI_TRY(one.answer_nonce_, random_bytes());
   one.expect(State::kWantsHello, kHelloBytes);
   return one;
 }
 
 Handshake::Hash Handshake::hash(std::string_view word) const {
-  return keyed_hash(secret_, word, {encode(hello_), answer_nonce_});
+  return keyed_hash(secret_, word, {encode(hello_, protocol_), answer_nonce_});
+}
+
+Secret Handshake::session_key(std::string_view word) const {
+  TUTTI_CHECK(done());
+  return hash(word);
+}
+
+Error Handshake::other_version(std::uint32_t theirs) const {
+  return {Code::kMismatch,
+          "it speaks version " + std::to_string(theirs) + " of the protocol, this rank version " +
+              std::to_string(protocol_.version) + ": all ranks need the same Tutti"};
 }
 
 bool Handshake::is_hash(std::string_view word, std::span<const std::byte> bytes) const {
@@ -173,18 +197,18 @@ Status Handshake::take_message(std::span<const std::byte> message) {
 }
 
 Status Handshake::take_hello(std::span<const std::byte> message) {
-  const auto hello = parse_hello(message.first<kHelloBytes>());
+  const auto hello = parse_hello(message.first<kHelloBytes>(), protocol_);
   if (!hello) return stranger("it does not speak Tutti's protocol");
   hello_ = *hello;
   // Told apart before anything is proved, so that an honest mistake gets an honest message; a
   // wrong guess of these costs a stranger its connection.
   std::array<std::byte, kAnswerBytes> answer{};
   ByteWriter writer(answer);
-  writer.copy(bytes_of(kMagic));
-  writer.number(kProtocolVersion);
+  writer.copy(bytes_of(protocol_.magic));
+  writer.number(protocol_.version);
   writer.number(std::uint32_t{0});
   writer.copy(answer_nonce_);
-  if (hello->version != kProtocolVersion) {
+  if (hello->version != protocol_.version) {
     say(answer);  // Without a hash: the other side only learns the version.
     return other_version(hello->version);
   }
@@ -200,10 +224,11 @@ Status Handshake::take_hello(std::span<const std::byte> message) {
 
 Status Handshake::take_answer(std::span<const std::byte> message) {
   ByteReader reader(message);
-  if (!std::ranges::equal(reader.take(kMagic.size()), bytes_of(kMagic)))
+  const auto magic = bytes_of(protocol_.magic);
+  if (!std::ranges::equal(reader.take(magic.size()), magic))
     return stranger("something else than Tutti is there");
   const auto version = reader.number<std::uint32_t>();
-  if (version != kProtocolVersion) return other_version(version);
+  if (version != protocol_.version) return other_version(version);
   if (reader.number<std::uint32_t>() != 0) return stranger("something else than Tutti is there");
   std::ranges::copy(reader.take(answer_nonce_.size()), answer_nonce_.begin());
   if (!is_hash(kAcceptor, reader.take(kHashBytes)))

@@ -1,4 +1,4 @@
-// File: transport/tcp/handshake.h: both ends of a connection prove that they know the job's secret.
+// File: base/handshake.h: both ends of a connection prove that they know the job's secret.
 //
 // Nothing that a connection says is believed before. The secret never travels; each side shows a
 // keyed hash (BLAKE2b, libsodium's crypto_generichash) of what both have said, so it is good for
@@ -26,12 +26,18 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tutti/result.h"
 
 namespace tutti::tcp {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+/// Which protocol a connection speaks; what is there from another one is a stranger.
+struct Protocol {
+  std::string_view magic;  // 8 bytes.
+  std::uint32_t version = 1;
+};
+inline constexpr Protocol kMeshProtocol{"tutti-tc", 1};
 inline constexpr std::size_t kHelloBytes = 64;
 inline constexpr std::size_t kAnswerBytes = 80;
 inline constexpr std::size_t kHashBytes = 32;
@@ -42,29 +48,35 @@ using Nonce = std::array<std::byte, 32>;
 /// Fresh random bytes; for a secret (which one rank makes and the rendezvous carries) or a nonce.
 /// kSystem where the system gives none.
 Result<std::array<std::byte, 32>> random_bytes();
+/// A secret that follows from `secret` and the name of what it is for; texts of any length.
+Secret derive_secret(std::string_view use, std::string_view secret, std::string_view name);
 /// Names the job of that secret without telling anything about it: it is sent in the clear.
 std::uint64_t job_of(const Secret& secret);
 
 /// What a connector says that its connection is.
 struct Hello {
-  std::uint32_t version = kProtocolVersion;
+  std::uint32_t version = kMeshProtocol.version;
   int from = 0, to = 0;  // Ranks: of the connector, and whom it wants.
   int index = 0;         // Which of the connections between the two.
   std::uint64_t job = 0;
   Nonce nonce{};
 };
-std::array<std::byte, kHelloBytes> encode(const Hello& hello);
+std::array<std::byte, kHelloBytes> encode(const Hello& hello,
+                                          const Protocol& protocol = kMeshProtocol);
 /// Empty: not one of ours. Of another version, only `version` has a meaning. Ranks and index are
 /// not negative.
-std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes);
+std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes,
+                                 const Protocol& protocol = kMeshProtocol);
 
 class Handshake {
  public:
   /// The end that connects, as `hello` says (its job and nonce are filled in).
-  static Result<Handshake> connector(const Secret& secret, Hello hello);
+  static Result<Handshake> connector(const Secret& secret, Hello hello,
+                                     const Protocol& protocol = kMeshProtocol);
   /// The end that accepts, at rank `me`. `from` may be any rank; whoever drives it has to check
   /// `hello()` when it is proven.
-  static Result<Handshake> acceptor(const Secret& secret, int me);
+  static Result<Handshake> acceptor(const Secret& secret, int me,
+                                    const Protocol& protocol = kMeshProtocol);
 
   /// How many bytes the next message from the other side has, less what has come of it. 0: nothing
   /// is expected. Never read more than this: what comes behind the handshake is not for it.
@@ -78,6 +90,8 @@ class Handshake {
   }
   void sent(std::size_t bytes);
 
+  /// Acceptor only: the other side has said a valid hello, for this job.
+  bool greeted() const { return state_ != State::kWantsHello; }
   /// Acceptor only: the other side has proved itself and waits for `welcome`.
   bool proven() const { return state_ == State::kProven; }
   void welcome();
@@ -88,12 +102,16 @@ class Handshake {
   /// acceptor may count on this connection.
   bool committed() const { return state_ == State::kWantsWelcome || state_ == State::kDone; }
   const Hello& hello() const { return hello_; }
+  /// Once it is done: a key that both ends have, and nobody else, new in every connection. Another
+  /// one for each `word`, which is none of the handshake's own.
+  Secret session_key(std::string_view word) const;
 
  private:
   enum class State { kWantsHello, kWantsAnswer, kWantsProof, kProven, kWantsWelcome, kDone };
   using Hash = std::array<std::byte, kHashBytes>;
 
-  Handshake(const Secret& secret, int me, State state) : secret_(secret), me_(me), state_(state) {}
+  Handshake(const Secret& secret, int me, State state, const Protocol& protocol)
+      : protocol_(protocol), secret_(secret), me_(me), state_(state) {}
   Hash hash(std::string_view word) const;
   bool is_hash(std::string_view word, std::span<const std::byte> bytes) const;
   void expect(State state, std::size_t bytes);
@@ -102,6 +120,9 @@ class Handshake {
   Status take_hello(std::span<const std::byte> message);
   Status take_answer(std::span<const std::byte> message);
 
+  Error other_version(std::uint32_t theirs) const;
+
+  Protocol protocol_;
   Secret secret_;
   int me_ = 0;
   State state_;
