@@ -50,11 +50,11 @@ for transport in tcp ""; do
   grep -q '^# Out of bounds values : 0 OK' out || fail "all_reduce"
 done
 
-echo "== the job's name, from which its secret is, is on no command line"
+echo "== the job's secret is alike on all ranks, and on no command line"
 # shellcheck disable=SC2016
-run 0 --no-prefix --hosts 10.77.0.1,10.77.0.2 -- sh -c 'echo $TUTTI_JOB'
+run 0 --no-prefix --hosts 10.77.0.1,10.77.0.2 -- sh -c 'echo $TUTTI_JOB $TUTTI_SECRET'
 job=$(sort -u out)
-[[ $job =~ ^hosts-[0-9a-f]{32}$ ]] || fail "the job is '$job'"
+[[ $job =~ ^hosts-[0-9a-f]{16}\ [0-9a-f]{64}$ ]] || fail "the job is '$job'"
 [ "$(sort -u commands)" = "$tutti agent" ] || fail "commands: $(sort -u commands)"
 
 echo "== a rank that fails ends all, and its exit code is ours"
