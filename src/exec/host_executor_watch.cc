@@ -95,8 +95,11 @@ bool HostExecutor::patrol() {
     look_at_peers();
   }
   if (waiting_ && phase_ != Phase::kDone && phase_ != Phase::kStopping &&
-      now - wait_start_ > options_.timeout)
-    fail(explain_timeout());
+      now - wait_start_ > options_.timeout) {
+    // This thread may have come late itself: one more look, at this call alone.
+    waiting_ = step() == Poll::kPending;
+    if (waiting_) fail(explain_timeout());
+  }
   return phase_ != Phase::kDone;
 }
 

@@ -87,16 +87,19 @@ TEST_CASE("a rank that comes after the others have given up gets their error, no
     for (const bool repeats : {false, true}) {
       INFO(transport->name << (repeats ? ", a call like the one before" : ""));
       auto comms = ranks_on(*transport, 3, 500ms);
+      std::atomic<int> given_up{0};
       CHECK(on_all_ranks(comms, [&](Communicator& comm) -> std::string {
               std::vector<float> data(2);
               if (repeats) {
                 if (auto status = all_reduce(comm, data); !status)
                   return status.error().to_string();
               }
-              if (comm.rank().value == 2) std::this_thread::sleep_for(1500ms);
+              while (comm.rank().value == 2 && given_up < 2) std::this_thread::sleep_for(1ms);
               for (int i = 0; i < 2; ++i) {
                 const Status status = all_reduce(comm, data);
+                if (status) ++given_up;
                 if (status) return "rank " + std::to_string(comm.rank().value) + ": ok";
+                if (i == 0) ++given_up;
                 if (status.error().code != Code::kTimeout || status.error().peer != Rank{2})
                   return status.error().to_string();
               }
