@@ -80,16 +80,16 @@ ncclResult_t Group::make_all() {
       result = bad_argument(nullptr, making.function, "the communicator was given back already");
       continue;
     }
-    auto worker = start_thread(
-        "the thread that makes a communicator",
-        [&comm = *making.comm, function = making.function, make = making.make] {
-          Status made = make(comm);
-          const ncclResult_t outcome = finish(&comm, function, made);
-          // Release: whoever sees that it is made sees the communicator.
-          comm.made.store(made && comm.device_communicator, std::memory_order_release);
-          comm.state.store(outcome, std::memory_order_release);
-          comm.state.notify_all();
-        });
+    auto worker =
+        start_thread("the thread that makes a communicator",
+                     [&comm = *making.comm, function = making.function, make = making.make] {
+                       Status made = make(comm);
+                       const ncclResult_t outcome = finish(&comm, function, made);
+                       // Release: whoever sees that it is made sees the communicator.
+                       comm.made.store(made && comm.device_communicator, std::memory_order_release);
+                       comm.state.store(outcome, std::memory_order_release);
+                       comm.state.notify_all();
+                     });
     if (worker) {
       making.comm->worker = std::move(*worker);  // The communicator joins it before it goes.
     } else {
