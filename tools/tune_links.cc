@@ -146,8 +146,14 @@ Result<LinkCost> thread_cost(Settings settings, perf::Noise& noise) {
   {
     std::vector<std::jthread> threads;
     for (std::size_t rank = 0; rank < 2; ++rank) {
-      threads.push_back(start_thread<std::jthread>(
-          [&, rank] { costs[rank] = near_cost(comms[rank], rank == 0 ? &noise : nullptr); }));
+      auto thread = start_thread<std::jthread>("a thread that measures copies", [&, rank] {
+        costs[rank] = near_cost(comms[rank], rank == 0 ? &noise : nullptr);
+      });
+      if (!thread) {
+        comms.front().abort("a rank's thread can't be started");  // The other rank waits for it.
+        return std::move(thread.error());
+      }
+      threads.push_back(std::move(*thread));
     }
   }
   if (costs[0]) {
