@@ -347,7 +347,7 @@ TEST_CASE("what is not where a slot apart belongs breaks the connection, and is 
                             Lie{"the next slot, long", kSlot, 5000, true, 0},
                             Lie{"short, of the host", kSlot, 100, false, 0},
                             Lie{"long, of the region", kSlot, 5000, false, 0},
-                            Lie{"an abort from there", kAbort, 248, true, 0});
+                            Lie{"an abort from there", kAbort, 912, true, 0});
   INFO(lie.what);
   auto ranks = join_apart({.ranks = 2});
   require_open(ranks);

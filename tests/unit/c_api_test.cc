@@ -414,7 +414,7 @@ TEST_CASE("memory that peers can map: allocated, registered, and strangers") {
   REQUIRE(mapped != MAP_FAILED);
   CHECK(tutti_register(ranks[0], mapped, 8193, fd, 0) == TUTTI_INVALID_ARGUMENT);
   CHECK(tutti_register(ranks[0], mapped, 8192, fd, SIZE_MAX - 4) == TUTTI_INVALID_ARGUMENT);
-  CHECK(tutti_register(ranks[0], mapped, 8192, -1, 0) == TUTTI_SYSTEM);
+  CHECK(tutti_register(ranks[0], mapped, 8192, -1, 0) == TUTTI_INVALID_ARGUMENT);
   CHECK(tutti_register(ranks[0], mapped, 8192, fd, 0) == TUTTI_OK);
   CHECK(tutti_register(ranks[0], mapped, 8192, fd, 0) == TUTTI_INVALID_ARGUMENT);
   CHECK(tutti_deregister(ranks[0], mapped) == TUTTI_OK);
