@@ -42,8 +42,9 @@ struct TcpServer::Connection {
   std::optional<Opener> opener;
   std::optional<Sealer> sealer;
   wire::FrameReader reader{wire::kMostFrameBytes};
-  std::string key;     // What its get waits for; empty: it does not.
-  bool asked = false;  // Counted in the job's `owed`.
+  std::string key;      // What its get waits for; empty: it does not.
+  bool asked = false;   // Counted in the job's `owed`.
+  bool silent = false;  // Since it was let in; counted there, too.
   // The rank that joins a communicator, and its process; empty: none. The connection's end is its.
   std::optional<Rank> joining;
   std::string process;

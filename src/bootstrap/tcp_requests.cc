@@ -129,6 +129,8 @@ bool TcpServer::let_in(Connection& connection) {
     connection.job = job;
     ++clients_;
   }
+  job->owed.fetch_add(1, std::memory_order_relaxed);  // Until it has made its first request.
+  connection.silent = true;
   --strangers_;
   job->clients.insert(client);
   connection.handshake->welcome();
@@ -162,18 +164,24 @@ bool TcpServer::handle(Connection& connection, std::span<const std::byte> frame)
   }
   if (message->kind == wire::Kind::kGet || message->kind == wire::Kind::kPut)
     note_asked(connection, true);
-  switch (message->kind) {
+  const bool alive = serve_request(connection, *message);
+  note_spoken(connection);
+  return alive;
+}
+
+bool TcpServer::serve_request(Connection& connection, const wire::Message& message) {
+  switch (message.kind) {
     case wire::Kind::kPut: {
-      const Status stored = connection.job->store->put(message->key, message->value);
+      const Status stored = connection.job->store->put(message.key, message.value);
       wire::Message answer{.kind = stored ? wire::Kind::kDone : wire::Kind::kRefused};
       if (!stored) answer.text = stored.error().what;
       return reply(connection, answer);
     }
-    case wire::Kind::kGet: return handle_get(connection, *message);
-    case wire::Kind::kEnter: return handle_enter(connection, *message);
+    case wire::Kind::kGet: return handle_get(connection, message);
+    case wire::Kind::kEnter: return handle_enter(connection, message);
     case wire::Kind::kLeave: note_left(connection); return true;
     case wire::Kind::kFail:
-      connection.job->store->fail(message->error);
+      connection.job->store->fail(message.error);
       return reply(connection, {.kind = wire::Kind::kDone});
     default:
       log::info("rendezvous: closed {}: an answer where a request was due", connection.peer);
@@ -203,6 +211,11 @@ bool TcpServer::handle_enter(Connection& connection, const wire::Message& messag
       connection.process.begin(), connection.process.end(),
       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return true;
+}
+
+void TcpServer::note_spoken(Connection& connection) {
+  if (!std::exchange(connection.silent, false)) return;
+  connection.job->owed.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void TcpServer::note_left(Connection& connection) {

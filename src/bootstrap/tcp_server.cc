@@ -395,6 +395,7 @@ void TcpServer::close(std::uint64_t id) {
   // A forked child may hold a copy of the socket; the peer is to see the end all the same.
   ::shutdown(connection.socket.get(), SHUT_RDWR);
   note_asked(connection, false);
+  note_spoken(connection);
   if (!connection.job) --strangers_;
   if (connection.job) {
     const std::lock_guard lock(mutex_);

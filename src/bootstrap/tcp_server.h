@@ -53,8 +53,8 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   /// Lets nobody join that job any more. One that has failed is served for kVerdictTime, or until
   /// the same job is added again: ranks that come late are told.
   void remove(const Secret& secret);
-  /// Waits until all clients of the job that have asked have got their answers, and those that
-  /// join have left: after a failure they do.
+  /// Waits until all clients of the job have asked and got their answers, and those that join have
+  /// left: after a failure they do.
   void answer_all(const Secret& secret, Deadline deadline) const;
   /// Clients that have joined and not left.
   std::size_t clients() const;
@@ -84,11 +84,13 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   bool let_in(Connection& connection);
   bool read_requests(Connection& connection);
   bool handle(Connection& connection, std::span<const std::byte> frame);
+  bool serve_request(Connection& connection, const wire::Message& message);
   bool handle_get(Connection& connection, const wire::Message& message);
   bool reply(Connection& connection, const wire::Message& message, SharedBytes body = nullptr);
   bool seal_next(Connection& connection);
   bool flush(Connection& connection);
   bool handle_enter(Connection& connection, const wire::Message& message);
+  void note_spoken(Connection& connection);
   void note_left(Connection& connection);
   void note_asked(Connection& connection, bool asked);
   void end_verdicts();

@@ -73,6 +73,7 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
   }
   TUTTI_TRY(const auto all, exchange("hello", sent));
   std::vector<Peer> peers;
+  const std::string this_rank = "rank " + std::to_string(me.value);  // The others read it, too.
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto mismatch = [&](const std::string& what) {
       return Error{Code::kMismatch, "rank " + std::to_string(rank) + " " + what, me,
@@ -84,21 +85,23 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
     std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
     if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
       theirs.version[sizeof(theirs.version) - 1] = 0;
-      return mismatch("uses Tutti " + std::string(theirs.version) + ", this rank " TUTTI_VERSION);
+      return mismatch("uses Tutti " + std::string(theirs.version) + ", " + this_rank +
+                      " uses " TUTTI_VERSION);
     }
     if (theirs.rank_count != rank_count) {
-      return mismatch("counts " + std::to_string(theirs.rank_count) + " ranks, this rank " +
-                      std::to_string(rank_count));
+      return mismatch("counts " + std::to_string(theirs.rank_count) + " ranks, " + this_rank +
+                      " counts " + std::to_string(rank_count));
     }
     if (theirs.devices != mine.devices) {
       return mismatch(std::string("makes a communicator of ") +
-                      (devices ? "host memory, this rank one of devices"
-                               : "devices, this rank one of host memory") +
+                      (devices ? "host memory, " : "devices, ") + this_rank +
+                      (devices ? " one of devices" : " one of host memory") +
                       "; all ranks have to make the same");
     }
     if (theirs.settings_hash != mine.settings_hash) {
       return mismatch(
-          "has other settings; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
+          "has other settings than " + this_rank +
+          "; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
           "TUTTI_SLOT_COUNT, TUTTI_READ_FROM, TUTTI_LANES, TUTTI_GROUPS, TUTTI_WEIGHTS and the "
           "plans in TUTTI_PLAN "
           "must be alike on all ranks");

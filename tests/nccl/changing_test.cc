@@ -85,10 +85,12 @@ void check_given_up(ncclComm_t comm) {
 TEST_CASE("a communicator without some of its ranks, which do nothing for it") {
   const int flags = GENERATE(NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT);
   const ncclUniqueId id = new_id();
+  std::barrier<> joined(4);  // An abort may fail a peer that is still joining.
   std::barrier<> summed(2);  // Before one of the two aborts what they have summed over.
   each(4, [&](int rank) -> std::string {
     ncclComm_t comm = nullptr, less = nullptr, least = nullptr;
     std::string error = said(ncclCommInitRank(&comm, 4, id, rank));
+    joined.arrive_and_wait();
     if (!error.empty()) return error;
     if (rank == 0 || rank == 2) {
       int out[] = {3, 1};

@@ -102,7 +102,7 @@ measured 4 tcp
 says "^ +host3 +0.0[0-9]+ GB/s"
 says "^  weights +[0-9]+,[0-9]+,[0-9]+,0$"
 together "$tutti" explain all_reduce --bytes 16M
-says "^all_reduce of 16M float32 between 4 ranks on 4 hosts"
+says "^all_reduce of 16 MiB of float32 between 4 ranks on 4 hosts"
 says "^Weights: [0-9]+,[0-9]+,[0-9]+,0 by rank, as .*host3 carries 0.0"
 says "^ *[0-9]+ weighted +1 "
 says "^Taken: .*as measured here"

@@ -64,9 +64,11 @@ TEST_CASE("ranks that don't fit each other are told so, all of them") {
     CHECK(has(text, "TUTTI_GPUDIRECT must be alike"));
   for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 99}))
     CHECK(has(text, "there is no device 99; this process sees 8"));
-  const auto mixed = create_all({small_settings(), small_settings()}, {0, 1}, 1);
-  CHECK(has(mixed[0], "rank 1 makes a communicator of host memory, this rank one of devices"));
-  CHECK(has(mixed[1], "rank 0 makes a communicator of devices, this rank one of host memory"));
+  // Who sees it first tells the others.
+  for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 1}, 1)) {
+    CHECK((has(text, "rank 1 makes a communicator of host memory, rank 0 one of devices") ||
+           has(text, "rank 0 makes a communicator of devices, rank 1 one of host memory")));
+  }
   Settings wrong = small_settings();
   wrong.algorithm = "quantum";
   for (const std::string& text : create_all({wrong, wrong}, {0, 1})) CHECK(has(text, "quantum"));
