@@ -39,6 +39,9 @@ TorchBackend::Ptr<TorchBackend> TorchBackend::create(const Ptr<c10d::Store>& sto
   if (!collectives) raise(what, collectives.error());
   auto messages = Communicator::create(rendezvous, Rank{rank}, size, *settings, "messages");
   if (!messages) raise(what, messages.error());
+  // Rank 0's process may have torch's store, and end once its calls are over: not before all ranks
+  // have read what they meet by.
+  if (const auto met = messages->barrier(); !met) raise(what, met.error());
   return Ptr<TorchBackend>::unsafe_steal_from_new(new TorchBackend(
       store, rendezvous.prefix(), *std::move(collectives), *std::move(messages), options));
 }

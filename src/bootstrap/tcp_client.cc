@@ -192,7 +192,9 @@ Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
   TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kGet,
                                      .wait_ms = static_cast<std::uint32_t>(wait.count()),
                                      .key = key},
-                                    answer, Deadline::after(wait + kGrace)));
+                                    answer,
+                                    // A store that is stopped for a while, or far, is not dead.
+                                    Deadline::after(std::max(wait + kGrace, patience_))));
   if (message.kind == wire::Kind::kAbsent) return never_came(key);
   if (message.kind != wire::Kind::kValue) return unexpected(message.text);
   return Bytes(message.value.begin(), message.value.end());

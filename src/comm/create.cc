@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/settings_table.h"
 #include "base/threads.h"
-#include "comm/state.h"
+#include "comm/watching.h"
 #include "planner/planner.h"
 #include "transport/transport.h"
 
@@ -307,7 +307,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
                     mine, deadline);
   };
   const Entered entered(rendezvous, founding.me);
-  auto state = make_state(founding, through);
+  auto state = make_state(watching(founding, rendezvous, name), through);
   if (state) return state;
   if (state.error().rank.value < 0) state.error().rank = founding.me;
   // What is wrong here may be fine elsewhere, and there they wait for this rank. The first to tell

@@ -241,9 +241,11 @@ Error Region::abort_error() const {
   if (!aborted()) return {Code::kAborted, "the rank that ended it was stopped before it said why"};
   const auto end = std::find(head.abort_text.begin(), head.abort_text.end(), '\0');
   const bool known = head.abort_code > 0 && head.abort_code <= static_cast<int>(Code::kInternal);
-  return {known ? static_cast<Code>(head.abort_code) : Code::kAborted,
-          std::string(head.abort_text.begin(), end), Rank{head.abort_rank},
-          Rank{head.abort_peer >= 0 ? head.abort_peer : head.abort_rank}};
+  const Code code = known ? static_cast<Code>(head.abort_code) : Code::kAborted;
+  // Who aborts is to blame itself; of other errors the messenger is not.
+  const int blamed =
+      head.abort_peer < 0 && code == Code::kAborted ? head.abort_rank : head.abort_peer;
+  return {code, std::string(head.abort_text.begin(), end), Rank{head.abort_rank}, Rank{blamed}};
 }
 
 }  // namespace tutti

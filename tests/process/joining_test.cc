@@ -184,7 +184,9 @@ TEST_CASE("what goes wrong at one rank before the ranks exchange is told to all,
        }},
       {"random bytes", [] { return forbid({SYS_getrandom}, ENOSYS); }},
       {"descriptors", forbid_descriptors}};
-  for (const auto& [name, begin] : troubles) {
+  for (const auto& trouble : troubles) {
+    const char* const name = trouble.first;
+    const auto begin = trouble.second;
     for (const bool over_tcp : {false, true}) {
       INFO(name << (over_tcp ? ", store over TCP" : ", directory"));
       const ScratchDirectory meeting;
