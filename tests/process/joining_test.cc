@@ -59,16 +59,20 @@ TEST_CASE("a rank that can't join tells the others why") {
   }
 }
 
-/// The same meeting, at which this process is killed: with its `last`-th value, before it is put.
+/// The same meeting, at which this process is killed: with its `last`-th value, before it is put,
+/// or once it has read as many: then it connects to nobody.
 class Dying : public Rendezvous {
  public:
-  Dying(Rendezvous& target, int last) : target_(target), left_(last) {}
+  Dying(Rendezvous& target, int last, bool by_reading = false)
+      : target_(target), puts_left_(by_reading ? -1 : last), gets_left_(by_reading ? last : -1) {}
   Status put(std::string_view key, std::span<const std::byte> value) override {
-    if (--left_ == 0) kill(getpid(), SIGKILL);
+    if (--puts_left_ == 0) kill(getpid(), SIGKILL);
     return target_.put(key, value);
   }
   Result<Bytes> get(std::string_view key, Deadline deadline) override {
-    return target_.get(key, deadline);
+    auto value = target_.get(key, deadline);
+    if (value && --gets_left_ == 0) kill(getpid(), SIGKILL);
+    return value;
   }
   Status fail(const Error& error) override { return target_.fail(error); }
   void enter(Rank me) override { target_.enter(me); }
@@ -76,7 +80,7 @@ class Dying : public Rendezvous {
 
  private:
   Rendezvous& target_;
-  int left_;
+  int puts_left_, gets_left_;
 };
 
 int free_port() {
@@ -128,6 +132,31 @@ TEST_CASE("a rank that is killed while it joins is named by all others, long bef
             CHECK(processes.wait(rank) == (rank == dying ? 128 + SIGKILL : 0));
         }
       }
+    }
+  }
+}
+
+TEST_CASE("a rank that is killed while the others connect to it is named by all of them") {
+  for (const bool over_tcp : {false, true}) {
+    for (int last = 1; last <= 2; ++last) {
+      INFO((over_tcp ? "store over TCP" : "directory") << ", rank 2 dies with table " << last);
+      const ScratchDirectory meeting;
+      const int port = free_port();
+      Processes processes(3, [&](int rank) -> std::string {
+        Settings settings;
+        settings.transport = "tcp";
+        settings.timeout = 100s;
+        auto rendezvous = meet(meeting, over_tcp ? port : 0, rank, 3);
+        if (!rendezvous) return rendezvous.error().to_string();
+        Dying mortal(**rendezvous, rank == 2 ? last : -1, true);
+        const auto start = std::chrono::steady_clock::now();
+        const auto comm = Communicator::create(mortal, Rank{rank}, 3, settings);
+        if (comm) return "has joined";
+        if (std::chrono::steady_clock::now() - start > 50s) return "late";
+        return comm.error().peer == Rank{2} ? "" : comm.error().to_string();
+      });
+      for (int rank = 0; rank < 3; ++rank)
+        CHECK(processes.wait(rank) == (rank == 2 ? 128 + SIGKILL : 0));
     }
   }
 }
