@@ -8,38 +8,27 @@
 #pragma once
 #include <cstdint>
 
+#include "plan/mix.h"
+
 namespace tutti::exec {
 
 /// Bits of a tag that hold the call's number; the others hold the digest. Ranks are at most kCalls
-/// calls apart, so few bits would do, but the lines of large calls may be old: whoever finds a
-/// number it looks for with another digest consults the rank's record, which has numbers in full.
+/// calls apart, so few bits would do, but the lines of large calls may be old. A rank that finds
+/// the number it looks for with another digest consults the other rank's record, which has whole
+/// numbers.
 inline constexpr int kNumberBits = 24;
 inline constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kNumberBits) - 1;
 
-/// A bijection of 64 bits in which every bit of the input changes each of the output with a
-/// probability of a half.
-constexpr std::uint64_t avalanche(std::uint64_t x) {
-  x ^= x >> 32;
-  x *= 0xd6e8feb86659fd93ULL;
-  x ^= x >> 32;
-  x *= 0xd6e8feb86659fd93ULL;
-  x ^= x >> 32;
-  return x;
-}
-
-/// The digest after a call of `what` (pack, and its way) and `count`, where `before` was the one
-/// before. Of calls that differ in the count alone it is never the same.
+/// The digest after a call of `what` (pack, and its way) and `count`; `before` is the digest before
+/// the call. Two calls that differ in the count alone never have the same digest, as mix is a
+/// bijection.
 constexpr std::uint64_t next_digest(std::uint64_t before, std::uint64_t what, std::uint64_t count) {
-  std::uint64_t x = before ^ count;
-  x ^= x >> 32;
-  x *= 0x9e3779b97f4a7c15ULL;
-  x ^= x >> 32;
-  return avalanche(x + what);
+  return plan::mix(plan::mix(before ^ count) + what);
 }
 
-/// The same where the call is like the one before. It costs one instruction, as most calls do so.
-/// Still no two orders of calls have the same digests but by chance: whatever comes next is mixed
-/// with how often that was.
+/// The digest after a call that repeats the one before. Most calls do, so it takes one instruction.
+/// Two orders of calls still have the same digest only by chance: the next call that differs is
+/// mixed with the number of repeats.
 constexpr std::uint64_t same_again(std::uint64_t before) { return before + 0x9e3779b97f4a7c15ULL; }
 
 constexpr std::uint64_t tag_of(std::uint64_t number, std::uint64_t digest) {
@@ -50,11 +39,12 @@ constexpr bool same_number(std::uint64_t a, std::uint64_t b) {
   return ((a ^ b) & kNumberMask) == 0;
 }
 
-/// CallRecord::blocked_on: that a rank waits for a rank in a call.
+/// RankStatus::waits_for and CallRecord::blocked_on: the call, and the rank that is waited for.
 constexpr std::uint64_t wait_of(std::uint64_t number, int rank) {
   return number << 16 | (static_cast<std::uint64_t>(rank) + 1);
 }
-/// Whom; -1: nobody.
+/// The rank that is waited for; -1: none.
 constexpr int awaited_in(std::uint64_t wait) { return static_cast<int>(wait & 0xffff) - 1; }
+constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
 
 }  // namespace tutti::exec

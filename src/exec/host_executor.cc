@@ -111,7 +111,7 @@ void HostExecutor::begin_again(const Call& call) {
   call_.output = call.output;
   waiting_ = false;
   next_place();
-  digest_ = same_again(digest_);  // next_number would find the same.
+  digest_ = same_again(digest_);  // As next_number would.
   tag_ = tag_of(number_, digest_);
   next_line_ = first_line_;
   record_->note(number_, {what_ | kByPackets, call_.count, digest_});
@@ -245,7 +245,7 @@ void HostExecutor::publish_inline() {
   }
   const std::size_t last = (packet_bytes_ - left) / kLinePayload;
   if (last < own_first_ || last >= own_end_) write_line(last, from + last * kLinePayload, left);
-  // Whoever makes another call looks at the first line, see only_givers_gave.
+  // A rank that makes another call looks at the first line, see only_givers_gave.
   if (gives_ && own_first_ == 0 && own_end_ != 0) write_line(0, nullptr, 0);
   for (std::size_t i = last + 1; i < lines_; ++i) write_line(i, nullptr, 0);  // Others have more.
   publish(lines_);
@@ -284,7 +284,7 @@ bool HostExecutor::check_tag(int rank, const CallLine& line) {
   const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
   if (tag == tag_) [[likely]]
     return true;
-  // It may be of an old call whose number ends alike: what counts is the rank's record.
+  // The line may be of an old call whose number ends alike. The rank's record decides.
   if (same_number(tag, tag_)) [[unlikely]]
     (void)agrees(rank);
   return false;
@@ -465,7 +465,7 @@ Poll HostExecutor::leave() {
     phase_ = Phase::kLeave;
     wire_->flush();
     if (wire_->pending()) return Poll::kPending;
-    // Who finds all that it needs does not look at the network; an abort may have come long ago.
+    // A rank that finds all it needs does not look at the network, where an abort may wait.
     if (coarse_ms() - looked_at_wire_ > kLongUnseenMs) {
       looked_at_wire_ = coarse_ms();
       wire_->progress();
@@ -473,7 +473,7 @@ Poll HostExecutor::leave() {
     wire_->keep();  // What may have to be sent again.
     phase_ = Phase::kDone;
   }
-  // Nobody says ok of a call after others were told that it has failed.
+  // No rank returns ok for a call that another rank was told has failed.
   if (region_.ending()) [[unlikely]]
     return end_by_abort();
   return Poll::kDone;

@@ -77,8 +77,8 @@ class HostExecutor {
   };
 
   HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);
-  /// Tells the other ranks that this one leaves, and how far it came. In a child that came by fork
-  /// it leaves all as it is.
+  /// Tells the other ranks that this one leaves, and after which call. In a forked child it does
+  /// nothing: the rank is the parent's.
   ~HostExecutor();
   HostExecutor(const HostExecutor&) = delete;
   HostExecutor& operator=(const HostExecutor&) = delete;
@@ -124,13 +124,12 @@ class HostExecutor {
   bool patrol_messages();
   /// Whether this communicator is of no more use.
   bool broken() const { return broken_; }
-  /// For who waits for the other ranks outside of a call: ok, or why there is no use in it. Ends
-  /// the communicator, so that all are told, if one of `ranks` has gone. Not while a call is under
-  /// way.
+  /// For a caller that waits for `ranks` outside of a call: ok, or why they can't come. If one of
+  /// them has gone, this ends the communicator, so that all ranks are told. Not during a call.
   Status look_at(std::span<const int> ranks, const std::string& waiting);
-  /// Ok, or why this communicator is over, for a call that does nothing.
+  /// For a call that does nothing: ok, or why this communicator is over.
   Status look_at_abort(const Call& call) const;
-  /// Of a batch that is over, well or not. Never throws.
+  /// The result of a batch that is over. Never throws.
   Status outcome(const MessageBatch& batch) const noexcept;
   /// Messages, for the progress thread: posts a batch; moves what is under way.
   void post(MessageBatch& batch) {
@@ -326,7 +325,7 @@ class HostExecutor {
   void fail_by(const std::exception& thrown) noexcept;
   void end_messages(const Error& failure);
   const std::byte* payload_of(int rank) const;
-  /// Of the calls of two ranks one that differs: the first, as far as they are known.
+  /// A call that two ranks made differently: the first such call that both records still have.
   struct Difference {
     std::uint64_t number = 0;
     CallSeen mine, theirs;
@@ -398,13 +397,13 @@ class HostExecutor {
   bool one_gives_ = false;                     // The root.
   bool publishes_ = true;                      // Somebody reads this rank's packet.
   bool receives_ = true;                       // This rank gets an output.
-  bool gives_ = false;                         // It looks at no other rank.
+  bool gives_ = false;                         // This rank only gives, and waits for nobody.
   std::uint64_t number_ = 0;                   // Of this call; counts up alike on every rank.
   std::uint64_t last_place_ = 0;               // Of those in turn.
   std::uint64_t place_ = 0;                    // Of its lines; alike on every rank.
   std::uint64_t digest_ = 0;                   // Of all calls up to this one.
-  std::uint64_t last_word_ = 0;                // Of the call before in the digest,
-  std::uint64_t last_sizes_ = 0;               // and its count or a hash of its counts.
+  std::uint64_t last_word_ = 0;                // What went into the digest last: the call and way,
+  std::uint64_t last_sizes_ = 0;               // its count or a hash of its counts.
   std::uint64_t tag_ = 0;                      // number_ and digest_.
   std::uint64_t everyone_finished_ = 0;        // Every rank has finished at least this call.
   std::uint64_t said_finished_ = 0;            // The last that this rank has said it finished.
@@ -443,7 +442,7 @@ class HostExecutor {
   // When a waiting rank compares its calls with the others' again, and how long after that.
   std::chrono::steady_clock::time_point next_comparison_;
   std::chrono::milliseconds comparison_pause_{1};
-  std::uint64_t next_compare_ = 0;  // The call before which a rank that runs ahead does.
+  std::uint64_t next_compare_ = 0;  // A rank that runs ahead compares again before this call.
   std::uint64_t shown_ = 0;         // The latest call that was shown to a rank on another host.
   bool broken_ = false;
   std::optional<Error> failure_;  // Of a message of this rank.

@@ -1,18 +1,18 @@
-// How HostExecutor finds calls that differ between ranks: tags, records of the latest calls, and
-// what is said of a difference.
+// How HostExecutor finds calls that differ between ranks, by tags and by records of the latest
+// calls, and how it describes a difference.
 //
-// Whoever reads a line sees by its tag whether its rank has made the same calls (call_digest.h).
-// Three kinds of ranks read no line that would show it:
+// A rank that reads a line sees from its tag whether the writer has made the same calls
+// (call_digest.h). Three kinds of ranks read no line that would show a difference:
 //
-//   that only give        The root of a small broadcast, the other ranks of a small reduce. When
-//                         they make their next call they look at lines that nobody writes if all
-//                         ranks make the call that they made.
-//   that wait             for a line that its rank will not write, as it is in another call. They
-//                         compare the records of the latest calls: that of the awaited rank when
-//                         they begin to wait in earnest, all of them now and then.
-//   that run ahead        They compare all records once in kCalls calls.
+//   givers: the root of a small broadcast, the other ranks of a small reduce
+//       At their next call they look at lines that stay empty if all ranks make the same call.
+//   waiting ranks: the awaited rank is in another call and will not write the line
+//       They compare records: with the awaited rank when they begin to wait, with all ranks now
+//       and then.
+//   ranks that run ahead
+//       They compare all records once in kCalls calls.
 //
-// Records also show the first call that differs, and which rank is the odd one.
+// The records also show the first call that differs, and which rank is the odd one.
 #include <algorithm>
 
 #include "exec/host_executor.h"
@@ -46,7 +46,7 @@ std::string describe_latest(const CallRecord& record, std::string_view kind) {
                      : "whose latest " + text + " is " + std::to_string(number);
 }
 
-/// Empty: as far as both are known, they agree.
+/// The first of the recorded calls that differs from that rank's; empty: none does.
 std::optional<HostExecutor::Difference> HostExecutor::difference_with(int rank) const {
   const CallRecord& theirs = region_.record(rank);
   // acquire: pairs with the release in note: entries up to this one are there. relaxed: our own.
@@ -65,7 +65,7 @@ std::optional<HostExecutor::Difference> HostExecutor::difference_with(int rank) 
   return found;
 }
 
-/// Whose call differs from that of most ranks, if there is such a majority; else `rank`.
+/// The rank whose call differs from that of most ranks; without a majority, `rank`.
 int HostExecutor::odd_one(int rank, std::uint64_t number) const {
   std::vector<std::uint64_t> digests(static_cast<std::size_t>(ranks_));  // 0: not known.
   for (int r = 0; r < ranks_; ++r) {
@@ -102,7 +102,7 @@ Error HostExecutor::mismatch(int rank, const Difference& found) const {
   return {Code::kMismatch, std::move(text), Rank{me_}, Rank{odd_one(rank, found.number)}};
 }
 
-/// False: their calls differ, and the call has failed.
+/// Whether that rank's calls are this one's. False: the call has failed.
 bool HostExecutor::agrees(int rank) {
   const auto found = difference_with(rank);
   if (found) fail(mismatch(rank, *found));
@@ -137,9 +137,9 @@ bool HostExecutor::calls_agree(std::chrono::steady_clock::time_point now) {
   return calls_agree();
 }
 
-/// After a call in which this rank only gave: whether those ranks have written nothing either that
-/// write nothing in such a call. A rank that wrote a line there made another call. Where all agree,
-/// these lines are still in this CPU's cache. False: they differ, and the call has failed.
+/// For a rank that only gave in its last call: looks at the lines of the ranks that write none in
+/// such a call. A rank that wrote a line made another call. If all agree, nobody has written these
+/// lines, so they are still in this CPU's cache. False: the call has failed.
 bool HostExecutor::only_givers_gave() {
   const bool root = me_ == call_.root;
   const int first = root ? 0 : call_.root, end = root ? ranks_ : first + 1;
@@ -152,7 +152,7 @@ bool HostExecutor::only_givers_gave() {
   return true;
 }
 
-/// patrol, for the caller's own thread: while it waits here this rank does nothing else.
+/// patrol, for a call on the caller's own thread: while it waits, this rank does nothing else.
 bool HostExecutor::patrol_alone() {
   // release: what this rank has sent before is there for whoever sees this.
   if (gathering())
@@ -168,7 +168,7 @@ bool HostExecutor::waits_for_this(int rank) const {
     const std::uint64_t wait = record.blocked_on.load(std::memory_order_acquire);
     const std::uint64_t number = record.number.load(std::memory_order_acquire);
     const int next = awaited_in(wait);
-    // What it says of an older call, or of a rank that has come to it, is over.
+    // A wait in an older call is over, and so is one for a rank that has come.
     if (next < 0 || next >= ranks_ || wait != wait_of(number, next)) return false;
     if (region_.record(next).number.load(std::memory_order_acquire) >= number) return false;
     if (next == me_) return true;
@@ -177,12 +177,12 @@ bool HostExecutor::waits_for_this(int rank) const {
   return false;
 }
 
-/// For a caller's thread that waits for messages alone: whether one of them can't come, as its
-/// other end waits for a call of this rank. If so the messages have failed.
+/// For a thread that waits for messages: whether the other end of one waits for a call of this
+/// rank, so that neither can go on. True: the messages have failed.
 bool HostExecutor::messages_stuck() {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == me_ || !messages_.waits_for(rank) || !waits_for_this(rank)) continue;
-    if (poll_messages()) return false;  // What it sent before it began to wait is there.
+    if (poll_messages()) return false;  // It may have sent the message before it began to wait.
     end_messages(messages_.stuck(
         rank, name_of(rank) + ", " + describe_latest(region_.record(rank), "call") +
                   ", waits there for " + name_of(me_) +

@@ -1,5 +1,5 @@
-// How a call of HostExecutor ends before its time: by abort, at its deadline, because a rank that
-// it needs has gone; whom it blames; and how a rank leaves.
+// How HostExecutor ends a call early (an abort, the deadline, a rank that has gone), which rank it
+// blames, and how a rank leaves.
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -10,34 +10,34 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long who aborts while nothing is under way tries to tell the others.
+// How long a rank that aborts outside of a call tries to tell the others.
 constexpr std::chrono::milliseconds kLongestGoodbye{100};
 // How long a rank that leaves waits for a network that still carries what it sent.
 constexpr std::chrono::milliseconds kLongestFarewell{60'000};
 // How long a call that failed waits for ranks that may still write into its buffers.
 constexpr std::chrono::milliseconds kLongestStop{1000};
-// From when on the others are told for whom a rank waits.
+// After this time a rank tells the others which rank it waits for.
 constexpr std::chrono::milliseconds kLongWait{1000};
 constexpr std::int64_t kPatrolMs = 20;
 
 }  // namespace
 
 HostExecutor::~HostExecutor() {
-  // After a failure the abort word says all. After a fork the rank is the parent's.
+  // After a failure the abort word says all. In a forked child the rank is the parent's.
   if (broken_ || region_.aborted() || getpid() != owner_) return;
   // release: what this rank wrote for others is there.
   region_.status(me_).left.store(1 + number_, std::memory_order_release);
   if (wire_ != nullptr) wire_->say_left(std::min(options_.timeout, kLongestFarewell));
 }
 
-/// Whether what this rank waits for now has to come from that one.
+/// Whether this rank waits for that one now.
 bool HostExecutor::awaits(int rank) const {
   switch (phase_) {
     case Phase::kCredit:
     case Phase::kAgreeCredit:
     case Phase::kMapCredit:
     case Phase::kPlanCredit:
-      // relaxed: who goes on from this looks again.
+      // relaxed: this only tells which rank is missing; the call itself looks again.
       return region_.finished(rank).value.load(std::memory_order_relaxed) + credit_depth() <
              number_;
     case Phase::kGather:
@@ -56,16 +56,15 @@ bool HostExecutor::awaits(int rank) const {
   return false;
 }
 
-/// Ends the call if a rank that this one waits for has ended or left. A rank that is not waited
-/// for, or that did its part before it left, is missed by nobody here; whoever misses it ends the
-/// call for all.
+/// Ends the call if a rank that this one waits for has died or left. A rank that did its part
+/// before it left is not missing. If another rank misses it, that one ends the call for all.
 void HostExecutor::look_at_peers() {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == me_ || !awaits(rank)) continue;
     const Presence there = endpoint_->presence(rank);
     if (there.state == Presence::State::kHere) continue;
     if (there.state == Presence::State::kLeft && there.finished >= number_) continue;
-    // What it wrote before it ended is there: one more look.
+    // All that it wrote before it ended has arrived by now, so look once more.
     if (poll() != Poll::kPending) return;
     fail({Code::kPeerFailed,
           describe_call(pack(call_), call_.count) + ": " + endpoint_->why_gone(rank, there) +
@@ -75,16 +74,16 @@ void HostExecutor::look_at_peers() {
   }
 }
 
-/// A rank that is waited for, that others of which nothing is known wait for in turn: who does not
-/// come, or the last of which it is known that it does; -1: none.
+/// The rank to blame at the deadline: follows who waits for whom to the end of that chain. -1:
+/// none.
 int HostExecutor::to_blame() const {
   int blamed = awaited();
   for (int links = 0; blamed >= 0 && links < ranks_; ++links) {
     // relaxed: for the text only.
     const std::uint64_t said = region_.status(blamed).waits_for.load(std::memory_order_relaxed);
-    const int next = static_cast<int>(said & 0xffff) - 1;
-    // Of an earlier call it says nothing of this one.
-    if (said >> 16 < region_.record(blamed).number.load(std::memory_order_relaxed)) break;
+    const int next = awaited_in(said);
+    // A wait in an earlier call is over.
+    if (call_in(said) < region_.record(blamed).number.load(std::memory_order_relaxed)) break;
     if (next < 0 || next >= ranks_ || next == me_) break;
     blamed = next;
   }
@@ -99,16 +98,16 @@ int HostExecutor::awaited() const {
   return -1;
 }
 
-/// Of who waits long the others know for whom: so all blame the rank that does not come.
+/// After a long wait, tells the others which rank this one waits for, so that all blame the same.
 void HostExecutor::say_waiting(std::chrono::nanoseconds waited) {
   if (waited < std::min<std::chrono::nanoseconds>(kLongWait, options_.timeout / 4)) return;
   const int rank = awaited();
-  const auto word = rank < 0 ? 0 : number_ << 16 | static_cast<std::uint64_t>(rank + 1);
-  // relaxed: for messages only.
-  region_.status(me_).waits_for.store(word, std::memory_order_relaxed);
+  // relaxed: for the text of errors only.
+  region_.status(me_).waits_for.store(rank < 0 ? 0 : wait_of(number_, rank),
+                                      std::memory_order_relaxed);
 }
 
-/// "rank 2, whose latest call is 4, ..."; with what is known of its process.
+/// "rank 2, whose latest call is 4, all_reduce of ...".
 std::string HostExecutor::describe_rank(int rank) const {
   return "rank " + std::to_string(rank) + ", " + describe_latest(region_.record(rank), "call");
 }
@@ -124,7 +123,7 @@ Error HostExecutor::explain_timeout() const {
   return {Code::kTimeout, what + "; TUTTI_TIMEOUT_MS sets the limit", Rank{me_}, Rank{blamed}};
 }
 
-/// Whether that rank has not come to this call yet, and is needed there.
+/// Whether this call waits for that rank, which has not begun it yet.
 bool HostExecutor::is_behind(int rank) const {
   // relaxed: for the text only.
   return awaits(rank) && region_.record(rank).number.load(std::memory_order_relaxed) < number_;
@@ -152,8 +151,8 @@ Poll HostExecutor::fail(Error error) {
   const bool first = region_.abort(error);
   pass_on_abort();
   broken_ = true;
-  // Of ranks that don't come, or have gone, the first to say so knows best. In a mismatch each
-  // knows its own side.
+  // The first rank to report a timeout or a death knows best, so the others repeat its error. In a
+  // mismatch each rank reports its own call.
   const bool of_others = error.code == Code::kTimeout || error.code == Code::kPeerFailed;
   status_ = first || !of_others ? std::move(error)
                                 : broken_error(describe_call(pack(call_), call_.count));
@@ -171,11 +170,11 @@ Poll HostExecutor::end_by_abort() {
 void HostExecutor::pass_on_abort() {
   if (wire_ == nullptr) return;
   wire_->flush();  // To tell the others, before `keep` may end a connection.
-  wire_->keep();   // The user's memory is the user's again.
+  wire_->keep();   // Return the buffers to the caller.
   wire_->progress();
 }
 
-/// The call has failed; it is over once no rank writes into its buffers any more.
+/// The call has failed. It is over once no rank writes into its buffers any more.
 Poll HostExecutor::stop() {
   // release: this rank's writes into its peers' buffers are over.
   region_.status(me_).busy.store(0, std::memory_order_release);
@@ -231,8 +230,8 @@ Status HostExecutor::look_at_abort(const Call& call) const {
   return broken_error(describe_call(pack(call), call.count));
 }
 
-/// Whether it is time for a look at abort, deadline and peers, though something moves: all the
-/// time, between hosts, if others talk.
+/// Whether to look at abort, deadline and peers although the network is busy: messages of others
+/// may keep it busy for ever.
 bool HostExecutor::patrol_due() {
   if (wire_ == nullptr || coarse_ms() < next_patrol_) return false;
   next_patrol_ = coarse_ms() + kPatrolMs;
@@ -241,8 +240,8 @@ bool HostExecutor::patrol_due() {
 
 void HostExecutor::claim_wire() {
   if (wire_ == nullptr) return;
-  // seq_cst, with those in abort: of a rank that begins a call and one that aborts at the same time
-  // at least one sees the other.
+  // seq_cst, with those in abort: if one rank begins a call while another thread aborts, at least
+  // one of the two sees the other.
   wire_users_.fetch_add(1, std::memory_order_seq_cst);
   while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
 }
@@ -252,14 +251,14 @@ void HostExecutor::abort(const Error& error) {
   if (wire_ == nullptr) return;
   wire_->wake();
   if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
-  // Who executes something passes it on by itself.
+  // A thread that executes something passes the abort on by itself.
   if (wire_users_.load(std::memory_order_seq_cst) == 0) {
     const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
     try {
       do {
         wire_->progress();
       } while (wire_->pending() && std::chrono::steady_clock::now() < last);
-    } catch (const std::bad_alloc&) {  // The others see that this rank goes, or time out.
+    } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
     }
   }
   aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.

@@ -1,4 +1,4 @@
-// What HostExecutor does when memory runs out.
+// How HostExecutor ends a call in which memory runs out.
 #include <new>
 
 #include "base/wall.h"
@@ -6,8 +6,7 @@
 
 namespace tutti::exec {
 
-/// What runs here must do without memory: the texts are short enough for the strings themselves, or
-/// left out.
+/// Must not need memory: texts fit into the string objects themselves, or are left out.
 void HostExecutor::fail_by(const std::exception& thrown) noexcept {
   const bool before = broken_;
   Error error = thrown_error("", thrown);

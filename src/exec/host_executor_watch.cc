@@ -1,5 +1,5 @@
-// What HostExecutor does while it waits: looks around, at the deadline, at peers that do something
-// else; and messages.
+// What HostExecutor does while it waits: checks abort, deadline and peers, moves between CPUs, and
+// carries messages.
 #include "exec/host_executor.h"
 
 namespace tutti::exec {
@@ -134,7 +134,7 @@ void HostExecutor::end_messages(const Error& failure) {
   const bool first = region_.abort(own);
   if (wire_ != nullptr) wire_->progress();
   broken_ = true;
-  // Who is not the first to say that a rank has gone repeats what that one said.
+  // Another rank may have reported first: then message_error repeats its report.
   if (first || own.code == Code::kMismatch) failure_ = std::move(own);
   messages_.drop();
 }
