@@ -75,15 +75,7 @@ Status Communicator::State::check(const exec::Call& call) const {
   return ok();
 }
 
-Status Communicator::State::run(const exec::Call& call) {
-  try {
-    return run_now(call);
-  } catch (const std::exception& thrown) {
-    return ended_by(to_string(call.collective), thrown);
-  }
-}
-
-Status Communicator::State::run_now(const exec::Call& call) {
+Status Communicator::State::run(const exec::Call& call) try {
   // acquire: pairs with the progress thread's release when it left the executor.
   const bool is_free = queue->pending.load(std::memory_order_acquire) == 0;
   // What was checked before is known to be right, but for the buffers.
@@ -104,6 +96,8 @@ Status Communicator::State::run_now(const exec::Call& call) {
     return Work(std::move(work)).wait();
   }
   return checked_before ? executor->run_again(call) : executor->run(call);
+} catch (const std::exception& thrown) {
+  return ended_by(to_string(call.collective), thrown);
 }
 
 Result<Work> Communicator::State::start(const exec::Call& call) {

@@ -64,7 +64,6 @@ struct Communicator::State {
   Error ended_by(std::string_view function, const std::exception& thrown) const noexcept;
 
  private:
-  Status run_now(const exec::Call& call);
 };
 
 inline exec::Call Communicator::State::make_call(Collective collective, const void* input,

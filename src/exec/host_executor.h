@@ -249,16 +249,14 @@ class HostExecutor {
   Status finish_running();
   template <class Begin>
   Status run_walled(Begin&& begin_call) {
-    Status status;
-    const auto finish = [&] { status = finish_running(); };
-    if (walled([&] {
-          begin_call();
-          finish();
-        })) [[likely]]
-      return status;
-    // It has failed, but peers may still write into its buffers.
-    return walled(finish) ? std::move(status) : take_status();
+    try {
+      begin_call();
+      return finish_running();
+    } catch (const std::exception& thrown) {
+      return finish_after(thrown);
+    }
   }
+  Status finish_after(const std::exception& thrown);
   void run_posted(MessageBatch& batch);
   void find_part();
   bool is_packet(const Call& call) const;

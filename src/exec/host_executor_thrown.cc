@@ -38,6 +38,13 @@ void HostExecutor::fail_by(const std::exception& thrown) noexcept {
   }
 }
 
+/// Ends the call of this thread, which has thrown. Peers may still write into its buffers.
+Status HostExecutor::finish_after(const std::exception& thrown) {
+  fail_by(thrown);
+  Status status;
+  return walled([&] { status = finish_running(); }) ? std::move(status) : take_status();
+}
+
 Status HostExecutor::outcome(const MessageBatch& batch) const noexcept {
   if (batch.open == 0 && !region_.ending()) return ok();
   try {
