@@ -136,8 +136,9 @@ class HostExecutor {
     claim_wire();
     messages_.post(batch);
   }
-  /// A batch that was posted is over, well or not.
-  void retire(MessageBatch&) { free_wire(); }
+  /// A batch that was posted is over. If it failed, waits (1 s at most) until no peer copies from
+  /// its buffers any more.
+  void retire(MessageBatch& batch);
   bool poll_messages();
   /// Whether what messages have written is on its way.
   bool messages_left() const { return wire_ == nullptr || !wire_->pending(); }
@@ -321,6 +322,7 @@ class HostExecutor {
   Error broken_error(const std::string& what) const;
   Error message_error(const MessageBatch& batch) const;
   void fail_by(const std::exception& thrown) noexcept;
+  void give_up();
   void end_messages(const Error& failure);
   const std::byte* payload_of(int rank) const;
   /// A call that two ranks made differently: the first such call that both records still have.

@@ -2,6 +2,8 @@
 // blames, and how a rank leaves.
 #include <unistd.h>
 
+#include <thread>
+
 #include "base/clock.h"
 #include "exec/host_executor.h"
 
@@ -150,7 +152,7 @@ Poll HostExecutor::fail(Error error) {
   error = with_place(std::move(error));
   const bool first = region_.abort(error);
   pass_on_abort();
-  broken_ = true;
+  give_up();
   // The first rank to report a timeout or a death knows best, so the others repeat its error. In a
   // mismatch each rank reports its own call.
   const bool of_others = error.code == Code::kTimeout || error.code == Code::kPeerFailed;
@@ -159,10 +161,17 @@ Poll HostExecutor::fail(Error error) {
   return stop();
 }
 
+/// This communicator is of no more use. Messages under way touch no buffer from now on: their
+/// batches are over, and the caller may free them at once.
+void HostExecutor::give_up() {
+  broken_ = true;
+  messages_.drop();
+}
+
 /// Some rank has ended the communicator.
 Poll HostExecutor::end_by_abort() {
   pass_on_abort();
-  broken_ = true;
+  give_up();
   status_ = broken_error(describe_call(pack(call_), call_.count));
   return stop();
 }
@@ -201,6 +210,28 @@ Poll HostExecutor::poll_stopping() {
   return Poll::kDone;
 }
 
+/// Peers copy long messages out of the sender's memory, which the caller may free after an error.
+void HostExecutor::retire(MessageBatch& batch) {
+  free_wire();
+  if (!broken_) return;
+  const auto last = std::chrono::steady_clock::now() + kLongestStop;
+  for (const Message& message : batch.messages) {
+    if (!message.sends || message.stage != Message::Stage::kMapped) continue;
+    // seq_cst: see Messages::copy_part.
+    const auto reads = [&] {
+      return region_.status(message.peer).reads_from.load(std::memory_order_seq_cst) ==
+             1 + static_cast<std::uint64_t>(me_);
+    };
+    while (reads() && endpoint_->presence(message.peer).state == Presence::State::kHere) {
+      if (std::chrono::steady_clock::now() >= last) {
+        batch.reader = message.peer;
+        break;
+      }
+      std::this_thread::sleep_for(50us);
+    }
+  }
+}
+
 Status HostExecutor::look_at(std::span<const int> ranks, const std::string& waiting) {
   claim_wire();
   if (wire_ != nullptr) wire_->progress();
@@ -217,7 +248,7 @@ Status HostExecutor::look_at(std::span<const int> ranks, const std::string& wait
     found = std::move(error);
   }
   if (!found) {
-    broken_ = true;
+    give_up();
     pass_on_abort();
   }
   free_wire();

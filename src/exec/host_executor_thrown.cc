@@ -21,9 +21,8 @@ void HostExecutor::fail_by(const std::exception& thrown) noexcept {
     }
   } catch (const std::bad_alloc&) {  // The short text has to do.
   }
-  broken_ = true;
+  give_up();
   (void)region_.abort(error);
-  messages_.drop();
   try {
     failure_ = error;
   } catch (const std::bad_alloc&) {

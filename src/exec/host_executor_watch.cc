@@ -104,7 +104,7 @@ bool HostExecutor::patrol() {
 }
 
 bool HostExecutor::poll_messages() {
-  if (region_.ending() && !broken_) [[unlikely]]
+  if (broken_ || region_.ending()) [[unlikely]]
     return patrol_messages(), true;
   bool moved = messages_.poll();
   // A look at the network is a system call: not while there is something to do without.
@@ -113,7 +113,7 @@ bool HostExecutor::poll_messages() {
     moved = true;
   }
   if (!messages_.error()) return moved;
-  if (!broken_) end_messages(*messages_.error());
+  end_messages(*messages_.error());
   return true;
 }
 
@@ -124,8 +124,7 @@ bool HostExecutor::patrol_messages() {
     if (!failure) return true;
     end_messages(*failure);
   }
-  broken_ = true;
-  messages_.drop();
+  give_up();
   return false;
 }
 
@@ -133,15 +132,19 @@ void HostExecutor::end_messages(const Error& failure) {
   Error own = with_place(failure);
   const bool first = region_.abort(own);
   if (wire_ != nullptr) wire_->progress();
-  broken_ = true;
+  give_up();
   // Another rank may have reported first: then message_error repeats its report.
   if (first || own.code == Code::kMismatch) failure_ = std::move(own);
-  messages_.drop();
 }
 
 Error HostExecutor::message_error(const MessageBatch& batch) const {
-  if (failure_) return *failure_;  // This rank's own.
-  return broken_error(batch.messages.empty() ? "a message" : describe(batch.messages.front()));
+  Error error = failure_ ? *failure_  // This rank's own.
+                         : broken_error(batch.messages.empty() ? "a message"
+                                                               : describe(batch.messages.front()));
+  if (batch.reader >= 0)
+    error.what +=
+        "; rank " + std::to_string(batch.reader) + " may still read this message's buffer";
+  return error;
 }
 
 Status HostExecutor::run(MessageBatch& batch) {

@@ -213,13 +213,9 @@ bool Messages::receive_header(Message& message, Inbox& inbox) {
 
 /// Straight from the sender's memory, a part at a time; then the sender gets its slot back.
 bool Messages::copy_mapped(Message& message, Inbox& inbox) {
-  const std::size_t bytes = bytes_of(message);
   Reply reply = Reply::kSendSlots;
   if (message.mapped != nullptr) {
-    const std::size_t part = std::min(kMostAtOnce, bytes - message.moved);
-    copy(message.data + message.moved, message.mapped + message.moved, part, bytes >= stream_from_);
-    message.moved += part;
-    if (message.moved < bytes) return false;
+    if (!copy_part(message)) return false;
     reply = Reply::kCopied;
   }
   std::memcpy(inbox.slot_for_reply() + offsetof(Header, reply), &reply, sizeof(reply));
@@ -227,6 +223,24 @@ bool Messages::copy_mapped(Message& message, Inbox& inbox) {
   if (reply == Reply::kCopied) return true;
   message.stage = Message::Stage::kSlots;
   return false;
+}
+
+/// Copies a part of a message from the sender's memory; true: that was the last. A sender whose
+/// message fails waits for the copy of the part before it returns the buffer to its caller.
+bool Messages::copy_part(Message& message) {
+  const std::size_t bytes = bytes_of(message);
+  const std::size_t part = std::min(kMostAtOnce, bytes - message.moved);
+  std::atomic<std::uint64_t>& reads_from = region_.status(me_).reads_from;
+  // seq_cst: if the communicator ends now, either this rank sees that it has ended, or the sender
+  // sees that this rank reads.
+  reads_from.store(1 + static_cast<std::uint64_t>(message.peer), std::memory_order_seq_cst);
+  const bool ended = region_.header().abort_state.load(std::memory_order_seq_cst) != 0;
+  if (!ended) {
+    copy(message.data + message.moved, message.mapped + message.moved, part, bytes >= stream_from_);
+    message.moved += part;
+  }
+  reads_from.store(0, std::memory_order_release);  // release: all reads of the part are over.
+  return message.moved == bytes;
 }
 
 bool Messages::receive_slots(Message& message, Inbox& inbox) {

@@ -59,6 +59,7 @@ struct Message {
 struct MessageBatch {
   std::span<Message> messages;
   std::size_t open = 0;  // Not done yet.
+  int reader = -1;       // It failed, and this rank may still read what it sends.
   std::chrono::steady_clock::time_point start;
 };
 
@@ -112,6 +113,7 @@ class Messages {
   bool receive_header(Message& message, Inbox& inbox);
   bool copy_mapped(Message& message, Inbox& inbox);
   bool send_slots(Message& message, Outbox& outbox);
+  bool copy_part(Message& message);
   bool receive_slots(Message& message, Inbox& inbox);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) const;
   bool fail(const Message& message, const std::string& what);

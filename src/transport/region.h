@@ -133,6 +133,8 @@ struct alignas(kCacheLine) RankStatus {
   std::atomic<std::uint64_t> left{0};
   /// The call in which the rank may write into its peers' buffers now; 0: none.
   std::atomic<std::uint64_t> busy{0};
+  /// 1 + the rank from whose memory this one may copy a message now; 0: none.
+  std::atomic<std::uint64_t> reads_from{0};
   /// Of a rank that has waited long: 1 + the rank that it waits for, and from bit 16 on the call.
   std::atomic<std::uint64_t> waits_for{0};
 };

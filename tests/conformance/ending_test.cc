@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <span>
 #include <string>
 #include <thread>
@@ -214,6 +215,84 @@ TEST_CASE("nobody writes into a buffer after its call was aborted") {
     }
     CHECK(aborted > 0);
     for (const auto& buffer : buffers) CHECK(mem_free(buffer.data()));
+  }
+}
+
+std::atomic<bool> is_held{false}, holds{false};
+/// Holds the thread that gets the signal wherever it is.
+void hold(int) {
+  // seq_cst: the test alone; nothing hangs on their cost.
+  is_held.store(true);
+  while (holds.load()) {
+  }
+  is_held.store(false);
+}
+
+TEST_CASE("no rank reads a message's buffer after its send has failed") {
+  constexpr std::size_t kCount = std::size_t{256} << 20;
+  constexpr std::byte kSent{1}, kReused{2};
+  for (const Transport* transport : transports_here()) {
+    if (transport->network != NetworkCost{}) continue;  // A buffer is its own rank's alone.
+    INFO(transport->name);
+    auto comms = ranks_on(*transport, 2);
+    auto made = mem_alloc(kCount);
+    REQUIRE(made);
+    const std::span<std::byte> from(static_cast<std::byte*>(*made), kCount);
+    std::fill(from.begin(), from.end(), kSent);
+    std::vector<std::byte> to(kCount);
+    struct sigaction action {
+    }, before{};
+    action.sa_handler = hold;
+    REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+    holds = true;
+    Status sent, received;
+    std::thread receiver(
+        [&] { received = comms[1].recv(to.data(), kCount, DataType::kUint8, Rank{0}); });
+    std::thread sender([&] {
+      sent = comms[0].send(from.data(), kCount, DataType::kUint8, Rank{1});
+      std::fill(from.begin(), from.end(), kReused);
+    });
+    volatile std::byte* const first = to.data();
+    while (*first != kSent) {
+    }
+    REQUIRE(pthread_kill(receiver.native_handle(), SIGUSR1) == 0);
+    while (!is_held) std::this_thread::yield();
+    comms[0].abort("out of patience");
+    std::this_thread::sleep_for(200ms);  // A sender that does not wait reuses its buffer now.
+    holds = false;
+    sender.join();
+    receiver.join();
+    CHECK(is_aborted(sent, 0) == "");
+    CHECK(is_aborted(received, 0) == "");
+    CHECK(std::find(to.begin(), to.end(), kReused) == to.end());
+    CHECK(std::find(to.begin(), to.end(), std::byte{0}) != to.end());
+    CHECK(sigaction(SIGUSR1, &before, nullptr) == 0);
+    CHECK(mem_free(from.data()));
+  }
+}
+
+TEST_CASE("messages end with a call that fails, and later ones touch nothing") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto comms = ranks_on(*transport, 2);
+    Communicator& comm = comms[0];
+    std::vector<float> in(20'000, 1), out(20'000), got(20'000, -1);
+    const auto start = [&](Result<Work> work) {
+      if (!work) FAIL(work.error().to_string());
+      return *std::move(work);
+    };
+    for (int round = 0; round < 3; ++round) {
+      auto receive = start(comm.start_recv(got.data(), got.size(), kF32, Rank{1}));
+      auto call =
+          start(comm.start_all_reduce(in.data(), out.data(), in.size(), kF32, ReduceOp::kSum));
+      if (round == 0) {
+        std::this_thread::sleep_for(20ms);  // Both are under way.
+        comms[1].abort("out of patience");
+      }
+      CHECK(is_aborted(call.wait(), 1) == "");
+      CHECK(is_aborted(receive.wait(), 1) == "");
+    }
+    CHECK(std::count(got.begin(), got.end(), -1.0F) == 20'000);
   }
 }
 
