@@ -75,29 +75,29 @@ Status Communicator::State::check(const exec::Call& call) const {
   return ok();
 }
 
-Status Communicator::State::run(const exec::Call& call) try {
+Status Communicator::State::run(const exec::Call& call) {
   // acquire: pairs with the progress thread's release when it left the executor.
   const bool is_free = queue->pending.load(std::memory_order_acquire) == 0;
-  // What was checked before is known to be right, but for the buffers.
   const bool has_buffers = (call.input != nullptr && call.output != nullptr) || call.barrier;
-  const bool checked_before = is_free && has_buffers && executor->repeats(call);
-  if (!checked_before) {
-    if (auto checked = check(call); !checked) [[unlikely]]
-      return checked;
-  }
+  // The call before was checked, and this one differs in the buffers alone.
+  if (is_free && has_buffers && executor->repeats(call) && !in_group()) [[likely]]
+    return executor->run_again(call);
+  return guarded(to_string(call.collective), [&] { return run_checked(call, is_free); });
+}
+
+Status Communicator::State::run_checked(const exec::Call& call, bool is_free) {
+  TUTTI_CHECK_OK(check(call));
   if (call.count == 0 && !call.barrier && !call.uneven) return executor->look_at_abort(call);
-  if (in_group()) [[unlikely]] {
+  if (in_group()) {
     TUTTI_TRY(auto work, start(call));
     return ok();
   }
-  if (!is_free) [[unlikely]] {
+  if (!is_free) {
     TUTTI_CHECK_OK(Progress::may_wait(to_string(call.collective)));
     TUTTI_TRY(auto work, Progress::instance().submit(*queue, call));
     return Work(std::move(work)).wait();
   }
-  return checked_before ? executor->run_again(call) : executor->run(call);
-} catch (const std::exception& thrown) {
-  return ended_by(to_string(call.collective), thrown);
+  return executor->run(call);
 }
 
 Result<Work> Communicator::State::start(const exec::Call& call) {

@@ -64,6 +64,7 @@ struct Communicator::State {
   Error ended_by(std::string_view function, const std::exception& thrown) const noexcept;
 
  private:
+  Status run_checked(const exec::Call& call, bool is_free);
 };
 
 inline exec::Call Communicator::State::make_call(Collective collective, const void* input,

@@ -85,7 +85,7 @@ void HostExecutor::next_place() {
     last_place_ = place_ | 1;
     place_ ^= 1;
   } else {
-    place_ = last_place_ = (last_place_ + 1) % region_.config().calls;
+    place_ = last_place_ = after(last_place_);
   }
 }
 
@@ -297,8 +297,7 @@ bool HostExecutor::seen(int rank) {
   if (lines_ == 1) {
     if (!check_tag(rank, *line)) return false;
     // Who only gives may be calls ahead: what comes next is there, as a rule.
-    if (!symmetric())
-      __builtin_prefetch(region_.lines(rank, (last_place_ + 1) % region_.config().calls));
+    if (!symmetric()) __builtin_prefetch(region_.lines(rank, after(last_place_)));
     return true;
   }
   std::byte* to = gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
@@ -410,7 +409,8 @@ Poll HostExecutor::step() {
   finish_packet();
   if (!inline_ && symmetric()) learn_from_packets();
   finish();
-  return leave();
+  // As leave does.
+  return wire_ == nullptr && !region_.ending() ? Poll::kDone : leave();
 }
 
 Poll HostExecutor::step_plan() {
@@ -480,17 +480,8 @@ Poll HostExecutor::leave() {
 }
 
 Status HostExecutor::finish_running() {
-  for (;;) {
-    Poll result = poll();
-    if (result == Poll::kPending) {
-      const bool moved = wait_until(
-          options_.wait, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
-          [this] { look_around(); }, [this] { return patrol_alone(); },
-          [this](auto& ready, auto longest) { return sleep(ready, longest); });
-      if (!moved) return take_status();
-    }
-    if (result == Poll::kDone || (patrol_due() && !patrol())) return take_status();
-  }
+  const Poll first = poll();
+  return first == Poll::kDone ? take_status() : finish_waiting(first);
 }
 
 }  // namespace tutti::exec

@@ -248,6 +248,7 @@ class HostExecutor {
   Poll leave();
   void begin_again(const Call& call);
   Status finish_running();
+  Status finish_waiting(Poll result);
   template <class Begin>
   Status run_walled(Begin&& begin_call) {
     try {
@@ -300,6 +301,11 @@ class HostExecutor {
   void find_mates();
   bool may_map() const;
   bool could_map(int rank, const Announcement& from) const;
+  /// The place of lines that comes next in turn. No division: that would take as long as the rest
+  /// of a small call's bookkeeping.
+  std::uint64_t after(std::uint64_t place) const {
+    return place + 1 == region_.config().calls ? 0 : place + 1;
+  }
   void next_place();
   void next_number(std::uint64_t way);
   void start_plan();

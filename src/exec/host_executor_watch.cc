@@ -103,6 +103,21 @@ bool HostExecutor::patrol() {
   return phase_ != Phase::kDone;
 }
 
+/// The rest of finish_running. It has a function of its own, as a small call that finds all data
+/// there needs none of this.
+Status HostExecutor::finish_waiting(Poll result) {
+  for (;; result = poll()) {
+    if (result == Poll::kPending) {
+      const bool moved = wait_until(
+          options_.wait, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
+          [this] { look_around(); }, [this] { return patrol_alone(); },
+          [this](auto& ready, auto longest) { return sleep(ready, longest); });
+      if (!moved) return take_status();
+    }
+    if (result == Poll::kDone || (patrol_due() && !patrol())) return take_status();
+  }
+}
+
 bool HostExecutor::poll_messages() {
   if (broken_ || region_.ending()) [[unlikely]]
     return patrol_messages(), true;
