@@ -29,6 +29,7 @@ enum class ForkOrder {
   kServe,
   kServerSockets,
   kMark,
+  kPeerProcesses,
   kProcess,
   kSegments,
   kLobby,

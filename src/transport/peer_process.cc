@@ -9,6 +9,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork.h"
+
 namespace tutti {
 namespace {
 
@@ -21,6 +23,9 @@ Known& known() {
   static auto* const instance = new Known();  // Never destroyed: threads may outlive main.
   return *instance;
 }
+
+const HeldAcrossFork known_held(ForkOrder::kPeerProcesses,
+                                []() -> std::mutex& { return known().mutex; });
 
 }  // namespace
 

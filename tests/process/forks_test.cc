@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/processes.h"
 #include "support/sample.h"
+#include "transport/peer_process.h"
 
 namespace tutti::test {
 namespace {
@@ -16,11 +17,21 @@ using namespace std::chrono_literals;
 
 constexpr int kChildren = 60;
 constexpr unsigned kLimit = 30;  // Seconds that a child may take, on a machine that others use.
+const pid_t test_process = getpid();
 
 std::string text(const Status& status) { return status ? "" : status.error().to_string(); }
 
-/// All that a child may do: memory, communicators of its own, asynchronous work.
+/// Watches the test's own process as ranks watch a peer on their host.
+void watch_peer() {
+  Peer peer;
+  peer.pid = test_process;
+  peer.process[0] = 1;
+  (void)PeerProcess::open(peer, own_pid_namespace());
+}
+
+/// Does all that a child may do: memory, communicators of its own, asynchronous work.
 std::string use_library() {
+  watch_peer();
   auto memory = mem_alloc(4096);
   if (!memory) return memory.error().to_string();
   Settings settings;
@@ -41,7 +52,9 @@ std::string use_library() {
 /// What other threads do meanwhile, until `stop`.
 void keep_busy(const std::atomic<bool>& stop, int which) {
   while (!stop) {
-    if (which % 2 == 0) {
+    if (which % 4 == 0) {
+      watch_peer();
+    } else if (which % 2 == 0) {
       if (auto memory = mem_alloc(64 << 10)) (void)mem_free(*memory);
     } else {
       (void)use_library();
