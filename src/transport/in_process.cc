@@ -58,16 +58,6 @@ class Ticket {
   std::uint64_t number_ = 0;
 };
 
-/// Takes it out at the end; ticket 0: there is none.
-struct InLobby {
-  const std::uint64_t ticket;
-  ~InLobby() {
-    if (ticket == 0) return;
-    const std::lock_guard lock(lobby().mutex);
-    lobby().memories.erase(ticket);
-  }
-};
-
 class InProcessEndpoint final : public Endpoint {
  public:
   InProcessEndpoint(std::shared_ptr<Memory> memory, const RegionConfig& config)
@@ -90,7 +80,7 @@ class InProcessEndpoint final : public Endpoint {
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   std::uint64_t ticket = 0;
   std::shared_ptr<Memory> memory;
-  Ticket left;
+  Ticket left;  // The lobby holds the memory until all ranks have it or joining has failed.
   if (opening.me == 0) {
     memory = std::make_shared<Memory>(Region::bytes_for(opening.config));
     if (memory->base == MAP_FAILED) {
@@ -100,8 +90,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     Region(static_cast<std::byte*>(memory->base), opening.config).format();
     ticket = left.leave(memory);
   }
-  // Once everybody has it, or joining has failed, the lobby lets go.
-  const InLobby in_lobby{ticket};
+
   TUTTI_TRY(const auto tickets, opening.exchange("ticket", std::as_bytes(std::span(&ticket, 1))));
   if (tickets[0].size() != sizeof(ticket))
     return Error{Code::kMismatch, "in_process: rank 0 sent no ticket"};
