@@ -1,5 +1,8 @@
 // The frame parser and the sealed records of the TCP store against any bytes, in any pieces.
 //
+// The corpus has a frame of each kind (bootstrap/wire.h), frames with wrong lengths, and two sealed
+// records (bootstrap/secure_link.h). Write a new seed when a kind is added or changes.
+//
 // The first byte says how the rest is cut into pieces. What is checked: the same frames come out
 // whatever the pieces, a frame is never longer than allowed, and a message that parses says the
 // same after another round of encoding and parsing.
@@ -68,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t piece = std::size_t{1} + data[0];
   const auto stream = std::as_bytes(std::span(data + 1, size - 1));
   require(frames_of(stream, piece) == frames_of(stream, stream.size() + 1));
-  // Whatever comes, no record opens that was not sealed with the key.
+  // No record opens unless it was sealed with the key.
   Opener opener(Secret{});
   Bytes opened;
   bool strange = false;
