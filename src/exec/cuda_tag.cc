@@ -1,5 +1,6 @@
 #include "exec/cuda_tag.h"
 
+#include "exec/call.h"
 #include "plan/mix.h"
 #include "plan/plan.h"
 
@@ -14,20 +15,25 @@ constexpr std::uint32_t low(std::uint64_t word) { return static_cast<std::uint32
 
 std::string of_rank(int rank) { return "rank " + std::to_string(rank); }
 
-/// "rank 1's call 3 (all_reduce of 100 float32 by sum)".
+/// "rank 1's call 3, all_reduce of 100 float32 (sum)".
 std::string call_of_rank(int rank, const KnownCall& call) {
   if (call.number == 0) return of_rank(rank) + "'s call";
   return of_rank(rank) + "'s " + in_words(call);
 }
 
+/// The same as the subject of a sentence: with the comma that closes the apposition.
+std::string subject(int rank, const KnownCall& call) {
+  return call_of_rank(rank, call) + (call.number == 0 ? "" : ",");
+}
+
 Error timed_out(int teller, int peer, const Report& report) {
-  std::string what = call_of_rank(teller, report.own) + " waited too long for " + of_rank(peer);
+  std::string what = subject(teller, report.own) + " waited too long for " + of_rank(peer);
   if (report.other.number != 0) what += ", whose last is " + in_words(report.other);
   return {Code::kTimeout, what};
 }
 
 Error differs(int teller, int peer, const Report& report) {
-  std::string what = call_of_rank(teller, report.own) + " met ";
+  std::string what = subject(teller, report.own) + " met ";
   what += report.other.number == 0 ? "another call of " + of_rank(peer)
                                    : call_of_rank(peer, report.other);
   const bool same = report.own.words[0] == report.other.words[0] &&
@@ -66,23 +72,24 @@ std::string in_words(const cuda::KnownCall& call) {
   const std::uint32_t word = call.words[0];
   const auto kind = static_cast<CudaCallName::Kind>(word & 15);
   const auto collective = static_cast<Collective>(word >> 4 & 15);
+  const auto type = static_cast<DataType>(word >> 8 & 255);
   const auto op = static_cast<ReduceOp>(word >> 16 & 15);
   const std::string number = std::to_string(call.number);
   const std::uint64_t count = call.words[1] | static_cast<std::uint64_t>(call.words[2] & 0xffff)
                                                   << 32;
   if (kind == CudaCallName::kMessage)
-    return "message " + number + " between them (" + std::to_string(count) + " bytes)";
-  const std::string elements =
-      std::to_string(count) + " " + std::string(to_string(static_cast<DataType>(word >> 8 & 255)));
-  std::string what(kind == CudaCallName::kRmsNorm ? "all_reduce_rms_norm"
-                   : kind == CudaCallName::kSgd   ? "sgd_step"
-                                                  : to_string(collective));
-  what += " of " + elements;
-  if (kind == CudaCallName::kCollective && reduces(collective))
-    what += " by " + std::string(to_string(op));
-  if (kind == CudaCallName::kCollective && has_root(collective))
-    what += ", root " + std::to_string(word >> 20 & 255);
-  return "call " + number + " (" + what + ")";
+    return "message " + number + " between them, of " + std::to_string(count) + " bytes";
+  std::string what = "call " + number + ", ";
+  if (kind == CudaCallName::kCollective) {
+    Call known;
+    known.collective = collective;
+    known.type = type;
+    known.op = op;
+    known.root = static_cast<int>(word >> 20 & 255);
+    return what + describe_call(pack(known), count);
+  }
+  what += kind == CudaCallName::kRmsNorm ? "all_reduce_rms_norm of " : "sgd_step of ";
+  return what + std::to_string(count) + " " + std::string(to_string(type));
 }
 
 Error error_of(const Report& report, int rank) {
@@ -94,7 +101,7 @@ Error error_of(const Report& report, int rank) {
   if (why == Why::kDiffers) error = differs(teller, peer, report);
   if (why == Why::kOverlaps) {
     error = {Code::kMismatch,
-             call_of_rank(teller, report.own) +
+             subject(teller, report.own) +
                  " began while another kernel of this communicator and rank was running"};
   }
   error.rank = Rank{rank};

@@ -24,7 +24,7 @@ struct CudaCallName {
 };
 
 cuda::CallTag tag_of(const CudaCallName& name);
-/// "call 3, all_reduce of 100 float32 by sum".
+/// "call 3, all_reduce of 100 float32 (sum)", as describe_call (exec/call.h) names it.
 std::string in_words(const cuda::KnownCall& call);
 /// What ended the calls of `rank`.
 Error error_of(const cuda::Report& report, int rank);

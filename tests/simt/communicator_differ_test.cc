@@ -120,7 +120,7 @@ std::string differ(const Call& one, const Call& other, std::size_t ranks) {
     if (must && outcome.first.empty()) wrong += name + " was not told in the call";
     if (outcome.next.empty()) wrong += name + " was not told at its next call";
     if (!outcome.mismatch) wrong += name + " was told otherwise: " + outcome.first + outcome.next;
-    if (outcome.next.find("'s call 1 (") == std::string::npos && !one.message && !other.message)
+    if (outcome.next.find("'s call 1, ") == std::string::npos && !one.message && !other.message)
       wrong += name + ": " + outcome.next;
   }
   if (Clock::now() - begin > std::chrono::seconds(10)) wrong += "; it took too long";
@@ -214,8 +214,8 @@ TEST_CASE("the deadline's error names the call of both ranks") {
   for (const std::string& text : texts) {
     CAPTURE(text);
     CHECK(
-        text.find("rank 0's call 2 (all_gather of 5000 float32) waited too long for rank 1, whose "
-                  "last is call 1 (all_reduce of 77 float32 by sum)") != std::string::npos);
+        text.find("rank 0's call 2, all_gather of 5000 float32, waited too long for rank 1, whose "
+                  "last is call 1, all_reduce of 77 float32 (sum)") != std::string::npos);
   }
 }
 

@@ -148,7 +148,7 @@ TEST_CASE("a kernel that begins while another one of its rank runs is an error o
     REQUIRE(!found);
     CHECK(found.error().code == Code::kMismatch);
     CHECK(found.error().what ==
-          "rank 0's call 1 (all_reduce of 100 float32 by sum) began while another kernel of this "
+          "rank 0's call 1, all_reduce of 100 float32 (sum), began while another kernel of this "
           "communicator and rank was running");
   }
   cudaStreamDestroy(second);
