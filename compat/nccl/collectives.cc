@@ -115,19 +115,19 @@ Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm, cudaStr
   return Reduction::pre_mul_sum(scale);
 }
 
-/// Before the launch, as NCCL does with CUDA before 12.3: whoever waits for the event may run
-/// beside the call.
+/// Records the event before the launch, as NCCL does with CUDA before 12.3: a stream that waits for
+/// the event may run beside the call.
 Status record(cudaEvent_t event, cudaStream_t stream) {
   const auto said = event == nullptr ? cudaSuccess : cudaEventRecord(event, stream);
   if (said == cudaSuccess) return ok();
-  cudaGetLastError();  // It is said here.
+  cudaGetLastError();  // Clears it: this call reports it.
   cuda_refusal = said;
   return Error{Code::kSystem,
                std::string("recording config.launchCompletionEvent: ") + cudaGetErrorString(said)};
 }
 
-/// Whether a call's own configuration is one, of 2.31 or later. Nothing in it has a meaning here
-/// but the event, which came with 2.32.
+/// Checks the configuration of a single call, from NCCL 2.31 or later. Only its event, which came
+/// with 2.32, has a meaning here.
 ncclResult_t check_config(ncclComm_t comm, const char* function, const ncclCollConfig_t& config) {
   const auto wrong = [&](const std::string& what) {
     return bad_argument(comm, function, "config" + what);
@@ -142,18 +142,17 @@ ncclResult_t check_config(ncclComm_t comm, const char* function, const ncclCollC
   return ncclSuccess;
 }
 
-/// `config`: of this call alone, or NULL. A wrong one is refused, and the group goes on without the
-/// call.
+/// `config` is for this call alone, or NULL. The call is refused if it is wrong; the group goes on
+/// without the call.
 ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cudaStream_t stream,
                    const ncclCollConfig_t* config = nullptr) {
   const Use use(comm);
   if (config != nullptr) {
-    const ncclResult_t failed = check_config(use ? comm : nullptr, function, *config);
+    const ncclResult_t failed = check_config(use.get(), function, *config);
     if (failed != ncclSuccess) return failed;
   }
   Group& group = Group::current();
-  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function))
-    return group.fail(failed);
+  if (const ncclResult_t failed = check_ready(use.get(), function)) return group.fail(failed);
   const auto type = type_of(asked.type);
   if (!type) {
     return group.fail(bad_argument(comm, function, "type " + std::to_string(asked.type)));
@@ -305,8 +304,7 @@ ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int
                       ncclComm_t comm, cudaStream_t stream) {
   Group& group = Group::current();
   const Use use(comm);
-  if (const auto failed = check_message(__func__, type, peer, use ? comm : nullptr))
-    return group.fail(failed);
+  if (const auto failed = check_message(__func__, type, peer, use.get())) return group.fail(failed);
   return group.fail(group.add(__func__, comm, [=](tutti::DeviceCommunicator& device) {
     return device.send(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
   }));
@@ -316,8 +314,7 @@ ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer,
                       cudaStream_t stream) {
   Group& group = Group::current();
   const Use use(comm);
-  if (const auto failed = check_message(__func__, type, peer, use ? comm : nullptr))
-    return group.fail(failed);
+  if (const auto failed = check_message(__func__, type, peer, use.get())) return group.fail(failed);
   return group.fail(group.add(__func__, comm, [=](tutti::DeviceCommunicator& device) {
     return device.recv(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
   }));
@@ -326,7 +323,7 @@ ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer,
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_ready(use.get(), __func__)) return failed;
   if (op == nullptr || scalar == nullptr || !type_of(type)) {
     return bad_argument(comm, __func__, "no such type, or a pointer is NULL");
   }
@@ -350,7 +347,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
   const auto number = static_cast<std::size_t>(op) - ncclNumOps;
   if (op < ncclNumOps || number >= comm->operations.size() || !comm->operations[number]) {
     return bad_argument(comm, __func__, "operation " + std::to_string(op) + " was not made here");

@@ -6,9 +6,10 @@
 // the last error and the result always belong together.
 //
 // Threads. As with NCCL, one thread at a time uses a communicator, except for ncclCommAbort,
-// ncclCommGetAsyncError and ncclGetLastError. Every function is inside the communicator by a `Use`;
-// who gives it back makes the handle useless first, and then waits until all have left, which an
-// abort makes soon. Handles given back stay readable for a while, so that they are noticed.
+// ncclCommGetAsyncError and ncclGetLastError. Every function enters the communicator by a `Use`.
+// The thread that gives a communicator back first makes the handle useless and then waits until all
+// others have left; an abort makes them leave soon. The memory of a returned handle stays readable
+// for a while, so that later uses of the handle are noticed.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,18 +30,18 @@
 
 namespace tutti::nccl {
 
-/// The environment's, but that nothing ends by a deadline soon: NCCL has none.
+/// The environment's settings, but with a deadline of a day unless one is set: NCCL has none.
 Result<Settings> settings_of_environment();
 
-/// Whether calls wait until a communicator is made, of an ncclConfig_t of any version: nothing else
-/// in it has a meaning here. NULL, or not set: `inherited`. kInvalidArgument: not initialised, or
-/// values that no version knows.
+/// Whether calls wait until a communicator is made. Takes an ncclConfig_t of any version, in which
+/// nothing else has a meaning here. NULL, or not set: `inherited`. kInvalidArgument: not
+/// initialised, or values that no version knows.
 Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
 
-/// Whether a CTAPolicy is one of NCCL's, several of them, or not set.
+/// Whether a CTAPolicy is not set or has only flags that NCCL knows.
 bool is_cta_policy(int policy);
 
-/// Alike on all ranks.
+/// The same on all ranks.
 std::uint64_t hash_of(std::string_view text);
 
 /// A reduction that a user made: factors of the communicator's own.
@@ -51,17 +52,18 @@ struct Premultiplied {
   const void* scale_at = nullptr;
 };
 
-/// What `error` is to rank `rank`: NCCL has other results for what another rank did.
+/// The result that rank `rank` returns for `error`. NCCL has separate results for what another rank
+/// did.
 ncclResult_t result_of(const Error& error, int rank);
-/// Keeps the error's line for ncclGetLastError, of the process and of `comm` if there is one.
-/// `function`: what the user called.
+/// Keeps the error's line for ncclGetLastError: as the process's last error, and as that of `comm`
+/// if it is not NULL. `function` is the function that the user called.
 ncclResult_t finish(ncclComm* comm, const char* function, const Error& error);
 inline ncclResult_t finish(ncclComm* comm, const char* function, const Status& status) {
   return status ? ncclSuccess : finish(comm, function, status.error());
 }
-/// The communicator's last line is that of the process.
+/// Makes the communicator's last error the last error of the process.
 void remember(ncclComm& comm);
-/// A failure in a line that names the function.
+/// Keeps a failure as a line that names the function.
 ncclResult_t fail_as(ncclResult_t result, ncclComm* comm, const char* function,
                      const std::string& what);
 inline ncclResult_t bad_argument(ncclComm* comm, const char* function, const std::string& what) {
@@ -75,11 +77,12 @@ inline ncclResult_t bad_usage(ncclComm* comm, const char* function, const std::s
 
 struct ncclComm : std::enable_shared_from_this<ncclComm> {
   static constexpr std::uint64_t kMagic = 0x7475747469636f6d;  // "tutticom"
-  // A handle that was given back, or never was one, is noticed. seq_cst, with `users`: either who
-  // enters sees that it was given back, or who gives it back sees who entered.
+  // Shows whether a handle is valid: it may have been given back, or never been one. seq_cst, with
+  // `users`: either the thread that enters sees that the handle was given back, or the thread that
+  // gives it back sees the other one inside.
   std::atomic<std::uint64_t> magic{kMagic};
   std::atomic<int> users{0};        // Threads inside.
-  std::shared_ptr<ncclComm> owned;  // By itself, until it is given back.
+  std::shared_ptr<ncclComm> owned;  // The handle owns itself until it is given back.
   int rank = -1;
   int size = 0;
   int device = -1;
@@ -87,8 +90,8 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   // Shared with who makes another one of it, which may outlive the handle.
   std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
-  std::atomic<bool> revoked{false};  // relaxed: says nothing of other memory.
-  bool leaves = false;               // At the end of its thread's group.
+  std::atomic<bool> revoked{false};  // relaxed: no other memory depends on it.
+  bool leaves = false;               // It goes at the end of its thread's group.
   // Where its ranks have met, or its parent's for a part that was split off, and its name there.
   // What is made of it finds its own place by way of that one.
   tutti::UniqueId id;
@@ -100,8 +103,10 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   bool given_up = false;
   // Written by the thread that makes the communicator (release), read by the others (acquire).
   std::atomic<ncclResult_t> state{ncclInProgress};
-  std::atomic<bool> made{false};  // As state: whether device_communicator is there to stay.
-  std::thread worker;             // Makes it, or waits for its calls. Joined by who gives it back.
+  // As `state`: device_communicator is set and stays until the handle is given back.
+  std::atomic<bool> made{false};
+  // Makes the communicator, or waits for its calls. give_back joins it.
+  std::thread worker;
   std::vector<std::optional<tutti::nccl::Premultiplied>> operations;
   std::mutex error_lock;  // Of `last_error`.
   std::string last_error;
@@ -121,7 +126,8 @@ std::shared_ptr<ncclComm> new_comm();
 /// Gives the handle to the user; it owns itself from here on.
 ncclComm* hand_out(std::shared_ptr<ncclComm> comm);
 
-/// A thread inside a communicator: nobody frees it meanwhile. Any thread; does not wait.
+/// Keeps the calling thread inside a communicator, which is not freed meanwhile. Any thread; does
+/// not wait.
 class Use {
  public:
   explicit Use(ncclComm* comm);
@@ -130,15 +136,17 @@ class Use {
   Use& operator=(const Use&) = delete;
   /// Whether it is a communicator.
   explicit operator bool() const { return comm_ != nullptr; }
+  /// The communicator; NULL if it is none, or was given back.
+  ncclComm* get() const { return comm_; }
 
  private:
   ncclComm* comm_;
 };
 
-/// What waits in the communicator, or for it to be made, ends: on all ranks.
+/// Ends what waits in the communicator, or for it to be made, on all ranks.
 void end_calls(ncclComm& comm);
-/// Makes the handle useless, ends what waits in it if `abort`, and frees what it holds once nobody
-/// is inside. The calling thread is not. False: it was no handle any more.
+/// Makes the handle useless, ends what waits in it if `abort`, and frees what it holds once no
+/// thread is inside; the calling thread must not be. False: the handle was not valid any more.
 bool give_back(ncclComm* comm, bool abort);
 
 }  // namespace tutti::nccl

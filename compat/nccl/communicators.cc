@@ -56,7 +56,8 @@ Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> en
   return found;
 }
 
-/// Whoever made an id serves it from then on, so it is not waited for as for late ranks.
+/// A rank waits at most a minute for the process that made the id. That process has served it ever
+/// since, so it is not late as other ranks may be.
 Result<std::unique_ptr<Rendezvous>> connect(const UniqueId& id, const Settings& settings) {
   constexpr std::chrono::milliseconds kMost{60'000};
   return unique_id_rendezvous(id, Deadline::after(std::min(settings.timeout, kMost)));
@@ -152,7 +153,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
                   int rank, const ncclConfig_t* config, std::optional<int> device = {}) {
   Group& group = Group::current();
   if (comm == nullptr) return group.fail(bad_argument(nullptr, function, "comm is NULL"));
-  // Another thread may abort what this one waits for. Release: it sees the handle's insides.
+  // Another thread may abort what this one waits for. Release: it sees the fields of the handle.
   const std::atomic_ref<ncclComm_t> place(*comm);
   place.store(nullptr, std::memory_order_release);
   if (size < 1 || size > kMostRanks || rank < 0 || rank >= size) {
@@ -176,7 +177,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
                     [id = to_id(id)](ncclComm& self) { return meet(self, id); });
 }
 
-/// What others are made of: it may be revoked.
+/// Checks a communicator from which others are to be made. It may be revoked.
 ncclResult_t check_parent(ncclComm_t comm, const char* function) {
   if (const ncclResult_t failed = check_made(comm, function)) return failed;
   return comm->finalized ? bad_usage(comm, function, "the communicator was finalized")
@@ -205,8 +206,7 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
                    const ncclConfig_t* config) {
   Group& group = Group::current();
   std::optional<Use> use(std::in_place, comm);
-  if (const ncclResult_t failed = check_parent(*use ? comm : nullptr, function))
-    return group.fail(failed);
+  if (const ncclResult_t failed = check_parent(use->get(), function)) return group.fail(failed);
   if (newcomm == nullptr) return group.fail(bad_argument(comm, function, "newcomm is NULL"));
   *newcomm = nullptr;
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
@@ -231,8 +231,8 @@ ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, nc
   return group.make(function, std::move(made), std::move(make));
 }
 
-/// The parent's ranks without those in `excluded`, in their order. Lets go of the parent, by `use`,
-/// before it waits.
+/// Makes a communicator of the parent's ranks without those in `excluded`, in the parent's order.
+/// Ends `use`, and with it the use of the parent, before it waits.
 ncclResult_t shrink(const char* function, ncclComm_t comm, std::optional<Use>& use,
                     std::span<const int> excluded, ncclComm_t* newcomm, const ncclConfig_t* config,
                     bool abort) {
@@ -295,10 +295,10 @@ ncclResult_t grow(const char* function, ncclComm_t comm, std::optional<Use>& use
   return group.make(function, std::move(made), std::move(make));
 }
 
-/// A number of a communicator, once it is made.
+/// Returns a number of a communicator that is made.
 ncclResult_t number(const char* function, ncclComm_t comm, int ncclComm::*which, int* out) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, function)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), function)) return failed;
   if (out == nullptr) return bad_argument(comm, function, "the place for the answer is NULL");
   *out = comm->*which;
   return ncclSuccess;
@@ -383,8 +383,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
                             ncclConfig_t* config, int flags) {
   Group& group = Group::current();
   std::optional<Use> use(std::in_place, comm);
-  if (const ncclResult_t failed = check_parent(*use ? comm : nullptr, __func__))
-    return group.fail(failed);
+  if (const ncclResult_t failed = check_parent(use->get(), __func__)) return group.fail(failed);
   const bool listed = excluded != nullptr && count > 0 && count < comm->size;
   if (newcomm == nullptr || !listed || (flags & ~NCCL_SHRINK_ABORT) != 0) {
     return group.fail(bad_argument(comm, __func__,
@@ -399,7 +398,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 // For one rank of the parent, which gives the id to the new ranks, and to ncclCommGrow.
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_parent(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_parent(use.get(), __func__)) return failed;
   return ncclGetUniqueId(id);
 }
 
@@ -409,8 +408,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
   Group& group = Group::current();
   if (comm == nullptr && id != nullptr) return init(__func__, newcomm, ranks, *id, rank, config);
   std::optional<Use> use(std::in_place, comm);
-  if (const ncclResult_t failed = check_parent(*use ? comm : nullptr, __func__))
-    return group.fail(failed);
+  if (const ncclResult_t failed = check_parent(use->get(), __func__)) return group.fail(failed);
   if (newcomm == nullptr) return group.fail(bad_argument(comm, __func__, "newcomm is NULL"));
   *newcomm = nullptr;
   return grow(__func__, comm, use, ranks, id, rank, newcomm, config);

@@ -16,7 +16,7 @@ constexpr unsigned kMagic = 0xcafebeef;
 constexpr std::size_t kLeast = offsetof(ncclConfig_t, cgaClusterSize);  // 2.14: until `blocking`.
 constexpr std::size_t kMost = 4096;  // More than any version has; less than nonsense.
 
-/// What NCCL refuses. Only `blocking` has a meaning here.
+/// The values that NCCL takes; it refuses others. Only `blocking` has a meaning here.
 struct Range {
   const char* name;
   int ncclConfig_t::*member;
@@ -42,8 +42,8 @@ bool is_cta_policy(int policy) {
   return policy == NCCL_CONFIG_UNDEF_INT || (policy >= 0 && (policy & ~kKnown) == 0);
 }
 
-// A day: NCCL waits for ever, for ranks that come late too, and who watches over a job ends it
-// (torch after 10 minutes). Aborts are seen at once.
+// NCCL waits for ever, also for ranks that come late, and leaves it to the framework to end a hung
+// job (torch does so after 10 minutes). Aborts are seen at once.
 constexpr std::chrono::hours kLongest{24};
 
 Result<Settings> settings_of_environment() {
@@ -57,7 +57,7 @@ Result<Settings> settings_of_environment() {
 
 namespace {
 
-/// NCCL_COMM_BLOCKING goes before what programs ask for, as in NCCL.
+/// NCCL_COMM_BLOCKING overrides the program's choice, as in NCCL.
 bool blocking_of(int asked, bool inherited) {
   const char* const set = std::getenv("NCCL_COMM_BLOCKING");
   const std::string_view word = set != nullptr ? set : "";

@@ -13,15 +13,13 @@ namespace {
 
 constexpr const char* kNone = "kernels of the user's that communicate are not supported";
 
-/// The communicator, or NULL if it is none; `use` is of it.
-ncclComm* of(const Use& use, ncclComm_t comm) { return use ? comm : nullptr; }
-
 ncclResult_t none(const char* function, ncclComm_t comm = nullptr) {
   const Use use(comm);
-  return bad_usage(of(use, comm), function, kNone);
+  return bad_usage(use.get(), function, kNone);
 }
 
-/// Ranks in a row whose devices all reach each other's memory: as many in each row, or one.
+/// The length of the rows of consecutive ranks whose devices all reach each other's memory; 1 if
+/// the rows differ in length.
 int ranks_in_reach(const ncclComm& comm) {
   const tutti::DeviceCommunicator& ranks = *comm.device_communicator;
   const auto row_of = [&](int rank) {
@@ -49,7 +47,7 @@ ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset
   *out = nullptr;
   ncclComm* const comm = window->comm.get();
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(of(use, comm), function)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), function)) return failed;
   if (peer < 0 || peer >= comm->size || offset >= window->bytes) {
     return bad_argument(comm, function,
                         "offset " + std::to_string(offset) + " of " +
@@ -57,7 +55,7 @@ ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset
                             " of " + std::to_string(comm->size));
   }
   std::byte* const here = static_cast<std::byte*>(window->data) + offset;
-  if (!window->open) {  // As any other memory: nobody maps it but its rank.
+  if (!window->open) {  // Like any other memory: only its own rank maps it.
     *out = peer == comm->rank ? here : nullptr;
     return ncclSuccess;
   }
@@ -71,13 +69,13 @@ ncclResult_t address_at(const char* function, ncclWindow_t window, size_t offset
 
 ncclTeam ncclTeamWorld(ncclComm_t comm) {
   const Use use(comm);
-  if (check_made(of(use, comm), __func__) != ncclSuccess) return {0, 0, 1};
+  if (check_made(use.get(), __func__) != ncclSuccess) return {0, 0, 1};
   return {comm->size, comm->rank, 1};
 }
 
 ncclTeam ncclTeamLsa(ncclComm_t comm) {
   const Use use(comm);
-  if (check_made(of(use, comm), __func__) != ncclSuccess) return {1, 0, 1};
+  if (check_made(use.get(), __func__) != ncclSuccess) return {1, 0, 1};
   const int row = ranks_in_reach(*comm);
   return {row, comm->rank % row, 1};
 }
@@ -87,7 +85,7 @@ ncclTeam ncclTeamRail(ncclComm_t comm) {
   return {world.nRanks / near.nRanks, world.rank / near.nRanks, near.nRanks};
 }
 
-// Without the hardware it is for a rank is alone.
+// Needs hardware that is not supported here: a team has one rank.
 ncclTeam ncclTeamCft(ncclComm_t, int) { return {1, 0, 1}; }
 ncclTeam ncclTeamCftMultimem(ncclComm_t) { return {1, 0, 1}; }
 
@@ -104,7 +102,7 @@ int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam team, int rank) {
 
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* properties) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(of(use, comm), __func__)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
   if (properties == nullptr) return bad_argument(comm, __func__, "the place for them is NULL");
   constexpr size_t kLeast = offsetof(ncclCommProperties, commHash), kMost = 4096;
   if (properties->magic != 0xcafebeef || properties->size < kLeast || properties->size > kMost) {
@@ -119,7 +117,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* proper
   known.rank = comm->rank;
   known.nRanks = comm->size;
   known.cudaDev = comm->device;
-  known.nvmlDev = -1;  // Not asked: nothing here takes it.
+  known.nvmlDev = -1;  // Not looked up: no function here takes it.
   known.nLsaTeams = comm->size / ranks_in_reach(*comm);
   known.commHash = hash_of(
       std::string(reinterpret_cast<const char*>(comm->id.bytes.data()), comm->id.bytes.size()) +
@@ -135,7 +133,7 @@ ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int pe
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int peer, void** out) {
   if (window == nullptr || out == nullptr) return no_window(__func__);
   const Use use(window->comm.get());
-  if (const ncclResult_t failed = check_made(of(use, window->comm.get()), __func__)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
   const ncclTeam near = ncclTeamLsa(window->comm.get());
   if (peer < 0 || peer >= near.nRanks) {
     return bad_argument(nullptr, __func__,

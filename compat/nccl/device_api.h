@@ -1,6 +1,6 @@
-// File: compat/nccl/device_api.h: the host functions of NCCL's device API, of which programs'
-// linkers want to know, as nccl_device.h has them in 2.28 to 2.32. Teams, properties and addresses
-// of peers' windows are answered; what makes something for kernels is not supported.
+// File: compat/nccl/device_api.h: the host functions of NCCL's device API, which programs link
+// against, as nccl_device.h of 2.28 to 2.32 declares them. Functions for teams, properties and
+// addresses of peers' windows work; functions that make something for kernels are not supported.
 #pragma once
 #include "nccl.h"
 
@@ -57,11 +57,11 @@ ncclTeam ncclTeamCftMultimem(ncclComm_t comm);
 int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam team, int rank);
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam team, int rank);
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* properties);
-/// Where a rank's kernels find what lies at `offset` in the window of a peer, of the communicator's
-/// or of ncclTeamLsa's number; NULL: that peer is not reached.
+/// The address at which this rank's kernels find `offset` in a peer's window. `peer` is a rank of
+/// the communicator, or of ncclTeamLsa. NULL: this rank does not reach that peer's memory.
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** out);
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int peer, void** out);
-/// NULL: no window has multicast memory here.
+/// Gives NULL: no window has multicast memory here.
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** out);
 ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
                                           ncclMultimemHandle multimem, void** out);

@@ -5,7 +5,7 @@
 namespace tutti::nccl {
 namespace {
 
-/// Of the process.
+/// The last error of the process.
 struct LastError {
   std::mutex mutex;
   std::string line;

@@ -10,7 +10,7 @@ namespace {
 
 bool goes_on(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
-/// The first failure, or else whether something is in progress.
+/// The first failure if there is one; else ncclInProgress if something is in progress.
 ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
   if (!goes_on(first)) return first;
   return second != ncclSuccess ? second : first;
@@ -40,7 +40,7 @@ ncclResult_t Group::end(const char* function) {
   if (depth_ == 0) return bad_usage(nullptr, function, "no group was started by this thread");
   if (--depth_ > 0) return ncclSuccess;
   ncclResult_t result = failed_;
-  // Handles that were given out stay, so that they can be given back.
+  // The user already has these handles: they stay valid until the user gives them back.
   for (const Making& making : makings_)
     if (result != ncclSuccess) making.comm->state.store(result, std::memory_order_release);
   if (result == ncclSuccess) result = make_all();
@@ -73,7 +73,8 @@ ncclResult_t Group::make(const char* function, std::shared_ptr<ncclComm> comm,
 
 ncclResult_t Group::make_all() {
   ncclResult_t result = ncclSuccess;
-  std::vector<std::unique_ptr<Use>> uses;  // Who gives one up meanwhile waits for this thread.
+  // A thread that gives a communicator back meanwhile waits until this one has left it.
+  std::vector<std::unique_ptr<Use>> uses;
   for (const Making& making : makings_) {
     uses.push_back(std::make_unique<Use>(making.comm.get()));
     if (!*uses.back()) {
@@ -85,7 +86,7 @@ ncclResult_t Group::make_all() {
                      [&comm = *making.comm, function = making.function, make = making.make] {
                        Status made = make(comm);
                        const ncclResult_t outcome = finish(&comm, function, made);
-                       // Release: whoever sees that it is made sees the communicator.
+                       // Release: a thread that sees `made` sees the communicator.
                        comm.made.store(made && comm.device_communicator, std::memory_order_release);
                        comm.state.store(outcome, std::memory_order_release);
                        comm.state.notify_all();
@@ -93,7 +94,7 @@ ncclResult_t Group::make_all() {
     if (worker) {
       making.comm->worker = std::move(*worker);  // The communicator joins it before it goes.
     } else {
-      // Release: whoever sees the state sees the line of the error.
+      // Release: a thread that sees the state sees the line of the error.
       making.comm->state.store(finish(making.comm.get(), making.function, worker.error()),
                                std::memory_order_release);
     }
@@ -105,10 +106,11 @@ ncclResult_t Group::make_all() {
       result = worse(result, ncclInProgress);
       continue;
     }
-    comm.state.wait(ncclInProgress, std::memory_order_acquire);  // Acquire: see what it has made.
+    // Acquire: see the communicator that the thread has made.
+    comm.state.wait(ncclInProgress, std::memory_order_acquire);
     const ncclResult_t made = comm.state.load(std::memory_order_acquire);
     if (made != ncclSuccess && goes_on(result)) {
-      remember(comm);  // The line of another communicator's maker may have come after it.
+      remember(comm);  // Another communicator's thread may have written its line later.
       result = made;
     }
   }
@@ -117,8 +119,7 @@ ncclResult_t Group::make_all() {
 
 ncclResult_t Group::run(const Call& call) {
   const Use use(call.comm.get());
-  if (const ncclResult_t failed = check_ready(use ? call.comm.get() : nullptr, call.function))
-    return failed;
+  if (const ncclResult_t failed = check_ready(use.get(), call.function)) return failed;
   return finish(call.comm.get(), call.function, call.start(*call.comm->device_communicator));
 }
 
@@ -163,7 +164,7 @@ ncclResult_t Group::add(const char* function, ncclComm* comm,
 
 ncclResult_t Group::start_all() {
   if (calls_.empty()) return ncclSuccess;
-  std::vector<std::unique_ptr<Use>> uses;  // Until all is launched, by the end of the group.
+  std::vector<std::unique_ptr<Use>> uses;  // The end of `group` launches; none may go before.
   for (const Call& at : calls_) uses.push_back(std::make_unique<Use>(at.comm.get()));
   tutti::Group group;
   ncclResult_t result = ncclSuccess;
@@ -202,7 +203,7 @@ ncclResult_t check_handle(ncclComm* comm, const char* function) {
 
 ncclResult_t check_made(ncclComm* comm, const char* function) {
   if (const ncclResult_t failed = check_handle(comm, function)) return failed;
-  // Acquire: see what its maker left.
+  // Acquire: see what the thread that made it has written.
   const ncclResult_t state = comm->state.load(std::memory_order_acquire);
   if (state == ncclSuccess && comm->device_communicator) return ncclSuccess;
   if (state == ncclInProgress) {

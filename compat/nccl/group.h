@@ -3,9 +3,9 @@
 // Model. A thread has one group at a time, which nests. Every call, also one outside a group, is
 // put into the group and started when the outermost group ends: first communicators, each on a
 // thread of its own, since they wait for each other; so too what their ranks do together; then
-// calls, in one tutti::Group; and last communicators that are finalized or given back. The first
-// mistake in a group is its result, and then nothing of the group is started, but communicators go
-// all the same.
+// calls, in one tutti::Group; and last communicators are finalized or given back. The first mistake
+// in a group is its result; then no call of the group is started, but communicators are still
+// finalized and given back.
 #pragma once
 #include <functional>
 #include <vector>
@@ -27,7 +27,7 @@ class Group {
   bool is_open() const { return depth_ > 0; }
 
   /// The communicator behind `comm` is made by `make`, which may wait for other ranks. Outside a
-  /// group it is made before this returns, if the user does not mind to be blocked.
+  /// group it is made before this returns, unless the user asked not to be blocked.
   ncclResult_t make(const char* function, std::shared_ptr<ncclComm> comm,
                     std::function<Status(ncclComm&)> make);
   /// Does `together`, which waits for what the other ranks do, at the end of the group, or now if
@@ -75,11 +75,11 @@ class Group {
   std::vector<Leaving> leavings_;
 };
 
-/// Success, or the communicator's mistake: no handle, given back.
+/// Checks that it is a handle that was not given back.
 ncclResult_t check_handle(ncclComm* comm, const char* function);
-/// And: not made yet, or it could not be made.
+/// Checks also that the communicator is made.
 ncclResult_t check_made(ncclComm* comm, const char* function);
-/// And: finalized, revoked. For what starts something.
+/// Checks also that it is neither finalized nor revoked: for functions that start something.
 ncclResult_t check_ready(ncclComm* comm, const char* function);
 
 }  // namespace tutti::nccl

@@ -1,4 +1,4 @@
-// The life of handles: who is inside a communicator, and when it goes.
+// The life of handles: which threads are inside a communicator, and when it is freed.
 #include <deque>
 
 #include "base/cuda_refusal.h"
@@ -7,7 +7,7 @@
 namespace tutti::nccl {
 namespace {
 
-/// Handles that were given back, which programs may still ask about.
+/// Handles that were given back, which programs may still pass to a function.
 constexpr std::size_t kMostGone = 1024;
 struct Gone {
   std::mutex mutex;
@@ -41,7 +41,7 @@ void abort_made(ncclComm& comm) {
 
 void end_calls(ncclComm& comm) {
   give_up(comm);
-  // Acquire: see the communicator that its maker left. Who is yet to make it is given up.
+  // Acquire: see the communicator. If it is not made yet, give_up has ended the thread's wait.
   if (comm.made.load(std::memory_order_acquire)) abort_made(comm);
 }
 
@@ -54,7 +54,7 @@ ncclComm* hand_out(std::shared_ptr<ncclComm> comm) {
 }
 
 Use::Use(ncclComm* comm) : comm_(comm) {
-  cuda_refusal = 0;  // Of what this call is about to do; see result_of.
+  cuda_refusal = 0;  // From here on it shows what CUDA refused in this call: see result_of.
   if (comm_ == nullptr || comm_->magic.load() != ncclComm::kMagic) {
     comm_ = nullptr;
     return;
@@ -76,11 +76,11 @@ bool give_back(ncclComm* comm, bool abort) {
   if (comm == nullptr || !comm->magic.compare_exchange_strong(valid, 0)) return false;
   std::shared_ptr<ncclComm> owned = std::move(comm->owned);
   if (abort) end_calls(*comm);
-  // Those inside leave by their own deadlines, or at once if they are aborted.
+  // Threads inside leave by their own deadlines, or at once after an abort.
   for (int inside = comm->users.load(); inside != 0; inside = comm->users.load())
     comm->users.wait(inside);
   if (comm->worker.joinable()) comm->worker.join();
-  // One that was made meanwhile.
+  // The communicator may have been made meanwhile.
   if (abort && comm->device_communicator) abort_made(*comm);
   comm->device_communicator.reset();
   comm->operations.clear();

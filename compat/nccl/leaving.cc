@@ -6,11 +6,11 @@ using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API h
 
 namespace {
 
-/// Waits for the calls that were made: now, or, without blocking, beside the user's thread.
+/// Waits until the calls of this rank are done; without blocking, another thread waits.
 ncclResult_t quiesce(const char* function, ncclComm& comm) {
   if (comm.blocking) return finish(&comm, function, comm.device_communicator->wait());
   comm.state.store(ncclInProgress, std::memory_order_release);
-  if (comm.worker.joinable()) comm.worker.join();  // Its maker, which is done.
+  if (comm.worker.joinable()) comm.worker.join();  // It made the communicator, and is done.
   auto worker = tutti::start_thread("the thread that waits for calls", [&comm, function] {
     const ncclResult_t result = finish(&comm, function, comm.device_communicator->wait());
     comm.state.store(result, std::memory_order_release);
@@ -27,16 +27,25 @@ ncclResult_t quiesce(const char* function, ncclComm& comm) {
 ncclResult_t finalize(ncclComm_t comm) {
   constexpr const char* kFunction = "ncclCommFinalize";
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, kFunction)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), kFunction)) return failed;
   comm->finalized = true;
   return quiesce(kFunction, *comm);
 }
 
-/// Whether a communicator may leave, once; not by its group yet.
+/// Checks that the communicator may be destroyed or aborted: that its group does not do so already.
 ncclResult_t check_leaves(ncclComm_t comm, const char* function) {
   if (const ncclResult_t failed = check_handle(comm, function)) return failed;
   if (!comm->leaves) return ncclSuccess;
   return bad_argument(comm, function, "the communicator goes at the end of this group already");
+}
+
+/// Checks that the communicator was neither finalized nor revoked before.
+ncclResult_t check_first(ncclComm& comm, const char* function) {
+  const bool revoked = comm.revoked.load(std::memory_order_relaxed);
+  if (!revoked && !comm.finalized) return ncclSuccess;
+  return bad_argument(
+      &comm, function,
+      revoked ? "the communicator was revoked already" : "the communicator was finalized already");
 }
 
 }  // namespace
@@ -45,14 +54,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   Group& group = Group::current();
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__))
-    return group.fail(failed);
-  if (comm->finalized || comm->revoked.load(std::memory_order_relaxed)) {
-    return group.fail(bad_argument(comm, __func__,
-                                   comm->revoked.load(std::memory_order_relaxed)
-                                       ? "the communicator was revoked"
-                                       : "the communicator was finalized already"));
-  }
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return group.fail(failed);
+  if (const ncclResult_t failed = check_first(*comm, __func__)) return group.fail(failed);
   return group.leave(comm, finalize);
 }
 
@@ -61,8 +64,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Group& group = Group::current();
   {
     const Use use(comm);
-    if (const ncclResult_t failed = check_leaves(use ? comm : nullptr, __func__))
-      return group.fail(failed);
+    if (const ncclResult_t failed = check_leaves(use.get(), __func__)) return group.fail(failed);
     // Acquire: as check_made.
     if (comm->state.load(std::memory_order_acquire) == ncclInProgress &&
         !comm->made.load(std::memory_order_acquire)) {
@@ -79,7 +81,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return give_back(comm, false) ? ncclSuccess : check_handle(comm, __func__);
 }
 
-// In a group its calls are dropped, and end, now; the handle goes with the group.
+// In a group, drops and ends the communicator's calls now, and gives the handle back at the end.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   Group& group = Group::current();
@@ -88,8 +90,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   };
   if (!group.is_open()) return abort(comm);
   const Use use(comm);
-  if (const ncclResult_t failed = check_leaves(use ? comm : nullptr, __func__))
-    return group.fail(failed);
+  if (const ncclResult_t failed = check_leaves(use.get(), __func__)) return group.fail(failed);
   comm->leaves = true;
   group.forget(comm);
   end_calls(*comm);
@@ -99,14 +100,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   if (comm == nullptr) return ncclSuccess;
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
   if (flags != NCCL_REVOKE_DEFAULT) return bad_argument(comm, __func__, "flags are not 0");
-  if (comm->revoked.load(std::memory_order_relaxed) || comm->finalized) {
-    return bad_argument(comm, __func__,
-                        comm->revoked.load(std::memory_order_relaxed)
-                            ? "the communicator was revoked already"
-                            : "the communicator was finalized");
-  }
+  if (const ncclResult_t failed = check_first(*comm, __func__)) return failed;
   comm->revoked.store(true, std::memory_order_relaxed);
   comm->device_communicator->revoke();
   return quiesce(__func__, *comm);
@@ -114,12 +110,12 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_handle(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_handle(use.get(), __func__)) return failed;
   if (error == nullptr) return bad_argument(comm, __func__, "the place for the answer is NULL");
-  // Acquire: see the state that its maker left.
+  // Acquire: see what the thread that set the state has written.
   *error = comm->state.load(std::memory_order_acquire);
   if (*error != ncclSuccess && *error != ncclInProgress) remember(*comm);
-  // What a revoked one was doing has ended for a reason that the user knows.
+  // The calls of a revoked communicator have ended, but the user asked for that: no error.
   if (*error != ncclSuccess || comm->revoked.load(std::memory_order_relaxed) ||
       !comm->device_communicator)
     return ncclSuccess;

@@ -18,7 +18,7 @@ bool is_refusal(tutti::Code code) {
 ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, size_t bytes,
                              ncclWindow_t* window) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function)) return failed;
+  if (const ncclResult_t failed = check_ready(use.get(), function)) return failed;
   if (data == nullptr || bytes == 0 || window == nullptr) {
     return bad_argument(comm, function, "the buffer or the place for its handle is NULL, or empty");
   }
@@ -29,7 +29,7 @@ ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, 
 /// Together with the other ranks.
 ncclResult_t open_window(const char* function, ncclComm_t comm, ncclWindow_t window) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function)) return failed;
+  if (const ncclResult_t failed = check_ready(use.get(), function)) return failed;
   return Group::current().join(function, comm, [window](tutti::DeviceCommunicator& communicator) {
     tutti::Status opened = communicator.open_window(window->data, window->bytes);
     window->open = bool(opened);
@@ -37,10 +37,10 @@ ncclResult_t open_window(const char* function, ncclComm_t comm, ncclWindow_t win
   });
 }
 
-/// Also of a communicator that was finalized or revoked.
+/// Works on a communicator that was finalized or revoked, too.
 ncclResult_t deregister(const char* function, ncclComm_t comm, ncclWindow_t window) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, function)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), function)) return failed;
   if (window == nullptr) return ncclSuccess;
   if (window->comm.get() != comm) {
     return bad_argument(comm, function, "the buffer was registered with another communicator");
@@ -72,7 +72,7 @@ ncclResult_t ncclMemFree(void* data) {
   // What programs took from cudaMalloc, NVIDIA's frees too.
   if (tutti::device_mem_free(data)) return ncclSuccess;
   if (const auto said = cudaFree(data)) {
-    cudaGetLastError();  // It is said here.
+    cudaGetLastError();  // Clears it: this call reports it.
     return fail_as(ncclUnhandledCudaError, nullptr, __func__, cudaGetErrorString(said));
   }
   return ncclSuccess;
@@ -102,7 +102,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
 
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** data) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
   if (window == nullptr || data == nullptr || window->comm.get() != comm) {
     return bad_argument(comm, __func__, "this is no window of the communicator");
   }
@@ -112,7 +112,7 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** data
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_made(use ? comm : nullptr, __func__)) return failed;
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
   if (value == nullptr) return bad_argument(comm, __func__, "the place for the answer is NULL");
   switch (stat) {
     case ncclStatGpuMemSuspend:

@@ -1,5 +1,5 @@
-/* File: compat/nccl/nccl.h: the API of NCCL 2.30, and of what later versions
- * added the host's part, as our libnccl.so.2 has it.
+/* File: compat/nccl/nccl.h: the API of our libnccl.so.2: that of NCCL 2.30, and the host functions
+ * that later versions added.
  *
  * Programs that were compiled against NVIDIA's nccl.h of 2.28 to 2.32 run with our library as they
  * are; this header is for those who have none, and for the library itself. Names, values and
@@ -117,8 +117,8 @@ typedef struct ncclConfig_v23000 {
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                            \
   }
 
-/* Of one call, for the ...Config functions; to be set by NCCL_COLLCONFIG_INITIALIZER. Only
- * `launchCompletionEvent` has a meaning here: it is recorded before the call is launched. */
+/* The configuration of one call (the ...Config functions); start from NCCL_COLLCONFIG_INITIALIZER.
+ * Only `launchCompletionEvent` has a meaning here: it is recorded before the call is launched. */
 typedef struct ncclConfigExt {
   struct ncclConfigExt* next;
   struct {

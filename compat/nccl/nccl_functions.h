@@ -90,7 +90,7 @@ TUTTI_NCCL_API(ncclResult_t, ncclSignal, int peer, int sigIdx, int ctx, unsigned
                ncclComm_t comm, cudaStream_t stream)
 TUTTI_NCCL_API(ncclResult_t, ncclWaitSignal, int nDesc, ncclWaitSignalDesc_t* signalDescs,
                ncclComm_t comm, cudaStream_t stream)
-/* Collectives with a configuration of the call, since 2.31. NULL: as without. */
+/* Collectives with a configuration for this call, since 2.31. It may be NULL. */
 TUTTI_NCCL_API(ncclResult_t, ncclAllReduceConfig, const void* sendbuff, void* recvbuff,
                size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                cudaStream_t stream, const ncclCollConfig_t* config)

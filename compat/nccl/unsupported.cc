@@ -7,7 +7,7 @@ namespace {
 
 ncclResult_t no(ncclComm_t comm, const char* function, const char* instead) {
   const Use use(comm);
-  if (const ncclResult_t failed = check_ready(use ? comm : nullptr, function))
+  if (const ncclResult_t failed = check_ready(use.get(), function))
     return Group::current().fail(failed);
   return Group::current().fail(bad_usage(comm, function, std::string("not supported; ") + instead));
 }
