@@ -125,7 +125,7 @@ inline void store_packed(void* line, std::uint32_t low, std::uint32_t high, std:
   __atomic_store_n(half + (1 - first), halves[1 - first], __ATOMIC_RELAXED);
   simt::note_progress();
 }
-/// As the halves are: data, flag, data, flag.
+/// A line's two halves as they lie in memory: data, flag, data, flag.
 inline Vector16 load_halves(const void* line) {
   checked(line, 16, true);
   simt::yield_point();
@@ -136,7 +136,7 @@ inline Vector16 load_halves(const void* line) {
   return {{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(first >> 32),
            static_cast<std::uint32_t>(second), static_cast<std::uint32_t>(second >> 32)}};
 }
-/// True if both halves have their flags; the data then.
+/// True if both halves have their flags; then `low` and `high` are the data.
 inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t second_flag,
                         std::uint32_t& low, std::uint32_t& high, Place place = Place::here()) {
   const Vector16 halves = load_halves(line);

@@ -1,15 +1,15 @@
 // File: kernels/cuda/calls.h: how ranks notice that their calls differ, or that one of them failed.
 //
-// The board. Each rank has a board in its memory, on which its peers post (BoardLayout): for each
-// lane a block posts its call's number, a hash of it and of all calls before (the chain), and its
-// words. It does so before anything that it sends. Whoever waits for a peer compares what that peer
-// posted: once, when its first data or signal has come, and now and then while it has not. What
-// posts is not waited for, so a call costs no round trip more.
+// The board. Each rank has a board in its memory, on which its peers post (board_bytes). A block
+// posts, for its lane, its call's number, its words, and a hash of it and of all calls before (the
+// chain). It posts before it sends anything. A block that waits for a peer compares what that peer
+// posted: once, when the peer's first data or signal has come, and now and then until then. No
+// block waits for a post, so a call costs no additional round trip.
 //
 // A line keeps the last kBoardEntries calls. A peer that is further ahead has overwritten them;
 // then the chain shows the difference at a later call.
 //
-// Failures. A thread that gives up says so at the end of its kernel (`tell`): to its host, with
+// Failures. A thread that gives up reports it at the end of its kernel (`tell`): to its host, with
 // both calls in words, and on the boards of all peers, whose kernels then end too.
 #pragma once
 #include "kernels/cuda/interpreter.h"
@@ -24,12 +24,12 @@ TUTTI_DEVICE std::uint32_t chained(std::uint32_t chain, std::uint32_t digest) {
   return mixed ^ mixed >> 15;
 }
 
-/// Of calls; 0 is none.
+/// The number of the call after `number`; 0 is no call's number.
 TUTTI_DEVICE std::uint32_t next_number(std::uint32_t number) {
   return number + 1 == 0 ? 1 : number + 1;
 }
 
-/// Where `peer` posts for this rank; null: it does not reach this rank's memory.
+/// The board on which `peer` posts for this rank; null: the peer does not reach its memory.
 TUTTI_DEVICE std::byte* board_from(const Arguments& arguments, unsigned peer) {
   if (arguments.boards[peer] == nullptr) return nullptr;
   return (arguments.staged_peers >> peer & 1) != 0 ? arguments.staged_board
@@ -42,7 +42,7 @@ TUTTI_DEVICE std::uint64_t* claimed_on(std::byte* board) {
   return reinterpret_cast<std::uint64_t*>(board) + 1;
 }
 
-/// What somebody posted; number 0: nothing, or it is being written.
+/// What a rank posted; number 0: nothing, or the post is being written.
 struct Posted {
   std::uint32_t number, chain;
   KnownCall call;
@@ -66,10 +66,10 @@ TUTTI_DEVICE Posted posted(const std::byte* line, unsigned entry) {
           {first.word[1], {first.word[2], second.word[0], second.word[2]}}};
 }
 
-/// The latest of a line.
+/// The latest post of a line.
 TUTTI_DEVICE Posted latest(const std::byte* line) {
   Posted last = {};
-#pragma unroll 1  // Registers matter more: this is rare.
+#pragma unroll 1  // This is rare; fewer registers matter more than its speed.
   for (unsigned entry = 0; entry < kBoardEntries; ++entry) {
     const Posted one = posted(line, entry);
     if (one.number == 0) continue;
@@ -80,7 +80,7 @@ TUTTI_DEVICE Posted latest(const std::byte* line) {
 
 enum class Heard { kNothing, kSame, kOther, kLater };
 
-/// What a line has of that call.
+/// What a line says about call `number`.
 TUTTI_DEVICE Heard heard(const std::byte* line, std::uint32_t number, std::uint32_t chain) {
   const Vector16 first = load_halves(line + number % kBoardEntries * kEntryBytes);
   if (first.word[1] == number && first.word[3] == number)
@@ -89,24 +89,24 @@ TUTTI_DEVICE Heard heard(const std::byte* line, std::uint32_t number, std::uint3
   return later ? Heard::kLater : Heard::kNothing;
 }
 
-/// Ends waits: when someone has aborted or failed, when the peer is in another call, or when the
-/// time is over, which begins anew with each wait. Short waits read neither the clock nor what
-/// others say, of which some is in the host's memory.
+/// Ends a wait when a rank has aborted or failed, when the peer is in another call, or at the
+/// deadline. Each wait has the whole time limit for itself. Short waits read neither the clock nor
+/// the boards and reports, some of which are in the host's memory.
 struct Watch {
   const Arguments* arguments;
   unsigned lane;
-  int direction = -1;        // Of messages: 1 from the peer, 0 to it; of other calls -1.
-  std::uint32_t number = 0;  // Of the call, or of the message; 0: none is compared,
-  std::uint32_t chain = 0;   // and what peers have to have posted.
-  Why why = Why::kNothing;   // This thread gave up,
-  std::uint32_t peer = 0;    // waiting for that one.
+  int direction = -1;        // A message from the peer: 1, to it: 0; any other call: -1.
+  std::uint32_t number = 0;  // The call's or message's number; 0: calls are not compared.
+  std::uint32_t chain = 0;   // The chain that peers must have posted with that number.
+  Why why = Why::kNothing;   // Why this thread gave up,
+  std::uint32_t peer = 0;    // and the peer for which it waited then.
   unsigned polls = 0;
-  std::uint64_t begin_ns = 0;  // Of the first look.
-  std::uint64_t compared = 0;  // Peers, as bits.
-  KnownCall message = {};      // The one that is under way.
-  bool was_ahead = false;      // The peer, at the look before, in collectives.
+  std::uint64_t begin_ns = 0;  // When this wait first read the clock; 0: not yet.
+  std::uint64_t compared = 0;  // A bit for each peer whose call was compared.
+  KnownCall message = {};      // The message that is under way.
+  bool was_ahead = false;      // Whether the peer was ahead in collectives at the look before.
 
-  /// Where `from` posts; on this rank's board, or on one that is laid out alike.
+  /// The line on which `from` posts, on this rank's board or on one with the same layout.
   TUTTI_DEVICE std::byte* line(std::byte* board, unsigned from) const {
     const std::uint32_t ranks = arguments->ranks;
     if (direction < 0) return board + board_calls(ranks) + (lane * ranks + from) * kBoardLine;
@@ -120,12 +120,13 @@ struct Watch {
     return true;
   }
 
-  /// Whether the peer is in another call, as far as it has said.
+  /// Whether the peer has posted another call than this one.
   TUTTI_DEVICE bool differs(std::byte* board, unsigned whom) {
     const Heard what = heard(line(board, whom), number, chain);
     if (direction < 0 || what != Heard::kNothing) return what == Heard::kOther;
-    // It has not come to this message. If it has begun a collective that this rank has not, it
-    // never will: both keep their order. Seen twice, as the message may have been posted meanwhile.
+    // The peer has not come to this message. If it has begun a collective that this rank has not
+    // begun, it never will: both make their calls in order. Two looks have to show this, as the
+    // peer may have posted the message just before the first one.
     const std::byte* const its_calls = board + board_calls(arguments->ranks) + whom * kBoardLine;
     const std::uint32_t last = latest(its_calls).number;
     const std::uint32_t own = load<BlockState::Calls>(&arguments->states[0].calls).number;
@@ -135,7 +136,7 @@ struct Watch {
     return twice;
   }
 
-  /// Asked after each poll in vain; looks up only now and then.
+  /// Call it after each poll in vain. True: give up. Most calls only count.
   TUTTI_DEVICE bool gives_up(unsigned whom) {
     constexpr unsigned kPollsPerLook = 256;
     if (++polls % kPollsPerLook != 0) return false;
@@ -152,8 +153,8 @@ struct Watch {
     return fail(Why::kTimedOut, whom);
   }
 
-  /// After a wait for data or a signal: the next one has all the time. False: what came is of
-  /// another call.
+  /// Call it after a wait for data or a signal; it starts the next wait's time limit. False: what
+  /// came belongs to another call.
   TUTTI_DEVICE bool met(unsigned whom) {
     polls = 0;
     begin_ns = 0;
@@ -165,15 +166,15 @@ struct Watch {
     if (what == Heard::kSame || what == Heard::kLater) return true;
     return !fail(Why::kDiffers, whom);
   }
-  /// After a wait for room: of whatever call it was that left it.
+  /// Call it after a wait for room in a ring, whichever call left that room.
   TUTTI_DEVICE void got_room() {
     polls = 0;
     begin_ns = 0;
   }
 };
 
-/// By the threads of which `first` is the first and `stride` the number: posts for all peers, and
-/// for this rank itself, where its own calls are looked up.
+/// Posts the call on the boards of all peers, and on this rank's own, where name_calls finds it.
+/// `stride` threads share the work; `first` is the calling thread's number among them.
 TUTTI_DEVICE void post_call(const Watch& watch, const CallTag& tag, unsigned first,
                             unsigned stride) {
   const Arguments& arguments = *watch.arguments;
@@ -185,12 +186,12 @@ TUTTI_DEVICE void post_call(const Watch& watch, const CallTag& tag, unsigned fir
   }
 }
 
-/// What keeps a block from beginning.
+/// What keeps a block from beginning, if it is not 0.
 struct Asked {
   std::uint64_t busy = 0, told = 0;
 };
-/// By one thread: takes the block's state, which another kernel of the rank may have, and asks
-/// whether a peer has failed before. All that is under way together.
+/// Takes the block's state, unless another kernel of the rank has it, and reads whether a peer has
+/// failed before. One thread calls it. Its loads are under way at the same time.
 TUTTI_DEVICE Asked take_block(const Arguments& arguments) {
   Asked asked;
   asked.busy = exchange(&arguments.states[blockIdx.x].busy, 1);
@@ -206,7 +207,8 @@ TUTTI_DEVICE bool is_refused(Watch& watch, const Asked& asked) {
   return asked.told != 0 && watch.fail(Why::kTold, watch.arguments->rank);
 }
 
-/// By all threads of the block; the first warp does it.
+/// Posts the call, and gives up if it must not begin. All threads of the block call it; the first
+/// warp does the work.
 TUTTI_DEVICE void begin_call(Watch& watch) {
   const Arguments& arguments = *watch.arguments;
   if (threadIdx.x >= kWarpLanes || arguments.states == nullptr) return;
@@ -216,7 +218,7 @@ TUTTI_DEVICE void begin_call(Watch& watch) {
   watch.number = next_number(state.number);
   watch.chain = chained(state.chain, arguments.tag.digest);
   post_call(watch, arguments.tag, threadIdx.x, kWarpLanes);
-  // The warp gives up together, so that none of it waits.
+  // All threads of the warp give up together, so that none of them waits.
   is_refused(watch, asked);
   const auto why = static_cast<Why>(__shfl_sync(~0u, static_cast<int>(watch.why), 0));
   if (why != Why::kNothing) watch.fail(why, arguments.rank);
@@ -228,7 +230,8 @@ TUTTI_DEVICE bool same_words(const KnownCall& a, const KnownCall& b) {
   return a.words[0] == b.words[0] && a.words[1] == b.words[1] && a.words[2] == b.words[2];
 }
 
-/// The first of the calls that both lines know, up to `number`, that differs.
+/// Puts the first call that differs into `report`: of the calls up to `number` that both lines
+/// still have. False: there is none.
 TUTTI_DEVICE bool find_difference(const std::byte* own, const std::byte* other,
                                   std::uint32_t number, Report& report) {
 #pragma unroll 1
@@ -244,7 +247,7 @@ TUTTI_DEVICE bool find_difference(const std::byte* own, const std::byte* other,
   return false;
 }
 
-/// What the two ranks called, as far as that is known here.
+/// Puts into `report` what the two ranks called, as far as the boards still have it.
 TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
   const Arguments& arguments = *watch.arguments;
   std::byte* const mine = arguments.boards[arguments.rank];
@@ -258,7 +261,7 @@ TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
     report.other = theirs.number == watch.number ? theirs.call : latest(its_calls).call;
     return;
   }
-  // Block 0 has a part in all calls: its numbers are those of the calls.
+  // Block 0 takes part in all calls, so its numbers are those of the calls.
   const unsigned lane = watch.lane;
   watch.lane = 0;
   const Posted own = latest(watch.line(mine, arguments.rank));
@@ -297,7 +300,7 @@ TUTTI_DEVICE void write_report(Report* at, const Report& report) {
   store_relaxed(to + 2, second_word(report.own));
   store_relaxed(to + 3, first_word(report.other));
   store_relaxed(to + 4, second_word(report.other));
-  // release: who sees why there is a report sees all of it.
+  // release: a reader that sees `why` sees the whole report.
   store_release(to, report.why);
 }
 
@@ -318,11 +321,12 @@ TUTTI_DEVICE Report told_report(const Arguments& arguments) {
 
 }  // namespace detail
 
-/// By a thread that gave up, at its kernel's end: tells the host, and all peers that it reaches.
+/// Reports to the host and to all peers that this rank reaches why this thread gave up. A thread
+/// that gave up calls it at the end of its kernel.
 TUTTI_DEVICE void tell(const Watch& watch) {
   const Arguments& arguments = *watch.arguments;
   std::byte* const own = arguments.boards[arguments.rank];
-  if (own != nullptr && exchange(claimed_on(own), 1) != 0) return;  // Another thread has.
+  if (own != nullptr && exchange(claimed_on(own), 1) != 0) return;  // Another thread reports.
   Report report;
   if (watch.why == Why::kTold) {
     report = detail::told_report(arguments);
@@ -331,7 +335,7 @@ TUTTI_DEVICE void tell(const Watch& watch) {
     report.why = report_word(watch.why, arguments.rank, watch.peer);
   }
   if (load_relaxed(&arguments.report->why) == 0) detail::write_report(arguments.report, report);
-  // What this rank's host has ended is told by the host, if peers are to know.
+  // If the host has ended the call, the host tells the peers where they are to know.
   if (own == nullptr || watch.why == Why::kTold || watch.why == Why::kAborted) return;
 #pragma unroll 1
   for (unsigned peer = 0; peer < arguments.ranks; ++peer) {
@@ -343,11 +347,12 @@ TUTTI_DEVICE void tell(const Watch& watch) {
   }
 }
 
-/// By all threads, behind all of the block's waits.
+/// Compares the calls of the peers for which no thread waited, notes the call as done, and reports
+/// a failure. All threads call it, after all of the block's waits.
 TUTTI_DEVICE void end_call(Watch& watch) {
   const Arguments& arguments = *watch.arguments;
   if (threadIdx.x < kWarpLanes && arguments.states != nullptr) {
-    // Peers that nobody waited for may have posted, too.
+    // Peers for which no thread waited may have posted, too.
     for (unsigned peer = threadIdx.x; peer < arguments.ranks && watch.why == Why::kNothing;
          peer += kWarpLanes) {
       std::byte* const board = board_from(arguments, peer);
@@ -355,7 +360,7 @@ TUTTI_DEVICE void end_call(Watch& watch) {
       if (heard(watch.line(board, peer), watch.number, watch.chain) == Heard::kOther)
         watch.fail(Why::kDiffers, peer);
     }
-    __syncwarp();  // All have read what the first thread writes now.
+    __syncwarp();  // All threads have read what the first one writes now.
     if (threadIdx.x == 0 && watch.why == Why::kNothing) {
       BlockState& state = arguments.states[blockIdx.x];
       store(&state.calls, BlockState::Calls{watch.number, watch.chain});
@@ -363,6 +368,15 @@ TUTTI_DEVICE void end_call(Watch& watch) {
     }
   }
   if (watch.why != Why::kNothing) tell(watch);
+}
+
+/// Runs a block's part of a call: `steps(watch)` between begin_call and end_call.
+template <class Steps>
+TUTTI_DEVICE void run_call(const Arguments& arguments, Steps steps) {
+  Watch watch{&arguments, blockIdx.x};
+  begin_call(watch);
+  steps(watch);
+  end_call(watch);
 }
 
 }  // namespace tutti::cuda

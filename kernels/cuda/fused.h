@@ -11,8 +11,8 @@
 
 namespace tutti::cuda {
 
-/// All-reduce and broadcast on multicast memory (multimem.h). Of `common` they take count, report,
-/// timeout_ns, ranks and rank. Both addresses are of 16 bytes.
+/// All-reduce and broadcast on multicast memory (multimem.h). They use count, report, timeout_ns,
+/// ranks and rank of `common`. Both addresses are multiples of 16 bytes.
 struct MultimemArguments {
   Arguments common;
   const std::byte* input = nullptr;   // All-reduce: multicast. Broadcast: the root's own.

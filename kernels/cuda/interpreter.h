@@ -108,40 +108,40 @@ struct LaneSteps {
   std::uint32_t step_count = 0;
 };
 
-/// What a call is: what all ranks have alike of it, as a hash, and as words (exec/cuda_tag.h).
+/// What must be the same on all ranks in a call: as a hash, and as words (exec/cuda_tag.h).
 struct CallTag {
   std::uint32_t digest = 0;
   std::uint32_t words[3] = {};
 };
 struct KnownCall {
-  std::uint32_t number = 0;  // From 1 on; 0: not known.
+  std::uint32_t number = 0;  // Counted from 1; 0: not known.
   std::uint32_t words[3] = {};
 };
 
-/// A block's part of what survives launches.
+/// A block's state, which lasts from one launch to the next.
 struct alignas(64) BlockState {
   struct alignas(8) Calls {
-    std::uint32_t number, chain;  // Of the last one (calls.h).
+    std::uint32_t number, chain;  // The last call's (calls.h).
   };
-  std::uint64_t one_shots = 0;  // How many of them. The one-shot kernel loads both together.
+  std::uint64_t one_shots = 0;  // One-shot calls so far; their kernel loads this with `calls`.
   Calls calls = {};
   std::uint64_t busy = 0;  // 1: a kernel has the block's rings.
 };
 
-/// Why a launch ended early. A host that gives up writes kAborted.
+/// Why a launch ended early. The host writes kAborted to end it.
 enum class Why : std::uint8_t { kNothing, kAborted, kTimedOut, kDiffers, kOverlaps, kTold };
 
-/// What a rank whose calls end early says: to its host, and on its peers' boards.
+/// How a rank reports to its host, and on its peers' boards, that its calls ended early.
 struct Report {
-  std::uint64_t why = 0;  // report_word; 0: nothing was said. Written last.
-  KnownCall own, other;   // The teller's call, and that of the peer it waited for.
+  std::uint64_t why = 0;  // report_word, written last; 0: no report.
+  KnownCall own, other;   // The reporting rank's call, and that of the peer it waited for.
 };
 constexpr std::uint64_t report_word(Why why, unsigned teller, unsigned peer) {
   return static_cast<std::uint64_t>(why) | std::uint64_t{teller} << 16 | std::uint64_t{peer} << 32;
 }
 
-// A board (calls.h): who has failed, a report of each peer, lines of calls by lane and peer, and
-// lines of messages by peer and direction.
+// A board (calls.h) has the rank that failed, a report of each peer, a line of calls for each lane
+// and peer, and a line of messages for each peer and direction.
 inline constexpr std::size_t kBoardHead = 128;
 inline constexpr std::size_t kReportBytes = 64;
 inline constexpr unsigned kBoardEntries = 8;
@@ -189,9 +189,9 @@ struct Arguments {
   bool together = false;  // All ranks meet before the first step.
   CallTag tag;
   std::uint32_t board_lanes = 0;
-  std::uint64_t staged_peers = 0;      // As bits: those that post on
-  std::byte* staged_board = nullptr;   // this board of the rank, which is in the host's memory.
-  std::byte* boards[kMostRanks] = {};  // By rank, its own too; null: of another host.
+  std::uint64_t staged_peers = 0;      // A bit for each peer that posts on staged_board.
+  std::byte* staged_board = nullptr;   // This rank's board in the host's memory.
+  std::byte* boards[kMostRanks] = {};  // By rank, with its own; null: a rank of another host.
   const std::byte* peer_inputs[kMostRanks] = {};  // By rank; of plans that were lowered.
   std::byte* peer_outputs[kMostRanks] = {};
 };
@@ -200,8 +200,7 @@ struct Arguments {
 constexpr std::uint32_t packed_flag(std::uint64_t position) {
   return static_cast<std::uint32_t>(1 + position % 0xffffffffu);
 }
-/// Those of a line's two halves. Each has to be whole; the second may have more in it than which
-/// position it is.
+/// The flags of a line's two halves in one word. The second one may hold more than the position.
 constexpr std::uint64_t packed_flags(std::uint32_t first, std::uint32_t second) {
   return first | std::uint64_t{second} << 32;
 }

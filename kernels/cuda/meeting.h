@@ -2,8 +2,8 @@
 // kernels.
 //
 // Counters only grow, and each is written by one peer alone, so that nothing is ever set back. How
-// far both ends are is in device memory and survives launches. Above a counter is a part of the
-// sender's chain (calls.h), for peers on other hosts, which see no board.
+// far both ends are is in device memory and survives launches. The bits above a counter hold a part
+// of the sender's chain (calls.h), for peers on other hosts, which see no board.
 #pragma once
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/prim.h"
@@ -24,8 +24,9 @@ TUTTI_DEVICE void send_signal(const Arguments& arguments, unsigned peer, const W
   store_release(end.outgoing, ++end.sent | std::uint64_t{watch.chain} << kSignalBits);
 }
 
-/// By one thread. False: it gave up waiting, or the peer is in another call. Of a peer on another
-/// host that is not noticed if its next signal has come by now, which may be of its next call.
+/// Waits for a peer's next signal. One thread calls it. False: it gave up, or the peer is in
+/// another call. It does not notice another call of a peer on another host if that peer's next
+/// signal, which may belong to its next call, has already come.
 TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& watch) {
   SignalEnd& end = signal_end(arguments, peer);
   if (!waits()) return true;
@@ -43,9 +44,9 @@ TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& 
   return !differs || !watch.fail(Why::kDiffers, peer);
 }
 
-/// By all threads, of which the first warp sees to it: tells all peers, and waits for them. What
-/// other threads of the block did before has to be ordered by a barrier, as what they do after has.
-/// False in a thread that gave up waiting.
+/// Signals all peers and waits for their signals. All threads call it; the first warp does the
+/// work. A barrier of the block has to order what other threads do before and after it. False in a
+/// thread that gave up waiting.
 TUTTI_DEVICE bool meet_peers(const Arguments& arguments, Watch& watch) {
   if (threadIdx.x >= kWarpLanes) return true;
   for (unsigned peer = threadIdx.x; peer < arguments.ranks; peer += kWarpLanes) {

@@ -31,7 +31,7 @@ class Messenger {
   }
 
  private:
-  /// The block that moves lane 0 compares messages with the peer's.
+  /// Only the block that moves lane 0 compares messages with the peer's.
   TUTTI_DEVICE bool counts() const { return blockIdx.x % arguments_.blocks == 0; }
   TUTTI_DEVICE std::uint64_t* count_at() const {
     return arguments_.counts + queue_.peer * 2 + queue_.sends;
@@ -55,7 +55,7 @@ class Messenger {
     }
   }
 
-  /// Both ends do: whoever waits for the other sees what that one expects.
+  /// Both ends post a message, so that the one that waits sees what the other one expects.
   TUTTI_DEVICE void post_message(const Message& message, std::uint32_t number) {
     const Arguments& common = arguments_.common;
     CallTag tag = common.tag;
@@ -67,7 +67,7 @@ class Messenger {
     watch_.message = {number, {tag.words[0], tag.words[1], tag.words[2]}};
     std::byte* const board = common.boards[queue_.peer];
     if (board == nullptr) return;
-    Watch theirs = watch_;  // Which sees this end's messages in the other direction.
+    Watch theirs = watch_;  // To the peer this message has the other direction.
     theirs.direction = queue_.sends != 0 ? 1 : 0;
     post(theirs.line(board, common.rank), number, watch_.chain, tag);
   }

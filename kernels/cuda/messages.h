@@ -32,13 +32,13 @@ struct MessageQueue {
   std::uint8_t count = 0;
 };
 
-/// Of `common` they take the rings, the boards, report, timeout_ns, slot_bytes, slot_count, ranks
-/// and format.
+/// Messages use the rings, the boards, report, timeout_ns, slot_bytes, slot_count, ranks and format
+/// of `common`.
 struct MessageArguments {
   Arguments common;
   Message messages[kMostQueues * kMostInQueue] = {};  // Of queue q from q * kMostInQueue on.
   MessageQueue queues[kMostQueues] = {};
-  std::uint64_t* counts = nullptr;  // Of messages, by peer: from it, and to it.
+  std::uint64_t* counts = nullptr;  // By peer: the number of messages from it, and of those to it.
   std::uint32_t queue_count = 0;
   std::uint32_t blocks = 1;  // Of each queue.
   std::uint32_t lanes = 1;   // That a message may have.

@@ -10,8 +10,8 @@
 // which nobody gives before it is done reading. That number is the block's own, in device memory,
 // so that a captured call can be replayed.
 //
-// A line's first flag is that number, which no older line has; its second one has the chain of
-// calls in it (calls.h), so that a contribution to another call is never taken for one to this.
+// A line's first flag is that number, which no older line has. Its second flag also contains the
+// chain of calls (calls.h), so a contribution to another call is never taken for one to this call.
 #pragma once
 #include "kernels/cuda/arithmetic.h"
 
@@ -52,7 +52,7 @@ class OneShot {
       const unsigned rest = elements - unit * kElements;
       const Position position{unit, rest < kElements ? rest : kElements, 0, 0};
       const auto own = load_unit<kBytes, kElements, Where::kPlain>(input, position, watch_, failed);
-      const auto kept = load<Vector16>(state);  // Both are under way together.
+      const auto kept = load<Vector16>(state);  // Under way at the same time as load_unit.
       call = kept.word[0] | std::uint64_t{kept.word[1]} << 32;
       if (unit == threadIdx.x) begin(kept, units < blockDim.x ? units : blockDim.x);
       if (is_refused(watch_, asked)) break;
@@ -62,7 +62,7 @@ class OneShot {
                                                    Compute::rounded(common_, sum, true));
     }
     if (watch_.why != Why::kNothing) tell(watch_);
-    // All have read the state; the next call's kernel begins after this one's end.
+    // All threads have read the state, and the next call's kernel begins after this one's end.
     if (sync_block_or(watch_.why != Why::kNothing) || threadIdx.x != 0) return;
     store(&state->one_shots, call + 1);
     store(&state->calls, BlockState::Calls{watch_.number, watch_.chain});
@@ -70,7 +70,7 @@ class OneShot {
   }
 
  private:
-  /// By the threads that have a unit.
+  /// Posts the call. The `threads` threads that have a unit call it.
   TUTTI_DEVICE void begin(const Vector16& state, unsigned threads) {
     watch_.number = next_number(state.word[2]);
     watch_.chain = chained(state.word[3], common_.tag.digest);

@@ -107,7 +107,7 @@ TUTTI_DEVICE void store_packed(void* line, std::uint32_t low, std::uint32_t high
                "r"(flag), "r"(high), "r"(second_flag)
                : "memory");
 }
-/// As the halves are: data, flag, data, flag.
+/// A line's two halves as they lie in memory: data, flag, data, flag.
 TUTTI_DEVICE Vector16 load_halves(const void* line) {
   Vector16 halves;
   asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -117,13 +117,13 @@ TUTTI_DEVICE Vector16 load_halves(const void* line) {
                : "memory");
   return halves;
 }
-/// True if both halves have their flags; the data then.
+/// True if both halves have their flags; then `low` and `high` are the data.
 TUTTI_DEVICE bool load_packed(const void* line, std::uint32_t flag, std::uint32_t second_flag,
                               std::uint32_t& low, std::uint32_t& high) {
   const Vector16 halves = load_halves(line);
   low = halves.word[0];
   high = halves.word[2];
-  // No branch, so that the next line's load begins.
+  // No branch, so that the load of the next line begins early.
   return (halves.word[1] == flag) & (halves.word[3] == second_flag);
 }
 

@@ -38,10 +38,7 @@ class RmsNorm {
       : arguments_(arguments), common_(arguments.common), shared_(shared) {}
 
   TUTTI_DEVICE void run() {
-    Watch watch{&common_, blockIdx.x};
-    begin_call(watch);
-    run_steps(watch);
-    end_call(watch);
+    run_call(common_, [this](Watch& watch) { run_steps(watch); });
   }
 
  private:

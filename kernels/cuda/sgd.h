@@ -27,10 +27,7 @@ class Sgd {
       : arguments_(arguments), common_(arguments.common), work_(work) {}
 
   TUTTI_DEVICE void run() {
-    Watch watch{&common_, blockIdx.x};
-    begin_call(watch);
-    run_steps(watch);
-    end_call(watch);
+    run_call(common_, [this](Watch& watch) { run_steps(watch); });
   }
 
  private:

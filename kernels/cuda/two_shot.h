@@ -29,10 +29,7 @@ template <DataType type, ReduceOp op>
 __global__ void __launch_bounds__(kMostThreads, 1)
     two_shot(const __grid_constant__ Arguments arguments) {
   __shared__ Work work;
-  Watch watch{&arguments, blockIdx.x};
-  begin_call(watch);
-  two_shot_steps<type, op>(arguments, work, watch);
-  end_call(watch);
+  run_call(arguments, [&](Watch& watch) { two_shot_steps<type, op>(arguments, work, watch); });
 }
 
 }  // namespace tutti::cuda

@@ -14,7 +14,7 @@ namespace tutti::cuda {
 /// A source or target of the current step, looked up.
 struct Resolved {
   std::byte* at;           // Of the tile.
-  std::uint64_t flag;      // Of the slot, if it is of a packed (packed_flags) or line format.
+  std::uint64_t flag;      // The slot's flag, in the packed (packed_flags) and the line format.
   std::uint64_t position;  // Of the slot in its ring.
   RingEnd* ring;           // Null: no slot.
   std::uint16_t peer;
