@@ -99,4 +99,16 @@ class AllRanks {
   std::vector<cudaStream_t> streams_;
 };
 
+/// The handle of rank 0 of two, without blocking. It stays in the making, as rank 1 never comes.
+inline ncclComm_t in_the_making() {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+  return comm;
+}
+
 }  // namespace tutti::test

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBytes = 8192;
 
-/// A symmetric window of each rank, which holds its number.
+/// A symmetric window of each rank, filled with 1 + its rank.
 class Windows {
  public:
   explicit Windows(const AllRanks& ranks) : ranks_(ranks) {
@@ -228,23 +228,15 @@ TEST_CASE("a configuration of a call that is none is refused, and its group goes
           std::string::npos);
   };
   const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
-  ncclCollConfig_t wrong = good;
-  wrong.magic = 7;
-  refused(wrong);
-  wrong = good;
-  wrong.size = 56;
-  refused(wrong);
-  wrong = good;
-  wrong.forceAlgSelection = 2;
-  refused(wrong);
-  wrong = good;
-  wrong.CTAPolicy = 4;
-  refused(wrong);
-  wrong = good;
-  wrong.magic = 7;
+  std::vector<ncclCollConfig_t> wrong(4, good);
+  wrong[0].magic = 7;
+  wrong[1].size = 56;
+  wrong[2].forceAlgSelection = 2;
+  wrong[3].CTAPolicy = 4;
+  for (const ncclCollConfig_t& one : wrong) refused(one);
   std::vector<float*> at{data.data(), other.data()};
   ranks.together([&](int r) {
-    if (r == 0) refused(wrong);
+    if (r == 0) refused(wrong[0]);
     return ncclAllReduceConfig(at[std::size_t(r)], at[std::size_t(r)], 8, ncclFloat, ncclSum,
                                ranks.comm(r), ranks.stream(r), nullptr);
   });

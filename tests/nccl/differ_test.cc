@@ -40,7 +40,7 @@ Call receive(std::size_t count) {
           }};
 }
 
-/// What rank `rank` was told.
+/// The error that rank `rank` got.
 std::string told(const AllRanks& ranks, int rank) {
   ncclResult_t state = ncclSuccess;
   if (ncclCommGetAsyncError(ranks.comm(rank), &state) != ncclSuccess) return "no answer";
@@ -62,7 +62,7 @@ void check(const Call& one, const Call& other) {
               ranks.stream(rank));
   });
   std::string texts[2];
-  // Who only gave is told by the other's error.
+  // A rank that only gave learns of it by the other rank's error.
   for (const int rank : {1, 0, 1}) texts[rank] = told(ranks, rank);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
   for (const std::string& text : texts) {

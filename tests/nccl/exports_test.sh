@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/nccl/exports_test.sh LIBRARY: our libnccl.so.2 exports what NVIDIA's of 2.28, 2.30 and 2.32
-# do (exports_*.txt), what libtorch_cuda.so of torch 2.13 and 2.15 asks for (torch_*.txt), every
-# function of our header, a twin of each, and nothing else; and what torch's libraries ask for where a
+# tests/nccl/exports_test.sh LIBRARY: our libnccl.so.2 exports what NVIDIA's 2.28, 2.30 and 2.32
+# export (exports_*.txt), what libtorch_cuda.so of torch 2.13 and 2.15 needs (torch_*.txt), every
+# function of our header, a twin of each, and nothing else; and what torch's libraries need where a
 # torch for CUDA is installed (TUTTI_TORCH: its folder).
 set -euo pipefail
 library=$1

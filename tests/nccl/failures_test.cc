@@ -1,4 +1,4 @@
-// Which result a failure is, as NCCL has them, and what the last error says, in the process.
+// Which of NCCL's results a failure is, and what the last error of the process says.
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The deadline of communicators that are made while it lives.
+/// Gives communicators that are made while it lives a short deadline.
 class ShortDeadline {
  public:
   ShortDeadline() { must(setenv("TUTTI_TIMEOUT_MS", "500", 1) == 0, "setenv"); }
@@ -19,7 +19,8 @@ class ShortDeadline {
   ShortDeadline& operator=(const ShortDeadline&) = delete;
 };
 
-/// The communicator's first state but success and in progress, waited for well beyond the deadline.
+/// The communicator's first state other than success and in progress. Waits for it well beyond the
+/// deadline.
 ncclResult_t failure_of(ncclComm_t comm) {
   ncclResult_t state = ncclSuccess;
   const auto end = std::chrono::steady_clock::now() + 60s;
@@ -107,13 +108,7 @@ TEST_CASE("what CUDA refuses is an error of CUDA") {
 
 TEST_CASE("the last error is the process's, and the communicator's own stays its own") {
   const ShortDeadline deadline;
-  ncclUniqueId id;
-  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclComm_t comm = nullptr;
-  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+  ncclComm_t comm = in_the_making();
   REQUIRE(failure_of(comm) != ncclSuccess);
   const std::string of_comm = last(comm);
   CHECK(of_comm.find("rank 1") != std::string::npos);
@@ -122,7 +117,7 @@ TEST_CASE("the last error is the process's, and the communicator's own stays its
   std::thread([&] { ncclCommCount(nullptr, &size); }).join();
   CHECK(last().find("ncclCommCount") != std::string::npos);
   CHECK(last(comm) == of_comm);
-  // Who asks for the state is told about it again.
+  // A thread that asks for the state makes it the last error again.
   REQUIRE(failure_of(comm) != ncclSuccess);
   CHECK(last() == of_comm);
   CHECK(ncclCommAbort(comm) == ncclSuccess);

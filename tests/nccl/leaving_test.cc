@@ -72,7 +72,7 @@ bool is_gone(ncclComm_t comm) {
   return ncclCommCount(comm, &size) == ncclInvalidArgument;
 }
 
-/// Holds a stream until it is let go, or for long.
+/// Holds a stream until it is let go, or for a long time.
 struct Held {
   std::atomic<bool> let_go{false};
   explicit Held(cudaStream_t stream) {
@@ -94,7 +94,7 @@ TEST_CASE("communicators are destroyed at the end of a group, after its calls") 
   for (std::size_t r = 0; r < 3 && !destroys_first; ++r) CHECK(given.add(r) == ncclSuccess);
   for (ncclComm_t comm : given.comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
   for (std::size_t r = 0; r < 3 && destroys_first; ++r) CHECK(given.add(r) == ncclSuccess);
-  CHECK(ncclCommDestroy(given.comms[0]) == ncclInvalidArgument);  // It goes already.
+  CHECK(ncclCommDestroy(given.comms[0]) == ncclInvalidArgument);  // The group destroys it already.
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
   for (ncclComm_t comm : given.comms) CHECK(is_gone(comm));
   for (cudaStream_t stream : given.streams) CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
@@ -143,7 +143,7 @@ TEST_CASE("an abort while other threads are inside the communicator") {
     Given given(2);
     std::atomic<int> looks{0};
     std::atomic<bool> waits{false};
-    // One asks as a watchdog does; one waits for a rank that never comes; ours aborts.
+    // One thread asks, as a watchdog does; one waits for a rank that never comes; this one aborts.
     std::thread watchdog([&] {
       ncclResult_t state = ncclSuccess;
       while (ncclCommGetAsyncError(given.comms[0], &state) == ncclSuccess) ++looks;
@@ -252,7 +252,7 @@ TEST_CASE("a revoked communicator ends its own calls, takes no more, and splits"
   REQUIRE(given.add(0) == ncclSuccess);  // Rank 1 never calls.
   REQUIRE(ncclCommRevoke(given.comms[0], NCCL_REVOKE_DEFAULT) == ncclSuccess);
   CHECK(cudaStreamSynchronize(given.streams[0]) == cudaSuccess);
-  for (ncclComm_t comm : given.comms) {  // It is of no concern to rank 1.
+  for (ncclComm_t comm : given.comms) {  // Rank 1 notices nothing.
     ncclResult_t state = ncclInProgress;
     REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
     CHECK(state == ncclSuccess);
@@ -276,14 +276,8 @@ TEST_CASE("a revoked communicator ends its own calls, takes no more, and splits"
   given.destroy();
 }
 
-TEST_CASE("a communicator in the making has no numbers yet") {
-  ncclUniqueId id;
-  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclComm_t comm = nullptr;
-  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+TEST_CASE("a communicator in the making has neither size nor rank yet") {
+  ncclComm_t comm = in_the_making();
   int number = -7;
   CHECK(ncclCommCount(comm, &number) == ncclInvalidArgument);
   CHECK(ncclCommUserRank(comm, &number) == ncclInvalidArgument);

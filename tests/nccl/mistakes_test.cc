@@ -162,7 +162,7 @@ TEST_CASE("settings by name") {
   REQUIRE(ncclParamBind(&handle, "TUTTI_TIMEOUT_MS") == ncclSuccess);
   int64_t timeout = 0;
   REQUIRE(ncclParamGetI64(handle, &timeout) == ncclSuccess);
-  CHECK(timeout == 86'400'000);  // A day, where nobody says otherwise: NCCL has no deadline.
+  CHECK(timeout == 86'400'000);  // A day by default: NCCL has no deadline.
   int8_t small = 0;
   CHECK(ncclParamGetI8(handle, &small) == ncclInvalidArgument);
   CHECK(ncclParamBind(&handle, "NCCL_DEBUG") == ncclInvalidArgument);

@@ -55,7 +55,7 @@ std::string live(int rank, int size, Board& board) {
   for (const int number : found) {
     if (number != (1 << size) - 1) return "wrong sum: " + std::to_string(number);
   }
-  // Of the rank before, whose sum came before its message: kernels here see it in its own memory.
+  // Kernels here see the sum of the rank before in that rank's memory: it came before the message.
   void* before = nullptr;
   int there = 0;
   if (ncclGetPeerDevicePointer(window, 100 * sizeof(int), (rank + size - 1) % size, &before) !=
@@ -76,12 +76,13 @@ std::string abort_one(int rank, Board& board) {
     if (ncclGetUniqueId(&board.id) != ncclSuccess) return last();
     board.written.store(1, std::memory_order_release);  // The id is there.
   }
-  while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();  // As live.
+  // acquire: see the id.
+  while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();
   ncclComm_t comm = nullptr;
   if (ncclCommInitRank(&comm, 2, board.id, rank) != ncclSuccess) return last();
   if (rank == 0) board.written.store(2, std::memory_order_relaxed);  // It has joined.
   if (rank == 1) {
-    // An abort ends all that the other has not come back from, joining too.
+    // An abort ends whatever the other rank has not returned from, also joining.
     while (board.written.load(std::memory_order_relaxed) != 2) std::this_thread::yield();
     return ncclCommAbort(comm) == ncclSuccess ? "" : last();
   }

@@ -1,5 +1,5 @@
-// Ranks as processes, of which one is killed or stopped in the middle: all others name it, with its
-// process, and in the next call too; and who can't wait until it has let go of a buffer says so.
+// Ranks as processes, of which one is killed or stopped in the middle. All others name it and its
+// process, in the next call too. A rank whose buffer a stopped rank still uses says so.
 #include <filesystem>
 #include <fstream>
 
@@ -21,7 +21,7 @@ std::string blames(const Error& error, const Communicator& comm, Rank peer) {
   return right ? "" : "blames " + std::to_string(error.peer.value) + ": " + error.to_string();
 }
 
-/// All-reduces until one fails. Is ready once one has worked.
+/// Makes all-reduces until one fails. Says that it is ready once one has worked.
 Error until_failure(Communicator& comm, std::span<float> data, const ScratchDirectory& directory) {
   for (bool first = true;; first = false) {
     auto status = comm.all_reduce(data.data(), data.data(), data.size(), kF32, ReduceOp::kMax);
@@ -39,13 +39,11 @@ TEST_CASE("all ranks blame the one that was killed or stopped, also those that w
   const int signal = GENERATE(SIGKILL, SIGSTOP);
   INFO(settings.transport << " " << settings.algorithm << ", signal " << signal);
   const ScratchDirectory meeting;
-  Processes processes(4, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 4, settings);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 4, settings, [&](int, Communicator& comm) -> std::string {
     std::vector<float> data(settings.algorithm.empty() ? 100 : 300'000);
-    const Error error = until_failure(*comm, data, meeting);
-    if (auto wrong = blames(error, *comm, Rank{3}); !wrong.empty()) return wrong;
-    return blames(comm->barrier().error(), *comm, Rank{3});
+    const Error error = until_failure(comm, data, meeting);
+    if (auto wrong = blames(error, comm, Rank{3}); !wrong.empty()) return wrong;
+    return blames(comm.barrier().error(), comm, Rank{3});
   });
   REQUIRE(all_ready(meeting, 4));
   processes.signal(3, signal);
@@ -85,15 +83,13 @@ TEST_CASE("an abort ends the wait for memory of a rank that does not answer") {
   using std::filesystem::exists;
   const ScratchDirectory meeting;
   const std::string go = meeting.path() + "/go";
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 2, {}, [&](int rank, Communicator& comm) -> std::string {
     constexpr std::size_t kCount = std::size_t{1} << 20;
     auto memory = mem_alloc(kCount * sizeof(float));
     if (!memory) return memory.error().to_string();
     auto* const data = static_cast<float*>(*memory);
     if (rank == 1) {
-      auto sent = comm->start_send(data, kCount, kF32, Rank{0});
+      auto sent = comm.start_send(data, kCount, kF32, Rank{0});
       std::this_thread::sleep_for(200ms);  // The progress thread has told the receiver.
       say_ready(meeting, rank);
       return sent && !sent->wait() ? "" : "the message was taken";
@@ -102,10 +98,10 @@ TEST_CASE("an abort ends the wait for memory of a rank that does not answer") {
     if (!eventually([&] { return exists(go); })) return "no go";
     std::jthread ends([&] {
       std::this_thread::sleep_for(300ms);
-      comm->abort("out of patience");
+      comm.abort("out of patience");
     });
     const auto start = std::chrono::steady_clock::now();
-    const Status status = comm->recv(data, kCount, kF32, Rank{1});
+    const Status status = comm.recv(data, kCount, kF32, Rank{1});
     if (status || status.error().code != Code::kAborted) return "not aborted";
     // It waits for memory 5 s long.
     return std::chrono::steady_clock::now() - start < 3s ? "" : "late";

@@ -1,5 +1,5 @@
-// A process forks while other threads of it are anywhere in the library: the child may use the
-// library as if it had just been started.
+// A process forks while its other threads are anywhere in the library: the child can use the
+// library like a new process.
 #include <sys/prctl.h>
 
 #include <atomic>
@@ -98,9 +98,7 @@ TEST_CASE("peers of a parent that has died do not find its child in its place") 
   const ScratchDirectory meeting;
   Settings settings;
   settings.transport = "shared_memory";
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2, settings);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 2, settings, [&](int rank, Communicator& comm) -> std::string {
     if (rank == 1) {
       if (fork() == 0) {  // It lives on for a while.
         prctl(PR_SET_PDEATHSIG, 0);
@@ -109,16 +107,16 @@ TEST_CASE("peers of a parent that has died do not find its child in its place") 
         _exit(0);
       }
       say_ready(meeting, 1);
-      if (!comm->barrier()) return "barrier";
+      if (!comm.barrier()) return "barrier";
       raise(SIGKILL);
     }
-    // The memory that is asked for is never handed out: who would do that is dead.
-    if (!comm->barrier()) return "barrier";
+    // Rank 1, which would hand out its memory, is dead.
+    if (!comm.barrier()) return "barrier";
     auto memory = mem_alloc(1 << 20);
     if (!memory) return "mem_alloc";
     const auto begin = std::chrono::steady_clock::now();
     const Status status =
-        comm->all_reduce(*memory, *memory, (1 << 20) / 4, DataType::kFloat32, ReduceOp::kSum);
+        comm.all_reduce(*memory, *memory, (1 << 20) / 4, DataType::kFloat32, ReduceOp::kSum);
     const auto took = std::chrono::steady_clock::now() - begin;
     if (status) return "a call without rank 1 is ok";
     return took < 20s && status.error().code == Code::kPeerFailed ? "" : text(status);

@@ -19,7 +19,7 @@ constexpr auto kF32 = DataType::kFloat32;
 
 std::string error_text(const Status& status) { return status ? "" : status.error().to_string(); }
 
-/// Rank 2 is late for a reduction to rank 0, when rank 1, which has done its part, may be gone.
+/// A reduction to rank 0 for which rank 2 is late. Rank 1 does its part and may leave before that.
 std::string reduce_to_0(Communicator& comm, std::size_t count) {
   if (auto status = comm.barrier(); !status) return error_text(status);
   if (comm.rank().value == 2) std::this_thread::sleep_for(300ms);
@@ -48,12 +48,10 @@ TEST_CASE("a rank killed after its part of a call is missed in the next one") {
   settings.transport = GENERATE("shared_memory", "tcp");
   INFO(settings.transport);
   const ScratchDirectory meeting;
-  Processes processes(3, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 3, settings);
-    if (!comm) return comm.error().to_string();
-    if (auto wrong = reduce_to_0(*comm, 4); !wrong.empty()) return wrong;
+  RankProcesses processes(meeting, 3, settings, [&](int rank, Communicator& comm) -> std::string {
+    if (auto wrong = reduce_to_0(comm, 4); !wrong.empty()) return wrong;
     if (rank == 1) raise(SIGKILL);
-    const std::string error = error_text(comm->barrier());
+    const std::string error = error_text(comm.barrier());
     const bool missed =
         error.find("rank 1") != std::string::npos && error.find("peer failed") != std::string::npos;
     return missed ? "" : "unexpected: " + error;
@@ -63,7 +61,7 @@ TEST_CASE("a rank killed after its part of a call is missed in the next one") {
   CHECK(processes.wait(2) == 0);
 }
 
-/// As where Yama's ptrace_scope is 1, and in most containers.
+/// As with Yama's ptrace_scope 1, and in most containers.
 void refuse_reading_peers() {
   std::array<sock_filter, 5> rules{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
@@ -111,12 +109,10 @@ TEST_CASE("a rank killed while others split ends the split at once, by name") {
   settings.transport = GENERATE("shared_memory", "tcp");
   INFO(settings.transport);
   const ScratchDirectory meeting;
-  Processes processes(3, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 3, settings);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 3, settings, [&](int rank, Communicator& comm) -> std::string {
     say_ready(meeting, rank);
     for (;;) {
-      auto part = comm->split(0, rank);
+      auto part = comm.split(0, rank);
       if (part) continue;
       const std::string error = part.error().to_string();
       const bool named =

@@ -1,5 +1,5 @@
-// The progress thread: what happens when it can't be had, and what callbacks on it may do. Each
-// case in processes of its own, as a process has one such thread for all its life.
+// The progress thread: what happens if it can't be started, and what callbacks on it may do. Each
+// case runs in processes of its own, as a process has one such thread for all its life.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -17,7 +17,7 @@ std::atomic<bool> no_threads{false};
 
 }  // namespace
 
-/// Instead of the system's, for the whole program.
+/// Replaces the system's function in the whole program.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*body)(void*), void* argument) {
   static const auto real =
@@ -38,7 +38,7 @@ Result<Work> start(Communicator& comm, float& value) {
 
 std::string text(const Status& status) { return status ? "" : status.error().to_string(); }
 
-/// Two ranks of this process, which the progress thread carries both on.
+/// Two ranks of this process; one progress thread carries out the calls of both.
 struct Pair {
   std::optional<Communicator> zero, one;
 };
@@ -50,7 +50,7 @@ std::string make(Pair& pair) {
   return "";
 }
 
-/// Whether asynchronous work is still carried on.
+/// "" if the progress thread still carries out asynchronous calls.
 std::string still_works() {
   Pair pair;
   if (auto failed = make(pair); !failed.empty()) return failed;
@@ -67,34 +67,40 @@ int in_a_process(const std::function<std::string()>& body) {
   return process.wait(0, 100s);
 }
 
-TEST_CASE("a progress thread that can't be had is an error of that call alone") {
+int with_pair(const std::function<std::string(Pair&)>& body) {
+  return in_a_process([&]() -> std::string {
+    Pair pair;
+    if (auto failed = make(pair); !failed.empty()) return failed;
+    return body(pair);
+  });
+}
+
+TEST_CASE("a progress thread that can't be started is an error of that call alone") {
   Settings settings;
   settings.transport = GENERATE("shared_memory", "tcp");
   const ScratchDirectory meeting;
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2, settings);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 2, settings, [&](int rank, Communicator& comm) -> std::string {
     float value = 1, sent = 2;
     if (rank == 1) {
       no_threads = true;
       for (int i = 0; i < 2; ++i) {
-        const auto refused = start(*comm, value);
+        const auto refused = start(comm, value);
         if (refused) return "a call without a thread was started";
         const Error& error = refused.error();
         if (error.code != Code::kSystem ||
             error.what.find("progress thread") == std::string::npos ||
             error.what.find("ulimit -u") == std::string::npos)
           return "unexpected: " + error.to_string();
-        const auto message = comm->start_send(&sent, 1, kF32, Rank{0});
+        const auto message = comm.start_send(&sent, 1, kF32, Rank{0});
         if (message || message.error().code != Code::kSystem) return "a message was started";
       }
       no_threads = false;
     }
-    auto work = start(*comm, value);
+    auto work = start(comm, value);
     if (!work) return work.error().to_string();
     if (auto status = work->wait(60s); !status) return text(status);
     if (value != 2) return "wrong sum";
-    return text(comm->barrier());
+    return text(comm.barrier());
   });
   for (int rank = 0; rank < 2; ++rank) CHECK(processes.wait(rank, 100s) == 0);
 }
@@ -115,7 +121,7 @@ TEST_CASE("without a progress thread blocking calls and the end of a communicato
         }) == 0);
 }
 
-TEST_CASE("ranks of a process that can't have their threads are an error") {
+TEST_CASE("ranks of a process whose threads can't be started are an error") {
   CHECK(in_a_process([]() -> std::string {
           no_threads = true;
           const auto made = Communicator::in_process(3);
@@ -125,9 +131,7 @@ TEST_CASE("ranks of a process that can't have their threads are an error") {
 }
 
 TEST_CASE("a callback may end its communicator, also with other calls under way") {
-  CHECK(in_a_process([]() -> std::string {
-          Pair pair;
-          if (auto failed = make(pair); !failed.empty()) return failed;
+  CHECK(with_pair([](Pair& pair) -> std::string {
           float a = 1, b = 1, c = 1, d = 1;
           auto first = start(*pair.zero, a), second = start(*pair.zero, b);
           if (!first || !second) return "could not start";
@@ -150,9 +154,7 @@ TEST_CASE("a callback may end its communicator, also with other calls under way"
 }
 
 TEST_CASE("a callback may end its communicator with its last call, or a message") {
-  CHECK(in_a_process([]() -> std::string {
-          Pair pair;
-          if (auto failed = make(pair); !failed.empty()) return failed;
+  CHECK(with_pair([](Pair& pair) -> std::string {
           float a = 1, b = 2, sent = 3, got = 0;
           auto send = pair.zero->start_send(&sent, 1, kF32, Rank{1});
           auto call = start(*pair.zero, a);
@@ -175,9 +177,7 @@ TEST_CASE("a callback may end its communicator with its last call, or a message"
 }
 
 TEST_CASE("what waits in a callback gets an error, and holds nobody up") {
-  CHECK(in_a_process([]() -> std::string {
-          Pair pair;
-          if (auto failed = make(pair); !failed.empty()) return failed;
+  CHECK(with_pair([](Pair& pair) -> std::string {
           float a = 1, b = 1, c = 1, d = 1;
           auto first = start(*pair.zero, a), second = start(*pair.zero, b);
           if (!first || !second) return "could not start";
@@ -204,9 +204,7 @@ TEST_CASE("what waits in a callback gets an error, and holds nobody up") {
 }
 
 TEST_CASE("what a callback throws does not end the progress thread") {
-  CHECK(in_a_process([]() -> std::string {
-          Pair pair;
-          if (auto failed = make(pair); !failed.empty()) return failed;
+  CHECK(with_pair([](Pair& pair) -> std::string {
           float a = 1, b = 1;
           auto work = start(*pair.zero, a);
           if (!work) return "could not start";
@@ -225,9 +223,7 @@ TEST_CASE("what a callback throws does not end the progress thread") {
 }
 
 TEST_CASE("a child can't wait for its parent's work") {
-  CHECK(in_a_process([]() -> std::string {
-          Pair pair;
-          if (auto failed = make(pair); !failed.empty()) return failed;
+  CHECK(with_pair([](Pair& pair) -> std::string {
           float a = 1, b = 1;
           auto work = start(*pair.zero, a);
           if (!work) return "could not start";

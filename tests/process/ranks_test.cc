@@ -58,10 +58,8 @@ TEST_CASE("processes: every collective, plain and mapped buffers, in and out of 
 
 TEST_CASE("a rank killed in the middle ends the others, by name, long before the deadline") {
   const ScratchDirectory meeting;
-  Processes processes(3, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 3);
-    if (!comm) return comm.error().to_string();
-    const std::string error = until_failure(*comm, meeting);
+  RankProcesses processes(meeting, 3, {}, [&](int, Communicator& comm) -> std::string {
+    const std::string error = until_failure(comm, meeting);
     return contains(error, "rank 1") && contains(error, "peer failed") ? ""
                                                                        : "unexpected: " + error;
   });
@@ -75,10 +73,8 @@ TEST_CASE("a stopped rank is named at the deadline, with the call that it is in"
   const ScratchDirectory meeting;
   Settings settings;
   settings.timeout = 5s;  // For joining too, on a busy machine.
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2, settings);
-    if (!comm) return comm.error().to_string();
-    const std::string error = until_failure(*comm, meeting);
+  RankProcesses processes(meeting, 2, settings, [&](int rank, Communicator& comm) -> std::string {
+    const std::string error = until_failure(comm, meeting);
     if (rank == 1) return "";
     return contains(error, "timeout") && contains(error, "rank 1") &&
                    contains(error, "all_reduce of 1000 float32")
@@ -120,13 +116,11 @@ TEST_CASE("ranks that disagree on the rank count get an error") {
 
 TEST_CASE("different calls at the same time are an error that says who called what") {
   const ScratchDirectory meeting;
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 2, {}, [&](int rank, Communicator& comm) -> std::string {
     std::vector<float> data(64);
     const std::size_t count = rank == 0 ? 10 : 11;
     const std::string error = error_text(
-        comm->all_reduce(data.data(), data.data(), count, DataType::kFloat32, ReduceOp::kSum));
+        comm.all_reduce(data.data(), data.data(), count, DataType::kFloat32, ReduceOp::kSum));
     return contains(error, "of 10 float32") && contains(error, "of 11 float32")
                ? ""
                : "unexpected: " + error;
@@ -137,16 +131,14 @@ TEST_CASE("different calls at the same time are an error that says who called wh
 
 TEST_CASE("a small call against a large one is an error, not a hang") {
   const ScratchDirectory meeting;
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 2, {}, [&](int rank, Communicator& comm) -> std::string {
     std::vector<float> data(1 << 20);
     const std::size_t count = rank == 0 ? 1 : data.size();
     auto status =
-        comm->all_reduce(data.data(), data.data(), count, DataType::kFloat32, ReduceOp::kSum);
+        comm.all_reduce(data.data(), data.data(), count, DataType::kFloat32, ReduceOp::kSum);
     if (status) return "no error";
     // And it stays broken, at once.
-    status = comm->barrier();
+    status = comm.barrier();
     return status ? "a barrier on a broken communicator" : "";
   });
   CHECK(processes.wait(0, 20s) == 0);
@@ -157,15 +149,13 @@ TEST_CASE("abort by an idle rank wakes sleeping ones, over shared memory and a n
   Settings settings;
   settings.transport = GENERATE("shared_memory", "tcp");
   const ScratchDirectory meeting;
-  Processes processes(3, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 3, settings);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 3, settings, [&](int rank, Communicator& comm) -> std::string {
     if (rank == 2) {
       std::this_thread::sleep_for(300ms);
-      comm->abort("out of patience");
+      comm.abort("out of patience");
       return "";
     }
-    const std::string error = error_text(comm->barrier());
+    const std::string error = error_text(comm.barrier());
     return contains(error, "aborted") && contains(error, "out of patience") &&
                    contains(error, "rank 2")
                ? ""

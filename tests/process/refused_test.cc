@@ -1,5 +1,5 @@
-// What the system refuses to one rank while it joins, or after: an error that says what it was, on
-// all ranks, and never a signal, a deadline, or the wrong rank's name.
+// The system refuses something to one rank while it joins, or after. All ranks get an error that
+// says what it was, and never a signal, a deadline, or the wrong rank's name.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// From now on this process gets `error` for the system call `number`; if `command` is not -1, only
-/// where that is its second argument.
+/// if that is its second argument.
 bool refuse(unsigned number, unsigned error, int command = -1) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -63,7 +63,7 @@ TEST_CASE("a rank that can't watch its connections tells the others") {
       "tcp", 2, 1, [] { return refuse(SYS_eventfd2, EMFILE); }, "eventfd");
 }
 
-TEST_CASE("a rank whose life the others could not see tells them") {
+TEST_CASE("a rank that can't show the others that it lives tells them") {
   all_are_told(
       "shared_memory", 3, 1, [] { return refuse(SYS_fcntl, ENOLCK, F_OFD_SETLK); },
       "see that this process lives");
@@ -77,9 +77,7 @@ TEST_CASE("a limit on the size of files is an error, and no signal") {
   all_are_told(
       "shared_memory", 3, 0, [&] { return limit(16 << 10); }, "ulimit -f");
   const ScratchDirectory meeting;
-  Processes processes(2, [&](int rank) -> std::string {
-    auto comm = join(meeting, rank, 2);
-    if (!comm) return comm.error().to_string();
+  RankProcesses processes(meeting, 2, {}, [&](int, Communicator& comm) -> std::string {
     if (!limit(16 << 10)) return "setrlimit";
     const auto memory = mem_alloc(1 << 20);
     if (memory || memory.error().code != Code::kSystem) return "no error";
@@ -87,7 +85,7 @@ TEST_CASE("a limit on the size of files is an error, and no signal") {
       return memory.error().to_string();
     std::vector<float> data(100'000);
     const Status status =
-        comm->all_reduce(data.data(), data.data(), data.size(), DataType::kFloat32, ReduceOp::kSum);
+        comm.all_reduce(data.data(), data.data(), data.size(), DataType::kFloat32, ReduceOp::kSum);
     return status ? "" : status.error().to_string();
   });
   for (int rank = 0; rank < 2; ++rank) CHECK(processes.wait(rank) == 0);

@@ -115,4 +115,15 @@ inline Result<Communicator> join(const ScratchDirectory& meeting, int rank, int 
   return Communicator::create(*rendezvous, Rank{rank}, ranks, settings);
 }
 
+/// Forked ranks of one communicator. Each runs `body(rank, comm)` once it has joined.
+class RankProcesses : public Processes {
+ public:
+  RankProcesses(const ScratchDirectory& meeting, int count, const Settings& settings,
+                const std::function<std::string(int rank, Communicator& comm)>& body)
+      : Processes(count, [&](int rank) -> std::string {
+          auto comm = join(meeting, rank, count, settings);
+          return comm ? body(rank, *comm) : comm.error().to_string();
+        }) {}
+};
+
 }  // namespace tutti::test
