@@ -1,8 +1,9 @@
-// File: base/cuda_refusal.h: what CUDA refused, for who has other results for that (libnccl).
+// File: base/cuda_refusal.h: CUDA's number of an error, for libnccl, which has its own result for
+// errors of CUDA.
 //
-// Every call of CUDA that fails becomes an Error of kSystem on the thread that made it, which also
-// notes CUDA's number here, as errno is kept. Whoever gets such an Error from a call on its own
-// thread can tell CUDA's from the system's if it set the number to 0 before.
+// A CUDA function that fails becomes an Error of kSystem. The thread that called it also stores
+// CUDA's number here, as with errno. A caller that sets the number to 0 before a call can tell
+// afterwards whether CUDA or the system refused something on its thread.
 #pragma once
 
 namespace tutti {

@@ -1,4 +1,4 @@
-// File: base/evict.h: which unauthenticated connection is closed where there are too many.
+// File: base/evict.h: which unauthenticated connection is closed when there are too many.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace tutti {
 /// A connection whose other end has not proved that it belongs to the job.
 struct Unproven {
   std::uint64_t id = 0;
-  /// Its first message was a valid one, which needs the number of the job: a flood that says
-  /// nothing does not push out who is about to prove itself.
+  /// Its first message was valid, which takes the number of the job. So a flood of silent
+  /// connections does not push out a rank that is about to prove itself.
   bool spoke = false;
   std::string_view source;  // Its address, without the port.
 };
 
-/// The oldest connection of the source that has most, among those that have said nothing valid if
-/// there are any. `oldest_first` is not empty.
+/// The oldest connection of the source that has most connections. Only connections that have sent
+/// nothing valid count, if there are any. `oldest_first` must not be empty.
 inline std::uint64_t whom_to_evict(std::span<const Unproven> oldest_first) {
   bool any_silent = false;
   for (const Unproven& one : oldest_first) any_silent = any_silent || !one.spoke;
@@ -26,7 +26,7 @@ inline std::uint64_t whom_to_evict(std::span<const Unproven> oldest_first) {
   for (std::size_t i = 0; i < oldest_first.size(); ++i) {
     const Unproven& one = oldest_first[i];
     if (any_silent && one.spoke) continue;
-    std::size_t alike = 0;  // From here on: the oldest of a source counts all of it.
+    std::size_t alike = 0;  // Connections of this source from here on: all, if this is the oldest.
     for (const Unproven& other : oldest_first.subspan(i))
       alike += other.source == one.source && !(any_silent && other.spoke) ? 1 : 0;
     if (alike > most) {

@@ -23,7 +23,7 @@ HeldAcrossFork::HeldAcrossFork(ForkOrder order, std::mutex& (*mutex)(), void (*i
   while (*at != nullptr && (*at)->order_ <= order) at = &(*at)->next_;
   next_ = *at;
   *at = this;
-  // Without memory for it a fork is as dangerous as in most programs with threads.
+  // If this fails for lack of memory, a fork is as dangerous as in most programs with threads.
   if (!handled) handled = pthread_atfork(prepare, parent_side, child_side) == 0;
 }
 

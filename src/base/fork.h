@@ -1,5 +1,4 @@
-// File: base/fork.h: what must not be half done when the process forks, and what a child must not
-// keep.
+// File: base/fork.h: keeps forked children from inheriting held mutexes and open connections.
 //
 // A child has only the thread that forked. A mutex that another thread held at that moment stays
 // locked in the child for ever, and what it guards may be half written. So a fork first takes every
@@ -29,8 +28,8 @@ enum class ForkOrder {
   kServe,
   kServerSockets,
   kMark,
-  kPeerProcesses,
   kProcess,
+  kPeerProcesses,
   kSegments,
   kLobby,
   kNames,
@@ -38,8 +37,7 @@ enum class ForkOrder {
   kLog
 };
 
-/// How often this process and those that it comes from have forked, as far as they had this
-/// library.
+/// The number of forks between the first process that loaded this library and this one.
 std::uint32_t fork_count();
 
 /// Registers a mutex for as long as the library is loaded; to be defined at namespace scope, so
@@ -60,12 +58,12 @@ class HeldAcrossFork {
   ForkOrder order_;
   std::mutex& (*mutex_)();
   void (*in_child_)();
-  std::mutex* held_ = nullptr;      // By the thread that forks.
+  std::mutex* held_ = nullptr;      // The thread that forks holds it.
   HeldAcrossFork* next_ = nullptr;  // In ascending order.
 };
 
-/// As long as it lives, `descriptor`, which stays where it is, is closed in each child that comes
-/// by fork: there it is none. Any thread.
+/// While it lives, each forked child closes and empties its copy of `descriptor`. `descriptor` must
+/// not move. Any thread.
 class ClosedInChild {
  public:
   explicit ClosedInChild(Fd& descriptor);

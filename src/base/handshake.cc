@@ -64,7 +64,7 @@ Secret derive_secret(std::string_view use, std::string_view secret, std::string_
   Secret derived{};
   crypto_generichash_init(&state, nullptr, 0, derived.size());
   for (const std::string_view text : {use, secret, name}) {
-    // Each with its length, so that no two rows of texts are one row of bytes.
+    // The length goes before each text, so that different lists of texts never give the same bytes.
     std::array<std::byte, 8> length{};
     ByteWriter(length).number(static_cast<std::uint64_t>(text.size()));
     crypto_generichash_update(&state, raw(length.data()), length.size());

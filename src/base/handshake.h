@@ -32,7 +32,7 @@
 
 namespace tutti::tcp {
 
-/// Which protocol a connection speaks; what is there from another one is a stranger.
+/// The protocol that a connection speaks. An end that speaks another one is a stranger.
 struct Protocol {
   std::string_view magic;  // 8 bytes.
   std::uint32_t version = 1;
@@ -48,7 +48,7 @@ using Nonce = std::array<std::byte, 32>;
 /// Fresh random bytes; for a secret (which one rank makes and the rendezvous carries) or a nonce.
 /// kSystem where the system gives none.
 Result<std::array<std::byte, 32>> random_bytes();
-/// A secret that follows from `secret` and the name of what it is for; texts of any length.
+/// Derives a secret from `secret` and the name of its purpose; texts of any length.
 Secret derive_secret(std::string_view use, std::string_view secret, std::string_view name);
 /// Names the job of that secret without telling anything about it: it is sent in the clear.
 std::uint64_t job_of(const Secret& secret);
@@ -102,8 +102,8 @@ class Handshake {
   /// acceptor may count on this connection.
   bool committed() const { return state_ == State::kWantsWelcome || state_ == State::kDone; }
   const Hello& hello() const { return hello_; }
-  /// Once it is done: a key that both ends have, and nobody else, new in every connection. Another
-  /// one for each `word`, which is none of the handshake's own.
+  /// A key that only the two ends know, and that no other connection has. The handshake must be
+  /// done. Each `word` gives another key; the handshake's own words must not be used.
   Secret session_key(std::string_view word) const;
 
  private:

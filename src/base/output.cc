@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-// Relaxed: the number alone is passed on, and any of several failures will do.
+// Relaxed: only the number is passed on, and any of several failures will do.
 std::atomic<int> first_failure{0};
 
 void remember(int error) {
@@ -29,7 +29,7 @@ Error cannot_write(const std::string& path, int error) {
   return {Code::kSystem, fmt::format("can't write '{}': {}", path, std::strerror(error)), {}, {}};
 }
 
-/// Where a path leads, past symbolic links; itself where there is nothing yet.
+/// The file that a path leads to through symbolic links; the path itself if there is no file yet.
 std::string real_path(const std::string& path) {
   char* const found = ::realpath(path.c_str(), nullptr);
   if (found == nullptr) return path;
@@ -40,9 +40,9 @@ std::string real_path(const std::string& path) {
 
 /// How a path has to be written.
 struct Target {
-  std::string path;      // Past symbolic links.
-  bool in_place = true;  // Else beside, and renamed.
-  mode_t mode = 0;       // Of what is there; 0: nothing is.
+  std::string path;      // With symbolic links followed.
+  bool in_place = true;  // False: into a new file beside it, which is then renamed.
+  mode_t mode = 0;       // The mode of the file that is there; 0: there is none.
 };
 
 Target target_of(const std::string& path) {
@@ -85,7 +85,7 @@ int write_in_place(const std::string& path, std::string_view text) {
   return file ? write_all(file.get(), text) : errno;
 }
 
-/// A folder that nobody may write may hold a file that one may.
+/// A file may be writable although its folder is not.
 bool only_the_file_is_ours(const Target& target, int error) {
   return (error == EACCES || error == EPERM || error == EROFS) &&
          ::access(target.path.c_str(), W_OK) == 0;
@@ -106,13 +106,13 @@ void flush_output() {
 int output_failure() { return first_failure.load(std::memory_order_relaxed); }
 
 void put_error(std::string_view text) {
-  (void)!std::fwrite(text.data(), 1, text.size(), stderr);  // Whom to tell?
+  (void)!std::fwrite(text.data(), 1, text.size(), stderr);  // A failure could be reported nowhere.
 }
 
 void fill_standard_descriptors() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (::fcntl(descriptor, F_GETFD) >= 0) continue;
-    // The lowest that is free is this one. Writing to what is open for reading alone fails.
+    // open takes the lowest free descriptor, which is this one. Writes to it fail: it is read-only.
     (void)!::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
@@ -123,13 +123,13 @@ std::string output_failure_words(int failure) {
 
 int finish_output(std::string_view program, int exit_code) {
   flush_output();
-  // Of a file elsewhere, some failures are known when it is closed.
+  // On a network file system, some failures show only when the file is closed.
   const int copy = ::dup(STDOUT_FILENO);
   if (copy >= 0 && ::close(copy) != 0) remember(errno);
   if (std::ferror(stdout) != 0) remember(EIO);
   const int failure = output_failure();
   if (failure == 0) return exit_code;
-  if (failure == EPIPE) {  // As if it had not been ignored: whoever reads no more knows why.
+  if (failure == EPIPE) {  // Ends as if SIGPIPE had not been ignored: the reader closed the pipe.
     ::signal(SIGPIPE, SIG_DFL);
     ::raise(SIGPIPE);
   }

@@ -1,9 +1,9 @@
-// File: base/output.h: what a program writes for people and for other programs: standard output,
-// and files that a command line names.
+// File: base/output.h: how programs write to standard output and to files named on a command line.
 //
 // A failed write must not pass for success. Standard output remembers its first failure, and the
-// program ends with `finish_output`. A file is checked before the work whose result it gets, and is
-// written beside and then renamed: it has the whole text or what it had before.
+// program ends with `finish_output`. A program checks a file before it does the work. The text is
+// written to a new file beside it, which is then renamed: the file has the whole text or keeps what
+// it had.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// Writes to standard output; a failure is remembered. Any thread.
+/// Writes to standard output and remembers a failure. Any thread.
 void put_output(std::string_view text);
 void flush_output();
 /// The errno of the first write that failed; 0: none has.
@@ -33,36 +33,36 @@ void say_error(fmt::format_string<Args...> text, Args&&... args) {
   put_error(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// First thing in main: opens those of descriptors 0 to 2 that are closed, so that no other file
-/// becomes one of them. What is then written to standard output fails, as it would have.
+/// Call it first in main. Opens those of descriptors 0 to 2 that are closed, so that no other file
+/// gets their numbers. Writes to a standard output that was closed still fail.
 void fill_standard_descriptors();
 
-/// Last thing in main: the exit code. If standard output could not be written, one line on stderr
-/// says so, and the code is not 0. Where SIGPIPE is ignored and the reader has gone, the signal
-/// ends the process.
+/// Call it last in main; returns the exit code. If standard output could not be written, it prints
+/// one line on stderr, and the code is not 0. If SIGPIPE is ignored and the reader has gone, it
+/// ends the process by that signal.
 int finish_output(std::string_view program, int exit_code);
 
 /// "standard output could not be written: No space left on device".
 std::string output_failure_words(int failure);
 
-/// An option that names a file to write, and what was given: "" if nothing was, "-" for standard
-/// output.
+/// An option that names a file to write, and the given path: "" if the option was not given, "-"
+/// for standard output.
 struct OutputOption {
   std::string_view option;
   const std::string& path;
 };
-/// Before the work: whether all of them can be written. kInvalidArgument names option, path,
-/// reason.
+/// Checks, before the work, that all of them can be written. kInvalidArgument names the option, the
+/// path and the reason.
 Status check_outputs(std::initializer_list<OutputOption> outputs);
 
-/// Whether write_file could write there: what it needs is tried, and nothing is left. The error is
+/// Checks that write_file could write there, by trying it without changing the file. The error is
 /// "can't write 'PATH': " and the system's reason.
 Status check_writable(const std::string& path);
 
-/// The whole text or nothing. What is no regular file (a pipe, a device) is written as it is.
+/// Writes the whole text, or leaves the file as it was. A pipe or device is written directly.
 Status write_file(const std::string& path, std::string_view text);
 
-/// To standard output if the path is "" or "-", else to the file.
+/// Writes to standard output if the path is "" or "-", else to the file.
 Status write_text(const std::string& path, std::string_view text);
 
 }  // namespace tutti

@@ -243,8 +243,8 @@ const std::array<Knob, 17> kKnobs{{
      [](const Settings& s) { return s.log; }},
 }};
 
-// What launchers and people say to bootstrap/launch.cc, to the Python package and to scripts/netns;
-// not knobs of a communicator.
+// Variables of launchers and users for bootstrap/launch.cc, the Python package and scripts/netns.
+// They are not settings of a communicator.
 constexpr std::array<std::string_view, 11> kOtherVariables{
     "TUTTI_RANK",          "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
     "TUTTI_RENDEZVOUS",    "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",

@@ -38,7 +38,7 @@ class SignalsHeld {
   sigset_t before_{};
 };
 
-/// A thread that takes none of the program's signals. kSystem where the system has none to give;
+/// Starts a thread that takes none of the program's signals. kSystem if the system refuses it;
 /// `what` names the thread in that error. Any thread may call.
 template <class Thread = std::thread, class Body>
 Result<Thread> start_thread(std::string_view what, Body&& body) {

@@ -9,7 +9,7 @@ Error thrown_error(std::string_view function, const std::exception& thrown) noex
   Error error;
   error.code = Code::kSystem;
   const bool memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
-  error.what = "out of memory";  // Short enough for the string itself: this takes no memory.
+  error.what = "out of memory";  // So short that the string allocates nothing.
   try {
     const std::string where = function.empty() ? "" : std::string(function) + ": ";
     error.what = where + (memory ? "out of memory" : thrown.what());

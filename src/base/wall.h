@@ -1,4 +1,4 @@
-// File: base/wall.h: no exception leaves the library: what is thrown inside becomes an error.
+// File: base/wall.h: no exception leaves the library: it becomes an error.
 #pragma once
 #include <exception>
 #include <string_view>
@@ -9,11 +9,11 @@
 
 namespace tutti {
 
-/// The error that stands for an exception: kSystem, "FUNCTION: out of memory". It is made without
-/// memory if there is none; then it leaves out the function.
+/// The error that stands for an exception: kSystem, "FUNCTION: out of memory". If there is no
+/// memory for this text, it leaves out the function and allocates nothing.
 Error thrown_error(std::string_view function, const std::exception& thrown) noexcept;
 
-/// What `body` returns, a Status or a Result, or the error that stands for what it throws.
+/// Calls `body`. Returns its Status or Result, or the error that stands for what it threw.
 template <class Body>
 std::invoke_result_t<Body> walled(std::string_view function, Body&& body) {
   try {

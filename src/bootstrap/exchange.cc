@@ -2,9 +2,9 @@
 //
 // Every rank puts what it has under "<phase>/<rank>". Rank 0 gets them all, checks that they go
 // together, and puts the whole table under "<phase>/all", which is what the others get: 2n requests
-// instead of n². A rank that finds that two do not go together, or that a rank has not come within
-// the deadline, tells everybody (Rendezvous::fail): none would get any further. After kPatience a
-// line of the log names the ranks that are missing.
+// instead of n². A rank that finds a mismatch, or that a rank is missing at the deadline, tells all
+// ranks (Rendezvous::fail), since none could go on. After kPatience a line of the log names the
+// ranks that are missing.
 //
 //   contribution   magic u32 · rank count u32 · nonce u64 · pid i64 · host (64) · the bytes
 //   table          magic u32 · rank count u32 · per rank: nonce u64 · length u64 · the bytes
@@ -106,7 +106,7 @@ class Exchange {
     const std::string step = named ? phase_.substr(slash + 1) : "";
     title_ = named ? "joining communicator '" + phase_.substr(0, slash) + "'"
                    : "exchange '" + phase_ + "'";
-    // The first step of a communicator is the one that a rank comes with.
+    // A rank that has not made the first step has not come at all, so errors do not name that step.
     step_ = step.empty() || step == "hello" ? "" : " to the step '" + step + "'";
   }
 
@@ -117,7 +117,7 @@ class Exchange {
   Error error(Code code, const std::string& what, int peer = -1) const {
     return {code, title_ + ": " + what, Rank{me_}, Rank{peer}};
   }
-  /// Nobody gets any further after this, so everybody is told. Who told first counts.
+  /// Tells all ranks, since none can go on. Returns the error that all get: the first one told.
   Error tell_all(Error told) {
     if (Status sent = rendezvous_.fail(told); !sent) {
       told.what += " (the others were not told)";
@@ -125,8 +125,8 @@ class Exchange {
     }
     return failure().value_or(std::move(told));
   }
-  /// What a rank has told all. Once this rank has announced itself: what it has put is there, so
-  /// only a failure keeps it from being read.
+  /// The error that a rank has told to all. Call it after `announce`: then only such an error keeps
+  /// this rank from reading what it has put there itself.
   std::optional<Error> failure() {
     auto mine = rendezvous_.get(key(me_), Deadline{steady_clock::now()});
     return mine ? std::nullopt : std::optional(std::move(mine.error()));
@@ -142,15 +142,15 @@ class Exchange {
   /// Rank 0: gets every rank's bytes and hands out the table.
   Result<std::vector<Bytes>> collect(std::span<const std::byte> mine);
   Result<std::vector<Bytes>> read_table(std::span<const std::byte> table);
-  /// The value of `key`, of rank `whom`; empty at the deadline. The log says who is missing where
-  /// it takes long.
+  /// The value of `key`, which rank `whom` puts; empty at the deadline. If it takes long, the log
+  /// names the missing ranks.
   Result<std::optional<Bytes>> wait(const std::string& key, int whom);
   Result<std::optional<Bytes>> wait_until(const std::string& key, Deadline deadline);
   struct Missing {
     std::vector<int> ranks;
-    int searched = 0;  // Of lower rank than this.
+    int searched = 0;  // Only ranks below this one were looked for.
   };
-  /// Who has not come yet, of rank `first` and up. An error where the rendezvous has failed.
+  /// The ranks from `first` on that have not come yet; an error if the rendezvous has failed.
   Result<Missing> find_missing(int first);
   /// "rank 2 of 3 has not come"; `missing` is not empty.
   std::string describe(const Missing& missing) const;
@@ -288,7 +288,7 @@ std::string Exchange::describe(const Missing& missing) const {
   return text;
 }
 
-/// Rank 0 warns of those that are missing; the others of rank 0 only, as they all wait for it.
+/// Rank 0 warns about all missing ranks. Other ranks warn only about rank 0, for which they wait.
 void Exchange::log_missing(int whom) {
   const auto level = [&](const std::vector<int>& ranks) {
     return me_ == 0 || ranks.front() == 0 ? log::Level::kWarn : log::Level::kInfo;

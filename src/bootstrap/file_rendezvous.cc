@@ -12,7 +12,7 @@
 // The kernel drops the lock of a process that dies, whatever way it dies, so
 //   - the first to come finds leftovers of an earlier run of the same job, and clears them;
 //   - the last to leave removes the job;
-//   - who waits finds m.<rank> without a lock where that rank has died, and tells all.
+//   - a waiting rank that finds m.<rank> without a lock tells all that this rank has died.
 // Where the file system has no locks, nothing is cleared: then the job's name has to be new.
 #include "bootstrap/file_rendezvous.h"
 
@@ -52,8 +52,8 @@ constexpr int kMostAttempts = 100;
 constexpr std::chrono::seconds kLockTime{10};
 constexpr const char *kMembers = "members", *kFailed = "failed";
 constexpr std::string_view kJoining = "m.";
-// A look at who has died costs some system calls for each rank. It comes no oftener than this, and
-// takes at most one part in so many of the time.
+// A search for dead ranks costs some system calls for each rank. It happens no more often than
+// every kLookPause, and takes at most 1 / kLookShare of the time.
 constexpr std::chrono::milliseconds kLookPause{50};
 constexpr int kLookShare = 20;
 
@@ -155,7 +155,7 @@ class FileRendezvous : public Rendezvous {
 
  private:
   explicit FileRendezvous(std::string path) : path_(std::move(path)) {}
-  /// Tells all if a rank has died while it joined.
+  /// If a rank has died while it joined, tells all ranks.
   void look_for_deaths();
   std::optional<std::string> name_dead(const std::string& file) const;
   /// False: the job was being removed; try again.
@@ -169,7 +169,7 @@ class FileRendezvous : public Rendezvous {
   const std::string path_;
   const pid_t owner_ = getpid();
   Fd directory_, members_;
-  // Given up to tell all of an error: the error may be that there are no more descriptors.
+  // Closed before an error is told to all: the error may be that no descriptor is left.
   Fd reserve_;
   std::mutex mutex_;
   Fd joining_;  // Locked, and named `joining_name_`, while there are calls of enter without leave.
@@ -240,9 +240,9 @@ Result<std::string> FileRendezvous::write_aside(std::span<const std::byte> bytes
   static std::atomic<std::uint64_t> count{0};
   std::string name;
   Fd file;
-  // Again where a process of another host has the same number.
+  // Try again if a process of another host has the same number.
   for (int attempt = 0; attempt < kMostAttempts && !file; ++attempt) {
-    // relaxed: only that each value is there once matters.
+    // relaxed: it matters only that each value is given out once.
     name = fmt::format("t.{}.{}", getpid(), count.fetch_add(1, std::memory_order_relaxed));
     file =
         Fd(::openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -301,11 +301,10 @@ void FileRendezvous::enter(Rank me) {
   if (++entered_ != 1) return;
   const std::string process = this_process_name();
   auto aside = write_aside(std::as_bytes(std::span(process.data(), process.size())));
-  if (!aside) return;  // What follows has the same trouble, and says so.
+  if (!aside) return;  // The next operation fails for the same reason, and reports it.
   joining_ = Fd(::openat(directory_.get(), aside->c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   joining_name_ = std::string(kJoining) + std::to_string(me.value);
-  // Locked before it has its name, so that it is never found without its lock while this rank
-  // lives.
+  // Lock the file before it gets its name: as long as this rank lives, no rank finds it unlocked.
   const bool locked = joining_ && lock(joining_.get(), LOCK_EX | LOCK_NB);
   if (!locked ||
       ::renameat(directory_.get(), aside->c_str(), directory_.get(), joining_name_.c_str()) != 0) {
@@ -328,7 +327,7 @@ void FileRendezvous::leave() {
   joining_.reset();
 }
 
-/// The process whose file has no lock any more; empty: it lives, or has left.
+/// The name of the process if its file is unlocked, so that it has died; empty if it lives or left.
 std::optional<std::string> FileRendezvous::name_dead(const std::string& file) const {
   const Fd theirs(::openat(directory_.get(), file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!theirs || !lock(theirs.get(), LOCK_SH | LOCK_NB)) return std::nullopt;
@@ -344,7 +343,7 @@ void FileRendezvous::look_for_deaths() {
   {
     const std::lock_guard guard(mutex_);
     if (start < next_look_) return;
-    next_look_ = start + kLookPause;  // Of two threads, one looks.
+    next_look_ = start + kLookPause;  // So only one of two threads looks.
   }
   Fd listed(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(listed.get()), ::closedir);
@@ -383,7 +382,7 @@ Status FileRendezvous::fail(const Error& error) {
 Result<std::string> user_directory() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   struct stat status {};
-  // Under sudo -E it is another user's; where it is gone, as in a container, nobody's.
+  // Under sudo -E it belongs to another user; in a container it may not exist.
   const bool ours = runtime != nullptr && *runtime == '/' && ::stat(runtime, &status) == 0 &&
                     status.st_uid == geteuid();
   const std::string path =

@@ -133,8 +133,7 @@ Result<LaunchInfo> from_mpich() {
                                                         "mpiexec.mpich", "mpiexec"};
     info.job += "-" + launcher_process(kCommands);
   } else {
-    // Nothing in the environment tells one job of several hosts from another: see
-    // launch_rendezvous.
+    // The environment has no name for a job on several hosts: see launch_rendezvous.
     info.job.clear();
   }
   return info;

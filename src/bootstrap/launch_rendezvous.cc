@@ -5,7 +5,7 @@
 //   3. The launcher names the host of rank 0: TCP there, at one of a few ports that all ranks
 //      derive from the job's name. Never at torchrun's MASTER_PORT: torch's own store has it, or
 //      will want it. Rank 0 takes the first port that is free, the others try them all; they know
-//      the right store by the job's secret: TUTTI_SECRET, and the job's name where there is none.
+//      the right store by the job's secret: TUTTI_SECRET, or without it the job's name.
 //   4. Else the user has to say where.
 //
 // A process may come here several times (two communicators from the environment). Each time is a
@@ -37,7 +37,7 @@ std::vector<int> ports_of(const std::string& job) {
   return ports;
 }
 
-/// Alike on all ranks, and different from that of any other job.
+/// A name that is the same on all ranks, and different from that of any other job.
 Result<std::string> job_of(const LaunchInfo& info) {
   if (!info.job.empty()) return info.job;
   if (info.launcher != "mpich") return std::string("default");

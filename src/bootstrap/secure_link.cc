@@ -95,12 +95,13 @@ Result<SecureLink> SecureLink::connect(Fd socket, const Secret& secret, int clie
     const auto got = sent ? receive_some(socket.get(), into, deadline)
                           : Result<std::size_t>(std::move(sent.error()));
     if (!got && got.error().code == Code::kTimeout)
-      return stranger("who is there says nothing, so it is no Tutti store");
+      return stranger("the other end says nothing, so it is no Tutti store");
     if (!got) {
-      return stranger(heard ? "the store closed the connection during the handshake"
-                            : "who is there closed the connection before it said anything: a store "
-                              "of another job (TUTTI_JOB and TUTTI_SECRET have to be alike on all "
-                              "ranks), or one with too many strangers at its door");
+      return stranger(heard
+                          ? "the store closed the connection during the handshake"
+                          : "the other end closed the connection before it said anything: a "
+                            "store of another job (TUTTI_JOB and TUTTI_SECRET have to be alike on "
+                            "all ranks), or one with too many strangers at its door");
     }
     heard = true;
     TUTTI_CHECK_OK(handshake.take(into.first(*got)));

@@ -1,9 +1,8 @@
-// File: bootstrap/secure_link.h: what a store and its clients say to each other, sealed.
+// File: bootstrap/secure_link.h: the encrypted connection between a store and a client.
 //
-// Both ends have proved that they know the job's secret (base/handshake.h). From then on each end
-// sends records, each sealed with a key of this connection and this direction and with the number
-// of the record (ChaCha20-Poly1305, RFC 8439): nobody else can read, change, repeat, reorder or add
-// one.
+// Both ends first prove that they know the job's secret (base/handshake.h). Then each end sends
+// records. A record is sealed with its number and with a key of this connection and direction
+// (ChaCha20-Poly1305, RFC 8439), so that nobody else can read, change, repeat, reorder or add one.
 //
 //   record   length u32 · so many bytes, encrypted · tag (16); the length is authenticated, too
 //
@@ -18,18 +17,18 @@ namespace tutti::bootstrap {
 
 using tcp::Secret;
 
-/// Version 2: versions below showed a secret instead of proving it.
+/// Version 2. Lower versions sent the secret instead of proving that they knew it.
 inline constexpr tcp::Protocol kStoreProtocol{"tutti-st", 2};
-/// The end that serves, as a handshake names it; clients have another number.
+/// The store's number in a handshake; clients have other numbers.
 inline constexpr int kStoreEnd = 0;
-/// Of a client that does not say which rank it is.
+/// The number of a client that does not say which rank it is.
 inline constexpr int kAnyClient = 1 << 30;
 
 inline constexpr std::size_t kMostRecordBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kTagBytes = 16;
 
-/// The key of the handshake for the job of this name, among those who know `secret`. Without a
-/// secret whoever knows the name can derive it.
+/// The key of the handshake for the job of this name, derived from `secret`. If the secret is
+/// empty, everybody who knows the name can derive the key.
 Secret key_of(std::string_view secret, std::string_view job);
 
 /// Keys of one connection, by direction.
@@ -46,31 +45,31 @@ class Sealer {
 
  private:
   Secret key_;
-  std::uint64_t number_ = 0;  // Of the next record.
+  std::uint64_t number_ = 0;  // The next record's.
 };
 
 class Opener {
  public:
   explicit Opener(const Secret& key) : key_(key) {}
   void append(std::span<const std::byte> bytes);
-  /// Appends what the records that are whole hold. kPeerFailed: somebody has changed them.
+  /// Appends the contents of all whole records. kPeerFailed: somebody has changed one.
   Status open_all(Bytes& into);
 
  private:
   Secret key_;
   std::uint64_t number_ = 0;
-  Bytes buffer_;  // At most one record and what one append brought.
+  Bytes buffer_;  // At most one record and the bytes of one append.
 };
 
 /// A client's end of a connection.
 class SecureLink {
  public:
-  /// Proves that this end knows the secret, and has the store prove it. kPeerFailed says what is
-  /// there instead; kMismatch: a store of another version.
+  /// Proves to the store that this end knows the secret, and requires the same proof from it.
+  /// kPeerFailed says what is there instead; kMismatch: a store of another version.
   static Result<SecureLink> connect(Fd socket, const Secret& secret, int client, Deadline deadline);
 
   Status send(std::span<const std::byte> bytes, Deadline deadline);
-  /// At least one byte, appended.
+  /// Waits for at least one byte, and appends what has come.
   Status receive(Bytes& into, Deadline deadline);
   int descriptor() const { return socket_.get(); }
 

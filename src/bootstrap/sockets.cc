@@ -69,7 +69,8 @@ Result<std::vector<SocketAddress>> ask_resolver(const std::string& host, int por
   return addresses;
 }
 
-/// At all of these that this host has, or at one. kUnsupported: it has none of them.
+/// Listens at those of these addresses that this host has; with `one`, only at the first of them.
+/// kUnsupported: it has none of them.
 Result<Listening> listen_on(const std::vector<SocketAddress>& addresses, bool one) {
   Listening listening;
   std::string reasons;
@@ -84,11 +85,11 @@ Result<Listening> listen_on(const std::vector<SocketAddress>& addresses, bool on
     if (socket) {
       listening.port = own_end(socket.get()).port();
       listening.sockets.push_back(std::move(socket));
-      if (one) break;  // "Any" serves both families; a free port is one port.
+      if (one) break;  // The "any" address serves both families, and a free port is a single port.
       continue;
     }
     const Error error = system_error(address.text(), error_number);
-    // A machine without IPv6 is fine; a port that somebody else has is not.
+    // It is fine if the machine has no IPv6, but not if another process has the port.
     if (error_number == EADDRINUSE || error_number == EACCES)
       return Error{Code::kSystem, "rendezvous: can't listen at " + error.what};
     foreign = foreign && error_number == EADDRNOTAVAIL;
@@ -99,8 +100,8 @@ Result<Listening> listen_on(const std::vector<SocketAddress>& addresses, bool on
                "rendezvous: can't listen at " + reasons};
 }
 
-/// Whether the name is that of the host itself, which knows it by a loopback address only (Debian's
-/// 127.0.1.1): others know it by another one.
+/// Whether the name is the host's own name, which on the host itself stands for a loopback address
+/// (Debian's 127.0.1.1). On other hosts it stands for another address.
 bool is_host_name_at_loopback(const std::string& host, const std::vector<SocketAddress>& named) {
   const bool loopback = std::all_of(named.begin(), named.end(),
                                     [](const auto& address) { return address.is_loopback(); });
@@ -115,7 +116,7 @@ Error gone() {
 }  // namespace
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Deadline deadline) {
-  // An address needs no resolver, and so no thread.
+  // An address needs no resolver and therefore no thread.
   auto numeric = ask_resolver(host, port, AI_NUMERICHOST);
   if (numeric) return numeric;
   struct Question {

@@ -14,8 +14,8 @@
 
 namespace tutti::bootstrap {
 
-/// What the name stands for, in the resolver's order. The system's resolver knows no deadline, so a
-/// thread of its own asks it; at the deadline that is left behind: kTimeout.
+/// The addresses of the name, in the resolver's order. The system's resolver has no deadline, so a
+/// separate thread asks it. At the deadline that thread is left alone, and the error is kTimeout.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Deadline deadline);
 
 /// Addresses of this machine at which others may reach it, best first: IPv4 before IPv6, neither
@@ -26,10 +26,11 @@ struct Listening {
   std::vector<Fd> sockets;
   int port = 0;
 };
-/// Listens at those addresses of this host that `host` stands for; at all where it is empty, or,
-/// with a warning, where it stands for none of this host. A name that only means loopback here, but
-/// is not "localhost", is the host's own: then at all addresses that others may know
-/// (own_addresses). Port 0 takes a free one. kSystem names the address and why not.
+/// Listens at those addresses of this host that `host` stands for. It listens at all addresses if
+/// `host` is empty, or, with a warning, if it stands for no address of this host. A name other than
+/// "localhost" that stands only for loopback here is the host's own name: then it listens at all
+/// addresses that other hosts may know (own_addresses). Port 0 takes a free one. kSystem names the
+/// address and the reason.
 Result<Listening> listen_at(const std::string& host, int port, Deadline deadline);
 
 /// Waits until the socket is ready for `events` (or broken). kTimeout at the deadline.

@@ -16,7 +16,7 @@ Status Store::put(std::string_view key, std::span<const std::byte> value) {
   TUTTI_CHECK_OK(check_sizes(key, value.size()));
   auto stored = std::make_shared<const Bytes>(value.begin(), value.end());
   const std::lock_guard lock(mutex_);
-  if (failure_) return ok();  // Nobody would get it.
+  if (failure_) return ok();  // No client would get the value.
   const auto found = values_.find(key);
   const std::size_t replaced = found == values_.end() ? 0 : found->second->size();
   if (values_.size() >= kMostKeys || bytes_ - replaced + value.size() > kMostBytes) {

@@ -28,7 +28,7 @@ class Store {
   Result<SharedBytes> find(std::string_view key) const;
   /// Waits for the value. kTimeout at the deadline; one that has passed still looks once.
   Result<SharedBytes> wait(std::string_view key, Deadline deadline) const;
-  /// The values go: nobody can get them any more.
+  /// It drops the values: no client gets them any more.
   void fail(const Error& error);
   bool failed() const;
 

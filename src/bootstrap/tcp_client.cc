@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long who ends anyway waits for an answer: the store may have ended before.
+// How long a client that ends waits for an answer: the store may have ended first.
 constexpr std::chrono::seconds kTellTime{5};
 // What a store that answers at the deadline needs to be heard.
 constexpr std::chrono::seconds kGrace{2};
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Rendezvous>> TcpClient::connect(StorePlace place, Deadlin
 
 Result<SecureLink> TcpClient::open_one(const SocketAddress& address, Deadline deadline) {
   TUTTI_TRY(Fd socket, connect_to(address, deadline));
-  // TCP can connect a socket to itself while nobody listens; the port is rank 0's.
+  // TCP can connect a socket to itself while no store listens; the port is rank 0's.
   auto link = own_end(socket.get()).text() == address.text()
                   ? Result<SecureLink>(Error{Code::kPeerFailed, "nobody listens there"})
                   : SecureLink::connect(std::move(socket), place_.secret, place_.client, deadline);
@@ -119,12 +119,12 @@ Result<TcpClient::Link> TcpClient::borrow(Deadline deadline) {
 void TcpClient::give_back(Link link) {
   const std::lock_guard lock(mutex_);
   if (owner_ != getpid()) return;
-  if (joining_ == 0) say_left(link);  // While another thread used it.
+  if (joining_ == 0) say_left(link);  // This rank left while another thread used the link.
   idle_.push_back(std::move(link));
 }
 
-/// The store answers neither of these two; if they don't get there, the connection has broken, and
-/// whatever follows says so.
+/// The store answers neither of these two. If they do not arrive, the connection has broken, and
+/// the next request reports it.
 void TcpClient::say_left(Link& link) {
   if (!std::exchange(link.entered, false)) return;
   (void)link.link.send(wire::encode({.kind = wire::Kind::kLeave}),
@@ -137,7 +137,7 @@ void TcpClient::enter(Rank me) {
     ++joining_;
   }
   auto link = borrow(Deadline::after(patience_));
-  if (!link) return;  // The first exchange has the same trouble, and says so.
+  if (!link) return;  // The first exchange fails for the same reason, and reports it.
   const std::string process = this_process_name();
   link->entered = static_cast<bool>(
       link->link.send(wire::encode({.kind = wire::Kind::kEnter, .text = process, .rank = me}),
@@ -193,7 +193,7 @@ Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
                                      .wait_ms = static_cast<std::uint32_t>(wait.count()),
                                      .key = key},
                                     answer,
-                                    // A store that is stopped for a while, or far, is not dead.
+                                    // A store that is far away or stopped for a while is not dead.
                                     Deadline::after(std::max(wait + kGrace, patience_))));
   if (message.kind == wire::Kind::kAbsent) return never_came(key);
   if (message.kind != wire::Kind::kValue) return unexpected(message.text);

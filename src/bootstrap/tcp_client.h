@@ -21,10 +21,10 @@ struct StorePlace {
   /// Hosts and ports to try, in turn.
   std::vector<std::pair<std::string, int>> candidates;
   Secret secret{};
-  int client = kAnyClient;  // Which rank this is, if it is known.
+  int client = kAnyClient;  // This client's rank, if it is known.
   std::string name;         // For messages: "10.0.0.1:29500".
   std::string keeper = "rank 0's store";
-  Rank keeper_rank{0};  // To blame where the store does not answer.
+  Rank keeper_rank{0};  // The rank to blame if the store does not answer.
 };
 
 class TcpClient : public Rendezvous {
@@ -43,7 +43,7 @@ class TcpClient : public Rendezvous {
  private:
   struct Link {
     SecureLink link;
-    bool entered = false;  // Its end would be taken for the end of this rank.
+    bool entered = false;  // The store takes the connection's end for the end of this rank.
   };
 
   TcpClient(StorePlace place, std::chrono::milliseconds patience)
@@ -57,13 +57,13 @@ class TcpClient : public Rendezvous {
   Result<wire::Message> ask(const wire::Message& request, Bytes& answer, Deadline deadline);
 
   const StorePlace place_;
-  // How long an answer may take that needs no waiting at the store: as long as connecting might.
+  // How long the store may take to answer a request that does not wait: as long as for connecting.
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::vector<Link> idle_;
-  bool lost_ = false;  // The store has gone, or no longer answers: it is told nothing more.
+  bool lost_ = false;  // The store has gone, or no longer answers: send it nothing more.
   int joining_ = 0;    // Calls of enter without their leave.
-  pid_t owner_ = -1;   // A fork must not speak on its parent's connections.
+  pid_t owner_ = -1;   // A forked child must not use its parent's connections.
 };
 
 }  // namespace tutti::bootstrap

@@ -18,16 +18,16 @@ namespace tutti::bootstrap {
 
 struct TcpServer::Job {
   Secret secret{};
-  std::uint64_t number = 0;  // That hellos have: job_of(secret).
+  std::uint64_t number = 0;  // The job's number in a hello: job_of(secret).
   std::shared_ptr<Store> store;
   // Who waits for which key.
   std::unordered_map<std::string, std::vector<std::uint64_t>> waiting;
-  // Clients that join, and those that have asked and not got all of their answer.
-  // relaxed: who looks at it only sleeps a little longer or shorter.
+  // Clients that join, and clients that have asked and not yet got their whole answer.
+  // relaxed: a thread that reads it only sleeps a little longer or shorter.
   std::atomic<int> owed{0};
-  // It has failed, and its maker has left; under the server's mutex.
+  // Set once the job has failed and its maker has left; under the server's mutex.
   std::optional<std::chrono::steady_clock::time_point> verdict_until;
-  std::set<int> clients;  // That have joined, by their ranks; on the server's thread.
+  std::set<int> clients;  // The ranks that have joined; on the server's thread.
 };
 
 struct TcpServer::Connection {
@@ -38,23 +38,24 @@ struct TcpServer::Connection {
   Bytes hello;
   std::shared_ptr<Job> sought;
   std::optional<tcp::Handshake> handshake;
-  std::shared_ptr<Job> job;  // Once it has proved that it knows the secret.
+  std::shared_ptr<Job> job;  // Set once the client has proved that it knows the secret.
   std::optional<Opener> opener;
   std::optional<Sealer> sealer;
   wire::FrameReader reader{wire::kMostFrameBytes};
-  std::string key;      // What its get waits for; empty: it does not.
-  bool asked = false;   // Counted in the job's `owed`.
-  bool silent = false;  // Since it was let in; counted there, too.
-  // The rank that joins a communicator, and its process; empty: none. The connection's end is its.
+  std::string key;      // The key for which its get waits; empty: none waits.
+  bool asked = false;   // It has asked, and the job's `owed` counts it.
+  bool silent = false;  // It has not asked since it was let in; `owed` counts that, too.
+  // The rank that joins a communicator, and its process; empty: none. If the connection ends, this
+  // rank has ended.
   std::optional<Rank> joining;
   std::string process;
   std::chrono::steady_clock::time_point timer{};
   // The answer on its way: a head, then a body that others may be sent too.
   Bytes head;
   SharedBytes body;
-  std::size_t sealed = 0;  // Of both.
-  Bytes record;            // What was sealed last,
-  std::size_t sent = 0;    // and how much of that is on its way.
+  std::size_t sealed = 0;  // Bytes of head and body that are sealed.
+  Bytes record;            // The record that was sealed last,
+  std::size_t sent = 0;    // and how many bytes of it were sent.
   bool blocked = false;    // The socket takes no more for now; epoll says when it does.
 
   bool answering() const { return !head.empty(); }

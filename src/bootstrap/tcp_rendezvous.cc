@@ -26,7 +26,7 @@ class TcpHost : public LocalRendezvous {
   ~TcpHost() override { server_->remove(secret_); }
   Status fail(const Error& error) override {
     TUTTI_CHECK_OK(LocalRendezvous::fail(error));
-    // This process may end right after; those who wait are to hear why.
+    // This process may end right after this; waiting clients have to learn why first.
     server_->answer_all(secret_, Deadline::after(TcpServer::kTellTime));
     return ok();
   }
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Rendezvous>> host_at(const std::shared_ptr<TcpServer>& se
   return std::unique_ptr<Rendezvous>(std::make_unique<TcpHost>(std::move(store), server, secret));
 }
 
-/// Once in a process, at rank 0.
+/// Rank 0 warns once in a process.
 void warn_of_no_secret(const std::string& place) {
   static std::atomic<bool> warned{false};
   // relaxed: only that one thread is first matters.

@@ -16,7 +16,7 @@ struct TcpMeeting {
   /// the secret.
   std::vector<int> ports{};
   Secret secret{};
-  bool guessable = false;  // The secret is made of nothing that only ranks know.
+  bool guessable = false;  // The secret is derived from the job's name alone.
 };
 
 /// Rank 0 serves, the others connect until the deadline.

@@ -12,7 +12,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::size_t kMostProcessBytes = 128;  // Of its name, in messages.
+constexpr std::size_t kMostProcessBytes = 128;  // The longest name of a process, in messages.
 
 }  // namespace
 
@@ -47,7 +47,7 @@ bool TcpServer::read(Connection& connection) {
   return read_requests(connection);
 }
 
-/// What has come before the client is known.
+/// Bytes of a client that has not proved itself yet.
 bool TcpServer::read_handshake(Connection& connection, std::span<const std::byte> bytes) {
   if (!connection.handshake) {
     const auto part =
@@ -71,12 +71,12 @@ bool TcpServer::read_handshake(Connection& connection, std::span<const std::byte
   return true;
 }
 
-/// The first message: for which job.
+/// The first message, which names the job.
 bool TcpServer::read_hello(Connection& connection) {
   const std::span<const std::byte, tcp::kHelloBytes> bytes(connection.hello.data(),
                                                            tcp::kHelloBytes);
   const auto hello = tcp::parse_hello(bytes, kStoreProtocol);
-  Secret secret{};  // Nobody's, for who is told no more than the version.
+  Secret secret{};  // Fits no job: such a client learns no more than our version.
   if (hello) {
     const std::lock_guard lock(mutex_);
     for (const auto& job : jobs_) {
@@ -100,8 +100,8 @@ bool TcpServer::read_hello(Connection& connection) {
 bool TcpServer::shake(Connection& connection, std::span<const std::byte> bytes) {
   tcp::Handshake& handshake = *connection.handshake;
   const Status taken = handshake.take(bytes);
-  // Who speaks another version gets ours, though it is sent away. So few bytes always fit the
-  // buffer of a new socket.
+  // A client of another version is closed, but learns our version first. So few bytes always fit
+  // the buffer of a new socket.
   const auto answer = handshake.to_send();
   const bool sent = answer.empty() || ::send(connection.socket.get(), answer.data(), answer.size(),
                                              MSG_NOSIGNAL) == static_cast<ssize_t>(answer.size());
@@ -118,18 +118,18 @@ bool TcpServer::shake(Connection& connection, std::span<const std::byte> bytes) 
   return sent;
 }
 
-/// It has proved that it knows the secret.
+/// Lets a client in that has proved that it knows the secret.
 bool TcpServer::let_in(Connection& connection) {
   const std::shared_ptr<Job> job = connection.sought;
   const int client = connection.handshake->hello().from;
   {
     const std::lock_guard lock(mutex_);
-    // Once a rank has heard why the job failed it looks for the next job of that secret.
+    // A rank that has learnt why the job failed looks for the next job with that secret.
     if (job->verdict_until && client != kAnyClient && job->clients.contains(client)) return false;
     connection.job = job;
     ++clients_;
   }
-  job->owed.fetch_add(1, std::memory_order_relaxed);  // Until it has made its first request.
+  job->owed.fetch_add(1, std::memory_order_relaxed);  // Until its first request has come.
   connection.silent = true;
   --strangers_;
   job->clients.insert(client);
@@ -206,7 +206,7 @@ bool TcpServer::handle_enter(Connection& connection, const wire::Message& messag
   if (!std::exchange(connection.joining, message.rank))
     connection.job->owed.fetch_add(1, std::memory_order_relaxed);
   connection.process = message.text.substr(0, kMostProcessBytes);
-  // It comes into messages, which are one line each.
+  // The text becomes part of messages, which are one line each.
   std::replace_if(
       connection.process.begin(), connection.process.end(),
       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');

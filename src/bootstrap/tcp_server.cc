@@ -259,7 +259,7 @@ void TcpServer::accept_all(int listener) {
                      system_error("rendezvous: accepting a rank", reason).what);
         }
         evict("descriptors have run out");
-        watch_listeners(false);  // Nothing here is worth a busy loop.
+        watch_listeners(false);  // A busy loop would not help.
       } else if (errno == EINTR || errno == ECONNABORTED) {
         continue;
       }
@@ -280,7 +280,7 @@ void TcpServer::accept_all(int listener) {
     const std::uint64_t id = connection->id;
     connections_.emplace(id, std::move(connection));
     ++strangers_;
-    on_event(id, EPOLLIN);  // What it said at once counts for it.
+    on_event(id, EPOLLIN);  // Read what it has already sent: evict prefers silent connections.
     if (strangers_ > most_strangers_) evict("too many strangers have come");
   }
 }
@@ -298,7 +298,7 @@ bool TcpServer::evict(const char* why) {
   return true;
 }
 
-/// Or leaves those that come in the kernel's queue for a while.
+/// Accepts connections, or leaves them in the kernel's queue for a while.
 void TcpServer::watch_listeners(bool watched) {
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     (void)watch(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(),
@@ -314,7 +314,7 @@ void TcpServer::on_event(std::uint64_t id, std::uint32_t events) {
   Connection& connection = *found->second;
   bool alive = true;
   if ((events & EPOLLOUT) != 0) alive = flush(connection);
-  // What came before the end is still to be read: it may be a farewell.
+  // Read what came before the end first: it may be a farewell.
   if (alive) alive = read(connection);
   if (!alive) close(id);
 }

@@ -1,10 +1,10 @@
 // File: bootstrap/tcp_server.h: serves stores over TCP, on a thread of its own.
 //
 // A server has some listening sockets and any number of jobs, told apart by their secrets; a client
-// proves that it knows one of them (base/handshake.h) and from then on sees that store only, over a
-// sealed connection (secure_link.h). Whatever does not prove that within kJoinTime is closed, and
-// so is one of them when there are too many (base/evict.h): at most kMostStrangers, and an eighth
-// of the descriptors that the process may have.
+// proves that it knows one of them (base/handshake.h) and from then on sees only that store, over a
+// sealed connection (secure_link.h). A connection that does not prove this within kJoinTime is
+// closed. If there are too many such connections, one is closed at once (base/evict.h): there may
+// be kMostStrangers, and at most an eighth of the descriptors that the process may have.
 //
 // Life: a server listens while it has a job. After the last job was removed it only serves the
 // clients that it still has (they may not have read everything yet), and then its thread ends. A
@@ -33,9 +33,9 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   static constexpr std::size_t kMostStrangers = 128;
   /// How long the end of the process is put off for clients that are still connected.
   static constexpr std::chrono::seconds kLingerTime{1};
-  /// How long rank 0 waits after a failure until all that join have heard of it.
+  /// How long rank 0 waits after a failure until all joining ranks have learnt of it.
   static constexpr std::chrono::seconds kTellTime{3};
-  /// How long ranks that come late are told why a job has failed.
+  /// For how long late ranks learn why a job has failed.
   static constexpr std::chrono::minutes kVerdictTime{5};
 
   /// Starts the thread. `place` is what find_server looks for.
@@ -50,11 +50,11 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   /// Serves `store` to whoever knows the secret. kInvalidArgument if a job has it already,
   /// kPeerFailed if the server has stopped listening.
   Status add(const Secret& secret, const std::shared_ptr<Store>& store);
-  /// Lets nobody join that job any more. One that has failed is served for kVerdictTime, or until
-  /// the same job is added again: ranks that come late are told.
+  /// Lets no client join that job any more. A job that has failed is still served for kVerdictTime,
+  /// or until the same job is added again, so that late ranks learn why.
   void remove(const Secret& secret);
-  /// Waits until all clients of the job have asked and got their answers, and those that join have
-  /// left: after a failure they do.
+  /// Waits until all clients of the job have asked and got their answers, and all joining ones have
+  /// left, as they do after a failure.
   void answer_all(const Secret& secret, Deadline deadline) const;
   /// Clients that have joined and not left.
   std::size_t clients() const;
@@ -71,7 +71,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   // On the server's thread only.
   void serve();
   void accept_all(int listener);
-  /// Closes one that has not proved itself; false: there is none.
+  /// Closes a connection that has not proved itself; false: there is none.
   bool evict(const char* why);
   void watch_listeners(bool watched);
   void stop_listening();
@@ -119,7 +119,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   std::optional<std::chrono::steady_clock::time_point> next_verdict_end_;
   std::uint64_t next_id_ = 1;
   std::size_t most_strangers_ = 0, strangers_ = 0;  // Connections that have not proved themselves.
-  bool starved_ = false;                            // Of descriptors, and people have been told.
+  bool starved_ = false;                            // No descriptor was left, and the log says so.
   std::optional<std::chrono::steady_clock::time_point> listen_again_;
 };
 

@@ -118,7 +118,7 @@ Result<StorePlace> decode(const UniqueId& id) {
   place.name = place.candidates.size() > 1 ? place.candidates[1].first : named.first;
   place.name += ":" + std::to_string(named.second);
   place.keeper = "the unique id's store";
-  place.keeper_rank = Rank{};  // Any process may have made it.
+  place.keeper_rank = Rank{};  // Not known: any process may have made the id.
   return place;
 }
 

@@ -1,15 +1,15 @@
 // File: bootstrap/wire.h: what travels between a TCP store and its clients.
 //
-// Once both have proved that they know the job's secret, and sealed (secure_link.h): one request,
-// one answer, in turn. All numbers are little-endian.
+// After the handshake both send sealed records (secure_link.h), which carry one request and one
+// answer in turn. All numbers are little-endian.
 //
 //   frame    length u32 · kind u8 · body     (the length counts kind and body)
 //   put      key length u16 · key · value               → done, refused
 //   get      wait in ms u32 · key length u16 · key      → value, absent, failed, refused
 //   fail     error                                      → done
-//   enter    rank i32 · text: which process             → nothing: from now on the end of the
-//                                                         connection is the end of that rank
-//   leave                                               → nothing: not any more
+//   enter    rank i32 · text: its process               → nothing. From now on the end of the
+//                                                         connection means the end of that rank
+//   leave                                               → nothing. It no longer does
 //   value    the value;  failed: an error;  refused: text;  done, absent: nothing
 //   error    code i32 · rank i32 · peer i32 · text
 //
@@ -28,7 +28,7 @@
 namespace tutti::bootstrap::wire {
 
 inline constexpr std::size_t kLengthBytes = 4;
-/// A length that leaves room for the largest value.
+/// Leaves room for the largest value.
 inline constexpr std::size_t kMostFrameBytes = kMostValueBytes + kMostKeyBytes + 64;
 
 enum class Kind : std::uint8_t {

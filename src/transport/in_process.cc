@@ -37,7 +37,7 @@ Lobby& lobby() {
 }
 const HeldAcrossFork lobby_held(ForkOrder::kLobby, []() -> std::mutex& { return lobby().mutex; });
 
-/// What rank 0 has left there; taken away with the object, also if joining fails.
+/// Rank 0's memory, in the lobby. The destructor takes it out, also if joining fails.
 class Ticket {
  public:
   Ticket() = default;

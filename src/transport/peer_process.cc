@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-/// By the process's random number, which no other has.
+/// Descriptors by the process's random number, which no other process has.
 struct Known {
   std::mutex mutex;
   std::map<std::array<std::uint64_t, 2>, std::weak_ptr<const Fd>> descriptors;
@@ -44,7 +44,7 @@ PeerProcess PeerProcess::open(const Peer& peer, std::uint64_t pid_namespace) {
   process.descriptor_ = descriptor.lock();
   if (process.descriptor_ != nullptr) return process;
   Fd fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (!fd) return process;  // Before Linux 5.3, or out of descriptors: there are other signs.
+  if (!fd) return process;  // Before Linux 5.3, or no descriptor is left: deaths show otherwise.
   process.descriptor_ = std::make_shared<const Fd>(std::move(fd));
   descriptor = process.descriptor_;
   return process;

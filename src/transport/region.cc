@@ -153,7 +153,7 @@ void Region::touch_packets(int rank) const {
   make_resident(at<std::byte>(rank, packets_), multicast_ - packets_);
 }
 
-/// The pages that begin in it.
+/// Makes the pages resident that begin in it.
 void Region::make_resident(std::byte* data, std::size_t bytes) {
   const std::size_t skip = -reinterpret_cast<std::uintptr_t>(data) % kPage;
   if (skip >= bytes) return;
@@ -215,8 +215,8 @@ Ring Region::messages(int from, int to) const {
 bool Region::abort(const Error& error) const {
   RegionHeader& head = header();
   std::uint32_t expected = 0;
-  // seq_cst: only one rank gets to write the text; and after this either this rank sees who is
-  // busy, or who becomes busy sees this (HostExecutor::start_lanes).
+  // seq_cst: only one rank gets to write the text. After this, either this rank sees that a rank is
+  // busy, or a rank that becomes busy sees this (HostExecutor::start_lanes).
   const bool first =
       head.abort_state.compare_exchange_strong(expected, 1, std::memory_order_seq_cst);
   if (first) {
@@ -242,7 +242,7 @@ Error Region::abort_error() const {
   const auto end = std::find(head.abort_text.begin(), head.abort_text.end(), '\0');
   const bool known = head.abort_code > 0 && head.abort_code <= static_cast<int>(Code::kInternal);
   const Code code = known ? static_cast<Code>(head.abort_code) : Code::kAborted;
-  // Who aborts is to blame itself; of other errors the messenger is not.
+  // A rank that aborts is to blame itself; for other errors the reporting rank is not.
   const int blamed =
       head.abort_peer < 0 && code == Code::kAborted ? head.abort_rank : head.abort_peer;
   return {code, std::string(head.abort_text.begin(), end), Rank{head.abort_rank}, Rank{blamed}};

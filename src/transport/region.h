@@ -71,51 +71,53 @@ struct alignas(kCacheLine) CallLine {
   std::array<std::byte, kLinePayload> payload{};
 };
 
-/// One call of a rank: of its number, what it was. Zero: none yet.
+/// One call of a rank. Number 0: none yet.
 struct CallEntry {
   std::atomic<std::uint64_t> number{0};
   std::atomic<std::uint64_t> what{0};  // Packed: collective, type, operation, root.
   std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> digest{0};  // Of all calls up to this one.
+  std::atomic<std::uint64_t> digest{0};  // Digest of all calls up to this one.
 };
 
-/// A copy of it.
+/// A copy of an entry, without its number.
 struct CallSeen {
   std::uint64_t what = 0, count = 0, digest = 0;
 };
 
-/// The latest calls of a rank, for whoever waits long or finds a call that differs; and where the
-/// rank is. Not read on the way otherwise. There are as many as ranks may be apart, so that the
-/// calls of two ranks can be compared: also the one that a rank is in and the other has left.
+/// The latest calls of a rank, and its CPU. Peers read it only if they have waited long or have
+/// found a call that differs. It holds as many calls as ranks may be apart, so that ranks can also
+/// compare a call that one is in and the other has left.
 struct alignas(kCacheLine) CallRecord {
-  std::atomic<std::uint64_t> number{0};  // Of the latest.
-  std::atomic<std::int32_t> cpu{0};      // That the latest call began on, plus 1; 0: not known.
-  // As RankStatus::waits_for, at once, and only if the caller's thread waits there for that rank's
-  // lines: it sends nothing meanwhile. Not taken back: it says nothing once the rank has come.
+  std::atomic<std::uint64_t> number{0};  // The latest call's.
+  std::atomic<std::int32_t> cpu{0};      // 1 + the CPU on which that call began; 0: not known.
+  // As RankStatus::waits_for, but set at once, and only while the caller's thread waits for that
+  // rank's lines and sends nothing. Never cleared: it has no meaning once that rank's lines are
+  // there.
   std::atomic<std::uint64_t> blocked_on{0};
   alignas(kCacheLine) std::array<CallEntry, kCalls> calls{};
 
-  /// By the rank itself, or by the wire in its place: notes a call. Numbers may be left out.
+  /// Notes a call. The rank itself does so, or the wire on its behalf. Numbers may be left out.
   void note(std::uint64_t of, const CallSeen& call) {
     put(of, call);
-    // release: who sees the number sees the entry.
+    // release: a reader that sees the number sees the entry.
     number.store(of, std::memory_order_release);
   }
   /// The same for a call that is not the latest.
   void put(std::uint64_t of, const CallSeen& call) {
     CallEntry& entry = calls[of % kCalls];
-    // relaxed, then a release fence: who sees any of what follows sees that the entry is another's.
+    // relaxed, then a release fence: a reader that sees any later store sees the new number.
     entry.number.store(of, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     entry.what.store(call.what, std::memory_order_relaxed);
     entry.count.store(call.count, std::memory_order_relaxed);
     entry.digest.store(call.digest, std::memory_order_relaxed);
   }
-  /// Empty: it is not known, or not any more. Ask for none above `number`.
+  /// The call of that number, which is at most `number`; empty: the record does not have it.
   std::optional<CallSeen> look_up(std::uint64_t of) const {
     const CallEntry& entry = calls[of % kCalls];
     if (of == 0 || entry.number.load(std::memory_order_acquire) != of) return std::nullopt;
-    // relaxed: the fence keeps these before the second look, which shows whether they are whole.
+    // relaxed: the fence keeps these loads before the second look at the number, which shows
+    // whether they belong together.
     const CallSeen seen{entry.what.load(std::memory_order_relaxed),
                         entry.count.load(std::memory_order_relaxed),
                         entry.digest.load(std::memory_order_relaxed)};
@@ -125,17 +127,16 @@ struct alignas(kCacheLine) CallRecord {
   }
 };
 
-/// Whether a rank still takes part, and in what. Not read on the way: for whoever ends a call
-/// early.
+/// Whether a rank still takes part, and in what. Peers read it only to end a call early.
 struct alignas(kCacheLine) RankStatus {
-  /// 1 + the last call that the rank finished before it left the communicator in order; 0: it has
-  /// not left. All that it wrote for others is there when this is.
+  /// 1 + the last call that the rank finished before it destroyed its communicator; 0: it has not
+  /// done so. A peer that sees it sees all that the rank wrote for others.
   std::atomic<std::uint64_t> left{0};
   /// The call in which the rank may write into its peers' buffers now; 0: none.
   std::atomic<std::uint64_t> busy{0};
   /// 1 + the rank from whose memory this one may copy a message now; 0: none.
   std::atomic<std::uint64_t> reads_from{0};
-  /// Of a rank that has waited long: 1 + the rank that it waits for, and from bit 16 on the call.
+  /// If the rank has waited long: 1 + the rank for which it waits, and the call from bit 16 on.
   std::atomic<std::uint64_t> waits_for{0};
 };
 
@@ -148,7 +149,8 @@ struct BlockView {
 /// that it has finished them (HostExecutor::finished_period).
 inline constexpr std::uint32_t kBlockTables = kCalls / 4;
 
-/// Bytes of an error that ends a communicator, with an end: that it travels in one short frame.
+/// Bytes of the text of an error that ends a communicator, with a final zero. The text fits one
+/// short frame.
 inline constexpr std::size_t kAbortText = 900;
 
 struct RegionHeader {
@@ -156,8 +158,8 @@ struct RegionHeader {
   RegionConfig config;
   alignas(kCacheLine) std::atomic<std::uint32_t> abort_state{0};  // 0 no, 1 being written, 2 set.
   std::int32_t abort_code = 0;
-  std::int32_t abort_rank = -1;  // Who says so,
-  std::int32_t abort_peer = -1;  // and who is to blame.
+  std::int32_t abort_rank = -1;  // The rank that reports it.
+  std::int32_t abort_peer = -1;  // The rank to blame.
   std::array<char, kAbortText> abort_text{};
 };
 
@@ -191,11 +193,11 @@ class Region {
   /// Reads the configuration of a formatted region of `bytes` bytes. kMismatch if it is not ours.
   static Result<RegionConfig> inspect(const std::byte* base, std::size_t bytes);
   /// Places `rank`'s section near this thread, which is that rank's, and makes resident what every
-  /// call needs. Packets follow with the first call that needs one, and rings page by page as they
-  /// are used: many communicators are made, and used little.
+  /// call needs. Packets become resident with the first call that needs one, and rings page by page
+  /// when they are used, because many communicators are hardly used.
   void touch(int rank) const;
-  /// Makes `rank`'s packets resident, all at once: calls take them in turn, so that one page after
-  /// the other would delay some 64 calls.
+  /// Makes all of `rank`'s packets resident at once. Calls take packets in turn, so page by page
+  /// some 64 calls would be delayed.
   void touch_packets(int rank) const;
 
   const RegionConfig& config() const { return config_; }
@@ -225,8 +227,8 @@ class Region {
 
   /// Sets the abort word, once; the first error stays. Wakes every rank. True if it was the first.
   bool abort(const Error& error) const;
-  /// Whether some rank has ended the communicator, or is about to: one load, of a line that nobody
-  /// writes before.
+  /// Whether some rank has ended the communicator, or is about to. Costs one load, from a cache
+  /// line that no rank writes until then.
   bool ending() const {
     // relaxed: abort_error() orders what is read then.
     return header().abort_state.load(std::memory_order_relaxed) != 0;
@@ -235,7 +237,7 @@ class Region {
     // acquire: whoever sees 2 sees the text as well.
     return header().abort_state.load(std::memory_order_acquire) == 2;
   }
-  /// The error that was given to `abort`: of the rank that said so, about the one that is to blame.
+  /// The error that was given to `abort`, with the rank that reported it and the rank to blame.
   /// Waits a moment for its text.
   Error abort_error() const;
 

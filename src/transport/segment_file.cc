@@ -54,13 +54,13 @@ bool parse(const std::string& text, Line& line) {
   return true;
 }
 
-/// The lines of [begin, end); an error if anything of it is not mapped.
+/// The lines for [begin, end); an error if a part of it is not mapped.
 Result<std::vector<Line>> lines_of(std::uintptr_t begin, std::uintptr_t end) {
   std::ifstream maps("/proc/self/maps");
   if (!maps) return Error{Code::kSystem, "register_memory: /proc/self/maps can't be read"};
   std::vector<Line> lines;
   Line line;
-  std::uintptr_t next = begin;  // All before it is mapped.
+  std::uintptr_t next = begin;  // Everything from begin to here is mapped.
   for (std::string text; next < end && std::getline(maps, text);) {
     if (!parse(text, line) || line.end <= next) continue;
     if (line.begin > next) break;
@@ -71,11 +71,11 @@ Result<std::vector<Line>> lines_of(std::uintptr_t begin, std::uintptr_t end) {
   return lines;
 }
 
-/// A second mapping of the file, as a peer would make it: the kernel lists it by the same numbers
-/// as the user's, which stat may call otherwise (btrfs, overlayfs).
+/// A second mapping of the file, as a peer would make it. The kernel lists it with the same device
+/// and inode as the user's mapping; stat may give others (btrfs, overlayfs).
 class Sample {
  public:
-  /// `grain`: what offsets and lengths of mappings of the file are multiples of.
+  /// `grain`: offsets and lengths of mappings of the file are multiples of it.
   Sample(int fd, std::size_t offset, std::size_t grain)
       : bytes_(grain),
         base_(mmap(nullptr, grain, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
@@ -93,7 +93,7 @@ class Sample {
   void* base_;
 };
 
-/// What is wrong with the part of the memory that this line is of; ok if nothing is.
+/// What is wrong with the part of the memory that this line describes; ok if nothing is.
 Status check_line(const Line& line, const Line& sample, std::uintptr_t begin,
                   std::uint64_t offset) {
   const std::string at = fmt::format("the memory at {:#x} ", std::max(begin, line.begin));
@@ -148,9 +148,9 @@ Status check_mapping(const void* data, std::size_t bytes, int fd, std::size_t of
     return invalid(fmt::format("the file has {} bytes, and ends before offset {} + {} bytes",
                                file.st_size, offset, bytes));
   }
-  // Before there is a sample, which could lie in a hole of the memory.
+  // Read them before there is a sample: the kernel could put that into a hole of the memory.
   TUTTI_TRY(const auto of_memory, lines_of(begin, begin + bytes));
-  // Of huge pages it is their size.
+  // For huge pages it is their size.
   const std::size_t grain = std::max(kPage, static_cast<std::size_t>(file.st_blksize));
   const Sample sample(fd, offset, grain);
   if (!sample.there()) {

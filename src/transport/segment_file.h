@@ -6,13 +6,13 @@
 
 namespace tutti::segments {
 
-/// A new memfd of that many bytes, sealed against changes of its size, which the caller closes.
-/// `what` begins the error.
+/// A new memfd of that many bytes, sealed against changes of its size. The caller closes it. An
+/// error begins with `what`.
 Result<int> make_file(std::size_t bytes, const char* what);
 
-/// Whether [data, data + bytes) is a shared mapping of the file `fd` at `offset` that peers can map
-/// for reading and writing; kInvalidArgument says what it is instead. Looks at the kernel's list of
-/// mappings, so it neither reads nor writes the memory, and others may use it meanwhile.
+/// Checks that [data, data + bytes) is a shared mapping of the file `fd` at `offset`, and that
+/// peers can map it for reading and writing. kInvalidArgument says what it is instead. It reads the
+/// kernel's list of mappings, not the memory, which other threads may use meanwhile.
 Status check_mapping(const void* data, std::size_t bytes, int fd, std::size_t offset);
 
 }  // namespace tutti::segments

@@ -27,12 +27,11 @@
 namespace tutti::segments {
 namespace {
 
-constexpr std::chrono::seconds kAnswerTime{1};         // That one peer may take.
-constexpr std::chrono::milliseconds kAcceptPause{20};  // Between attempts that can't succeed.
-constexpr std::chrono::milliseconds kBetweenLooks{
-    20};                                  // Of who waits, whether it is still to wait.
-constexpr std::size_t kMostClients = 64;  // Of this user, side by side.
-constexpr int kMostAccepted = 256;        // Before clients are looked after again.
+constexpr std::chrono::seconds kAnswerTime{1};          // That one peer may take.
+constexpr std::chrono::milliseconds kAcceptPause{20};   // Between attempts that can't succeed.
+constexpr std::chrono::milliseconds kBetweenLooks{20};  // A waiting process asks whether to go on.
+constexpr std::size_t kMostClients = 64;                // Of this user, at the same time.
+constexpr int kMostAccepted = 256;                      // Before clients get their turn again.
 constexpr int kBacklog = 4096;
 
 struct Question {
@@ -84,13 +83,13 @@ void answer(int client, const Question& question) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &entry.fd, sizeof(int));
   }
-  // Nothing was sent to it before, so there is room.
+  // Nothing was sent to the client before, so there is room.
   while (sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
   }
   if (entry.fd >= 0) ::close(entry.fd);
 }
 
-/// One of this user's processes that has connected: it may ask one question.
+/// A connected process of this user, which may ask one question.
 struct Client {
   int fd = -1;
   std::chrono::steady_clock::time_point end;
@@ -103,14 +102,14 @@ struct Server {
   pid_t pid = 0;
   Address address;
   int listener = -1;
-  std::array<Client, kMostClients> clients;  // Only the thread looks at more than `fd`.
+  std::array<Client, kMostClients> clients;  // Only the thread uses more of them than `fd`.
 };
 constinit Server server;
 constinit std::mutex serve_mutex;
-// Guards the numbers of sockets: a fork finds none that is being opened or closed.
+// Guards the descriptors of sockets: during a fork, none is being opened or closed.
 constinit std::mutex sockets_mutex;
 
-/// In a child: its parent's sockets are not the child's; peers must see them go with the parent.
+/// Closes the parent's sockets in a child: peers must see them close when the parent ends.
 void close_inherited() {
   for (Client& client : server.clients) {
     if (client.fd >= 0) ::close(client.fd);
@@ -129,7 +128,7 @@ void drop(Client& client) {
   client = {};
 }
 
-/// Takes what the client has sent; answers once it has asked.
+/// Takes what the client has sent, and answers once its question is complete.
 void look_after(Client& client) {
   auto* to = reinterpret_cast<std::byte*>(&client.question) + client.got;
   const ssize_t got = recv(client.fd, to, sizeof(Question) - client.got, MSG_DONTWAIT);
@@ -143,8 +142,8 @@ void look_after(Client& client) {
 
 enum class Accepted { kOne, kNone, kRefused, kNever };
 
-/// Takes the next connection, into `place` if it is of this user. Others are closed before a byte
-/// is read.
+/// Accepts the next connection, into `place` if it comes from this user. It closes others before a
+/// byte is read.
 Accepted accept_next(Client& place) {
   const std::lock_guard lock(sockets_mutex);
   const int fd = accept4(server.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -160,9 +159,9 @@ Accepted accept_next(Client& place) {
   return Accepted::kOne;
 }
 
-/// Looks after clients side by side, until the process ends.
+/// Serves all clients at the same time, until the process ends.
 void serve_clients() {
-  auto accept_from = std::chrono::steady_clock::time_point::min();  // Not before.
+  auto accept_from = std::chrono::steady_clock::time_point::min();  // Accepts nothing before this.
   for (;;) {
     std::array<pollfd, kMostClients + 1> set{};
     Client* place = nullptr;
@@ -193,12 +192,12 @@ void serve_clients() {
     for (int i = 0; i < kMostAccepted && accepted == Accepted::kOne && place->fd < 0; ++i)
       accepted = accept_next(*place);
     if (accepted == Accepted::kNever) return;
-    // Out of descriptors: who asks waits in the kernel's queue. Nothing is worth a busy loop.
+    // No descriptor is left. Clients wait in the kernel's queue; a busy loop would not help.
     if (accepted == Accepted::kRefused) accept_from = now + kAcceptPause;
   }
 }
 
-/// serve_mutex is held. The server is this process's once all of this has worked.
+/// serve_mutex is held. `server` belongs to this process only once all of this has worked.
 Status start() {
   Address made;
   std::uint64_t name[2] = {};
@@ -214,7 +213,7 @@ Status start() {
   const socklen_t length = abstract_name(made, &address);
   {
     const std::lock_guard lock(sockets_mutex);
-    if (server.listener >= 0) ::close(server.listener);  // Of an attempt that failed.
+    if (server.listener >= 0) ::close(server.listener);  // An earlier attempt failed half way.
     server.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (server.listener < 0 ||
         bind(server.listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
@@ -242,8 +241,8 @@ class Asking {
       : owner_(owner), id_(id), deadline_(deadline) {}
 
   Result<Found> ask() {
-    // A connection that is closed without an answer may mean that the process has just ended: then
-    // the second attempt is refused.
+    // If a connection is closed without an answer, the process may just have ended. Then the second
+    // attempt is refused.
     for (int attempt = 1;; ++attempt) {
       TUTTI_TRY(const auto found, ask_once());
       if (found) return *found;
@@ -260,7 +259,7 @@ class Asking {
   }
 
  private:
-  /// Ok if the caller is still to wait.
+  /// Ok if the caller has to go on waiting.
   Status waits() const {
     if (owner_.give_up && owner_.give_up())
       return error(Code::kPeerFailed, "given up, as that rank or the communicator has ended");
@@ -284,13 +283,13 @@ class Asking {
     return error(Code::kSystem, "its process belongs to another user");
   }
 
-  /// Empty: it has closed the connection.
+  /// Empty: the process has closed the connection.
   Result<std::optional<Found>> ask_once() const {
     const Fd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!client) return error(Code::kSystem, "socket: " + reason(errno));
     TUTTI_CHECK_OK(connect_to(client.get()));
     const Question question{owner_.address.token, id_};
-    // It is the first that is sent, so there is room.
+    // The question is the first thing that is sent, so there is room.
     if (send(client.get(), &question, sizeof(question), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(sizeof(question)))
       return std::optional<Found>();
@@ -305,7 +304,7 @@ class Asking {
     for (;;) {
       pollfd source{client.get(), POLLIN, 0};
       (void)::poll(&source, 1, static_cast<int>(kBetweenLooks.count()));
-      // An answer comes whole, or not at all.
+      // An answer arrives whole or not at all.
       const ssize_t got = recvmsg(client.get(), &message, MSG_CMSG_CLOEXEC);
       if (got == static_cast<ssize_t>(sizeof(found.reply))) break;
       if (got >= 0 || (errno != EAGAIN && errno != EINTR)) return std::optional<Found>();

@@ -36,7 +36,7 @@ Table& table() {
   static auto* instance = new Table();  // Never destroyed: the serving thread may outlive main.
   return *instance;
 }
-// Made when the library is loaded, when no other thread can fork half way.
+// Made while the library is loaded, when no other thread can fork.
 [[maybe_unused]] const Table& made_early = table();
 
 struct Unmap {

@@ -77,11 +77,11 @@ void withdraw(std::uint64_t first, std::size_t count);
 /// This process's address; starts the thread that serves it.
 Result<Address> serve();
 
-/// Whose segment is asked for.
+/// The owner of a segment that is asked for.
 struct Owner {
   Address address;
   int rank = -1;                       // For errors; -1: not known.
-  std::function<bool()> give_up = {};  // Ends the waiting once it is true; empty: nothing does.
+  std::function<bool()> give_up = {};  // True ends the wait; may be empty.
 };
 /// Fetches and maps a segment of that process. kPeerFailed: it has ended; kTimeout: it does not
 /// answer.

@@ -39,7 +39,7 @@ struct Hello {
 class Lifeline {
  public:
   explicit Lifeline(Fd held) : fd_(std::move(held)) {}
-  /// What a lifeline is made of: none without /proc, then the others are told not to look for it.
+  /// The file behind a lifeline. Without /proc there is none, and peers are told so.
   static Result<Fd> hold(int region_fd, int rank) {
     const std::string path = "/proc/self/fd/" + std::to_string(region_fd);
     Fd held(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -159,7 +159,7 @@ class SharedMemoryEndpoint final : public Endpoint {
 
   bool alive(int peer) const override {
     if (peer == me_) return true;
-    // A child that did not come by fork() holds its lock as well: its process is looked at, too.
+    // A child that was not made by fork() holds the lock, too: look at the process as well.
     const auto at = static_cast<std::size_t>(peer);
     return (!watched_[at] || lifeline_.holds(peer)) && !processes_[at].ended();
   }
@@ -189,7 +189,7 @@ class SharedMemoryEndpoint final : public Endpoint {
   segments::Mapping mapping_;
   Region region_;
   Lifeline lifeline_;
-  std::vector<bool> watched_;  // By peer: it has a lifeline.
+  std::vector<bool> watched_;  // By peer: whether it has a lifeline.
   std::vector<std::map<std::uint64_t, segments::Mapping>> peers_;
   std::vector<std::uint64_t> latest_;  // By peer, the segment that was asked for last.
   std::vector<std::uint64_t> looked_;  // By peer, the last that drop_deregistered looked at.
@@ -239,7 +239,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     std::memcpy(&peer, hellos[at].data(), sizeof(peer));
     owners.push_back({peer.address, rank});
     memories.emplace_back(opening.peers[at], peer.mark);
-    // Process numbers are given in turn: it is still the one that said this.
+    // The kernel gives out process numbers in turn, so this is still the process that sent it.
     processes.push_back(PeerProcess::open(opening.peers[at], peer.pid_namespace));
     if (at == 0) hello.region = peer.region;
   }

@@ -58,12 +58,12 @@ struct BufferName {
   friend bool operator==(const BufferName&, const BufferName&) = default;
 };
 
-/// What is known of a rank.
+/// Whether a rank takes part, as far as this rank knows.
 struct Presence {
   enum class State {
     kHere,
-    kLeft,  // It destroyed its communicator; what it wrote for others before is there.
-    kDead,  // Its process has ended, or can't be reached, and it did not leave before.
+    kLeft,  // It destroyed its communicator. What it wrote for others before that has arrived.
+    kDead,  // Its process has ended, or can't be reached, and it did not leave before that.
   };
   State state = State::kHere;
   std::uint64_t finished = 0;  // The last call that a rank finished before it left.
@@ -101,7 +101,7 @@ class Endpoint {
   virtual Status write(int, const std::byte*, std::uint64_t, std::size_t) {
     return Error{Code::kUnsupported, "this transport can't write peers' memory"};
   }
-  /// Whether the rank takes part, has left, or has died. Slow: for patrols.
+  /// Whether the rank takes part, has left, or has died. Slow: for health checks.
   Presence presence(int peer) const;
   /// "rank 3 left before this call: ...".
   std::string why_gone(int peer, const Presence& there) const;
@@ -123,7 +123,7 @@ class Endpoint {
 struct Opening {
   int me = 0;  // In `peers`.
   std::span<const Peer> peers;
-  std::span<const int> ranks{};  // By peer, how errors name it; empty: by its place in `peers`.
+  std::span<const int> ranks{};  // By peer, its rank in errors; empty: its index in `peers`.
   /// The rank whose section of the region is this one's: `me`, unless others than the peers are
   /// joined as well, by another transport.
   int rank = 0;
@@ -133,8 +133,8 @@ struct Opening {
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
   Deadline deadline;
-  /// Asked now and then while this rank waits for others outside of `exchange`: ok, or why there is
-  /// no use in waiting; null: ok.
+  /// Called now and then while this rank waits for others outside of `exchange`. An error ends the
+  /// wait. May be null.
   std::function<Status()> look = nullptr;
   /// Whether who sleeps on the wire also waits for ranks of this host, in memory.
   bool near_waits = true;

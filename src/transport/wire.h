@@ -40,8 +40,8 @@ class Wire {
   /// At most kCalls may be under way: region.h's rule of who may run ahead sees to it.
   /// Sends it at once, as `flush` does: others wait for it.
   virtual void publish(const Published& what) = 0;
-  /// Sends the record of this rank's latest calls to that rank. Published calls bring theirs along:
-  /// this is for a rank that waits in a call without lines of its own.
+  /// Sends the record of this rank's latest calls to that rank. Published calls carry their entries
+  /// with them; this is for a rank that waits in a call in which it publishes nothing.
   virtual void show_calls(int to) = 0;
   /// Sends what this rank wrote, and does not look for what came, which would be a system call.
   virtual void flush() = 0;
@@ -69,9 +69,9 @@ class Wire {
   /// Copies what is lent and not sent, and expects nothing: all memory is free for anything.
   virtual void keep() = 0;
 
-  /// Tells the others that this rank leaves, and how far it came (RankStatus::left, which is set),
-  /// once all that it wrote for them is sent. At most until `longest` is over; so long the wire
-  /// also waits, when it is destroyed, until the network has delivered that.
+  /// Sends all that this rank wrote for the others, then tells them that it leaves and how far it
+  /// came (RankStatus::left, which is set). Takes at most `longest`. The wire's destructor waits
+  /// until the network has delivered all of this, within the same limit.
   virtual void say_left(std::chrono::milliseconds longest) = 0;
 
   /// Sleeps until the network has something for us, takes something from us, or `wake` is called.

@@ -83,7 +83,7 @@ class Stranger {
   bool say(std::span<const std::byte> bytes) {
     return static_cast<bool>(send_all(socket_.get(), bytes, Deadline::after(10s)));
   }
-  /// The first message of who knows that secret, or pretends to.
+  /// The first message of a client that knows that secret, or pretends to.
   bool says_hello(const Secret& secret, const tcp::Protocol& protocol = kStoreProtocol) {
     const auto handshake = tcp::Handshake::connector(secret, {.from = 1}, protocol);
     REQUIRE(handshake);
@@ -97,7 +97,7 @@ class Stranger {
 
 Secret secret_of_test() { return key_of(kSecret, "tcp_rendezvous"); }
 
-/// Who knows the secret, and then does what it should not.
+/// A client that knows the secret, and then does what it should not.
 class Member {
  public:
   explicit Member(int port)
@@ -243,7 +243,7 @@ bool contains(const Bytes& bytes, std::span<const std::byte> part) {
   return std::search(bytes.begin(), bytes.end(), part.begin(), part.end()) != bytes.end();
 }
 
-TEST_CASE("who listens in reads nothing, and what was recorded opens no door") {
+TEST_CASE("an eavesdropper reads nothing, and a recorded session can't be replayed") {
   const std::string_view text = "the secret of the mesh";
   const auto value = std::as_bytes(std::span(text.data(), text.size()));
   auto served = std::make_unique<Served>();
@@ -279,7 +279,7 @@ TEST_CASE("who listens in reads nothing, and what was recorded opens no door") {
         Code::kTimeout);
 }
 
-/// Listens where the store should be, says `words` to who comes, and keeps what that says.
+/// Listens in the store's place, sends `words` to each client, and keeps what clients send.
 class FakeStore {
  public:
   explicit FakeStore(Bytes words) : listening_(listen_at("127.0.0.1", 0, Deadline::after(10s))) {
@@ -379,7 +379,7 @@ TEST_CASE("a client says what it found where the store should be") {
   // Somebody silent.
   auto silent = listen_at("127.0.0.1", 0, Deadline::after(10s));
   REQUIRE(silent);
-  CHECK_THAT(connect(silent->port), Catch::Contains("who is there says nothing"));
+  CHECK_THAT(connect(silent->port), Catch::Contains("the other end says nothing"));
   // An unknown host.
   const auto unknown = tcp_rendezvous("no-such-host.invalid", 1, Rank{1}, Deadline::after(300ms));
   REQUIRE_FALSE(unknown);

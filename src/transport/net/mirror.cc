@@ -14,7 +14,7 @@ namespace {
 
 // No system call waits for a network and for a futex that ranks of this host would wake.
 constexpr std::chrono::microseconds kNearNap{50};
-// How long a rank that leaves waits for its last words to be acknowledged, at least.
+// How long, at least, a rank that leaves waits until its last frames are acknowledged.
 constexpr std::chrono::milliseconds kLastWords{1000};
 constexpr std::chrono::milliseconds kLongestNap{20};
 
@@ -49,7 +49,7 @@ Mirror::~Mirror() {
     if (peer != nullptr && !peer->failure) peer->carrier().leave();
   }
   const auto last = std::chrono::steady_clock::now() + kLastWords;
-  // A slow network may take longer for what the others still need.
+  // A slow network may take longer to deliver what the others still need.
   const auto waits = [&](Carrier& carrier) {
     const auto now = std::chrono::steady_clock::now();
     return now < last || (now < farewell_end_ && carrier.delivering());
@@ -179,8 +179,7 @@ void Mirror::keep() {
   }
 }
 
-/// Until nothing that this rank wrote is on this side any more, or there is no hope that it leaves:
-/// who needs it takes it.
+/// Returns once the network has taken all that this rank wrote, or no peer takes anything any more.
 void Mirror::send_all(std::chrono::steady_clock::time_point end) {
   const auto delivering = [](const auto& peer) {
     return peer != nullptr && !peer->failure && peer->carrier().delivering();

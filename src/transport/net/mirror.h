@@ -10,7 +10,7 @@
 //   counter   how far this rank has read a ring; signals; the calls that it has finished
 //   abort     the abort word with its error
 //   cpu       to ranks on the same machine: on which CPU this rank is now
-//   waits     for whom a rank that has waited long waits: RankStatus::waits_for
+//   waits     the rank for which a rank has waited long: RankStatus::waits_for
 //   left      the last frame of a rank that leaves: RankStatus::left
 //
 // Nobody tells the wire which slots and counters have changed: it compares them with what it has
@@ -45,8 +45,8 @@ class Mirror final : public Wire {
     std::function<Status()> flush = {};
   };
   Mirror(const Region& region, int me, std::unique_ptr<Network> network, const Options& options);
-  /// Waits for what has been sent to arrive: a moment, or as long as say_left was given. In a child
-  /// that came by fork it leaves all as it is.
+  /// Waits until what was sent has arrived: a moment, or as long as say_left allowed. Does nothing
+  /// in a forked child.
   ~Mirror() override;
 
   void publish(const Published& what) override;
@@ -88,7 +88,7 @@ class Mirror final : public Wire {
   std::vector<Published> published_;          // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;
   bool abort_said_ = false;
-  std::chrono::steady_clock::time_point farewell_end_{};  // As say_left was given.
+  std::chrono::steady_clock::time_point farewell_end_{};  // When the limit of say_left is over.
   std::vector<bool> ready_;  // By rank: its carrier may have something.
 };
 

@@ -166,7 +166,7 @@ void Mirror::Peer::offer_call(const Published& call) {
   }
   const CallRecord& record = region_.record(me_);
   CallImage& image = images_[calls_ % kCalls];
-  // It is still known: calls are published before they are more than kCalls behind. relaxed: this
+  // The record still has the call: calls are published before they are kCalls behind. relaxed: this
   // thread wrote the CPU.
   image = {record.look_up(number).value_or(CallSeen{}),
            record.look_up(number - 1).value_or(CallSeen{}), call.lines,
@@ -182,7 +182,7 @@ void Mirror::Peer::offer_call(const Published& call) {
         pieces);
 }
 
-/// What this rank's latest calls were; not while the last time is still under way.
+/// Sends this rank's latest calls, unless the last frame with them is still under way.
 void Mirror::Peer::show_calls() {
   settle();
   if (released_ < record_queued_ || full()) return;

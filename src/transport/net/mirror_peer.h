@@ -16,15 +16,15 @@
 
 namespace tutti::net {
 
-/// A published call and the one before as they travel, a whole line: what follows it keeps its
-/// alignment.
+/// A published call and the one before it, as they travel. It fills a cache line, so that the lines
+/// behind it keep their alignment.
 struct alignas(kCacheLine) CallImage {
   CallSeen call, before;
   std::uint32_t lines = 0;
-  std::int32_t cpu = 0;  // As CallRecord's, for who is on the same machine.
+  std::int32_t cpu = 0;  // As CallRecord's; only for ranks on the same machine.
 };
-/// Calls of a record, backwards from the number that the frame has. Carriers have room for short
-/// payloads that lie anywhere, of this size: a record is more than one.
+/// Calls of a record, backwards from the number in the frame's header. A record takes several
+/// frames, because a payload from the rank's own memory has to be short.
 struct RecordImage {
   std::uint64_t blocked_on = 0;
   std::array<CallSeen, 32> calls{};
@@ -131,14 +131,14 @@ class Mirror::Peer final : public FrameSink {
   static constexpr std::size_t kParts = kCalls / std::tuple_size_v<decltype(RecordImage::calls)>;
   std::array<RecordImage, kParts> record_out_{};
   RecordImage record_in_;
-  std::uint64_t record_queued_ = 0;  // `queued_` after the last frame with a part of it.
+  std::uint64_t record_queued_ = 0;  // `queued_` after the last frame of the record.
   // Where lines lie until they are complete.
   struct alignas(kCacheLine) Staged {
     CallImage image;
     std::array<std::byte, kCallLines * sizeof(CallLine)> lines{};
   } staged_;
   AbortImage abort_out_, abort_in_;
-  // The frame that is coming, of kinds of which one may come at a time: its kind and position.
+  // The kind and position of the frame that is arriving, of those kinds that arrive one at a time.
   std::optional<std::pair<std::uint16_t, std::uint64_t>> staging_;
 };
 

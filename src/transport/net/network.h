@@ -67,7 +67,7 @@ class Carrier {
   virtual void leave() = 0;
   /// After leave(): whether what was sent last can't be lost any more by ending the connection.
   virtual bool left() = 0;
-  /// Whether the network still carries what was sent, and there is hope that it arrives.
+  /// Whether what was sent is still on its way and may yet arrive.
   virtual bool delivering() { return false; }
 };
 

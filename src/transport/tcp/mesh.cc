@@ -26,7 +26,7 @@ constexpr std::size_t kMostStrangers = 64;
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
 // Of the missing ranks, how many are described.
 constexpr std::size_t kMostDescribed = 4;
-// Between two looks at whether there is any use in waiting.
+// The pause between two calls of Opening::look.
 constexpr int kGlanceMs = 20;
 // Later each end looks ten times a second at best, and not at all between calls; an attempt takes
 // four looks of both. And what is lost may stay so for hours.

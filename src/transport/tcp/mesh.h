@@ -6,9 +6,9 @@
 // deadline. All of it is non-blocking, on one epoll of the calling thread.
 //
 // Whoever comes to a door is a guest until the handshake has proved it. Guests that say nothing or
-// nonsense hold up nobody: their number and their time are bounded, and when there are too many one
-// that has not said hello goes, of the source that has most (base/evict.h). A connector never gives
-// up a connection on which it has shown its proof unless the connection broke; so if a proven
+// nonsense delay no rank: their number and their time are bounded. If there are too many, one that
+// has not said hello is closed, from the source that has most (base/evict.h). A connector never
+// gives up a connection on which it has shown its proof unless the connection broke; so if a proven
 // connection comes twice, the first one is dead, and the second one counts.
 //
 // Where there are several connections between ranks, the doors stay open: what is lost may be made

@@ -99,7 +99,7 @@ class MeshBuilder {
   /// Lets a proven guest in; false if it may not come in.
   bool admit(Guest& guest);
   void send_away(std::uint64_t id, const std::string& why);
-  /// Sends one away where there are too many.
+  /// Closes one unauthenticated connection when there are too many.
   void evict(const std::string& why);
   void end_guests(Time now);
 

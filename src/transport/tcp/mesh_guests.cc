@@ -66,8 +66,8 @@ void MeshBuilder::on_door(const Door& door) {
     }
     guests_.emplace(id, Guest{std::move(socket), *std::move(handshake), peer.text(), peer.ip_text(),
                               std::chrono::steady_clock::now() + times_.guest});
-    // A rank says hello as soon as it is connected, and that counts for it: a flood that says
-    // nothing does not push it out, however seldom this rank looks.
+    // A rank says hello as soon as it is connected. So a flood of silent connections does not push
+    // it out, however seldom this rank looks.
     on_guest(id);
     if (guests_.size() > most_guests_) evict("too many strangers are at the door");
   }

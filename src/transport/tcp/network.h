@@ -12,10 +12,10 @@
 
 namespace tutti::tcp {
 
-/// What a rank is woken by. Made before ranks connect: what fails here is told to all in time.
+/// What wakes a rank. It is made before ranks connect, so that all ranks learn in time if it fails.
 struct Wakers {
   Fd ready_set;  // An epoll of all connections, unless they are few.
-  Fd alarm;      // An eventfd: wakes whoever sleeps.
+  Fd alarm;      // An eventfd: wakes the thread that sleeps.
   static Result<Wakers> make(std::size_t rank_count);
 };
 

@@ -123,10 +123,10 @@ bool Stream::left() {
     got = ::recv(descriptor(), rest.data(), rest.size(), MSG_DONTWAIT);
   } while (got > 0);
   if (got == 0 || errno != EAGAIN) return true;
-  return unacknowledged() <= 1;  // The end of the stream counts as a byte.
+  return unacknowledged() <= 1;  // The end of the stream counts as one byte.
 }
 
-/// Bytes that the peer's system has not said to have; 0 if that is not known.
+/// Bytes that the peer's system has not acknowledged; 0 if that is not known.
 int Stream::unacknowledged() const {
   int bytes = 0;
   return ::ioctl(descriptor(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
@@ -163,7 +163,7 @@ Result<bool> Stream::send_batch(bool* more) {
     *more = errno == EINTR;
     if (errno == EINTR || errno == EAGAIN) return false;
     if (errno != EPIPE && errno != ECONNRESET) return broken(connection_, kSending, errno);
-    // Its end has gone. What it sent before, its farewell too, may lie here unread.
+    // The peer's end is closed. What it sent before, its farewell too, may lie here unread.
     send_error_ = errno;
     return false;
   }

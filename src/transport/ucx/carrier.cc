@@ -140,7 +140,7 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t 
   const auto* const bytes = static_cast<const std::byte*>(data);
   at.aside.assign(bytes, bytes + message.header.bytes);
   return UCS_OK;
-} catch (const std::bad_alloc&) {  // UCX, which calls this, could not go on after an exception.
+} catch (const std::bad_alloc&) {  // No exception may pass through UCX, which calls this.
   if (!refused_) refused_ = Error{Code::kSystem, "out of memory"};
   return UCS_OK;
 }
