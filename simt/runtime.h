@@ -66,14 +66,14 @@ using Operation = std::function<void()>;
 
 namespace tutti::simt {
 
-/// A captured operation. Each launch of the graph asks it, in order, for what to run: what an event
-/// node waits for, or records, is only known then.
+/// A captured operation. Each launch of the graph asks it, in order, for what to run, because only
+/// then it is known what an event node waits for or records.
 using Node = std::function<Operation()>;
 
-/// Under which rules a capture takes place.
+/// The rules of a capture.
 struct CaptureRules {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
-  std::thread::id thread;  // That began it.
+  std::thread::id thread;  // The thread that began it.
 };
 
 }  // namespace tutti::simt
@@ -81,9 +81,9 @@ struct CaptureRules {
 /// What cudaGraph_t points to: operations in an order that their dependencies allow.
 struct CUgraph_st {
   std::vector<tutti::simt::Node> nodes;
-  unsigned long long id = 0;  // Of the capture,
+  unsigned long long id = 0;  // The capture's.
   tutti::simt::CaptureRules rules;
-  // relaxed: whoever finds a capture invalidated reads nothing else because of it.
+  // relaxed: a thread that finds a capture invalidated reads nothing else because of it.
   std::atomic<bool> invalidated{false};
 };
 struct CUgraphExec_st {
@@ -130,13 +130,13 @@ using StreamPtr = std::shared_ptr<CUstream_st>;
 StreamPtr find_stream(cudaStream_t handle);
 /// Runs the operation after all that the stream has to do before, or captures it.
 cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
-/// Whether this thread may not allocate, free, query or wait now, because streams are being
-/// captured; their captures are invalidated then, as the call would.
+/// Whether this thread must not allocate, free, query or wait now, because streams are being
+/// captured. If so, it invalidates their captures, as CUDA does.
 bool capture_forbids();
-/// Adds to what the stream captures; with its mutex held.
+/// Adds an operation to the stream's capture; the stream's mutex is held.
 cudaError_t add_node(CUstream_st& stream, Node node);
 void invalidate(CUgraph_st& capture);
-/// Those of the device's streams; false: there are none.
+/// Invalidates the captures of the device's streams; false: there are none.
 bool invalidate_captures_of(int device);
 /// Calls `body` for each stream, with its mutex held.
 void for_each_stream(const std::function<void(CUstream_st&)>& body);

@@ -493,7 +493,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
     if (result != nullptr) *result = cudaDriverEntryPointSuccess;
     return cudaSuccess;
   }
-  *function = nullptr;  // No error of the call, as CUDA's documentation says.
+  *function = nullptr;  // The call succeeds all the same, as CUDA's documentation says.
   if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }

@@ -1,12 +1,12 @@
 // File: simt/runtime_graph.cc: capture, graphs, and events, which join captures.
 //
-// Capture. A captured operation is a node, kept in the order of the calls. Streams that wait for
-// an event of a capture join it. That order respects all dependencies, so a graph is replayed in
-// just that order, by one stream; branches that could run side by side don't.
+// Capture. A captured operation is a node; nodes are kept in the order of the calls. Streams that
+// wait for an event of a capture join it. The order of the calls respects all dependencies, so one
+// stream replays a graph in that order; branches do not run in parallel.
 //
-// Events. One that a capture records or waits for as an external one is a node too: each launch
-// records it anew, and waits for what was recorded last when the graph was launched, or by a node
-// before.
+// Events. To record or wait for an external event is a node, too. Each launch records the event
+// anew. It waits for the record that was the latest when the graph was launched, or for that of an
+// earlier node.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace {
 using Lock = std::unique_lock<std::mutex>;
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
-// relaxed: who has to see a capture that another thread has begun was told by that thread.
+// relaxed: a thread that must see another thread's capture synchronises with it by other means.
 std::atomic<unsigned long long> captures_begun{0};
 std::atomic<int> captures_open{0};
 
@@ -38,7 +38,7 @@ TicketPtr last_of(CUevent_st& event) {
   return event.last;
 }
 
-/// What keeps a host from asking for the event; cudaSuccess: nothing.
+/// The error for a host that asks for the event; cudaSuccess: it may ask.
 cudaError_t forbids(CUevent_st& event) {
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const Lock lock(event.mutex);
@@ -96,7 +96,7 @@ using namespace tutti::simt;
 
 namespace {
 
-/// Those that a graph's launch makes of its nodes.
+/// The operations that a graph's launch makes of its nodes.
 std::vector<Operation> operations_of(const std::vector<Node>& nodes) {
   std::vector<Operation> operations;
   operations.reserve(nodes.size());
@@ -111,7 +111,7 @@ cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
              : cudaStreamCaptureStatusActive;
 }
 
-/// Recorded by each launch of the graph.
+/// Each launch of the graph records it.
 Operation record_at_launch(cudaEvent_t event) {
   auto done = std::make_shared<Ticket>();
   const std::unique_lock lock(event->mutex);
@@ -153,7 +153,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   });
   *graph = nullptr;
   const bool invalidated = captured->invalidated.load(std::memory_order_relaxed);
-  invalidate(*captured);  // For those that still know it by an event.
+  invalidate(*captured);  // Some events may still refer to it.
   if (invalidated) return failed(cudaErrorStreamCaptureInvalidated);
   auto made = std::make_unique<CUgraph_st>();
   made->nodes = captured->nodes;
@@ -192,13 +192,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   (*executable)->nodes = graph->nodes;
   return cudaSuccess;
 }
-/// Behind what the stream does before, and behind the graph's launch before, on whatever stream.
+/// Runs after the stream's earlier work and after the graph's earlier launch on any stream.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
   const StreamPtr stream = find_stream(handle);
   if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
   {
     const std::unique_lock lock(stream->mutex);
-    if (stream->capture != nullptr) {  // A part of the graph that is captured there.
+    if (stream->capture != nullptr) {  // It becomes a part of the graph that is captured there.
       for (const Node& node : executable->nodes) {
         if (const cudaError_t error = add_node(*stream, node); error != cudaSuccess) return error;
       }
@@ -338,7 +338,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   if (shared == nullptr && last == nullptr) return cudaSuccess;  // It was never recorded.
   {
     const std::unique_lock lock(stream->mutex);
-    if (stream->capture != nullptr) {  // What is not captured: a graph can't wait for that.
+    if (stream->capture != nullptr) {  // A graph can't wait for work that is not captured.
       invalidate(*stream->capture);
       return failed(cudaErrorStreamCaptureIsolation);
     }

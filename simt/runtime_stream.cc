@@ -113,7 +113,7 @@ void close(const StreamPtr& stream) {
   stream->changed.notify_all();
 }
 
-/// A thread's own default streams, by device.
+/// The default streams of this thread, by device.
 struct OwnStreams {
   std::map<int, StreamPtr> by_device;
   ~OwnStreams() {

@@ -91,9 +91,10 @@ class TUTTI_API Work {
   Status wait(std::chrono::nanoseconds timeout);
   /// True once it is done (also when it failed; `wait` then says how).
   bool test() const;
-  /// Calls `callback` with the outcome, once: at once if it is done, else on the progress thread or
-  /// on the thread that ends its Group. On the progress thread to wait for work is an error, and a
-  /// communicator that it ends goes after its last call. What it throws is logged and dropped.
+  /// Calls `callback` with the outcome, once: now if the work is done, else on the progress thread
+  /// or on the thread that ends its Group. On the progress thread, waiting for work is an error,
+  /// and a communicator that the callback destroys goes after its last call. An exception of the
+  /// callback is logged and dropped.
   void then(std::function<void(const Status&)> callback);
 
  private:
@@ -174,7 +175,7 @@ class TUTTI_API Communicator {
   Result<Work> start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
                               const std::atomic<bool>* needed = nullptr);
 
-  // The same, asynchronous: carried on by the process's progress thread; kSystem if it can't start.
+  // The same, asynchronous, on the process's progress thread; kSystem if that can't start.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,
                                 Reduction reduction);
   Result<Work> start_reduce_scatter(const void* input, void* output, std::size_t count,
@@ -192,9 +193,9 @@ class TUTTI_API Communicator {
   /// Any, also with blocks of different sizes; their lists are copied.
   Result<Work> start(const Request& request);
 
-  /// Makes memory known, so that peers read and write it without a copy; mem_alloc's is. `data` is
-  /// a shared mapping of the file `fd` (a memfd; open for writing) at `offset`, else an error. The
-  /// file must not shrink while it is registered: peers that touch what is gone get SIGBUS.
+  /// Registers memory, so that peers read and write it without a copy; mem_alloc registers its own.
+  /// `data` must be a shared mapping of the file `fd` (a memfd; open for writing) at `offset`. The
+  /// file must not shrink while it is registered: peers that touch the missing part get SIGBUS.
   Status register_memory(void* data, std::size_t bytes, int fd, std::size_t offset);
   Status deregister_memory(void* data);
 

@@ -115,7 +115,7 @@ class TUTTI_API DeviceCommunicator {
   Status prepare(const Request& request);
 
   /// As in communicator.h, but that messages and collectives keep their order. Two ranks that send
-  /// to each other do so in a Group. Ends on one host that expect different sizes get kMismatch.
+  /// to each other do so in a Group. Ranks of one host that expect different sizes get kMismatch.
   Status send(const void* data, std::size_t count, DataType type, Rank to, Stream stream);
   Status recv(void* data, std::size_t count, DataType type, Rank from, Stream stream);
 
@@ -134,9 +134,9 @@ class TUTTI_API DeviceCommunicator {
   /// (device_mem_alloc, cuMemCreate), which stays while somebody maps it. Else kUnsupported.
   Status open_window(void* data, std::size_t bytes);
   Status close_window(void* data);
-  /// Where this process sees, of rank `peer`, the place that is `data` here, in memory that is
-  /// registered or a window; null for a rank of another host. Valid for as long as that is.
-  /// kInvalidArgument: no such memory, or no such rank.
+  /// The address at which this process finds rank `peer`'s counterpart of `data`, which lies in
+  /// registered memory or a window; null for a rank of another host. Valid as long as the memory is
+  /// registered. kInvalidArgument: no such memory, or no such rank.
   Result<void*> address_at(const void* data, Rank peer) const;
   /// Whether the device of rank `a` can read and write registered memory of rank `b`. Alike on all
   /// ranks.
@@ -161,12 +161,12 @@ class TUTTI_API DeviceCommunicator {
   /// Ends all calls on this rank at once, and on the others as soon as they look. Any thread, any
   /// time, twice too.
   void abort(std::string_view reason);
-  /// Ends this rank's calls alone, at once; its next ones fail (kAborted), as `check` then says.
-  /// The others are not told. The communicator can still be split, if all ranks take part. Any
-  /// thread.
+  /// Ends this rank's calls at once, but not those of other ranks, which do not learn of it. Later
+  /// calls and `check` fail (kAborted). The communicator can still be split, if all ranks take
+  /// part. Any thread.
   void revoke();
-  /// Waits until the device has done what this rank has called, but for what graphs replay. As a
-  /// call: one thread at a time.
+  /// Waits until this rank's calls are done on the device, except for replays of graphs. One thread
+  /// at a time, as for calls.
   Status wait() const;
 
   /// A communicator of the ranks that gave the same color, as Communicator::split. Collective;

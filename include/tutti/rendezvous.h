@@ -46,9 +46,9 @@ class TUTTI_API Rendezvous {
   virtual Result<Bytes> get(std::string_view key, Deadline deadline) = 0;
   /// Wakes every present and future waiter with this error.
   virtual Status fail(const Error& error) = 0;
-  /// This process begins to join as rank `me`, and has joined or given up. If the process ends in
-  /// between, a rendezvous that can notice it fails, with an error that names the rank. Calls come
-  /// in pairs; the default does nothing.
+  /// `enter`: this process begins to join as rank `me`. `leave`: it has joined or given up. If the
+  /// process ends in between, a rendezvous that notices it fails with an error that names the rank.
+  /// Calls come in pairs; the default does nothing.
   virtual void enter(Rank /*me*/) {}
   virtual void leave() {}
 };
@@ -66,9 +66,9 @@ TUTTI_API std::shared_ptr<Rendezvous> memory_rendezvous();
 TUTTI_API Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string& directory,
                                                               std::string_view job);
 /// A store served over TCP by rank 0 at host:port; the others connect, and try until the deadline.
-/// Both sides prove that they know `secret`, the same random text on all ranks, which never
-/// travels, and what they say is sealed. Empty: TUTTI_SECRET; without that a warning, as anybody
-/// can join who reaches the port.
+/// Both sides prove that they know `secret`, the same random text on all ranks, without sending it,
+/// and their messages are encrypted. Empty: TUTTI_SECRET; if that is not set either, a warning, as
+/// anybody who reaches the port can join.
 TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port,
                                                              Rank me, Deadline deadline,
                                                              std::string_view secret = {});
@@ -90,7 +90,7 @@ struct LaunchInfo {
   int master_port = 0;
   std::string job;  // The launcher's name of the job, to keep apart jobs that share a directory.
   std::string rendezvous;  // TUTTI_RENDEZVOUS, "/directory" or "host:port": comes before all else.
-  std::string secret;      // TUTTI_SECRET: who knows it can join over TCP. Not to be shown.
+  std::string secret;      // TUTTI_SECRET: anybody who knows it can join over TCP. Never print it.
 };
 TUTTI_API Result<LaunchInfo> detect_launch();
 /// The rendezvous that fits what the launcher said: TCP at the master's address, else a directory.
@@ -98,8 +98,8 @@ TUTTI_API Result<std::unique_ptr<Rendezvous>> launch_rendezvous(const LaunchInfo
                                                                 Deadline deadline);
 
 /// The one all-gather of set-up: every rank gives `mine` and gets all. `phase` names the exchange,
-/// and is used once per rendezvous; of "world/hello" the first part is the communicator's name. At
-/// the deadline the error names the ranks that never came, and all other ranks get it too.
+/// and is used once per rendezvous; in "world/hello" the first part is the communicator's name. At
+/// the deadline, all ranks get an error that names the ranks that have not come.
 TUTTI_API Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_count,
                                               std::string_view phase,
                                               std::span<const std::byte> mine, Deadline deadline);

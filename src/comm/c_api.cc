@@ -87,7 +87,7 @@ static_assert(static_cast<int>(Code::kInternal) == TUTTI_INTERNAL &&
               "tutti.h's results are the codes of result.h, in their order");
 static_assert(sizeof(tutti_unique_id_t) == sizeof(UniqueId));
 
-constinit std::mutex names_mutex;  // Of the texts that tutti_comm_use_algorithm keeps.
+constinit std::mutex names_mutex;  // Guards the texts that tutti_comm_use_algorithm keeps.
 const HeldAcrossFork names_held(ForkOrder::kNames, []() -> std::mutex& { return names_mutex; });
 
 thread_local std::string last_error;

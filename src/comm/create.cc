@@ -129,7 +129,7 @@ Result<Choosing::Plans> plans_for(int rank_count, const Settings& settings,
   return Choosing::Plans(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
 }
 
-/// By rank, where its process is, for people.
+/// By rank, its process and host, for messages.
 std::vector<std::string> places_of(std::span<const Peer> peers) {
   std::vector<std::string> places;
   for (const Peer& peer : peers) {
@@ -265,7 +265,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
   options.choose = [choosing](const exec::Call& call, exec::Access access, std::size_t which) {
     return choosing->choose(call, access, which);
   };
-  // Once what ranks here use no longer fits the cache: decision 0026.
+  // Once the ranks' buffers no longer fit the cache: decision 0026.
   options.stream_from = last_level_cache_bytes() / 8 * 5;
   options.machine_ranks = static_cast<int>(here.size());
   options.places = places_of(peers);
@@ -277,7 +277,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
   return state;
 }
 
-/// Meanwhile the ranks that wait at the rendezvous learn of this process's end.
+/// While it lives, ranks that wait at the rendezvous learn if this process ends.
 class Entered {
  public:
   Entered(Rendezvous& rendezvous, Rank me) : rendezvous_(rendezvous) { rendezvous_.enter(me); }
@@ -293,7 +293,7 @@ class Entered {
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
                                                         const Exchange& exchange) {
-  // No memory or no threads, mostly: an error as any other, which the others have to hear of.
+  // Mostly no memory or no thread: an error like any other, of which the other ranks must learn.
   return walled("joining", [&] { return make_parts(founding, exchange); });
 }
 
@@ -310,8 +310,8 @@ Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding
   auto state = make_state(watching(founding, rendezvous, name), through);
   if (state) return state;
   if (state.error().rank.value < 0) state.error().rank = founding.me;
-  // What is wrong here may be fine elsewhere, and there they wait for this rank. The first to tell
-  // is believed; if telling fails, they wait to their deadlines.
+  // Other ranks may have no error and wait for this one, so tell them. The first error told counts.
+  // If telling fails, they wait until their deadlines.
   (void)rendezvous.fail(state.error());
   return state;
 } catch (const std::exception& thrown) {
@@ -390,18 +390,18 @@ Result<std::vector<Communicator>> Communicator::in_process(int rank_count,
 
 namespace {
 
-/// What a split makes: errors of it name ranks of the part, and who called knows those of the
-/// whole.
+/// A part that a split makes. Errors of the part name its own ranks; the caller knows the ranks of
+/// the whole.
 struct Part {
   int color;
-  const std::vector<int>& ranks;  // Of the whole, by rank of the part.
-  Rank me;                        // In the whole.
+  const std::vector<int>& ranks;  // By rank of the part, the rank in the whole.
+  Rank me;                        // This rank in the whole.
 
   /// Why a member has given nothing.
   Error failed_at(std::size_t member, const SetUp& theirs) const {
     constexpr std::string_view kFailed = "the set-up failed at rank ";
     Error error = theirs.error.value_or(Error{Code::kPeerFailed, "it does not say why"});
-    if (error.what.starts_with(kFailed)) return error;  // It has heard of another one.
+    if (error.what.starts_with(kFailed)) return error;  // It passes on another rank's failure.
     error.what = fmt::format("{}{} of the whole: {}", kFailed, ranks[member], error.what);
     if (error.peer.value < 0) error.peer = Rank{static_cast<int>(member)};
     return error;
@@ -446,7 +446,7 @@ Result<Communicator> Communicator::split(int color, int key) try {
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
   }
-  std::vector<int> ranks;  // Of the whole, by rank of the part.
+  std::vector<int> ranks;  // By rank of the part, the rank in the whole.
   for (const Choice& member : all) ranks.push_back(member.rank);
   const Part part{color, ranks, rank()};
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
@@ -467,9 +467,9 @@ Result<Communicator> Communicator::split(int color, int key) try {
     for (const Choice& member : all)
       settings.weights.push_back(state_->settings.weights[static_cast<std::size_t>(member.rank)]);
   }
-  // Who has gone is found by those who are in the same part; they tell all.
+  // If a rank has gone, the ranks of its part find out and tell all.
   const auto look = [&]() -> Status {
-    // acquire: as in State::run. Who executes something looks at its peers by itself.
+    // acquire: as in State::run. A rank in a call looks at its peers there.
     const bool is_free = state_->queue->pending.load(std::memory_order_acquire) == 0;
     return is_free ? state_->executor->look_at(ranks, "split") : ok();
   };

@@ -22,7 +22,7 @@ tutti_result_t tutti_cuda_is_capturing(void* stream, int* capturing) {
     if (capturing == nullptr) return invalid(name, "where the answer goes is NULL");
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const cudaError_t error = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
-    // The legacy stream while another one is being captured: it is not captured itself.
+    // The legacy stream fails so while another stream is captured; it is not captured itself.
     if (error == cudaErrorStreamCaptureImplicit)
       cudaGetLastError();
     else if (error != cudaSuccess)

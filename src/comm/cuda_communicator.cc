@@ -96,7 +96,7 @@ Status DeviceCommunicator::State::failure() const {
   if (network != nullptr && network->aborted()) return reported(network->abort_error());
   if (own) own = look_at_peers();
   if (own) return own;
-  mesh->abort(me.value);  // Where kernels have not ended by themselves.
+  mesh->abort(me.value);  // In case kernels have not ended by themselves.
   own.error().what += fmt::format("; this rank has begun {} calls", calls);
   const int peer = own.error().peer.value;
   if (network != nullptr && peer >= 0 && own.error().code == Code::kTimeout) {
@@ -351,7 +351,7 @@ Status DeviceCommunicator::prepare(const Request& request) {
 Status DeviceCommunicator::check() const { return state_->failure(); }
 
 void DeviceCommunicator::abort(std::string_view reason) {
-  state_->control.abort(reason);  // First: peers whose kernels end then ask for the reason.
+  state_->control.abort(reason);  // First, because peers whose kernels end ask for the reason.
   if (state_->network != nullptr)
     state_->network->abort({Code::kAborted, std::string(reason), state_->me});
   state_->mesh->abort(state_->me.value);

@@ -29,8 +29,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPatience{500};
 constexpr std::chrono::seconds kLastPatience{5};
-// Deadlines may be of a day (libnccl's are). What peers of other processes have mapped of a rank's
-// memory outlives it, so there is no harm in freeing it earlier.
+// A deadline may be a day, as libnccl's is. A rank's memory stays as long as peers of other
+// processes map it, so freeing it earlier does no harm.
 constexpr std::chrono::minutes kLongestKept{10};
 
 /// One communicator's ranks in this process.

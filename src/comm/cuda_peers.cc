@@ -1,9 +1,9 @@
 // Peers that have ended while this rank's calls wait for them.
 //
-// Kernels see no processes: they would wait until their deadline. So whoever asks for errors
-// (`check`, each call) looks now and then whether all peers live. A rank may end right after it did
-// its part; this rank's kernels then need nothing more of it and come to their end. So only those
-// that are still at it a while later wait in vain.
+// Kernels do not see processes and would wait until their deadline. So `check` and each call look
+// now and then whether all peers live. A rank may end right after it did its part. Then this rank's
+// kernels need nothing more of it and end. So only kernels that still run a while later wait in
+// vain.
 #include <chrono>
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ std::int64_t now_ns() {
 
 }  // namespace
 
-/// Empty, or why a peer has ended, in words that follow "rank 3 ". Of one on another host the
-/// network's proxy knows, which looks all the time.
+/// Empty, or why a peer has ended, in words that follow "rank 3 ". The network's proxy looks all
+/// the time at peers on other hosts.
 std::string DeviceCommunicator::State::why_ended(int peer) const {
   const Endpoint& endpoint = control_state().executor->endpoint();
   switch (endpoint.presence(peer).state) {
@@ -43,7 +43,7 @@ bool DeviceCommunicator::State::has_work() const {
 
 Status DeviceCommunicator::State::look_at_peers() const {
   const std::int64_t now = now_ns();
-  // relaxed, here and below: times alone; whoever looks sees for itself.
+  // relaxed, here and below: only times; each thread looks for itself.
   std::int64_t due = next_look.load(std::memory_order_relaxed);
   if (now < due || !next_look.compare_exchange_strong(due, now + kBetweenLooks.count(),
                                                       std::memory_order_relaxed)) {

@@ -9,11 +9,11 @@
 // made by `prepare`, which is the first thing that a call does; after the first of a kind and class
 // there is nothing left to make.
 //
-// Order. Each launch records the communicator's event, and a call on another stream than the one
-// before waits for it. A graph does both by nodes: its first call waits for what was recorded last
-// when the graph is launched, and each of its calls records the event anew. So replays and other
-// calls take place in the order in which they were launched, on whatever streams. Within a capture
-// an event of its own orders the calls of that capture.
+// Order. Each launch records the communicator's event. A call waits for it if the call before was
+// on another stream. A graph does both by nodes: its first call waits for the record that is the
+// latest when the graph is launched, and each of its calls records the event anew. So replays and
+// other calls run in the order in which they were launched, on any streams. Within a capture,
+// another event orders the calls of that capture.
 //
 // Leaving. A rank's memory is written by its peers' kernels, so it stays until all ranks have left
 // (cuda_leave.cc).
@@ -56,11 +56,11 @@ class CudaEvent {
   Status record(cudaStream_t stream) const;
   /// What comes on the stream waits for what was recorded last.
   Status hold(cudaStream_t stream) const;
-  /// The same as nodes of the graph that the stream is captured into: each launch of it does so.
+  /// The same as nodes of the graph that captures the stream: each launch of the graph does so.
   Status record_by_graph(cudaStream_t stream) const;
   Status hold_by_graph(cudaStream_t stream) const;
   Status synchronize() const;
-  /// Whether all that was recorded last is over.
+  /// Whether the work before the latest record is done.
   bool done() const { return cudaEventQuery(event_.get()) != cudaErrorNotReady; }
 
  private:
@@ -123,7 +123,7 @@ struct DeviceCommunicator::State {
   std::map<RouteKey, Route> routes;
   std::string choices;  // What was chosen, for describe(): a line each.
 
-  // The order of calls: of all that are launched, and within the last capture.
+  // The order of all calls that are launched, and of those within the last capture.
   struct Last {
     CudaEvent event;
     unsigned long long stream = 0;  // Its id: a handle may name another stream in another thread.
@@ -135,19 +135,19 @@ struct DeviceCommunicator::State {
   bool captured = false;           // Graphs may replay calls.
   CudaEvent fork;                  // Of streams that messages of one group name.
   std::uint64_t calls = 0;
-  std::atomic<bool> revoked{false};  // relaxed: says nothing of other memory.
-  // By the steady clock, in ns: when peers are looked at next, and since when one that had ended
-  // was waited for; 0: none is.
+  std::atomic<bool> revoked{false};  // relaxed: no other memory depends on it.
+  // By the steady clock, in ns: when to look at peers next, and since when this rank has waited for
+  // a peer that had ended; 0: it does not.
   mutable std::atomic<std::int64_t> next_look{0}, ended_since{0};
 
   /// Checks what the user gave; what has failed; kOk: it may begin.
   Status check(const Request& request) const;
   Status check(const DeviceMessage& message) const;
   Status failure() const;
-  /// kPeerFailed: one has ended, and this rank's kernels wait. Looks only now and then.
+  /// kPeerFailed: a peer has ended, and this rank's kernels wait for it. Looks only now and then.
   Status look_at_peers() const;
   std::string why_ended(int peer) const;
-  bool has_work() const;  // Calls that have not ended.
+  bool has_work() const;  // Whether calls have not ended.
 
   /// Makes what is missing. One thread at a time, as calls.
   Status prepare(const Request& request);
@@ -186,7 +186,7 @@ struct DeviceCommunicator::State {
   plan::Mapped mapped_of(const Request& request) const;
   /// Tells the call where they are.
   void add_peers(const Request& request, exec::CudaCall& call) const;
-  /// A hash of where a call's buffers are (CudaCall::places); 0: nowhere in registered memory.
+  /// A hash of where a call's buffers are (CudaCall::places); 0: not in registered memory.
   static std::uint64_t places_of(std::initializer_list<std::uint64_t> numbers);
   /// Whether kernels of up to eight sources can do a call on registered memory.
   bool can_fuse() const;

@@ -16,16 +16,16 @@ namespace tutti {
 using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,
                                                           std::span<const std::byte> mine)>;
 
-/// What one rank gives: bytes, the error that ended its set-up, or neither, as it is done.
+/// What one rank gives: bytes, or the error that ended its set-up, or neither if it is done.
 struct SetUp {
   std::optional<Bytes> bytes;
   std::optional<Error> error;
 };
 
-/// An all-gather of what may differ in size, by rank. At most 1 MiB each; what is longer is an
-/// error on all ranks alike. Collective.
+/// All-gathers contributions that may differ in size; the result is by rank. A contribution above 1
+/// MiB is an error on all ranks. Collective.
 Result<std::vector<SetUp>> exchange_over(Communicator& control, std::span<const std::byte> mine);
-/// For a rank that is done, or whose set-up failed: the others may have more to exchange.
+/// For a rank that is done or whose set-up failed: takes part while others still exchange.
 Result<std::vector<SetUp>> end_exchange_over(Communicator& control, const Error* error);
 
 /// The same as what set-up goes by, where every rank gives something. `control` has to outlive it.

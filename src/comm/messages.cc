@@ -90,7 +90,7 @@ Result<bool> start_all(GroupMessages& of_group, bool all) {
   return false;
 }
 
-/// The same; what fails, or is over at once, is told here.
+/// The same; also reports a message that fails or ends at once.
 void submit(GroupMessages& of_group, bool all) {
   const std::shared_ptr<Work::State> work = of_group.started->work;
   auto over = of_group.state->guarded("group", [&] { return start_all(of_group, all); });

@@ -16,14 +16,14 @@ namespace tutti {
 namespace {
 
 constinit std::mutex instance_mutex;
-// Never destroyed: its thread may outlive main. Not on the heap: who ends a communicator without
-// memory finds it too.
+// Never destroyed: its thread may outlive main. Not on the heap: a thread that destroys a
+// communicator needs it even when there is no memory.
 alignas(Progress) constinit std::byte room[sizeof(Progress)] = {};
 constinit Progress* current = nullptr;
 constinit int current_pid = 0;
 thread_local constinit bool on_progress_thread = false;
 
-// The child's one thread carries nothing on, not even if it forked in a callback.
+// The child's only thread is not the progress thread, even if it forked in a callback.
 const HeldAcrossFork instance_held(
     ForkOrder::kProgressInstance, []() -> std::mutex& { return instance_mutex; },
     [] { on_progress_thread = false; });
@@ -142,8 +142,8 @@ Result<std::shared_ptr<Work::State>> Progress::submit(CallQueue& queue,
   return work;
 }
 
-/// Whether one more queue can be carried on: there is a thread, and room in its lists, so that
-/// nothing after this fails for want of memory. mutex_ is held.
+/// Makes sure of the thread and of room in its lists for one more queue, so that nothing after this
+/// fails for lack of memory. mutex_ is held.
 Status Progress::admit() {
   const std::size_t most = queues_.size() + 1;
   queues_.reserve(most);
@@ -284,7 +284,7 @@ bool Progress::advance_messages(CallQueue& queue) {
 /// again at once, and may destroy the queue once it has been told. False: that was the last.
 bool Progress::leave(CallQueue& queue, Work::State& work, Status status) {
   bool in_use = true;
-  CallQueue::Owner owner{nullptr, nullptr};  // Goes after the last work was told.
+  CallQueue::Owner owner{nullptr, nullptr};  // Deleted after the last work has its outcome.
   {
     const std::lock_guard lock(mutex_);
     // release: pairs with the acquire of the caller's thread, which goes on with the executor.

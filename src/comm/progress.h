@@ -27,16 +27,17 @@ struct Work::State {
   std::atomic<bool> begun{true};
   std::optional<Error> error;
   std::vector<std::function<void(const Status&)>> callbacks;
-  std::vector<std::size_t> blocks;           // What the call's block lists point to.
-  const std::uint32_t forks = fork_count();  // Of the process that carries it on.
+  std::vector<std::size_t> blocks;           // The call's block lists point into it.
+  const std::uint32_t forks = fork_count();  // That of the process that carries it out.
 
-  /// Never throws. What a callback throws is logged and dropped.
+  /// Never throws. An exception of a callback is logged and dropped.
   void complete(Status status) noexcept;
   static void tell(const std::function<void(const Status&)>& callback,
                    const Status& status) noexcept;
-  /// Without memory for the error's text, the error has a short one.
+  /// If there is no memory for the error's text, the error has a short one.
   Status outcome() const noexcept;
-  /// Ok, or that this is a child of the process that carries it on. Before anything is locked.
+  /// An error if this process is a forked child of the one that carries it out. Call it before
+  /// locking anything.
   Status is_here() const;
 };
 
@@ -54,7 +55,7 @@ struct CallQueue {
     exec::Call call;
     std::shared_ptr<Work::State> work;
   };
-  /// What the queue is a part of, if the progress thread is to delete that.
+  /// The object that has the queue, if the progress thread is to delete it.
   using Owner = std::unique_ptr<void, void (*)(void*)>;
   using Batches = std::list<std::unique_ptr<StartedMessages>>;  // Moved on without allocating.
   exec::HostExecutor& executor;
@@ -74,18 +75,18 @@ class Progress {
  public:
   /// The process's own; its thread starts with the first call.
   static Progress& instance();
-  /// Ok, or kInvalidArgument on the progress thread itself, in a callback: what waits there for
-  /// work stops all of it. `function` is what would wait.
+  /// kInvalidArgument on the progress thread itself, that is, in a callback: waiting there would
+  /// stop all work. `function` is the function that would wait.
   static Status may_wait(std::string_view function);
   /// Queues a call. The queue has to live until its `pending` is 0. kSystem if the thread can't be
   /// started: then nothing was queued, and the next call tries again.
   Result<std::shared_ptr<Work::State>> submit(CallQueue& queue, const exec::Call& call);
   Result<std::shared_ptr<Work::State>> submit(CallQueue& queue,
                                               std::unique_ptr<StartedMessages> messages);
-  /// Deletes the owner of the queue once the queue is empty (the calls may have failed). Waits for
-  /// that; on the progress thread itself returns at once, and the owner goes with its last call.
+  /// Waits until the queue is empty (the calls may have failed), then deletes its owner. On the
+  /// progress thread it returns at once, and the owner is deleted after its last call.
   void end(CallQueue& queue, CallQueue::Owner owner);
-  /// Held by a fork, so that queues are whole in the child.
+  /// A fork holds it, so that queues are whole in the child.
   std::mutex& mutex() { return mutex_; }
 
  private:

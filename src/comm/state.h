@@ -51,8 +51,8 @@ struct Communicator::State {
   Status check_blocks(const Request& request) const;
   /// Of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;
-  /// What `body` returns. If it throws (memory runs out), the error that stands for that, which
-  /// ends this communicator on all ranks: they may wait for what this rank did not do.
+  /// Calls `body` and returns its result. If it throws (no memory), returns an error and ends this
+  /// communicator on all ranks: they may wait for what this rank did not do.
   template <class Body>
   std::invoke_result_t<Body> guarded(std::string_view function, Body&& body) const {
     try {

@@ -44,7 +44,7 @@ void Work::then(std::function<void(const Status&)> callback) {
   {
     std::unique_lock lock(state_->mutex);
     if (!state_->done) {
-      // Without memory for the list, the callback is told so at once: it can't be told more later.
+      // If there is no memory for the list, call the callback now with that error.
       const Status kept = walled("then", [&] {
         state_->callbacks.emplace_back();
         return ok();

@@ -155,7 +155,7 @@ Status write_archive(const MemoryTree& tree, const std::string& path) {
     static_cast<std::string*>(to)->append(static_cast<const char*>(data), size);
     return static_cast<la_ssize_t>(size);
   };
-  archive_write_set_bytes_in_last_block(handle.get(), 1);  // Not filled up, as on a tape.
+  archive_write_set_bytes_in_last_block(handle.get(), 1);  // No padding to whole blocks.
   if (archive_write_open(handle.get(), &bytes, nullptr, append, nullptr) != ARCHIVE_OK)
     return failed();
   for (const auto& [name, item] : tree.items()) {

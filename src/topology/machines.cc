@@ -217,7 +217,7 @@ bool is_model(std::string_view file_or_model) {
 
 Result<Imported> load_machine(const std::string& file_or_model) {
   std::error_code error;
-  // What looks like a name and is no file is a model that there is not: the error has the names.
+  // A plain name that is no file is taken for an unknown model: the error lists the models.
   const bool name = file_or_model.find_first_of("/.") == std::string::npos &&
                     !std::filesystem::exists(file_or_model, error);
   if (!is_model(file_or_model) && !name) return load_machine_file(file_or_model);
