@@ -32,10 +32,10 @@ class Outlet {
   std::string& queue() { return queue_; }
   bool empty() const { return queue_.size() == written_; }
   bool full() const { return queue_.size() - written_ > kFullBytes; }
-  /// Writes what can be written without blocking, once poll has said that there is room. False: a
-  /// write has failed.
+  /// Writes what can be written without blocking. Call it once poll has found room. False: a write
+  /// has failed.
   bool write_some();
-  /// The errno of the write that failed; 0: none has. Whatever comes after it is dropped.
+  /// The errno of the write that failed; 0: none has. The relay drops all output after it.
   int failure() const { return failure_; }
 
  private:

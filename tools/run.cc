@@ -39,7 +39,7 @@ int free_port() {
   return listening ? listening->port : 0;
 }
 
-/// So many random bytes, as hexadecimal digits.
+/// That many random bytes, as hexadecimal digits.
 Result<std::string> random_text(std::size_t count) {
   std::vector<unsigned char> random(count);
   if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))

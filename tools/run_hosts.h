@@ -2,8 +2,8 @@
 //
 // On each host the launcher runs `tutti agent`, by ssh or what is used in its place. The agent is
 // the same supervisor as that of a local run; the one here supervises agents. All that an agent has
-// to know, the secret of the ranks' rendezvous among it, comes through its standard input, never on
-// a command line, which others may read:
+// to know, including the secret of the ranks' rendezvous, comes through its standard input, never
+// on a command line, which others may read:
 //
 //   a line of JSON: version, directory, environment, program, the job; then lines with the numbers
 //   of signals for its ranks; at the end of the input it kills them

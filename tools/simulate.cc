@@ -113,7 +113,7 @@ class Simulation {
     clear_progress();
     if (curve_.rows.empty()) say("{}", table_header(curve_));
     say("{}", table_row(curve_, row));
-    flush_output();  // Into a file or a pipe too: the next row may take a minute.
+    flush_output();  // Also into a file or pipe, because the next row may take a minute.
   }
 
   const SimulateJob& job_;

@@ -35,7 +35,7 @@ struct SimulatedCurve {
 
 /// "64K": as the options of nccl-tests are written.
 std::string size_text(std::size_t bytes);
-/// "8 bytes", "64 KiB": of a message.
+/// The size of a message: "8 bytes", "64 KiB".
 std::string amount_text(std::size_t bytes);
 /// Microseconds, at most 8 characters.
 std::string time_text(double us);

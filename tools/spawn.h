@@ -33,7 +33,7 @@ struct Job {
   int local_rank_count = 1;          // which are so many.
   std::string rendezvous;            // Where the ranks meet; empty: at the master's address.
   std::string name;
-  std::string secret;  // Of the ranks (TUTTI_SECRET): in their environment, on no command line.
+  std::string secret;  // The ranks' TUTTI_SECRET: in their environment, on no command line.
   std::string master_address = "127.0.0.1";
   int master_port = 0;  // For programs that use torch.distributed beside Tutti.
   bool prefix = true;   // "[rank] " before each line.

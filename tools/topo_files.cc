@@ -40,8 +40,8 @@ struct Files {
   std::string path, output, format = "text";
 };
 
-/// Writes the machine that `read` gives, which may take long: what is wrong with the options is
-/// said before.
+/// Writes the machine that `read` returns. As `read` may take long, mistakes in the options are
+/// reported first.
 Status write(const Files& options, const std::function<Result<topology::Imported>()>& read) {
   const auto writer = writers().find(options.format);
   if (writer == writers().end()) {

@@ -100,9 +100,9 @@ Status tune_weighted(Communicator& comm, const std::vector<int>& weights,
   return tune_ways(weighted, options, progress, table, noise);
 }
 
-/// Makes the folder of the usual file. That of --output has to exist: it may be misspelt.
+/// Makes the folder of the default file. That of --output must exist, as it may be misspelt.
 void make_folder_of(const std::string& path) {
-  std::error_code ignored;  // check_outputs says what is wrong.
+  std::error_code ignored;  // check_outputs reports the error.
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
 }
 
@@ -114,8 +114,8 @@ Status write(planner::TuningTable table, const std::string& path) {
   return write_tuning_file(path, tables);
 }
 
-/// On one rank; rank 0 adds the table to the file. Not one from a busy machine, unless `force`:
-/// all programs here would follow it.
+/// Rank 0 adds the table to the file. It writes none from a busy machine, unless `force`, because
+/// all programs here follow it.
 int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path, bool force) {
   const bool first = comm.rank().value == 0;
   std::vector<LinkFigure> figures;
@@ -136,7 +136,7 @@ int tune_rank(Communicator& comm, const TuneOptions& options, const std::string&
   if (!measured) return complain(measured.error());
   if (!first) return 0;
   print(*table, figures, weights);
-  const int ours = ranks_here(comm);  // They end now.
+  const int ours = ranks_here(comm);  // They end now, but still count as running.
   const std::string load = perf::busy_now(ours);
   if (const std::string busy = load.empty() ? noise.verdict() : load; !busy.empty() && !force) {
     say_error("tutti tune: this machine was busy: {}; nothing was written (--force writes)\n",
@@ -194,7 +194,7 @@ Result<TuneOptions> understand(const TuneCommand& command) {
   return options;
 }
 
-/// Says so if it is not; what would be measured then is of no use, and takes long.
+/// Reports a machine that is not quiet: a measurement would be useless, and takes long.
 bool is_quiet(int ranks_here) {
   const std::string busy = perf::busy_now(ranks_here);
   if (!busy.empty()) {

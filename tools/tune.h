@@ -28,10 +28,10 @@ struct LinkFigure {
   LinkCost cost;
 };
 
-/// Whether this host has fewer CPUs than ranks. Then rounds differ on a quiet machine too: who is
-/// to run next is part of what is measured.
+/// Whether this host has fewer CPUs than ranks. Then rounds differ also on a quiet machine, since
+/// the scheduling of the ranks is part of what is measured.
 bool crowded(const Communicator& comm);
-/// The ranks of the host that has most.
+/// The number of ranks on the host that has most.
 int ranks_here(const Communicator& comm);
 
 /// A table with its key and what links cost, and no ways yet; alike on all ranks, but that only

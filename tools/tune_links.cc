@@ -30,7 +30,7 @@ constexpr int kMostPartners = 6;
 constexpr int kPasses = 4;
 constexpr double kExchangeUs = 50'000;
 
-/// The rounds of a figure, for the noise too, unless it is of no use there.
+/// Notes the rounds of a figure, also for the noise if they show it.
 double judged(const std::vector<double>& times, perf::Noise* noise) {
   if (noise != nullptr) noise->add(times);
   return median(times);
@@ -107,7 +107,7 @@ Result<double> copy_rate(Communicator& comm, perf::Noise* noise) {
   return turns * static_cast<double>(kCopied) / judged(rounds, noise) * 1e-3;
 }
 
-/// What this rank alone copies of its own memory, GB/s: the fastest round.
+/// The rate at which this rank alone copies its own memory, GB/s, in the fastest round.
 double memory_rate() {
   constexpr int kTimes = 10;
   const std::vector<std::byte> from(kCopied, std::byte{1});

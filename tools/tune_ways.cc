@@ -2,10 +2,10 @@
 //
 // For each size a first look at every way drops those that take kHopeless times as long as the best
 // one. (Of that size alone: what is slow for few bytes may be the best for many.) The others are
-// measured in turns, round after round, so that whatever disturbs the machine disturbs all of them.
-// A time is the slowest rank's, of the fastest round where every rank has a CPU: what makes other
-// rounds longer is other work. Where ranks take turns on CPUs, and between hosts, waiting for one
-// another is part of a call, and the median counts.
+// measured in turns, round after round, so that a disturbance of the machine disturbs all of them.
+// A time is the slowest rank's. If every rank has a CPU, it is that of the fastest round, as only
+// other work makes rounds longer. If ranks take turns on CPUs, and between hosts, waiting for each
+// other is part of a call, and the median round counts.
 //
 // A rank of a host runs all lanes of a plan on one thread, so more of them gain nothing there.
 // Between hosts they fill the network while others reduce: the best plans are measured with more

@@ -28,7 +28,7 @@ struct Split {
 /// file that ends in the middle of a line is one such reason.
 Result<Digits> read_digits(const std::string& path);
 
-/// Where the data are: in a folder beside that of the program, as it was installed or built.
+/// The folder of the data, relative to the program's folder, as installed or built.
 std::string default_data_path();
 
 /// Four fifths for training, one for testing, of every digit alike; which ones depends on `seed`

@@ -18,7 +18,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  /// In lines that fit beside the names; breaks at blanks, and leaves longer words whole.
+  /// Wraps a text into lines that fit beside the names, at blanks; longer words stay whole.
   std::string folded(const std::string& text) const {
     const std::size_t room = 100 - get_column_width();
     std::string lines;

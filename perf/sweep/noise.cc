@@ -16,7 +16,7 @@ std::string busy_words(std::span<const std::string> samples, int online_cpus, in
   double load = 0;
   for (const std::string& sample : samples) {
     int running = 0;
-    // Means over 1, 5 and 15 minutes; what runs now of all there are.
+    // The load over 1, 5 and 15 minutes, then the running threads / all threads.
     if (std::sscanf(sample.c_str(), "%lf %*f %*f %d/", &load, &running) == 2)
       others.push_back(running - ours);
   }

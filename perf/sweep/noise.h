@@ -10,12 +10,12 @@
 namespace tutti::perf {
 
 /// "load 14 on 2 CPUs" if other processes take half of the CPUs or more, else "". `samples` are
-/// texts of /proc/loadavg; the median of what runs counts, less `ours`: the reader and who works
-/// for it.
+/// texts of /proc/loadavg. The median of the running threads counts, less `ours`: the reader's and
+/// those that work for it.
 std::string busy_words(std::span<const std::string> samples, int online_cpus, int ours = 1);
 
-/// That of this machine, now; takes 20 ms. Ask before ranks start: they keep CPUs busy. `ours`: of
-/// ranks that a launcher started, those of this host.
+/// The same for this machine, now; takes 20 ms. Ask before ranks start: they keep CPUs busy. `ours`
+/// counts the ranks of this host that a launcher started.
 std::string busy_now(int ours = 1);
 
 inline double median(std::vector<double> values) {
@@ -24,16 +24,16 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Judges figures by the rounds that they were measured in: on a quiet machine the median of them
-/// is close to the fastest.
+/// Judges figures by the rounds of their measurement: on a quiet machine the median round is close
+/// to the fastest one.
 class Noise {
  public:
-  static constexpr double kApart = 2;     // Times the fastest: disturbed.
-  static constexpr double kShare = 0.25;  // More disturbed figures than that: a busy machine.
+  static constexpr double kApart = 2;     // A median above so many times the fastest is disturbed.
+  static constexpr double kShare = 0.25;  // More disturbed figures than this share: a busy machine.
 
   /// Times of the rounds of one figure.
   void add(std::span<const double> times);
-  /// Two rates that a quiet machine has alike: this one must not be kApart times slower.
+  /// Two rates that are alike on a quiet machine: this one must not be kApart times slower.
   void compare(std::string_view what, double rate, std::string_view usual, double usual_rate);
 
   /// Why this machine was busy; "": it was not.

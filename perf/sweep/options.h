@@ -45,8 +45,8 @@ struct Options {
   std::string csv, json, plot;
   std::vector<std::string> ignored;  // Options given that mean nothing on a host.
   std::string command_line;
-  std::string program;  // Who speaks, in errors.
-  std::string busy;     // What else this machine does (noise.h); "": little.
+  std::string program;  // The program's name, for errors.
+  std::string busy;     // Why the machine is busy (noise.h); "": it is not.
 };
 
 /// Reads the command line. Prints help or one line of error itself; then `exit_code` is set and the

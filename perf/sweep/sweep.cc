@@ -50,7 +50,7 @@ Status write_files(const Options& options, int ranks, const std::vector<Line>& l
   return ok();
 }
 
-/// Whether nobody can read what rank 0 says any more. Alike on all ranks, so that they end
+/// Whether rank 0's output has no reader any more. All ranks get the same answer, so that they end
 /// together.
 Result<bool> output_lost(Communicator& comm) {
   std::uint8_t lost = output_failure() != 0 ? 1 : 0;
@@ -89,7 +89,7 @@ int sweep(Communicator& comm, const Options& options) {
       if (speaks) print_line(options, *line);
       const auto lost = output_lost(comm);
       if (!lost) return complain(lost.error());
-      if (*lost) return 0;  // Rank 0's process says so as it ends.
+      if (*lost) return 0;  // Rank 0's process reports it at its end.
     }
     if (!speaks) {
       for (const Line& line : lines)
@@ -103,9 +103,9 @@ int sweep(Communicator& comm, const Options& options) {
   return wrong == 0 ? 0 : 1;
 }
 
-/// What rank 0 does before the ranks meet: looks at its files, and at what else runs here.
+/// What rank 0 does before the ranks meet: checks its files, and whether the machine is busy.
 Status look_around(Options& options) {
-  const auto launch = detect_launch();  // What is wrong with it, run_ranks says.
+  const auto launch = detect_launch();  // run_ranks reports what is wrong with it.
   if (!launch || launch->rank.value != 0) return ok();
   options.busy = busy_now(launch->local_rank_count);
   return check_outputs(

@@ -90,12 +90,12 @@ class Pool {
 
 void free_block(void* data) { Pool::instance().free(data); }
 
-/// Frees what the allocator that was there before handed out. Written once, before
+/// Frees blocks of the allocator that SharedAllocator replaces. Written once, before
 /// SharedAllocator is installed.
 std::atomic<c10::DeleterFnPtr> free_plain{nullptr};
 
-/// Frees a block of the pool or of the allocator that was there before. The pool's blocks are
-/// mappings, so only an address at the start of a page is looked up.
+/// Frees a block of the pool or of the replaced allocator. The pool's blocks are mappings, so it
+/// looks up only addresses at the start of a page.
 void free_either(void* data) {
   const bool may_be_pooled = data != nullptr && reinterpret_cast<std::uintptr_t>(data) % kPage == 0;
   if (may_be_pooled && Pool::instance().free(data)) return;
@@ -153,7 +153,7 @@ void enable_shared_allocator(std::size_t from_bytes) {
               "tutti: the shared allocator can't replace torch's allocator of CPU memory, which "
               "another library has replaced by one without a raw interface; load that library "
               "later or do without one of the two");
-  // relaxed: SetAllocator is not for use beside other threads that allocate, as c10 says.
+  // relaxed: as c10 says, no other thread may allocate during SetAllocator.
   free_plain.store(plain->raw_deleter(), std::memory_order_relaxed);
   enabled = true;
   constexpr std::uint8_t kBeforeTheDefault = 100;

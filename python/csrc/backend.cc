@@ -39,8 +39,8 @@ TorchBackend::Ptr<TorchBackend> TorchBackend::create(const Ptr<c10d::Store>& sto
   if (!collectives) raise(what, collectives.error());
   auto messages = Communicator::create(rendezvous, Rank{rank}, size, *settings, "messages");
   if (!messages) raise(what, messages.error());
-  // Rank 0's process may have torch's store, and end once its calls are over: not before all ranks
-  // have read what they meet by.
+  // Rank 0's process may have torch's store, and may end after its calls. Before that, all ranks
+  // must have read the store.
   if (const auto met = messages->barrier(); !met) raise(what, met.error());
   return Ptr<TorchBackend>::unsafe_steal_from_new(new TorchBackend(
       store, rendezvous.prefix(), *std::move(collectives), *std::move(messages), options));

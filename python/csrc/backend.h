@@ -191,7 +191,7 @@ class TorchBackend : public LikeGloo {
   static void copy_parts(Job& job, const at::Tensor& flat, const Tensors& list);
   static at::Tensor flat_output(Job& job, const Tensors& list);
   static at::Tensor flat_input(Job& job, const Tensors& list);
-  // `in_place` false: by way of a copy, for tensors that overlap others of the job.
+  // `in_place` false: uses a copy, for tensors that overlap others of the job.
   void add_all_reduce(Job& job, const at::Tensor& tensor, const c10d::ReduceOp& op,
                       bool in_place = true) const;
   // `parts`: what the tensor with a block for each rank is made of, if it was a list.
@@ -207,8 +207,8 @@ class TorchBackend : public LikeGloo {
 
   const Ptr<c10d::Store> store_;
   const bool stands_in_;
-  const std::chrono::milliseconds longest_;  // Of the group: that of its communicators.
-  // Of operations that name none. Read and written alone, so relaxed.
+  const std::chrono::milliseconds longest_;  // The group's limit, which its communicators have.
+  // The limit of operations that name none. relaxed: no other memory depends on it.
   std::atomic<std::chrono::milliseconds> timeout_;
   std::shared_ptr<Messages> messages_;
   std::mutex issue_;  // Orders calls of collectives.

@@ -32,7 +32,7 @@ DeviceEnd end_on(const Devices::LinkPtr& link, const c10::Stream& stream) {
 
 }  // namespace
 
-/// Nothing: the CPU. Throws a RuntimeError for tensors of several.
+/// The tensors' device; empty: the CPU. Throws a RuntimeError if they are on several devices.
 std::optional<c10::Device> TorchBackend::device_of(const Job& job) {
   std::optional<c10::Device> device;
   for (const Tensors* list : {&job.inputs, &job.outputs, &job.keeps}) {
@@ -55,7 +55,7 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::make_device_work(const Operation& op
       inputs, std::move(outputs), std::move(ends));
 }
 
-/// The end of a call that was put onto the stream just now. Its tensors are held until it is over,
+/// Marks the end of a call that was just put onto the stream. Holds its tensors until it is over
 /// or has taken longer than the limit.
 TorchBackend::Ptr<DeviceWork> TorchBackend::end_on_device(const DeviceCall& call,
                                                           const Devices::LinkPtr& link,
@@ -100,8 +100,8 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
     const c10::StreamGuard guard(stream);
     for (const auto& [to, from] : job->copies) copy_over(to, from);
   }
-  // What lies on the current stream is in order with all that uses its tensors; what is captured
-  // has no limit of its own.
+  // A call on the current stream is in order with all uses of its tensors. A captured call has no
+  // limit of its own.
   const bool limited = job->timeout < longest_ && !DeviceComm::is_capturing(stream.native_handle());
   if (!own && !limited && status) return nullptr;
   Tensors tensors = std::move(job->keeps);

@@ -44,7 +44,7 @@ at::Tensor TorchBackend::output_of(Job& job, const at::Tensor& tensor) {
   return copy;
 }
 
-/// The parts of a buffer are copied to a list of outputs at the end.
+/// At the end, copies the parts of a buffer to a list of outputs.
 void TorchBackend::copy_parts(Job& job, const at::Tensor& flat, const Tensors& list) {
   std::int64_t at = 0;
   for (const at::Tensor& tensor : list) {
@@ -145,8 +145,8 @@ TorchBackend::WorkPtr TorchBackend::allreduce(Tensors& tensors,
   return issue(job, options.asyncOp);
 }
 
-/// Each tensor by itself. Tensors that overlap are all read before the first is written, and
-/// written in the order of the list, as if all were gathered into one buffer and reduced there.
+/// Reduces each tensor by itself. If tensors overlap, reads all before it writes the first, and
+/// writes in the order of the list, as if all had been gathered into one buffer and reduced there.
 TorchBackend::WorkPtr TorchBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   TORCH_CHECK(!tensors.empty(), "tutti: all_reduce_coalesced: requires non-empty tensor list");
@@ -157,7 +157,7 @@ TorchBackend::WorkPtr TorchBackend::allreduce_coalesced(
   return issue(job, options.asyncOp);
 }
 
-/// Of a list, the root's tensor number `rootTensor` goes to all tensors of all ranks.
+/// The root's tensor number `rootTensor` goes to all tensors in the lists of all ranks.
 TorchBackend::WorkPtr TorchBackend::broadcast(Tensors& tensors,
                                               const c10d::BroadcastOptions& options) {
   const Rank root = root_of(options.rootRank, "broadcast");

@@ -29,8 +29,8 @@ class DeviceComm {
   /// Another of the same ranks. Collective.
   Result<DeviceComm> twin() const;
 
-  /// Runs the body, which throws nothing, so that it may query events while other threads capture
-  /// streams.
+  /// Runs the body in a mode in which it may query events while other threads capture streams. The
+  /// body must not throw.
   static void relaxed(const std::function<void()>& body);
   /// Whether a cudaStream_t is being captured.
   static bool is_capturing(void* stream);

@@ -36,7 +36,7 @@ void DeviceLink::abort(const std::string& reason) {
 }
 
 void DeviceLink::close() {
-  const std::lock_guard calling(calling_);  // After the call that is being made.
+  const std::lock_guard calling(calling_);  // Waits for a call that is being made.
   std::shared_ptr<const DeviceComm> gone;
   decltype(kept_) kept;
   const std::lock_guard lock(mutex_);
@@ -61,12 +61,12 @@ void DeviceLink::let_go(std::uint64_t number) {
 }
 
 std::optional<bool> DeviceEnd::come() const {
-  if (kept) return std::nullopt;  // A query would fail, and may spoil the capture.
+  if (kept) return std::nullopt;  // A query would fail, and might invalidate the capture.
   std::optional<bool> come;
   DeviceComm::relaxed([&] {
     try {
       come = event->query();
-    } catch (const std::exception&) {  // The device has failed; its link says so.
+    } catch (const std::exception&) {  // The device has failed; its link reports that.
     }
   });
   return come;

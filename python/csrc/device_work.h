@@ -26,15 +26,15 @@ namespace tutti::python {
 
 /// A communicator of devices and the stream on which its asynchronous calls take place. Any thread.
 /// A launch may block (the stream's queue is full behind a call that hangs), so `check` and `abort`
-/// wait for none.
+/// do not wait for launches.
 class DeviceLink {
  public:
   DeviceLink(DeviceComm comm, c10::Stream stream)
       : comm_(std::make_shared<const DeviceComm>(std::move(comm))), stream_(stream) {}
 
   const c10::Stream& stream() const { return stream_; }
-  /// Calls body(const DeviceComm&), which returns a Status, one at a time; an error once it was
-  /// closed.
+  /// Calls body(const DeviceComm&), which returns a Status; only one at a time. An error once the
+  /// link is closed.
   template <class Body>
   Status use(const Body& body) {
     const std::lock_guard calling(calling_);
@@ -61,7 +61,7 @@ class DeviceLink {
   std::mutex mutex_;    // Guards what follows; never held during a call.
   std::shared_ptr<const DeviceComm> comm_;
   Error last_{Code::kAborted, "the process group was shut down", {}, {}};
-  std::uint64_t kept_number_ = 0;  // Of the last one in the list.
+  std::uint64_t kept_number_ = 0;  // The number of the last one in the list.
   std::list<std::pair<std::uint64_t, std::vector<at::Tensor>>> kept_;
   const c10::Stream stream_;
 };
@@ -70,9 +70,9 @@ class DeviceLink {
 struct DeviceEnd {
   std::shared_ptr<DeviceLink> link;
   std::shared_ptr<c10::Event> event;
-  /// Of an operation that was captured: what its link keeps.
+  /// For an operation that was captured: what its link keeps.
   std::optional<std::uint64_t> kept = std::nullopt;
-  /// Whether it has come; nothing if that can't be known.
+  /// Whether the event has happened; empty if that can't be known.
   std::optional<bool> come() const;
 };
 
@@ -108,7 +108,7 @@ class DeviceWork : public c10d::Work {
   /// Ends the links that it is on.
   void abort() override;
 
-  /// Whether something of it is known to be under way.
+  /// Whether a part of it is known to be under way.
   bool busy() const;
   const std::vector<DeviceEnd>& ends() const { return ends_; }
   const std::string& text() const { return what_.text; }

@@ -10,8 +10,8 @@
 
 namespace tutti::python {
 
-/// The text with what sets the time limit here: the library's errors name the environment's
-/// variable, but a process group has a limit of its own.
+/// The text with `timeout=` in place of the environment's variable, which the library's errors
+/// name: a process group has a limit of its own.
 inline std::string with_own_remedy(std::string text) {
   constexpr std::string_view kVariable = "TUTTI_TIMEOUT_MS";
   if (const auto at = text.find(kVariable); at != std::string::npos)

@@ -12,8 +12,8 @@ at::Tensor bytes_tensor(std::uint64_t bytes) {
   return make_mappable({static_cast<std::int64_t>(bytes)}, at::kByte);
 }
 
-/// Of the receive for the next header, which takes that of any rank: what a receive from `from`
-/// (less than 0: any) says instead.
+/// Rewrites an error of the receive for the next header, which takes any rank's, for a receive from
+/// `from` (less than 0: any).
 Error of_receive(Error error, int from) {
   constexpr std::string_view kAny = "from any rank: ";
   if (const auto at = error.what.find(kAny); at != std::string::npos)

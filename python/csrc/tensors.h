@@ -47,8 +47,7 @@ std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& list,
 void copy_over(const at::Tensor& to, const at::Tensor& from);
 /// Whether the bytes of the two overlap, but are not the same range.
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes);
-/// Whether two of the tensors lie in the same memory, wholly or in part. Views with holes count as
-/// if they had none.
+/// Whether any two of the tensors overlap in memory. A view with holes counts as if it had none.
 bool any_overlap(const std::vector<at::Tensor>& tensors);
 /// Throws unless all have the type and the size of the first.
 void check_alike(const std::vector<at::Tensor>& tensors, const char* operation);

@@ -60,8 +60,8 @@ def _make(original):
                     enable_reconfigure=False):  # 2.14 and newer ask for it.
             if enable_reconfigure:
                 raise RuntimeError("tutti: a group can't be reconfigured; make another")
-            # gloo's class takes its options in the place of the limit as well. Their devices and
-            # threads are gloo's; networks are chosen by TUTTI_NET_INTERFACES.
+            # gloo's class takes its options in the place of the limit as well. Devices and threads
+            # in them are ignored; TUTTI_NET_INTERFACES chooses networks.
             timeout = getattr(timeout if options is None else options, "_timeout", timeout)
             return _extension().create(store, rank, size, timeout, "gloo", "", list(range(size)))
 

@@ -1,5 +1,5 @@
-// Compiled when CMake configures, and never linked: it compiles if DDP's logger finds its number in
-// our objects at the place where it looks for it in gloo's.
+// CMake compiles this when it configures, and never links it. It compiles if our objects have the
+// number that DDP's logger reads at the same place as gloo's.
 #include <cstddef>
 
 #define USE_C10D_GLOO
