@@ -183,7 +183,7 @@ TEST_CASE("lines of a call so old that its number ends alike are not mistaken fo
              },
              [](int rank, Endpoint&endpoint) {
                for (std::uint64_t place = 0; place < kCalls; ++place) {
-                 // The number of the call that looks there first: calls take two places in turn.
+                 // The number of the first call that looks there: calls take two places in turn.
                  const std::uint64_t number = place == 0 ? 2 : place;
                  for (std::size_t line = 0; line < kCallLines; ++line)
                    endpoint.region().lines(rank, place)[line].tag.store(

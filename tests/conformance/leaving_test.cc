@@ -19,7 +19,7 @@ constexpr auto kF32 = DataType::kFloat32;
 // Longer than the time after which a waiting rank looks at its peers.
 constexpr auto kSkew = 120ms;
 
-/// Communicators that each rank destroys when it likes.
+/// Communicators that each rank destroys on its own.
 std::vector<std::optional<Communicator>> ranks_on(const Transport& transport, int count,
                                                   std::chrono::milliseconds timeout = 20s) {
   Settings settings;
@@ -56,7 +56,7 @@ std::string run_and_leave(Ranks ranks, int late, const Body& body) {
   return all;
 }
 
-TEST_CASE("who did its part of the last call may leave while others wait for a late rank") {
+TEST_CASE("a rank that did its part of the last call may leave while others wait for a late rank") {
   for (const Transport* transport : transports_here()) {
     for (const Collective collective :
          {Collective::kReduce, Collective::kGather, Collective::kAllReduce}) {

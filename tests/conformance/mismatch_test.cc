@@ -1,6 +1,6 @@
 // Ranks that make different calls: every pair of kinds of calls, on every transport. A rank that
-// waits gets an error at once, one that only gives at its next call at the latest; nobody waits
-// for the deadline, and nobody is told that wrong data is right.
+// waits gets an error at once; one that only gives gets it at its next call at the latest. No rank
+// waits for the deadline, and none returns ok with wrong data.
 #include <algorithm>
 #include <thread>
 
@@ -68,7 +68,7 @@ std::string check_pair(std::string_view transport, const Pair& pair) {
   return wrong;
 }
 
-/// So many of all pairs, drawn by the seed that is printed: never none.
+/// A share of all pairs, at least one, drawn by the seed that is printed.
 void check_some(std::string_view transport, std::vector<Pair> pairs, std::size_t most) {
   const std::uint64_t seed = Catch::rngSeed();
   std::mt19937_64 random(seed);
@@ -158,7 +158,7 @@ TEST_CASE("ranks that only give, or are served, find out without ever waiting fo
   }
 }
 
-TEST_CASE("a call that differed is seen by whoever is next served, and named") {
+TEST_CASE("a rank that is served next sees a call that differed, and names it") {
   for (const Transport* transport : transports_here()) {
     if (too_many(3)) continue;
     auto comms = Communicator::in_process(3, settings_of(transport->name));
@@ -166,7 +166,7 @@ TEST_CASE("a call that differed is seen by whoever is next served, and named") {
     const std::string wrong = on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
       float input[3] = {1, 2, 3}, output[3] = {};
       const int me = comm.rank().value;
-      // Nobody waits for anybody in call 2: rank 2 only gives, and rank 1 is served.
+      // No rank waits for another in call 2: rank 2 only gives, and rank 1 is served.
       const std::string error = until_error(comm, 1000, [&, call = 1](Communicator& one) mutable {
         const Rank root{++call == 3 && me == 2 ? 2 : 0};
         return one.broadcast(input, output, 1, DataType::kFloat32, root);

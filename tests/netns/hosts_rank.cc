@@ -102,8 +102,8 @@ std::string send_all(Communicator& comm) {
   return "";
 }
 
-/// Once there is a file "go" in the folder: the last calls before this rank leaves, which it does
-/// at once.
+/// Waits for a file "go" in the folder. Then makes the last calls before this rank leaves, and
+/// leaves at once.
 std::string call_and_leave(Communicator comm, const std::string& folder) {
   if (auto status = comm.barrier(); !status) return status.error().to_string();
   std::ofstream(folder + "/ready." + std::to_string(comm.rank().value)).put('\n');

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The last calls of a job whose hosts have a slow link: ranks that are done leave at once, while others
-# still wait for what is under way. Nobody fails.
+# The last calls of a job whose hosts have a slow link. Ranks that are done leave at once, while data
+# for others is still under way. No rank fails.
 set -euo pipefail
 netns=$TEST_SOURCE_DIR/scripts/netns
 rank=$TEST_BUILD_DIR/tests/netns_hosts_rank
@@ -23,7 +23,7 @@ for slow in 0 2; do
     [ "$(find "$work" -name 'ready.*' | wc -l)" = 3 ] && break
     sleep 0.02
   done
-  # What a rank sends to one peer comes a tenth of a second before what it sends to the next.
+  # Data of a rank for one peer arrives a tenth of a second before its data for the next.
   ip netns exec "$TUTTI_NETNS-$slow" tc qdisc replace dev eth0 root tbf rate 16kbit burst 1600 latency 10s ||
     { echo "skipped: this kernel does not shape traffic"; exit 77; }
   touch "$work/go"

@@ -60,8 +60,8 @@ TEST_CASE("a rank that can't join tells the others why") {
   }
 }
 
-/// The same meeting, at which this process is killed: with its `last`-th value, before it is put,
-/// or once it has read as many: then it connects to nobody.
+/// The same meeting, at which this process is killed: before it puts its `last`-th value, or once
+/// it has read that many, before it connects to any rank.
 class Dying : public Rendezvous {
  public:
   Dying(Rendezvous& target, int last, bool by_reading = false)
@@ -106,7 +106,7 @@ TEST_CASE("a rank that is killed while it joins is named by all others, long bef
   for (const char* const transport : {"shared_memory", "tcp"}) {
     for (const bool over_tcp : {false, true}) {
       for (const int dying : {2, 0}) {
-        // Rank 0's end is that of a store over TCP; and it puts a table after each value.
+        // If rank 0 ends, so does a store over TCP; and it puts a table after each value.
         for (int last = 1; last <= 3; ++last) {
           INFO(transport << (over_tcp ? ", store over TCP" : ", directory") << ", rank " << dying
                          << " dies with value " << last);
@@ -119,7 +119,7 @@ TEST_CASE("a rank that is killed while it joins is named by all others, long bef
             auto rendezvous = meet(meeting, over_tcp ? port : 0, rank, kRanks);
             if (!rendezvous) return rendezvous.error().to_string();
             Dying mortal(**rendezvous, rank == dying ? last : -1);
-            // Who dies first dies before the others have come, or when all wait for it.
+            // The rank dies before the others have come, or when all wait for it.
             if (rank != dying && last == 2) std::this_thread::sleep_for(100ms);
             const auto start = std::chrono::steady_clock::now();
             const auto comm = Communicator::create(mortal, Rank{rank}, kRanks, settings);
@@ -206,7 +206,7 @@ bool forbid_descriptors() {
   return next > 0 && setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-TEST_CASE("what goes wrong at one rank before the ranks exchange is told to all, at once") {
+TEST_CASE("an error on one rank before the ranks exchange reaches all at once") {
   const std::vector<std::pair<const char*, bool (*)()>> troubles{
       {"threads",
        [] {

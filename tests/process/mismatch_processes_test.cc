@@ -21,7 +21,7 @@ std::string check_rank(const ScratchDirectory& meeting, int rank, int ranks, int
   auto comm = join(meeting, rank, ranks, settings);
   if (!comm) return comm.error().to_string();
   const Outcome got = call_and_barrier(*comm, rank == odd ? other : most, count);
-  // All say what they got before one leaves.
+  // No rank leaves before all know what they got.
   say_ready(meeting, rank);
   if (!all_ready(meeting, ranks)) return "the others do not come";
   return complaint(got, rank, odd, most, other, count);

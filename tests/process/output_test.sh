@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What cannot be written is an error: standard output that is full or closed, and files. A bad path is
-# said before the work, and a file has the whole text or what it had.
+# A failed write is an error: to a standard output that is full or closed, and to files. A bad path is
+# reported before the work, and a file has the whole text or keeps what it had.
 set -euo pipefail
 tutti=$TEST_BUILD_DIR/tools/tutti
 perf=$TEST_BUILD_DIR/perf
@@ -14,7 +14,7 @@ fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 "$tutti" topo export --model dgx1-v100 >"$work/a.topo"
 "$tutti" topo capture "$work/here.tar"
 small=(-b 8 -e 1K -f 4 -n 2 -w 1)
-# Of every command that writes to standard output, a line.
+# A line for every command that writes to standard output.
 commands=(
   "$tutti --help" "$tutti --version" "$tutti plan --help"
   "$tutti plan --ranks 4" "$tutti plan --ranks 64" "$tutti plan --check $work/two.plan"
@@ -41,7 +41,7 @@ done
 refused() {
   local words=$1 code=$2
   if [ "$code" = 0 ] || [ "$code" -ge 124 ]; then fail "exit code $code: $3"; fi
-  # Not of the output: warnings, and what was found while a machine was read.
+  # Leave out what is not about the output: warnings, and findings while a machine was read.
   grep -Ev '^tutti (tune: this machine is busy|topo: host0: )' "$work/err" >"$work/said" || true
   [ "$(wc -l <"$work/said")" = 1 ] || { cat "$work/err"; fail "not one line: $3"; }
   grep -qF "standard output could not be written: $words" "$work/said" ||

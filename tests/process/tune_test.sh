@@ -45,7 +45,7 @@ grep -q "2 ranks on 2 hosts, .*, tcp: adds at" "$work/out" || fail "tcp: $(cat "
 tune -n 2 --collective gather --output "$work/mine.json" >"$work/out" || fail "--output"
 [ -s "$work/mine.json" ] || fail "--output wrote nothing"
 
-# Of a busy machine there is no table. These are always ready to run.
+# A busy machine gets no table. These processes are always ready to run.
 burners=()
 for ((i = $(nproc); i > 0; --i)); do
   (while :; do :; done) &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the commands say: help that fits, headings and numbers that mean what they say, and the lines of
-# docs/ that can be tried here.
+# The output of the commands: help that fits, right headings and numbers, and the lines of docs/ that
+# can be tried here.
 set -euo pipefail
 tutti=$TEST_BUILD_DIR/tools/tutti
 perf=$TEST_BUILD_DIR/perf
@@ -12,7 +12,7 @@ failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
 echo "== help in 100 columns"
-# subcommands WORDS...: of `tutti WORDS`.
+# subcommands WORDS...: the subcommands of `tutti WORDS`.
 subcommands() { "$tutti" "$@" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]\{1,\}\) .*/\1/p'; }
 mapfile -t commands < <(subcommands)
 mapfile -t topo < <(subcommands topo)

@@ -1,5 +1,5 @@
 // The simulated runtime's rules of capture (cudaThreadExchangeStreamCaptureMode, external events),
-// and what of the library keeps to them.
+// and the parts of the library that keep to them.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ using test::new_stream;
 
 #define OK(...) REQUIRE((__VA_ARGS__) == cudaSuccess)
 
-/// A stream that another thread captures while `body` runs in this one; how the capture ends.
+/// Runs `body` in this thread while another one captures a stream; returns how the capture ends.
 cudaError_t capture_beside(cudaStreamCaptureMode mode, const std::function<void()>& body) {
   std::promise<void> begun, done;
   cudaError_t end = cudaSuccess;
@@ -175,7 +175,7 @@ TEST_CASE("memory that peers can map is allocated and freed while another thread
         }) == cudaSuccess);
 }
 
-/// Puts its number behind those that came before, a little later.
+/// A little later, appends its number to those that came before.
 struct Note {
   std::atomic<int>* list;
   int number;

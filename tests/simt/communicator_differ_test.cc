@@ -1,5 +1,5 @@
-// Ranks whose calls differ are told so, at once and with both calls: every rank that waits in the
-// call itself, and one that only gives at its next call.
+// Ranks whose calls differ get an error that names both calls: every rank that waits gets it in the
+// call itself, one that only gives in its next call.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -31,7 +31,7 @@ struct Call {
   }
 };
 
-/// Whether a rank of two ends only when the other has given it something.
+/// Whether a rank of two returns only once the other one has given it something.
 bool waits(const Call& call, int rank) {
   if (call.message) return rank == 1;
   const CollectiveTraits traits = traits_of(call.collective);
@@ -77,8 +77,8 @@ Status make(DeviceCommunicator& comm, const Call& call, const exec::CudaMemory& 
 }
 
 struct Outcome {
-  std::string first, next;  // What was said after the call, and after the next one.
-  bool mismatch = true;     // All that was said.
+  std::string first, next;  // The errors after the call and after the next one.
+  bool mismatch = true;     // Whether each error was a mismatch.
 };
 
 std::string finish(const DeviceCommunicator& comm, cudaStream_t stream, Outcome& outcome) {
@@ -88,8 +88,8 @@ std::string finish(const DeviceCommunicator& comm, cudaStream_t stream, Outcome&
   return wrong + said(status);
 }
 
-/// All ranks but 1 make one call and rank 1 the other; then all make an all-reduce, of a count that
-/// no call of the tests has. What is wrong.
+/// Rank 1 makes one call and all others make the other; then all make an all-reduce of a count that
+/// no other call of the tests has. Returns what is wrong.
 std::string differ(const Call& one, const Call& other, std::size_t ranks) {
   Settings settings = test::small_settings();
   settings.timeout = std::chrono::seconds(12);
@@ -115,7 +115,7 @@ std::string differ(const Call& one, const Call& other, std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const Outcome& outcome = outcomes[rank];
     const std::string name = "; rank " + std::to_string(rank);
-    // Of three ranks the two that agree may have done with each other.
+    // With three ranks, the two that agree may be done with each other.
     const bool must = ranks == 2 && waits(rank == 1 ? other : one, static_cast<int>(rank));
     if (must && outcome.first.empty()) wrong += name + " was not told in the call";
     if (outcome.next.empty()) wrong += name + " was not told at its next call";

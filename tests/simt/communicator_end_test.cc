@@ -64,7 +64,7 @@ TEST_CASE("ranks that don't fit each other are told so, all of them") {
     CHECK(has(text, "TUTTI_GPUDIRECT must be alike"));
   for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 99}))
     CHECK(has(text, "there is no device 99; this process sees 8"));
-  // Who sees it first tells the others.
+  // The rank that sees it first tells the others.
   for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 1}, 1)) {
     CHECK((has(text, "rank 1 makes a communicator of host memory, rank 0 one of devices") ||
            has(text, "rank 0 makes a communicator of devices, rank 1 one of host memory")));

@@ -71,13 +71,13 @@ class Part {
                    stream));
   }
 
-  /// What was called last is right; and what it wrote is made wrong.
+  /// Checks the results of the last call, then overwrites them with wrong values.
   std::string compare(Way way) {
     const bool slots = way == Way::kInterpreted;
     std::vector<float> got(count_of(way) / (slots ? kRanks : 1));
     std::string wrong = said(memory_.read((slots ? 4 : 1) * bytes(), got.data(), got.size() * 4));
     const float me = static_cast<float>(comm_.rank().value);
-    float want = 2 * base_ + 1;                          // Of both ranks.
+    float want = 2 * base_ + 1;                          // The sum of both ranks.
     if (way == Way::kMessages) want = base_ + (1 - me);  // The other's.
     std::size_t others = 0;
     for (const float one : got) {

@@ -135,7 +135,7 @@ TEST_CASE("a kernel that begins while another one of its rank runs is an error o
   cudaStream_t second = nullptr;
   REQUIRE(cudaSetDevice(ranks->device(0)) == cudaSuccess);
   REQUIRE(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking) == cudaSuccess);
-  for (const cudaStream_t stream : {ranks->stream(0), second}) {  // Which no event orders.
+  for (const cudaStream_t stream : {ranks->stream(0), second}) {  // No event orders the two.
     REQUIRE(said(ranks->mesh().launch_one_shot(0, ranks->call_of(test, 0, buffers), stream)) == "");
   }
   for (const cudaStream_t stream : {ranks->stream(0), second})

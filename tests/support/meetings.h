@@ -1,4 +1,4 @@
-// File: support/meetings.h: every kind of rendezvous, as a place where the ranks of a test meet.
+// File: support/meetings.h: every kind of rendezvous, as a place for the ranks of a test.
 #pragma once
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// File: support/mismatches.h: calls that differ between ranks, and what each rank has to get then.
+// File: support/mismatches.h: calls that differ between ranks, and what each rank must get then.
 #pragma once
 #include <array>
 #include <chrono>
@@ -13,7 +13,7 @@ namespace tutti::test {
 
 inline constexpr std::size_t kMismatchCounts[] = {1, 64, 2000, 20000};
 
-/// A call, but for how many elements a block has.
+/// A call without the number of elements of a block.
 struct Kind {
   Collective collective = Collective::kAllReduce;
   int root = 0;
@@ -31,14 +31,14 @@ struct Kind {
     return std::string(to_string(collective)) + " of " + std::string(std::to_string(count + more)) +
            " " + std::string(to_string(type));
   }
-  /// Whether that rank looks at nobody when the call is small.
+  /// Whether that rank reads no peer's line in a small call.
   bool gives_only(int rank) const {
     const CollectiveTraits traits = traits_of(collective);
     return traits.root_input ? rank == root : traits.root_output && rank != root;
   }
 };
 
-/// All kinds that a number of ranks can call, with other roots, types, operations and counts.
+/// All kinds of calls that so many ranks can make, with several roots, types, operations, counts.
 inline std::vector<Kind> all_kinds(int ranks) {
   std::vector<Kind> kinds;
   for (int i = 0; i < kCollectiveCount; ++i) {
@@ -111,8 +111,8 @@ inline Outcome call_and_barrier(Communicator& comm, const Kind& kind, std::size_
   return outcome;
 }
 
-/// Of ranks that called `most` but for one that called `other`: empty, or what is wrong with what
-/// one got.
+/// Checks what ranks got if all called `most` except one, which called `other`: empty, or what is
+/// wrong.
 inline std::string complaint(const Outcome& got, int rank, int odd, const Kind& most,
                              const Kind& other, std::size_t count) {
   const Kind& mine = rank == odd ? other : most;
@@ -126,7 +126,7 @@ inline std::string complaint(const Outcome& got, int rank, int odd, const Kind& 
     return "does not name both calls: " + text;
   if (!has("rank " + std::to_string(odd))) return "does not name the rank: " + text;
   if (!got.first || mine.gives_only(rank)) return "";
-  // Only a rank that waits for the root alone may have been served, by a root that agrees.
+  // Only a rank that waits just for the root may have its data, from a root that made its call.
   const bool served =
       traits_of(mine.collective).root_input && (rank == odd) == (mine.root == odd) && got.right;
   return served ? "" : "ok, and wrong data; then: " + text;

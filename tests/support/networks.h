@@ -22,8 +22,8 @@ inline bool another_network(const Transport& transport) {
   return first != all.end() && *first != &transport && transport.reach(here, there);
 }
 
-/// Of sampled cases, one in so many is tried with that transport. Where one transport alone is
-/// tried, the share is what the environment says.
+/// One in so many of the sampled cases runs with that transport. If only one transport is tried,
+/// the environment sets the share.
 inline unsigned share_with(const Transport& transport, unsigned one_in = 8) {
   const bool in_full = transport_chosen() != nullptr || !another_network(transport);
   return share_here() * (in_full ? 1 : one_in);

@@ -29,8 +29,8 @@ constexpr unsigned share(unsigned sanitized = 8) { return kSanitized ? sanitized
 class Sample {
  public:
   explicit Sample(unsigned one_in = share()) : one_in_(one_in) {}
-  /// Where all run, this one does so at once; else `run` picks. So it holds copies of what it
-  /// needs.
+  /// If all cases run, runs this one at once; else `run` picks. So `body` must own copies of what
+  /// it needs.
   void add(const std::string& group, std::function<void()> body) {
     if (one_in_ <= 1)
       body();

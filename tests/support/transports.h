@@ -43,7 +43,7 @@ inline bool too_many(int ranks) {
   return static_cast<unsigned>(ranks) > most;
 }
 
-/// Of sampled cases, one in so many is tried.
+/// One in so many of the sampled cases runs.
 inline unsigned share_here() { return share() * std::max(1U, number_from("TUTTI_TEST_ONE_IN", 1)); }
 
 }  // namespace tutti::test

@@ -1,5 +1,5 @@
-// The digest of calls: what differs has another one, as seldom as chance has it, and what a tag
-// keeps of it is as good.
+// The digest of calls: different calls have equal digests no more often than chance would have it,
+// and the part of the digest in a tag is as good.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,7 +20,7 @@ std::uint64_t all_reduce_word() {
 }
 
 TEST_CASE("counts of any distance have other digests") {
-  // Of 16 bits of a digest one pair in 65536 is alike, and no distance is worse than the others.
+  // In 16 bits of a digest, one pair in 65536 is alike, and no distance is worse than the others.
   constexpr int kStarts = 48;
   constexpr std::uint64_t kFarthest = 1'000'000;
   const std::uint64_t seed = Catch::rngSeed();

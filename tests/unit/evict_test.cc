@@ -1,4 +1,4 @@
-// Which unauthenticated connection goes where there are too many.
+// Which unauthenticated connection is closed when there are too many.
 #include "base/evict.h"
 
 #include <vector>

@@ -208,7 +208,7 @@ class Ranks {
           rank, std::move(options)));
     }
   }
-  /// All leave once they have heard each other: here nobody answers while another one leaves.
+  /// All leave once they have heard each other: here no rank answers while another one leaves.
   ~Ranks() {
     slowness_.cut_one_in = 0;
     const auto pending = [](const auto& one) { return one->endpoint().wire()->pending(); };

@@ -1,4 +1,4 @@
-// What of a region's memory is resident, and when.
+// Which parts of a region's memory are resident, and when.
 #include "transport/region.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// What every kind of rendezvous that can notice it makes of a rank whose process ends.
+// Every kind of rendezvous that notices the end of a rank's process reports it.
 #include <unistd.h>
 
 #include "support/meetings.h"

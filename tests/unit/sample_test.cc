@@ -10,7 +10,7 @@ namespace {
 
 using Picked = std::vector<std::pair<std::string, int>>;
 
-/// Of groups of 1, 2, ... 9 cases, those that run.
+/// The cases that run, in groups of 1, 2, ... 9 cases.
 Picked pick(unsigned one_in, std::uint64_t seed) {
   Picked picked;
   std::mt19937_64 random(seed);

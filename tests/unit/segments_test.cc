@@ -1,4 +1,4 @@
-// Memory that peers map: what may be registered, and whom its server serves.
+// Memory that peers map: what may be registered, and which processes its server serves.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -47,7 +47,7 @@ class File {
   std::vector<std::pair<void*, std::size_t>> maps_;
 };
 
-/// The error of registering this; empty: it was taken, and is let go.
+/// The error of registering this; empty: it was registered, and is deregistered again.
 std::string refusal(void* data, std::size_t bytes, int fd, std::size_t offset) {
   const Status added = segments::add(data, bytes, fd, offset);
   if (!added) {
@@ -203,7 +203,7 @@ std::string serve_and_wait(int to) {
   return "";
 }
 
-TEST_CASE("who does not hand out its memory is named, and whether it has ended") {
+TEST_CASE("a process that does not hand out its memory is named, and whether it has ended") {
   std::array<int, 2> ends{};
   REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
   Processes owner(1, [&](int) { return serve_and_wait(ends[1]); });
@@ -225,7 +225,7 @@ TEST_CASE("who does not hand out its memory is named, and whether it has ended")
   CHECK(late.error().code == Code::kTimeout);
   CHECK(contains(late.error().what, "rank 3"));
   CHECK(late.error().peer.value == 3);
-  // Who is told to stop waiting does so at once.
+  // A process that is told to stop waiting does so at once.
   const auto begin = std::chrono::steady_clock::now();
   const auto aborted =
       segments::fetch({told.address, 3, [] { return true; }}, told.id, Deadline::after(60s));

@@ -136,7 +136,7 @@ TEST_CASE("Embedding: 95 % of the bound on every model, with 1, 2 and 4 hosts") 
         const Embedding found = checked(graph, default_endpoints(graph));
         CAPTURE(found.method);
         CHECK(found.share_of_kinds >= 0.95);
-        // Trees only where rings do not do, and as few as that takes.
+        // Trees only if rings do not suffice, and no more than needed.
         CHECK((!has_trees(found) || found.rings < 0.95 * found.bound.gigabytes_per_second()));
         CHECK((!has_trees(found) || found.lanes.size() <= 8));
       });
