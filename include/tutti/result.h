@@ -1,5 +1,6 @@
 // File: tutti/result.h: a value or an error. Nothing in the library throws across its API.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,17 +55,38 @@ struct [[nodiscard]] TUTTI_API Error {
   std::string to_string() const;
 };
 
-/// Success, or an Error. One pointer wide, so that the hot path returns it in a register.
-class [[nodiscard]] Status {
+/// Success, or an Error. One pointer wide, so that the hot path returns it in a register. Making
+/// one never throws: without memory for the Error only its code and its ranks are kept, and the
+/// text is "out of memory".
+class [[nodiscard]] TUTTI_API Status {
  public:
   Status() = default;
-  Status(Error error) : error_(std::make_unique<Error>(std::move(error))) {}
-  explicit operator bool() const { return error_ == nullptr; }
-  Error& error() { return *error_; }
-  const Error& error() const { return *error_; }
+  Status(Error error) noexcept : word_(keep(std::move(error))) {}
+  Status(Status&& other) noexcept : word_(std::exchange(other.word_, 0)) {}
+  Status& operator=(Status&& other) noexcept {
+    if (const Word old = std::exchange(word_, std::exchange(other.word_, 0)); old != 0) drop(old);
+    return *this;
+  }
+  ~Status() {
+    if (word_ != 0) drop(word_);
+  }
+  explicit operator bool() const { return word_ == 0; }
+  /// The error lives as long as the status. There is one exception: an error that found no memory,
+  /// and finds none now, is a copy of this thread's own, which the eighth such call replaces.
+  Error& error() { return (word_ & kBare) == 0 ? *stored(word_) : restore(); }
+  const Error& error() const { return (word_ & kBare) == 0 ? *stored(word_) : bare(word_); }
 
  private:
-  std::unique_ptr<Error> error_;
+  using Word = std::uintptr_t;
+  static constexpr Word kBare = 1;  // The word is no address: it holds the code and the ranks.
+
+  static Error* stored(Word word) { return reinterpret_cast<Error*>(word); }
+  static Word keep(Error&& error) noexcept;
+  static void drop(Word word) noexcept;
+  static Error& bare(Word word) noexcept;
+  Error& restore() noexcept;
+
+  Word word_ = 0;  // 0: success. Else the address of an Error on the heap, or kBare is set.
 };
 inline Status ok() { return {}; }
 

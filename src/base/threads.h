@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/wall.h"
 #include "tutti/result.h"
 
 namespace tutti {
@@ -46,10 +47,12 @@ Result<Thread> start_thread(std::string_view what, Body&& body) {
   try {
     return Thread(std::forward<Body>(body));
   } catch (const std::exception& refused) {
-    return Error{
-        Code::kSystem,
-        std::string(what) + " can't be started: " + refused.what() +
-            "; raise the limit of threads (ulimit -u, the cgroup's pids.max) or free memory"};
+    return walled(what, [&]() -> Result<Thread> {  // There may be no memory for the text either.
+      return Error{
+          Code::kSystem,
+          std::string(what) + " can't be started: " + refused.what() +
+              "; raise the limit of threads (ulimit -u, the cgroup's pids.max) or free memory"};
+    });
   }
 }
 

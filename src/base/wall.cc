@@ -18,4 +18,12 @@ Error thrown_error(std::string_view function, const std::exception& thrown) noex
   return error;
 }
 
+Error copy_of(const Error& error) noexcept {
+  try {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error{error.code, "out of memory", error.rank, error.peer};
+  }
+}
+
 }  // namespace tutti

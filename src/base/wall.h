@@ -13,6 +13,9 @@ namespace tutti {
 /// memory for this text, it leaves out the function and allocates nothing.
 Error thrown_error(std::string_view function, const std::exception& thrown) noexcept;
 
+/// A copy. Without memory for its text, that is "out of memory".
+Error copy_of(const Error& error) noexcept;
+
 /// Calls `body`. Returns its Status or Result, or the error that stands for what it threw.
 template <class Body>
 std::invoke_result_t<Body> walled(std::string_view function, Body&& body) {

@@ -1,5 +1,6 @@
 #include "bootstrap/store.h"
 
+#include "base/wall.h"
 #include "bootstrap/limits.h"
 
 namespace tutti {
@@ -59,11 +60,11 @@ Result<SharedBytes> Store::wait(std::string_view key, Deadline deadline) const {
 void Store::fail(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (failure_) return;
-  failure_ = error;
+  failure_ = copy_of(error);
   values_.clear();
   bytes_ = 0;
-  if (hook_) hook_("");
   changed_.notify_all();
+  if (hook_) hook_("");
 }
 
 bool Store::failed() const {

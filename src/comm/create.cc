@@ -358,7 +358,7 @@ Result<std::vector<Communicator>> make_in_process(int rank_count, const Settings
   std::vector<std::optional<Result<Communicator>>> made(static_cast<std::size_t>(rank_count));
   Status threads_run;
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::jthread> threads(made.size());
     for (int rank = 0; rank < rank_count; ++rank) {
       auto thread = start_thread<std::jthread>("in_process: a rank's thread", [&, rank] {
         made[static_cast<std::size_t>(rank)].emplace(
@@ -369,7 +369,7 @@ Result<std::vector<Communicator>> make_in_process(int rank_count, const Settings
         threads_run = std::move(thread.error());
         break;
       }
-      threads.push_back(*std::move(thread));
+      threads[static_cast<std::size_t>(rank)] = *std::move(thread);
     }
   }
   if (!threads_run) return std::move(threads_run.error());

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "base/wall.h"
 
 namespace tutti {
 namespace {
@@ -70,14 +71,7 @@ void Work::State::tell(const std::function<void(const Status&)>& callback,
   }
 }
 
-Status Work::State::outcome() const noexcept {
-  if (!error) return ok();
-  try {
-    return *error;
-  } catch (const std::bad_alloc&) {
-    return Error{error->code, "out of memory", error->rank, error->peer};
-  }
-}
+Status Work::State::outcome() const noexcept { return error ? Status(copy_of(*error)) : ok(); }
 
 Status Work::State::is_here() const {
   if (forks != fork_count())

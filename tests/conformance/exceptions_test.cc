@@ -4,6 +4,7 @@
 #include <new>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "support/catch.h"
 #include "support/transports.h"
@@ -13,9 +14,16 @@ namespace {
 
 // Allocations of this thread until one fails; 0: none does.
 thread_local long until_failure = 0;
+thread_local bool all_later_ones = false;  // Fail as well, until this is false again.
+thread_local bool failing = false;         // They do.
+
+bool fails() {
+  if (until_failure > 0 && --until_failure == 0) failing = true;
+  return std::exchange(failing, failing && all_later_ones);
+}
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (until_failure > 0 && --until_failure == 0) return nullptr;
+  if (fails()) return nullptr;
   if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes == 0 ? 1 : bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 }
@@ -57,15 +65,29 @@ constexpr auto kF32 = DataType::kFloat32;
 constexpr auto kLimit = 60s;  // Of every call; who is told of a failure does not come near it.
 constexpr auto kToldWithin = 40s;
 
-/// Makes the nth allocation of this thread fail, for as long as it lives.
+enum class Failing { kOne, kAllFromThenOn };
+
+void begin_shortage(long n, Failing which) {
+  until_failure = n;
+  all_later_ones = which == Failing::kAllFromThenOn;
+}
+void end_shortage() {
+  until_failure = 0;
+  all_later_ones = failing = false;
+}
+
+/// Makes the nth allocation of this thread fail, and all later ones if so said, while it lives.
 class Shortage {
  public:
-  explicit Shortage(long n) { until_failure = n; }
-  ~Shortage() { until_failure = 0; }
+  Shortage(long n, Failing which) { begin_shortage(n, which); }
+  ~Shortage() { end_shortage(); }
   Shortage(const Shortage&) = delete;
   Shortage& operator=(const Shortage&) = delete;
   bool has_struck() const { return until_failure == 0; }
 };
+
+/// The allocations to fail: each where one fails. Where all later ones fail, too, most are alike.
+long next(long n, Failing which) { return which == Failing::kOne || n < 24 ? n + 1 : n + n / 8; }
 
 std::string text(const Status& status) { return status ? "ok" : status.error().to_string(); }
 
@@ -76,47 +98,61 @@ struct Buffers {
 /// What a rank does, in one of these tests. Allocates nothing by itself.
 using Part = std::function<Status(Communicator&, Buffers&)>;
 
+/// A failure of the part ends the communicator; or else the communicator may go on.
+enum class After { kEnded, kAny };
+
 /// Both ranks do their part; rank 0 with its nth allocation failing. Returns whether there were as
 /// many.
-bool try_with_failure(const Settings& settings, long n, const Part& part) {
+bool try_with_failure(const Settings& settings, long n, Failing which, After after,
+                      const Part& part) {
   auto comms = Communicator::in_process(2, settings);
   if (!comms) FAIL(comms.error().to_string());
-  Status other;
+  Status other, other_later;
   Buffers buffers[2];
   std::chrono::steady_clock::duration took{};
   std::thread second([&] {
     const auto begin = std::chrono::steady_clock::now();
     other = part((*comms)[1], buffers[1]);
+    other_later = (*comms)[1].barrier();
     took = std::chrono::steady_clock::now() - begin;
   });
   Status own;
   bool struck = false, thrown = false;
   try {
-    const Shortage shortage(n);
+    const Shortage shortage(n, which);
     own = part((*comms)[0], buffers[0]);
     struck = shortage.has_struck();
   } catch (const std::exception&) {
     thrown = true;
   }
   if (thrown) (*comms)[0].abort("thrown");
+  const Status later = (*comms)[0].barrier();
   second.join();
   INFO("allocation " << n << "; rank 0: " << text(own) << "; rank 1: " << text(other));
+  INFO("then, rank 0: " << text(later) << "; rank 1: " << text(other_later));
   CHECK_FALSE(thrown);
   if (!own) {
     CHECK(own.error().what.find("out of memory") != std::string::npos);
     CHECK_FALSE(other);
+    if (after == After::kEnded) CHECK_FALSE(later);
   }
+  CHECK(bool(later) == bool(other_later));
+  if (!later) CHECK(later.error().code != Code::kTimeout);
   if (!other) REQUIRE(other.error().code != Code::kTimeout);
   REQUIRE(took < kToldWithin);
   return struck;
 }
 
 /// All allocations of the part, one after another.
-void every_allocation(const Settings& settings, const Part& part) {
-  long n = 1;
-  while (try_with_failure(settings, n, part)) ++n;
-  INFO(n - 1 << " allocations");
-  CHECK(n < 5000);
+void every_allocation(const Settings& settings, After after, const Part& part) {
+  for (const Failing which : {Failing::kOne, Failing::kAllFromThenOn}) {
+    INFO((which == Failing::kOne ? "one fails" : "all fail from one on"));
+    long n = 1;
+    while (try_with_failure(settings, n, which, after, part)) n = next(n, which);
+    INFO(n - 1 << " allocations");
+    CHECK(n > 10);
+    CHECK(n < 5000);
+  }
 }
 
 Status all_kinds_of_calls(Communicator& comm, Buffers& buffers) {
@@ -152,7 +188,7 @@ TEST_CASE("memory that runs out in a call ends it on all ranks") {
     settings.transport = transport->name;
     settings.timeout = kLimit;
     INFO(transport->name);
-    every_allocation(settings, all_kinds_of_calls);
+    every_allocation(settings, After::kEnded, all_kinds_of_calls);
   }
 }
 
@@ -176,96 +212,192 @@ Status asynchronous(Communicator& comm, Work first) {
   return status;
 }
 
-/// Of what comes after a test.
+/// One call after another, of which a rank starts the first before it comes here.
+void wait_without_memory(std::vector<Communicator>& comms, long n, Failing which, bool& failed) {
+  Status other;
+  const auto begin = std::chrono::steady_clock::now();
+  float one = 1, two = 2;
+  auto zeroth = comms[0].start_all_reduce(&one, &one, 1, kF32, ReduceOp::kSum);
+  REQUIRE(zeroth);
+  // It can't be over yet: it is the progress thread that lacks memory from then on.
+  zeroth->then([=](const Status&) { begin_shortage(n, which); });
+  auto first = comms[1].start_all_reduce(&two, &two, 1, kF32, ReduceOp::kSum);
+  REQUIRE(first);
+  std::thread second([&] { other = asynchronous(comms[1], *first); });
+  const Status own = asynchronous(comms[0], *zeroth);
+  second.join();
+  INFO("allocation " << n << "; rank 0: " << text(own) << "; rank 1: " << text(other));
+  // The thread carries both ranks on: either may be the one that lacked memory.
+  CHECK(bool(own) == bool(other));
+  failed = !own;
+  if (failed) {
+    CHECK((own.error().code == Code::kSystem || other.error().code == Code::kSystem));
+    CHECK(own.error().code != Code::kTimeout);
+    CHECK(other.error().code != Code::kTimeout);
+  }
+  REQUIRE(std::chrono::steady_clock::now() - begin < kToldWithin);
+}
+
+/// The end of a shortage on the progress thread.
 void progress_thread_has_memory() {
   auto comms = Communicator::in_process(1);
   REQUIRE(comms);
   float one = 1;
   auto work = comms->front().start_all_reduce(&one, &one, 1, kF32, ReduceOp::kSum);
   REQUIRE(work);
-  work->then([](const Status&) { until_failure = 0; });
+  work->then([](const Status&) { end_shortage(); });
   (void)work->wait();
 }
 
-TEST_CASE("memory that runs out on the progress thread ends the call on all ranks") {
+void without_memory_on_the_progress_thread(Failing which) {
   for (const Transport* transport : transports_here()) {
+    // Not covered yet: it may take until the deadline.
+    if (transport->name == "ucx" && which == Failing::kAllFromThenOn) continue;
     Settings settings;
     settings.transport = transport->name;
     settings.timeout = kLimit;
     INFO(transport->name);
     long failures = 0;
-    for (long n = 1; n < 400; n += n < 60 && transport->name != "ucx" ? 1 : 17) {
+    for (long n = 1; n < 400; n = transport->name == "ucx" || n >= 60 ? n + 17 : next(n, which)) {
       auto comms = Communicator::in_process(2, settings);
       if (!comms) FAIL(comms.error().to_string());
-      Status other;
-      const auto begin = std::chrono::steady_clock::now();
-      float one = 1, two = 2;
-      auto zeroth = (*comms)[0].start_all_reduce(&one, &one, 1, kF32, ReduceOp::kSum);
-      REQUIRE(zeroth);
-      // It can't be over yet: it is the progress thread that lacks memory from then on, once.
-      zeroth->then([n](const Status&) { until_failure = n; });
-      auto first = (*comms)[1].start_all_reduce(&two, &two, 1, kF32, ReduceOp::kSum);
-      REQUIRE(first);
-      std::thread second([&] { other = asynchronous((*comms)[1], *first); });
-      const Status own = asynchronous((*comms)[0], *zeroth);
-      second.join();
-      INFO("allocation " << n << "; rank 0: " << text(own) << "; rank 1: " << text(other));
-      // The thread carries both ranks on: either may be the one that lacked memory.
-      CHECK(bool(own) == bool(other));
-      if (!own) {
-        ++failures;
-        CHECK((own.error().code == Code::kSystem || other.error().code == Code::kSystem));
-        CHECK(own.error().code != Code::kTimeout);
+      bool failed = false;
+      wait_without_memory(*comms, n, which, failed);
+      failures += failed;
+      progress_thread_has_memory();
+      for (Communicator& comm : *comms) {
+        if (!failed) continue;
+        const Status later = comm.barrier();
+        REQUIRE_FALSE(later);
+        CHECK(later.error().code != Code::kTimeout);
       }
-      REQUIRE(std::chrono::steady_clock::now() - begin < kToldWithin);
     }
     CHECK(failures > 0);
-    progress_thread_has_memory();
   }
+}
+
+TEST_CASE("memory that runs out on the progress thread ends the call on all ranks") {
+  without_memory_on_the_progress_thread(Failing::kOne);
+}
+
+TEST_CASE("memory that stays out on the progress thread ends the call on all ranks") {
+  without_memory_on_the_progress_thread(Failing::kAllFromThenOn);
 }
 
 TEST_CASE("memory that runs out in a split ends it on all ranks") {
   Settings settings;
   settings.transport = "shared_memory";
   settings.timeout = kLimit;
-  every_allocation(settings, [](Communicator& comm, Buffers&) -> Status {
+  every_allocation(settings, After::kAny, [](Communicator& comm, Buffers&) -> Status {
     TUTTI_TRY(auto part, comm.split(0, 0));
     return part.barrier();
   });
 }
 
-TEST_CASE("memory that runs out while joining is told to the others") {
+TEST_CASE("an error that finds no memory keeps its code and its ranks") {
+  static_assert(sizeof(Status) == sizeof(void*));
+  std::vector<Status> made(3);
+  const std::string longer(100, 'a');
+  {
+    Error errors[] = {{Code::kTimeout, longer, Rank{4095}, Rank{0}},
+                      {Code::kInternal, longer},
+                      {Code::kPeerFailed, longer, Rank{1}, Rank{2}}};
+    const Shortage shortage(1, Failing::kAllFromThenOn);
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = std::move(errors[i]);
+    const Error& shown = made[0].error();  // Another one is looked at meanwhile.
+    if (shown.code != Code::kTimeout || made[1].error().code != Code::kInternal ||
+        shown.code != Code::kTimeout)
+      made.clear();
+  }
+  REQUIRE(made.size() == 3);
+  for (const Status& status : made) {
+    CHECK_FALSE(status);
+    CHECK(status.error().what == "out of memory");
+  }
+  CHECK(made[0].error().rank == Rank{4095});
+  CHECK(made[0].error().peer == Rank{0});
+  CHECK(made[1].error().rank == Rank{-1});
+  CHECK(made[1].error().peer == Rank{-1});
+  // With memory again a status keeps what its owner adds, wherever it goes.
+  made[2].error().what += longer;
+  for (int others = 0; others < 20; ++others) (void)std::as_const(made[others % 2]).error();
+  const Status moved = std::move(made[2]);
+  CHECK(made[2]);
+  CHECK(moved.error().to_string() == "rank 1: peer failed: out of memory" + longer);
+  made[0] = std::move(made[1]);
+  CHECK(made[0].error().code == Code::kInternal);
+}
+
+TEST_CASE("memory that runs out where ranks are threads ends all of them") {
+  Settings settings;
+  settings.timeout = kLimit;
+  for (const Failing which : {Failing::kOne, Failing::kAllFromThenOn}) {
+    bool struck = true;
+    for (long n = 1; struck; n = next(n, which)) {
+      INFO("allocation " << n << (which == Failing::kOne ? "" : " and all later ones"));
+      const auto begin = std::chrono::steady_clock::now();
+      bool thrown = false, made = true;
+      try {
+        const Shortage shortage(n, which);
+        made = bool(Communicator::in_process(3, settings));
+        struck = shortage.has_struck();
+      } catch (const std::exception&) {
+        thrown = true;
+      }
+      CHECK_FALSE(thrown);
+      if (which == Failing::kAllFromThenOn && struck) CHECK_FALSE(made);
+      REQUIRE(std::chrono::steady_clock::now() - begin < kToldWithin);
+      REQUIRE(n < 5000);
+    }
+  }
+}
+
+/// Two ranks meet, one of which lacks memory; `theirs` is the rendezvous of the other one. Returns
+/// whether there were as many allocations.
+bool join_with_failure(std::shared_ptr<Rendezvous> mine, Rendezvous& theirs, Rank me, long n,
+                       Failing which) {
   Settings settings;
   settings.transport = "shared_memory";
   settings.timeout = kLimit;
-  bool struck = true;
-  for (long n = 1; struck; ++n) {
-    const auto rendezvous = memory_rendezvous();
-    Status other;
-    const auto begin = std::chrono::steady_clock::now();
-    std::thread second([&] {
-      auto made = Communicator::create(*rendezvous, Rank{1}, 2, settings);
-      other = made ? made->barrier() : Status(std::move(made.error()));
-    });
-    Status own;
-    bool thrown = false;
-    try {
-      const Shortage shortage(n);
-      auto made = Communicator::create(*rendezvous, Rank{0}, 2, settings);
-      struck = shortage.has_struck();
-      until_failure = 0;
-      own = made ? made->barrier() : Status(std::move(made.error()));
-    } catch (const std::exception&) {
-      thrown = true;
-      (void)rendezvous->fail({Code::kAborted, "thrown"});
+  Status other;
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread second([&] {
+    auto made = Communicator::create(theirs, Rank{1 - me.value}, 2, settings);
+    other = made ? made->barrier() : Status(std::move(made.error()));
+  });
+  Status own;
+  bool struck = false, thrown = false;
+  try {
+    const Shortage shortage(n, which);
+    auto made = Communicator::create(*mine, me, 2, settings);
+    if (!made) mine.reset();  // Without memory it may be all that this rank can do.
+    struck = shortage.has_struck();
+    end_shortage();
+    own = made ? made->barrier() : Status(std::move(made.error()));
+  } catch (const std::exception&) {
+    thrown = true;
+    (void)theirs.fail({Code::kAborted, "thrown"});
+  }
+  second.join();
+  INFO("allocation " << n << "; this rank: " << text(own) << "; the other: " << text(other));
+  CHECK_FALSE(thrown);
+  if (!own) CHECK_FALSE(other);
+  if (!other) CHECK(other.error().code != Code::kTimeout);
+  REQUIRE(std::chrono::steady_clock::now() - begin < kToldWithin);
+  return struck;
+}
+
+TEST_CASE("memory that runs out while joining is told to the others") {
+  for (const Failing which : {Failing::kOne, Failing::kAllFromThenOn}) {
+    INFO((which == Failing::kOne ? "one fails" : "all fail from one on"));
+    bool struck = true;
+    long n = 0;
+    while (struck) {
+      n = next(n, which);
+      const auto meeting = memory_rendezvous();
+      struck = join_with_failure(meeting, *meeting, Rank{0}, n, which);
     }
-    second.join();
-    INFO("allocation " << n << "; rank 0: " << text(own) << "; rank 1: " << text(other));
-    CHECK_FALSE(thrown);
-    if (!own) CHECK_FALSE(other);
-    if (!other) CHECK(other.error().code != Code::kTimeout);
-    REQUIRE(std::chrono::steady_clock::now() - begin < kToldWithin);
-    REQUIRE(n < 5000);
+    CHECK(n < 5000);
   }
 }
 
