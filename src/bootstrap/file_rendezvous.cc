@@ -6,6 +6,8 @@
 //                        /t.<unique>     a value that is being written
 //                        /failed         what `fail` was told first
 //                        /m.<rank>       locked by a rank while it joins; names its process
+//                        /m.-1.<unique>  the same before the rank is known: from the first moment
+//                        on
 //
 // A value appears whole or not at all: it is written beside its place and renamed. Values are
 // written only under the shared lock, and a job's files are removed only under the exclusive one.
@@ -31,6 +33,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -160,6 +163,8 @@ class FileRendezvous : public Rendezvous {
   std::optional<std::string> name_dead(const std::string& file) const;
   /// False: the job was being removed; try again.
   Result<bool> join();
+  void show(const std::string& name);
+  void hide();
   /// The name of a new file that holds `bytes`.
   Result<std::string> write_aside(std::span<const std::byte> bytes);
   std::string about(const char* verb, std::string_view key) const {
@@ -172,9 +177,10 @@ class FileRendezvous : public Rendezvous {
   // Closed before an error is told to all: the error may be that no descriptor is left.
   Fd reserve_;
   std::mutex mutex_;
-  Fd joining_;  // Locked, and named `joining_name_`, while there are calls of enter without leave.
+  Fd joining_;  // Locked, and named `joining_name_`, while `entered_` is not 0.
   std::string joining_name_;
-  int entered_ = 0;
+  bool came_ = true;  // Enter was not called yet.
+  int entered_ = 1;   // Calls of enter without leave, and `came_`.
   std::chrono::steady_clock::time_point next_look_{};
 };
 
@@ -224,8 +230,11 @@ Result<std::unique_ptr<Rendezvous>> FileRendezvous::open(const std::string& path
   std::unique_ptr<FileRendezvous> made(new FileRendezvous(path));
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     TUTTI_TRY(const bool joined, made->join());
-    if (joined) made->reserve_ = Fd(::fcntl(made->directory_.get(), F_DUPFD_CLOEXEC, 0));
-    if (joined) return std::unique_ptr<Rendezvous>(std::move(made));
+    if (joined) {
+      made->reserve_ = Fd(::fcntl(made->directory_.get(), F_DUPFD_CLOEXEC, 0));
+      made->show("");
+      return std::unique_ptr<Rendezvous>(std::move(made));
+    }
     std::this_thread::sleep_for(kFirstPause);
   }
   return Error{Code::kSystem, "rendezvous: " + path + " is removed again and again"};
@@ -233,6 +242,7 @@ Result<std::unique_ptr<Rendezvous>> FileRendezvous::open(const std::string& path
 
 FileRendezvous::~FileRendezvous() {
   if (!members_ || owner_ != getpid()) return;  // A fork shares its parent's lock.
+  if (came_) hide();                            // It does not want to join after all.
   if (lock(members_.get(), LOCK_EX | LOCK_NB)) remove_job(path_, directory_.get());
 }
 
@@ -296,14 +306,13 @@ Result<Bytes> FileRendezvous::get(std::string_view key, Deadline deadline) {
   }
 }
 
-void FileRendezvous::enter(Rank me) {
-  const std::lock_guard guard(mutex_);
-  if (++entered_ != 1) return;
+/// From now on the others notice this process's end. An empty name: one of its own, without a rank.
+void FileRendezvous::show(const std::string& name) {
   const std::string process = this_process_name();
   auto aside = write_aside(std::as_bytes(std::span(process.data(), process.size())));
   if (!aside) return;  // The next operation fails for the same reason, and reports it.
   joining_ = Fd(::openat(directory_.get(), aside->c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  joining_name_ = std::string(kJoining) + std::to_string(me.value);
+  joining_name_ = name.empty() ? std::string(kJoining) + "-1." + *aside : name;
   // Lock the file before it gets its name: as long as this rank lives, no rank finds it unlocked.
   const bool locked = joining_ && lock(joining_.get(), LOCK_EX | LOCK_NB);
   if (!locked ||
@@ -313,18 +322,35 @@ void FileRendezvous::enter(Rank me) {
   }
 }
 
-void FileRendezvous::leave() {
-  const std::lock_guard guard(mutex_);
-  if (owner_ != getpid() || entered_ == 0 || --entered_ != 0 || !joining_) return;
+void FileRendezvous::hide() {
   // Another process that claims this rank may have put its own file there.
   struct stat mine {
   }, there{};
-  if (::fstat(joining_.get(), &mine) == 0 &&
+  if (joining_ && ::fstat(joining_.get(), &mine) == 0 &&
       ::fstatat(directory_.get(), joining_name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
       mine.st_ino == there.st_ino) {
     ::unlinkat(directory_.get(), joining_name_.c_str(), 0);
   }
   joining_.reset();
+}
+
+void FileRendezvous::enter(Rank me) {
+  const std::lock_guard guard(mutex_);
+  const std::string name = std::string(kJoining) + std::to_string(me.value);
+  const bool came = std::exchange(came_, false);
+  if (!came && ++entered_ != 1) return;
+  if (joining_ &&
+      ::renameat(directory_.get(), joining_name_.c_str(), directory_.get(), name.c_str()) == 0) {
+    joining_name_ = name;
+    return;
+  }
+  show(name);
+}
+
+void FileRendezvous::leave() {
+  const std::lock_guard guard(mutex_);
+  if (owner_ != getpid() || entered_ == 0 || --entered_ != 0) return;
+  hide();
 }
 
 /// The name of the process if its file is unlocked, so that it has died; empty if it lives or left.

@@ -42,11 +42,13 @@ inline std::string this_process_name() {
   return "process " + std::to_string(::getpid()) + " on " + host.data();
 }
 
+/// A rank below 0 is not known.
 inline Error ended_while_joining(Rank rank, const std::string& process) {
+  const std::string who =
+      rank.value < 0 ? process : "rank " + std::to_string(rank.value) + " (" + process + ")";
   return {Code::kPeerFailed,
-          "joining: rank " + std::to_string(rank.value) + " (" + process +
-              ") has ended before it had joined; what it printed says why",
-          Rank{}, rank};
+          "joining: " + who + " has ended before it had joined; what it printed says why", Rank{},
+          rank};
 }
 
 inline Error system_error(const std::string& what, int error_number) {

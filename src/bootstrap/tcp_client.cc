@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/wall.h"
 #include "bootstrap/limits.h"
 
 namespace tutti::bootstrap {
@@ -52,6 +53,8 @@ Error unexpected(std::string_view text) {
 Result<std::unique_ptr<Rendezvous>> TcpClient::connect(StorePlace place, Deadline deadline) {
   std::unique_ptr<TcpClient> client(new TcpClient(std::move(place), time_left(deadline)));
   TUTTI_TRY(Link first, client->borrow(deadline));
+  const int rank = client->place_.client;
+  client->say_entered(first, rank == kAnyClient ? Rank{} : Rank{rank});
   client->give_back(std::move(first));
   return std::unique_ptr<Rendezvous>(std::move(client));
 }
@@ -123,6 +126,16 @@ void TcpClient::give_back(Link link) {
   idle_.push_back(std::move(link));
 }
 
+/// A rank that does not want to join after all leaves in order, unlike one that ends.
+TcpClient::~TcpClient() {
+  if (owner_ != getpid() || !came_) return;
+  // Without memory to say so the connection just ends: the others hear that this rank has ended.
+  (void)walled("leaving", [this] {
+    for (Link& link : idle_) say_left(link);
+    return ok();
+  });
+}
+
 /// The store answers neither of these two. If they do not arrive, the connection has broken, and
 /// the next request reports it.
 void TcpClient::say_left(Link& link) {
@@ -131,17 +144,21 @@ void TcpClient::say_left(Link& link) {
                        Deadline{std::chrono::steady_clock::now()});
 }
 
+void TcpClient::say_entered(Link& link, Rank me) {
+  const std::string process = this_process_name();
+  link.entered = static_cast<bool>(
+      link.link.send(wire::encode({.kind = wire::Kind::kEnter, .text = process, .rank = me}),
+                     Deadline{std::chrono::steady_clock::now()}));
+}
+
 void TcpClient::enter(Rank me) {
   {
     const std::lock_guard lock(mutex_);
-    ++joining_;
+    if (!std::exchange(came_, false)) ++joining_;
   }
   auto link = borrow(Deadline::after(patience_));
   if (!link) return;  // The first exchange fails for the same reason, and reports it.
-  const std::string process = this_process_name();
-  link->entered = static_cast<bool>(
-      link->link.send(wire::encode({.kind = wire::Kind::kEnter, .text = process, .rank = me}),
-                      Deadline{std::chrono::steady_clock::now()}));
+  say_entered(*link, me);
   give_back(*std::move(link));
 }
 

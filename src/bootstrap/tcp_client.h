@@ -32,7 +32,11 @@ class TcpClient : public Rendezvous {
   /// Connects, and tries again until the deadline, and gives later requests as much time for their
   /// answers: kTimeout, with what went wrong last; kMismatch
   /// at once if the only candidate is a Tutti of another version.
+  /// From then on until it has joined for the first time, the end of this process is told to all.
   static Result<std::unique_ptr<Rendezvous>> connect(StorePlace place, Deadline deadline);
+  ~TcpClient() override;
+  TcpClient(const TcpClient&) = delete;
+  TcpClient& operator=(const TcpClient&) = delete;
 
   Status put(std::string_view key, std::span<const std::byte> value) override;
   Result<Bytes> get(std::string_view key, Deadline deadline) override;
@@ -52,6 +56,7 @@ class TcpClient : public Rendezvous {
   Result<SecureLink> open_one(const SocketAddress& address, Deadline deadline);
   Result<Link> borrow(Deadline deadline);
   void give_back(Link link);
+  void say_entered(Link& link, Rank me);
   void say_left(Link& link);
   /// Sends one request; the answer lies in `answer`, and the message points into it.
   Result<wire::Message> ask(const wire::Message& request, Bytes& answer, Deadline deadline);
@@ -62,7 +67,8 @@ class TcpClient : public Rendezvous {
   std::mutex mutex_;
   std::vector<Link> idle_;
   bool lost_ = false;  // The store has gone, or no longer answers: send it nothing more.
-  int joining_ = 0;    // Calls of enter without their leave.
+  bool came_ = true;   // It has connected, and enter was not called yet.
+  int joining_ = 1;    // Calls of enter without their leave, and `came_`.
   pid_t owner_ = -1;   // A forked child must not use its parent's connections.
 };
 

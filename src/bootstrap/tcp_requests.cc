@@ -229,6 +229,7 @@ void TcpServer::note_asked(Connection& connection, bool asked) {
 }
 
 bool TcpServer::reply(Connection& connection, const wire::Message& message, SharedBytes body) {
+  if (message.kind == wire::Kind::kFailed) note_left(connection);  // It hears of the failure now.
   connection.head = wire::encode(message);
   connection.body = std::move(body);
   connection.sealed = 0;

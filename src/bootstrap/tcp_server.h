@@ -54,7 +54,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   /// or until the same job is added again, so that late ranks learn why.
   void remove(const Secret& secret);
   /// Waits until all clients of the job have asked and got their answers, and all joining ones have
-  /// left, as they do after a failure.
+  /// left or heard of the failure.
   void answer_all(const Secret& secret, Deadline deadline) const;
   /// Clients that have joined and not left.
   std::size_t clients() const;

@@ -7,7 +7,7 @@
 //   put      key length u16 · key · value               → done, refused
 //   get      wait in ms u32 · key length u16 · key      → value, absent, failed, refused
 //   fail     error                                      → done
-//   enter    rank i32 · text: its process               → nothing. From now on the end of the
+//   enter    rank i32 (-1: not known) · its process     → nothing. From now on the end of the
 //                                                         connection means the end of that rank
 //   leave                                               → nothing. It no longer does
 //   value    the value;  failed: an error;  refused: text;  done, absent: nothing

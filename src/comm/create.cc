@@ -277,18 +277,6 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
   return state;
 }
 
-/// While it lives, ranks that wait at the rendezvous learn if this process ends.
-class Entered {
- public:
-  Entered(Rendezvous& rendezvous, Rank me) : rendezvous_(rendezvous) { rendezvous_.enter(me); }
-  ~Entered() { rendezvous_.leave(); }
-  Entered(const Entered&) = delete;
-  Entered& operator=(const Entered&) = delete;
-
- private:
-  Rendezvous& rendezvous_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,

@@ -1,10 +1,11 @@
-// File: comm/watching.h: a rank that connects to its peers learns if the rendezvous has failed.
+// File: comm/watching.h: while a rank joins, it and the others hear of each other's end.
 #pragma once
 #include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/wall.h"
 #include "comm/state.h"
 #include "tutti/rendezvous.h"
 
@@ -26,5 +27,19 @@ inline Founding watching(Founding founding, Rendezvous& rendezvous, std::string_
   };
   return founding;
 }
+
+/// While it lives, ranks that wait at the rendezvous learn if this process ends.
+class Entered {
+ public:
+  Entered(Rendezvous& rendezvous, Rank me) : rendezvous_(rendezvous) { rendezvous_.enter(me); }
+  ~Entered() {
+    (void)walled("joining", [this] { return rendezvous_.leave(), ok(); });
+  }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  Rendezvous& rendezvous_;
+};
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/transports.h"
 #include "tutti/communicator.h"
@@ -398,6 +399,24 @@ TEST_CASE("memory that runs out while joining is told to the others") {
       struck = join_with_failure(meeting, *meeting, Rank{0}, n, which);
     }
     CHECK(n < 5000);
+  }
+}
+
+TEST_CASE("memory that runs out at a client of a store is told to the others") {
+  int port = 0;
+  {
+    const auto listening = bootstrap::listen_at("127.0.0.1", 0, Deadline::after(10s));
+    REQUIRE(listening);
+    port = listening->port;
+  }
+  bool struck = true;
+  for (long n = 1; struck; n = next(n, Failing::kAllFromThenOn)) {
+    auto host = tcp_rendezvous("127.0.0.1", port, Rank{0}, Deadline::after(kLimit), "secret");
+    REQUIRE(host);
+    auto client = tcp_rendezvous("127.0.0.1", port, Rank{1}, Deadline::after(kLimit), "secret");
+    REQUIRE(client);
+    struck = join_with_failure(*std::move(client), **host, Rank{1}, n, Failing::kAllFromThenOn);
+    REQUIRE(n < 5000);
   }
 }
 

@@ -137,6 +137,40 @@ TEST_CASE("a rank that is killed while it joins is named by all others, long bef
   }
 }
 
+TEST_CASE("a rank that is killed before it joins is told to all others, long before the deadline") {
+  for (const bool over_tcp : {false, true}) {
+    for (const bool has_spoken : {false, true}) {
+      INFO((over_tcp ? "store over TCP" : "directory")
+           << (has_spoken ? ", after its first key" : ", before its first key"));
+      const ScratchDirectory meeting;
+      const int port = free_port();
+      Processes processes(3, [&](int rank) -> std::string {
+        auto rendezvous = meet(meeting, over_tcp ? port : 0, rank, 3);
+        if (!rendezvous) return rendezvous.error().to_string();
+        if (rank == 2) {
+          if (has_spoken && !(*rendezvous)->put("mine", {})) return "can't put";
+          kill(getpid(), SIGKILL);
+        }
+        Settings settings;
+        settings.timeout = 100s;
+        const auto start = std::chrono::steady_clock::now();
+        const auto comm = Communicator::create(**rendezvous, Rank{rank}, 3, settings);
+        if (comm) return "has joined";
+        const Error& error = comm.error();
+        if (std::chrono::steady_clock::now() - start > 50s) return "late: " + error.to_string();
+        // A directory does not know the rank.
+        const bool named = error.peer == (over_tcp ? Rank{2} : Rank{}) &&
+                           error.code == Code::kPeerFailed &&
+                           error.what.find("has ended before it had joined") != SIZE_MAX &&
+                           error.what.find("process ") != SIZE_MAX;
+        return named ? "" : error.to_string();
+      });
+      for (int rank = 0; rank < 3; ++rank)
+        CHECK(processes.wait(rank) == (rank == 2 ? 128 + SIGKILL : 0));
+    }
+  }
+}
+
 TEST_CASE("a rank that is killed while the others connect to it is named by all of them") {
   for (const bool over_tcp : {false, true}) {
     for (int last = 1; last <= 2; ++last) {

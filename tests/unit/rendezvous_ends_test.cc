@@ -31,6 +31,17 @@ TEST_CASE("a rank that ends while it joins is named to those that wait") {
   });
 }
 
+TEST_CASE("a rank that comes and goes in order harms nobody") {
+  for_each_kind([&](Make make) {
+    const auto meeting = make();
+    auto host = meeting->join(0), leaving = meeting->join(1);
+    REQUIRE(host);
+    REQUIRE(leaving);
+    leaving->reset();  // Never entered.
+    CHECK((*host)->get("never put", Deadline::after(200ms)).error().code == Code::kTimeout);
+  });
+}
+
 TEST_CASE("a rank that has joined or given up may end without harm") {
   for_each_kind([&](Make make) {
     const auto meeting = make();
