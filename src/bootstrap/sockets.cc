@@ -195,18 +195,28 @@ Status wait_for(int socket, short events, Deadline deadline) {
   }
 }
 
+namespace {
+
+Error not_connected(const SocketAddress& address, int reason) {
+  Error error = system_error("connecting to " + address.text(), reason);
+  if (reason == ECONNREFUSED) error.code = Code::kPeerFailed;
+  return error;
+}
+
+}  // namespace
+
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
   Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return system_error("rendezvous: socket", errno);
   if (::connect(socket.get(), address.get(), address.length) != 0) {
-    if (errno != EINPROGRESS) return system_error("connecting to " + address.text(), errno);
+    if (errno != EINPROGRESS) return not_connected(address, errno);
     if (!wait_for(socket.get(), POLLOUT, deadline)) {
       return Error{Code::kTimeout, "connecting to " + address.text() + ": no answer"};
     }
     int failure = 0;
     socklen_t size = sizeof(failure);
     getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
-    if (failure != 0) return system_error("connecting to " + address.text(), failure);
+    if (failure != 0) return not_connected(address, failure);
   }
   set_stream_options(socket.get());
   return socket;

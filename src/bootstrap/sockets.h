@@ -35,6 +35,7 @@ Result<Listening> listen_at(const std::string& host, int port, Deadline deadline
 
 /// Waits until the socket is ready for `events` (or broken). kTimeout at the deadline.
 Status wait_for(int socket, short events, Deadline deadline);
+/// kPeerFailed: nobody listens there; kTimeout: no answer.
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline);
 /// kTimeout, or kPeerFailed once the other side has gone.
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline);

@@ -59,14 +59,25 @@ Result<std::unique_ptr<Rendezvous>> TcpClient::connect(StorePlace place, Deadlin
   return std::unique_ptr<Rendezvous>(std::move(client));
 }
 
-Result<SecureLink> TcpClient::open_one(const SocketAddress& address, Deadline deadline) {
-  TUTTI_TRY(Fd socket, connect_to(address, deadline));
-  // TCP can connect a socket to itself while no store listens; the port is rank 0's.
-  auto link = own_end(socket.get()).text() == address.text()
+/// `refused`: nobody listens there.
+Result<SecureLink> TcpClient::open_one(const SocketAddress& address, Deadline deadline,
+                                       bool& refused) {
+  auto socket = connect_to(address, deadline);
+  refused = !socket && socket.error().code == Code::kPeerFailed;
+  if (!socket) return std::move(socket.error());
+  // TCP can connect a socket to itself while nobody listens; the port is rank 0's.
+  auto link = own_end(socket->get()).text() == address.text()
                   ? Result<SecureLink>(Error{Code::kPeerFailed, "nobody listens there"})
-                  : SecureLink::connect(std::move(socket), place_.secret, place_.client, deadline);
+                  : SecureLink::connect(*std::move(socket), place_.secret, place_.client, deadline);
   if (!link) link.error().what = address.text() + ": " + link.error().what;
   return link;
+}
+
+/// Whether the store has let this process in at that address; notes that it does if `now`.
+bool TcpClient::was_at(const SocketAddress& address, bool now) {
+  const std::lock_guard lock(mutex_);
+  if (now) seen_ = address.text();
+  return seen_ == address.text();
 }
 
 Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
@@ -82,9 +93,15 @@ Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
         continue;
       }
       for (const SocketAddress& address : *addresses) {
-        auto link = open_one(address, earlier(deadline, Deadline::after(attempt)));
+        bool refused = false;
+        auto link = open_one(address, earlier(deadline, Deadline::after(attempt)), refused);
+        const bool seen = was_at(address, bool(link));
         if (link) return Link{*std::move(link)};
         last = std::move(link.error());
+        if (refused && seen) {  // It does not come back.
+          last.what = "it was there before, and has gone: " + last.what;
+          return last;
+        }
         if (last.code == Code::kMismatch && place_.candidates.size() == 1) {
           last.what = "rendezvous: " + last.what;
           return last;

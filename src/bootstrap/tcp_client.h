@@ -53,7 +53,8 @@ class TcpClient : public Rendezvous {
   TcpClient(StorePlace place, std::chrono::milliseconds patience)
       : place_(std::move(place)), patience_(patience) {}
   Result<Link> open(Deadline deadline);
-  Result<SecureLink> open_one(const SocketAddress& address, Deadline deadline);
+  Result<SecureLink> open_one(const SocketAddress& address, Deadline deadline, bool& refused);
+  bool was_at(const SocketAddress& address, bool now);
   Result<Link> borrow(Deadline deadline);
   void give_back(Link link);
   void say_entered(Link& link, Rank me);
@@ -67,6 +68,7 @@ class TcpClient : public Rendezvous {
   std::mutex mutex_;
   std::vector<Link> idle_;
   bool lost_ = false;  // The store has gone, or no longer answers: send it nothing more.
+  std::string seen_;   // The address at which the store has let this process in; empty: not yet.
   bool came_ = true;   // It has connected, and enter was not called yet.
   int joining_ = 1;    // Calls of enter without their leave, and `came_`.
   pid_t owner_ = -1;   // A forked child must not use its parent's connections.

@@ -171,6 +171,29 @@ TEST_CASE("a rank that is killed before it joins is told to all others, long bef
   }
 }
 
+TEST_CASE("once the store has gone, each request fails at once and names rank 0") {
+  const ScratchDirectory meeting;
+  const int port = free_port();
+  Processes processes(2, [&](int rank) -> std::string {
+    auto rendezvous = meet(meeting, port, rank, 2);
+    if (!rendezvous) return rendezvous.error().to_string();
+    if (rank == 0) kill(getpid(), SIGKILL);
+    Settings settings;
+    settings.timeout = 100s;
+    const auto start = std::chrono::steady_clock::now();
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const auto comm = Communicator::create(**rendezvous, Rank{rank}, 2, settings);
+      if (comm) return "has joined";
+      const Error& error = comm.error();
+      if (std::chrono::steady_clock::now() - start > 50s) return "late: " + error.to_string();
+      if (error.code != Code::kPeerFailed || error.peer != Rank{0}) return error.to_string();
+    }
+    return "";
+  });
+  CHECK(processes.wait(0) == 128 + SIGKILL);
+  CHECK(processes.wait(1) == 0);
+}
+
 TEST_CASE("a rank that is killed while the others connect to it is named by all of them") {
   for (const bool over_tcp : {false, true}) {
     for (int last = 1; last <= 2; ++last) {
