@@ -4,9 +4,10 @@
 // they may stand, forms that fit the collective, resources within limits, and normal form (unused
 // fields are 0, locations lie in the order of their steps), so that equal plans compare equal.
 #pragma once
+#include <cstdint>
+
 #include "plan/chunks.h"
 #include "plan/plan.h"
-#include "plan/verify.h"
 #include "tutti/result.h"
 
 namespace tutti::plan {
@@ -14,6 +15,11 @@ namespace tutti::plan {
 /// Most ranks in a plan: peers are 16-bit, and the largest value is kept free.
 inline constexpr int kMaxRanks = 65535;
 inline constexpr int kMaxWeight = 1024;
+
+struct Limits {
+  std::uint32_t slots = 1;                  // Slots per channel; a plan has to do with this many.
+  std::uint32_t scratch_chunks = 1u << 16;  // Largest scratch that a plan may ask for.
+};
 
 /// kInvalidPlan with rank, lane, step and reason.
 Status check_structure(const Plan& plan, const Limits& limits);

@@ -11,17 +11,11 @@
 //               and between one call and the next (scratch and slots are used again).
 //   resources   scratch, peers, chunks and slots within what the plan and `Limits` say.
 #pragma once
-#include <cstdint>
-
 #include "plan/plan.h"
+#include "plan/structure.h"
 #include "tutti/result.h"
 
 namespace tutti::plan {
-
-struct Limits {
-  std::uint32_t slots = 1;                  // Slots per channel; a plan has to do with this many.
-  std::uint32_t scratch_chunks = 1u << 16;  // Largest scratch that a plan may ask for.
-};
 
 /// Ok, or kInvalidPlan with rank, lane, step and reason (in one line). Pure; any thread. Time is
 /// linear in the plan, times the rank count where a plan waits for signals; a relaxed plan takes
