@@ -23,7 +23,7 @@
 #include "exec/cuda_mesh.h"
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
-#include "plan/passes.h"
+#include "plan/passes/passes.h"
 #include "tutti/device_communicator.h"
 
 namespace tutti {

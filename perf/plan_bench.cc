@@ -18,8 +18,8 @@
 #include "algorithms/algorithm.h"
 #include "exec/lane.h"
 #include "exec/links.h"
-#include "plan/passes.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/verify/verify.h"
 #include "tutti/communicator.h"
 
 namespace {

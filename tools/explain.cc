@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "plan/passes.h"
-#include "plan/text.h"
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
 #include "simulate.h"
 #include "simulate_options.h"
 

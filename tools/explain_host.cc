@@ -10,7 +10,7 @@
 #include "base/output.h"
 #include "comm/state.h"
 #include "explain.h"
-#include "plan/text.h"
+#include "plan/text/text.h"
 #include "planner/explain.h"
 #include "simulate.h"
 #include "simulate_options.h"

@@ -9,7 +9,7 @@
 
 #include "algorithms/algorithm.h"
 #include "command.h"
-#include "plan/text.h"
+#include "plan/text/text.h"
 #include "planner/plan_files.h"
 #include "planner/planner.h"
 

@@ -22,8 +22,8 @@
 #include "exec/links.h"
 #include "kernels/host/reduce.h"
 #include "plan/partition.h"
+#include "plan/passes/uneven.h"
 #include "plan/plan.h"
-#include "plan/uneven.h"
 #include "transport/transport.h"
 
 namespace tutti::exec {

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "plan/chunks.h"
-#include "plan/estimate.h"
-#include "plan/passes.h"
+#include "plan/estimate/estimate.h"
+#include "plan/passes/passes.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
 #include "planner/weights.h"

@@ -2,10 +2,10 @@
 // estimate.
 //
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
-// rules, as nothing has been measured on devices yet: plan/estimate.h over what links and memories
-// of such devices do. It is right about what matters for the order: how many hops, how many bytes
-// over which port or link, that ranks of one device share its memory, and those of one host its
-// network. Left out: PCI Express links that devices share.
+// rules, as nothing has been measured on devices yet: plan/estimate/estimate.h over what links and
+// memories of such devices do. It is right about what matters for the order: how many hops, how
+// many bytes over which port or link, that ranks of one device share its memory, and those of one
+// host its network. Left out: PCI Express links that devices share.
 #pragma once
 #include <cstddef>
 #include <cstdint>

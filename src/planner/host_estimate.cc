@@ -1,7 +1,7 @@
-// How long a call takes between ranks of a host, or of several, by plan/estimate.h: every rank
-// computes on one of the CPUs, and shares it with others where there are more ranks than CPUs. What
-// goes from host to host takes the way out of one and the way into the other, which all ranks of a
-// host share.
+// How long a call takes between ranks of a host, or of several, by plan/estimate/estimate.h: every
+// rank computes on one of the CPUs, and shares it with others where there are more ranks than CPUs.
+// What goes from host to host takes the way out of one and the way into the other, which all ranks
+// of a host share.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -9,7 +9,7 @@
 
 #include "base/fork.h"
 #include "plan/chunks.h"
-#include "plan/estimate.h"
+#include "plan/estimate/estimate.h"
 #include "planner/select.h"
 
 namespace tutti::planner {

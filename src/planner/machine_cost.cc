@@ -85,7 +85,7 @@ constexpr std::array kMemories{Memory{"sm", "60", 732},    Memory{"sm", "70", 90
                                Memory{"sm", "89", 864},    Memory{"sm", "90", 3350},
                                Memory{"sm", "100", 8000},  Memory{"gfx", "90a", 1638},
                                Memory{"gfx", "942", 5300}, Memory{"gfx", "908", 1228}};
-constexpr double kUnknownGpu = 732, kHostRank = 20;  // One core copying (plan/estimate.h).
+constexpr double kUnknownGpu = 732, kHostRank = 20;  // One core copying (plan/estimate/estimate.h).
 
 bool is_fast(LinkKind kind) { return kind == LinkKind::kNvlink || kind == LinkKind::kXgmi; }
 bool is_network(LinkKind kind) { return kind == LinkKind::kPort || kind == LinkKind::kNetwork; }

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/estimate.h"
+#include "plan/estimate/estimate.h"
 #include "topology/embed_routes.h"
 #include "topology/graph.h"
 #include "tutti/result.h"

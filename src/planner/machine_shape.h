@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/estimate.h"
+#include "plan/estimate/estimate.h"
 #include "plan/plan.h"
 #include "planner/machine_cost.h"
 

@@ -18,7 +18,7 @@
 #pragma once
 #include <vector>
 
-#include "plan/estimate.h"
+#include "plan/estimate/estimate.h"
 #include "plan/plan.h"
 
 namespace tutti::planner {

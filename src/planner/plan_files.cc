@@ -10,8 +10,8 @@
 
 #include "plan/hash.h"
 #include "plan/structure.h"
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "planner/planner.h"
 
 namespace tutti::planner {

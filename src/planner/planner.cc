@@ -10,9 +10,9 @@
 
 #include "base/fork.h"
 #include "plan/hash.h"
-#include "plan/passes.h"
-#include "plan/uneven.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/passes/uneven.h"
+#include "plan/verify/verify.h"
 
 namespace tutti::planner {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "algorithms/algorithm.h"
-#include "plan/passes.h"
+#include "plan/passes/passes.h"
 #include "plan/plan.h"
 #include "planner/tuning_table.h"
 #include "tutti/result.h"
@@ -37,7 +37,7 @@ struct Recipe {
   bool multicast = false;       // One slot to all, where a step sends to all.
   std::vector<int> hosts = {};  // With direct: see plan::HostOf.
   std::uint32_t lanes = 1;
-  bool uneven = false;  // For blocks of any sizes, see plan/uneven.h.
+  bool uneven = false;  // For blocks of any sizes, see plan/passes/uneven.h.
 };
 
 /// Builds, lowers and verifies; or finds it done already. Plans live as long as the process. Any

@@ -5,7 +5,7 @@
 //   the user    a forced way is the only one; a forbidden one is refused (wish.h)
 //   a table     the ways that were measured on this machine, by their times
 //   the rules   built_in_ranges (tuning_table.h), for up to kBuiltInRanks ranks
-//   estimates   plan/estimate.h over what a hop and a byte cost here
+//   estimates   plan/estimate/estimate.h over what a hop and a byte cost here
 //
 // What one of them has a say in stands before all that only those below know of. So a table that
 // measured three ways puts these three first, and the others follow by estimate.
@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/recording.h"
+#include "plan/estimate/recording.h"
 #include "planner/planner.h"
 #include "planner/tuning_table.h"
 

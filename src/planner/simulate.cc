@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "plan/chunks.h"
-#include "plan/passes.h"
-#include "plan/traffic.h"
+#include "plan/estimate/traffic.h"
+#include "plan/passes/passes.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
 #include "planner/planner.h"

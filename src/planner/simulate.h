@@ -2,9 +2,9 @@
 //
 // An algorithm's plan, fused as far as the slots allow, is laid on the machine: its lanes on rank
 // orders (machine_cost.h), in the layout that carries a large message faster. Its events are then
-// simulated (plan/estimate.h), one of all that are alike; where plans of all ranks would be too
-// large, those of a few are made (simulate_symmetry.h).
-// What comes out is never faster than topology/bound.h, and the tests hold it to that.
+// simulated (plan/estimate/estimate.h), one of all that are alike; where plans of all ranks would
+// be too large, those of a few are made (simulate_symmetry.h). What comes out is never faster than
+// topology/bound.h, and the tests hold it to that.
 #pragma once
 #include <map>
 #include <memory>

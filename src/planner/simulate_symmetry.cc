@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "plan/draft.h"
+#include "plan/passes/draft.h"
 
 namespace tutti::planner {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "algorithms/ranks.h"
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "support/catch.h"
 #include "support/plan_cost.h"
 #include "support/sample.h"

@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "plan/text.h"
+#include "plan/text/text.h"
 #include "support/catch.h"
 #include "support/cluster.h"
 #include "support/plans.h"

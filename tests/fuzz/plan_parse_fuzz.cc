@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "plan/passes.h"
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "plan/passes.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/verify/verify.h"
 #include "simt/engine.h"
 #include "simt/fused_cases.h"
 #include "simt/message_cases.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "plan/passes.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/verify/verify.h"
 #include "simt/device_ranks.h"
 #include "support/catch.h"
 #include "support/kinds.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "support/catch.h"
 
 namespace tutti::test {

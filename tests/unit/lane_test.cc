@@ -9,9 +9,9 @@
 
 #include "algorithms/algorithm.h"
 #include "exec/links.h"
-#include "plan/passes.h"
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "support/catch.h"
 #include "support/cluster.h"
 

@@ -1,5 +1,5 @@
 // What the verifier makes of collectives that exchange blocks, and of those that have a root.
-#include "plan/passes.h"
+#include "plan/passes/passes.h"
 #include "support/verdicts.h"
 
 using namespace tutti;

@@ -4,8 +4,8 @@
 #include <random>
 #include <string>
 
-#include "plan/estimate.h"
-#include "plan/passes.h"
+#include "plan/estimate/estimate.h"
+#include "plan/passes/passes.h"
 #include "planner/simulate_symmetry.h"
 #include "support/catch.h"
 #include "support/plans.h"

@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "plan/estimate.h"
-#include "plan/passes.h"
+#include "plan/estimate/estimate.h"
+#include "plan/passes/passes.h"
 #include "support/catch.h"
 #include "support/plans.h"
 

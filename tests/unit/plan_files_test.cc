@@ -2,10 +2,10 @@
 #include <fstream>
 #include <string>
 
-#include "plan/passes.h"
+#include "plan/passes/passes.h"
 #include "plan/structure.h"
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "planner/plan_files.h"
 #include "support/catch.h"
 #include "support/plans.h"

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "plan/hash.h"
-#include "plan/passes.h"
-#include "plan/text.h"
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
 #include "support/catch.h"
 #include "support/plans.h"
 

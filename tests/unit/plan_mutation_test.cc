@@ -6,10 +6,10 @@
 #include <random>
 #include <string>
 
-#include "plan/draft.h"
-#include "plan/passes.h"
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/passes/draft.h"
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "support/catch.h"
 #include "support/plan_simulator.h"
 #include "support/plans.h"

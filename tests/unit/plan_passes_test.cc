@@ -5,9 +5,9 @@
 #include <random>
 #include <string>
 
-#include "plan/passes.h"
-#include "plan/text.h"
-#include "plan/verify.h"
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "support/catch.h"
 #include "support/plan_simulator.h"
 #include "support/plans.h"

@@ -5,8 +5,8 @@
 #include <random>
 #include <utility>
 
-#include "plan/estimate.h"
-#include "plan/passes.h"
+#include "plan/estimate/estimate.h"
+#include "plan/passes/passes.h"
 #include "support/catch.h"
 #include "support/plans.h"
 

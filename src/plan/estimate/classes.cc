@@ -1,0 +1,255 @@
+#include "plan/estimate/classes.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <tuple>
+
+#include "base/check.h"
+#include "plan/estimate/refine.h"
+#include "plan/mix.h"
+
+namespace tutti::plan {
+namespace {
+
+std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
+
+// What an actor does, and what is done on a channel at both its ends, as far as it is told without
+// looking at others.
+struct Labels {
+  std::vector<std::uint64_t> actors, channels;
+};
+
+// Labels of the plan's actors and channels on one order.
+class Labelling {
+ public:
+  Labelling(const Cast& cast, std::uint32_t lanes, const PieceKinds& kinds)
+      : cast_(cast), lanes_(lanes), kinds_(kinds) {}
+
+  Labels of_order(std::uint32_t order) const {
+    Labels labels{{}, std::vector<std::uint64_t>(cast_.channels_each())};
+    for (std::uint32_t i = 0; i < cast_.listed_count(); ++i) {
+      const auto [rank, number] = cast_.listed[i];
+      const LaneTraffic& traffic = cast_.traffic.lanes[rank][number];
+      const Lane& lane = cast_.plan.ranks[rank].lanes[number];
+      std::uint64_t label = mix(number);  // Lanes take turns.
+      std::uint64_t ordinal = 0;          // Of steps in which there is something to do.
+      for (std::size_t at = 0; at < lane.steps.size(); ++at) {
+        const Step& step = lane.steps[at];
+        const std::uint64_t pieces = pieces_of(step, order);
+        if (pieces == 0) continue;
+        ++ordinal;
+        std::uint64_t bytes = 0;
+        if (step.kind == StepKind::kMove) {
+          bytes = add_locations(lane, step, traffic, ordinal, labels);
+        } else {
+          const bool sends = step.kind == StepKind::kSignal;
+          labels.channels[traffic.of_step[at]] += mix(4 * ordinal + (sends ? 2 : 3));
+        }
+        label = mix(label + pieces) ^ mix(8 * bytes + static_cast<std::uint64_t>(step.kind));
+      }
+      labels.actors.push_back(label);
+    }
+    return labels;
+  }
+
+ private:
+  // The sizes of a step's chunk in all lanes on the order; 0: nothing.
+  std::uint64_t pieces_of(const Step& step, std::uint32_t order) const {
+    if (kinds_.empty() || step.kind != StepKind::kMove) return 1;
+    const std::size_t copies = std::size_t{lanes_} * cast_.orders;
+    const std::size_t first = step.chunk % cast_.plan.pieces * copies + order;
+    std::uint64_t hash = 0;
+    bool any = false;
+    for (std::size_t at = first; at < first + copies; at += cast_.orders) {
+      hash = mix(hash + kinds_[at]);
+      any = any || kinds_[at] != 0;
+    }
+    return any ? hash | 1 : 0;
+  }
+  // Bytes of an element, of all locations together.
+  std::uint64_t add_locations(const Lane& lane, const Step& step, const LaneTraffic& traffic,
+                              std::uint64_t ordinal, Labels& labels) const {
+    std::uint64_t all = 0;
+    for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k) {
+      // Of any type: forms tell sizes apart.
+      const auto bytes = static_cast<std::uint64_t>(
+                             lane.locations[step.first + k].form == Form::kPartial ? 1 : 0) +
+                         1;
+      all += bytes;
+      const std::uint32_t channel = traffic.of_location[step.first + k];
+      if (channel == kNoChannel) continue;
+      const bool sends = k >= step.source_count;
+      labels.channels[channel] += mix(mix(4 * ordinal + (sends ? 0 : 1)) + (sends ? bytes : 0));
+    }
+    return all;
+  }
+
+  const Cast& cast_;
+  const std::uint32_t lanes_;
+  const PieceKinds& kinds_;
+};
+
+// The labels of all nodes (refine.h).
+std::vector<std::uint64_t> labels_of(const Cast& cast, const Ways& ways, std::uint32_t lanes,
+                                     const PieceKinds& kinds) {
+  std::vector<std::uint64_t> all;
+  all.reserve(std::size_t{cast.actor_count()} + cast.channel_count() + ways.server_count());
+  std::vector<Labels> by_order;
+  for (std::uint32_t order = 0; order < (kinds.empty() ? 1 : cast.orders); ++order)
+    by_order.push_back(Labelling(cast, lanes, kinds).of_order(order));
+  const auto of_instance = [&](std::uint32_t instance) -> const Labels& {
+    return by_order[kinds.empty() ? 0 : instance / cast.images];
+  };
+  for (std::uint32_t actor = 0; actor < cast.actor_count(); ++actor) {
+    const Processor& at = ways.processor(actor);
+    std::uint64_t label =
+        of_instance(actor / cast.listed_count()).actors[actor % cast.listed_count()];
+    for (const std::int32_t joined : ways.joined(actor))
+      label = mix(label + static_cast<std::uint32_t>(joined));
+    all.push_back(mix(label + bits(at.step)) + bits(at.per_byte));
+  }
+  for (std::uint32_t channel = 0; channel < cast.channel_count(); ++channel) {
+    const std::uint32_t listed = channel % cast.channels_each();
+    std::uint64_t label = of_instance(channel / cast.channels_each()).channels[listed];
+    label = mix(label + (cast.traffic.channels[listed].is_signal ? 1 : 0));
+    label = mix(label + static_cast<std::uint64_t>(ways.latency(ways.of_channel(channel))));
+    all.push_back(mix(label + static_cast<std::uint64_t>(ways.way_back(channel))));
+  }
+  for (std::uint32_t actor = 0; actor < cast.actor_count(); ++actor) {
+    const std::span<const std::int32_t> joined = ways.joined(actor);
+    const LaneTraffic& traffic = cast.traffic_of(actor);
+    for (std::size_t at = 0; at < joined.size(); ++at) {
+      if (joined[at] == 0) continue;
+      const std::uint32_t channel =
+          cast.sent_on(actor / cast.listed_count(), traffic.of_location[at]);
+      all[cast.actor_count() + channel] += mix(mix(at) + static_cast<std::uint32_t>(joined[at]));
+    }
+  }
+  for (std::uint32_t server = 0; server < ways.server_count(); ++server) {
+    std::uint64_t label = 0;
+    if (ways.joins(server)) {
+      const Resource& at = *ways.resource(server);
+      label = mix(static_cast<std::uint64_t>(at.joins) + bits(at.join_efficiency));
+    }
+    all.push_back(label);
+  }
+  return all;
+}
+
+// Makes a troupe of a partition.
+class Casting {
+ public:
+  Casting(const Cast& cast, const Ways& ways, const Partition& alike)
+      : cast_(cast), ways_(ways), alike_(alike) {}
+
+  Troupe troupe() {
+    troupe_.of_channel = alike_.channels.of;
+    troupe_.of_server = alike_.servers.of;
+    for (const std::uint32_t server : alike_.servers.first) {
+      Troupe::Server& at = troupe_.servers.emplace_back();
+      if (!ways_.joins(server)) continue;
+      at = {ways_.resource(server)->joins, ways_.resource(server)->join_efficiency,
+            alike_.servers.of[ways_.mirror(server)]};
+    }
+    for (std::uint32_t i = 0; i < alike_.channels.first.size(); ++i) add_channel(i);
+    sent_.resize(troupe_.channels.size());
+    taken_.resize(troupe_.channels.size());
+    for (std::uint32_t i = 0; i < alike_.actors.first.size(); ++i) add_actor(i);
+    return std::move(troupe_);
+  }
+
+ private:
+  static std::uint32_t divided(std::uint64_t all, std::uint32_t among) {
+    TUTTI_CHECK(all % among == 0 && "of a class, each server gets as much");
+    return static_cast<std::uint32_t>(all / among);
+  }
+
+  void add_channel(std::uint32_t number) {
+    const std::uint32_t channel = alike_.channels.first[number];
+    Troupe::Channel at{
+        .writer = alike_.actors.of[cast_.writer(channel)],
+        .reader = alike_.actors.of[cast_.reader(channel)],
+        .latency = ways_.latency(ways_.of_channel(channel)),
+        .back = ways_.way_back(channel),
+        .first = static_cast<std::uint32_t>(troupe_.loads.size()),
+        .is_signal = cast_.traffic.channels[channel % cast_.channels_each()].is_signal,
+        .is_own = cast_.is_own(channel)};
+    legs_.clear();
+    if (!at.is_own) {
+      for (const Leg& leg : ways_.legs(ways_.of_channel(channel)))
+        legs_.emplace_back(alike_.servers.of[leg.server], leg.per_byte, leg.per_message);
+    }
+    std::sort(legs_.begin(), legs_.end());
+    for (std::size_t i = 0, end = 0; i < legs_.size(); i = end) {
+      while (end < legs_.size() && legs_[end] == legs_[i]) ++end;
+      const auto [server, per_byte, per_message] = legs_[i];
+      const std::uint32_t weight = divided(std::uint64_t{alike_.channels.size[number]} * (end - i),
+                                           alike_.servers.size[server]);
+      troupe_.loads.push_back({server, weight, per_byte, per_message});
+    }
+    at.count = static_cast<std::uint32_t>(troupe_.loads.size()) - at.first;
+    troupe_.channels.push_back(at);
+  }
+
+  void add_actor(std::uint32_t number) {
+    const std::uint32_t actor = alike_.actors.first[number];
+    const std::uint32_t instance = actor / cast_.listed_count();
+    const Lane& lane = cast_.lane_of(actor);
+    const LaneTraffic& traffic = cast_.traffic_of(actor);
+    Processor processor = ways_.processor(actor);
+    processor.server = alike_.servers.of[processor.server];
+    Troupe::Actor at{
+        .actor = actor,
+        .rank = cast_.rank_of(actor),
+        .lane = cast_.listed[actor % cast_.listed_count()].lane,
+        .order = instance / cast_.images,
+        .steps = lane.steps,
+        .locations = lane.locations.data(),
+        .of_location = traffic.of_location,
+        .of_step = traffic.of_step,
+        .joined = ways_.joined(actor).data(),
+        .processor = processor,
+        .weight = divided(alike_.actors.size[number], alike_.servers.size[processor.server])};
+    const auto choose = [&](std::uint32_t& channel, bool sends) {
+      if (channel == kNoChannel) return;
+      const std::uint32_t own =
+          sends ? cast_.sent_on(instance, channel) : cast_.read_from(instance, channel);
+      channel = alike_.channels.of[own];
+      Chosen& chosen = (sends ? sent_ : taken_)[channel];
+      if (chosen.actor != number) chosen = {number, own};
+      if (chosen.channel != own) channel = kNoChannel;
+    };
+    for (std::size_t i = 0; i < lane.steps.size(); ++i) {
+      const Step& step = lane.steps[i];
+      if (step.kind != StepKind::kMove) choose(at.of_step[i], step.kind == StepKind::kSignal);
+      for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k)
+        choose(at.of_location[step.first + k], k >= step.source_count);
+    }
+    troupe_.actors.push_back(std::move(at));
+  }
+
+  // Of an actor's channels of one class, that which stands for them.
+  struct Chosen {
+    std::uint32_t actor = kNoChannel, channel = 0;
+  };
+  const Cast& cast_;
+  const Ways& ways_;
+  const Partition& alike_;
+  Troupe troupe_;
+  std::vector<Chosen> sent_, taken_;  // By class of channels.
+  std::vector<std::tuple<std::uint32_t, double, double>> legs_;
+};
+
+}  // namespace
+
+Troupe all_of(const Cast& cast, const Ways& ways) {
+  return Casting(cast, ways, nobody_alike(cast, ways)).troupe();
+}
+
+Troupe one_of_each(const Cast& cast, const Ways& ways, std::uint32_t lanes,
+                   const PieceKinds& kinds) {
+  return Casting(cast, ways, refine(cast, ways, labels_of(cast, ways, lanes, kinds))).troupe();
+}
+
+}  // namespace tutti::plan

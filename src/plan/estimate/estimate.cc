@@ -1,0 +1,157 @@
+// A plan with all that is kept of it between sizes (cast.h, classes.h).
+//
+// Large messages. Tile after tile is simulated up to a bound on the work. Beyond it, two runs of A
+// and 2A full tiles give the time that each further tile adds once the pipeline is full, and the
+// rest of the message is charged at that. (Ramp-up and drain are in the first run.)
+#include "plan/estimate/estimate.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/estimate/timeline.h"
+#include "plan/passes/draft.h"
+
+namespace tutti::plan {
+namespace {
+
+constexpr std::size_t kMostTiles = 32;                    // Simulated one by one.
+constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // Of all simulated tiles together.
+// And steps, of a tile: up to which lanes are added.
+constexpr std::size_t kFewLocations = std::size_t{1} << 21;
+
+// Bytes of an element in slots and scratch; 0 if there are none.
+std::size_t widest_element(const Plan& plan, DataType type) {
+  std::size_t widest = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    for (const Lane& lane : rank.lanes) {
+      for (const Location& at : lane.locations) {
+        if (is_ring(at) || at.place == Place::kScratch)
+          widest = std::max(widest, element_bytes(type, at.form));
+      }
+    }
+  }
+  return widest;
+}
+
+}  // namespace
+
+struct Estimator::Parts {
+  const DataType type;
+  const int slots;
+  const bool may_be_alike;
+  const std::size_t slot_bytes, widest;
+  const Cast cast;
+  Ways ways;
+  std::uint32_t lanes = 1;  // On each order, the most.
+  std::size_t steps = 0;    // Of a tile of one lane of all that are simulated.
+  const Troupe even;        // For pieces that are all alike.
+  // Runs of full tiles, by lanes and their number.
+  std::map<std::pair<std::uint32_t, std::size_t>, Estimate> full_runs;
+
+  Parts(const Plan& plan, const CostModel& model, DataType of, std::size_t slot, int slot_count)
+      : type(of),
+        slots(slot_count),
+        may_be_alike(model.may_be_alike && !plan.together),
+        slot_bytes(slot),
+        widest(widest_element(plan, of)),
+        cast(plan, model),
+        ways(cast, model),
+        even(troupe(1, {})) {
+    std::size_t size = 0;
+    for (const Troupe::Actor& actor : even.actors) {
+      steps += actor.steps.size();
+      size += actor.steps.size() + actor.of_location.size();
+    }
+    const std::size_t most = std::max<std::uint32_t>(1, model.most_lanes);
+    lanes = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(kFewLocations / std::max<std::size_t>(1, size), 1, most));
+  }
+
+  std::uint32_t at_most(std::uint32_t wanted) const {
+    return wanted == 0 ? lanes : std::min(wanted, lanes);
+  }
+  std::uint32_t pieces(std::uint32_t each) const { return cast.plan.pieces * each * cast.orders; }
+  Troupe troupe(std::uint32_t each, const PieceKinds& kinds) const {
+    const bool all = !may_be_alike || cast.shares_memory;
+    return all ? all_of(cast, ways) : one_of_each(cast, ways, each, kinds);
+  }
+  /// With `each` lanes on every order.
+  Estimate run(std::uint32_t each, std::size_t count, std::size_t tile, std::size_t full_tiles,
+               Recording* recording = nullptr) {
+    const Pieces cut(count, pieces(each), type, tile, full_tiles);
+    const PieceKinds kinds = cut.kinds();
+    if (recording == nullptr && kinds.empty())
+      return play({cast, ways, even, cut, type, slots, each});
+    const Troupe other = recording == nullptr ? troupe(each, kinds) : all_of(cast, ways);
+    return play({cast, ways, other, cut, type, slots, each, recording});
+  }
+  const Estimate& full_run(std::uint32_t each, std::size_t tile, std::size_t tiles) {
+    const std::pair key{each, tiles};
+    auto found = full_runs.find(key);
+    if (found == full_runs.end()) found = full_runs.emplace(key, run(each, 0, tile, tiles)).first;
+    return found->second;
+  }
+};
+
+Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
+                     std::size_t slot_bytes, int slots) {
+  TUTTI_CHECK(slots > 0 && !plan.ranks.empty());
+  TUTTI_CHECK(static_cast<std::size_t>(plan.shape.rank_count) % plan.ranks.size() == 0);
+  parts_ = std::make_unique<Parts>(plan, model, type, slot_bytes, slots);
+}
+Estimator::~Estimator() = default;
+
+std::uint32_t Estimator::lanes(std::uint32_t most_lanes) const {
+  return parts_->at_most(most_lanes) * parts_->cast.orders;
+}
+
+Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t most_lanes) {
+  if (recording != nullptr) *recording = {};
+  if (count == 0) return {};
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
+  const std::uint32_t each = parts_->at_most(most_lanes);
+  const std::size_t largest = piece_of(count, parts_->pieces(each), 0, grain).count;
+  // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
+  const std::size_t tile =
+      parts_->widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / parts_->widest);
+  const std::size_t tiles = (largest + tile - 1) / tile;
+  const std::size_t half = std::clamp<std::size_t>(
+      kMostSteps / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
+  const auto recorded = [&](const Estimate& estimate) {
+    if (recording != nullptr) {
+      recording->microseconds = estimate.microseconds;
+      recording->of_tiles = tiles;
+    }
+    return estimate;
+  };
+  if (tiles <= 2 * half) return recorded(parts_->run(each, count, tile, 0, recording));
+  if (recording != nullptr) recorded(parts_->run(each, 0, tile, 2 * half, recording));
+  const Estimate& one = parts_->full_run(each, tile, half);
+  const Estimate& two = parts_->full_run(each, tile, 2 * half);
+  const double more =
+      static_cast<double>(largest) / static_cast<double>(tile) / static_cast<double>(half) - 2;
+  const auto extend = [&](double first, double second) { return second + more * (second - first); };
+  Estimate all{extend(one.microseconds, two.microseconds),
+               extend(one.bytes_on_busiest_link, two.bytes_on_busiest_link),
+               static_cast<std::size_t>(
+                   extend(static_cast<double>(one.messages_on_critical_path),
+                          static_cast<double>(std::max(one.messages_on_critical_path,
+                                                       two.messages_on_critical_path)))),
+               extend(one.latency_us, std::max(one.latency_us, two.latency_us)),
+               {},
+               two.simulated_ranks};
+  for (std::size_t i = 0; i < one.busy_us.size(); ++i)
+    all.busy_us.push_back(extend(one.busy_us[i], two.busy_us[i]));
+  // Two runs may overlap more than a third would: but nothing is done before its resources are.
+  for (const double busy : all.busy_us) all.microseconds = std::max(all.microseconds, busy);
+  return all;
+}
+
+Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
+                  int slots, const CostModel& model) {
+  return Estimator(plan, model, type, slot_bytes, slots).run(count);
+}
+
+}  // namespace tutti::plan

@@ -1,0 +1,250 @@
+#include "plan/estimate/refine.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/mix.h"
+
+namespace tutti::plan {
+namespace {
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+// Lists, one for each of many, in one piece of memory.
+template <class Item>
+class Lists {
+ public:
+  /// `each(visit)` calls visit(list, item) for all that they contain, always in the same order.
+  template <class Each>
+  Lists(std::size_t count, Each each) : ends_(count + 1) {
+    each([&](std::uint32_t list, const Item&) { ++ends_[list + 1]; });
+    std::partial_sum(ends_.begin(), ends_.end(), ends_.begin());
+    items_.resize(ends_.back());
+    std::vector<std::size_t> next(ends_.begin(), ends_.end() - 1);
+    each([&](std::uint32_t list, const Item& item) { items_[next[list]++] = item; });
+  }
+  std::span<const Item> operator[](std::size_t list) const {
+    return std::span(items_).subspan(ends_[list], ends_[list + 1] - ends_[list]);
+  }
+
+ private:
+  std::vector<std::size_t> ends_;
+  std::vector<Item> items_;
+};
+
+class Refinement {
+ public:
+  Refinement(const Cast& cast, const Ways& ways, const std::vector<std::uint64_t>& labels)
+      : cast_(cast),
+        ways_(ways),
+        channels_(cast.actor_count()),
+        servers_(channels_ + cast.channel_count()),
+        colours_(labels.size()),
+        signatures_(labels),
+        sizes_{cast.actor_count(), cast.channel_count(), ways.server_count()},
+        is_due_(labels.size()),
+        of_listed_(cast.listed_count(),
+                   [&](auto visit) {
+                     for (std::uint32_t c = 0; c < cast.channels_each(); ++c) {
+                       if (cast.is_own(c)) continue;
+                       visit(cast.writer(c) % cast.listed_count(), End{c, false});
+                       visit(cast.reader(c) % cast.listed_count(), End{c, true});
+                     }
+                   }),
+        channels_of_(ways.server_count(),
+                     [&](auto visit) {
+                       for (std::uint32_t c = 0; c < cast.channel_count(); ++c) {
+                         if (cast.is_own(c)) continue;
+                         for (const Leg& leg : ways.legs(ways.of_channel(c)))
+                           visit(leg.server, Load{c, leg.kind});
+                       }
+                     }),
+        actors_of_(ways.server_count(), [&](auto visit) {
+          for (std::uint32_t a = 0; a < cast.actor_count(); ++a) visit(ways.processor(a).server, a);
+        }) {
+    std::fill(colours_.begin() + channels_, colours_.begin() + servers_, 1U);
+    std::fill(colours_.begin() + servers_, colours_.end(), 2U);
+  }
+
+  Partition run() {
+    look_at_all();
+    split();  // By labels.
+    look_at_all();
+    while (!due_.empty()) {
+      for (const std::uint32_t node : due_) signatures_[node] = signature(node);
+      split();
+    }
+    const auto nodes = static_cast<std::uint32_t>(colours_.size());
+    return {classes(0, channels_), classes(channels_, servers_), classes(servers_, nodes)};
+  }
+
+ private:
+  // Of an actor: a channel of the plan that it sends on or reads from.
+  struct End {
+    std::uint32_t channel = 0;
+    bool reads = false;
+  };
+  // Of a server: a channel that gives it work.
+  struct Load {
+    std::uint32_t channel = 0, kind = 0;
+  };
+
+  // What is added up of a node, and of how it is joined to who looks at it.
+  std::uint64_t seen(std::uint32_t node, std::uint32_t how = 0) const {
+    return mix(std::uint64_t{how} << 32 | colours_[node]);
+  }
+
+  // Calls visit(channel, whether it is read) for all of an actor.
+  template <class Visit>
+  void for_each_channel(std::uint32_t actor, Visit visit) const {
+    const std::uint32_t instance = actor / cast_.listed_count();
+    for (const End& end : of_listed_[actor % cast_.listed_count()]) {
+      visit(
+          end.reads ? cast_.read_from(instance, end.channel) : cast_.sent_on(instance, end.channel),
+          end.reads);
+    }
+  }
+
+  // What a node sees around it. Sums, as there is no order among neighbours.
+  std::uint64_t signature(std::uint32_t node) const {
+    std::uint64_t sum = 0;
+    if (node < channels_) {
+      for_each_channel(node, [&](std::uint32_t channel, bool reads) {
+        sum += seen(channels_ + channel, reads ? 1 : 0);
+      });
+      sum = mix(sum + seen(servers_ + ways_.processor(node).server));
+    } else if (node < servers_) {
+      const std::uint32_t channel = node - channels_;
+      if (cast_.is_own(channel)) return 0;
+      for (const Leg& leg : ways_.legs(ways_.of_channel(channel)))
+        sum += seen(servers_ + leg.server, leg.kind);
+      sum = mix(sum + seen(cast_.writer(channel))) + seen(cast_.reader(channel));
+    } else {
+      const std::uint32_t server = node - servers_;
+      for (const Load& load : channels_of_[server])
+        sum += seen(channels_ + load.channel, load.kind);
+      for (const std::uint32_t actor : actors_of_[server]) sum += seen(actor);
+      if (ways_.joins(server)) sum = mix(sum + seen(servers_ + ways_.mirror(server)));
+    }
+    return mix(sum + colours_[node]);
+  }
+
+  // Splits classes by the signatures of those that are due; then those are due that have neighbours
+  // of another class than before.
+  void split() {
+    struct Group {
+      std::uint32_t colour = 0, size = 0, becomes = kNone;
+    };
+    std::vector<Group> groups;
+    std::vector<std::uint32_t> group_of(due_.size());
+    FlatMap index;
+    std::vector<std::uint32_t> looked_at(sizes_.size());
+    for (std::size_t i = 0; i < due_.size(); ++i) {
+      const std::uint32_t node = due_[i], colour = colours_[node];
+      is_due_[node] = false;
+      ++looked_at[colour];
+      const auto fresh = static_cast<std::uint32_t>(groups.size());
+      group_of[i] = index.find_or_insert(mix(signatures_[node] + colour) >> 1, fresh);
+      if (group_of[i] == fresh) groups.push_back({colour});
+      ++groups[group_of[i]].size;
+    }
+    // Of a class that was looked at as a whole, the largest group keeps the name.
+    std::vector<std::uint32_t> largest(sizes_.size(), kNone);
+    for (std::uint32_t i = 0; i < groups.size(); ++i) {
+      const Group& group = groups[i];
+      std::uint32_t& most = largest[group.colour];
+      if (looked_at[group.colour] == sizes_[group.colour] &&
+          (most == kNone || group.size > groups[most].size))
+        most = i;
+    }
+    for (std::uint32_t i = 0; i < groups.size(); ++i) {
+      Group& group = groups[i];
+      if (largest[group.colour] == i) continue;
+      group.becomes = static_cast<std::uint32_t>(sizes_.size());
+      sizes_[group.colour] -= group.size;
+      sizes_.push_back(group.size);
+    }
+    std::vector<std::uint32_t> renamed;
+    for (std::size_t i = 0; i < due_.size(); ++i) {
+      if (groups[group_of[i]].becomes == kNone) continue;
+      colours_[due_[i]] = groups[group_of[i]].becomes;
+      renamed.push_back(due_[i]);
+    }
+    due_.clear();
+    for (const std::uint32_t node : renamed) tell_neighbours(node);
+  }
+
+  void tell_neighbours(std::uint32_t node) {
+    if (node < channels_) {
+      for_each_channel(node, [&](std::uint32_t channel, bool) { look_at(channels_ + channel); });
+      look_at(servers_ + ways_.processor(node).server);
+    } else if (node < servers_) {
+      const std::uint32_t channel = node - channels_;
+      if (cast_.is_own(channel)) return;
+      look_at(cast_.writer(channel));
+      look_at(cast_.reader(channel));
+      for (const Leg& leg : ways_.legs(ways_.of_channel(channel))) look_at(servers_ + leg.server);
+    } else {
+      const std::uint32_t server = node - servers_;
+      for (const Load& load : channels_of_[server]) look_at(channels_ + load.channel);
+      for (const std::uint32_t actor : actors_of_[server]) look_at(actor);
+      if (ways_.joins(server)) look_at(servers_ + ways_.mirror(server));
+    }
+  }
+  void look_at_all() {
+    due_.resize(colours_.size());
+    std::iota(due_.begin(), due_.end(), 0U);
+  }
+  void look_at(std::uint32_t node) {
+    if (is_due_[node]) return;
+    is_due_[node] = true;
+    due_.push_back(node);
+  }
+
+  // Of the nodes [begin, end), numbered anew.
+  Classes classes(std::uint32_t begin, std::uint32_t end) const {
+    Classes found;
+    std::vector<std::uint32_t> numbers(sizes_.size(), kNone);
+    for (std::uint32_t node = begin; node < end; ++node) {
+      std::uint32_t& number = numbers[colours_[node]];
+      if (number == kNone) {
+        number = static_cast<std::uint32_t>(found.first.size());
+        found.first.push_back(node - begin);
+        found.size.push_back(0);
+      }
+      ++found.size[number];
+      found.of.push_back(number);
+    }
+    return found;
+  }
+
+  const Cast& cast_;
+  const Ways& ways_;
+  const std::uint32_t channels_, servers_;  // The first node of each kind; actors are first.
+  std::vector<std::uint32_t> colours_;
+  std::vector<std::uint64_t> signatures_;
+  std::vector<std::uint32_t> sizes_;  // By colour.
+  std::vector<bool> is_due_;
+  std::vector<std::uint32_t> due_;
+  const Lists<End> of_listed_;            // By actor of the plan.
+  const Lists<Load> channels_of_;         // By server.
+  const Lists<std::uint32_t> actors_of_;  // By server.
+};
+
+}  // namespace
+
+Partition nobody_alike(const Cast& cast, const Ways& ways) {
+  const auto single = [](std::uint32_t count) {
+    Classes all{std::vector<std::uint32_t>(count), {}, std::vector<std::uint32_t>(count, 1)};
+    std::iota(all.of.begin(), all.of.end(), 0U);
+    all.first = all.of;
+    return all;
+  };
+  return {single(cast.actor_count()), single(cast.channel_count()), single(ways.server_count())};
+}
+
+Partition refine(const Cast& cast, const Ways& ways, const std::vector<std::uint64_t>& labels) {
+  return Refinement(cast, ways, labels).run();
+}
+
+}  // namespace tutti::plan

@@ -1,0 +1,28 @@
+// File: plan/estimate/refine.h: the coarsest partition of actors, channels and servers in which
+// those of a class have the same neighbours (classes.h), by refinement.
+//
+// Round by round, the classes of those whose neighbours were told apart are looked at again, and
+// split where neighbours differ. Who was not looked at keeps his class, so of a large class that
+// loses a few only these few have neighbours to look at in the next round.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plan/estimate/cast.h"
+
+namespace tutti::plan {
+
+struct Classes {
+  std::vector<std::uint32_t> of;           // The class of each.
+  std::vector<std::uint32_t> first, size;  // By class: a member, and how many there are.
+};
+struct Partition {
+  Classes actors, channels, servers;
+};
+
+Partition nobody_alike(const Cast& cast, const Ways& ways);
+
+/// Labels: what tells nodes apart to begin with. Nodes are actors, then channels, then servers.
+Partition refine(const Cast& cast, const Ways& ways, const std::vector<std::uint64_t>& labels);
+
+}  // namespace tutti::plan

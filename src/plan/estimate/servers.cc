@@ -1,0 +1,87 @@
+#include "plan/estimate/servers.h"
+
+#include <cmath>
+
+namespace tutti::plan {
+namespace {
+
+Picoseconds rounded(double time) { return static_cast<Picoseconds>(std::llround(time)); }
+
+using Joins = Resource::Joins;
+
+}  // namespace
+
+Servers::Servers(const Cast& cast, const Ways& ways, const Troupe& troupe)
+    : cast_(cast),
+      ways_(ways),
+      troupe_(troupe),
+      servers_(troupe.servers.size()),
+      sent_(troupe.channels.size()),
+      mapped_(cast.maps ? ways.count() : 0) {}
+
+void Servers::carry(std::uint32_t channel, Picoseconds now, double bytes, int joined) {
+  sent_[channel] += bytes;
+  for (const Troupe::Load& load : troupe_.loads_of(channel)) {
+    const Troupe::Server& at = troupe_.servers[load.server];
+    if (joined == 0 || at.joins == Joins::kNothing) {
+      servers_[load.server].work(now,
+                                 load.weight * rounded(bytes * load.per_byte + load.per_message));
+      continue;
+    }
+    const double time = load.per_message + bytes * load.per_byte / at.join_efficiency;
+    const bool here = at.joins == (joined > 0 ? Joins::kMulticast : Joins::kReduce);
+    const Picoseconds work = load.weight * rounded(here ? time / std::abs(joined) : time);
+    servers_[load.server].work(now, work);
+    if (here) servers_[at.mirror].work(now, work);
+  }
+}
+
+Picoseconds Servers::done(std::uint32_t channel, Picoseconds now, int joined) const {
+  Picoseconds end = now;
+  for (const Troupe::Load& load : troupe_.loads_of(channel)) {
+    end = std::max(end, servers_[load.server].until);
+    const Troupe::Server& at = troupe_.servers[load.server];
+    if (joined != 0 && at.joins == (joined > 0 ? Joins::kMulticast : Joins::kReduce))
+      end = std::max(end, servers_[at.mirror].until);
+  }
+  return end;
+}
+
+// All are simulated, where there are such.
+void Servers::carry_mapped(std::uint32_t way, Picoseconds now, double bytes) {
+  mapped_[way] += bytes;
+  for (const Leg& leg : ways_.legs(way))
+    servers_[leg.server].work(now, rounded(bytes * leg.per_byte + leg.per_message));
+}
+
+Picoseconds Servers::done_mapped(std::uint32_t way, Picoseconds now) const {
+  Picoseconds end = now;
+  for (const Leg& leg : ways_.legs(way)) end = std::max(end, servers_[leg.server].until);
+  return end;
+}
+
+void Servers::compute(const Troupe::Actor& actor, Picoseconds now, double bytes) {
+  const Processor& at = actor.processor;
+  servers_[at.server].work(now, actor.weight * rounded(at.step + bytes * at.per_byte));
+}
+
+double Servers::bytes_on_busiest_link() const {
+  std::vector<double> carried = mapped_;
+  carried.resize(ways_.count());
+  double most = 0;
+  for (std::uint32_t channel = 0; channel < cast_.channel_count(); ++channel) {
+    if (!cast_.is_own(channel))
+      carried[ways_.of_channel(channel)] += sent_[troupe_.of_channel[channel]];
+  }
+  for (const double bytes : carried) most = std::max(most, bytes);
+  return most;
+}
+
+std::vector<double> Servers::busy_us() const {
+  std::vector<double> busy;
+  for (const std::uint32_t server : ways_.servers())
+    busy.push_back(server == kNoServer ? 0 : to_us(servers_[troupe_.of_server[server]].worked));
+  return busy;
+}
+
+}  // namespace tutti::plan

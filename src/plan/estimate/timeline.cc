@@ -1,0 +1,409 @@
+// Events in virtual time.
+//
+// A rank's lanes share its compute. A move takes `step_us` and the time to read and write its
+// bytes; where it touches mapped memory, at least as long as the path needs. Then its slots depart:
+// each arrives when everything on its path has worked it off, and after the latency; its room comes
+// back one latency after it was read. A signal takes the latency, behind what was written to the
+// same peer. A multicast slot goes over the paths to all readers at the same time.
+//
+// What ranks do at one moment they do together: first everything is given to the resources, then
+// each event sees when the last of its resources is done. Only lanes take turns, as many at a time
+// as there are rank orders: lanes that stayed in step would all wait at the same time.
+#include "plan/estimate/timeline.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/estimate/agenda.h"
+#include "plan/estimate/servers.h"
+
+namespace tutti::plan {
+namespace {
+
+class Timeline {
+ public:
+  explicit Timeline(const Play& play)
+      : cast_(play.cast),
+        ways_(play.ways),
+        troupe_(play.troupe),
+        pieces_(play.pieces),
+        type_(play.type),
+        lanes_(play.lanes),
+        tiles_(play.pieces.tiles()),
+        servers_(play.cast, play.ways, play.troupe),
+        queues_(play.troupe.channels.size() * play.lanes) {
+    if (play.recording != nullptr) {
+      play.recording->tiles = tiles_;
+      recorder_.emplace(*play.recording, queues_.size(), play.slots);
+    }
+    for (Queue& queue : queues_) queue.rooms.add_at_start(static_cast<std::uint32_t>(play.slots));
+    for (const Troupe::Actor& actor : troupe_.actors) {
+      for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
+        State& state = states_.emplace_back();
+        state.actor = &actor;
+        state.number = lane;
+        state.turn = actor.lane * lanes_ + lane;
+        state.share = lane * cast_.orders + actor.order;
+      }
+    }
+  }
+
+  Estimate run() {
+    if (tiles_ == 0) return {};
+    if (cast_.plan.together) meet();
+    for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
+    while (!agenda_.empty()) {
+      const Moment now = agenda_.take(batch_);
+      now.leaves ? depart(now.at) : begin(now.at);
+    }
+    Event end;
+    for (const State& state : states_) {
+      TUTTI_CHECK(state.tile == tiles_ && "the plan was not verified");
+      end = later(end, state.now);
+    }
+    std::vector<std::uint32_t> ranks;
+    for (const Troupe::Actor& actor : troupe_.actors) ranks.push_back(actor.rank);
+    std::sort(ranks.begin(), ranks.end());
+    const auto different = std::unique(ranks.begin(), ranks.end()) - ranks.begin();
+    return {to_us(end.at),      servers_.bytes_on_busiest_link(),
+            end.messages,       to_us(end.latency),
+            servers_.busy_us(), static_cast<std::size_t>(different)};
+  }
+
+ private:
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+
+  // A lane. What it waits for is a channel; a step's conditions that hold stay so (`checked`).
+  struct State {
+    const Troupe::Actor* actor = nullptr;
+    std::uint32_t number = 0;  // Of lanes on the order,
+    std::uint32_t share = 0;   // and of all lanes: which of the parts of a piece it has.
+    std::uint32_t turn = 0;
+    std::uint32_t step = 0;
+    std::size_t tile = 0;
+    Event now;    // The end of the last step.
+    Event start;  // The earliest start of the next, as far as it was checked.
+    std::uint32_t checked = 0;
+    std::uint32_t blocked_on = kNobody;
+    bool is_new = true;  // Nothing of the next step was checked.
+    // Of recordings: what made `start` as late as it is, and the step that began.
+    Recording::Waited waited = Recording::Waited::kForNothing;
+    std::uint32_t waited_on = kNobody, recorded = Recording::kNone;
+  };
+  // What the reader of a channel finds, and its writer.
+  struct Queue {
+    Fifo arrivals, rooms;
+  };
+
+  // All ranks start together: each has heard from the farthest of the others.
+  void meet() {
+    for (State& state : states_) {
+      Picoseconds latency = 0;
+      for (std::uint32_t peer = 0; peer < cast_.traffic.ranks; ++peer) {
+        if (peer != state.actor->rank)
+          latency = std::max(
+              latency, ways_.latency(ways_.of_mapped(state.actor->order, peer, state.actor->rank)));
+      }
+      state.now = {latency, 1, latency};
+    }
+  }
+
+  const Step& step_of(const State& state) const { return state.actor->steps[state.step]; }
+  // Elements of the current tile of a step's chunk.
+  std::size_t elements(const State& state, const Step& step) const {
+    const std::uint32_t piece = step.chunk % cast_.plan.pieces * (lanes_ * cast_.orders);
+    return pieces_.elements(piece + state.share, state.tile);
+  }
+  // Of the lane that a state is, among those of the troupe's channel.
+  std::uint32_t queue_of(const State& state, std::uint32_t channel) const {
+    return channel * lanes_ + state.number;
+  }
+
+  // Puts a lane on the agenda if its next step can start; else it is offered again when what it
+  // lacks comes.
+  void offer(std::uint32_t actor) {
+    State& state = states_[actor];
+    skip_empty(state);
+    if (state.tile == tiles_) return;
+    if (state.is_new) {
+      state.start = state.now;
+      state.checked = 0;
+      state.is_new = false;
+      state.waited = Recording::Waited::kForNothing;
+    }
+    state.blocked_on = kNobody;
+    if (can_start(state)) agenda_.add({state.start.at, false, state.turn}, actor);
+  }
+
+  // Goes to the next step of which there is something in this tile.
+  void skip_empty(State& state) const {
+    for (; state.tile < tiles_; ++state.tile, state.step = 0) {
+      for (; state.step < state.actor->steps.size(); ++state.step) {
+        const Step& step = step_of(state);
+        if (step.kind != StepKind::kMove || elements(state, step) > 0) return;
+      }
+    }
+  }
+
+  bool can_start(State& state) {
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
+    if (step.kind == StepKind::kSignal) return true;
+    if (step.kind == StepKind::kWait)
+      return has_come(state, actor.of_step[state.step], &Queue::arrivals);
+    const std::uint32_t locations = std::uint32_t{step.source_count} + step.target_count;
+    for (; state.checked < locations; ++state.checked) {
+      const std::uint32_t channel = actor.of_location[step.first + state.checked];
+      if (channel == kNoChannel) continue;
+      if (state.checked < step.source_count) {
+        if (!has_come(state, channel, &Queue::arrivals)) return false;
+        continue;
+      }
+      const std::uint32_t width = cast_.traffic.width(actor.locations[step.first + state.checked]);
+      for (std::uint32_t i = 0; i < width; ++i) {
+        if (troupe_.channels[channel + i].is_own) continue;
+        if (!has_come(state, channel + i, &Queue::rooms)) return false;
+      }
+    }
+    return true;
+  }
+  bool has_come(State& state, std::uint32_t channel, Fifo Queue::*what) {
+    const Fifo& fifo = queues_[queue_of(state, channel)].*what;
+    if (fifo.empty()) {
+      state.blocked_on = channel;
+      return false;
+    }
+    if (recorder_ && fifo.front().at > state.start.at) {
+      state.waited =
+          what == &Queue::rooms ? Recording::Waited::kForRoom : Recording::Waited::kForMessage;
+      state.waited_on = queue_of(state, channel);
+    }
+    state.start = later(state.start, fifo.front());
+    return true;
+  }
+
+  double bytes(const State& state, const Step& step, const Location& at) const {
+    return static_cast<double>(elements(state, step)) *
+           static_cast<double>(element_bytes(type_, at.form));
+  }
+
+  // Calls visit(channel, location, bytes) for every slot that the current step sends.
+  template <class Visit>
+  void for_each_sent(const State& state, Visit visit) const {
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
+    if (step.kind == StepKind::kSignal) {
+      visit(actor.of_step[state.step], std::size_t{kNobody}, 0.0);
+      return;
+    }
+    for (std::uint32_t i = step.source_count;
+         i < std::uint32_t{step.source_count} + step.target_count; ++i) {
+      const std::size_t location = step.first + i;
+      const std::uint32_t channel = actor.of_location[location];
+      if (channel == kNoChannel) continue;
+      const Location& at = actor.locations[location];
+      const double amount = bytes(state, step, at);
+      for (std::uint32_t k = 0; k < cast_.traffic.width(at); ++k) {
+        if (!troupe_.channels[channel + k].is_own) visit(channel + k, location, amount);
+      }
+    }
+  }
+  // Calls visit(way, bytes, is_read) for every access of the current step to a peer's memory.
+  template <class Visit>
+  void for_each_mapped(const State& state, Visit visit) {
+    if (!cast_.maps) return;
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
+    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
+      const Location& at = actor.locations[step.first + i];
+      if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
+      const bool reads = i < step.source_count;
+      visit(reads ? ways_.of_mapped(actor.order, at.peer, actor.rank)
+                  : ways_.of_mapped(actor.order, actor.rank, at.peer),
+            bytes(state, step, at), reads);
+    }
+  }
+  int joined(const State& state, std::size_t location) const {
+    const std::int32_t* by_location = state.actor->joined;
+    return by_location == nullptr || location == kNobody ? 0 : by_location[location];
+  }
+
+  double bytes_moved(const State& state) const {
+    const Step& step = step_of(state);
+    double moved = 0;
+    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i)
+      moved += bytes(state, step, state.actor->locations[step.first + i]);
+    return moved;
+  }
+
+  // Batches are longer than caches: what the lanes after the i-th will touch is asked for early,
+  // each thing when what points to it should be there.
+  void fetch_behind(std::size_t i) const {
+    constexpr std::size_t kNear = 2, kFar = 4, kFarther = 6;
+    if (i + kFarther >= batch_.size()) return;
+    __builtin_prefetch(&states_[batch_[i + kFarther]]);
+    __builtin_prefetch(&states_[batch_[i + kFarther]].now);
+    const State& far = states_[batch_[i + kFar]];
+    __builtin_prefetch(far.actor->steps.data() + far.step);
+    const State& near = states_[batch_[i + kNear]];
+    const Step& step = step_of(near);
+    __builtin_prefetch(near.actor->locations + step.first);
+    __builtin_prefetch(near.actor->of_location.data() + step.first);
+    const State& next = states_[batch_[i + 1]];
+    const Step& its = step_of(next);
+    for (std::uint32_t k = 0; k < std::uint32_t{its.source_count} + its.target_count; ++k) {
+      const std::uint32_t channel = next.actor->of_location[its.first + k];
+      if (channel != kNoChannel) __builtin_prefetch(&queues_[queue_of(next, channel)]);
+    }
+  }
+
+  // The steps of the batch begin; each is put on the agenda for when it is done.
+  void begin(Picoseconds now) {
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      const State& state = states_[batch_[i]];
+      servers_.compute(*state.actor, now, bytes_moved(state));
+      for_each_mapped(state, [&](std::uint32_t way, double amount, bool) {
+        servers_.carry_mapped(way, now, amount);
+      });
+    }
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      State& state = states_[batch_[i]];
+      Event end{servers_.computed(*state.actor), state.start.messages, state.start.latency};
+      for_each_mapped(state, [&](std::uint32_t way, double, bool reads) {
+        const Picoseconds latency = reads ? ways_.latency(way) : 0;
+        end = later(end, {servers_.done_mapped(way, now) + latency, state.start.messages,
+                          state.start.latency + latency});
+      });
+      if (recorder_) record(state, end.at);
+      state.now = end;
+      agenda_.add({end.at, true, state.turn}, batch_[i]);
+    }
+  }
+
+  // The steps of the batch are done: their slots depart, and what they read is free.
+  void depart(Picoseconds now) {
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      const State& state = states_[batch_[i]];
+      for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
+        servers_.carry(channel, now, amount, joined(state, location));
+      });
+    }
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      State& state = states_[batch_[i]];
+      for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
+        const Troupe::Channel& at = troupe_.channels[channel];
+        const Picoseconds sent = servers_.done(channel, now, joined(state, location));
+        Queue& queue = queues_[queue_of(state, channel)];
+        queue.arrivals.push(
+            {sent + at.latency, state.now.messages + 1, state.now.latency + at.latency});
+        if (!at.is_signal) queue.rooms.pop();
+        if (recorder_) record_sent(state, channel, amount, now, sent);
+      });
+      free_sources(state);
+    }
+    // Only now, so that all of the batch come before what they make possible.
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      fetch_behind(i);
+      finish(batch_[i]);
+    }
+  }
+
+  void free_sources(const State& state) {
+    for_each_taken(state, [&](std::uint32_t channel) {
+      const Troupe::Channel& at = troupe_.channels[channel];
+      Queue& queue = queues_[queue_of(state, channel)];
+      queue.arrivals.pop();
+      if (!at.is_signal)
+        queue.rooms.push({state.now.at + at.back, state.now.messages, state.now.latency + at.back});
+      if (recorder_) recorder_->take(state.recorded, queue_of(state, channel), !at.is_signal);
+    });
+  }
+  // As in a plan with all lanes (replicate in passes.h).
+  std::uint32_t lane_of(const State& state) const {
+    return state.actor->lane * (lanes_ * cast_.orders) + state.share;
+  }
+  void record_sent(const State& state, std::uint32_t channel, double amount, Picoseconds now,
+                   Picoseconds sent) {
+    const Troupe::Channel& at = troupe_.channels[channel];
+    recorder_->send(
+        {state.actor->rank, troupe_.actors[at.reader].rank, lane_of(state), state.recorded,
+         Recording::kNone, amount, to_us(now), to_us(sent), to_us(sent + at.latency)},
+        queue_of(state, channel), !at.is_signal);
+  }
+  // Of a step that begins, while state.now is still the end of the one before it.
+  void record(State& state, Picoseconds end) {
+    state.recorded = recorder_->start({.rank = state.actor->rank,
+                                       .lane = lane_of(state),
+                                       .step = state.step,
+                                       .tile = state.tile,
+                                       .ready_us = to_us(state.now.at),
+                                       .start_us = to_us(state.start.at),
+                                       .end_us = to_us(end),
+                                       .waited = state.waited},
+                                      state.waited_on);
+  }
+  template <class Visit>
+  void for_each_taken(const State& state, Visit visit) const {
+    const Step& step = step_of(state);
+    const Troupe::Actor& actor = *state.actor;
+    if (step.kind == StepKind::kWait) visit(actor.of_step[state.step]);
+    for (std::uint32_t i = 0; i < step.source_count; ++i) {
+      const std::uint32_t channel = actor.of_location[step.first + i];
+      if (channel != kNoChannel) visit(channel);
+    }
+  }
+
+  void finish(std::uint32_t index) {
+    State& state = states_[index];
+    for_each_sent(state, [&](std::uint32_t channel, std::size_t, double) {
+      wake(troupe_.channels[channel].reader, state.number, channel);
+    });
+    for_each_taken(state, [&](std::uint32_t channel) {
+      wake(troupe_.channels[channel].writer, state.number, channel);
+    });
+    state.is_new = true;
+    ++state.step;
+    offer(index);
+  }
+
+  void wake(std::uint32_t actor, std::uint32_t number, std::uint32_t channel) {
+    const std::uint32_t index = actor * lanes_ + number;
+    if (states_[index].blocked_on == channel) offer(index);
+  }
+
+  const Cast& cast_;
+  Ways& ways_;
+  const Troupe& troupe_;
+  const Pieces& pieces_;
+  const DataType type_;
+  const std::uint32_t lanes_;
+  const std::size_t tiles_;
+  Servers servers_;
+  std::vector<State> states_;  // Lane by lane of the troupe's actors.
+  std::vector<Queue> queues_;  // Lane by lane of its channels.
+  Agenda agenda_;
+  std::vector<std::uint32_t> batch_;
+  std::optional<Recorder> recorder_;  // Only if somebody wants to know.
+};
+
+}  // namespace
+
+PieceKinds Pieces::kinds() const {
+  if (full_tiles_ > 0) return {};
+  PieceKinds kinds;
+  std::map<std::size_t, std::uint32_t> numbers{{0, 0}};
+  for (std::uint32_t i = 0; i < pieces_; ++i)
+    kinds.push_back(numbers.try_emplace(piece(i).count, numbers.size()).first->second);
+  return numbers.size() == 2 && kinds.back() != 0 ? PieceKinds{} : kinds;
+}
+
+Estimate play(const Play& play) { return Timeline(play).run(); }
+
+}  // namespace tutti::plan

@@ -1,0 +1,45 @@
+// File: plan/estimate/traffic.h: which channel every slot location of a plan is, for those who only
+// count.
+//
+// Channels are first in, first out, so the estimator needs no messages (wiring.h), only channels.
+// They are numbered for plans of all ranks and for plans of a few (estimate.h): the channel from
+// rank f to rank t is that from (f mod s) over the distance (t - f) mod n.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tutti::plan {
+
+inline constexpr std::uint32_t kNoChannel = ~std::uint32_t{0};
+
+/// A ring or the signals from a rank to a reader. A multicast ring is n of them, one after the
+/// other by distance; distance 0 is the writer's own, which nobody reads.
+struct TrafficChannel {
+  std::uint32_t from = 0;      // Of the ranks that the plan lists.
+  std::uint32_t distance = 0;  // To the reader, modulo n.
+  std::uint32_t lane = 0;
+  bool is_signal = false;
+};
+
+struct LaneTraffic {
+  std::vector<std::uint32_t> of_location;  // The (first) channel; kNoChannel: no slot.
+  std::vector<std::uint32_t> of_step;      // Of signals and waits.
+};
+
+struct Traffic {
+  std::uint32_t ranks = 0, listed = 0;  // n and s.
+  std::vector<TrafficChannel> channels;
+  std::vector<std::vector<LaneTraffic>> lanes;  // [rank][lane]
+
+  /// Channels, one after the other, that a location of the plan stands for.
+  std::uint32_t width(const Location& at) const {
+    return at.place == Place::kMulticast ? ranks : 1;
+  }
+};
+
+/// Linear in the plan, whose structure has to be sound (structure.h).
+Traffic traffic(const Plan& plan);
+
+}  // namespace tutti::plan

@@ -1,0 +1,44 @@
+// File: plan/passes/draft.h: a lane in a form that passes can edit, and what all passes share.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tutti::plan {
+
+struct DraftStep {
+  StepKind kind = StepKind::kMove;
+  std::uint16_t peer = 0;
+  std::uint32_t chunk = 0;
+  std::vector<Location> sources, targets;
+  std::vector<std::uint16_t> signals;  // Peers to signal right after a move.
+};
+using DraftLane = std::vector<DraftStep>;
+
+DraftLane to_draft(const Lane& lane);
+Lane to_lane(const DraftLane& draft);
+
+/// A slot or a multicast slot: it comes from or goes to a ring.
+constexpr bool is_ring(const Location& at) {
+  return at.place == Place::kSlot || at.place == Place::kMulticast;
+}
+
+/// Which steps `join_moves` may join.
+enum class Join : std::uint8_t {
+  kMemory,      // Those that leave rings alone. Never adds a wait.
+  kAll,         // All. May need more slots than before, so the result has to be verified.
+  kSameSource,  // Only moves that repeat their sources for other targets.
+};
+
+/// Joins neighbouring moves of a lane (see fuse in passes.h). True if it changed something.
+bool join_moves(DraftLane& lane, Join which);
+
+/// Sets every rank's scratch_chunks to what its steps use.
+void trim_scratch(Plan& plan);
+
+/// Whether `plan` verifies with so many slots per channel, however much scratch it asks for.
+bool holds(const Plan& plan, std::uint32_t slots = 1);
+
+}  // namespace tutti::plan

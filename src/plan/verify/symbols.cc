@@ -1,0 +1,78 @@
+#include "plan/verify/symbols.h"
+
+#include <bit>
+#include <numeric>
+
+namespace tutti::plan {
+
+Trees::Trees(std::uint32_t rank_count, bool counts)
+    : rank_count_(rank_count), words_(counts ? (rank_count + 63) / 64 : 0) {
+  sets_.resize(words_ * rank_count);
+  for (std::uint32_t rank = 0; words_ > 0 && rank < rank_count; ++rank)
+    sets_[rank * words_ + rank / 64] = std::uint64_t{1} << (rank % 64);
+  std::vector<Tree> ranks(rank_count);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  canonical_ = reduce(ranks);
+}
+
+Tree Trees::join(Tree left, Tree right) {
+  const auto fresh = static_cast<Tree>(rank_count_ + nodes_.size());
+  const Tree found = index_.find_or_insert((std::uint64_t{left} << 32) | right, fresh);
+  if (found != fresh) return found;
+  nodes_.push_back({left, right});
+  for (std::size_t word = 0; word < words_; ++word) {
+    const std::uint64_t a = sets_[left * words_ + word], b = sets_[right * words_ + word];
+    if ((a & b) != 0) {
+      overlap_ = static_cast<std::uint32_t>(word * 64) +
+                 static_cast<std::uint32_t>(std::countr_zero(a & b));
+      return kNoTree;
+    }
+    sets_.push_back(a | b);
+  }
+  return found;
+}
+
+Tree Trees::reduce(std::span<const Tree> trees) {
+  if (trees.size() == 1) return trees[0];
+  const std::size_t split = split_below(trees.size());
+  const Tree left = reduce(trees.first(split));
+  if (left == kNoTree) return kNoTree;
+  const Tree right = reduce(trees.subspan(split));
+  return right == kNoTree ? kNoTree : join(left, right);
+}
+
+bool Trees::is_finished(Tree tree) const {
+  if (words_ == 0) return tree == canonical_;
+  std::size_t ranks = 0;
+  for (std::size_t word = 0; word < words_; ++word)
+    ranks += static_cast<std::size_t>(std::popcount(sets_[tree * words_ + word]));
+  return ranks == rank_count_;
+}
+
+std::string Trees::to_text(Tree tree) const {
+  constexpr std::size_t kLongest = 60;
+  std::string text;
+  // Depth first with an explicit stack: trees of loaded plans may be deep. Marks above all trees
+  // are punctuation.
+  constexpr Tree kPlus = kNoTree - 1, kClose = kNoTree - 2;
+  std::vector<Tree> todo{tree};
+  while (!todo.empty()) {
+    const Tree next = todo.back();
+    todo.pop_back();
+    if (text.size() > kLongest) return text + "...";
+    if (next == kPlus) {
+      text += '+';
+    } else if (next == kClose) {
+      text += ')';
+    } else if (next < rank_count_) {
+      text += std::to_string(next);
+    } else {
+      text += '(';
+      const Node& node = nodes_[next - rank_count_];
+      todo.insert(todo.end(), {kClose, node.right, kPlus, node.left});
+    }
+  }
+  return text;
+}
+
+}  // namespace tutti::plan
