@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "plan/estimate/estimate.h"
+#include "planner/machine_shape.h"
 #include "topology/embed_routes.h"
 #include "topology/graph.h"
 #include "tutti/result.h"
@@ -37,13 +38,6 @@ std::span<const Protocol> protocols();
 const Protocol* find_protocol(std::string_view name);
 /// "simple, ll128, ...".
 std::string protocol_names();
-
-/// Endpoints in the order of the graph, by what NVLink and PCI Express join: a host, or a rack.
-struct Groups {
-  std::vector<topology::NodeId> endpoints;  // Rank by rank, group after group.
-  int size = 1;                             // Ranks of a group; 1 if groups differ.
-  int count = 1;
-};
 
 class MachineCost {
  public:

@@ -10,9 +10,16 @@
 
 #include "plan/estimate/estimate.h"
 #include "plan/plan.h"
-#include "planner/machine_cost.h"
+#include "topology/graph.h"
 
 namespace tutti::planner {
+
+/// Endpoints in the order of the graph, by what NVLink and PCI Express join: a host, or a rack.
+struct Groups {
+  std::vector<topology::NodeId> endpoints;  // Rank by rank, group after group.
+  int size = 1;                             // Ranks of a group; 1 if groups differ.
+  int count = 1;
+};
 
 /// Ways to nest ranks in groups, never empty: hosts (or racks); and, where some ranks of a host are
 /// nearer each other (fewer links) than others, the largest such groups inside hosts. Hosts are
