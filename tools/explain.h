@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "planner/simulate_explain.h"
+#include "planner/simulate/explain.h"
 
 namespace tutti::tools {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 
 namespace tutti::tools {
 

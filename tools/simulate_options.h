@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 #include "topo.h"
 
 namespace tutti::tools {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/cpus.h"
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 #include "topology/bound.h"
 #include "topology/probe.h"
 

@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 #include "support/catch.h"
 #include "support/topology_graphs.h"
 #include "topology/model.h"

@@ -6,7 +6,7 @@
 
 #include "plan/estimate/estimate.h"
 #include "plan/passes/passes.h"
-#include "planner/simulate_symmetry.h"
+#include "planner/simulate/symmetry.h"
 #include "support/catch.h"
 #include "support/plans.h"
 #include "support/sample.h"

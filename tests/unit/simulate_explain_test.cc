@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "planner/simulate_explain.h"
+#include "planner/simulate/explain.h"
 #include "support/catch.h"
 #include "support/sample.h"
 #include "topology/model.h"

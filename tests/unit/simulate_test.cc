@@ -7,7 +7,7 @@
 #include <string>
 
 #include "planner/planner.h"
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 #include "support/catch.h"
 #include "support/sample.h"
 #include "support/topology_graphs.h"

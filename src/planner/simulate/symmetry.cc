@@ -1,4 +1,4 @@
-#include "planner/simulate_symmetry.h"
+#include "planner/simulate/symmetry.h"
 
 #include <algorithm>
 #include <tuple>

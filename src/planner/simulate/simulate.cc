@@ -1,4 +1,4 @@
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
 #include "planner/planner.h"
-#include "planner/simulate_symmetry.h"
+#include "planner/simulate/symmetry.h"
 #include "planner/weights.h"
 
 namespace tutti::planner {

@@ -1,4 +1,4 @@
-// File: planner/simulate_symmetry.h: plans of a few ranks, where all do the same.
+// File: planner/simulate/symmetry.h: plans of a few ranks, where all do the same.
 //
 // A ring on n ranks has 2 n^2 steps: on thousands of ranks it can't be built. But every rank does
 // what rank 0 does, shifted. So where rank r + s does what rank r does, all peers shifted by s, the

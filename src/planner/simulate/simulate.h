@@ -1,9 +1,10 @@
-// File: planner/simulate.h: how long a collective would take on a machine that need not be here.
+// File: planner/simulate/simulate.h: how long a collective would take on a machine that need not be
+// here.
 //
 // An algorithm's plan, fused as far as the slots allow, is laid on the machine: its lanes on rank
 // orders (machine_cost.h), in the layout that carries a large message faster. Its events are then
 // simulated (plan/estimate/estimate.h), one of all that are alike; where plans of all ranks would
-// be too large, those of a few are made (simulate_symmetry.h). What comes out is never faster than
+// be too large, those of a few are made (symmetry.h). What comes out is never faster than
 // topology/bound.h, and the tests hold it to that.
 #pragma once
 #include <map>
@@ -14,7 +15,7 @@
 
 #include "algorithms/algorithm.h"
 #include "planner/explain.h"
-#include "planner/machine_cost.h"
+#include "planner/simulate/machine_cost.h"
 #include "topology/bound.h"
 
 namespace tutti::planner {

@@ -1,4 +1,4 @@
-#include "planner/simulate_explain.h"
+#include "planner/simulate/explain.h"
 
 #include <fmt/format.h>
 

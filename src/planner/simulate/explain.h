@@ -1,4 +1,4 @@
-// File: planner/simulate_explain.h: why one algorithm is faster than another on a machine that need
+// File: planner/simulate/explain.h: why one algorithm is faster than another on a machine that need
 // not be here, in words.
 //
 // All is derived from simulated times (simulate.h), which are the sum of three: starting up (the
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/simulate.h"
+#include "planner/simulate/simulate.h"
 
 namespace tutti::planner {
 

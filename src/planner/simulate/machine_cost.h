@@ -1,4 +1,5 @@
-// File: planner/machine_cost.h: what a machine (topology/graph.h) costs those who send over it.
+// File: planner/simulate/machine_cost.h: what a machine (topology/graph.h) costs those who send
+// over it.
 //
 // Ranks are endpoints of the graph. What goes from one to another takes all shortest ways by shares
 // (topology/embed_routes.h), so its resources are link directions; a rank computes with its
