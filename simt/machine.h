@@ -1,10 +1,10 @@
 // File: simt/machine.h: the machine that is pretended: its GPUs, as NVML and CUDA tell of them.
 //
-// It is that of SIMT_MACHINE, a model or a file as in topology/machines.h; without it, GPUs of
-// which each reaches all others by NVLink, and of which NVML knows no links. Settings::devices says
-// how many of them there are. Read once, when it is first asked for; never changed.
+// It is that of SIMT_MACHINE, a model or a file as in topology/capture/machines.h; without it, GPUs
+// of which each reaches all others by NVLink, and of which NVML knows no links. Settings::devices
+// says how many of them there are. Read once, when it is first asked for; never changed.
 #pragma once
-#include "topology/machines.h"
+#include "topology/capture/machines.h"
 
 namespace tutti::simt {
 

@@ -12,7 +12,7 @@
 
 #include "simt/machine.h"
 #include "simt/runtime.h"
-#include "topology/sysfs.h"
+#include "topology/probe/sources/sysfs.h"
 
 namespace tutti::simt {
 namespace {

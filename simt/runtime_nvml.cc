@@ -1,7 +1,7 @@
 // File: simt/runtime_nvml.cc: the stand-in for NVML: libnvidia-ml.so.1 of the pretended machine.
 //
-// What src/topology/nvml.cc asks, and what it is told is what machine.h says. A device's handle is
-// its number and one.
+// What src/topology/probe/sources/nvml.cc asks, and what it is told is what machine.h says. A
+// device's handle is its number and one.
 #include <strings.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #include "simt/engine.h"
 #include "simt/machine.h"
-#include "topology/nvml_types.h"
+#include "topology/probe/sources/nvml_types.h"
 
 namespace tutti::simt {
 namespace {

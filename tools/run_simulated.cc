@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "topology/machines.h"
+#include "topology/capture/machines.h"
 
 namespace tutti::tools {
 namespace {

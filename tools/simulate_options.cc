@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "perf/sweep/options.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 namespace tutti::tools {
 namespace {

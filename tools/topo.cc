@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "topology/machines.h"
-#include "topology/model.h"
-#include "topology/probe.h"
+#include "topology/capture/machines.h"
+#include "topology/models/model.h"
+#include "topology/probe/probe.h"
 
 namespace tutti::tools {
 

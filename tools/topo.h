@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "command.h"
-#include "topology/finding.h"
+#include "topology/graph/finding.h"
 #include "tutti/result.h"
 
 namespace tutti::tools {

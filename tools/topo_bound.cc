@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "topo.h"
-#include "topology/bound.h"
+#include "topology/bounds/bound.h"
 
 namespace tutti::tools {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "topo.h"
-#include "topology/check.h"
-#include "topology/machines.h"
+#include "topology/capture/machines.h"
+#include "topology/checks/check.h"
 
 namespace tutti::tools {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "topo.h"
-#include "topology/embed.h"
+#include "topology/embedding/embed.h"
 
 namespace tutti::tools {
 namespace {

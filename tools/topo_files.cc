@@ -5,12 +5,12 @@
 #include <map>
 
 #include "topo.h"
-#include "topology/graph_text.h"
-#include "topology/machines.h"
-#include "topology/nccl_xml.h"
-#include "topology/probe.h"
-#include "topology/reader.h"
-#include "topology/render.h"
+#include "topology/capture/machines.h"
+#include "topology/graph/text.h"
+#include "topology/probe/probe.h"
+#include "topology/readers/nccl_xml.h"
+#include "topology/readers/reader.h"
+#include "topology/render/render.h"
 
 namespace tutti::tools {
 namespace {

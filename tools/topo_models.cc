@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "topo.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 namespace tutti::tools {
 

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "topo.h"
-#include "topology/paths.h"
-#include "topology/render.h"
+#include "topology/graph/paths.h"
+#include "topology/render/render.h"
 
 namespace tutti::tools {
 namespace {

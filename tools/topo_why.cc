@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "topo.h"
-#include "topology/direct.h"
-#include "topology/paths.h"
+#include "topology/checks/direct.h"
+#include "topology/graph/paths.h"
 
 namespace tutti::tools {
 namespace {

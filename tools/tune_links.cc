@@ -14,7 +14,7 @@
 #include "kernels/host/reduce.h"
 #include "perf/sweep/buffer.h"
 #include "planner/planner.h"
-#include "topology/fingerprint.h"
+#include "topology/probe/fingerprint.h"
 #include "tune.h"
 #include "tune_timing.h"
 

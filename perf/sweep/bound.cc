@@ -9,8 +9,8 @@
 
 #include "base/cpus.h"
 #include "planner/simulate/simulate.h"
-#include "topology/bound.h"
-#include "topology/probe.h"
+#include "topology/bounds/bound.h"
+#include "topology/probe/probe.h"
 
 namespace tutti::perf {
 namespace {

@@ -6,16 +6,16 @@
 //           do that at the rate of plain copies that all of them make at once, measured in the same
 //           run, with buffers of the same size; past the cache with streaming stores.
 //   links   What has to cross from NUMA node to NUMA node, at the bandwidths that the probe found:
-//           topology/bound.h, with the ranks as endpoints. Only if every rank is bound to one CPU,
-//           as a rank that may run anywhere is on no NUMA node; and only what has a bandwidth is a
-//           limit.
+//           topology/bounds/bound.h, with the ranks as endpoints. Only if every rank is bound to
+//           one CPU, as a rank that may run anywhere is on no NUMA node; and only what has a
+//           bandwidth is a limit.
 // Both hold for any library; neither counts latency, so small messages are far from them.
 #pragma once
 #include <span>
 #include <string>
 
 #include "perf/sweep/check.h"
-#include "topology/graph.h"
+#include "topology/graph/graph.h"
 #include "tutti/communicator.h"
 
 namespace tutti::perf {

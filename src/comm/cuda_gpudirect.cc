@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/cuda_tell.h"
-#include "topology/same_root.h"
+#include "topology/probe/same_root.h"
 
 namespace tutti {
 namespace {

@@ -2,7 +2,7 @@
 // memory (exec/cuda_apart.h): on all ranks or on none, as TUTTI_GPUDIRECT says and ranks can.
 #pragma once
 #include "comm/cuda_state.h"
-#include "topology/file_tree.h"
+#include "topology/probe/sources/file_tree.h"
 #include "transport/transport.h"
 
 namespace tutti {

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "topology/nccl_figures.h"
-#include "topology/nvml.h"
-#include "topology/sysfs.h"
+#include "topology/graph/nccl_figures.h"
+#include "topology/probe/sources/nvml.h"
+#include "topology/probe/sources/sysfs.h"
 
 namespace tutti {
 namespace {

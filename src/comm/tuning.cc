@@ -17,7 +17,7 @@
 #include "base/output.h"
 #include "base/settings_paths.h"
 #include "bootstrap/hash.h"
-#include "topology/fingerprint.h"
+#include "topology/probe/fingerprint.h"
 
 namespace tutti {
 namespace {

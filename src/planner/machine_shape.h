@@ -10,7 +10,7 @@
 
 #include "plan/estimate/estimate.h"
 #include "plan/plan.h"
-#include "topology/graph.h"
+#include "topology/graph/graph.h"
 
 namespace tutti::planner {
 

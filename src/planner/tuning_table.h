@@ -1,12 +1,12 @@
 // File: planner/tuning_table.h: what was measured on a machine, and which way is best there.
 //
-// A table is a value. Its key says for whom it holds: the machine (topology/fingerprint.h), or
-// those of all hosts, the version of the library, the transport, the number of ranks, on which host
-// each of them is, and the CPUs that they share. It has what a hop and a copied byte cost, between
-// hosts too, and where these differ what each carries; and for each collective, with plain buffers
-// and with buffers that peers can map, ranges of message sizes with the ways that were measured,
-// best first. A time is that at the range's upper end; between two ends times are interpolated
-// (select.cc).
+// A table is a value. Its key says for whom it holds: the machine (topology/probe/fingerprint.h),
+// or those of all hosts, the version of the library, the transport, the number of ranks, on which
+// host each of them is, and the CPUs that they share. It has what a hop and a copied byte cost,
+// between hosts too, and where these differ what each carries; and for each collective, with plain
+// buffers and with buffers that peers can map, ranges of message sizes with the ways that were
+// measured, best first. A time is that at the range's upper end; between two ends times are
+// interpolated (select.cc).
 //
 // A file holds tables for several keys, as JSON: see tuning_text. What is read is bounded, and
 // checked for everything but names: a table of another version may name ways that this one lacks.

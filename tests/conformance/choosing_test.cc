@@ -13,7 +13,7 @@
 #include "comm/tuning.h"
 #include "support/catch.h"
 #include "support/cluster.h"
-#include "topology/fingerprint.h"
+#include "topology/probe/fingerprint.h"
 #include "transport/transport.h"
 
 namespace tutti::test {

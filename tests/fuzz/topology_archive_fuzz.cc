@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "topology/archive.h"
-#include "topology/probe.h"
+#include "topology/capture/archive.h"
+#include "topology/probe/probe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tutti::topology;

@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-#include "topology/nccl_graph.h"
+#include "topology/readers/nccl_graph.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tutti::topology;

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "topology/graph_text.h"
-#include "topology/nccl_xml.h"
-#include "topology/reader.h"
+#include "topology/graph/text.h"
+#include "topology/readers/nccl_xml.h"
+#include "topology/readers/reader.h"
 
 namespace tutti::topology {
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "support/catch.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 namespace tutti {
 namespace {

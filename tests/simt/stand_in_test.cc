@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "support/catch.h"
-#include "topology/machines.h"
+#include "topology/capture/machines.h"
 
 TEST_CASE("the stand-ins say what they were told") {
   using namespace tutti::topology;

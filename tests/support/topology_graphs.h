@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/graph.h"
+#include "topology/graph/graph.h"
 
 namespace tutti::test {
 

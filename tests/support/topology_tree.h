@@ -6,7 +6,7 @@
 #include <string>
 
 #include "support/catch.h"
-#include "topology/file_tree.h"
+#include "topology/probe/sources/file_tree.h"
 
 namespace tutti::topology {
 

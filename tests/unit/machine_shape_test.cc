@@ -13,7 +13,7 @@
 #include "planner/simulate/simulate.h"
 #include "support/catch.h"
 #include "support/topology_graphs.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 using planner::Simulator;

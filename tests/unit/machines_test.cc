@@ -2,10 +2,10 @@
 #include <map>
 
 #include "support/catch.h"
-#include "topology/file_tree.h"
-#include "topology/machines.h"
-#include "topology/model.h"
-#include "topology/probe_parts.h"
+#include "topology/capture/machines.h"
+#include "topology/models/model.h"
+#include "topology/probe/parts.h"
+#include "topology/probe/sources/file_tree.h"
 
 namespace tutti::topology {
 namespace {

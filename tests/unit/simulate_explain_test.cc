@@ -8,7 +8,7 @@
 #include "planner/simulate/explain.h"
 #include "support/catch.h"
 #include "support/sample.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 using planner::Contender;

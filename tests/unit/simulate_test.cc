@@ -11,8 +11,8 @@
 #include "support/catch.h"
 #include "support/sample.h"
 #include "support/topology_graphs.h"
-#include "topology/embed_routes.h"
-#include "topology/model.h"
+#include "topology/embedding/routes.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 using planner::Protocol;

@@ -1,8 +1,8 @@
 // The bound of a sweep: what the links between NUMA nodes add to it.
 #include "perf/sweep/bound.h"
 #include "support/catch.h"
-#include "topology/bound.h"
-#include "topology/model.h"
+#include "topology/bounds/bound.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 

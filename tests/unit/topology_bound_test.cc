@@ -1,6 +1,6 @@
 // Bounds: against published figures, against all cuts of small random graphs, and what is refused.
-#include "topology/bound.h"
-#include "topology/bound_network.h"
+#include "topology/bounds/bound.h"
+#include "topology/bounds/network.h"
 
 #include <algorithm>
 #include <cmath>

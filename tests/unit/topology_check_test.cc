@@ -5,9 +5,9 @@
 
 #include "support/catch.h"
 #include "support/topology_tree.h"
-#include "topology/check.h"
-#include "topology/model.h"
-#include "topology/probe.h"
+#include "topology/checks/check.h"
+#include "topology/models/model.h"
+#include "topology/probe/probe.h"
 
 using namespace tutti;
 using namespace tutti::topology;

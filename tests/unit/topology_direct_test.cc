@@ -3,9 +3,9 @@
 #include <set>
 
 #include "support/catch.h"
-#include "topology/check.h"
-#include "topology/direct.h"
-#include "topology/model.h"
+#include "topology/checks/check.h"
+#include "topology/checks/direct.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 using namespace tutti::topology;

@@ -8,11 +8,11 @@
 #include "support/catch.h"
 #include "support/environment.h"
 #include "support/topology_tree.h"
-#include "topology/cuda.h"
-#include "topology/nvml.h"
-#include "topology/probe.h"
-#include "topology/reader.h"
-#include "topology/verbs.h"
+#include "topology/probe/probe.h"
+#include "topology/probe/sources/cuda.h"
+#include "topology/probe/sources/nvml.h"
+#include "topology/probe/sources/verbs.h"
+#include "topology/readers/reader.h"
 
 using namespace tutti;
 using namespace tutti::topology;

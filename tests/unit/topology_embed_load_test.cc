@@ -1,8 +1,8 @@
 // load(), the judge of embeddings: what it refuses, and what it says of lanes made by hand.
 #include "support/catch.h"
 #include "support/topology_graphs.h"
-#include "topology/embed.h"
-#include "topology/model.h"
+#include "topology/embedding/embed.h"
+#include "topology/models/model.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,6 +1,6 @@
 // Embeddings: rings and trees over the machines of the registry and random parts of them, judged by
 // load() and, in another way, by following every block from its root.
-#include "topology/embed.h"
+#include "topology/embedding/embed.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,8 +10,8 @@
 #include "support/catch.h"
 #include "support/sample.h"
 #include "support/topology_graphs.h"
-#include "topology/embed_rings.h"
-#include "topology/model.h"
+#include "topology/embedding/rings.h"
+#include "topology/models/model.h"
 
 namespace tutti::topology {
 namespace {

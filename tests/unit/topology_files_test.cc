@@ -3,9 +3,9 @@
 
 #include "support/catch.h"
 #include "support/topology_tree.h"
-#include "topology/archive.h"
-#include "topology/probe.h"
-#include "topology/sysfs.h"
+#include "topology/capture/archive.h"
+#include "topology/probe/probe.h"
+#include "topology/probe/sources/sysfs.h"
 
 using namespace tutti;
 using namespace tutti::topology;

@@ -1,5 +1,5 @@
 // Fingerprints: alike for the same machine after a reboot, different for different machines.
-#include "topology/fingerprint.h"
+#include "topology/probe/fingerprint.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "support/catch.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 using namespace tutti::topology;

@@ -6,13 +6,13 @@
 
 #include "support/catch.h"
 #include "support/topology_files.h"
-#include "topology/graph_text.h"
-#include "topology/model.h"
-#include "topology/nccl_figures.h"
-#include "topology/nccl_graph.h"
-#include "topology/nccl_xml.h"
-#include "topology/reader.h"
-#include "topology/xml.h"
+#include "topology/graph/nccl_figures.h"
+#include "topology/graph/text.h"
+#include "topology/models/model.h"
+#include "topology/readers/nccl_graph.h"
+#include "topology/readers/nccl_xml.h"
+#include "topology/readers/reader.h"
+#include "topology/readers/xml.h"
 
 using namespace tutti;
 using namespace tutti::topology;

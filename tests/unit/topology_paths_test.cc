@@ -1,5 +1,5 @@
 // Paths: classes as NCCL has them, widths and lengths, and where no path may go.
-#include "topology/paths.h"
+#include "topology/graph/paths.h"
 
 #include <algorithm>
 #include <random>

@@ -6,9 +6,9 @@
 
 #include "support/catch.h"
 #include "support/topology_files.h"
-#include "topology/graph_text.h"
-#include "topology/hwloc_reader.h"
-#include "topology/reader.h"
+#include "topology/graph/text.h"
+#include "topology/readers/hwloc_reader.h"
+#include "topology/readers/reader.h"
 
 using namespace tutti;
 using namespace tutti::topology;

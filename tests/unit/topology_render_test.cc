@@ -1,5 +1,5 @@
 // Pictures and data of graphs: complete, well-formed, and no text over another.
-#include "topology/render.h"
+#include "topology/render/render.h"
 
 #include <nlohmann/json.hpp>
 #include <pugixml.hpp>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "support/catch.h"
-#include "topology/model.h"
+#include "topology/models/model.h"
 
 using namespace tutti;
 using namespace tutti::topology;

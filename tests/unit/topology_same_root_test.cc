@@ -1,7 +1,7 @@
 // Which cards are below a GPU's root complex, of made-up machines.
 #include "support/catch.h"
 #include "support/topology_tree.h"
-#include "topology/same_root.h"
+#include "topology/probe/same_root.h"
 
 using namespace tutti;
 using namespace tutti::topology;

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "support/catch.h"
-#include "topology/graph_text.h"
+#include "topology/graph/text.h"
 
 using namespace tutti::topology;
 

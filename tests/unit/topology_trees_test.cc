@@ -1,6 +1,6 @@
 // Trees packed in small networks: random ones, against the rate that flows allow, every tree and
 // every arc looked at.
-#include "topology/embed_trees.h"
+#include "topology/embedding/trees.h"
 
 #include <algorithm>
 #include <random>

@@ -3,8 +3,8 @@
 
 #include "support/catch.h"
 #include "support/topology_files.h"
-#include "topology/graph_text.h"
-#include "topology/reader.h"
+#include "topology/graph/text.h"
+#include "topology/readers/reader.h"
 
 using namespace tutti;
 using namespace tutti::topology;

@@ -7,8 +7,8 @@
 #include <limits>
 #include <map>
 
-#include "topology/embed.h"
-#include "topology/embed_groups.h"
+#include "topology/embedding/embed.h"
+#include "topology/embedding/groups.h"
 
 namespace tutti::planner {
 namespace {

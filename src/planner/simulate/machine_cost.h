@@ -1,8 +1,8 @@
-// File: planner/simulate/machine_cost.h: what a machine (topology/graph.h) costs those who send
-// over it.
+// File: planner/simulate/machine_cost.h: what a machine (topology/graph/graph.h) costs those who
+// send over it.
 //
 // Ranks are endpoints of the graph. What goes from one to another takes all shortest ways by shares
-// (topology/embed_routes.h), so its resources are link directions; a rank computes with its
+// (topology/embedding/routes.h), so its resources are link directions; a rank computes with its
 // memory's bandwidth. Bandwidths are the graph's. Latencies and the share of a link that carries
 // data are of a protocol: how slots are handed over. The figures are published ones; each says
 // whose it is (machine_cost.cc). None is fitted to a row of docs/simulator.md.
@@ -17,8 +17,8 @@
 
 #include "plan/estimate/estimate.h"
 #include "planner/machine_shape.h"
-#include "topology/embed_routes.h"
-#include "topology/graph.h"
+#include "topology/embedding/routes.h"
+#include "topology/graph/graph.h"
 #include "tutti/result.h"
 
 namespace tutti::planner {

@@ -5,7 +5,7 @@
 // orders (machine_cost.h), in the layout that carries a large message faster. Its events are then
 // simulated (plan/estimate/estimate.h), one of all that are alike; where plans of all ranks would
 // be too large, those of a few are made (symmetry.h). What comes out is never faster than
-// topology/bound.h, and the tests hold it to that.
+// topology/bounds/bound.h, and the tests hold it to that.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,7 +16,7 @@
 #include "algorithms/algorithm.h"
 #include "planner/explain.h"
 #include "planner/simulate/machine_cost.h"
-#include "topology/bound.h"
+#include "topology/bounds/bound.h"
 
 namespace tutti::planner {
 

@@ -1,0 +1,60 @@
+// File: topology/bounds/bound.h: how fast a collective can be at best on a machine, exactly, and
+// what holds it up.
+//
+// The model: every link direction carries so many MB a second (its bandwidth, rounded to the next
+// integer); latency is free; switches, bridges, NICs and all GPUs forward; only endpoints reduce. A
+// link whose bandwidth nobody knows is taken as unlimited, which keeps a bound a bound: no plan can
+// be faster. The bound of an all-gather is reached by packed trees (Edmonds 1973; for switches
+// Bang-Jensen, Frank and Jackson 1995), so it is the optimum of this model.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "topology/graph/finding.h"
+#include "topology/graph/rational.h"
+#include "tutti/result.h"
+
+namespace tutti::topology {
+
+/// What is moved: tutti::Collective and all-to-all, which is no collective of the library yet but
+/// what people ask of a machine. What M, the bytes of a bound, means: all-gather, the whole result;
+/// reduce-scatter and all-reduce, the whole vector of one endpoint; broadcast, the message;
+/// all-to-all, what one endpoint sends, its own share included.
+enum class Pattern : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll };
+
+/// Nodes that only so much can leave.
+struct Cut {
+  std::vector<NodeId> inside;  // In the order of the graph; of reduce-scatter, what is entered.
+  std::int64_t exit_mbps = 0;  // MB/s, all links that leave together.
+  std::string words;           // "8 of 16 endpoints (host0) leave through 8 port links: 400 GB/s".
+};
+
+struct Bound {
+  /// Time of M megabytes: at least M times this, in seconds.
+  Rational seconds_per_mb;
+  /// The largest M/T, in GB/s.
+  double gigabytes_per_second() const { return 1e-3 / seconds_per_mb.value(); }
+  /// Whether no cut is worse. All-gather, reduce-scatter, broadcast: always. All-reduce and
+  /// all-to-all: false; their bounds hold, but may not be the best that can be proved.
+  bool exact = false;
+  Cut cut;            // The worst; of all-reduce one of its parts (bound.cc says which).
+  Findings findings;  // Unknown bandwidths that were taken as unlimited.
+};
+
+struct BoundOptions {
+  std::size_t root = 0;      // Of a broadcast: a place in the endpoints.
+  bool use_symmetry = true;  // Off: one flow an endpoint, for tests.
+};
+
+/// The lower bound of a collective over these endpoints: at least 2, at most 4,096 (16,384 if their
+/// hosts are mostly alike), all different.
+/// Error: fewer, repeated or missing ones, links of more than 1e9 MB/s, endpoints that can't reach
+/// each other, or a machine of which no bandwidth is known that would bound anything.
+Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId> endpoints,
+                    const BoundOptions& options = {});
+
+/// GPUs of a machine, or its NUMA nodes if it has none.
+std::vector<NodeId> default_endpoints(const Graph& graph);
+
+}  // namespace tutti::topology

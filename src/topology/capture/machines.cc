@@ -1,0 +1,230 @@
+#include "topology/capture/machines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "topology/graph/nccl_figures.h"
+#include "topology/models/model.h"
+#include "topology/probe/probe.h"
+#include "topology/probe/sources/sysfs.h"
+#include "topology/readers/reader.h"
+
+namespace tutti::topology {
+namespace {
+
+constexpr int kAnyReason = 6;  // NVML's status of two GPUs that are no peers: "unknown".
+
+std::string fact_of(const Node& node, const char* key) {
+  const auto found = node.facts.find(key);
+  return found == node.facts.end() ? std::string() : found->second;
+}
+
+bool of_nvidia(const Node& node) {
+  const std::string vendor = fact_of(node, "vendor");
+  return node.kind == NodeKind::kGpu && (vendor.empty() || vendor == "0x10de");
+}
+
+class Answerer {
+ public:
+  explicit Answerer(const Graph& graph) : graph_(graph), adjacency_(graph) {}
+
+  Result<LibraryAnswers> run() {
+    for (const NodeId gpu : graph_.all(NodeKind::kGpu)) {
+      if (!of_nvidia(graph_[gpu])) continue;
+      if (gpus_.empty() || graph_[gpu].host == graph_[gpus_.front()].host) gpus_.push_back(gpu);
+    }
+    if (gpus_.empty()) return Error{Code::kInvalidArgument, "it has no GPUs of NVIDIA's"};
+    std::stable_sort(gpus_.begin(), gpus_.end(),
+                     [this](NodeId a, NodeId b) { return graph_[a].bus < graph_[b].bus; });
+    for (std::size_t i = 0; i < gpus_.size(); ++i) {
+      answers_.nvml.gpus.push_back(nvml(static_cast<int>(i)));
+      answers_.cuda.gpus.push_back(cuda(static_cast<int>(i)));
+    }
+    return std::move(answers_);
+  }
+
+ private:
+  NodeId gpu(int index) const { return gpus_[static_cast<std::size_t>(index)]; }
+  std::string bus_of(int index) const;
+  NvmlGpu nvml(int index) const;
+  CudaGpu cuda(int index) const;
+  void add_nvlinks(NodeId node, NvmlGpu& answer) const;
+  int numa_above(NodeId node) const;
+  std::set<NodeId> by_nvlink(NodeId from) const;
+  bool refuses(const char* fact, NodeId from, NodeId peer) const;
+
+  const Graph& graph_;
+  const Adjacency adjacency_;
+  std::vector<NodeId> gpus_;
+  LibraryAnswers answers_;
+};
+
+std::string Answerer::bus_of(int index) const {
+  const std::string& known = graph_[gpu(index)].bus;
+  return !known.empty() ? known : fmt::format("0000:{:02x}:00.0", 0x10 + index);
+}
+
+// Facts like "no_p2p" name peers, "gpu1:chipset gpu4".
+bool Answerer::refuses(const char* fact, NodeId from, NodeId peer) const {
+  const std::string& name = graph_[peer].name;
+  const std::string wanted = name.substr(name.find('/') + 1);
+  const std::string list = fact_of(graph_[from], fact);
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find(' ', at), list.size());
+    const std::string word = list.substr(at, end - at);
+    if (word.substr(0, word.find(':')) == wanted) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+void Answerer::add_nvlinks(NodeId node, NvmlGpu& answer) const {
+  for (const auto& edge : adjacency_.from(node)) {
+    const Link& link = graph_.links[edge.link];
+    const Node& far = graph_[edge.to];
+    if (link.kind == LinkKind::kC2c) {
+      answer.c2c_count += link.count;
+      answer.c2c_gbs = link.forward.value / std::max(1, link.count);
+    }
+    if (link.kind != LinkKind::kNvlink) continue;
+    for (int i = 0; i < link.count; ++i) {
+      NvmlLink one;
+      one.index = static_cast<int>(answer.links.size());
+      one.active = true;
+      one.remote = far.kind == NodeKind::kGpu        ? NvmlLink::Remote::kGpu
+                   : far.kind == NodeKind::kNvSwitch ? NvmlLink::Remote::kSwitch
+                                                     : NvmlLink::Remote::kCpu;
+      one.bus = far.bus;
+      answer.links.push_back(std::move(one));
+    }
+  }
+}
+
+NvmlGpu Answerer::nvml(int index) const {
+  const NodeId node = gpu(index);
+  NvmlGpu answer;
+  answer.index = index;
+  answer.bus = bus_of(index);
+  answer.name = fact_of(graph_[node], "model");
+  answer.uuid = fact_of(graph_[node], "uuid");
+  if (answer.uuid.empty()) {
+    answer.uuid = fmt::format("GPU-00000000-0000-0000-0000-{:012x}", index);
+  }
+  answer.sm = static_cast<int>(parse_integer(fact_of(graph_[node], "sm")).value_or(0));
+  answer.fabric_uuid = fact_of(graph_[node], "fabric_uuid");
+  if (!answer.fabric_uuid.empty()) {
+    const auto number = [&](const char* key) {
+      return static_cast<int>(parse_integer(fact_of(graph_[node], key)).value_or(-1));
+    };
+    answer.fabric_clique = number("fabric_clique");
+    answer.fabric_state = number("fabric_state");
+  }
+  for (const Link& link : graph_.links) {
+    if (link.kind != LinkKind::kPcie || link.b != node || !link.pcie) continue;
+    answer.current = link.pcie->current;
+    answer.maximum = link.pcie->maximum;
+  }
+  add_nvlinks(node, answer);
+  for (const NodeId peer : gpus_) {
+    answer.p2p.push_back(refuses("no_p2p", node, peer) ? kAnyReason : 0);
+  }
+  return answer;
+}
+
+/// All GPUs that NVLink joins to this one: those next to it, and those behind switches.
+std::set<NodeId> Answerer::by_nvlink(NodeId from) const {
+  std::set<NodeId> seen;
+  const std::function<void(NodeId)> visit = [&](NodeId node) {
+    for (const auto& edge : adjacency_.from(node)) {
+      const NodeKind kind = graph_[edge.to].kind;
+      if (graph_.links[edge.link].kind != LinkKind::kNvlink) continue;
+      if (kind != NodeKind::kGpu && kind != NodeKind::kNvSwitch) continue;
+      if (seen.insert(edge.to).second && kind == NodeKind::kNvSwitch) visit(edge.to);
+    }
+  };
+  visit(from);
+  return seen;
+}
+
+int Answerer::numa_above(NodeId node) const {
+  constexpr int kMostDepth = 64;
+  for (int depth = 0; depth < kMostDepth && graph_[node].kind != NodeKind::kNuma; ++depth) {
+    NodeId above;
+    for (const auto& edge : adjacency_.from(node)) {
+      const LinkKind kind = graph_.links[edge.link].kind;
+      const bool up = kind == LinkKind::kPcie || kind == LinkKind::kInternal;
+      if ((!edge.forward && up) || kind == LinkKind::kC2c) above = edge.to;
+    }
+    if (!above.exists()) return -1;
+    node = above;
+  }
+  return graph_[node].kind == NodeKind::kNuma ? graph_[node].index : -1;
+}
+
+CudaGpu Answerer::cuda(int index) const {
+  const NodeId node = gpu(index);
+  const std::set<NodeId> joined = by_nvlink(node);
+  const auto flag = [&](const char* key, bool otherwise) {
+    const std::string text = fact_of(graph_[node], key);
+    return text.empty() ? otherwise : text == "yes";
+  };
+  CudaGpu answer;
+  answer.index = index;
+  answer.bus = bus_of(index);
+  answer.sm = static_cast<int>(parse_integer(fact_of(graph_[node], "sm")).value_or(0));
+  answer.host_numa = numa_above(node);
+  constexpr int kHopper = 90;  // The first whose switches can.
+  const bool switched = std::any_of(joined.begin(), joined.end(), [this](NodeId far) {
+    return graph_[far].kind == NodeKind::kNvSwitch;
+  });
+  answer.multicast = flag("multicast", switched && answer.sm >= kHopper);
+  answer.fabric_handles = flag("fabric_handles", false);
+  answer.gpudirect_rdma = flag("gpudirect_rdma", true);
+  answer.dma_buf = flag("dma_buf", true);
+  for (const NodeId peer : gpus_) {
+    const bool access = !refuses("no_peer_access", node, peer) && !refuses("no_p2p", node, peer);
+    const bool atomics = access && (peer == node || joined.count(peer) != 0) &&
+                         !refuses("no_peer_atomics", node, peer);
+    answer.access.push_back(access ? 1 : 0);
+    answer.atomics.push_back(atomics ? 1 : 0);
+  }
+  return answer;
+}
+
+bool is_archive(const std::string& path) {
+  constexpr std::array kEnds{".tar", ".tar.gz", ".tar.bz2", ".tgz"};
+  return std::any_of(kEnds.begin(), kEnds.end(),
+                     [&path](const char* end) { return path.ends_with(end); });
+}
+
+}  // namespace
+
+Result<Imported> load_machine_file(const std::string& path) {
+  return is_archive(path) ? probe_archive(path) : import_file(path);
+}
+
+bool is_model(std::string_view file_or_model) {
+  const std::string_view name = file_or_model.substr(0, file_or_model.find(':'));
+  const auto known = models();
+  return std::any_of(known.begin(), known.end(),
+                     [name](const Model* model) { return model->name == name; });
+}
+
+Result<Imported> load_machine(const std::string& file_or_model) {
+  std::error_code error;
+  // A plain name that is no file is taken for an unknown model: the error lists the models.
+  const bool name = file_or_model.find_first_of("/.") == std::string::npos &&
+                    !std::filesystem::exists(file_or_model, error);
+  if (!is_model(file_or_model) && !name) return load_machine_file(file_or_model);
+  TUTTI_TRY(auto graph, model(file_or_model));
+  return Imported{std::move(graph), {}};
+}
+
+Result<LibraryAnswers> library_answers(const Graph& graph) { return Answerer(graph).run(); }
+
+}  // namespace tutti::topology

@@ -1,0 +1,57 @@
+// What needs drivers' libraries or tar files: programs that only probe files do without.
+#include <fmt/format.h>
+
+#include "topology/capture/archive.h"
+#include "topology/probe/parts.h"
+#include "topology/probe/probe.h"
+
+namespace tutti::topology {
+namespace {
+
+Answers ask_libraries(const ProbeOptions& options) {
+  const bool here = options.root == "/";
+  Answers answers{not_asked("NVML"), not_asked("CUDA"), not_asked("verbs")};
+  if (here && !options.nvml.empty()) answers.nvml = read_nvml(options.nvml.c_str());
+  if (here && !options.cuda.empty()) answers.cuda = read_cuda(options.cuda.c_str());
+  if (here && !options.verbs.empty()) answers.verbs = read_verbs(options.verbs.c_str());
+  return answers;
+}
+
+}  // namespace
+
+Imported probe_machine(const ProbeOptions& options) {
+  return probe_parts(*disk_tree(options.root), ask_libraries(options));
+}
+
+Result<Imported> probe_archive(const std::string& path) {
+  TUTTI_TRY(const auto tree, read_archive_file(path));
+  if (!tree->real_path("/sys") && !tree->real_path("/proc")) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}: there is neither sys nor proc in it; it has to be what capture or "
+                    "hwloc-gather-topology writes",
+                    path),
+        {},
+        {}};
+  }
+  return probe_tree(*tree);
+}
+
+Status capture(const ProbeOptions& options, const std::string& path) {
+  const auto disk = disk_tree(options.root);
+  const RecordingTree recording(*disk);
+  const Answers answers = ask_libraries(options);
+  probe_parts(recording, answers);
+  MemoryTree copy;
+  for (const auto& [name, item] : recording.copy().items()) {
+    if (item.kind == FileTree::Kind::kFile) copy.add_file(name, item.text);
+    if (item.kind == FileTree::Kind::kLink) copy.add_link(name, item.text);
+    if (item.kind == FileTree::Kind::kDirectory) copy.add_directory(name);
+  }
+  copy.add_file(kNvmlFile, nvml_to_json(answers.nvml));
+  copy.add_file(kCudaFile, cuda_to_json(answers.cuda));
+  copy.add_file(kVerbsFile, verbs_to_json(answers.verbs));
+  return write_archive(copy, path);
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,223 @@
+#include "topology/graph/paths.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+#include <queue>
+
+namespace tutti::topology {
+namespace {
+
+struct Description {
+  std::string_view name, meaning;
+};
+constexpr std::array<Description, 12> kClasses{{
+    {"LOC", "the same node"},
+    {"NVL", "NVLink or xGMI"},
+    {"NVB", "NVLink or xGMI through one GPU"},
+    {"C2C", "NVLink-C2C to the CPU"},
+    {"PIX", "at most one PCIe switch between"},
+    {"PXB", "several PCIe switches, no CPU"},
+    {"P2C", "NVLink-C2C to the CPU, then PCIe"},
+    {"PXN", "NVLink to a GPU, then its NIC"},
+    {"PHB", "through a CPU"},
+    {"SYS", "from one NUMA node to another"},
+    {"NET", "over the network"},
+    {"DIS", "no path"},
+}};
+
+constexpr unsigned bit(LinkKind kind) { return 1U << static_cast<unsigned>(kind); }
+constexpr unsigned bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
+
+constexpr unsigned kNvlinks = bit(LinkKind::kNvlink) | bit(LinkKind::kXgmi);
+constexpr unsigned kPci = bit(LinkKind::kPcie) | bit(LinkKind::kInternal);
+constexpr unsigned kPciNodes =
+    bit(NodeKind::kPciePort) | bit(NodeKind::kPcieSwitch) | bit(NodeKind::kCard);
+constexpr unsigned kCpuNodes = kPciNodes | bit(NodeKind::kNuma);
+
+/// What nobody knows is not what limits a path.
+double width(const Graph& graph, const Adjacency::Edge& edge) {
+  const Quantity& rate = bandwidth(graph, edge);
+  return rate.known() ? rate.value : std::numeric_limits<double>::infinity();
+}
+
+/// What paths of a class are made of. A path has two parts, either of which may be empty; between
+/// them it passes through `between`, if that is not 0.
+struct Rule {
+  PathClass type;
+  unsigned first_links, first_nodes;
+  unsigned between = 0;
+  unsigned second_links = 0, second_nodes = 0;
+};
+constexpr std::array kRules{
+    Rule{PathClass::kNvlink, kNvlinks, bit(NodeKind::kNvSwitch)},
+    Rule{PathClass::kRelayed, kNvlinks, bit(NodeKind::kNvSwitch), bit(NodeKind::kGpu), kNvlinks,
+         bit(NodeKind::kNvSwitch)},
+    Rule{PathClass::kC2c, bit(LinkKind::kC2c), 0},
+    Rule{PathClass::kSwitches, kPci, kPciNodes},
+    Rule{PathClass::kC2cPcie, bit(LinkKind::kC2c), 0, bit(NodeKind::kNuma), kPci, kPciNodes},
+    Rule{PathClass::kC2cPcie, kPci, kPciNodes, bit(NodeKind::kNuma), bit(LinkKind::kC2c), 0},
+    Rule{PathClass::kProxy, kNvlinks, bit(NodeKind::kNvSwitch), bit(NodeKind::kGpu), kPci,
+         kPciNodes},
+    Rule{PathClass::kProxy, kPci, kPciNodes, bit(NodeKind::kGpu), kNvlinks,
+         bit(NodeKind::kNvSwitch)},
+    Rule{PathClass::kHost, kPci | bit(LinkKind::kC2c), kCpuNodes},
+    Rule{PathClass::kSystem, kPci | bit(LinkKind::kC2c) | bit(LinkKind::kSocket),
+         kCpuNodes | bit(NodeKind::kPackage)},
+    Rule{PathClass::kNetwork, ~0U, ~bit(NodeKind::kGpu)},
+};
+
+/// Searches the graph doubled: node n of part 0 or 1. A step from part 0 to part 1 happens in a
+/// node of kind `between`.
+class Search {
+ public:
+  Search(const Graph& graph, const Adjacency& adjacency, const Rule& rule, NodeId from, NodeId to)
+      : graph_(graph), adjacency_(adjacency), rule_(rule), from_(from), to_(to) {}
+
+  bool run(Path& path) {
+    const double widest_way = widest();
+    if (widest_way < 0) return false;
+    shortest(widest_way, path);
+    return true;
+  }
+
+ private:
+  using State = std::uint32_t;  // 2 * node + part.
+  static constexpr double kUnreached = -1;
+
+  State start() const { return 2 * from_.value; }
+  bool is_goal(State state) const {
+    return state / 2 == to_.value && (rule_.between == 0 || state % 2 == 1);
+  }
+
+  /// Calls visit(next, edge) for all steps from a state.
+  template <class Visit>
+  void expand(State state, Visit visit) const {
+    const NodeId here{state / 2};
+    const unsigned kind = bit(graph_[here].kind);
+    std::uint32_t part = state % 2;
+    const bool inside =
+        here == from_ || (kind & (part == 0 ? rule_.first_nodes : rule_.second_nodes)) != 0;
+    const bool turns = part == 0 && here != from_ && (kind & rule_.between) != 0;
+    if (!inside && !turns) return;
+    for (const Adjacency::Edge& edge : adjacency_.from(here)) {
+      const unsigned link = bit(graph_.links[edge.link].kind);
+      if (inside && (link & (part == 0 ? rule_.first_links : rule_.second_links)) != 0)
+        visit(2 * edge.to.value + part, edge);
+      if (turns && (link & rule_.second_links) != 0) visit(2 * edge.to.value + 1, edge);
+    }
+  }
+
+  double width_of(const Adjacency::Edge& edge) const { return width(graph_, edge); }
+
+  /// The widest bottleneck of all paths to the goal; kUnreached if there is none.
+  double widest() const {
+    std::vector<double> best(2 * graph_.nodes.size(), kUnreached);
+    std::priority_queue<std::pair<double, State>> queue;
+    best[start()] = std::numeric_limits<double>::infinity();
+    queue.push({best[start()], start()});
+    while (!queue.empty()) {
+      const double reached = queue.top().first;
+      const State state = queue.top().second;
+      queue.pop();
+      if (reached < best[state]) continue;
+      if (is_goal(state)) return reached;
+      expand(state, [&](State next, const Adjacency::Edge& edge) {
+        const double through = std::min(best[state], width_of(edge));
+        if (through <= best[next]) return;
+        best[next] = through;
+        queue.push({through, next});
+      });
+    }
+    return kUnreached;
+  }
+
+  /// The path with the fewest edges that are at least so wide.
+  void shortest(double least, Path& path) const {
+    std::vector<std::pair<State, const Adjacency::Edge*>> came(2 * graph_.nodes.size(),
+                                                               {0, nullptr});
+    std::deque<State> queue{start()};
+    State goal = start();
+    while (!queue.empty() && !is_goal(goal = queue.front())) {
+      queue.pop_front();
+      expand(goal, [&](State next, const Adjacency::Edge& edge) {
+        if (next == start() || came[next].second != nullptr || width_of(edge) < least) return;
+        came[next] = {goal, &edge};
+        queue.push_back(next);
+      });
+    }
+    for (State at = goal; at != start(); at = came[at].first)
+      path.edges.push_back(*came[at].second);
+    std::reverse(path.edges.begin(), path.edges.end());
+  }
+
+  const Graph& graph_;
+  const Adjacency& adjacency_;
+  const Rule& rule_;
+  NodeId from_, to_;
+};
+
+/// Several NVSwitches, or links and switches, between two GPUs are used side by side.
+void add_parallel(const Graph& graph, const Adjacency& adjacency, Path& path) {
+  double sum = 0;
+  int ways = 0;
+  for (const Adjacency::Edge& out : adjacency.from(path.from)) {
+    if ((bit(graph.links[out.link].kind) & kNvlinks) == 0) continue;
+    const double first = bandwidth(graph, out).value;
+    if (out.to == path.to) sum += first, ++ways;
+    if (graph[out.to].kind != NodeKind::kNvSwitch) continue;
+    for (const Adjacency::Edge& in : adjacency.from(out.to)) {
+      if (in.to == path.to) sum += std::min(first, bandwidth(graph, in).value), ++ways;
+    }
+  }
+  if (ways > 1) path.gigabytes_per_second = sum, path.ways = ways;
+}
+
+void finish(const Graph& graph, Path& path) {
+  std::size_t switches = 0;
+  for (std::size_t i = 0; i < path.edges.size(); ++i) {
+    const Adjacency::Edge& edge = path.edges[i];
+    path.latency_us += graph.links[edge.link].latency_us.value;
+    if (width(graph, edge) < width(graph, path.edges[path.bottleneck])) path.bottleneck = i;
+    if (i + 1 < path.edges.size() && graph[edge.to].kind == NodeKind::kPcieSwitch) ++switches;
+  }
+  path.gigabytes_per_second = bandwidth(graph, path.edges[path.bottleneck]).value;
+  const bool to_cpu =
+      graph[path.from].kind == NodeKind::kNuma || graph[path.to].kind == NodeKind::kNuma;
+  if (path.type == PathClass::kSwitches && to_cpu)
+    path.type = PathClass::kHost;
+  else if (path.type == PathClass::kSwitches && switches <= 1)
+    path.type = PathClass::kSwitch;
+}
+
+}  // namespace
+
+std::string_view name_of(PathClass type) { return kClasses[static_cast<std::size_t>(type)].name; }
+std::string_view meaning_of(PathClass type) {
+  return kClasses[static_cast<std::size_t>(type)].meaning;
+}
+
+Path best_path(const Graph& graph, const Adjacency& adjacency, NodeId from, NodeId to,
+               const PathOptions& options) {
+  Path path;
+  path.from = from;
+  path.to = to;
+  if (from == to) {
+    path.type = PathClass::kLocal;
+    return path;
+  }
+  for (const Rule& rule : kRules) {
+    if (rule.type > options.worst) break;
+    const bool relays = rule.type == PathClass::kRelayed || rule.type == PathClass::kProxy;
+    if (relays && !options.relays) continue;
+    if (!Search(graph, adjacency, rule, from, to).run(path)) continue;
+    path.type = rule.type;
+    finish(graph, path);
+    if (path.type == PathClass::kNvlink) add_parallel(graph, adjacency, path);
+    return path;
+  }
+  return path;
+}
+
+}  // namespace tutti::topology

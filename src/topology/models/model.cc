@@ -1,0 +1,69 @@
+#include "topology/models/model.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+
+#include "topology/models/network.h"
+#include "topology/models/parts.h"
+
+namespace tutti::topology {
+
+#define TUTTI_MODEL(name) extern const Model name;
+#include "topology/models/models.def"
+#undef TUTTI_MODEL
+
+namespace {
+
+constexpr std::array kModels{
+#define TUTTI_MODEL(name) &name,
+#include "topology/models/models.def"
+#undef TUTTI_MODEL
+};
+
+Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
+
+Result<const Model*> find_model(std::string_view name) {
+  std::string names;
+  for (const Model* candidate : kModels) {
+    if (candidate->name == name) return candidate;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", candidate->name);
+  }
+  return bad(fmt::format("there is no model '{:.64}'; there are {}", name, names));
+}
+
+}  // namespace
+
+std::span<const Model* const> models() { return kModels; }
+
+Result<Graph> model(std::string_view spec) {
+  const std::size_t colon = spec.find(':');
+  TUTTI_TRY(const Model* const known, find_model(spec.substr(0, colon)));
+  int size = 1;
+  std::string_view network = "plane";
+  if (colon != std::string_view::npos) {
+    std::string_view text = spec.substr(colon + 1);
+    const std::size_t slash = text.find('/');
+    if (slash != std::string_view::npos) {
+      network = text.substr(slash + 1);
+      text = text.substr(0, slash);
+    }
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    if (error != std::errc{} || end != text.data() + text.size() || size < 1 ||
+        size > known->most) {
+      return bad(fmt::format("model '{:.128}': the size has to be 1 to {}, not '{:.32}'", spec,
+                             known->most, text));
+    }
+    if (slash == std::string_view::npos && size > 1) network = known->network;
+  }
+  Graph graph = known->make(size);
+  if (auto joined = join_network(graph, network); !joined) {
+    return bad(fmt::format("model '{:.128}': {}", spec, joined.error().what));
+  }
+  graph.notes.push_back(fmt::format("model {:.128}", spec));
+  note_latencies(graph);
+  return graph;
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,158 @@
+#include "topology/models/parts.h"
+
+#include <fmt/format.h>
+
+namespace tutti::topology {
+namespace {
+
+// Microseconds to the far end. TACCL (NSDI 2023) fits 0.7 between GPUs of one host over NVLink
+// with software and all; what a link itself takes is not published, so these are assumed.
+double latency_us(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::kNvlink:
+    case LinkKind::kXgmi:
+    case LinkKind::kC2c: return 0.15;
+    case LinkKind::kPcie: return 0.2;
+    case LinkKind::kSocket: return 0.1;
+    case LinkKind::kInternal: return 0.02;
+    case LinkKind::kPort: return 0.5;
+    case LinkKind::kNetwork: return 0.35;  // Slingshot's switch: about 350 ns a hop.
+  }
+  return 0;
+}
+
+}  // namespace
+
+void note_latencies(Graph& graph) {
+  graph.notes.emplace_back(
+      "latencies of links are assumed, by kind of link: parts' own are not published");
+}
+
+Link make_link(LinkKind kind, NodeId a, NodeId b, double gbs_each, int count) {
+  Link link;
+  link.kind = kind;
+  link.a = a;
+  link.b = b;
+  link.count = count;
+  link.forward = link.backward = table(gbs_each * count);
+  link.latency_us = {latency_us(kind), Origin::kAssumed};
+  return link;
+}
+
+// What is inside a chip or a box limits nobody: the figure of NCCL's model for such links.
+constexpr double kInternalGbs = 5000;
+
+HostBuilder::HostBuilder(Graph& graph, int index, int numa_nodes) : graph_(graph) {
+  Node host;
+  host.kind = NodeKind::kHost;
+  host.name = fmt::format("host{}", index);
+  host.index = index;
+  host_ = graph.add(std::move(host));
+  for (int i = 0; i < numa_nodes; ++i) {
+    numa_.push_back(add(NodeKind::kNuma, fmt::format("numa{}", i), i));
+  }
+}
+
+NodeId HostBuilder::add(NodeKind kind, std::string_view name, int index) {
+  Node node;
+  node.kind = kind;
+  node.name = fmt::format("{}/{}", graph_[host_].name, name);
+  node.host = host_;
+  node.index = index;
+  return graph_.add(std::move(node));
+}
+
+void HostBuilder::join_sockets(double gbs) {
+  for (std::size_t a = 0; a < numa_.size(); ++a) {
+    for (std::size_t b = a + 1; b < numa_.size(); ++b) {
+      graph_.add(make_link(LinkKind::kSocket, numa_[a], numa_[b], gbs));
+    }
+  }
+}
+
+void HostBuilder::join_packages(int numa_each, double gbs) {
+  std::vector<NodeId> packages;
+  for (std::size_t i = 0; i < numa_.size(); ++i) {
+    if (i % static_cast<std::size_t>(numa_each) == 0) {
+      const int index = static_cast<int>(packages.size());
+      packages.push_back(add(NodeKind::kPackage, fmt::format("package{}", index), index));
+    }
+    graph_.add(make_link(LinkKind::kInternal, numa_[i], packages.back(), kInternalGbs));
+  }
+  for (std::size_t a = 0; a < packages.size(); ++a) {
+    for (std::size_t b = a + 1; b < packages.size(); ++b) {
+      graph_.add(make_link(LinkKind::kSocket, packages[a], packages[b], gbs));
+    }
+  }
+}
+
+std::string HostBuilder::next_bus() {
+  ++buses_;  // Each function gets a bus of its own, and a domain more after 256 of them.
+  return fmt::format("{:04x}:{:02x}:00.0", buses_ / 256, buses_ % 256);
+}
+
+NodeId HostBuilder::below(NodeId parent) {
+  const std::string bus = next_bus();
+  const NodeId port = add(NodeKind::kPciePort, "pci" + bus);
+  graph_[port].bus = bus;
+  graph_.add(make_link(LinkKind::kInternal, parent, port, kInternalGbs));
+  return port;
+}
+
+NodeId HostBuilder::attach(NodeId parent, NodeId part, PcieRate rate) {
+  Link link = make_link(LinkKind::kPcie, parent, part, pcie_bandwidth(rate));
+  link.pcie = Pcie{rate, rate};
+  graph_.add(link);
+  return part;
+}
+
+NodeId HostBuilder::pcie_switch(NodeId parent, PcieRate rate) {
+  const NodeId port = below(parent);
+  const std::string bus = next_bus();
+  const NodeId part = add(NodeKind::kPcieSwitch, "pci" + bus);
+  graph_[part].bus = bus;
+  return attach(port, part, rate);
+}
+
+NodeId HostBuilder::gpu(const GpuPart& part) {
+  const int index = static_cast<int>(gpus_.size());
+  const NodeId gpu = add(NodeKind::kGpu, fmt::format("gpu{}", index), index);
+  Node& node = graph_[gpu];
+  node.bus = next_bus();
+  node.facts["model"] = part.name;
+  node.facts["vendor"] = part.vendor;
+  node.facts["device"] = part.device;
+  const std::size_t digits = part.architecture.find_first_of("0123456789");
+  node.facts[std::string(part.architecture.substr(0, digits))] = part.architecture.substr(digits);
+  gpus_.push_back(gpu);
+  return gpu;
+}
+
+NodeId HostBuilder::gpu(NodeId parent, const GpuPart& part, PcieRate rate) {
+  const NodeId port = below(parent);
+  return attach(port, gpu(part), rate);
+}
+
+NodeId HostBuilder::nic(NodeId parent, const NicPart& part) {
+  const NodeId port = below(parent);
+  const NodeId nic = add(NodeKind::kNic, fmt::format("{}{}", part.prefix, nics_), nics_);
+  ++nics_;
+  Node& node = graph_[nic];
+  node.bus = next_bus();
+  node.facts["vendor"] = part.vendor;
+  node.facts["device"] = part.device;
+  node.facts["speed_mbps"] = std::to_string(part.speed_mbps);
+  return attach(port, nic, part.rate);
+}
+
+void HostBuilder::nvswitches(const std::vector<int>& links, double gbs_each) {
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    const NodeId nvswitch =
+        add(NodeKind::kNvSwitch, fmt::format("nvswitch{}", i), static_cast<int>(i));
+    for (const NodeId gpu : gpus_) {
+      graph_.add(make_link(LinkKind::kNvlink, gpu, nvswitch, gbs_each, links[i]));
+    }
+  }
+}
+
+}  // namespace tutti::topology

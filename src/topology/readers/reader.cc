@@ -1,0 +1,95 @@
+// File: topology/readers/reader.cc: the registry of readers, and the ways in: a text, a file.
+#include "topology/readers/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "topology/graph/text.h"
+
+namespace tutti::topology {
+namespace {
+
+constexpr std::size_t kMostFileBytes = std::size_t{256} << 20;
+
+constexpr std::array<const Reader*, 0
+#define TUTTI_READER(name) +1
+#include "topology/readers/readers.def"
+#undef TUTTI_READER
+                     >
+    kReaders{
+#define TUTTI_READER(name) &name,
+#include "topology/readers/readers.def"
+#undef TUTTI_READER
+    };
+
+bool is_text(std::string_view text) { return text.starts_with("tutti topology "); }
+
+Result<Imported> read_text(std::string_view text, std::string_view source) {
+  TUTTI_TRY(Graph graph, parse_graph(text, source));
+  return Imported{std::move(graph), {}};
+}
+
+std::string names() {
+  std::string list;
+  for (const Reader* reader : kReaders) {
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", reader->name);
+  }
+  return list;
+}
+
+Result<std::string> contents(const std::string& path) {
+  const auto failed = [&](std::string_view what) {
+    return Error{Code::kSystem, fmt::format("{}: {}", path, what)};
+  };
+  const auto close = [](std::FILE* file) { std::fclose(file); };
+  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"), close);
+  if (!file) return failed(std::strerror(errno));
+  std::string text;
+  std::array<char, 65536> piece;
+  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file.get())) {
+    if (text.size() + got > kMostFileBytes) return failed("longer than 256 MiB");
+    text.append(piece.data(), got);
+  }
+  if (std::ferror(file.get()) != 0) return failed(std::strerror(errno));
+  return text;
+}
+
+}  // namespace
+
+constinit const Reader text_reader{"tutti", "Tutti's own text form of a topology", is_text,
+                                   read_text};
+
+std::span<const Reader* const> readers() { return kReaders; }
+
+const Reader* find_reader(std::string_view name) {
+  const auto found = std::find_if(kReaders.begin(), kReaders.end(),
+                                  [&](const Reader* reader) { return reader->name == name; });
+  return found == kReaders.end() ? nullptr : *found;
+}
+
+Result<Imported> import(std::string_view text, std::string_view source) {
+  const auto found = std::find_if(kReaders.begin(), kReaders.end(),
+                                  [&](const Reader* reader) { return reader->recognises(text); });
+  if (found == kReaders.end()) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}: no known form of a topology; known: {}", source, names())};
+  }
+  TUTTI_TRY(Imported imported, (*found)->read(text, source));
+  TUTTI_TRY(Findings more, validate(imported.graph, source));
+  imported.findings.insert(imported.findings.end(), std::make_move_iterator(more.begin()),
+                           std::make_move_iterator(more.end()));
+  return imported;
+}
+
+Result<Imported> import_file(const std::string& path) {
+  TUTTI_TRY(const std::string text, contents(path));
+  return import(text, path);
+}
+
+}  // namespace tutti::topology

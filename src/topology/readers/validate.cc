@@ -1,0 +1,198 @@
+// File: topology/readers/validate.cc: what no machine has, and what is doubtful. One function a
+// rule.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "topology/graph/nccl_figures.h"
+#include "topology/readers/reader.h"
+
+namespace tutti::topology {
+namespace {
+
+Error impossible(std::string_view source, std::string_view what) {
+  return {Code::kInvalidArgument, fmt::format("{}: {}", source, what)};
+}
+
+int fact_number(const Node& node, const char* key) {
+  const auto at = node.facts.find(key);
+  int value = 0;
+  if (at == node.facts.end()) return 0;
+  const char* last = at->second.data() + at->second.size();
+  const auto [stop, code] = std::from_chars(at->second.data(), last, value);
+  return code == std::errc() && stop == last ? value : 0;
+}
+
+Status check_nodes(const Graph& graph, std::string_view source) {
+  std::set<std::string_view> names;
+  std::set<std::pair<NodeId, std::string_view>> buses;
+  for (const Node& node : graph.nodes) {
+    if (node.name.empty() || node.name.find_first_of(" \t\r\n") != std::string::npos) {
+      return impossible(source,
+                        fmt::format("node name '{}' is empty or has white space", node.name));
+    }
+    if (!names.insert(node.name).second) {
+      return impossible(source, fmt::format("two nodes are called {}", node.name));
+    }
+    if (node.host.exists() &&
+        (node.host.value >= graph.nodes.size() || graph[node.host].kind != NodeKind::kHost)) {
+      return impossible(source, fmt::format("the host of {} is no host", node.name));
+    }
+    // Ports of a card have the address of their function.
+    if (node.bus.empty()) continue;
+    if (!buses.insert({node.host, node.bus}).second) {
+      return impossible(
+          source, fmt::format("{}: bus address {} is another node's too", node.name, node.bus));
+    }
+  }
+  return ok();
+}
+
+Status check_links(const Graph& graph, std::string_view source) {
+  for (const Link& link : graph.links) {
+    if (link.a.value >= graph.nodes.size() || link.b.value >= graph.nodes.size()) {
+      return impossible(source, fmt::format("a {} link to nothing", to_string(link.kind)));
+    }
+    if (link.a == link.b) {
+      return impossible(source, fmt::format("{} has a {} link to itself", graph[link.a].name,
+                                            to_string(link.kind)));
+    }
+    const std::string between = fmt::format("{} link from {} to {}", to_string(link.kind),
+                                            graph[link.a].name, graph[link.b].name);
+    if (link.count < 1) return impossible(source, fmt::format("{}: count {}", between, link.count));
+    for (const Quantity& quantity : {link.forward, link.backward, link.latency_us}) {
+      if (!std::isfinite(quantity.value) || quantity.value < 0) {
+        return impossible(source, fmt::format("{}: {} is no figure", between, quantity.value));
+      }
+    }
+  }
+  return ok();
+}
+
+/// NVLinks and C2C apart, no chip has more links than its generation.
+Status check_nvlinks(const Graph& graph, std::string_view source) {
+  std::vector<std::int64_t> links(graph.nodes.size());
+  for (const Link& link : graph.links) {
+    if (link.kind != LinkKind::kNvlink) continue;
+    links[link.a.value] += link.count;
+    links[link.b.value] += link.count;
+  }
+  for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
+    const int sm = fact_number(graph[gpu], "sm");
+    const int most = most_nvlinks(sm);
+    if (links[gpu.value] <= most) continue;
+    return impossible(
+        source, fmt::format("{} has {} NVLinks, and {} has at most {}; if the file lists every "
+                            "peer behind NVSwitches, list the switches instead",
+                            graph[gpu].name, links[gpu.value],
+                            sm > 0 ? fmt::format("a chip of sm {}", sm) : "no chip", most));
+  }
+  return ok();
+}
+
+bool is_bridge(NodeKind kind) {
+  return kind == NodeKind::kPciePort || kind == NodeKind::kPcieSwitch;
+}
+
+/// PCI is a tree: bridges joined by PCI links must not form a circle. Union-find, no recursion.
+Status check_bridges(const Graph& graph, std::string_view source) {
+  std::vector<std::uint32_t> up(graph.nodes.size());
+  for (std::uint32_t i = 0; i < up.size(); ++i) up[i] = i;
+  const auto root = [&](std::uint32_t at) {
+    while (up[at] != at) at = up[at] = up[up[at]];
+    return at;
+  };
+  for (const Link& link : graph.links) {
+    if (link.kind != LinkKind::kPcie) continue;
+    if (!is_bridge(graph[link.a].kind) || !is_bridge(graph[link.b].kind)) continue;
+    const std::uint32_t a = root(link.a.value), b = root(link.b.value);
+    if (a == b) {
+      return impossible(source, fmt::format("PCI bridges in a circle, closed by {} and {}",
+                                            graph[link.a].name, graph[link.b].name));
+    }
+    up[a] = b;
+  }
+  return ok();
+}
+
+void find_unequal(const Graph& graph, Findings& findings) {
+  for (const Link& link : graph.links) {
+    if (!link.forward.known() || !link.backward.known()) continue;
+    const double most = std::max(link.forward.value, link.backward.value);
+    const double least = std::min(link.forward.value, link.backward.value);
+    if (most <= least * 1.001) continue;
+    findings.push_back(
+        {Severity::kWarning, "unequal-reverse", graph[link.a].name,
+         fmt::format("the {} link to {} is not equal in both directions", to_string(link.kind),
+                     graph[link.b].name),
+         fmt::format("{} GB/s there, {} GB/s back", link.forward.value, link.backward.value),
+         "look for links that are down: nvidia-smi nvlink -s", most > 0 ? 1 - least / most : 0});
+  }
+}
+
+/// GPUs of a host that have fewer links (NVLink, xGMI) than the others.
+void find_lone(const Graph& graph, Findings& findings) {
+  std::vector<std::int64_t> links(graph.nodes.size());
+  for (const Link& link : graph.links) {
+    if (link.kind != LinkKind::kNvlink && link.kind != LinkKind::kXgmi) continue;
+    links[link.a.value] += link.count;
+    links[link.b.value] += link.count;
+  }
+  std::map<NodeId, std::int64_t> most;
+  std::map<NodeId, int> without, with;
+  const auto gpus = graph.all(NodeKind::kGpu);
+  for (const NodeId gpu : gpus) {
+    auto& value = most[graph[gpu].host];
+    value = std::max(value, links[gpu.value]);
+    ++(links[gpu.value] == 0 ? without : with)[graph[gpu].host];
+  }
+  for (const NodeId gpu : gpus) {
+    const std::int64_t others = most[graph[gpu].host], own = links[gpu.value];
+    if (own == others) continue;
+    // Some machines have bridges between pairs of GPUs; none has all but one of many linked.
+    const bool alone = own == 0 && without[graph[gpu].host] == 1 && with[graph[gpu].host] > 2;
+    findings.push_back({alone ? Severity::kError : Severity::kWarning,
+                        own == 0 ? "gpu-without-links" : "gpu-fewer-links", graph[gpu].name,
+                        own == 0 ? "this GPU has no links to other GPUs, and others of its host do"
+                                 : "this GPU has fewer links than others of its host",
+                        fmt::format("{} links, others have {}", own, others),
+                        "nvidia-smi nvlink -s, and the state of the fabric manager",
+                        1 - static_cast<double>(own) / static_cast<double>(others)});
+  }
+}
+
+void find_unknown(const Graph& graph, Findings& findings) {
+  std::map<LinkKind, std::pair<int, const Link*>> unknown;
+  for (const Link& link : graph.links) {
+    if (link.forward.known() && link.backward.known()) continue;
+    auto& [times, first] = unknown[link.kind];
+    if (times++ == 0) first = &link;
+  }
+  for (const auto& [kind, seen] : unknown) {
+    findings.push_back({Severity::kNote, "rate-unknown", graph[seen.second->a].name,
+                        fmt::format("the rate of {} {} link{} is not known", seen.first,
+                                    to_string(kind), seen.first == 1 ? "" : "s"),
+                        fmt::format("the first joins {} and {}", graph[seen.second->a].name,
+                                    graph[seen.second->b].name),
+                        "measure it, or write it into the text form", 0});
+  }
+}
+
+}  // namespace
+
+Result<Findings> validate(const Graph& graph, std::string_view source) {
+  TUTTI_CHECK_OK(check_nodes(graph, source));
+  TUTTI_CHECK_OK(check_links(graph, source));
+  TUTTI_CHECK_OK(check_nvlinks(graph, source));
+  TUTTI_CHECK_OK(check_bridges(graph, source));
+  Findings findings;
+  find_unequal(graph, findings);
+  find_lone(graph, findings);
+  find_unknown(graph, findings);
+  return findings;
+}
+
+}  // namespace tutti::topology
