@@ -7,7 +7,7 @@
 
 #include "comm/state.h"
 #include "kernels/host/reduce.h"
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 
 namespace tutti {
 

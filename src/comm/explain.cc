@@ -5,7 +5,7 @@
 
 #include "comm/state.h"
 #include "planner/explain.h"
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 
 namespace tutti {
 

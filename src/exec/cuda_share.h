@@ -3,8 +3,8 @@
 //
 // Memory of the runtime (cudaMalloc) goes by an IPC handle. Memory that the driver mapped (ours for
 // peers, ncclMemAlloc's, PyTorch's expandable segments) goes part by part as descriptors, which are
-// fetched as memfds are (transport/segments.h), or as a fabric handle where it was made for no
-// others. Who opens it does not have to know which: it has a CudaName, and gets an address.
+// fetched as memfds are (transport/local/segments.h), or as a fabric handle where it was made for
+// no others. Who opens it does not have to know which: it has a CudaName, and gets an address.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "exec/cuda_driver.h"
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
 

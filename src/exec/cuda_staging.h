@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "exec/cuda_memory.h"
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 
 namespace tutti::exec {
 

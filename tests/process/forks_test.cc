@@ -8,7 +8,7 @@
 #include "support/catch.h"
 #include "support/processes.h"
 #include "support/sample.h"
-#include "transport/peer_process.h"
+#include "transport/local/peer_process.h"
 
 namespace tutti::test {
 namespace {

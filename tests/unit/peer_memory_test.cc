@@ -1,5 +1,5 @@
 // Reads and writes of another process's memory: the right bytes, or an error that says why.
-#include "transport/peer_memory.h"
+#include "transport/local/peer_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -12,7 +12,7 @@
 
 #include "support/catch.h"
 #include "support/processes.h"
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 
 namespace tutti::test {
 namespace {

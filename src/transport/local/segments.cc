@@ -1,4 +1,4 @@
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,8 +14,8 @@
 
 #include "base/fd.h"
 #include "base/fork.h"
-#include "transport/segment_file.h"
-#include "transport/segment_server.h"
+#include "transport/local/segment_file.h"
+#include "transport/local/segment_server.h"
 
 namespace tutti::segments {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/peer_process.h"
+#include "transport/local/peer_process.h"
 
 #include <poll.h>
 #include <sys/stat.h>

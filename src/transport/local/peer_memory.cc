@@ -1,4 +1,4 @@
-#include "transport/peer_memory.h"
+#include "transport/local/peer_memory.h"
 
 #include <sys/uio.h>
 

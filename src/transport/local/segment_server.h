@@ -1,4 +1,4 @@
-// File: transport/segment_server.h: what segments.cc and segment_server.cc share.
+// File: transport/local/segment_server.h: what segments.cc and segment_server.cc share.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Hands memfds to peers of the same user who know the token, and fetches theirs.
-#include "transport/segment_server.h"
+#include "transport/local/segment_server.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@
 #include "base/fd.h"
 #include "base/fork.h"
 #include "base/threads.h"
-#include "transport/segments.h"
+#include "transport/local/segments.h"
 
 namespace tutti::segments {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "base/fd.h"
 #include "base/fork.h"
-#include "transport/peer_memory.h"
-#include "transport/peer_process.h"
-#include "transport/segments.h"
+#include "transport/local/peer_memory.h"
+#include "transport/local/peer_process.h"
+#include "transport/local/segments.h"
 #include "transport/transport.h"
 
 namespace tutti {

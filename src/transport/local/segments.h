@@ -1,4 +1,4 @@
-// File: transport/segments.h: this process's memory that peers may map.
+// File: transport/local/segments.h: this process's memory that peers may map.
 //
 // A segment is a range of this process's address space that is backed by a memfd: made by
 // mem_alloc, or registered by the user, or a communicator's region. Peers get the memfd over an

@@ -1,4 +1,4 @@
-// File: transport/peer_process.h: whether another process of this machine still runs.
+// File: transport/local/peer_process.h: whether another process of this machine still runs.
 //
 // A process descriptor (pidfd_open(2)) shows this even if children of the process live on. It needs
 // no right to trace the process.

@@ -1,5 +1,5 @@
-// File: transport/peer_memory.h: reads and writes memory of another process as it is, with one copy
-// by the kernel (process_vm_readv, process_vm_writev).
+// File: transport/local/peer_memory.h: reads and writes memory of another process as it is, with
+// one copy by the kernel (process_vm_readv, process_vm_writev).
 //
 // The model. Every process has a mark: its random number (Peer::process), kept at an address that
 // it tells its peers. Each read fetches the mark as well, in the same system call, so bytes are

@@ -1,4 +1,4 @@
-// File: transport/segment_file.h: whether files and mappings are what a segment needs.
+// File: transport/local/segment_file.h: whether files and mappings are what a segment needs.
 #pragma once
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-#include "transport/segment_file.h"
+#include "transport/local/segment_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
