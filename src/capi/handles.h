@@ -1,4 +1,4 @@
-// File: comm/c_handles.h: what the C functions have in common: handles, codes, a text per thread.
+// File: capi/handles.h: what the C functions have in common: handles, codes, a text per thread.
 //
 // No exception gets out of a C function, because a C caller could not catch it, and nothing from a
 // caller is used before it was checked, here or in Communicator.

@@ -1,7 +1,7 @@
 // The C API over the C++ one: messages, and what was started.
 #include <chrono>
 
-#include "comm/c_handles.h"
+#include "capi/handles.h"
 
 using tutti::Communicator;
 using tutti::ok;

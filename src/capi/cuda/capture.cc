@@ -1,5 +1,5 @@
 // The C API for captures of streams (tutti/cuda.h).
-#include "comm/c_handles.h"
+#include "capi/handles.h"
 #include "exec/cuda_memory.h"
 #include "tutti/cuda.h"
 

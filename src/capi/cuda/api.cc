@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/c_handles.h"
+#include "capi/handles.h"
 #include "comm/state.h"
 #include "tutti/device_communicator.h"
 

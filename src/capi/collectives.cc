@@ -1,5 +1,5 @@
 // The C API over the C++ one: collectives, blocking and started.
-#include "comm/c_handles.h"
+#include "capi/handles.h"
 
 namespace tutti::c_api {
 namespace {

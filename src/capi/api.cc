@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/fork.h"
-#include "comm/c_handles.h"
+#include "capi/handles.h"
 #include "comm/state.h"
 
 namespace tutti::c_api {
