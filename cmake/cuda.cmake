@@ -51,8 +51,7 @@ endforeach()
 find_library(TUTTI_CUDART cudart_static PATHS /usr/local/cuda/lib64 ENV CUDA_PATH PATH_SUFFIXES lib64)
 find_path(TUTTI_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include /opt/cuda/include
   ENV CUDA_PATH PATH_SUFFIXES include)
-file(GLOB host_parts CONFIGURE_DEPENDS src/comm/cuda_*.cc src/exec/cuda_*.cc src/planner/cuda_*.cc
-  src/capi/cuda/*.cc)
+file(GLOB_RECURSE host_parts CONFIGURE_DEPENDS src/cuda/*.cc src/capi/cuda/*.cc)
 add_library(tutti_cuda_objects OBJECT ${host_parts})
 target_include_directories(tutti_cuda_objects SYSTEM PUBLIC ${TUTTI_CUDA_INCLUDE})
 target_link_libraries(tutti_cuda_objects PRIVATE tutti_objects tutti_flags)

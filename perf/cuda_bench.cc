@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "exec/cuda_mesh.h"
+#include "cuda/mesh/mesh.h"
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 #include "plan/passes/passes.h"

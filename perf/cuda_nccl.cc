@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda_mesh.h"
+#include "cuda/mesh/mesh.h"
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 

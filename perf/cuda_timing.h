@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/cuda_memory.h"
+#include "cuda/driver/memory.h"
 
 namespace tutti::timing {
 

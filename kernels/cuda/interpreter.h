@@ -108,7 +108,7 @@ struct LaneSteps {
   std::uint32_t step_count = 0;
 };
 
-/// What must be the same on all ranks in a call: as a hash, and as words (exec/cuda_tag.h).
+/// What must be the same on all ranks in a call: as a hash, and as words (cuda/mesh/tag.h).
 struct CallTag {
   std::uint32_t digest = 0;
   std::uint32_t words[3] = {};

@@ -1,10 +1,10 @@
 // Communicators of devices on several hosts, as far as they know, whose slots network cards read
-// and write in the devices' memory (comm/cuda_gpudirect.h). The cards are those of
+// and write in the devices' memory (cuda/comm/gpudirect.h). The cards are those of
 // support/fake_rdma.h: what they write into a device is only seen there after a flush, where the
 // device says so.
 #include <random>
 
-#include "comm/cuda_gpudirect.h"
+#include "cuda/comm/gpudirect.h"
 #include "simt/device_communicators.h"
 #include "simt/runtime.h"
 #include "support/catch.h"

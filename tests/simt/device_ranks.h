@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/cuda_mesh.h"
+#include "cuda/mesh/mesh.h"
 #include "support/cluster.h"
 #if !defined(TUTTI_GPU)
 #include "simt/engine.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "exec/cuda_driver.h"
+#include "cuda/driver/driver.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda_multicast.h"
+#include "cuda/driver/multicast.h"
 #include "kernels/cuda/fused.h"
 #include "kernels/reduce_op.h"
 #include "plan/partition.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "exec/cuda_share.h"
+#include "cuda/driver/share.h"
 #include "simt/device_ranks.h"
 #include "support/catch.h"
 #include "support/processes.h"

@@ -1,7 +1,7 @@
 // Plans on devices: every algorithm, data type, operation and slot format, on 1 to 8 devices, bit
 // for bit what the host's reference says. Few slots (2) and small ones, so that rings come round;
 // seeds, so that threads run in any order.
-#include "exec/cuda_mesh.h"
+#include "cuda/mesh/mesh.h"
 
 #include <random>
 #include <set>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda_multicast.h"
+#include "cuda/driver/multicast.h"
 #include "simt/fused_cases.h"
 #include "support/catch.h"
 #include "support/sample.h"

@@ -1,6 +1,6 @@
-// How plans of devices are chosen from the links between them (planner/cuda_select.h): on the GPUs
+// How plans of devices are chosen from the links between them (cuda/comm/select.h): on the GPUs
 // of models and on random meshes, without any device.
-#include "planner/cuda_select.h"
+#include "cuda/comm/select.h"
 
 #include <algorithm>
 #include <random>

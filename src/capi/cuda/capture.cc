@@ -1,6 +1,6 @@
 // The C API for captures of streams (tutti/cuda.h).
 #include "capi/handles.h"
-#include "exec/cuda_memory.h"
+#include "cuda/driver/memory.h"
 #include "tutti/cuda.h"
 
 namespace {

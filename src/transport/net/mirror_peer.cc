@@ -240,7 +240,7 @@ bool Mirror::Peer::offer(const std::vector<Published>& published, std::uint64_t 
   }
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     Outgoing& at = rings_[i];
-    // acquire: a device may have written it, and the slot before it (exec/cuda_network.h).
+    // acquire: a device may have written it, and the slot before it (cuda/mesh/network.h).
     const std::uint64_t head = at.ring.head->value.load(std::memory_order_acquire);
     for (; at.next != head && !full(); ++at.next) {
       offer_slot(i);

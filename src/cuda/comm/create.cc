@@ -1,0 +1,396 @@
+// How a communicator of devices comes to be. After a communicator of host memory has joined the
+// ranks, they meet four times: who has which device, where; how it reaches the others'; where its
+// memory is; and whether that could be mapped. Ranks of several hosts also agree on where slots are
+// and open a network, after the second. Each time every rank also says whether it failed, so that
+// all give up together, with the first one's reason.
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/settings_table.h"
+#include "base/threads.h"
+#include "comm/exchange_over.h"
+#include "cuda/comm/gpudirect.h"
+#include "cuda/comm/links.h"
+#include "cuda/comm/state.h"
+#include "cuda/comm/tell.h"
+#include "transport/net/endpoint.h"
+#include "tutti/rendezvous.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMostRanks = cuda::kMostRanks;
+/// Of a rank's memory for slots, where the user does not say how many.
+constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
+/// With more lanes than this a collective would leave too few multiprocessors to others.
+constexpr std::uint32_t kMostLanes = 16;
+/// Slots are of so many bytes, or a multiple of it.
+constexpr std::size_t kGrain = 1024;
+
+std::uint64_t hash_of(const Settings& settings) {
+  const auto text =
+      fmt::format("{}/{}/{}/{}/{}/{}", settings.algorithm, static_cast<int>(settings.contract),
+                  settings.lanes, settings.slot_bytes, settings.slot_count, settings.gpudirect);
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+Status introduce(int device, Introduction& mine) {
+  mine.peer = this_process();
+  int devices = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
+  if (device < 0 || device >= devices) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("there is no device {}; this process sees {}", device, devices)};
+  }
+  TUTTI_TRY([[maybe_unused]] const CUcontext context, exec::context_of(device));
+  const std::string what = fmt::format("asking device {} who it is", device);
+  TUTTI_CHECK_OK(
+      exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
+  if (exec::cuda_driver().uuid != nullptr)
+    TUTTI_CHECK_OK(exec::driver_status(exec::cuda_driver().uuid(&mine.uuid, device), what));
+  return exec::cuda_status(
+      cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
+}
+
+/// The mesh's shape, alike on all ranks.
+exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>& device_of,
+                               int multiprocessors) {
+  exec::CudaMeshOptions options;
+  const std::size_t ranks = device_of.size();
+  std::ptrdiff_t most_on_one = 1;
+  for (const int device : device_of) {
+    most_on_one = std::max(most_on_one, std::count(device_of.begin(), device_of.end(), device));
+  }
+  // Messages take two lanes at a time: what a rank sends, and what it gets. Ranks that share a
+  // device take half of it, as a quarter would not keep its memory busy.
+  const auto fit =
+      static_cast<std::uint32_t>(multiprocessors / most_on_one / (most_on_one > 1 ? 2 : 4));
+  options.lanes = settings.lanes > 0 ? static_cast<std::uint32_t>(settings.lanes)
+                                     : std::bit_floor(std::clamp(fit, 2U, kMostLanes));
+  options.slot_count =
+      settings.slot_count > 0 ? static_cast<std::uint32_t>(settings.slot_count) : 4;
+  options.slot_bytes = settings.slot_bytes > 0
+                           ? (settings.slot_bytes + kGrain - 1) / kGrain * kGrain
+                           : std::size_t{64} << 10;
+  const auto slots = [&] {
+    return options.lanes * ranks * options.slot_count * options.slot_bytes;
+  };
+  constexpr std::size_t kLeast = std::size_t{16} << 10;
+  while (settings.slot_bytes == 0 && slots() > kMostSlotBytes && options.slot_bytes > kLeast)
+    options.slot_bytes /= 2;
+  while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes > 2) options.lanes /= 2;
+  options.timeout = settings.timeout;
+  return options;
+}
+
+struct Memory {
+  Trouble trouble;
+  exec::CudaMeshHandle handle;
+};
+
+struct Outcome {
+  Trouble trouble;
+};
+
+/// The control communicator's: what users set is for devices, and only small things go by it.
+Settings control_settings(const Settings& settings) {
+  Settings own;
+  own.timeout = settings.timeout;
+  own.spin = settings.spin;
+  own.log = settings.log;
+  own.transport = settings.transport;
+  own.groups = settings.groups;
+  own.weights = settings.weights;
+  own.net_interfaces = settings.net_interfaces;
+  own.rdma_devices = settings.rdma_devices;
+  own.tuning = "off";
+  own.slot_bytes = 4096;
+  own.slot_count = 2;
+  return own;
+}
+
+/// Which devices are the same, from 0 on; `hosts` as planner::Hosts::of.
+std::vector<int> devices_of(const std::vector<Introduction>& all, const std::vector<int>& hosts) {
+  std::vector<int> device_of;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::size_t first = 0;
+    while (!same_device(all[first], all[rank]) || (!hosts.empty() && hosts[first] != hosts[rank]))
+      ++first;
+    device_of.push_back(first < rank ? device_of[first]
+                        : device_of.empty()
+                            ? 0
+                            : *std::max_element(device_of.begin(), device_of.end()) + 1);
+  }
+  return device_of;
+}
+
+/// The mesh's options, for this rank.
+exec::CudaMeshOptions mesh_options(DeviceCommunicator::State& state, int multiprocessors,
+                                   std::size_t longest_slot) {
+  planner::DeviceMachine& machine = state.machine;
+  exec::CudaMeshOptions options = shape_of(state.settings, machine.device_of, multiprocessors);
+  if (longest_slot != 0)
+    options.slot_bytes = std::min(options.slot_bytes, longest_slot / kGrain * kGrain);
+  machine.lanes = options.lanes;
+  machine.slot_bytes = options.slot_bytes;
+  machine.slots = static_cast<int>(options.slot_count);
+  // The mesh knows other devices only by being other ones.
+  const auto me = static_cast<std::size_t>(state.me.value);
+  const int own = machine.device_of[me];
+  for (std::size_t rank = 0; rank < machine.device_of.size(); ++rank) {
+    const int other = machine.device_of[rank];
+    options.devices.push_back(other == own ? state.device : -1 - other);
+    options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
+    options.away.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
+  }
+  return options;
+}
+
+/// The all-gather of a transport's set-up, over the control communicator.
+Result<std::vector<Bytes>> exchange_all(Communicator& control, std::span<const std::byte> mine) {
+  TUTTI_TRY(auto told, exchange_over(control, mine));
+  std::vector<Bytes> all;
+  for (SetUp& one : told) {
+    if (!one.bytes) return Error{Code::kMismatch, "a rank sent no set-up data", control.rank()};
+    all.push_back(*std::move(one.bytes));
+  }
+  return all;
+}
+
+/// Joins hosts, by the transport that joins them in the control communicator. Collective.
+Status open_network(DeviceCommunicator::State& state, const Transport& transport,
+                    std::span<const Peer> peers, exec::CudaMeshOptions& options) {
+  exec::CudaNetworkOptions asked;
+  asked.transport = &transport;
+  asked.away = options.away;
+  asked.device = state.device;
+  asked.opening = {.me = state.me.value,
+                   .peers = peers,
+                   .rank = state.me.value,
+                   .config = exec::CudaNetwork::config(peers.size(), options.lanes,
+                                                       options.slot_count, options.slot_bytes),
+                   .net_interfaces = state.settings.net_interfaces,
+                   .rdma_devices = state.settings.rdma_devices,
+                   .exchange =
+                       [&state](std::string_view, std::span<const std::byte> mine) {
+                         return exchange_all(state.control, mine);
+                       },
+                   .deadline = Deadline::after(state.settings.timeout),
+                   .near_waits = false};
+  TUTTI_CHECK_OK(choose_apart(state, transport, asked.opening));
+  TUTTI_TRY(state.network, exec::CudaNetwork::open(std::move(asked)));
+  state.apart.close();
+  options.network = state.network->region();
+  return ok();
+}
+
+/// Makes this rank's part of the mesh.
+Status make_mesh(DeviceCommunicator::State& state, exec::CudaMeshOptions options, Memory& mine) {
+  TUTTI_TRY(state.mesh, exec::CudaMesh::create(std::move(options), state.me.value));
+  TUTTI_TRY(mine.handle, state.mesh->handle());
+  return ok();
+}
+
+/// This rank's device, and whether ranks and settings can go together.
+Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
+  TUTTI_CHECK_OK(check_settings(state.settings));
+  TUTTI_CHECK_OK(introduce(state.device, mine));
+  constexpr std::size_t kSampleBytes = 256;
+  TUTTI_TRY(state.sample, exec::CudaMemory::allocate_for_peers(state.device, kSampleBytes));
+  TUTTI_TRY(state.sample_export,
+            exec::CudaExport::of(state.device, state.sample.data(), kSampleBytes));
+  mine.sample = state.sample_export.name();
+  if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
+    return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
+                                                 state.rank_count, kMostRanks)};
+  }
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    TUTTI_TRY(state.packets[static_cast<std::size_t>(i)],
+              planner::packets_allowed(static_cast<Collective>(i), state.machine));
+  }
+  return ok();
+}
+
+/// Everybody's device, once all have agreed on the settings.
+Result<std::vector<Introduction>> meet(DeviceCommunicator::State& state) {
+  Introduction mine;
+  const Status status = check_in(state, mine);
+  mine.trouble = Trouble(status);
+  mine.settings = hash_of(state.settings);
+  std::random_device random;
+  mine.token = std::uint64_t{random()} << 32 | random();
+  TUTTI_TRY(auto all, tell(state.control, mine, status));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].settings == mine.settings) continue;
+    return Error{Code::kMismatch,
+                 fmt::format("rank {} has other settings; TUTTI_ALGORITHM, TUTTI_CONTRACT, "
+                             "TUTTI_LANES, TUTTI_SLOT_BYTES, TUTTI_SLOT_COUNT and TUTTI_GPUDIRECT "
+                             "must be alike on all ranks",
+                             rank),
+                 state.me, Rank{static_cast<int>(rank)}};
+  }
+  return all;
+}
+
+/// Which ranks are on which hosts, as the control communicator joins them. Where somebody wants to
+/// see a network though there is one host, each rank is a host of its own, or each group.
+void learn_hosts(DeviceCommunicator::State& state, std::span<const Peer> peers) {
+  const Choosing& choosing = *state.control_state().choosing;
+  planner::DeviceMachine& machine = state.machine;
+  machine.hosts = choosing.knowledge().hosts;
+  machine.groups.sizes = choosing.settings().groups;
+  machine.weights = choosing.settings().weights;
+  const auto& groups = state.settings.groups;
+  if (machine.hosts.of.empty() || groups.empty() || !net::on_one_host(peers)) return;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    machine.hosts.of[rank] = static_cast<int>(rank) / groups.front();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
+                                                                const Settings& settings) {
+  // In a group what ranks tell each other would only be noted, and come after its memory is gone.
+  if (in_group())
+    return Error{Code::kInvalidArgument,
+                 "making a communicator of devices: this thread has a group open; end it first",
+                 control.rank()};
+  const auto start = std::chrono::steady_clock::now();
+  const RelaxedCapture relaxed;
+  const exec::OnDevice on(device);
+  sweep_departed();
+  auto state = std::make_unique<DeviceCommunicator::State>(std::move(control));
+  Communicator& ranks = state->control;
+  state->me = ranks.rank();
+  state->rank_count = ranks.rank_count();
+  state->device = device;
+  state->settings = settings;
+
+  state->machine.wishes = settings.algorithm;
+
+  TUTTI_TRY(const auto all, meet(*state));
+  state->token = all[0].token;
+  std::vector<Peer> peers;
+  for (const Introduction& one : all) peers.push_back(one.peer);
+  learn_hosts(*state, peers);
+  state->machine.device_of = devices_of(all, state->machine.hosts.of);
+  TUTTI_CHECK_OK(learn_links(*state, all));
+  int multiprocessors = all[0].multiprocessors;
+  for (const Introduction& one : all)
+    multiprocessors = std::min(multiprocessors, one.multiprocessors);
+  TUTTI_TRY(const Transport* transport, choose_transport(peers, state->control_state().transport));
+  exec::CudaMeshOptions options = mesh_options(*state, multiprocessors, transport->longest_slot);
+  const bool any_away =
+      std::find(options.away.begin(), options.away.end(), true) != options.away.end();
+  Memory memory;
+  Status status = any_away ? open_network(*state, *transport, peers, options) : ok();
+  if (status) status = make_mesh(*state, std::move(options), memory);
+  memory.trouble = Trouble(status);
+  TUTTI_TRY(const auto memories, tell(ranks, memory, status));
+  std::vector<exec::CudaMeshHandle> handles;
+  for (const Memory& one : memories) handles.push_back(one.handle);
+  status = state->mesh->join(handles);
+  if (status && state->network != nullptr) {
+    status = state->network->start(
+        [mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });
+  }
+  TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
+  for (CudaEvent* event : {&state->launched.event, &state->in_capture.event, &state->fork})
+    TUTTI_CHECK_OK(event->make());
+  state->created_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  arrive(state->token);
+  return state;
+}
+
+Result<Communicator> DeviceCommunicator::State::make_control(const Founding& founding,
+                                                             Rendezvous& rendezvous,
+                                                             std::string_view name) {
+  const Settings settings = control_settings(founding.settings);
+  TUTTI_TRY(auto state,
+            make_state({founding.me, founding.rank_count, settings, true}, rendezvous, name));
+  return Communicator(std::move(state));
+}
+
+Result<Work> DeviceCommunicator::State::start_barrier(Communicator& control) {
+  exec::Call call;
+  call.barrier = true;
+  return control.state_->start(call);
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::create(Rendezvous& rendezvous, Rank me,
+                                                      int rank_count, int device,
+                                                      const Settings& settings,
+                                                      std::string_view name) {
+  TUTTI_TRY(auto control, State::make_control({me, rank_count, settings}, rendezvous, name));
+  TUTTI_TRY(auto state, join_devices(std::move(control), device, settings));
+  return DeviceCommunicator(std::move(state));
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::create(const UniqueId& id, Rank me, int rank_count,
+                                                      int device, const Settings& settings) {
+  TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, Deadline::after(settings.timeout)));
+  return create(*rendezvous, me, rank_count, device, settings);
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::from_environment() {
+  TUTTI_TRY(const auto settings, Settings::from_environment());
+  TUTTI_TRY(const auto launch, detect_launch());
+  int devices = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
+  if (launch.launcher.empty()) return create(*memory_rendezvous(), Rank{0}, 1, 0, settings);
+  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+  return create(*rendezvous, launch.rank, launch.rank_count,
+                launch.local_rank % std::max(devices, 1), settings);
+}
+
+Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span<const int> devices,
+                                                                       const Settings& settings) {
+  if (devices.empty() || devices.size() > kMostRanks) {
+    return Error{Code::kInvalidArgument, fmt::format("in_process: {} devices; 1 to {} are possible",
+                                                     devices.size(), kMostRanks)};
+  }
+  const auto rendezvous = memory_rendezvous();
+  const int ranks = static_cast<int>(devices.size());
+  std::vector<std::optional<Result<DeviceCommunicator>>> made(devices.size());
+  Status threads_run;
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto thread = start_thread<std::jthread>("in_process: a rank's thread", [&, rank] {
+        const auto at = static_cast<std::size_t>(rank);
+        made[at].emplace(create(*rendezvous, Rank{rank}, ranks, devices[at], settings));
+      });
+      if (!thread) {
+        (void)rendezvous->fail(thread.error());  // The other ranks wait for this one.
+        threads_run = std::move(thread.error());
+        break;
+      }
+      threads.push_back(*std::move(thread));
+    }
+  }
+  if (!threads_run) return std::move(threads_run.error());
+  std::vector<DeviceCommunicator> communicators;
+  for (auto& result : made) {
+    if (!*result) return std::move(result->error());
+    communicators.push_back(*std::move(*result));
+  }
+  return communicators;
+}
+
+Result<DeviceCommunicator> DeviceCommunicator::split(int color, int key) {
+  TUTTI_TRY(auto part, state_->control.split(color, key));
+  TUTTI_TRY(auto state, join_devices(std::move(part), state_->device, state_->settings));
+  return DeviceCommunicator(std::move(state));
+}
+
+}  // namespace tutti

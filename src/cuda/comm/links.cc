@@ -1,0 +1,178 @@
+#include "cuda/comm/links.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "topology/graph/nccl_figures.h"
+#include "topology/probe/sources/nvml.h"
+#include "topology/probe/sources/sysfs.h"
+
+namespace tutti {
+namespace {
+
+bool same_process(const Introduction& one, const Introduction& other) {
+  return std::equal(std::begin(one.peer.process), std::end(one.peer.process), other.peer.process);
+}
+
+/// How well two devices are joined, as CUDA ranks it; the same where it does not say.
+int performance_rank(int device, int peer) {
+  int rank = 0;
+  if (cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, peer) !=
+      cudaSuccess) {
+    cudaGetLastError();
+  }
+  return rank;
+}
+
+/// How this process's `device`, which is `mine`, reaches another one.
+planner::DeviceLink link_to(int device, const Introduction& mine, const Introduction& other,
+                            int& performance) {
+  using planner::DeviceLink;
+  if (same_device(mine, other)) return DeviceLink::kSame;
+  // Of MIG instances of one GPU some share memory, which the other process's sample tells.
+  if (std::strncmp(mine.bus, other.bus, sizeof mine.bus) == 0)
+    return same_process(mine, other) ? DeviceLink::kHost : DeviceLink::kPcie;
+  int peer = 0;
+  if (cudaDeviceGetByPCIBusId(&peer, other.bus) != cudaSuccess) {
+    cudaGetLastError();
+    return DeviceLink::kPcie;  // This process may not see it; its memory can be opened even so.
+  }
+  int can = 0, atomics = 0;
+  if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess) {
+    cudaGetLastError();
+    return DeviceLink::kHost;
+  }
+  if (can == 0) return DeviceLink::kHost;
+  // NVLink carries atomics, PCI Express between GPUs does not.
+  if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer) !=
+      cudaSuccess) {
+    cudaGetLastError();
+  }
+  performance = performance_rank(device, peer);
+  return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
+}
+
+/// Empty, or why memory of a rank of another process can't be opened on a device: containers may
+/// keep processes apart, and some systems know no handles.
+std::string refused(int device, const Introduction& other, Deadline deadline) {
+  const auto opened = exec::CudaImport::open(device, other.sample, deadline);
+  return opened ? "" : "its memory can't be opened: " + opened.error().what;
+}
+
+/// How a rank's device reaches that of another rank of its host.
+planner::DeviceLink link_to(DeviceCommunicator::State& state, const Introduction& mine,
+                            const Introduction& other, std::size_t rank, int& performance) {
+  const auto link = link_to(state.device, mine, other, performance);
+  if (same_process(mine, other) || link == planner::DeviceLink::kHost) return link;
+  state.refusals[rank] = refused(state.device, other, Deadline::after(state.settings.timeout));
+  return state.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
+}
+
+/// How it reaches the others' devices.
+struct Reach {
+  Trouble trouble;
+  std::uint8_t links[cuda::kMostRanks] = {};
+  std::int32_t performance[cuda::kMostRanks] = {};
+};
+
+/// GB/s of NVLinks that join just it and another.
+struct Direct {
+  Trouble trouble;
+  float rates[cuda::kMostRanks] = {};
+};
+
+/// GB/s of an NVLink of this process's device.
+double nvlink_rate(int device) {
+  int major = 0, minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    cudaGetLastError();
+  }
+  return topology::nvlink_bandwidth(major * 10 + minor).value;
+}
+
+/// Which NVLinks lead from the device to just one other; none where there is no NVML.
+Direct ask_nvml(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
+  Direct mine;
+  const auto me = static_cast<std::size_t>(state.me.value);
+  // A program that has NVML in it, as one on simulated GPUs does, is asked itself.
+  const bool within = dlsym(RTLD_DEFAULT, "nvmlInit_v2") != nullptr;
+  const auto links =
+      within ? topology::read_nvlinks(all[me].bus, nullptr) : topology::read_nvlinks(all[me].bus);
+  if (!links) return mine;
+  const double each = nvlink_rate(state.device);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string bus = topology::parse_bus(all[rank].bus);
+    const auto count = std::count_if(links->begin(), links->end(), [&](const auto& link) {
+      return link.active && link.remote == topology::NvmlLink::Remote::kGpu && link.bus == bus;
+    });
+    mine.rates[rank] = static_cast<float>(each * static_cast<double>(count));
+  }
+  return mine;
+}
+
+/// Asks where that can make a difference: NVML takes some ms. Collective.
+Status learn_direct(DeviceCommunicator::State& state, const std::vector<Introduction>& all,
+                    const std::vector<Reach>& reaches) {
+  using planner::DeviceLink;
+  planner::DeviceMachine& machine = state.machine;
+  std::set<std::pair<DeviceLink, std::int32_t>> kinds;  // Within hosts, by what CUDA says.
+  bool any = false;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      const DeviceLink link = machine.link(rank, peer);
+      if (link == DeviceLink::kSame || link == DeviceLink::kNetwork) continue;
+      kinds.emplace(link, reaches[rank].performance[peer]);
+      any = any || link == DeviceLink::kNvlink;
+    }
+  }
+  if (!any || kinds.size() < 2) return ok();
+  TUTTI_TRY(const auto told, tell(state.control, ask_nvml(state, all), ok()));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      constexpr float kMost = 1e4F;
+      const float rate = std::max(told[rank].rates[peer], told[peer].rates[rank]);
+      const bool known = machine.link(rank, peer) == DeviceLink::kNvlink && rate > 0;
+      machine.direct.push_back(known ? std::min(rate, kMost) : 0);
+    }
+  }
+  return ok();
+}
+
+}  // namespace
+
+bool same_device(const Introduction& one, const Introduction& other) {
+  return std::strncmp(one.bus, other.bus, sizeof one.bus) == 0 &&
+         std::equal(std::begin(one.uuid.bytes), std::end(one.uuid.bytes), other.uuid.bytes);
+}
+
+Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
+  Reach mine;
+  const std::vector<int>& hosts = state.machine.hosts.of;
+  const auto me = static_cast<std::size_t>(state.me.value);
+  const exec::OnDevice on(state.device);
+  state.refusals.resize(all.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const bool away = !hosts.empty() && hosts[rank] != hosts[me];
+    const auto link = away ? planner::DeviceLink::kNetwork
+                           : link_to(state, all[me], all[rank], rank, mine.performance[rank]);
+    mine.links[rank] = static_cast<std::uint8_t>(link);
+  }
+  TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));
+  for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
+    for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
+      const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
+      state.machine.links.push_back(static_cast<planner::DeviceLink>(
+          std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kNetwork))));
+      state.staged |= state.machine.links.back() >= planner::DeviceLink::kHost;
+    }
+  }
+  return learn_direct(state, all, reaches);
+}
+
+}  // namespace tutti

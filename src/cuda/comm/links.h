@@ -1,0 +1,36 @@
+// File: cuda/comm/links.h: what ranks say of their devices, and how these reach each other.
+//
+// Each rank asks about its own device; then all know all, and so have the same machine to choose
+// plans from (cuda/comm/select.h).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "cuda/comm/state.h"
+#include "cuda/comm/tell.h"
+#include "cuda/driver/share.h"
+#include "transport/transport.h"
+#include "tutti/result.h"
+
+namespace tutti {
+
+/// A rank's device.
+struct Introduction {
+  Trouble trouble;
+  Peer peer;
+  char bus[20] = {};      // The same in every process,
+  CUuuid uuid = {};       // and another one for each MIG instance of a GPU.
+  exec::CudaName sample;  // A little of its memory, for other processes to try.
+  std::int32_t multiprocessors = 0;
+  std::uint64_t token = 0;  // Rank 0's names the communicator.
+  std::uint64_t settings = 0;
+};
+
+/// Of ranks of one host.
+bool same_device(const Introduction& one, const Introduction& other);
+
+/// How all reach each other; the worse of both ways. Sets the machine's links, what is staged, and
+/// refusals; hosts have to be known. Collective.
+Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all);
+
+}  // namespace tutti

@@ -1,0 +1,194 @@
+// Messages between devices, and groups.
+//
+// Messages of a group go at a time (cuda/mesh/messages.cc), those to oneself as copies.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "cuda/comm/state.h"
+
+namespace tutti {
+namespace {
+
+/// Calls of a thread's group, and on whose behalf.
+class DeviceGroup : public GroupPart {
+ public:
+  void add(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {
+    calls_.push_back({&state, request, stream});
+    note(state);
+  }
+  void add(DeviceCommunicator::State& state, const DeviceMessage& message) {
+    note(state).push_back(message);
+  }
+
+  /// First all is made that is needed: what is under way might keep it from being made.
+  Status end() override {
+    for (const Call& call : calls_) TUTTI_CHECK_OK(call.state->prepare(call.request));
+    Status first;
+    const auto note_error = [&first](Status status) {
+      if (!status && first) first = std::move(status);
+    };
+    for (const Call& call : calls_) note_error(call.state->launch(call.request, call.stream));
+    for (auto& [state, messages] : messages_) {
+      if (!messages.empty()) note_error(state->launch(std::move(messages)));
+    }
+    return first;
+  }
+
+ private:
+  struct Call {
+    DeviceCommunicator::State* state;
+    Request request;
+    cudaStream_t stream;
+  };
+  std::vector<DeviceMessage>& note(DeviceCommunicator::State& state) {
+    for (auto& [known, messages] : messages_) {
+      if (known == &state) return messages;
+    }
+    return messages_.emplace_back(&state, std::vector<DeviceMessage>{}).second;
+  }
+
+  std::vector<Call> calls_;
+  std::vector<std::pair<DeviceCommunicator::State*, std::vector<DeviceMessage>>> messages_;
+};
+
+DeviceGroup& group_of_thread() {
+  auto& part = group_part();
+  if (part == nullptr) part = std::make_unique<DeviceGroup>();
+  return static_cast<DeviceGroup&>(*part);  // The only kind there is.
+}
+
+std::size_t bytes_of(const DeviceMessage& message) { return message.count * size_of(message.type); }
+
+}  // namespace
+
+void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {
+  group_of_thread().add(state, request, stream);
+}
+
+Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
+  exec::Message host;
+  host.sends = message.sends;
+  host.peer = message.peer;
+  host.type = message.type;
+  host.data = message.data;
+  host.count = message.count;
+  TUTTI_CHECK_OK(control_state().check(host));
+  return failure();
+}
+
+/// Copies what the rank sends itself, the first message to the first that it gets, and takes these
+/// out.
+Status DeviceCommunicator::State::match_own(std::vector<DeviceMessage>& list,
+                                            cudaStream_t stream) const {
+  std::vector<DeviceMessage> sends, receives;
+  for (const DeviceMessage& message : list) {
+    if (message.peer == me.value) (message.sends ? sends : receives).push_back(message);
+  }
+  if (sends.size() != receives.size()) {
+    return Error{Code::kInvalidArgument,
+                 "a message to oneself needs its other half in the same group", me};
+  }
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    if (bytes_of(sends[i]) != bytes_of(receives[i])) {
+      return Error{Code::kMismatch,
+                   fmt::format("a message of {} bytes to oneself, of which {} are expected",
+                               bytes_of(sends[i]), bytes_of(receives[i])),
+                   me};
+    }
+    if (receives[i].data == sends[i].data) continue;  // In place.
+    TUTTI_CHECK_OK(
+        exec::cuda_status(cudaMemcpyAsync(receives[i].data, sends[i].data, bytes_of(sends[i]),
+                                          cudaMemcpyDeviceToDevice, stream),
+                          "copying a message to oneself"));
+  }
+  std::erase_if(list, [this](const DeviceMessage& one) { return one.peer == me.value; });
+  return ok();
+}
+
+Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
+  const exec::OnDevice on(device);
+  const cudaStream_t main = list.front().stream;
+  TUTTI_CHECK_OK(enter(main));
+  std::vector<cudaStream_t> others;
+  for (const DeviceMessage& message : list) {
+    const cudaStream_t other = message.stream;
+    if (other == main || std::count(others.begin(), others.end(), other) != 0) continue;
+    others.push_back(other);
+    TUTTI_CHECK_OK(fork.record(other));
+    TUTTI_CHECK_OK(fork.hold(main));
+  }
+  TUTTI_CHECK_OK(match_own(list, main));
+  std::vector<exec::CudaMessage> messages;
+  for (const DeviceMessage& message : list)
+    messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
+  TUTTI_CHECK_OK(mesh->launch_messages(me.value, std::move(messages), main));
+  TUTTI_CHECK_OK(leave(main));
+  for (const cudaStream_t other : others) TUTTI_CHECK_OK(current->event.hold(other));
+  return ok();
+}
+
+/// A rank that has an input sends to all that have an output: its block for each of them, or all it
+/// has; and gets likewise.
+std::vector<DeviceMessage> DeviceCommunicator::State::messages_of(const Request& request,
+                                                                  cudaStream_t stream) const {
+  const CollectiveTraits traits = traits_of(request.collective);
+  const auto has_input = [&](Rank rank) { return !traits.root_input || rank == request.root; };
+  const auto has_output = [&](Rank rank) { return !traits.root_output || rank == request.root; };
+  // Nothing is written there.
+  auto* input = const_cast<std::byte*>(static_cast<const std::byte*>(request.input));
+  auto* output = static_cast<std::byte*>(request.output);
+  std::vector<DeviceMessage> list;
+  std::size_t input_end = 0,
+              output_end = 0;  // Of the blocks so far, where they follow one another.
+  const auto add = [&](bool sends, int peer, bool each, const Blocks& blocks, std::byte* base,
+                       std::size_t& end) {
+    std::size_t count = request.count, offset = 0;
+    if (each) {
+      const auto at = static_cast<std::size_t>(peer);
+      count = blocks.counts[at];
+      offset = blocks.offsets.empty() ? end : blocks.offsets[at];
+      end += count;
+    }
+    if (count == 0) return;
+    list.push_back(
+        {sends, peer, request.type, base + offset * size_of(request.type), count, stream});
+  };
+  for (int peer = 0; peer < rank_count; ++peer) {
+    if (has_input(me) && has_output(Rank{peer}))
+      add(true, peer, traits.input_each, request.input_blocks, input, input_end);
+    if (has_output(me) && has_input(Rank{peer}))
+      add(false, peer, traits.output_each, request.output_blocks, output, output_end);
+  }
+  return list;
+}
+
+Status DeviceCommunicator::State::start(std::vector<DeviceMessage> list) {
+  if (list.empty()) return ok();
+  if (in_group()) {
+    for (const DeviceMessage& message : list) group_of_thread().add(*this, message);
+    return ok();
+  }
+  return launch(std::move(list));
+}
+
+Status DeviceCommunicator::send(const void* data, std::size_t count, DataType type, Rank to,
+                                Stream stream) {
+  // Nothing is written there.
+  auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(data));
+  const DeviceMessage message{true,  to.value, type,
+                              bytes, count,    static_cast<cudaStream_t>(stream)};
+  TUTTI_CHECK_OK(state_->check(message));
+  return count == 0 ? ok() : state_->start({message});
+}
+
+Status DeviceCommunicator::recv(void* data, std::size_t count, DataType type, Rank from,
+                                Stream stream) {
+  const DeviceMessage message{false, from.value,
+                              type,  static_cast<std::byte*>(data),
+                              count, static_cast<cudaStream_t>(stream)};
+  TUTTI_CHECK_OK(state_->check(message));
+  return count == 0 ? ok() : state_->start({message});
+}
+
+}  // namespace tutti

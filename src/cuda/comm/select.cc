@@ -1,0 +1,339 @@
+#include "cuda/comm/select.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "plan/chunks.h"
+#include "plan/estimate/estimate.h"
+#include "plan/passes/passes.h"
+#include "planner/machine_shape.h"
+#include "planner/machine_trees.h"
+#include "planner/weights.h"
+#include "planner/wish.h"
+
+namespace tutti::planner {
+namespace {
+
+/// What one way of reaching memory does. A hop: what NCCL 2.30 reckons with for its protocol
+/// "simple" (src/graph/tuning.cc), and what two kernels on one device need for a flag. Bandwidth,
+/// of a device's port in one direction: NVLink 3, PCI Express 4.0 with 16 lanes, and that twice for
+/// memory of the host. Between hosts that way is taken, and then the network (Hosts::cost).
+struct LinkFigures {
+  std::string_view name;
+  LinkCost cost;
+};
+constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}},
+                                  {"NVLink", {3.4, 250}},
+                                  {"PCIe", {5.7, 22}},
+                                  {"host", {7, 11}},
+                                  {"network", {7, 11}}};
+constexpr double kMemoryRate = 1555;  // GB/s: an A100's.
+constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
+
+/// While one lane waits another sends; more than so many change an estimate little.
+constexpr std::uint32_t kEstimatedLanes = 4;
+// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
+constexpr std::size_t kMostEvents = std::size_t{1} << 15;
+
+constexpr auto kKinds = static_cast<std::uint32_t>(std::size(kLinks));
+
+/// Where a machine's resources are: ports, out and in by rank and kind; memories by device; the
+/// network, out and in by host; and NVLinks that join just two, by rank and peer.
+struct Places {
+  std::uint32_t ranks, memories, hosts;
+  std::vector<std::uint32_t> direct;  // 0: none; there is always a port before it.
+  explicit Places(const DeviceMachine& machine)
+      : ranks(static_cast<std::uint32_t>(machine.device_of.size())),
+        memories(2 * kKinds * ranks),
+        hosts(memories + ranks),
+        direct(machine.direct.size()) {
+    auto next = hosts + 2 * static_cast<std::uint32_t>(ranks_on(machine.hosts.of).size());
+    for (std::size_t pair = 0; pair < direct.size(); ++pair) {
+      if (machine.direct[pair] > 0) direct[pair] = next++;
+    }
+  }
+  std::uint32_t port(std::uint32_t rank, std::uint32_t kind, bool in) const {
+    return (rank * kKinds + kind) * 2 + (in ? 1 : 0);
+  }
+};
+
+/// Ranks of one device share its memory, and so do their ports, but that is left out: they are few.
+std::vector<plan::Resource> resources_of(const DeviceMachine& machine, const Places& at) {
+  std::vector<plan::Resource> resources(at.hosts);
+  for (std::uint32_t rank = 0; rank < at.ranks; ++rank) {
+    for (std::uint32_t kind = 0; kind < kKinds; ++kind) {
+      for (const bool in : {false, true}) {
+        resources[at.port(rank, kind, in)].gigabytes_per_second =
+            kLinks[kind].cost.gigabytes_per_second;
+      }
+    }
+    resources[at.memories + rank].gigabytes_per_second = kMemoryRate;
+  }
+  const NetworkCost& network = machine.hosts.cost;
+  for (std::size_t host = 0; host < ranks_on(machine.hosts.of).size(); ++host) {
+    plan::Resource out, in;
+    out.gigabytes_per_second = in.gigabytes_per_second = network.link.gigabytes_per_second;
+    out.message_us = network.message_us;
+    resources.push_back(out);
+    resources.push_back(in);
+  }
+  for (const double rate : machine.direct) {
+    if (rate > 0) resources.push_back({.gigabytes_per_second = rate});
+  }
+  return resources;
+}
+
+/// `machine` has to outlive it.
+plan::CostModel cost_model(const DeviceMachine& machine) {
+  Places at(machine);
+  plan::CostModel model;
+  model.step_us = kStepUs;
+  model.resources = resources_of(machine, at);
+  model.compute = [&machine, first = at.memories](Rank rank) {
+    const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
+    return plan::Use{first + static_cast<std::uint32_t>(device), 1};
+  };
+  model.link = [&machine, at = std::move(at)](Rank from, Rank to) {
+    const auto out = static_cast<std::uint32_t>(from.value),
+               in = static_cast<std::uint32_t>(to.value);
+    const DeviceLink link = machine.link(out, in);
+    const auto kind = static_cast<std::uint32_t>(link);
+    LinkCost hop{kLinks[kind].cost.latency_us, 0};
+    if (link == DeviceLink::kNetwork) {
+      const auto host = [&](std::uint32_t rank) {
+        return static_cast<std::uint32_t>(machine.hosts.of[rank]);
+      };
+      hop.latency_us += machine.hosts.cost.link.latency_us;
+      return plan::Path(hop, {{at.hosts + 2 * host(out), 1}, {at.hosts + 2 * host(in) + 1, 1}});
+    }
+    if (link == DeviceLink::kSame) return plan::Path(hop);
+    const std::uint32_t own = at.direct.empty() ? 0 : at.direct[out * at.ranks + in];
+    if (own != 0) return plan::Path(hop, {{own, 1}});
+    return plan::Path(hop, {{at.port(out, kind, false), 1}, {at.port(in, kind, true), 1}});
+  };
+  return model;
+}
+
+/// Whether, within hosts, some devices are joined otherwise than others.
+bool links_differ(const DeviceMachine& machine) {
+  const std::size_t ranks = machine.device_of.size();
+  std::optional<std::pair<DeviceLink, double>> first;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      const std::pair one(machine.link(rank, peer), machine.direct_rate(rank, peer));
+      if (one.first == DeviceLink::kSame || one.first == DeviceLink::kNetwork) continue;
+      if (first && *first != one) return true;
+      first = one;
+    }
+  }
+  return false;
+}
+
+/// Only over NVLinks and networks. What a PCI Express link carries is not known, as devices share
+/// it, and a tree is as slow as its slowest hop. Nor is there a link between ranks of one device.
+std::vector<plan::SpanningTree> trees_of(const plan::Shape& shape, const DeviceMachine& machine,
+                                         plan::CostModel model) {
+  model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
+    const DeviceLink kind =
+        machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
+    const bool taken = kind == DeviceLink::kNvlink || kind == DeviceLink::kNetwork;
+    return taken ? link(from, to) : plan::Path();
+  };
+  return trees_for(shape, model);
+}
+
+/// With groups within hosts, unless the user named others.
+plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& model) {
+  const auto ranks = static_cast<int>(machine.device_of.size());
+  const std::vector<std::size_t> on = ranks_on(machine.hosts.of);
+  const int size = on.empty() ? ranks : static_cast<int>(on.front());
+  const bool of_hosts =
+      on.empty() ? machine.groups.sizes.empty() : machine.groups == plan::GroupSizes{size};
+  if (!of_hosts) return machine.groups;
+  const auto found = nestings({{}, size, ranks / size}, model).back();
+  return found.sizes == std::vector{ranks} ? plan::GroupSizes{} : found;
+}
+
+/// Empty: it is too large, or can't be prepared.
+std::optional<double> estimate_us(const Algorithm& algorithm, std::uint32_t lanes,
+                                  const Request& request, const DeviceMachine& machine,
+                                  const plan::CostModel& model) {
+  const auto made = prepare(device_recipe(algorithm, request, machine, 1));
+  if (!made) return std::nullopt;
+  const plan::Plan plan = plan::replicate((*made)->plan, std::min(lanes, kEstimatedLanes));
+  std::size_t events = 1;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
+  }
+  if (events > kMostEvents * 4) return std::nullopt;
+  const std::size_t blocks =
+      std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
+  const std::size_t block_bytes = request.bytes / blocks;
+  const std::size_t tiles = std::max<std::size_t>(1, kMostEvents / events);
+  const std::size_t slot_bytes = std::max(machine.slot_bytes, block_bytes / plan.pieces / tiles);
+  plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes, machine.slots);
+  return estimator.run(std::max<std::size_t>(1, block_bytes / 4)).microseconds;
+}
+
+/// How often the lanes of a plan are repeated, if `wished` does not say; 0: it has more than there
+/// are.
+std::uint32_t repeated(const Algorithm& algorithm, const Request& request,
+                       const DeviceMachine& machine, std::uint32_t wished) {
+  const auto own =
+      static_cast<std::uint32_t>(build(algorithm, request.shape, Rank{0}).lanes.size());
+  if (own > machine.lanes) return 0;
+  const std::size_t blocks =
+      std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
+  const std::uint32_t most = std::max(1U, machine.lanes / std::max(1U, own));
+  return wished != 0 ? std::min(wished, most)
+                     : lanes_worth(request.bytes / blocks / algorithm.pieces(request.shape), most);
+}
+
+/// Why an algorithm can't be taken; empty: it can.
+std::string refusal(const Algorithm& algorithm, const plan::Shape& shape, Contract contract) {
+  if (!algorithm.applies(shape)) {
+    const auto& groups = shape.groups.sizes;
+    return fmt::format("does not apply to {} ranks in groups of {}, {} weights, {} trees",
+                       shape.rank_count,
+                       groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
+                       shape.weights.empty() ? "without" : "with these",
+                       shape.trees.empty() ? "without" : "with these");
+  }
+  if (contract == Contract::kDeterministic && algorithm.contract(shape) == Contract::kRelaxed)
+    return "its results are not canonical; set TUTTI_CONTRACT=relaxed to allow it";
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(DeviceLink link) { return kLinks[static_cast<std::size_t>(link)].name; }
+
+std::size_t device_size_class(std::size_t bytes) {
+  return std::bit_ceil(std::clamp<std::size_t>(bytes, 1024, std::size_t{1} << 40));
+}
+
+plan::Shape device_shape(Collective collective, int root, Contract contract,
+                         const DeviceMachine& machine) {
+  const auto ranks = static_cast<int>(machine.device_of.size());
+  plan::Shape shape{collective, ranks, root, machine.groups, machine.weights};
+  if (!links_differ(machine)) return shape;
+  const plan::CostModel model = cost_model(machine);
+  shape.groups = nested(machine, model);
+  if (shape.weights.empty()) shape.weights = weights_for(direct_us(ranks, model));
+  const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
+  if (any_order) shape.trees = trees_of(shape, machine, model);
+  return shape;
+}
+
+plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
+  const CollectiveTraits traits = traits_of(collective);
+  const bool uneven_ends = collective == Collective::kGather || collective == Collective::kScatter;
+  const auto& links = machine.links;
+  if (uneven_ends || std::find(links.begin(), links.end(), DeviceLink::kHost) != links.end())
+    return {};
+  return {!traits.root_input, !traits.root_output};
+}
+
+Recipe device_recipe(const Algorithm& algorithm, const Request& request,
+                     const DeviceMachine& machine, std::uint32_t lanes) {
+  return {.algorithm = &algorithm,
+          .shape = request.shape,
+          .direct = request.mapped,
+          .hosts = request.mapped ? machine.hosts.of : std::vector<int>{},
+          .lanes = lanes};
+}
+
+Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine) {
+  TUTTI_TRY(const Wish wish, wish_for(collective, machine.wishes, "TUTTI_ALGORITHM"));
+  return wish.forced.empty() ? !wish.forbids(kPacketWay) : wish.forced == kPacketWay;
+}
+
+Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMachine& machine) {
+  const Collective collective = request.shape.collective;
+  TUTTI_TRY(const Wish wish, wish_for(collective, machine.wishes, "TUTTI_ALGORITHM"));
+  request.bytes = device_size_class(request.bytes);
+  const plan::CostModel model = cost_model(machine);
+  const bool forced = !wish.forced.empty() && wish.forced != kPacketWay;
+  std::vector<DeviceWay> ways;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective != collective) continue;
+    DeviceWay way{.algorithm = algorithm, .refused = {}};
+    if (forced && algorithm->name != wish.forced) {
+      way.refused = fmt::format("{} is forced", wish.forced);
+    } else if (!forced && wish.forbids(algorithm->name)) {
+      way.refused = "is forbidden";
+    } else {
+      way.refused = refusal(*algorithm, request.shape, request.contract);
+    }
+    if (way.refused.empty()) {
+      way.lanes = repeated(*algorithm, request, machine, wish.lanes);
+      if (way.lanes == 0)
+        way.refused = fmt::format("takes more than the {} lanes that there are", machine.lanes);
+    }
+    if (way.refused.empty() && !forced) {
+      const auto estimated = estimate_us(*algorithm, way.lanes, request, machine, model);
+      if (estimated)
+        way.microseconds = *estimated;
+      else
+        way.refused = "is too long to be estimated";
+    }
+    ways.push_back(std::move(way));
+  }
+  std::stable_sort(ways.begin(), ways.end(), [](const DeviceWay& a, const DeviceWay& b) {
+    return std::pair(!a.refused.empty(), a.microseconds) <
+           std::pair(!b.refused.empty(), b.microseconds);
+  });
+  return ways;
+}
+
+Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine) {
+  TUTTI_TRY(auto ways, device_candidates(request, machine));
+  std::erase_if(ways, [](const DeviceWay& way) { return !way.refused.empty(); });
+  if (ways.empty()) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}: no plan is left for {} ranks on devices by TUTTI_ALGORITHM='{}' "
+                    "and TUTTI_CONTRACT={}",
+                    to_string(request.shape.collective), request.shape.rank_count, machine.wishes,
+                    request.contract == Contract::kRelaxed ? "relaxed" : "deterministic")};
+  }
+  return ways;
+}
+
+double device_bound_us(const Request& request, const DeviceMachine& machine) {
+  const plan::CostModel model = cost_model(machine);
+  const int ranks = request.shape.rank_count;
+  std::vector<double> rates;  // GB/s by rank, of all that leads out of it; as much leads into it.
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::set<std::uint32_t> ways_out;
+    for (int peer = 0; peer < ranks; ++peer) {
+      const auto uses = model.link(Rank{rank}, Rank{peer}).uses;
+      if (!uses.empty()) ways_out.insert(uses.front().resource);
+      if (peer != rank && uses.empty()) return 0;  // Within a device.
+    }
+    double& rate = rates.emplace_back(0);
+    for (const std::uint32_t at : ways_out) rate += model.resources[at].gigabytes_per_second;
+  }
+  if (ranks < 2) return 0;
+  const double bytes = 1e-3 * static_cast<double>(request.bytes), n = ranks;
+  const double least = *std::min_element(rates.begin(), rates.end());
+  switch (request.shape.collective) {
+    case Collective::kAllReduce:  // Each gets and gives all; and all together, what alike ones do.
+      return std::max(bytes / least,
+                      2 * (n - 1) * bytes / std::accumulate(rates.begin(), rates.end(), 0.0));
+    case Collective::kBroadcast:
+    case Collective::kReduce: return bytes / least;
+    case Collective::kGather:
+    case Collective::kScatter:
+      return bytes * (n - 1) / n / rates[static_cast<std::size_t>(request.shape.root)];
+    default: return bytes * (n - 1) / n / least;
+  }
+}
+
+}  // namespace tutti::planner

@@ -1,0 +1,90 @@
+// File: cuda/comm/select.h: by which plans a call between devices can go, best first, by
+// estimate.
+//
+// Pure: the same request and machine give the same list on every rank. There are neither tables nor
+// rules, as nothing has been measured on devices yet: plan/estimate/estimate.h over what links and
+// memories of such devices do. It is right about what matters for the order: how many hops, how
+// many bytes over which port or link, that ranks of one device share its memory, and those of one
+// host its network. Left out: PCI Express links that devices share.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/planner.h"
+
+namespace tutti::planner {
+
+/// How one rank's device reaches another's memory; the better ones first.
+enum class DeviceLink : std::uint8_t { kSame, kNvlink, kPcie, kHost, kNetwork };
+std::string_view to_string(DeviceLink link);
+
+/// Alike on all ranks.
+struct DeviceMachine {
+  std::vector<int> device_of;     // By rank, from 0 on.
+  std::vector<DeviceLink> links;  // By rank * ranks + peer; the same both ways.
+  /// As links: GB/s in each direction of NVLinks that join just the two; 0: there are none. Empty:
+  /// none are known, so a device's NVLinks are one port.
+  std::vector<double> direct = {};
+  /// Of ranks on several hosts: by rank, on which; what is between hosts; and ranks of a host as
+  /// groups, if they are such.
+  Hosts hosts;
+  plan::GroupSizes groups;
+  std::vector<int> weights = {};  // Settings::weights.
+  std::string wishes;             // Settings::algorithm.
+  std::uint32_t lanes = 1;        // That a plan may have.
+  std::size_t slot_bytes = std::size_t{64} << 10;
+  int slots = 4;
+  DeviceLink link(std::size_t rank, std::size_t peer) const {
+    return links[rank * device_of.size() + peer];
+  }
+  double direct_rate(std::size_t rank, std::size_t peer) const {
+    return direct.empty() ? 0 : direct[rank * device_of.size() + peer];
+  }
+};
+
+/// What plans on the machine are for. Where the links between devices of a host are not alike, also
+/// what they say of it: ranks near each other as groups, weights (but not instead of the user's),
+/// and trees, if plans along them keep the contract. The last takes some ms for 8 ranks and about a
+/// second for 32 (machine_trees.h), so the caller keeps it; where links are alike, nothing.
+plan::Shape device_shape(Collective collective, int root, Contract contract,
+                         const DeviceMachine& machine);
+
+/// What of a collective's buffers peers can map, if all are registered: those that every rank has,
+/// in one place. The root of a gather or a scatter may have its own block in its other buffer. None
+/// where devices of a host don't reach each other's memory.
+plan::Mapped device_maps(Collective collective, const DeviceMachine& machine);
+
+struct DeviceWay {
+  const Algorithm* algorithm = nullptr;
+  std::uint32_t lanes = 1;  // How often its lanes are repeated.
+  double microseconds = 0;  // Estimated for the size's class; 0: it is forced, or refused.
+  std::string refused;      // Why it can't be taken, one line; empty: it can.
+};
+
+/// All plans of the request's collective, best first, refused ones last, in the order of the
+/// registry. kInvalidArgument if wishes name what there is not. Requests of one device_size_class
+/// have one answer.
+Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMachine& machine);
+
+/// Those that are not refused, and never none; kernels may not take all of them. kInvalidArgument
+/// also if nothing is left.
+Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine);
+
+/// How a way's plan is made. Of mapped buffers within each host.
+Recipe device_recipe(const Algorithm& algorithm, const Request& request,
+                     const DeviceMachine& machine, std::uint32_t lanes);
+
+/// Microseconds that the request takes at least, as its bytes have to get into and out of each
+/// device over all links that it has.
+double device_bound_us(const Request& request, const DeviceMachine& machine);
+
+/// Whether wishes let a call of that collective go by packets (the one-shot kernel).
+Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine);
+
+/// What stands for all sizes near this one.
+std::size_t device_size_class(std::size_t bytes);
+
+}  // namespace tutti::planner

@@ -1,0 +1,146 @@
+#include "cuda/driver/driver.h"
+
+#include <array>
+#include <atomic>
+#include <type_traits>
+
+#include "base/cuda_refusal.h"
+
+namespace tutti::exec {
+namespace {
+
+CUdeviceptr address_of(const std::byte* at) {
+  return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(at));
+}
+
+CudaDriver look_up() {
+  CudaDriver driver;
+  bool all = true;
+  const auto find = [&all](const char* name, auto& function) {
+    constexpr unsigned kVersion = 12010;  // The first with all of them.
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+    if (error == cudaSuccess && result == cudaDriverEntryPointSuccess && found != nullptr) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+      return;
+    }
+    cudaGetLastError();
+    all = false;
+  };
+  find("cuDevicePrimaryCtxRetain", driver.context);
+  find("cuCtxGetCurrent", driver.current);
+  find("cuCtxPushCurrent", driver.push);
+  find("cuCtxPopCurrent", driver.pop);
+  find("cuDeviceGetAttribute", driver.device_attribute);
+  find("cuDeviceGetUuid", driver.uuid);
+  find("cuMemGetAllocationGranularity", driver.memory_granularity);
+  find("cuMemCreate", driver.create);
+  find("cuMemRelease", driver.release);
+  find("cuMemAddressReserve", driver.reserve);
+  find("cuMemAddressFree", driver.free);
+  find("cuMemMap", driver.map);
+  find("cuMemUnmap", driver.unmap);
+  find("cuMemSetAccess", driver.set_access);
+  find("cuMemGetAddressRange", driver.address_range);
+  find("cuPointerGetAttribute", driver.pointer_attribute);
+  find("cuMemRetainAllocationHandle", driver.retain);
+  find("cuMemGetAllocationPropertiesFromHandle", driver.properties);
+  find("cuMemExportToShareableHandle", driver.export_handle);
+  find("cuMemImportFromShareableHandle", driver.import_handle);
+  driver.has_memory = all;
+  find("cuMulticastCreate", driver.multicast_create);
+  find("cuMulticastGetGranularity", driver.multicast_granularity);
+  find("cuMulticastAddDevice", driver.add_device);
+  find("cuMulticastBindMem", driver.bind);
+  driver.has_multicast = all;
+  find("cuMemGetHandleForAddressRange", driver.range_handle);
+  return driver;
+}
+
+}  // namespace
+
+const CudaDriver& cuda_driver() {
+  static const CudaDriver driver = look_up();
+  return driver;
+}
+
+Status driver_status(CUresult result, const std::string& what) {
+  if (result == CUDA_SUCCESS) return ok();
+  cuda_refusal = result;
+  // The driver's numbers are the runtime's, which has words for them.
+  return Error{Code::kSystem, what + ": " + cudaGetErrorString(static_cast<cudaError_t>(result)) +
+                                  " (error " + std::to_string(result) + " of the CUDA driver)"};
+}
+
+Result<CUcontext> context_of(int device) {
+  constexpr int kMostDevices = 256;
+  static std::array<std::atomic<CUcontext>, kMostDevices> contexts;
+  const std::string what = "using device " + std::to_string(device);
+  if (device < 0 || device >= kMostDevices || cuda_driver().context == nullptr)
+    return Error{Code::kUnsupported, what + ": no such device, or no CUDA driver"};
+  // relaxed: a handle, which says nothing of other memory. Who loses the race has made it keep
+  // twice.
+  std::atomic<CUcontext>& known = contexts[static_cast<std::size_t>(device)];
+  CUcontext context = known.load(std::memory_order_relaxed);
+  if (context != nullptr) return context;
+  TUTTI_CHECK_OK(driver_status(cuda_driver().context(&context, device), what));
+  known.store(context, std::memory_order_relaxed);
+  return context;
+}
+
+CUmemLocation location_of(int device) {
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
+void CudaMapping::Unmap::operator()(std::byte* data) const {
+  CUdeviceptr at = address_of(data);
+  for (const std::size_t bytes : parts) {
+    cuda_driver().unmap(at, bytes);
+    at += bytes;
+  }
+  cuda_driver().free(address_of(data), reserved);
+}
+
+Result<CudaMapping> CudaMapping::reserve(std::size_t bytes) {
+  CudaMapping mapping;
+  CUdeviceptr at = 0;
+  TUTTI_CHECK_OK(driver_status(cuda_driver().reserve(&at, bytes, 0, 0, 0),
+                               "reserving addresses for " + std::to_string(bytes) + " bytes"));
+  mapping.data_.reset(reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at)));
+  mapping.data_.get_deleter().reserved = bytes;
+  return mapping;
+}
+
+Status CudaMapping::add(CUmemGenericAllocationHandle handle, std::size_t bytes) {
+  const std::string what = "mapping " + std::to_string(bytes) + " bytes of a device's memory";
+  if (bytes == 0 || bytes > size() - mapped_) {
+    return Error{Code::kMismatch,
+                 what + ": only " + std::to_string(size() - mapped_) + " were said to be there"};
+  }
+  TUTTI_CHECK_OK(
+      driver_status(cuda_driver().map(address_of(data()) + mapped_, bytes, 0, handle, 0), what));
+  data_.get_deleter().parts.push_back(bytes);
+  mapped_ += bytes;
+  return ok();
+}
+
+Status CudaMapping::allow(const std::vector<int>& devices) {
+  return allow_access(data(), mapped_, devices);
+}
+
+Status allow_access(std::byte* at, std::size_t bytes, const std::vector<int>& devices) {
+  std::vector<CUmemAccessDesc> access;
+  for (const int device : devices) {
+    access.push_back({location_of(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  }
+  return driver_status(
+      cuda_driver().set_access(address_of(at), bytes, access.data(), access.size()),
+      "access to " + std::to_string(bytes) + " bytes of a device's memory");
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,229 @@
+// File: cuda/mesh/launch.cc: a rank's part of a call, as a kernel's arguments.
+#include <algorithm>
+#include <string>
+
+#include "cuda/mesh/mesh.h"
+#include "exec/lane.h"
+#include "plan/partition.h"
+
+namespace tutti::exec {
+
+using cuda::Arguments;
+using cuda::LaneSteps;
+using cuda::RingEnd;
+using cuda::SignalEnd;
+
+/// What does not depend on a call: the rank and its rings.
+cuda::Arguments CudaMesh::base_arguments(int rank) const {
+  const Layout at = layout();
+  std::byte* mine = memories_[static_cast<std::size_t>(rank)].data();
+  Arguments arguments;
+  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
+  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
+  arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
+  arguments.slot_bytes = options_.slot_bytes;
+  arguments.slot_count = options_.slot_count;
+  arguments.format = options_.format;
+  arguments.report = report_of(rank);
+  arguments.states = reinterpret_cast<cuda::BlockState*>(mine + at.states);
+  add_boards(static_cast<std::size_t>(rank), arguments);
+  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
+  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
+  arguments.rank = static_cast<std::uint32_t>(rank);
+  return arguments;
+}
+
+/// Where ranks post what they call.
+void CudaMesh::add_boards(std::size_t rank, Arguments& arguments) const {
+  const std::size_t board = layout().board;
+  arguments.board_lanes = options_.lanes;
+  if (staging_.data() != nullptr) arguments.staged_board = staging_.data() + board;
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    if (peer != rank && is_away(peer)) continue;
+    const bool staged = peer != rank && is_staged(peer);
+    arguments.boards[peer] = (staged ? staged_bases_[peer] : bases_[peer]) + board;
+    if (staged) arguments.staged_peers |= std::uint64_t{1} << peer;
+  }
+}
+
+cuda::CallTag CudaMesh::tag_of_call(const CudaCall& call, CudaCallName name) {
+  name.type = call.type;
+  name.op = call.op;
+  name.count = call.count;
+  name.places = call.places;
+  return tag_of(name);
+}
+
+/// What does not depend on a plan.
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
+  Arguments arguments = base_arguments(rank);
+  arguments.input = call.input;
+  arguments.output = call.output;
+  arguments.count = call.count;
+  arguments.scale = call.scale;
+  arguments.integer_scale = call.integer_scale;
+  arguments.op = call.op;
+  arguments.tag = tag_of_call(call);
+  arguments.scaled = call.op == ReduceOp::kPreMulSum;
+  return arguments;
+}
+
+/// Where peers' buffers are. kInvalidArgument: the call does not say.
+Status CudaMesh::add_peers(const CudaCall& call, bool inputs, bool outputs, Arguments& arguments) {
+  const std::size_t ranks = arguments.ranks;
+  if ((inputs && call.peer_inputs.size() != ranks) ||
+      (outputs && call.peer_outputs.size() != ranks)) {
+    return Error{Code::kInvalidArgument,
+                 "peers' buffers are touched, and the call does not say where they are"};
+  }
+  if (inputs) std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
+  if (outputs)
+    std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  return ok();
+}
+
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
+  const auto me = static_cast<std::size_t>(rank);
+  Arguments arguments = arguments_of(rank, call);
+  CudaCallName name;
+  name.collective = plan.shape_.collective;
+  name.root = plan.shape_.root;
+  arguments.tag = tag_of_call(call, name);
+  arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
+  arguments.scratch = plan.scratches_[me].data();
+  arguments.scratch_bytes = options_.slot_bytes;
+  arguments.pieces = plan.pieces_;
+  arguments.scaled &= reduces(plan.shape_.collective);
+  arguments.together = plan.together_;
+
+  const std::size_t unit = cuda::unit_elements(call.type);
+  const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
+  const std::size_t unit_bytes = unit * element_bytes(call.type, widest);
+  // A kernel counts the elements of a tile in 32 bits.
+  constexpr std::size_t kMostElements = std::size_t{1} << 30;
+  arguments.tile_elements =
+      plan.tiled_ ? cuda::units_in_slot(options_.format, options_.slot_bytes, unit_bytes) * unit
+                  : kMostElements;
+  const std::size_t largest =
+      plan::piece_of(call.count, plan.pieces_, 0, cuda::grain_of(call.type)).count;
+  arguments.tiles = (largest + arguments.tile_elements - 1) / arguments.tile_elements;
+  return arguments;
+}
+
+Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream) {
+  const bool reduces_any = reduces(plan.shape_.collective);
+  const void* kernel = cuda::interpreter_kernel(call.type, reduces_any ? call.op : ReduceOp::kSum);
+  if (kernel == nullptr) {
+    return Error{Code::kUnsupported, std::string(to_string(call.op)) + " takes no " +
+                                         std::string(to_string(call.type))};
+  }
+  if (reduces_any && call.op == ReduceOp::kPreMulSum && plan.reads_peers_) {
+    return Error{Code::kUnsupported,
+                 "premulsum can't run a plan that reads peers' inputs: their scales aren't known"};
+  }
+  if (call.count == 0) return ok();
+  Arguments arguments = arguments_of(rank, plan, call);
+  TUTTI_CHECK_OK(add_peers(call, plan.reads_peers_, plan.writes_peers_, arguments));
+  return start(rank, kernel, plan.lanes_, &arguments, stream, "the interpreter");
+}
+
+/// Starts a kernel that takes one structure; with no more threads than have to do in a block.
+Status CudaMesh::start(int rank, const void* kernel, std::size_t blocks, void* arguments,
+                       cudaStream_t stream, const char* what, std::size_t units) const {
+  const std::size_t warps = (units + cuda::kWarpLanes - 1) / cuda::kWarpLanes;
+  const auto threads =
+      static_cast<unsigned>(std::min<std::size_t>(warps * cuda::kWarpLanes, options_.threads));
+  void* list[] = {arguments};
+  const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
+  return cuda_status(
+      cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), list, 0, stream),
+      std::string("starting ") + what + " of rank " + std::to_string(rank));
+}
+
+namespace {
+
+/// Elements of a block of the one-shot all-reduce.
+std::size_t elements_in_area(std::size_t area_bytes, DataType type, ReduceOp op) {
+  const Form form = op == ReduceOp::kPreMulSum ? Form::kPartial : Form::kContribution;
+  const std::size_t unit = cuda::unit_elements(type);
+  return cuda::units_in_slot(cuda::SlotFormat::kPacked, area_bytes,
+                             unit * element_bytes(type, form)) *
+         unit;
+}
+
+}  // namespace
+
+std::size_t CudaMesh::one_shot_elements(DataType type, ReduceOp op) const {
+  if (options_.devices.size() > cuda::kMostSources || !is_mapped()) return 0;
+  return options_.lanes * elements_in_area(options_.area_bytes, type, op);
+}
+
+Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream) {
+  const void* kernel = cuda::one_shot_kernel(call.type, call.op);
+  if (kernel == nullptr || call.count > one_shot_elements(call.type, call.op)) {
+    return Error{Code::kUnsupported, "a one-shot all-reduce of " + std::to_string(call.count) +
+                                         " " + std::string(to_string(call.type)) + " by " +
+                                         std::string(to_string(call.op)) + "; it takes up to " +
+                                         std::to_string(one_shot_elements(call.type, call.op))};
+  }
+  if (call.count == 0) return ok();
+  const Layout at = layout();
+  cuda::OneShotArguments arguments;
+  arguments.common = arguments_of(rank, call);
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    arguments.areas[peer] = bases_[peer] + at.areas;
+  }
+  arguments.area_bytes = options_.area_bytes;
+  arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
+  const std::size_t blocks =
+      (call.count + arguments.elements_per_block - 1) / arguments.elements_per_block;
+  const std::size_t unit = cuda::unit_elements(call.type);
+  const std::size_t most = std::min<std::size_t>(call.count, arguments.elements_per_block);
+  return start(rank, kernel, blocks, &arguments, stream, "the one-shot all-reduce",
+               (most + unit - 1) / unit);
+}
+
+/// Blocks that share `count` elements: fewer than lanes where threads would have nothing to do; the
+/// same number for all ranks, as blocks meet.
+unsigned CudaMesh::blocks_for(std::size_t count, DataType type) const {
+  const std::size_t enough = options_.threads * cuda::unit_elements(type);
+  return static_cast<unsigned>(std::clamp<std::size_t>(count / enough, 1, options_.lanes));
+}
+
+Status CudaMesh::check_two_shot(const CudaCall& call) const {
+  const std::size_t ranks = options_.devices.size();
+  const std::size_t piece = largest_piece(call);
+  const unsigned blocks = blocks_for(piece, call.type);
+  constexpr std::size_t kMostElements = std::size_t{1} << 30;  // Counted in 32 bits.
+  const bool is_taken = cuda::two_shot_kernel(call.type, call.op) != nullptr &&
+                        call.op != ReduceOp::kPreMulSum && ranks <= cuda::kMostSources;
+  if (is_taken && piece / blocks <= kMostElements) return ok();
+  std::string what = "a two-shot all-reduce of " + std::to_string(call.count) + " " +
+                     std::string(to_string(call.type)) + " by " + std::string(to_string(call.op));
+  if (is_taken) {
+    what += " with " + std::to_string(blocks) + " lanes; a lane takes up to 2^30 elements";
+  } else {
+    what += " among " + std::to_string(ranks) +
+            " ranks; it takes all operations but premulsum and up to " +
+            std::to_string(cuda::kMostSources) + " ranks";
+  }
+  return Error{Code::kUnsupported, std::move(what)};
+}
+
+/// Of those that ranks reduce.
+std::size_t CudaMesh::largest_piece(const CudaCall& call) const {
+  const auto ranks = static_cast<std::uint32_t>(options_.devices.size());
+  return plan::piece_of(call.count, ranks, 0, cuda::grain_of(call.type)).count;
+}
+
+Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream) {
+  TUTTI_CHECK_OK(check_two_shot(call));
+  if (call.count == 0) return ok();
+  Arguments arguments = arguments_of(rank, call);
+  TUTTI_CHECK_OK(add_peers(call, true, true, arguments));
+  return start(rank, cuda::two_shot_kernel(call.type, call.op),
+               blocks_for(largest_piece(call), call.type), &arguments, stream,
+               "the two-shot all-reduce");
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,313 @@
+#include "cuda/mesh/mesh.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <map>
+#include <set>
+#include <string>
+
+#include "cuda/driver/kernels.h"
+#include "exec/lane.h"
+#include "kernels/cuda/messages.h"
+#include "plan/partition.h"
+
+namespace tutti::exec {
+namespace {
+
+using cuda::LaneSteps;
+using cuda::RingEnd;
+using cuda::SignalEnd;
+
+constexpr std::size_t kLine = kCudaMeshLine;
+
+std::size_t lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA mesh: " + what}; }
+
+Status check_options(const CudaMeshOptions& options) {
+  const std::size_t ranks = options.devices.size();
+  if (ranks == 0 || ranks > cuda::kMostRanks) {
+    return invalid(std::to_string(ranks) + " ranks; it has 1 to " +
+                   std::to_string(cuda::kMostRanks));
+  }
+  if (options.lanes == 0 || options.slot_count == 0) return invalid("no lanes, or no slots");
+  if (options.threads % cuda::kWarpLanes != 0 || options.threads == 0 ||
+      options.threads > cuda::kMostThreads) {
+    return invalid(std::to_string(options.threads) + " threads a block; a multiple of 32 up to " +
+                   std::to_string(cuda::kMostThreads) + " is possible");
+  }
+  if (cuda::units_in_slot(options.format, options.slot_bytes, 32) == 0 ||
+      options.slot_bytes % kLine != 0) {
+    return invalid("slots of " + std::to_string(options.slot_bytes) +
+                   " bytes; a multiple of 1024 is possible");
+  }
+  if (options.area_bytes == 0 || options.area_bytes % kLine != 0) {
+    return invalid("areas of " + std::to_string(options.area_bytes) +
+                   " bytes; a multiple of 128 is possible");
+  }
+  return ok();
+}
+
+/// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
+/// What of that a mesh of one rank, or of all, takes.
+Result<std::vector<CudaRoom>> take_room(const CudaMeshOptions& options, int only) {
+  std::map<int, std::size_t> blocks;
+  for (const int device : options.devices) blocks[device] += options.lanes;
+  std::vector<CudaRoom> taken;
+  for (const auto& [device, wanted] : blocks) {
+    if (only >= 0 && device != only) continue;
+    TUTTI_TRY(const std::size_t room, blocks_of_device(device));
+    if (wanted <= room) {
+      taken.emplace_back(device, only >= 0 ? options.lanes : wanted, room);
+      continue;
+    }
+    return Error{Code::kUnsupported, "a CUDA mesh: ranks on device " + std::to_string(device) +
+                                         " need " + std::to_string(wanted) +
+                                         " blocks at a time, it has room for " +
+                                         std::to_string(room) + "; use fewer lanes"};
+  }
+  return taken;
+}
+
+bool has_place(const plan::Plan& plan, plan::Place place) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      for (const plan::Location& at : lane.locations) {
+        if (at.place == place) return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// Empty, or why a kernel can't take the plan.
+std::string unsuited(const plan::Plan& plan) {
+  if (has_place(plan, plan::Place::kMulticast)) return "has multicasts";
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      for (const plan::Step& step : lane.steps) {
+        if (step.kind != plan::StepKind::kMove) continue;
+        if (step.source_count > cuda::kMostSources || step.target_count > cuda::kMostTargets) {
+          return "has a step of " + std::to_string(step.source_count) + " sources and " +
+                 std::to_string(step.target_count) + " targets; kernels take " +
+                 std::to_string(cuda::kMostSources) + " and " + std::to_string(cuda::kMostTargets);
+        }
+      }
+    }
+  }
+  return {};
+}
+
+template <class T>
+std::size_t bytes_of(const std::vector<T>& list) {
+  return list.size() * sizeof(T);
+}
+
+/// A rank's steps: a table of lanes, then each lane's steps and locations.
+Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
+  std::size_t bytes = lines(rank.lanes.size() * sizeof(LaneSteps));
+  for (const plan::Lane& lane : rank.lanes) {
+    bytes += lines(bytes_of(lane.steps)) + lines(bytes_of(lane.locations));
+  }
+  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate_private(device, bytes));
+  std::vector<LaneSteps> table;
+  std::size_t at = lines(rank.lanes.size() * sizeof(LaneSteps));
+  for (const plan::Lane& lane : rank.lanes) {
+    const std::size_t locations = at + lines(bytes_of(lane.steps));
+    TUTTI_CHECK_OK(memory.write(at, lane.steps.data(), bytes_of(lane.steps)));
+    TUTTI_CHECK_OK(memory.write(locations, lane.locations.data(), bytes_of(lane.locations)));
+    table.push_back({reinterpret_cast<const plan::Step*>(memory.data() + at),
+                     reinterpret_cast<const plan::Location*>(memory.data() + locations),
+                     static_cast<std::uint32_t>(lane.steps.size())});
+    at = locations + lines(bytes_of(lane.locations));
+  }
+  TUTTI_CHECK_OK(memory.write(0, table.data(), bytes_of(table)));
+  return memory;
+}
+
+}  // namespace
+
+std::size_t CudaPlan::bytes() const {
+  std::size_t sum = 0;
+  for (const CudaMemory& memory : programs_) sum += memory.size();
+  for (const CudaMemory& memory : scratches_) sum += memory.size();
+  return sum;
+}
+
+Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
+  TUTTI_CHECK_OK(check_options(options));
+  TUTTI_TRY(auto room, take_room(options, -1));
+  // Calls name peers' buffers, which may be of the runtime.
+  const std::set<int> devices(options.devices.begin(), options.devices.end());
+  for (const int device : devices) {
+    TUTTI_CHECK_OK(load_kernels(device));
+    for (const int peer : devices) TUTTI_CHECK_OK(enable_peer_access(device, peer));
+  }
+  std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
+  mesh->room_ = std::move(room);
+  TUTTI_CHECK_OK(mesh->allocate());
+  TUTTI_CHECK_OK(mesh->open_to_all());
+  for (std::size_t rank = 0; rank < mesh->bases_.size(); ++rank) {
+    TUTTI_CHECK_OK(mesh->connect(rank));
+  }
+  return mesh;
+}
+
+Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int rank) {
+  TUTTI_CHECK_OK(check_options(options));
+  if (rank < 0 || static_cast<std::size_t>(rank) >= options.devices.size()) {
+    return invalid("there is no rank " + std::to_string(rank));
+  }
+  TUTTI_TRY(auto room, take_room(options, options.devices[static_cast<std::size_t>(rank)]));
+  TUTTI_CHECK_OK(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
+  std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
+  mesh->room_ = std::move(room);
+  TUTTI_CHECK_OK(mesh->allocate());
+  return mesh;
+}
+
+CudaMesh::Layout CudaMesh::layout() const {
+  Layout layout = {};
+  std::size_t at = 0;
+  const auto take = [&at](std::size_t bytes) {
+    const std::size_t here = at;
+    at += lines(bytes);
+    return here;
+  };
+  layout.heads = take(ends() * kLine);
+  layout.tails = take(ends() * kLine);
+  layout.signals = take(ends() * kLine);
+  layout.inboxes = take(ends() * sizeof(RingEnd));
+  layout.outboxes = take(ends() * sizeof(RingEnd));
+  layout.signal_ends = take(ends() * sizeof(SignalEnd));
+  layout.areas = take(2 * ends() * options_.area_bytes);
+  layout.states = take(most_blocks() * sizeof(cuda::BlockState));
+  layout.counts = take(2 * options_.devices.size() * sizeof(std::uint64_t));
+  layout.board = take(cuda::board_bytes(options_.devices.size(), options_.lanes));
+  layout.slots = at;
+  return layout;
+}
+
+/// By lane and rank, of those that are there.
+std::size_t CudaMesh::slots_at(CudaRanks ranks, std::size_t lane, std::size_t peer) const {
+  const CudaRanks before = ranks & ((CudaRanks{1} << peer) - 1);
+  const auto count = [](CudaRanks some) { return static_cast<std::size_t>(std::popcount(some)); };
+  return layout().slots + (lane * count(ranks) + count(before)) * ring_bytes();
+}
+
+/// Of a rank here: where its rings with each other one are.
+void CudaMesh::divide(std::size_t rank) {
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    if (peer == rank || is_away(peer)) continue;
+    (is_staged(peer) ? staged_ : mapped_)[rank] |= CudaRanks{1} << peer;
+  }
+}
+
+Status CudaMesh::allocate() {
+  const std::size_t ranks = options_.devices.size();
+  TUTTI_TRY(reports_, CudaHostMemory::allocate(ranks * kLine));
+  memories_.resize(ranks);
+  bases_.resize(ranks);
+  mapped_.resize(ranks);
+  staged_.resize(ranks);
+  staged_bases_.resize(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (!is_here(rank)) continue;
+    divide(rank);
+    TUTTI_TRY(memories_[rank],
+              CudaMemory::allocate_for_peers(options_.devices[rank],
+                                             slots_at(mapped_[rank], options_.lanes, 0)));
+    bases_[rank] = memories_[rank].data();
+    if (staged_[rank] == 0) continue;
+    TUTTI_TRY(staging_, CudaStaging::allocate(staged_bytes()));
+  }
+  return ok();
+}
+
+std::size_t CudaMesh::staged_bytes() const {
+  if (only_ < 0 || staged_[static_cast<std::size_t>(only_)] == 0) return 0;
+  return slots_at(staged_[static_cast<std::size_t>(only_)], options_.lanes, 0);
+}
+
+Status CudaMesh::suits(const plan::Plan& plan) const {
+  const std::string name = "plan " + plan.name;
+  if (const std::string why = unsuited(plan); !why.empty()) {
+    return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
+  }
+  const std::size_t lanes = plan.ranks[0].lanes.size();
+  if (lanes <= options_.lanes) return ok();
+  return Error{Code::kUnsupported, name + " has " + std::to_string(lanes) + " lanes, the mesh " +
+                                       std::to_string(options_.lanes)};
+}
+
+Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
+  const std::string name = "plan " + plan.name;
+  const std::size_t ranks = options_.devices.size();
+  if (plan.ranks.size() != ranks) {
+    return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
+                                             " ranks, the mesh has " + std::to_string(ranks)};
+  }
+  TUTTI_CHECK_OK(suits(plan));
+  CudaPlan loaded;
+  loaded.shape_ = plan.shape;
+  loaded.pieces_ = plan.pieces;
+  loaded.lanes_ = static_cast<std::uint32_t>(plan.ranks[0].lanes.size());
+  loaded.together_ = plan.together;
+  loaded.tiled_ = is_tiled(plan);
+  loaded.partials_ = has_partials(plan);
+  loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);
+  loaded.writes_peers_ = has_place(plan, plan::Place::kPeerOutput);
+  loaded.programs_.resize(ranks);
+  loaded.scratches_.resize(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (!is_here(rank)) continue;
+    const int device = options_.devices[rank];
+    TUTTI_TRY(loaded.programs_[rank], load_rank(plan.ranks[rank], device));
+    TUTTI_TRY(loaded.scratches_[rank],
+              CudaMemory::allocate_private(device,
+                                           plan.ranks[rank].scratch_chunks * options_.slot_bytes));
+  }
+  return loaded;
+}
+
+bool CudaMesh::is_mapped() const {
+  const auto& away = options_.away;
+  return staging_.data() == nullptr && std::find(away.begin(), away.end(), true) == away.end();
+}
+
+cuda::Report* CudaMesh::report_of(int rank) const {
+  return reinterpret_cast<cuda::Report*>(reports_.data() + static_cast<std::size_t>(rank) * kLine);
+}
+
+std::size_t CudaMesh::most_blocks() const {
+  return std::max<std::size_t>(options_.lanes, cuda::kMostQueues);
+}
+
+Status CudaMesh::check(int rank) const {
+  cuda::Report* const report = report_of(rank);
+  // acquire: pairs with the release of the kernel that wrote the rest before.
+  const std::uint64_t why = std::atomic_ref(report->why).load(std::memory_order_acquire);
+  if (why == 0) return ok();
+  cuda::Report copy = *report;
+  copy.why = why;
+  return error_of(copy, rank);
+}
+
+void CudaMesh::abort(int rank) {
+  std::uint64_t none = 0;
+  // relaxed: nothing else is written. What a kernel said before stays.
+  std::atomic_ref(report_of(rank)->why)
+      .compare_exchange_strong(none,
+                               cuda::report_word(cuda::Why::kAborted, static_cast<unsigned>(rank),
+                                                 static_cast<unsigned>(rank)),
+                               std::memory_order_relaxed);
+}
+
+std::size_t CudaMesh::bytes() const {
+  std::size_t sum = 0;
+  for (const CudaMemory& memory : memories_) sum += memory.size();
+  return sum;
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,32 @@
+// File: cuda/mesh/tag.h: what ranks compare of their calls (kernels/cuda/calls.h), in words, and
+// the error that a rank's report stands for.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda/interpreter.h"
+#include "tutti/result.h"
+#include "tutti/types.h"
+
+namespace tutti::exec {
+
+/// What a call is to its peers: all of it has to be alike on all ranks.
+struct CudaCallName {
+  enum Kind : std::uint8_t { kCollective, kRmsNorm, kSgd, kMessage };
+  Kind kind = kCollective;
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  std::uint64_t count = 0;   // Elements, or bytes of a message.
+  std::uint64_t places = 0;  // A hash of where its buffers are in registered memory.
+};
+
+cuda::CallTag tag_of(const CudaCallName& name);
+/// "call 3, all_reduce of 100 float32 (sum)", as describe_call (exec/call.h) names it.
+std::string in_words(const cuda::KnownCall& call);
+/// What ended the calls of `rank`.
+Error error_of(const cuda::Report& report, int rank);
+
+}  // namespace tutti::exec
