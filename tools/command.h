@@ -15,7 +15,7 @@ namespace tutti::tools {
 inline constexpr int kUsage = 2;
 
 #define TUTTI_COMMAND(name) void define_##name(CLI::App& app, int& exit_code);
-#include "commands.def"
+#include "tools/commands.def"
 #undef TUTTI_COMMAND
 
 }  // namespace tutti::tools

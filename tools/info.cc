@@ -11,8 +11,8 @@
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
 #include "base/settings_table.h"
-#include "command.h"
 #include "kernels/host/reduce.h"
+#include "tools/command.h"
 #include "transport/transport.h"
 #include "tutti/communicator.h"
 

@@ -1,8 +1,8 @@
 // The tutti command: finds the subcommand and lets it work.
 #include <sstream>
 
-#include "command.h"
 #include "perf/sweep/help.h"
+#include "tools/command.h"
 
 namespace {
 
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
       "tutti COMMAND --help says more.");
   int exit_code = 0;
 #define TUTTI_COMMAND(name) tutti::tools::define_##name(app, exit_code);
-#include "commands.def"
+#include "tools/commands.def"
 #undef TUTTI_COMMAND
   const int code = parse_and_run(app, exit_code, argc, argv);
   return tutti::finish_output(name_of(app), code);

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "command.h"
 #include "plan/text/text.h"
 #include "planner/plan_files.h"
 #include "planner/planner.h"
+#include "tools/command.h"
 
 namespace tutti::tools {
 namespace {

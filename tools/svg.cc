@@ -1,4 +1,4 @@
-#include "svg.h"
+#include "tools/svg.h"
 
 #include <fmt/format.h>
 

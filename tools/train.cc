@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "command.h"
+#include "tools/command.h"
 #include "trainer/train.h"
 
 namespace tutti::tools {

@@ -1,0 +1,154 @@
+// tutti explain: which algorithm is chosen on a machine, why the others are not, and what holds it
+// up.
+#include "tools/explain/explain.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "plan/passes/passes.h"
+#include "plan/text/text.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/simulate.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // Of a picture's plan.
+
+struct Options : SimulateWords {
+  Options() { bytes = "64M"; }
+  bool json = false, plan = false, mapped = false;
+  int rank = -1;
+  std::string svg;
+};
+
+/// Simulates the best once more, and draws what it does.
+Result<std::string> picture(const Explained& explained, const RankedMachine& machine,
+                            planner::SimulateOptions options) {
+  options.symmetry = false;  // All ranks are drawn.
+  const planner::Sample& best = explained.explanation.best();
+  planner::Simulator simulator(machine.graph, machine.ranks, options);
+  TUTTI_TRY(const plan::Plan plan, simulator.plan_of(best));
+  std::size_t steps = 0;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();
+  }
+  if (steps > kMostSteps)
+    return bad(fmt::format("--svg: a plan of {} steps can't be drawn; choose fewer ranks", steps));
+  plan::Recording recording;
+  TUTTI_TRY(const auto sample,
+            simulator.run(*best.algorithm, *best.protocol, explained.bytes, &recording));
+  const double bound_us = explained.explanation.bound_us;
+  std::string words = fmt::format("{} over {}, {} lane{}: {} us, bus bandwidth {} GB/s",
+                                  sample.algorithm->name, sample.protocol->name, sample.lanes,
+                                  sample.lanes == 1 ? "" : "s", time_text(sample.microseconds),
+                                  rate_text(explained.bus_bandwidth(sample.microseconds)));
+  if (bound_us > 0)
+    words += fmt::format(", {:.0f} % of the bound", 100 * bound_us / sample.microseconds);
+  return to_svg({.title = explained.title(),
+                 .words = words,
+                 .plan = plan,
+                 .recording = recording,
+                 .start_us = sample.protocol->base_us,
+                 .bound_us = bound_us});
+}
+
+/// What a lane does; of all ranks or of one.
+Result<std::string> plan_text(const Explained& explained, const planner::Simulator& simulator,
+                              int rank) {
+  const planner::Sample& best = explained.explanation.best();
+  if (rank >= explained.ranks)
+    return bad(fmt::format("--rank {}: there are ranks 0 to {}", rank, explained.ranks - 1));
+  const plan::Plan plan = plan::fuse(build(*best.algorithm, best.shape),
+                                     static_cast<std::uint32_t>(simulator.options().slots));
+  std::string text =
+      best.lanes == 1
+          ? "# One lane does this\n"
+          : fmt::format("# {} lanes do this side by side, each with its share\n", best.lanes);
+  return text + (rank < 0 ? plan::to_text(plan) : plan::to_text(plan, Rank{rank}));
+}
+
+Status explain(const Options& options) {
+  TUTTI_TRY(const SimulateJob job, understand(options));
+  if (job.bytes.size() != 1) return bad("--bytes: one size at a time, such as 64M");
+  if (job.ranks.size() > 1) return bad("--ranks: one number at a time");
+  TUTTI_CHECK_OK(check_outputs({{"--svg", options.svg}}));
+  const int ranks = job.ranks.empty() ? 0 : static_cast<int>(job.ranks[0]);
+  if (options.source.from.empty() && options.source.model.empty()) {
+    if (!options.algorithms.empty() || !options.protocols.empty())
+      return bad(
+          "--algorithm and --protocol are for --model and --from; on this machine "
+          "TUTTI_ALGORITHM forces or forbids");
+    return explain_host({.collective = job.simulate.collective,
+                         .type = job.simulate.type,
+                         .contract = job.simulate.contract,
+                         .bytes = static_cast<std::size_t>(job.bytes[0]),
+                         .ranks = ranks,
+                         .root = options.root,
+                         .mapped = options.mapped,
+                         .json = options.json,
+                         .plan = options.plan,
+                         .rank = options.rank,
+                         .svg = options.svg});
+  }
+  if (options.mapped) return bad("--mapped is for ranks on this machine, or those of a launcher");
+  TUTTI_TRY(const RankedMachine machine, machine_for(options.source, ranks, options.root));
+  planner::Simulator simulator(machine.graph, machine.ranks, job.simulate);
+  Explained explained{.collective = job.simulate.collective,
+                      .type = job.simulate.type,
+                      .bytes = static_cast<std::size_t>(job.bytes[0]),
+                      .ranks = simulator.machine().rank_count(),
+                      .machine = name_of(options.source),
+                      .contract = options.contract,
+                      .explanation = {}};
+  TUTTI_TRY(explained.explanation,
+            planner::explain(simulator, job.algorithms, job.protocols, explained.bytes));
+  say("{}", options.json ? to_json(explained) : to_text(explained));
+  if (options.plan || options.rank >= 0) {
+    TUTTI_TRY(const std::string text, plan_text(explained, simulator, options.rank));
+    say("\n{}", text);
+  }
+  if (options.svg.empty()) return ok();
+  TUTTI_TRY(const std::string svg, picture(explained, machine, job.simulate));
+  return write_text(options.svg, svg);
+}
+
+int run(const Options& options) {
+  const Status done = explain(options);
+  if (done) return 0;
+  say_error("tutti explain: {}\n", done.error().what);
+  return done.error().code == Code::kInvalidArgument ? kUsage : 1;
+}
+
+}  // namespace
+
+void define_explain(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "explain", "Which algorithm is chosen, why the others are not, and what holds it up");
+  add_simulate_options(*command, *options);
+  command->add_option("--bytes", options->bytes, "Size of the message: 8, 64K, 1G")
+      ->capture_default_str();
+  command->add_option(
+      "--ranks", options->ranks,
+      "So many ranks; a model without a size grows. Default: all; here the launcher's, or "
+      "the CPUs");
+  command->add_flag("--mapped", options->mapped,
+                    "Without a model: buffers that peers on a host can map");
+  auto* json = command->add_flag("--json", options->json, "As JSON");
+  command->add_flag("--plan", options->plan, "Also print the plan that is chosen")->excludes(json);
+  command->add_option("--rank", options->rank, "Of the plan only this rank's part")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(json);
+  command->add_option("--svg", options->svg, "Draw what each rank does when into this file");
+  command->footer(
+      "Examples:\n  tutti explain all_reduce --model hgx-h100:4 --bytes 64M --type bf16\n"
+      "  tutti explain all_gather --from machine.xml --bytes 8 --svg gather.svg\n"
+      "  tutti explain all_reduce --model dgx1-v100 --contract relaxed --plan --rank 0\n"
+      "  tutti explain all_gather --ranks 4 --bytes 1M\n"
+      "  tutti run --no-prefix --hosts node1:4,node2:4 -- tutti explain all_reduce --bytes 16M");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,170 @@
+// tutti explain without a model or a file: ranks on this machine, or those that a launcher started,
+// on as many hosts as it has, as the library itself chooses for them, from the same settings and
+// tuning tables.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/cpus.h"
+#include "base/output.h"
+#include "comm/state.h"
+#include "plan/text/text.h"
+#include "planner/explain.h"
+#include "tools/explain/explain.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/simulate.h"
+#include "transport/region.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr int kMostRanks = 256;  // Of a host; more would take long to estimate.
+constexpr std::string_view kTransport = "shared_memory";
+
+std::string where(const planner::Knowledge& knowledge) {
+  const std::size_t hosts = planner::ranks_on(knowledge.hosts.of).size();
+  return hosts == 0 ? "this machine" : fmt::format("{} hosts", hosts);
+}
+
+std::string title(const HostQuestion& question, const planner::Knowledge& knowledge) {
+  return fmt::format(
+      "{} of {} of {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
+      to_string(question.collective), amount_text(question.bytes), to_string(question.type),
+      question.ranks, where(knowledge), knowledge.usable_cpus,
+      knowledge.usable_cpus == 1 ? "" : "s", question.mapped ? "mapped" : "plain",
+      question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+}
+
+std::string to_json(const HostQuestion& question, const planner::Knowledge& knowledge,
+                    const planner::HostExplanation& explanation) {
+  nlohmann::ordered_json json{{"collective", std::string(to_string(question.collective))},
+                              {"machine", where(knowledge)},
+                              {"ranks", question.ranks},
+                              {"usable_cpus", knowledge.usable_cpus},
+                              {"bytes", question.bytes},
+                              {"type", std::string(to_string(question.type))},
+                              {"mapped", question.mapped},
+                              {"bound_us", explanation.bound_us},
+                              {"bound", explanation.bound_words}};
+  auto& ways = json["candidates"] = nlohmann::ordered_json::array();
+  for (const planner::ExplainedWay& way : explanation.ways) {
+    const planner::Candidate& candidate = way.candidate;
+    nlohmann::ordered_json entry{{"algorithm", std::string(candidate.name())},
+                                 {"lanes", candidate.lanes},
+                                 {"refused", !candidate.refused.empty()}};
+    if (candidate.refused.empty()) entry["evidence"] = std::string(to_string(candidate.evidence));
+    if (candidate.microseconds > 0) entry["us"] = candidate.microseconds;
+    if (!way.why.empty()) entry["why"] = way.why;
+    ways.push_back(std::move(entry));
+  }
+  json["chosen"] = std::string(explanation.ways.front().candidate.name());
+  if (!explanation.weights_words.empty()) json["weights"] = explanation.weights_words;
+  json["to_be_faster"] = explanation.to_be_faster;
+  return json.dump(2) + "\n";
+}
+
+Status draw(const HostQuestion& question, const planner::Request& request,
+            const planner::Knowledge& knowledge, const planner::Candidate& taken, double bound_us) {
+  if (taken.packet)
+    return bad("--svg: packets have no plan to draw; each rank writes once and reads all");
+  plan::Recording recording;
+  const auto us = planner::record_us(*taken.algorithm, request, knowledge, recording);
+  if (!us) return bad("--svg: the plan has too many steps; choose fewer ranks");
+  TUTTI_TRY(const auto* made,
+            planner::prepare(planner::recipe_of(*taken.algorithm, request, knowledge, 1)));
+  const double factor = planner::bus_factor(question.collective, question.ranks);
+  return write_text(
+      question.svg,
+      to_svg({.title = title(question, knowledge),
+              .words = fmt::format(
+                  "{}: {} us by estimate, bus bandwidth {} GB/s", taken.name(), time_text(*us),
+                  rate_text(static_cast<double>(question.bytes) / *us * 1e-3 * factor)),
+              .plan = made->plan,
+              .recording = recording,
+              .start_us = 0,
+              .bound_us = bound_us}));
+}
+
+Status print_plan(const HostQuestion& question, const planner::Request& request,
+                  const planner::Knowledge& knowledge, const planner::Candidate& taken) {
+  if (question.rank >= question.ranks)
+    return bad(
+        fmt::format("--rank {}: there are ranks 0 to {}", question.rank, question.ranks - 1));
+  if (taken.packet) return bad("--plan: packets have none; each rank writes once and reads all");
+  TUTTI_TRY(const auto* made, planner::prepare(planner::recipe_of(*taken.algorithm, request,
+                                                                  knowledge, taken.lanes)));
+  say("\n{}", question.rank < 0 ? plan::to_text(made->plan)
+                                : plan::to_text(made->plan, Rank{question.rank}));
+  return ok();
+}
+
+Status answer(const HostQuestion& question, const Choosing& choosing) {
+  if (question.mapped && !planner::some_share_memory(choosing.knowledge().hosts.of))
+    return bad("--mapped: no two of these ranks share a host");
+  planner::Request request;
+  request.shape =
+      planner::shape_of(question.collective, question.ranks, question.root, choosing.settings());
+  request.bytes = question.bytes;
+  request.mapped = question.mapped;
+  request.contract = question.contract;
+  TUTTI_TRY(const auto explanation, planner::explain(request, choosing.knowledge()));
+  const planner::Candidate& taken = explanation.ways.front().candidate;
+  if (question.json)
+    say("{}", to_json(question, choosing.knowledge(), explanation));
+  else
+    say("{}", planner::to_text(explanation, request, title(question, choosing.knowledge())));
+  if (question.plan || question.rank >= 0)
+    TUTTI_CHECK_OK(print_plan(question, request, choosing.knowledge(), taken));
+  if (question.svg.empty()) return ok();
+  return draw(question, request, choosing.knowledge(), taken, explanation.bound_us);
+}
+
+Status check_ranks(const HostQuestion& question) {
+  if (question.ranks < 2 || question.ranks > kMostRanks)
+    return bad(fmt::format("--ranks {}: choose 2 to {}", question.ranks, kMostRanks));
+  if (question.root < 0 || question.root >= question.ranks)
+    return bad(
+        fmt::format("--root {}: there are ranks 0 to {}", question.root, question.ranks - 1));
+  return ok();
+}
+
+/// One of the ranks that a launcher started: they meet, and rank 0 answers.
+Status explain_launched(HostQuestion question, const LaunchInfo& launch, const Settings& settings) {
+  if (question.ranks != 0 && question.ranks != launch.rank_count) {
+    return bad(fmt::format("--ranks: {} says how many there are, {}; leave it out", launch.launcher,
+                           launch.rank_count));
+  }
+  question.ranks = launch.rank_count;
+  TUTTI_CHECK_OK(check_ranks(question));
+  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+  TUTTI_TRY(auto comm, Communicator::create(*rendezvous, launch.rank, launch.rank_count, settings));
+  Status answered = ok();
+  if (launch.rank.value == 0) answered = answer(question, *Insides::of(comm).choosing);
+  TUTTI_CHECK_OK(comm.barrier());  // Whoever leaves earlier is missed.
+  return answered;
+}
+
+}  // namespace
+
+Status explain_host(const HostQuestion& asked) {
+  HostQuestion question = asked;
+  TUTTI_TRY(auto settings, Settings::from_environment());
+  settings.contract = question.contract;
+  TUTTI_TRY(const auto launch, detect_launch());
+  if (launch.rank_count > 1) return explain_launched(question, launch, settings);
+  const int cpus = usable_cpus();
+  if (question.ranks == 0) question.ranks = std::max(2, cpus);
+  TUTTI_CHECK_OK(check_ranks(question));
+  TUTTI_TRY(auto tuning, find_tuning(settings));
+  TUTTI_TRY(auto plans, planner::PlanFiles::load(settings.plan, settings.contract));
+  Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(std::move(plans)),
+                    question.ranks, cpus, std::make_shared<const Tuning>(std::move(tuning)),
+                    std::string(kTransport), {});
+  RegionConfig config = Region::default_config(question.ranks);
+  TUTTI_TRY(config.lanes, planner::lanes_needed(question.ranks, settings, choosing.knowledge()));
+  choosing.set(config);
+  return answer(question, choosing);
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,200 @@
+// tutti run: starts a program as several ranks, on this host or on others.
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "bootstrap/file_rendezvous.h"
+#include "bootstrap/launch.h"
+#include "bootstrap/sockets.h"
+#include "tools/command.h"
+#include "tools/run/hosts.h"
+#include "tools/run/simulated.h"
+#include "tools/run/supervisor.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr int kMostRanks = 4096;
+constexpr std::size_t kSecretBytes = 32;
+// Without a terminal, and never asking for a password: nobody could answer for all hosts.
+constexpr const char* kSsh = "ssh -T -o BatchMode=yes";
+
+struct RunOptions {
+  int rank_count = 0;  // 0: one for each slot of the hosts.
+  bool prefix = true;  // "[rank] " before each line.
+  double grace_seconds = Supervision{}.grace.count();
+  std::string hosts, rsh = kSsh, remote_tutti;
+  SimulatedGpus simulated;
+  std::vector<std::string> program;
+};
+
+/// A port that is free now; 0 if there is none.
+int free_port() {
+  const auto listening =
+      bootstrap::listen_at("127.0.0.1", 0, Deadline::after(std::chrono::seconds(1)));
+  return listening ? listening->port : 0;
+}
+
+/// That many random bytes, as hexadecimal digits.
+Result<std::string> random_text(std::size_t count) {
+  std::vector<unsigned char> random(count);
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return Error{Code::kSystem, "the system gives no random bytes"};
+  std::string text;
+  for (const unsigned char byte : random) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+int fail(const Error& error, int exit_code) {
+  say_error("tutti run: {}\n", error.what);
+  return exit_code;
+}
+
+Supervision supervision(const RunOptions& options) {
+  return {.grace = std::chrono::duration<double>(options.grace_seconds)};
+}
+
+int run_here(const RunOptions& options) {
+  const auto directory = bootstrap::user_directory();
+  if (!directory) {
+    say_error("tutti run: {}\n", directory.error().to_string());
+    return 1;
+  }
+  Job job;
+  job.program = options.program;
+  job.rank_count = job.local_rank_count = options.rank_count;
+  job.rendezvous = *directory;
+  const auto self = bootstrap::name_process(getpid());
+  job.name = "run-" + (self ? self->name : std::to_string(getpid()));
+  auto secret = random_text(kSecretBytes);
+  if (!secret) return fail(secret.error(), 1);
+  job.secret = *std::move(secret);
+  job.master_port = free_port();
+  job.prefix = options.prefix;
+  const int exit_code = Supervisor(supervision(options)).run(ranks_of(job));
+  // What ranks that were killed while they met have left; ours, and that of launchers that were.
+  bootstrap::remove_dead_jobs(*directory);
+  return exit_code;
+}
+
+Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
+  TUTTI_TRY(const auto hosts, bootstrap::parse_hosts(options.hosts));
+  HostsRun run;
+  TUTTI_TRY(run.hosts, bootstrap::share_out(hosts, options.rank_count));
+  std::istringstream words(options.rsh);
+  for (std::string word; words >> word;) run.rsh.push_back(word);
+  if (run.rsh.empty()) return Error{Code::kInvalidArgument, "--rsh is empty"};
+  run.command = options.remote_tutti;
+  std::array<char, 4096> self{};
+  if (run.command.empty() && ::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0)
+    run.command = self.data();
+  run.grace_seconds = options.grace_seconds;
+  run.job.program = options.program;
+  TUTTI_TRY(const std::string name, random_text(8));
+  run.job.name = "hosts-" + name;
+  TUTTI_TRY(run.job.secret, random_text(kSecretBytes));
+  // As other hosts know it; without what is only for ssh.
+  const std::string& first = run.hosts.front().host;
+  run.job.master_address = first.substr(first.find('@') + 1);
+  // Below the ports that Linux hands out by itself. Nobody can know whether it is free there.
+  run.job.master_port = 30000 + static_cast<int>(getpid() % 2000);
+  run.job.prefix = options.prefix;
+  return agents_of(run);
+}
+
+int run_on_hosts(const RunOptions& options) {
+  const auto agents = prepare_hosts(options);
+  if (!agents) return fail(agents.error(), agents.error().code == Code::kSystem ? 1 : kUsage);
+  auto how = supervision(options);
+  how.what = "hosts";
+  how.grace += std::chrono::seconds(1);  // First it is the agents' turn.
+  return Supervisor(how).run(*agents);
+}
+
+/// Without -n one rank: a program that drives all GPUs by itself.
+int run_simulated(RunOptions options) {
+  if (!options.hosts.empty())
+    return fail({Code::kInvalidArgument, "--simulated-gpus is for this host; leave out --hosts"},
+                kUsage);
+  const auto said = simulate_gpus(options.simulated);
+  if (!said) return fail(said.error(), said.error().code == Code::kUnsupported ? 1 : kUsage);
+  say_error("tutti run: {}\n", *said);
+  if (options.rank_count == 0) options.rank_count = 1;
+  return run_here(options);
+}
+
+int run(const RunOptions& options) {
+  if (options.simulated.count > 0) return run_simulated(options);
+  if (!options.hosts.empty()) return run_on_hosts(options);
+  if (options.rank_count == 0)
+    return fail({Code::kInvalidArgument, "--ranks or --hosts is required; see tutti run --help"},
+                kUsage);
+  return run_here(options);
+}
+
+}  // namespace
+
+void define_run(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Run a program as several ranks");
+  command->add_option("-n,--ranks", options->rank_count, "How many ranks")
+      ->type_name("COUNT")
+      ->check(CLI::Range(1, kMostRanks).description(""));
+  command
+      ->add_option("--hosts", options->hosts,
+                   "Where: names or addresses, each with the ranks that it takes (a,b:4); without "
+                   "-n, as many as that")
+      ->type_name("LIST");
+  command->add_option("--rsh", options->rsh, "What starts a command on a host, as ssh does")
+      ->type_name("COMMAND")
+      ->envname("TUTTI_RSH")
+      ->capture_default_str();
+  command
+      ->add_option("--remote-tutti", options->remote_tutti,
+                   "Where this command is on the hosts, if not where it is here")
+      ->type_name("PATH");
+  command->add_flag("!--no-prefix,--prefix", options->prefix,
+                    "Pass lines on without \"[rank] \" before them");
+  command
+      ->add_option("--timeout-after-failure", options->grace_seconds,
+                   "From SIGTERM to SIGKILL for the other ranks once one has failed")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->capture_default_str();
+  auto* simulated =
+      command
+          ->add_option("--simulated-gpus", options->simulated.count,
+                       "Pretend that many GPUs, for programs that are linked with CUDA's runtime, "
+                       "NCCL or Tutti; without -n, one rank")
+          ->type_name("COUNT")
+          ->check(CLI::Range(1, 64).description(""));
+  command
+      ->add_option("--model", options->simulated.machine,
+                   "What machine they are of: a model or a file, as tutti topo takes them")
+      ->needs(simulated)
+      ->capture_default_str();
+  command->add_option("program", options->program, "The program and its arguments, after --")
+      ->required();
+  command->footer(
+      "The program finds its rank in TUTTI_RANK, TUTTI_RANK_COUNT, TUTTI_LOCAL_RANK and\n"
+      "TUTTI_LOCAL_RANK_COUNT, and in RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR\n"
+      "and MASTER_PORT, where scripts for torchrun look. Rank 0 gets the standard input, unless\n"
+      "there are --hosts. The exit code is that of the first rank that failed, 128 + signal if it\n"
+      "was killed.\n"
+      "Examples:\n"
+      "  tutti run -n 4 -- ./train --epochs 3\n"
+      "  tutti run -n 2 --no-prefix -- python train.py\n"
+      "  tutti run -n 8 --timeout-after-failure 0.5 -- ./job\n"
+      "  tutti run --hosts node1:8,node2:8 -- ./train\n"
+      "  tutti run --simulated-gpus 8 --model dgx-a100 -n 8 -- ./all_reduce");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tutti::tools

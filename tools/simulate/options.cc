@@ -1,0 +1,139 @@
+#include "tools/simulate/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "perf/sweep/options.h"
+#include "topology/models/model.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr std::size_t kMostRows = 1000;
+constexpr int kMostRanks = 16384;
+constexpr double kMostBytes = 1e15;
+
+/// "8", "8,64K", "8:16G" or "8:16G:4": one, some, or from the first by a factor up to the last.
+Result<std::vector<double>> parse_range(const std::string& option, const std::string& text,
+                                        double factor, double most) {
+  const auto wrong = [&] {
+    return bad(
+        fmt::format("{}: '{}' is no range; try 64K or 8:16G or 8:16G:4 or 8,64K, up to {:.0f}",
+                    option, text, most));
+  };
+  const char separator = text.find(':') == std::string::npos ? ',' : ':';
+  std::vector<double> parts;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    const auto value = perf::parse_size(text.substr(at, end - at));
+    if (!value || *value < 1 || static_cast<double>(*value) > most) return wrong();
+    parts.push_back(static_cast<double>(*value));
+    at = end + 1;
+  }
+  if (separator == ',') return parts;
+  if (parts.size() > 3) return wrong();
+  if (parts.size() == 3) factor = parts[2];
+  if (factor < 2 || parts[1] < parts[0]) return wrong();
+  std::vector<double> range;
+  for (double value = parts[0]; value <= parts[1]; value *= factor) range.push_back(value);
+  return range;
+}
+
+Result<const Algorithm*> find(Collective collective, const std::string& name) {
+  if (const Algorithm* found = find_algorithm(collective, name)) return found;
+  std::string known;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective == collective)
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", algorithm->name);
+  }
+  return bad(fmt::format("--algorithm: no {} is called '{}'; there are {}", to_string(collective),
+                         name, known));
+}
+
+}  // namespace
+
+Result<SimulateJob> understand(const SimulateWords& words) {
+  SimulateJob job;
+  const auto collective = parse_collective(words.collective);
+  if (!collective)
+    return bad(
+        fmt::format("'{}' is no collective; there are {}", words.collective, collective_names()));
+  job.simulate.collective = *collective;
+  const auto type = perf::parse_type(words.type);
+  if (!type) return bad(fmt::format("--type: '{}' is no data type; try float32", words.type));
+  job.simulate.type = *type;
+  if (words.contract != "deterministic" && words.contract != "relaxed")
+    return bad(
+        fmt::format("--contract: '{}' is neither deterministic nor relaxed", words.contract));
+  job.simulate.contract =
+      words.contract == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
+  job.simulate.root = words.root;
+  for (const std::string& name : words.algorithms) {
+    TUTTI_TRY(const Algorithm* found, find(*collective, name));
+    job.algorithms.push_back(found);
+  }
+  for (const std::string& name : words.protocols) {
+    const planner::Protocol* found = planner::find_protocol(name);
+    if (found == nullptr)
+      return bad(
+          fmt::format("--protocol: '{}' is none; there are {}", name, planner::protocol_names()));
+    job.protocols.push_back(found);
+  }
+  if (job.protocols.empty()) {
+    for (const planner::Protocol& protocol : planner::protocols())
+      job.protocols.push_back(&protocol);
+  }
+  TUTTI_TRY(job.bytes, parse_range("--bytes", words.bytes, 4, kMostBytes));
+  for (const double bytes : job.bytes) {
+    if (static_cast<std::size_t>(bytes) % size_of(*type) != 0)
+      return bad(fmt::format("--bytes: {:.0f} bytes are no whole number of {}, of {} bytes each",
+                             bytes, words.type, size_of(*type)));
+  }
+  if (!words.ranks.empty()) {
+    TUTTI_TRY(job.ranks, parse_range("--ranks", words.ranks, 2, kMostRanks));
+  }
+  if (job.bytes.size() * std::max<std::size_t>(1, job.ranks.size()) > kMostRows)
+    return bad(fmt::format("--bytes and --ranks make {} rows; choose at most {}",
+                           job.bytes.size() * job.ranks.size(), kMostRows));
+  return job;
+}
+
+Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root) {
+  TUTTI_TRY(auto machine, load(source));
+  const auto has = static_cast<int>(topology::default_endpoints(machine.graph).size());
+  if (ranks > has) {
+    if (source.model.empty() || source.model.find(':') != std::string::npos)
+      return bad(fmt::format("--ranks {}: the machine has {}; choose fewer{}", ranks, has,
+                             source.model.empty() ? "" : ", or leave out the model's size"));
+    GraphSource larger = source;
+    larger.model += fmt::format(":{}", (ranks + has - 1) / has);
+    TUTTI_TRY(machine, load(larger));
+  }
+  RankedMachine ranked{std::move(machine.graph), {}};
+  ranked.ranks = topology::default_endpoints(ranked.graph);
+  if (ranks > 0) ranked.ranks.resize(static_cast<std::size_t>(ranks));
+  if (ranked.ranks.size() < 2)
+    return bad(fmt::format("{} rank(s): a collective needs at least 2", ranked.ranks.size()));
+  if (root < 0 || static_cast<std::size_t>(root) >= ranked.ranks.size())
+    return bad(fmt::format("--root {}: there are ranks 0 to {}", root, ranked.ranks.size() - 1));
+  return ranked;
+}
+
+std::string name_of(const GraphSource& source) {
+  return !source.model.empty() ? source.model : !source.from.empty() ? source.from : "this machine";
+}
+
+void add_simulate_options(CLI::App& command, SimulateWords& words) {
+  command.add_option("COLLECTIVE", words.collective, collective_names())->capture_default_str();
+  add_source_options(command, words.source);
+  command.add_option("--algorithm", words.algorithms, "Only these")->delimiter(',');
+  command.add_option("--protocol", words.protocols, "Only these of " + planner::protocol_names())
+      ->delimiter(',');
+  command.add_option("--contract", words.contract, "deterministic or relaxed")
+      ->capture_default_str();
+  command.add_option("--type", words.type, "Data type: float32, bf16, ...")->capture_default_str();
+  command.add_option("--root", words.root, "Root of those that have one")->capture_default_str();
+}
+
+}  // namespace tutti::tools

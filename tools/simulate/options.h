@@ -1,0 +1,47 @@
+// File: tools/simulate/options.h: what `tutti simulate` and `tutti explain` are asked: a
+// collective, a machine, which algorithms and protocols, sizes and ranks.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "planner/simulate/simulate.h"
+#include "tools/topo/topo.h"
+
+namespace tutti::tools {
+
+/// The words of the command line; the defaults are those of `tutti simulate`.
+struct SimulateWords {
+  GraphSource source;
+  std::string collective = "all_reduce", contract = "deterministic", type = "float32";
+  std::vector<std::string> algorithms, protocols;
+  std::string bytes = "8:16G:4", ranks;
+  int root = 0;
+};
+
+/// What they mean.
+struct SimulateJob {
+  planner::SimulateOptions simulate;
+  std::vector<const Algorithm*> algorithms;         // Empty: all.
+  std::vector<const planner::Protocol*> protocols;  // All, if none was named.
+  std::vector<double> bytes, ranks;                 // No ranks: all of the machine.
+};
+
+inline Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
+
+/// Adds all of them but --bytes and --ranks, which each command describes itself.
+void add_simulate_options(CLI::App& command, SimulateWords& words);
+/// Errors name the option and what there is.
+Result<SimulateJob> understand(const SimulateWords& words);
+
+/// A machine and those of its nodes that ranks are on.
+struct RankedMachine {
+  topology::Graph graph;
+  std::vector<topology::NodeId> ranks;
+};
+/// With so many ranks (0: as many as it has); a model without a size grows. The root has to be one.
+Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root);
+/// "hgx-h100:2", a file's name, "this machine".
+std::string name_of(const GraphSource& source);
+
+}  // namespace tutti::tools

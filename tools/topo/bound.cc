@@ -1,0 +1,90 @@
+// tutti topo bound: what no algorithm can beat on a machine, and which links say so.
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "tools/topo/topo.h"
+#include "topology/bounds/bound.h"
+
+namespace tutti::tools {
+namespace {
+
+struct BoundOptions {
+  GraphSource source;
+  std::vector<std::string> nodes;
+  bool json = false;
+};
+
+struct Row {
+  const char* name;
+  topology::Pattern collective;
+  double bus_factor(double n) const {
+    switch (collective) {
+      case topology::Pattern::kAllReduce: return 2 * (n - 1) / n;
+      case topology::Pattern::kBroadcast: return 1;
+      default: return (n - 1) / n;
+    }
+  }
+};
+constexpr std::array kRows{Row{"all_gather", topology::Pattern::kAllGather},
+                           Row{"reduce_scatter", topology::Pattern::kReduceScatter},
+                           Row{"all_reduce", topology::Pattern::kAllReduce},
+                           Row{"broadcast", topology::Pattern::kBroadcast},
+                           Row{"all_to_all", topology::Pattern::kAllToAll}};
+
+int bound(const BoundOptions& options) {
+  const auto machine = load(options.source);
+  if (!machine) return complain_topo(machine.error());
+  const topology::Graph& graph = machine->graph;
+  std::vector<topology::NodeId> ranks;
+  for (const std::string& name : options.nodes) {
+    const auto node = find_node(graph, name);
+    if (!node) return complain_topo(node.error());
+    ranks.push_back(*node);
+  }
+  if (ranks.empty()) ranks = topology::default_endpoints(graph);
+  auto json = nlohmann::ordered_json::array();
+  if (!options.json) {
+    say("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
+        graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
+    say("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
+  }
+  for (const Row& row : kRows) {
+    const auto found = topology::bound(graph, row.collective, ranks);
+    if (!found) return complain_topo(found.error());
+    const double algbw = found->gigabytes_per_second();
+    const double busbw = algbw * row.bus_factor(static_cast<double>(ranks.size()));
+    json.push_back({{"collective", row.name},
+                    {"algbw", algbw},
+                    {"busbw", busbw},
+                    {"exact", found->exact},
+                    {"cut", found->cut.words}});
+    if (!options.json)
+      say("{}", wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw, busbw,
+                                    found->exact ? "exact" : "", found->cut.words),
+                        42));
+  }
+  if (options.json)
+    say("{}\n", json.dump(2));
+  else
+    say("\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n");
+  return 0;
+}
+
+}  // namespace
+
+void define_topo_bound(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<BoundOptions>();
+  CLI::App* command =
+      app.add_subcommand("bound", "What no algorithm can beat here, and the cut that says so");
+  command->add_option("NODES", options->nodes, "Ranks; default: all GPUs, or all NUMA nodes");
+  command->add_flag("--json", options->json, "As JSON");
+  add_source_options(*command, options->source);
+  command->footer(
+      "Examples:\n  tutti topo bound --model hgx-h100:2\n"
+      "  tutti topo bound gpu0 gpu1 gpu2 --from topo.xml");
+  command->callback([options, &exit_code] { exit_code = bound(*options); });
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,109 @@
+// tutti topo: machines as graphs: seen, explained, checked, carried elsewhere.
+#include "tools/topo/topo.h"
+
+#include <fmt/format.h>
+
+#include "topology/capture/machines.h"
+#include "topology/models/model.h"
+#include "topology/probe/probe.h"
+
+namespace tutti::tools {
+
+using topology::Graph;
+using topology::NodeId;
+using topology::NodeKind;
+
+void add_source_options(CLI::App& app, GraphSource& source) {
+  auto* from = app.add_option("--from", source.from,
+                              "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi, "
+                              "or a capture; default: this machine");
+  app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
+      ->excludes(from);
+  // What programs on simulated GPUs take this machine for (docs/simulated-gpus.md).
+  app.add_option("--pretended", source.pretended)->envname("SIMT_MACHINE")->group("");
+}
+
+Result<topology::Imported> load(const GraphSource& source) {
+  if (!source.model.empty()) {
+    TUTTI_TRY(auto graph, topology::model(source.model));
+    return topology::Imported{std::move(graph), {}};
+  }
+  if (source.from.empty()) {
+    return source.pretended.empty() ? topology::probe_machine()
+                                    : topology::load_machine(source.pretended);
+  }
+  return topology::load_machine_file(source.from);
+}
+
+int complain_topo(const Error& error) {
+  say_error("tutti topo: {}\n", error.what);
+  return error.code == Code::kInvalidArgument ? kUsage : 1;
+}
+
+std::vector<NodeId> endpoints(const Graph& graph) {
+  std::vector<NodeId> nodes = graph.all(NodeKind::kGpu);
+  if (nodes.empty()) nodes = graph.all(NodeKind::kNuma);
+  const auto nics = graph.all(NodeKind::kNic);
+  nodes.insert(nodes.end(), nics.begin(), nics.end());
+  return nodes;
+}
+
+Result<NodeId> find_node(const Graph& graph, const std::string& name) {
+  NodeId found = graph.find(name);
+  if (!found.exists()) found = graph.find("host0/" + name);
+  if (found.exists()) return found;
+  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!graph.nodes[i].bus.empty() && graph.nodes[i].bus == name) return NodeId{i};
+  }
+  std::string known;
+  for (const NodeId node : endpoints(graph)) {
+    if (known.size() < 200) known += (known.empty() ? "" : ", ") + short_name(graph, node);
+  }
+  return Error{Code::kInvalidArgument,
+               fmt::format("no node is called '{}'; there are {}, ...", name, known)};
+}
+
+std::string short_name(const Graph& graph, NodeId node) {
+  const std::string& name = graph[node].name;
+  const bool several = graph.all(NodeKind::kHost).size() > 1;
+  return !several && name.starts_with("host0/") ? name.substr(6) : name;
+}
+
+std::string counted(int count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+std::string rate_text(double rate) {
+  if (rate <= 0) return "?";
+  return rate < 10 ? fmt::format("{:.2f}", rate) : fmt::format("{:.1f}", rate);
+}
+
+std::string wrapped(const std::string& text, std::size_t indent) {
+  constexpr std::size_t kWidth = 100;
+  std::string lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t room = kWidth - (at == 0 ? 0 : indent);
+    std::size_t end = std::min(text.size(), at + room);
+    if (end < text.size()) {
+      const std::size_t blank = text.rfind(' ', end);
+      if (blank != std::string::npos && blank > at) end = blank;
+    }
+    if (at != 0) lines += "\n" + std::string(indent, ' ');
+    lines += text.substr(at, end - at);
+    at = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
+  }
+  return lines + "\n";
+}
+
+void define_topo(CLI::App& app, int& exit_code) {
+  CLI::App* topo = app.add_subcommand("topo", "See a machine, say what is wrong with it");
+  topo->require_subcommand(1);
+  topo->footer(
+      "Examples:\n  tutti topo show\n  tutti topo show --model hgx-h100 --svg h100.svg\n"
+      "  tutti topo why gpu0 mlx5_3 --from topo.xml\n  tutti topo capture machine.tar.gz");
+#define TUTTI_TOPO_COMMAND(name) define_topo_##name(*topo, exit_code);
+#include "tools/topo/topo.def"
+#undef TUTTI_TOPO_COMMAND
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,48 @@
+// File: tools/topo/topo.h: what the subcommands of `tutti topo` share. Each is a file and a line in
+// topo.def.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/command.h"
+#include "topology/graph/finding.h"
+#include "tutti/result.h"
+
+namespace tutti::tools {
+
+/// Where a graph comes from: a file, a model, or this machine.
+struct GraphSource {
+  std::string from, model;
+  std::string pretended;  // A file or a model that programs are to take for this machine, or "".
+};
+
+/// Adds --from and --model.
+void add_source_options(CLI::App& app, GraphSource& source);
+/// The graph, or what is wrong with the file or name.
+Result<topology::Imported> load(const GraphSource& source);
+/// Prints one line on stderr; the exit code for it.
+int complain_topo(const Error& error);
+
+/// GPUs, then NICs, in the order of the graph; without GPUs the NUMA nodes come first.
+std::vector<topology::NodeId> endpoints(const topology::Graph& graph);
+/// The node that people call so: by its whole name, or without "host0/"; or which there are.
+Result<topology::NodeId> find_node(const topology::Graph& graph, const std::string& name);
+/// A node's name, without the host where there is only one.
+std::string short_name(const topology::Graph& graph, topology::NodeId node);
+
+/// "1 error", "2 errors".
+std::string counted(int count, std::string_view word);
+
+/// "370.8", "0.31", "?": GB/s in at most 6 characters.
+std::string rate_text(double gigabytes_per_second);
+
+/// The text in lines of at most 100 columns, all but the first indented; breaks at blanks.
+std::string wrapped(const std::string& text, std::size_t indent);
+
+#define TUTTI_TOPO_COMMAND(name) void define_topo_##name(CLI::App& app, int& exit_code);
+#include "tools/topo/topo.def"
+#undef TUTTI_TOPO_COMMAND
+
+}  // namespace tutti::tools

@@ -1,0 +1,280 @@
+// tutti tune: measures which way is best here, and writes it down for programs to use.
+#include "tools/tune/tune.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "algorithms/algorithm.h"
+#include "base/cpus.h"
+#include "base/settings_paths.h"
+#include "comm/state.h"
+#include "perf/sweep/options.h"
+#include "perf/sweep/ranks.h"
+#include "planner/weights.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+
+namespace tutti::tools {
+namespace {
+
+struct TuneCommand {
+  std::vector<int> ranks;
+  std::vector<std::string> collectives;
+  std::string output, most = "4M";
+  bool quick = false, threads = false, force = false;
+};
+
+int complain(const Error& error) {
+  say_error("tutti tune: {}\n", error.to_string());
+  return error.code == Code::kInvalidArgument ? kUsage : 1;
+}
+
+std::string size_text(std::size_t bytes) {
+  if (bytes >= (std::size_t{1} << 20)) return fmt::format("{}M", bytes >> 20);
+  return bytes >= 1024 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
+}
+
+/// "packet to 4K, one_shot to 64K, two_shot", broken into lines that begin at the column `indent`.
+std::string in_words(const std::vector<planner::Range>& ranges, std::size_t indent) {
+  constexpr std::size_t kColumns = 100;
+  std::string text;
+  std::size_t column = indent;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const auto named = [&](std::size_t at) {
+      const planner::Way& way = ranges[at].ways.front();
+      return way.lanes == 1 ? way.name : fmt::format("{}:{}", way.name, way.lanes);
+    };
+    const std::string name = named(i);
+    const bool last = i + 1 == ranges.size();
+    if (!last && named(i + 1) == name) continue;
+    const std::string words = name + (last ? "" : " to " + size_text(ranges[i].up_to) + ",");
+    if (column + 1 + words.size() > kColumns) {
+      text += fmt::format("\n{:{}}", "", indent);
+      column = indent;
+    }
+    const bool first = column == indent;
+    text += (first ? "" : " ") + words;
+    column += words.size() + (first ? 0 : 1);
+  }
+  return text;
+}
+
+void print(const planner::TuningTable& table, const std::vector<LinkFigure>& figures,
+           const std::vector<int>& weights) {
+  const planner::TuningKey& key = table.key;
+  const std::vector<int>& hosts = key.hosts;
+  say("{} ranks on {}{} CPUs, {}: adds at {:.1f} GB/s\n", key.rank_count,
+      hosts.empty() ? "" : fmt::format("{} hosts, ", planner::ranks_on(hosts).size()),
+      key.usable_cpus, key.transport, table.costs.reduce_gigabytes_per_second);
+  for (const LinkFigure& figure : figures) {
+    say("  {:<14} {:<23} {:>8.2f} us {:>8.3g} GB/s\n", figure.transport,
+        "between " + figure.between, figure.cost.latency_us, figure.cost.gigabytes_per_second);
+  }
+  for (const planner::HostRate& rate : table.rates)
+    say("  {:<14} {:<35} {:>8.3g} GB/s\n", "", rate.name, rate.gigabytes_per_second);
+  if (!weights.empty()) say("  {:<14} {}\n", "weights", fmt::join(weights, ","));
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    for (const bool mapped : {false, true}) {
+      const auto& ranges = table.of(collective, mapped);
+      if (ranges.empty()) continue;
+      say("  {:<14} {:<6}  {}\n", mapped ? "" : to_string(collective), mapped ? "mapped" : "plain",
+          in_words(ranges, 25));
+    }
+  }
+}
+
+/// Ways are measured with the weights that users of the table will have. Those that are set stay.
+Status tune_weighted(Communicator& comm, const std::vector<int>& weights,
+                     const TuneOptions& options, const TuneProgress& progress,
+                     planner::TuningTable& table, perf::Noise& noise) {
+  Settings settings = Insides::of(comm).settings;
+  if (weights.empty() || !settings.weights.empty())
+    return tune_ways(comm, options, progress, table, noise);
+  settings.weights = weights;
+  TUTTI_TRY(auto state,
+            make_state({comm.rank(), comm.rank_count(), settings}, exchange_over(comm)));
+  Communicator weighted = Insides::made_of(std::move(state));
+  return tune_ways(weighted, options, progress, table, noise);
+}
+
+/// Makes the folder of the default file. That of --output must exist, as it may be misspelt.
+void make_folder_of(const std::string& path) {
+  std::error_code ignored;  // check_outputs reports the error.
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+}
+
+Status write(planner::TuningTable table, const std::string& path) {
+  std::vector<planner::TuningTable> tables;
+  if (auto old = read_tuning_file(path)) tables = *std::move(old);  // Else it is written anew.
+  planner::put_table(tables, std::move(table));
+  if (tables.size() > planner::kMostTables) tables.erase(tables.begin());
+  return write_tuning_file(path, tables);
+}
+
+/// Rank 0 adds the table to the file. It writes none from a busy machine, unless `force`, because
+/// all programs here follow it.
+int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path, bool force) {
+  const bool first = comm.rank().value == 0;
+  std::vector<LinkFigure> figures;
+  perf::Noise noise;
+  auto table = tune_links(comm, figures, noise);
+  if (!table) return complain(table.error());
+  const std::vector<int> weights =
+      planner::weights_for(planner::Hosts{table->key.hosts, table->network, table->rates});
+  const auto progress = [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
+                            std::size_t bytes) {
+    if (!first) return;
+    show_progress(done, all,
+                  fmt::format("{} ranks: {} {} {}", comm.rank_count(), to_string(collective),
+                              mapped ? "mapped" : "plain", size_text(bytes)));
+  };
+  const Status measured = tune_weighted(comm, weights, options, progress, *table, noise);
+  if (first) clear_progress();
+  if (!measured) return complain(measured.error());
+  if (!first) return 0;
+  print(*table, figures, weights);
+  const int ours = ranks_here(comm);  // They end now, but still count as running.
+  const std::string load = perf::busy_now(ours);
+  if (const std::string busy = load.empty() ? noise.verdict() : load; !busy.empty() && !force) {
+    say_error("tutti tune: this machine was busy: {}; nothing was written (--force writes)\n",
+              busy);
+    return 1;
+  }
+  if (auto status = write(*std::move(table), path); !status) return complain(status.error());
+  say("written to {}\n", path);
+  return 0;
+}
+
+/// Lanes for everything that may be measured, between hosts too if they are `launched`; no table.
+void adjust(Settings& settings, int ranks, bool launched) {
+  settings.tuning = "off";
+  settings.contract = Contract::kRelaxed;
+  settings.lanes = 0;
+  settings.algorithm.clear();
+  // A forced algorithm has the lanes that it needs; each call says its own.
+  std::size_t most = 0;
+  for (const Algorithm* algorithm : algorithms()) {
+    const plan::Shape shape{algorithm->collective, ranks, 0};
+    if (!algorithm->applies(shape)) continue;
+    const std::size_t lanes = build(*algorithm, shape, Rank{0}).lanes.size();
+    if (lanes <= most) continue;
+    most = lanes;
+    const std::size_t repeated = launched ? std::max<std::size_t>(1, kMostTunedLanes / lanes) : 1;
+    settings.algorithm =
+        fmt::format("{}={}:{}", to_string(algorithm->collective), algorithm->name, repeated);
+  }
+}
+
+Result<TuneOptions> understand(const TuneCommand& command) {
+  TuneOptions options;
+  for (const std::string& name : command.collectives) {
+    const auto collective = parse_collective(name);
+    if (!collective) {
+      return Error{Code::kInvalidArgument,
+                   fmt::format("'{}' is no collective; there are {}", name, collective_names())};
+    }
+    options.collectives.push_back(*collective);
+  }
+  for (int i = 0; i < kCollectiveCount && command.collectives.empty(); ++i)
+    options.collectives.push_back(static_cast<Collective>(i));
+  const auto most = perf::parse_size(command.most);
+  if (!most || *most < options.least_bytes || *most > (std::size_t{1} << 30)) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("--max-bytes: '{}' is no size from 64 to 1G", command.most)};
+  }
+  options.most_bytes = *most;
+  if (command.quick) {
+    options.rounds = 3;
+    options.round_us = 200;
+    options.factor = 16;
+  }
+  return options;
+}
+
+/// Reports a machine that is not quiet: a measurement would be useless, and takes long.
+bool is_quiet(int ranks_here) {
+  const std::string busy = perf::busy_now(ranks_here);
+  if (!busy.empty()) {
+    say_error("tutti tune: this machine is busy: {}; stop the other work (--force goes on)\n",
+              busy);
+  }
+  return busy.empty();
+}
+
+int run_tune(const TuneCommand& command) {
+  auto options = understand(command);
+  if (!options) return complain(options.error());
+  const std::string path = command.output.empty() ? default_tuning_file() : command.output;
+  auto launch = detect_launch();
+  if (!launch) return complain(launch.error());
+  if (path.empty() && launch->rank.value == 0) {
+    return complain({Code::kInvalidArgument,
+                     "neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"});
+  }
+  if (launch->rank.value == 0) {
+    if (command.output.empty()) make_folder_of(path);
+    if (auto file = check_outputs({{"--output", path}}); !file) return complain(file.error());
+  }
+  if (launch->rank.value == 0) {
+    if (!is_quiet(launch->local_rank_count) && !command.force) return 1;
+  }
+  // Whoever was launched is one of the ranks; else they are started here.
+  const bool launched = !launch->launcher.empty();
+  std::vector<int> counts = command.ranks;
+  if (counts.empty()) counts.push_back(launched ? launch->rank_count : std::max(2, usable_cpus()));
+  for (const int ranks : counts) {
+    perf::Options sweep;
+    sweep.program = "tutti tune";
+    if (command.threads)
+      sweep.threads = ranks;
+    else if (!launched || !command.ranks.empty())
+      sweep.ranks = ranks;
+    const int code = perf::run_ranks(
+        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path, command.force); },
+        [&](Settings& settings) { adjust(settings, ranks, launched); });
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void define_tune(CLI::App& app, int& exit_code) {
+  auto command = std::make_shared<TuneCommand>();
+  CLI::App* tune =
+      app.add_subcommand("tune", "Measure which algorithm is best here, for programs to use");
+  tune->add_option("-n,--ranks", command->ranks,
+                   "Rank counts, one table for each; as many as there are CPUs if left out")
+      ->type_name("COUNT")
+      ->check(CLI::Range(2, 256).description(""));
+  tune->add_option("--collective", command->collectives, "Only these")->type_name("NAME");
+  tune->add_option("--max-bytes", command->most, "The largest message; larger ones go like it")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  tune->add_flag("--threads", command->threads, "Ranks are threads of one process");
+  tune->add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
+  tune->add_flag("--force", command->force, "Measure on a busy machine, too, and write the table");
+  tune->add_option("-o,--output", command->output,
+                   "Write the tables here; a file's other tables are kept")
+      ->type_name("FILE");
+  tune->footer(
+      "Ranks are processes on this host, or those of a launcher, on as many hosts as it has: then "
+      "every\nrank runs this, and rank 0 writes the table. Tables go to tutti/tuning.json in "
+      "$XDG_CACHE_HOME or\n~/.cache, where programs find them by themselves, or wherever "
+      "TUTTI_TUNING says. A table holds for\nthese machines, this version, transport, number of "
+      "ranks, hosts and CPUs; programs that have others\ngo on as if there were none. Leave the "
+      "machines alone while they are measured: where other work\ndisturbs them, nothing is "
+      "written.\n"
+      "Examples:\n"
+      "  tutti tune\n"
+      "  tutti tune -n 2 4 8\n"
+      "  tutti tune -n 4 --collective all_reduce --max-bytes 64M\n"
+      "  tutti run --hosts node1:4,node2:4 -- tutti tune\n"
+      "  tutti tune --output here.json && TUTTI_TUNING=here.json tutti run -n 2 -- ./program");
+  tune->callback([command, &exit_code] { exit_code = run_tune(*command); });
+}
+
+}  // namespace tutti::tools
