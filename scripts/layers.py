@@ -12,46 +12,78 @@ from pathlib import Path
 MOST_FILE_LINES = 500
 MOST_FUNCTION_LINES = 70
 
-# Dependencies go one way: a part may include itself, and what is named here. "include" stands for
-# the public headers. The same table is in docs/ARCHITECTURE.md.
+# Dependencies go one way. A room is a folder that has a row here, with those of its subfolders that have
+# none. It may include itself, and what its row names: rooms of rows above it alone, so that there are no
+# circles; "plan/*" are all rooms below plan. "include" stands for the public headers. The same table is in
+# docs/ARCHITECTURE.md.
 MAY_INCLUDE = {
-    "include": set(),
-    "base": {"include"},
-    "plan": {"base", "include"},
-    "topology": {"base", "include"},
-    "transport": {"base", "include"},
-    "bootstrap": {"base", "include"},
-    "algorithms": {"plan", "base", "include"},
-    "planner": {"algorithms", "plan", "topology", "base", "include"},
-    "kernels": {"base", "include"},
-    "exec": {"plan", "transport", "kernels", "base", "include"},
-    "comm": {"planner", "algorithms", "plan", "topology", "transport", "bootstrap", "exec",
-             "kernels", "base", "include"},
-    "compat": {"base", "kernels", "include"},
-    "simt": {"topology", "kernels", "base", "include"},
-    "trainer": {"include"},
-    "perf": {"include"},
-    "python": {"include"},
+    "include": "",
+    "base": "include",
+    "bootstrap": "base include",
+    "plan": "base include",
+    "plan/text": "plan base include",
+    "plan/verify": "plan base include",
+    "plan/passes": "plan/verify plan base include",
+    "plan/estimate": "plan/passes plan base include",
+    "topology/graph": "base include",
+    "topology/probe/sources": "topology/graph base include",
+    "topology/probe": "topology/probe/sources topology/graph base include",
+    "topology/readers": "topology/graph base include",
+    "topology/models": "topology/graph base include",
+    "topology/capture": "topology/models topology/readers topology/probe topology/probe/sources topology/graph "
+                        "base include",
+    "topology/bounds": "topology/graph base include",
+    "topology/embedding": "topology/bounds topology/graph base include",
+    "topology/checks": "topology/probe/sources topology/graph base include",
+    "topology/render": "topology/graph base include",
+    "transport": "base include",
+    "transport/local": "transport base include",
+    "transport/net": "transport base include",
+    "transport/tcp": "transport/net transport base include",
+    "transport/ucx": "transport/tcp transport/net transport base include",
+    "transport/verbs": "transport/net transport base include",
+    "kernels": "base include",
+    "kernels/host": "kernels base include",
+    "kernels/cuda": "kernels base include",
+    "algorithms": "plan base include",
+    "planner": "algorithms plan/* plan topology/graph base include",
+    "planner/simulate": "planner algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
+    "exec": "plan/passes plan transport kernels/host kernels base include",
+    "comm": "planner algorithms exec bootstrap plan/* plan topology/probe topology/graph transport/local transport "
+            "kernels/host kernels base include",
+    "cuda/driver": "transport/local transport kernels/cuda kernels base include",
+    "cuda/mesh": "cuda/driver exec plan transport kernels/cuda kernels base include",
+    "cuda/comm": "cuda/mesh cuda/driver comm planner exec algorithms plan/* plan topology/probe topology/probe/sources "
+                 "topology/graph transport/net transport kernels/cuda kernels base include",
+    "capi": "comm base include",
+    "capi/cuda": "capi cuda/* comm base include",
+    "compat": "base kernels include",
+    "simt": "topology/capture topology/probe topology/probe/sources kernels base include",
+    "trainer": "include",
+    "perf": "include",
+    "python": "include",
 }
 # Single files that may include more, each with its reason.
 MAY_ALSO = {
-    "kernels": {"plan/plan.h", "plan/partition.h"},  # A kernel reads the steps of a plan.
+    "kernels/cuda": {"plan/plan.h", "plan/partition.h"},  # A kernel reads the steps of a plan.
 }
 FILES_MAY_ALSO = {
-    "perf/plan_bench": {"plan", "algorithms", "planner", "exec", "base"},  # Measures the insides.
-    "perf/kernel_bench": {"kernels", "base"},                              # Measures the kernels.
-    "perf/cuda_bench": {"plan", "algorithms", "exec"},                     # Measures the kernels.
-    "perf/cuda_nccl": {"exec"},
-    "perf/cuda_timing": {"exec"},
-    "perf/tcp_bench": {"transport", "base"},                               # Measures the insides.
-    "perf/verbs_bench": {"transport", "base"},                             # Measures the insides.
-    "perf/sweep/options": {"base"},                                        # What programs write.
-    "perf/sweep/plot": {"base"},
-    "perf/sweep/ranks": {"base"},
-    "perf/sweep/report": {"base"},
-    "perf/sweep/sweep": {"base"},
-    "perf/sweep/measure": {"base"},                                        # The size of the cache.
-    "perf/sweep/bound": {"base", "topology", "planner"},                   # What the host allows.
+    # Which transports there are, and what they need of the machine.
+    "src/transport/registry": "transport/verbs",
+    "perf/plan_bench": "plan/* plan algorithms planner exec base",         # Measures the insides.
+    "perf/kernel_bench": "kernels/host base",                              # Measures the kernels.
+    "perf/cuda_bench": "plan/* plan algorithms cuda/* exec",               # Measures the kernels.
+    "perf/cuda_nccl": "cuda/*",
+    "perf/cuda_timing": "cuda/*",
+    "perf/tcp_bench": "transport/* base",                                  # Measures the insides.
+    "perf/verbs_bench": "transport/* base",                                # Measures the insides.
+    "perf/sweep/options": "base",                                          # What programs write.
+    "perf/sweep/plot": "base",
+    "perf/sweep/ranks": "base",
+    "perf/sweep/report": "base",
+    "perf/sweep/sweep": "base",
+    "perf/sweep/measure": "base",                                          # The size of the cache.
+    "perf/sweep/bound": "base topology/* planner/simulate",                # What the host allows.
 }
 # The reference against which a sweep compares bits.
 PERF_REFERENCE = "kernels/host/reduce.h"
@@ -59,18 +91,26 @@ PERF_REFERENCE = "kernels/host/reduce.h"
 SOURCE = re.compile(r"\.(h|cc|cu|c|def|map)$")
 TEXT = re.compile(r"\.(h|cc|cu|c|def|map|py|sh|md|txt|cmake|json|in)$|^scripts/|^\.ci/")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
-PARTS = set(MAY_INCLUDE) | {"tools", "tests"}
+TOPS = {room.split("/")[0] for room in MAY_INCLUDE} | {"tools", "tests"}
+
+
+def room_of(path):
+    """The room that a file of ours belongs to: its folder, or the next above that has a row."""
+    parts = list(Path(path).parts[:-1])
+    while parts and "/".join(parts) not in MAY_INCLUDE:
+        parts.pop()
+    return "/".join(parts)
+
+
+def named(room, row):
+    """Whether a row names a room."""
+    return any(room == word or word.endswith("/*") and room.startswith(word[:-1]) for word in row.split())
 
 
 def part_of(path):
-    """The part that a file of ours belongs to, as it stands in the table."""
+    """The part of the tree that a file is in."""
     top = path.parts[0]
     return path.parts[1] if top == "src" and len(path.parts) > 2 else top
-
-
-def part_of_include(name):
-    top = name.split("/")[0]
-    return "include" if top == "tutti" else top
 
 
 class Checker:
@@ -81,25 +121,38 @@ class Checker:
     def say(self, path, line, what):
         self.breaches.append(f"{path}:{line}: {what}")
 
+    def check_table(self):
+        """No row names itself, a row below, or what has no row."""
+        above = []
+        for room, row in MAY_INCLUDE.items():
+            for word in row.split():
+                if not any(named(other, word) for other in above):
+                    self.say("scripts/layers.py", 1, f"{room} may include {word}, which is no room above it")
+            above.append(room)
+
     def check_includes(self, path, lines):
-        part = part_of(path)
-        if part not in MAY_INCLUDE:
+        name = str(path)
+        room = room_of(name.removeprefix("src/"))
+        if not room:
+            if name.startswith("src/"):
+                self.say(path, 1, "is in no room; put it into one of the folders of the table in scripts/layers.py")
             return
-        allowed = MAY_INCLUDE[part] | {part}
-        stem = str(path.with_suffix(""))
-        allowed = allowed | FILES_MAY_ALSO.get(stem, set())
+        allowed = MAY_INCLUDE[room] + " " + FILES_MAY_ALSO.get(str(path.with_suffix("")), "")
         for number, line in enumerate(lines, 1):
             match = INCLUDE.match(line)
             if not match:
                 continue
             name = match.group(1)
-            target = part_of_include(name)
-            if target not in PARTS or target in allowed or name in MAY_ALSO.get(part, set()):
+            target = "include" if name.startswith("tutti/") else room_of(name)
+            top = name.split("/")[0]
+            if not target and top not in TOPS:  # Beside the file, or of another library.
                 continue
-            if part == "perf" and name == PERF_REFERENCE:
+            if target == room or named(target, allowed) or name in MAY_ALSO.get(room, set()):
                 continue
-            self.say(path, number, f"{part} may not include {target} ({name}); it may include "
-                     + ", ".join(sorted(MAY_INCLUDE[part])))
+            if room == "perf" and name == PERF_REFERENCE:
+                continue
+            self.say(path, number, f"{room} may not include {target or top} ({name}); it may include "
+                     + (MAY_INCLUDE[room] or "nothing else"))
 
     def check_lengths(self, path, lines):
         if len(lines) > MOST_FILE_LINES:
@@ -177,6 +230,7 @@ class Checker:
             self.say(registry, 1, f"{name} is registered, but no file in {folder} defines it")
 
     def check(self, paths):
+        self.check_table()
         for path in paths:
             if not TEXT.search(str(path)):
                 continue
