@@ -9,7 +9,6 @@
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/text.h"
 #include "topology/models/model.h"
-#include "topology/readers/nccl_graph.h"
 #include "topology/readers/nccl_xml.h"
 #include "topology/readers/reader.h"
 #include "topology/readers/xml.h"
@@ -292,39 +291,4 @@ TEST_CASE("models and readers say the same of an NVLink of the same chip") {
     }
   }
   REQUIRE(links > 100);
-}
-
-TEST_CASE("rings and trees that NCCL dumped") {
-  const std::string text =
-      "<graphs version=\"1\">\n"
-      "  <graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"2\" speedintra=\"20\" "
-      "speedinter=\"12.5\" latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" "
-      "samechannels=\"1\">\n"
-      "    <channel>\n      <net dev=\"0xa1\"/>\n      <gpu dev=\"0\"/>\n      <gpu dev=\"0xb\" "
-      "rank=\"1\"/>\n      <net dev=\"1\"/>\n    </channel>\n"
-      "    <channel><gpu dev=\"1\"/><gpu dev=\"0\"/></channel>\n"
-      "  </graph>\n</graphs>\n";
-  const auto graphs = parse_nccl_graphs(text, "g");
-  REQUIRE(graphs);
-  REQUIRE(graphs->size() == 1);
-  const NcclGraph& ring = graphs->front();
-  CHECK(ring.pattern == 4);
-  CHECK(ring.channel_count == 2);
-  CHECK(ring.speed_inter == 12.5);
-  CHECK(ring.type_inter == "PIX");
-  CHECK(ring.same_channels);
-  CHECK(ring.channels == std::vector<NcclChannel>{{{0, 11}, {0xa1, 1}}, {{1, 0}, {}}});
-  const auto refused = [&](std::string_view old, std::string_view now) {
-    std::string changed = text;
-    changed.replace(changed.find(old), old.size(), now);
-    const auto result = parse_nccl_graphs(changed, "g");
-    return result ? std::string("accepted") : result.error().what;
-  };
-  CHECK(refused("nchannels=\"2\"", "nchannels=\"1\"") == "g:2: 2 channels, and nchannels is 1");
-  CHECK(refused("<gpu dev=\"1\"/>", "<gpu dev=\"0\"/>") == "g:9: GPU 0 is twice in a channel");
-  CHECK(refused("<gpu dev=\"1\"/>", "<gpu/>") == "g:9: <gpu> needs dev, a whole number");
-  CHECK(refused("pattern=\"4\"", "pattern=\"ring\"") ==
-        "g:2: <graph> needs pattern, a whole number, not 'ring'");
-  CHECK(parse_nccl_graphs("<system/>", "g").error().what ==
-        "g:1: <system> instead of <graphs>; dump it with NCCL_GRAPH_DUMP_FILE");
 }
