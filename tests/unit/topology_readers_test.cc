@@ -7,7 +7,6 @@
 #include "support/catch.h"
 #include "support/topology_files.h"
 #include "topology/graph/text.h"
-#include "topology/readers/hwloc_reader.h"
 #include "topology/readers/reader.h"
 
 using namespace tutti;
@@ -149,16 +148,6 @@ TEST_CASE("hwloc 2 and 3: ports and switches in turns, current rates, NVLink's m
     CHECK(graph[graph.find("host0/gpu0")].facts.at("gpumodel") == "H100");
     CHECK(has(imported->findings, "pcie-current-only"));
   }
-}
-
-TEST_CASE("this machine through hwloc is a valid graph") {
-  const auto probed = probe_hwloc();
-  if (!probed) {
-    CHECK(probed.error().code == Code::kUnsupported);  // A build without hwloc.
-    return;
-  }
-  CHECK_FALSE(probed->graph.all(NodeKind::kNuma).empty());
-  CHECK(validate(probed->graph, "probe"));
 }
 
 TEST_CASE("nvidia-smi topo -m: a tree that agrees with its classes, all figures assumed") {

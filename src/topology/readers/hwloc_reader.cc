@@ -1,5 +1,5 @@
-// File: topology/readers/hwloc_reader.cc: hwloc's files (XML 1 and 2, `lstopo file.xml`) and this
-// machine, through libhwloc.
+// File: topology/readers/hwloc_reader.cc: hwloc's files (XML 1 and 2, `lstopo file.xml`), through
+// libhwloc.
 //
 // The model: packages and NUMA nodes; of the PCI tree what leads to a GPU or NIC. hwloc's bridges
 // are single functions: below a host bridge comes a root port, below that a switch's upstream port,
@@ -480,17 +480,5 @@ Result<Imported> read_hwloc_here(std::string_view, std::string_view source) {
                fmt::format("{}: this build has no hwloc; build with libhwloc-dev", source)};
 }
 #endif
-
-Result<Imported> probe_hwloc_here() {
-#if TUTTI_HAVE_HWLOC
-  TUTTI_TRY(const Topology topology, prepare("probe"));
-  if (hwloc_topology_load(topology.get()) != 0) {
-    return Error{Code::kSystem, "probe: hwloc can't load this machine's topology"};
-  }
-  return HwlocReader(topology.get(), "this machine").read();
-#else
-  return Error{Code::kUnsupported, "probe: this build has no hwloc; build with libhwloc-dev"};
-#endif
-}
 
 }  // namespace tutti::topology

@@ -1,5 +1,4 @@
-// What is asked of libhwloc, files and the live machine, is asked in a child process (isolate.h),
-// which hands back the graph in its text form.
+// libhwloc reads files in a child process (isolate.h), which hands back the graph in its text form.
 #include <nlohmann/json.hpp>
 
 #include "topology/graph/text.h"
@@ -53,12 +52,6 @@ Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
 bool is_hwloc(std::string_view text) { return first_element(text) == "topology"; }
 
 }  // namespace
-
-Result<Imported> probe_hwloc() {
-  TUTTI_TRY(const std::string made,
-            in_child([] { return said(probe_hwloc_here()); }, "hwloc can't look at this machine"));
-  return understood(made, "hwloc");
-}
 
 constinit const Reader hwloc_xml_reader{"hwloc_xml", "hwloc's XML, as lstopo writes it", is_hwloc,
                                         read_hwloc};
