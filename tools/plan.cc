@@ -143,9 +143,10 @@ void define_plan(CLI::App& app, int& exit_code) {
   command->add_option("--ranks", options->ranks, "Rank count")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
-  command->add_option("--algorithm", options->algorithm,
-                      "Which (see tutti info); by itself the one that the library would choose");
-  command->add_option("--root", options->root, "Of a rooted collective")
+  command->add_option(
+      "--algorithm", options->algorithm,
+      "The algorithm (see tutti info); if left out, the one that the library would choose");
+  command->add_option("--root", options->root, "The root of a rooted collective")
       ->check(CLI::Range(0, kMostRanks - 1))
       ->capture_default_str();
   command->add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")

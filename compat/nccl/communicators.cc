@@ -124,8 +124,8 @@ Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::st
     if (last) return gave_up("rank " + std::to_string(self.rank));
     if (deadline.passed()) {
       return Error{Code::kTimeout,
-                   "nobody handed over where to meet; for ncclCommShrink that is the first rank "
-                   "that stays, for ncclCommGrow the one with the unique id"};
+                   "no rank handed over the unique id in time; for ncclCommShrink the first rank "
+                   "that stays does so, for ncclCommGrow the rank that was given it"};
     }
   }
 }

@@ -138,7 +138,7 @@ void define_explain(CLI::App& app, int& exit_code) {
                     "Without a model: buffers that peers on a host can map");
   auto* json = command->add_flag("--json", options->json, "As JSON");
   command->add_flag("--plan", options->plan, "Also print the plan that is chosen")->excludes(json);
-  command->add_option("--rank", options->rank, "Of the plan only this rank's part")
+  command->add_option("--rank", options->rank, "With --plan: print only this rank's part")
       ->check(CLI::NonNegativeNumber)
       ->excludes(json);
   command->add_option("--svg", options->svg, "Draw what each rank does when into this file");

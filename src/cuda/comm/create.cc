@@ -52,7 +52,7 @@ Status introduce(int device, Introduction& mine) {
                  fmt::format("there is no device {}; this process sees {}", device, devices)};
   }
   TUTTI_TRY([[maybe_unused]] const CUcontext context, exec::context_of(device));
-  const std::string what = fmt::format("asking device {} who it is", device);
+  const std::string what = fmt::format("asking device {} for its identity", device);
   TUTTI_CHECK_OK(
       exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
   if (exec::cuda_driver().uuid != nullptr)

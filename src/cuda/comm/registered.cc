@@ -52,7 +52,7 @@ Status check_memory(int device, const std::byte* data, std::size_t bytes) {
   for (const std::byte* const at : {data, data + bytes - 1}) {
     cudaPointerAttributes attributes = {};
     TUTTI_CHECK_OK(exec::cuda_status(cudaPointerGetAttributes(&attributes, at),
-                                     "asking whose memory an address is"));
+                                     "asking which device holds an address"));
     if (attributes.type == cudaMemoryTypeDevice && attributes.device == device) continue;
     return invalid(fmt::format("register_memory: of these {} bytes not all are memory of device {}",
                                bytes, device));

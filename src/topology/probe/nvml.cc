@@ -185,7 +185,7 @@ void NvmlProbe::join() {
       static_cast<std::size_t>(std::count_if(facts_.gpus.begin(), facts_.gpus.end(),
                                              [](const NvmlGpu& gpu) { return gpu.links.empty(); }));
   if (gpus > 0 && gpus < facts_.gpus.size()) {
-    probe_.graph().notes.push_back(fmt::format("NVML tells of {} GPUs no NVLinks", gpus));
+    probe_.graph().notes.push_back(fmt::format("NVML reports no NVLinks for {} GPUs", gpus));
   }
 }
 
