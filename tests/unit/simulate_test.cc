@@ -191,10 +191,11 @@ TEST_CASE("a few ranks that stand for all give the time of all") {
       {"hgx-h100:2", 16}, {"p5:3", 24}, {"mi300x:2", 16}, {"cpu-2s:8", 16}};
   int fewer = 0;
   std::mt19937 random(Catch::rngSeed());
-  for (const auto& [spec, ranks] : machines) {
+  for (const auto& machine : machines) {
+    const std::string& spec = machine.first;
     const topology::Graph graph = model(spec);
     const auto endpoints = topology::default_endpoints(graph);
-    REQUIRE(endpoints.size() == static_cast<std::size_t>(ranks));
+    REQUIRE(endpoints.size() == static_cast<std::size_t>(machine.second));
     for (const Collective collective : kCollectives) {
       Simulator few(graph, endpoints, quick(collective));
       Simulator all(graph, endpoints, quick(collective, false));
