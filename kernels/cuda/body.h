@@ -25,7 +25,7 @@ struct Work {
 
 /// Loads of a thread that are under way at a time, of 16 bytes most often: with kMostThreads
 /// threads 64 KiB of a multiprocessor, which needs some 30 for its share of an H200's memory
-/// (docs/performance-history.md).
+/// (docs/kernels-predicted.md).
 ///
 /// What threads don't load they set to zero: else values are kept from one turn of a loop to the
 /// next, in registers that nothing else can have.

@@ -1,5 +1,5 @@
-// The rules that hold where nothing was measured: docs/performance-history.md has measurements, of
-// 2 to 8 ranks on 2 CPUs.
+// The rules that hold where nothing was measured. docs/decisions/0012-who-chooses.md has
+// measurements, of 2 to 8 ranks on 2 CPUs.
 #include <algorithm>
 #include <limits>
 

@@ -12,7 +12,7 @@
 // checked for everything but names: a table of another version may name ways that this one lacks.
 //
 // `built_in_ranges` stands for no machine: the rules that were measured on 2 CPUs
-// (docs/PERFORMANCE.md), without times.
+// (docs/decisions/0012-who-chooses.md), without times.
 #pragma once
 #include <array>
 #include <compare>

@@ -72,7 +72,7 @@ RegionConfig Region::default_config(int rank_count) {
   // 32 KiB, 67 with 8, 37 with 16, 32 with 32; packets of 16 KiB: 2.4 us with 4 slots, 1.5 with 64.
   // More ranks share what 8 MiB of memory allow. Up to 4 do better with fewer, longer slots, as
   // they wait for each other once for each: 128 KiB instead of 32 take 0.7 to 0.95 of the time
-  // (docs/performance-history.md, "Tiles").
+  // (docs/decisions/0007-deep-rings.md).
   if (rank_count <= 2) {
     config.slot_bytes = 32768, config.slot_count = 8, config.multicast_slots = 32;
     config.packet_bytes = 16384, config.packet_slots = 64;

@@ -12,7 +12,7 @@
 // and with fewer lanes too. Buffers that peers can map are measured wherever ranks share a host.
 //
 // Tiles are not measured: a tile fills a slot, and what slots fit a number of ranks holds for all
-// sizes of messages (docs/performance-history.md, "Tiles").
+// sizes of messages (docs/decisions/0007-deep-rings.md).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -24,8 +24,8 @@ struct Connection {
 /// them at net.core.wmem_max and rmem_max, which are far below tcp_wmem and tcp_rmem by default.
 /// Before the socket connects or listens: where the system's congestion control is BBR, this one
 /// takes Reno. BBR sends at the rate that it has seen, by timers, and of bursts with pauses between
-/// (a tile is sent, then one is reduced) it sees too low a one: docs/PERFORMANCE.md. A route's
-/// `congctl` comes before that.
+/// (a tile is sent, then one is reduced) it sees too low a one: docs/decisions/0028-no-pacing.md. A
+/// route's `congctl` comes before that.
 void set_options(int socket, std::chrono::milliseconds silence);
 
 /// What an errno of a connection means: "rank 3 (node7) over ...: the connection was reset while
