@@ -2,10 +2,10 @@
 // plan.
 //
 // Ranks are virtual: the topology chooses which physical rank is virtual rank 0, 1, ..., so no
-// algorithm looks at hardware. To add one: write `my_algorithm.cc` that defines `constinit const
-// Algorithm my_algorithm{...}`, and add one line to algorithms.def. Every conformance suite then
-// covers it. Defining without registering does not compile, registering without defining does not
-// link.
+// algorithm looks at hardware. To add one: define `constinit const Algorithm my_all_reduce{...}` in
+// the file of its family or in a new one, and add one line to algorithms.def. Every conformance
+// suite then covers it. Defining without registering does not compile, registering without defining
+// does not link.
 #pragma once
 #include <span>
 #include <string_view>

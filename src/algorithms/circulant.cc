@@ -1,6 +1,6 @@
-// The circulant parts, for any number of ranks: ceil(log2 n) rounds, in each of which every rank
-// sends to the rank one jump ahead and takes from the one as far behind. n-1 chunks sent and n-1
-// taken by every rank: both optima at once, also where n is no power of two.
+// Circulant: each rank sends to the rank one jump ahead and takes from the rank one jump behind,
+// for any number of ranks. ceil(log2 n) rounds one way; every rank sends n-1 chunks and takes n-1:
+// both optima at once, also where n is no power of two.
 //
 // The jumps are n halved and rounded up until it is 1: for 11 ranks 6, 3, 2, 1. With i counting
 // from a rank's own chunk, rank r holds sums of the chunks r + i for all i below the last jump. It
@@ -9,9 +9,19 @@
 //
 // Ranks at a jump's distance form rings; along each, every other rank leads (exchange.h).
 //
+// Reduce-scatter: ceil(log2 n) rounds, n-1 blocks per rank. The order of addition differs from
+// block to block, so relaxed if n > 2.
+//
+// All-gather: ceil(log2 n) rounds, n-1 blocks per rank.
+//
+// All-reduce: the reduce-scatter, then the all-gather. 2 ceil(log2 n) rounds and 2(n-1)/n of the
+// message per rank, for any n: the bandwidth optimum. Relaxed if n > 2, as the reduce-scatter.
+//
 // J. L. Träff: Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms. arXiv 2410.14234
 // (2024).
+#include <vector>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/exchange.h"
 #include "algorithms/parts.h"
 #include "algorithms/ranks.h"
@@ -33,9 +43,7 @@ std::vector<Round> rounds_of(int n) {
   return rounds;
 }
 
-}  // namespace
-
-void circulant_reduce_part(plan::Builder& plan, Rank me, Location result) {
+void reduce_part(plan::Builder& plan, Rank me, Location result) {
   const int n = plan.shape().rank_count;
   const auto chunk = [&](int i) { return chunk_of(wrap(me.value + i, n)); };
   if (n == 1) return plan.move(chunk(0), {plan.input(chunk(0))}, {result});
@@ -62,7 +70,7 @@ void circulant_reduce_part(plan::Builder& plan, Rank me, Location result) {
   }
 }
 
-void circulant_gather_part(plan::Builder& plan, Rank me, Location own) {
+void gather_part(plan::Builder& plan, Rank me, Location own) {
   const int n = plan.shape().rank_count;
   const auto chunk = [&](int i) { return chunk_of(wrap(me.value + i, n)); };
   share(plan, me, own, {});
@@ -79,5 +87,36 @@ void circulant_gather_part(plan::Builder& plan, Rank me, Location own) {
     exchange(plan, leads(me.value, jump, n), sends, takes);
   }
 }
+
+void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
+
+void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
+
+void build_all_reduce(plan::Builder& plan, Rank me) {
+  reduce_and_gather(plan, me, reduce_part, gather_part);
+}
+
+}  // namespace
+
+constinit const Algorithm circulant_all_reduce{.name = "circulant",
+                                               .collective = Collective::kAllReduce,
+                                               .applies = always,
+                                               .contract = deterministic_for_two,
+                                               .pieces = piece_per_rank,
+                                               .build = build_all_reduce};
+
+constinit const Algorithm circulant_reduce_scatter{.name = "circulant",
+                                                   .collective = Collective::kReduceScatter,
+                                                   .applies = always,
+                                                   .contract = deterministic_for_two,
+                                                   .pieces = one_piece,
+                                                   .build = build_reduce_scatter};
+
+constinit const Algorithm circulant_all_gather{.name = "circulant",
+                                               .collective = Collective::kAllGather,
+                                               .applies = always,
+                                               .contract = deterministic,
+                                               .pieces = one_piece,
+                                               .build = build_all_gather};
 
 }  // namespace tutti

@@ -13,17 +13,13 @@
 // P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for full bandwidth broadcast, reduction
 // and scan. Parallel Computing 35 (2009).
 #pragma once
-#include <cstdint>
-
 #include "algorithms/along_tree.h"
-#include "plan/plan.h"
+#include "tutti/types.h"
 
 namespace tutti {
 
 /// The place of `me` in tree 0 or 1 over n ranks, two children at most; both have the same root.
 /// Time log n.
 TreePlace double_tree(Rank me, int tree, int n, int root = 0);
-
-inline std::uint32_t piece_per_tree(const plan::Shape&) { return 2; }
 
 }  // namespace tutti

@@ -1,20 +1,46 @@
-// The hierarchical parts, for groups nested in groups: ranks of a host among themselves, one rank
+// Hierarchical, for groups nested in groups: ranks of a host exchange among themselves, one rank
 // per host and place with its counterparts in the other hosts of the rack, then of the other racks.
-// A chunk crosses between two groups once, whatever their level.
+// A chunk crosses between two groups once, whatever their level. All-to-all and broadcast are in
+// files of their own.
 //
-// Chunk r belongs to rank r. Every block has a deputy for it (groups.h). To add up, the deputies of
-// a block's parts send their sums to the block's deputy, level by level: one round for each level,
-// and one for what is above the outermost groups. To hand out, the same backwards.
+// The parts: chunk r belongs to rank r. Every block has a deputy for it (groups.h). To add up, the
+// deputies of a block's parts send their sums to the block's deputy, level by level: one round for
+// each level, and one for what is above the outermost groups. To hand out, the same backwards.
 //
 // A block goes through all chunks in an order that is common to its ranks, so that at each level at
-// most one slot is on its way from a rank to another, and everyone sends before it takes: one slot
-// per channel is enough. In a block that is cut off a rank is the deputy for several places; chunks
-// are dealt with in turns of as many places as there are parts.
+// most one slot is on its way from a rank to another, and every rank sends before it takes: one
+// slot per channel is enough. In a block that is cut off a rank is the deputy for several places;
+// chunks are dealt with in turns of as many places as there are parts.
+//
+// With l nested kinds of groups:
+//
+// Reduce-scatter: groups add up among themselves first, and one sum per block leaves each group.
+// l + 1 rounds.
+//
+// All-gather: a block enters each other group once and is handed on inside it. l + 1 rounds.
+//
+// All-reduce: reduce-scatter inside the innermost groups, then between them inside the next ones,
+// and so on; and all-gather on the way back. 2(l + 1) rounds. A chunk enters and leaves a group
+// once: a rank of a full group of g sends about 2/g of the message between groups, less than 2
+// inside.
+//
+// Reduce: the reduce part, one sum per chunk leaving each group; then each rank sends the root its
+// result. l + 2 rounds. All ranks share the arithmetic, and what is between groups.
+//
+// Gather: in every group a rank at the root's place takes the blocks of the others and passes them
+// on, level by level. A block leaves each of its groups once at most, along the root's rail; the
+// root has few neighbours.
+//
+// Scatter: the same rank takes the blocks of the others and hands them out, level by level. A block
+// enters each of its groups once, along the root's rail; the root has few neighbours.
 #include <functional>
 #include <vector>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/groups.h"
 #include "algorithms/parts.h"
+#include "algorithms/ranks.h"
+#include "algorithms/tree_parts.h"
 
 namespace tutti {
 namespace {
@@ -61,7 +87,7 @@ class Hierarchy {
     }
   }
 
-  /// To whom the deputy of my block of `level` hands a chunk on: the deputies of the other parts,
+  /// The receivers of a chunk from the deputy of my block of `level`: the deputies of other parts,
   /// and those of its own part's.
   std::vector<Location> receivers(int level, int chunk) const {
     std::vector<Location> slots;
@@ -74,7 +100,7 @@ class Hierarchy {
   }
 
  private:
-  // Who deals with a chunk in a part of my block of `level`.
+  // The deputy for a chunk in a part of my block of `level`.
   int deputy(int level, int part, int chunk) const {
     return groups_.deputy(level - 1, groups_.first_of(level, me_, part), chunk);
   }
@@ -124,17 +150,84 @@ class Hierarchy {
   Groups groups_;
 };
 
-}  // namespace
-
-void hierarchical_reduce_part(plan::Builder& plan, Rank me, Location result) {
+void reduce_part(plan::Builder& plan, Rank me, Location result) {
   Hierarchy hierarchy(plan, me);
   hierarchy.reduce(hierarchy.top(), 0, [&](int) { return result; });
 }
 
-void hierarchical_gather_part(plan::Builder& plan, Rank me, Location own) {
+void gather_part(plan::Builder& plan, Rank me, Location own) {
   Hierarchy hierarchy(plan, me);
   share(plan, me, own, hierarchy.receivers(hierarchy.top(), me.value));
   hierarchy.gather(hierarchy.top(), 0);
 }
+
+void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
+
+void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
+
+void build_all_reduce(plan::Builder& plan, Rank me) {
+  reduce_and_gather(plan, me, reduce_part, gather_part);
+}
+
+void build_reduce(plan::Builder& plan, Rank me) { reduce_and_collect(plan, me, reduce_part); }
+
+// The tree of gather and scatter goes from a rank to its innermost group's deputy for the root, to
+// the next group's, ... (groups.h).
+int parent_of(const plan::Shape& shape, int rank) {
+  const Groups groups(shape);
+  for (int level = 1; level < groups.top(); ++level) {
+    const int deputy = groups.deputy(level, rank, shape.root);
+    if (deputy != rank) return deputy;
+  }
+  return shape.root;
+}
+
+void build_gather(plan::Builder& plan, Rank me) { gather_along(plan, me, parent_of); }
+
+void build_scatter(plan::Builder& plan, Rank me) { scatter_along(plan, me, parent_of); }
+
+}  // namespace
+
+constinit const Algorithm hierarchical_all_reduce{.name = "hierarchical",
+                                                  .collective = Collective::kAllReduce,
+                                                  .applies = has_groups,
+                                                  .contract = hierarchical_contract,
+                                                  .pieces = piece_per_rank,
+                                                  .build = build_all_reduce};
+
+constinit const Algorithm hierarchical_reduce_scatter{.name = "hierarchical",
+                                                      .collective = Collective::kReduceScatter,
+                                                      .applies = has_groups,
+                                                      .contract = hierarchical_contract,
+                                                      .pieces = one_piece,
+                                                      .build = build_reduce_scatter};
+
+constinit const Algorithm hierarchical_all_gather{.name = "hierarchical",
+                                                  .collective = Collective::kAllGather,
+                                                  .applies = has_groups,
+                                                  .contract = deterministic,
+                                                  .pieces = one_piece,
+                                                  .build = build_all_gather};
+
+constinit const Algorithm hierarchical_reduce{.name = "hierarchical",
+                                              .collective = Collective::kReduce,
+                                              .applies = has_groups,
+                                              .contract = hierarchical_contract,
+                                              .pieces = piece_per_rank,
+                                              .build = build_reduce};
+
+constinit const Algorithm hierarchical_gather{.name = "hierarchical",
+                                              .collective = Collective::kGather,
+                                              .applies = has_groups,
+                                              .contract = deterministic,
+                                              .pieces = one_piece,
+                                              .build = build_gather};
+
+constinit const Algorithm hierarchical_scatter{.name = "hierarchical",
+                                               .collective = Collective::kScatter,
+                                               .applies = has_groups,
+                                               .contract = deterministic,
+                                               .pieces = one_piece,
+                                               .build = build_scatter};
 
 }  // namespace tutti

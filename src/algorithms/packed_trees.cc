@@ -1,14 +1,46 @@
-#include "algorithms/packed_trees.h"
-
+// Packed trees: trees over all ranks that carry a share of the message each, so that together they
+// use all links of a machine whose links are not alike.
+//
+// The trees are part of the shape, as groups and weights are: the planner packs them for the
+// machine that it knows (planner/machine_trees.h). A tree with weight w has w shares of the message
+// and a lane of its own. Any trees do: what fits the links is fast, the rest is only slow.
+//
+// Broadcast: shares go down the trees. As many rounds as the deepest tree has edges; no rank but
+// the root gets anything twice. The bandwidth optimum, as good as the trees are packed.
+//
+// Reduce: shares are added up along the trees: the broadcast, reversed. The order of addition is
+// the trees', so relaxed but for trees that are canonical.
+//
+// All-reduce: shares are added up along the trees and go back the same way (along_tree.h). Twice as
+// many rounds as the deepest tree has edges. Relaxed but for canonical trees, as the reduce.
+//
+// G. Wang et al.: Blink: fast and generic collectives for distributed ML. MLSys 2020. (The idea, on
+// the GPUs of a DGX-1 that a job was given.)
 #include <algorithm>
 #include <span>
 #include <vector>
 
+#include "algorithms/algorithm.h"
+#include "algorithms/along_tree.h"
 #include "algorithms/ranks.h"
 #include "plan/structure.h"
 
 namespace tutti {
 namespace {
+
+TreePlace place_in(const plan::SpanningTree& tree, Rank me) {
+  const auto parent = [&](int rank) { return tree.parents[static_cast<std::size_t>(rank)]; };
+  TreePlace place;
+  if (parent(me.value) != me.value) place.parent = parent(me.value);
+  for (int at = me.value; parent(at) != at; at = parent(at)) ++place.depth;
+  std::vector<bool> leaf(tree.parents.size(), true);
+  for (const int above : tree.parents) leaf[static_cast<std::size_t>(above)] = false;
+  for (int rank = 0; rank < static_cast<int>(tree.parents.size()); ++rank) {
+    if (rank != me.value && parent(rank) == me.value)
+      place.children.push_back({rank, leaf[static_cast<std::size_t>(rank)]});
+  }
+  return place;
+}
 
 constexpr std::uint32_t kMostShares = 1 << 16;
 
@@ -47,8 +79,7 @@ bool adds_up_canonically(const plan::SpanningTree& tree, int n) {
   return sum_below(places, plan::root_of(tree, n)).size == n;
 }
 
-}  // namespace
-
+// There are trees, and if the collective has a root it is theirs.
 bool has_trees(const plan::Shape& shape) {
   std::uint32_t shares = 0;
   for (const plan::SpanningTree& tree : shape.trees) {
@@ -59,6 +90,7 @@ bool has_trees(const plan::Shape& shape) {
   return shares > 0 && shares < kMostShares;
 }
 
+// Deterministic if all trees add up in canonical order: stars do, and trees of whole blocks.
 Contract contract_of_trees(const plan::Shape& shape) {
   const bool canonical = std::all_of(
       shape.trees.begin(), shape.trees.end(),
@@ -66,6 +98,7 @@ Contract contract_of_trees(const plan::Shape& shape) {
   return canonical ? Contract::kDeterministic : Contract::kRelaxed;
 }
 
+// A piece for each share.
 std::uint32_t piece_per_share(const plan::Shape& shape) {
   std::uint32_t shares = 0;
   for (const plan::SpanningTree& tree : shape.trees)
@@ -73,18 +106,74 @@ std::uint32_t piece_per_share(const plan::Shape& shape) {
   return shares;
 }
 
-TreePlace place_in(const plan::SpanningTree& tree, Rank me) {
-  const auto parent = [&](int rank) { return tree.parents[static_cast<std::size_t>(rank)]; };
-  TreePlace place;
-  if (parent(me.value) != me.value) place.parent = parent(me.value);
-  for (int at = me.value; parent(at) != at; at = parent(at)) ++place.depth;
-  std::vector<bool> leaf(tree.parents.size(), true);
-  for (const int above : tree.parents) leaf[static_cast<std::size_t>(above)] = false;
-  for (int rank = 0; rank < static_cast<int>(tree.parents.size()); ++rank) {
-    if (rank != me.value && parent(rank) == me.value)
-      place.children.push_back({rank, leaf[static_cast<std::size_t>(rank)]});
+// For each tree, in its lane: body(place, first, count), of the pieces of its shares, `parts`
+// each.
+template <class Body>
+void in_each_tree(plan::Builder& plan, Rank me, std::uint32_t parts, Body body) {
+  std::uint32_t first = 0;
+  for (std::size_t index = 0; index < plan.shape().trees.size(); ++index) {
+    const plan::SpanningTree& tree = plan.shape().trees[index];
+    const std::uint32_t count = static_cast<std::uint32_t>(tree.weight) * parts;
+    plan.lane(index);
+    body(place_in(tree, me), first, count);
+    first += count;
   }
-  return place;
 }
+
+void build_broadcast(plan::Builder& plan, Rank me) {
+  in_each_tree(plan, me, 1, [&](const TreePlace& place, std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) broadcast_along(plan, place, first + i);
+  });
+}
+
+void build_reduce(plan::Builder& plan, Rank me) {
+  in_each_tree(plan, me, 1, [&](const TreePlace& place, std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) reduce_along(plan, me, place, first + i);
+  });
+}
+
+// Pieces on the way in a tree, at least. More keep both directions of links busier in long messages
+// and cost more steps in short ones; see double_tree.cc.
+constexpr int kParts = 2;
+
+std::uint32_t parts_of_share(const plan::Shape& shape) {
+  int least = kParts;
+  for (const plan::SpanningTree& tree : shape.trees) least = std::min(least, tree.weight);
+  return static_cast<std::uint32_t>((kParts + least - 1) / least);
+}
+
+std::uint32_t parts_of_shares(const plan::Shape& shape) {
+  return piece_per_share(shape) * parts_of_share(shape);
+}
+
+void build_all_reduce(plan::Builder& plan, Rank me) {
+  in_each_tree(plan, me, parts_of_share(plan.shape()),
+               [&](const TreePlace& place, std::uint32_t first, std::uint32_t count) {
+                 all_reduce_along(plan, me, place, first, count);
+               });
+}
+
+}  // namespace
+
+constinit const Algorithm packed_trees_all_reduce{.name = "packed_trees",
+                                                  .collective = Collective::kAllReduce,
+                                                  .applies = has_trees,
+                                                  .contract = contract_of_trees,
+                                                  .pieces = parts_of_shares,
+                                                  .build = build_all_reduce};
+
+constinit const Algorithm packed_trees_broadcast{.name = "packed_trees",
+                                                 .collective = Collective::kBroadcast,
+                                                 .applies = has_trees,
+                                                 .contract = deterministic,
+                                                 .pieces = piece_per_share,
+                                                 .build = build_broadcast};
+
+constinit const Algorithm packed_trees_reduce{.name = "packed_trees",
+                                              .collective = Collective::kReduce,
+                                              .applies = has_trees,
+                                              .contract = contract_of_trees,
+                                              .pieces = piece_per_share,
+                                              .build = build_reduce};
 
 }  // namespace tutti

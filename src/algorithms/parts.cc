@@ -10,6 +10,12 @@ void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::L
   if (!targets.empty()) plan.move(chunk_of(me.value), std::span(&own, 1), targets);
 }
 
+void reduce_and_gather(plan::Builder& plan, Rank me, ReducePart reduce, GatherPart gather) {
+  const plan::Location own = plan.output(chunk_of(me.value));
+  reduce(plan, me, own);
+  gather(plan, me, own);
+}
+
 void reduce_and_collect(plan::Builder& plan, Rank me, ReducePart part) {
   const int n = plan.shape().rank_count, root = plan.shape().root;
   const bool is_root = me.value == root;

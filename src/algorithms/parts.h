@@ -21,13 +21,15 @@ using ReducePart = void(plan::Builder& plan, Rank me, plan::Location result);
 /// its place in the output, or the input of an all-gather.
 using GatherPart = void(plan::Builder& plan, Rank me, plan::Location own);
 
-ReducePart circulant_reduce_part, direct_reduce_part, halving_reduce_part, pat_reduce_part,
-    ring_reduce_part, hierarchical_reduce_part;
-GatherPart circulant_gather_part, direct_gather_part, doubling_gather_part, pat_gather_part,
-    ring_gather_part, hierarchical_gather_part;
+/// In direct.cc, for two-shot too.
+ReducePart direct_reduce_part;
+GatherPart direct_gather_part;
 
 /// Sends `own` to `targets`, and copies it to its place in the output if it is not there yet.
 void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::Location> targets);
+
+/// Adds the steps of an all-reduce, one piece per rank: the reduce part, then the gather part.
+void reduce_and_gather(plan::Builder& plan, Rank me, ReducePart reduce, GatherPart gather);
 
 /// Adds the steps of a reduce, one piece per rank: the reduce part, then everyone but the root
 /// sends the root its result.

@@ -1,8 +1,8 @@
-// The parts by parallel aggregated trees, in canonical order: chunk c is added up along the nearest
-// tree of rank c (nearest_tree.h) and handed out along the same tree, as in halving_doubling.cc.
-// But all chunks that cross the same level of their trees go in one round, so that there are
-// ceil(log2 n) rounds: the farthest first when handing out, with one chunk, and the nearest first
-// when adding up, with n/2.
+// PAT, parallel aggregated trees, in canonical order: chunk c is added up along the nearest tree of
+// rank c (nearest_tree.h) and handed out along the same tree, as in halving_doubling.cc. But all
+// chunks that cross the same level of their trees go in one round, so that there are ceil(log2 n)
+// rounds: the farthest first when handing out, with one chunk, and the nearest first when adding
+// up, with n/2.
 //
 // Aggregation is bounded, and with it the scratch that sums on their way need: an exchange has
 // kMostChunks chunks at most. If a level has more, it is cut into several exchanges, and the chunks
@@ -11,9 +11,16 @@
 //
 // In a round at level j the ranks of a block of 2^j exchange with the block's buddy, and one of two
 // partners has to lead (exchange.h). If the buddies are full blocks, partners differ in bit j only,
-// and it is parity that decides, changing its mind from level to level: who takes first at one
+// and it is parity that decides, changing from level to level: the rank that takes first at one
 // level sends first at the next. So a part is a chain of ceil(log2 n) + 1 messages if there is one
 // exchange per level, and not of twice as many. A block that is cut off is led by its buddy.
+//
+// Reduce-scatter: ceil(log2 n) rounds; n-1 blocks sent by every rank; scratch for O(log n) blocks.
+//
+// All-gather: ceil(log2 n) rounds; n-1 blocks taken by every rank, and sent if n is a power of two.
+//
+// All-reduce: the reduce-scatter, then the all-gather. 2 ceil(log2 n) rounds and 2(n-1)/n of the
+// message per rank: both optimal if n is a power of two.
 //
 // S. Jeaugey: PAT: a new algorithm for all-gather and reduce-scatter operations at scale. arXiv
 // 2506.20252 (2025). There chunk c's tree is that of rank 0, shifted by c; the trees here are the
@@ -21,6 +28,7 @@
 #include <bit>
 #include <map>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/exchange.h"
 #include "algorithms/nearest_tree.h"
 #include "algorithms/parts.h"
@@ -162,17 +170,46 @@ class Trees {
   std::vector<std::uint32_t> free_;
 };
 
-}  // namespace
-
-void pat_reduce_part(plan::Builder& plan, Rank me, Location result) {
+void reduce_part(plan::Builder& plan, Rank me, Location result) {
   const int n = plan.shape().rank_count;
   if (n == 1) return plan.move(0, {plan.input(0)}, {result});
   Trees(plan, me).reduce(level_count(n) - 1, {0}, result);
 }
 
-void pat_gather_part(plan::Builder& plan, Rank me, Location own) {
+void gather_part(plan::Builder& plan, Rank me, Location own) {
   share(plan, me, own, {});
   Trees(plan, me).gather(level_count(plan.shape().rank_count) - 1, {0}, own);
 }
+
+void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
+
+void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
+
+void build_all_reduce(plan::Builder& plan, Rank me) {
+  reduce_and_gather(plan, me, reduce_part, gather_part);
+}
+
+}  // namespace
+
+constinit const Algorithm pat_all_reduce{.name = "pat",
+                                         .collective = Collective::kAllReduce,
+                                         .applies = always,
+                                         .contract = deterministic,
+                                         .pieces = piece_per_rank,
+                                         .build = build_all_reduce};
+
+constinit const Algorithm pat_reduce_scatter{.name = "pat",
+                                             .collective = Collective::kReduceScatter,
+                                             .applies = always,
+                                             .contract = deterministic,
+                                             .pieces = one_piece,
+                                             .build = build_reduce_scatter};
+
+constinit const Algorithm pat_all_gather{.name = "pat",
+                                         .collective = Collective::kAllGather,
+                                         .applies = always,
+                                         .contract = deterministic,
+                                         .pieces = one_piece,
+                                         .build = build_all_gather};
 
 }  // namespace tutti

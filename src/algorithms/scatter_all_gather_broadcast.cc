@@ -36,7 +36,7 @@ class Broadcast {
     receive(me_, me_ & (me_ - 1), receivers(me_));
   }
 
-  // In the order of the phases of doubling_gather_part (halving_doubling.cc).
+  // In the order of the phases of the gather part in halving_doubling.cc.
   void gather() {
     for (int phase = 1; phase < 1 << level_count(n_); ++phase) {
       const int piece = me_ ^ phase;

@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "algorithms/groups.h"
-#include "algorithms/nearest_tree.h"
 #include "algorithms/ranks.h"
 
 namespace tutti {
@@ -31,21 +29,6 @@ std::vector<Below> ranks_below(const plan::Shape& shape, int me, Parent parent) 
 }
 
 }  // namespace
-
-int binomial_parent(const plan::Shape& shape, int rank) {
-  // Numbers count from the root: then the ranks below one are no more than lie behind it.
-  const int n = shape.rank_count, number = wrap(rank - shape.root, n);
-  return wrap(nearest_tree(number, 0, n).parent + shape.root, n);
-}
-
-int hierarchical_parent(const plan::Shape& shape, int rank) {
-  const Groups groups(shape);
-  for (int level = 1; level < groups.top(); ++level) {
-    const int deputy = groups.deputy(level, rank, shape.root);
-    if (deputy != rank) return deputy;
-  }
-  return shape.root;
-}
 
 void gather_along(plan::Builder& plan, Rank me, Parent parent) {
   const plan::Shape& shape = plan.shape();

@@ -15,11 +15,6 @@ namespace tutti {
 /// to end at the root.
 using Parent = int(const plan::Shape& shape, int rank);
 
-/// Binomial trees: ceil(log2 n) deep; no rank below the root passes on more than n/2 blocks.
-Parent binomial_parent;
-/// From a rank to its innermost group's deputy for the root, to the next group's, ... (groups.h).
-Parent hierarchical_parent;
-
 /// Adds the steps of a gather, or a scatter, of one piece per block along the tree.
 void gather_along(plan::Builder& plan, Rank me, Parent parent);
 void scatter_along(plan::Builder& plan, Rank me, Parent parent);

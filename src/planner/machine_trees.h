@@ -13,7 +13,7 @@
 //
 // The cheapest tree: Y. J. Chu, T. H. Liu 1965; J. Edmonds 1967. The prices: N. Garg, J. Koenemann:
 // Faster and simpler algorithms for multicommodity flow and other fractional packing problems.
-// SICOMP 37 (2007), and Blink (packed_trees.h), which reduces what these find by an integer
+// SICOMP 37 (2007), and Blink (packed_trees.cc), which reduces what these find by an integer
 // programme.
 #pragma once
 #include <vector>
@@ -26,7 +26,7 @@ namespace tutti::planner {
 /// Ranks up to which trees are packed. Time: some ms for 8, about a second for this many.
 inline constexpr int kMostPacked = 32;
 
-/// Trees for packed_trees (algorithms/packed_trees.h), from the root or to it, or both ways for an
+/// Trees for packed_trees (algorithms/packed_trees.cc), from the root or to it, or both ways for an
 /// all-reduce; each as flat as its links allow. None for other collectives, more ranks, ranks
 /// that nothing joins, or where a direct exchange does as well.
 std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::CostModel& model);
