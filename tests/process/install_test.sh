@@ -44,10 +44,11 @@ c++ -std=c++20 -Wall -Wextra -Werror "$source_dir/tests/process/consumer/consume
 "$work/consumer_cc"
 pkg-config --modversion tutti
 
-echo "== the README's examples"
-block() { awk -v fence="\`\`\`$1" '$0 == fence { on = 1; next } /^```/ { on = 0 } on' "$source_dir/README.md"; }
-block cpp >"$work/readme.cc"
-block c >"$work/readme.c"
+echo "== the README's program, and the tutorial's in C"
+# block LANGUAGE PAGE FILE: what the page has for that file.
+block() { awk -v fence="\`\`\`$1 file=$3" '$0 == fence { on = 1; next } /^```/ { on = 0 } on' "$source_dir/$2"; }
+block cpp README.md program.cc >"$work/readme.cc"
+block c docs/TUTORIAL.md sum.c >"$work/readme.c"
 # shellcheck disable=SC2046
 c++ -std=c++20 -Wall -Wextra -Werror "$work/readme.cc" -o "$work/readme_cc" \
   $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$libdir"
@@ -72,10 +73,12 @@ if [ -n "$simulated" ]; then
 fi
 
 echo "== the README's lines for pkg-config"
-lines=$(awk '/^export PATH=DIR/ { on = 1 } /^```/ { on = 0 } on' "$source_dir/README.md")
+lines=$(awk '/^export PATH=~/ { on = 1 } /^```/ { on = 0 } on' "$source_dir/README.md")
 [ "$(wc -l <<<"$lines")" = 3 ] || { echo "README.md has other lines: $lines"; exit 1; }
 cp "$work/readme.cc" "$work/program.cc"
-(cd "$work" && env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH bash -euc "${lines//DIR/$prefix}") >"$work/said"
+mkdir "$work/home"
+ln -s "$prefix" "$work/home/.local"
+(cd "$work" && env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH HOME="$work/home" bash -euc "$lines") >"$work/said"
 [ "$(grep -c 'of 4 has 4' "$work/said")" = 4 ] || { cat "$work/said"; exit 1; }
 
 echo "== every command, where the source tree and the build tree are gone"
