@@ -1,6 +1,7 @@
 // Memory, registered buffers and windows.
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "group.h"
 #include "window.h"
@@ -93,7 +94,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, n
   }
   const ncclResult_t made = register_buffer(__func__, comm, data, bytes, window);
   if (made != ncclSuccess || (flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return made;
-  return open_window(__func__, comm, *window);
+  const ncclResult_t opened = open_window(__func__, comm, *window);
+  if (opened != ncclSuccess) delete std::exchange(*window, nullptr);
+  return opened;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
