@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -59,7 +60,8 @@ inline Pair connect(int connections, int buffer_bytes = 0) {
   return pair;
 }
 
-/// Memory into which frames are placed by their position; remembers what arrived.
+/// Memory into which frames are placed by their position; remembers what arrived. Short frames of
+/// odd kinds share one place, which is free again once its frame has arrived.
 class Memory : public FrameSink {
  public:
   explicit Memory(std::size_t bytes) : memory(bytes) {}
@@ -68,15 +70,27 @@ class Memory : public FrameSink {
     if (closed) return std::optional<std::byte*>{};
     if (header.position + header.bytes > memory.size())
       return Error{Code::kMismatch, "a frame outside of the memory"};
-    return std::optional(memory.data() + header.position);
+    if (!takes_turns(header)) return std::optional(memory.data() + header.position);
+    if (sharer && *sharer != header.position) return std::optional<std::byte*>{};
+    sharer = header.position;
+    return std::optional(shared.data());
   }
   Status arrived(const FrameHeader& header) override {
     headers.push_back(header);
+    if (takes_turns(header)) {
+      std::copy_n(shared.data(), header.bytes, memory.data() + header.position);
+      sharer.reset();
+    }
     return ok();
+  }
+  bool takes_turns(const FrameHeader& header) const override {
+    return header.kind % 2 == 1 && header.bytes != 0 && header.bytes <= shared.size();
   }
   std::vector<std::byte> memory;
   std::vector<FrameHeader> headers;
-  bool closed = false;  // There is no room for now.
+  std::array<std::byte, net::Rails::kKeptBytes> shared{};
+  std::optional<std::uint64_t> sharer;  // The position of the frame that has it.
+  bool closed = false;                  // There is no room for now.
   int asked = 0;
 };
 

@@ -83,6 +83,8 @@ class FrameSink {
   /// Empty: not now; a later call with the same header says where. An error breaks the connection:
   /// the header makes no sense.
   virtual Result<std::optional<std::byte*>> place(const FrameHeader& header) = 0;
+  /// Whether frames take turns in that memory: only the next one to be announced may have it.
+  virtual bool takes_turns(const FrameHeader&) const { return false; }
   /// The payload is there.
   virtual Status arrived(const FrameHeader& header) = 0;
 };

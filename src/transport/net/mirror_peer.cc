@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "transport/net/rails.h"
+
 namespace tutti::net {
 namespace {
 
@@ -304,9 +306,14 @@ Error Mirror::Peer::nonsense(const FrameHeader& header) const {
           Rank{me_}, Rank{rank_}};
 }
 
+bool Mirror::Peer::takes_turns(const FrameHeader& header) const {
+  static_assert(sizeof(Staged) <= Rails::kKeptBytes && sizeof(RecordImage) <= Rails::kKeptBytes);
+  return header.kind == kLines || header.kind == kRecord;
+}
+
 Result<std::optional<std::byte*>> Mirror::Peer::place(const FrameHeader& header) {
   // The same may come once more, if it came in part over what then broke.
-  const bool staged = header.kind == kLines || header.kind == kRecord;
+  const bool staged = takes_turns(header);
   const std::pair frame{header.kind, header.position};
   if (staged && staging_ && *staging_ != frame) return std::optional<std::byte*>{};
   std::byte* const to = destination(header);

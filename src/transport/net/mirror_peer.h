@@ -103,6 +103,7 @@ class Mirror::Peer final : public FrameSink {
   static std::byte* place_of_slot(Incoming& at, const FrameHeader& header);
   void offer_call(const Published& call);
   Result<std::optional<std::byte*>> place(const FrameHeader& header) override;
+  bool takes_turns(const FrameHeader& header) const override;
   std::byte* destination(const FrameHeader& header);
   Status arrived(const FrameHeader& header) override;
   Status take_lines(const FrameHeader& header);

@@ -36,6 +36,9 @@ Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_
       early_(kMostQueued) {
   TUTTI_CHECK(first < carriers.size());
   for (auto& carrier : carriers) rails_.push_back({std::move(carrier), {}, 0, false});
+  // Not initialised: pages that are never needed take no memory.
+  if (rails_.size() > 1)
+    shelf_ = std::make_unique_for_overwrite<std::byte[]>(kMostQueued * kKeptBytes);
 }
 
 std::size_t Rails::pick(std::size_t bytes) const {
@@ -214,7 +217,11 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
     return std::optional(&nothing_);
   }
   if (came(header)) return corrupt("a frame came twice");
-  return sink.place(header);
+  bool& shelved = early_[header.order % kMostQueued].shelved;
+  shelved = shelf_ != nullptr && header.order != expected_ && sink.takes_turns(header);
+  if (!shelved) return sink.place(header);
+  if (header.bytes > kKeptBytes) return corrupt("a frame of its kind is not that long");
+  return std::optional(shelf(header));
 }
 
 Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
@@ -222,14 +229,15 @@ Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t ra
   if (is_own(header)) return take_own(header, rail);
   if (came(header)) return corrupt("a frame came twice");
   if (header.order != expected_) {
-    early_[header.order % kMostQueued] = {header, rail};
+    Early& early = early_[header.order % kMostQueued];
+    early = {header, rail, early.shelved};
     return ok();
   }
   TUTTI_CHECK_OK(announce(header, sink));
   for (;;) {
     Early& next = early_[expected_ % kMostQueued];
     if (next.header.kind == 0) return ok();
-    TUTTI_CHECK_OK(announce(std::exchange(next, Early{}).header, sink));
+    TUTTI_CHECK_OK(announce(std::exchange(next.header, {}), sink));
   }
 }
 
@@ -262,6 +270,11 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
 }
 
 Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
+  if (std::exchange(early_[header.order % kMostQueued].shelved, false)) {
+    TUTTI_TRY(const auto to, sink.place(header));
+    TUTTI_CHECK(to);  // It is this frame's turn.
+    std::copy_n(shelf(header), header.bytes, *to);
+  }
   ++expected_;
   long_untold_ = long_untold_ || header.bytes > kKeptBytes;
   return sink.arrived(header);

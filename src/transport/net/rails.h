@@ -21,6 +21,10 @@
 // sooner, and lose it before the other side has it: then the other one counts it and answers, and
 // whatever it had begun is begun once more.
 //
+// Some frames take turns in one place (FrameSink::takes_turns). One that comes before its turn
+// waits on the shelf: if it waited in its connection, it would hold up what comes behind it, also
+// the word that the frame before it was lost with another rail, and is to be sent again.
+//
 // While none is left but one, only that one's own error is one.
 #pragma once
 #include <array>
@@ -100,6 +104,7 @@ class Rails final : public Carrier {
   struct Early {
     FrameHeader header{};  // Of kind 0: there is none.
     std::size_t rail = 0;
+    bool shelved = false;  // Its payload is on the shelf, or comes there.
   };
   /// Stands between a rail and who takes the frames.
   class Inlet final : public FrameSink {
@@ -134,6 +139,9 @@ class Rails final : public Carrier {
   void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
   void settle();
   bool came(const FrameHeader& header) const;
+  std::byte* shelf(const FrameHeader& header) const {
+    return shelf_.get() + header.order % kMostQueued * kKeptBytes;
+  }
   Result<std::optional<std::byte*>> place(const FrameHeader& header, FrameSink& sink);
   Status arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail);
   Status announce(const FrameHeader& header, FrameSink& sink);
@@ -159,8 +167,10 @@ class Rails final : public Carrier {
   std::uint32_t expected_ = 0;  // Order of the next frame to be announced.
   std::uint32_t told_ = 0;      // That the peer knows of.
   bool long_untold_ = false;    // Among what it does not know of is a long frame.
-  std::vector<Early> early_;    // By order, modulo.
-  std::byte nothing_{};         // Where frames without payload go.
+  std::vector<Early> early_;    // By order, modulo;
+  // and payloads that wait for their turn, kKeptBytes each. Null: a single rail keeps the order.
+  std::unique_ptr<std::byte[]> shelf_;
+  std::byte nothing_{};  // Where frames without payload go.
   std::size_t looks_ = 0;
   std::int64_t next_tick_ = 0;  // Milliseconds of the coarse clock.
 };
