@@ -6,6 +6,9 @@
 // posted: once, when the peer's first data or signal has come, and now and then until then. No
 // block waits for a post, so a call costs no additional round trip.
 //
+// Between hosts there are no boards. There a slot carries the chain of the call that wrote it (its
+// stamp), and the reader compares that with its own when the peer's first slot has come.
+//
 // A line keeps the last kBoardEntries calls. A peer that is further ahead has overwritten them;
 // then the chain shows the difference at a later call.
 //
@@ -166,6 +169,14 @@ struct Watch {
     if (what == Heard::kSame || what == Heard::kLater) return true;
     return !fail(Why::kDiffers, whom);
   }
+  /// The same for a slot from another host, which posts nothing here: its writer stamped the slot
+  /// with the chain of its call.
+  TUTTI_DEVICE bool met(unsigned whom, std::uint32_t stamp) {
+    got_room();
+    if (number == 0 || (compared >> whom & 1) != 0) return true;
+    compared |= std::uint64_t{1} << whom;
+    return stamp == chain || !fail(Why::kDiffers, whom);
+  }
   /// Call it after a wait for room in a ring, whichever call left that room.
   TUTTI_DEVICE void got_room() {
     polls = 0;
@@ -252,7 +263,13 @@ TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
   const Arguments& arguments = *watch.arguments;
   std::byte* const mine = arguments.boards[arguments.rank];
   std::byte* const board = board_from(arguments, watch.peer);
-  if (mine == nullptr || board == nullptr) return;
+  if (mine == nullptr) return;
+  if (board == nullptr) {  // A peer on another host: its call is known by its stamp alone.
+    watch.lane = 0;
+    report.own =
+        watch.direction >= 0 ? watch.message : latest(watch.line(mine, arguments.rank)).call;
+    return;
+  }
   if (watch.direction >= 0) {
     report.own = watch.message;
     const Posted theirs = posted(watch.line(board, watch.peer), watch.number % kBoardEntries);

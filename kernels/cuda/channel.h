@@ -24,7 +24,12 @@ TUTTI_DEVICE bool take_slot(const Arguments& arguments, unsigned lane, bool sour
       while (load_acquire(ring.head) <= position) {
         if (watch.gives_up(to.peer)) return false;
       }
-      if (!watch.met(to.peer)) return false;
+      const bool same =
+          ring.stamps == nullptr
+              ? watch.met(to.peer)
+              : watch.met(to.peer,
+                          load<std::uint32_t>(&ring.stamps[position % arguments.slot_count]));
+      if (!same) return false;
     }
   } else if (waits()) {
     // acquire: pairs with the reader's release of tail; its reads are over before we write.
@@ -45,14 +50,17 @@ TUTTI_DEVICE bool take_slot(const Arguments& arguments, unsigned lane, bool sour
 }
 
 /// By one thread, after a barrier behind the block's work on the slot: it is free (a source's), or
-/// full, with so many bytes of it used.
-TUTTI_DEVICE void pass_slot(const Arguments& arguments, bool source, const Resolved& at,
-                            std::uint32_t bytes) {
+/// full, with so many bytes of it used by the call that `watch` watches.
+TUTTI_DEVICE void pass_slot(const Arguments& arguments, bool source, const Watch& watch,
+                            const Resolved& at, std::uint32_t bytes) {
   if (source) {
     // release: the block's reads are over before the writer sees the slot free.
     store_release(at.ring->tail, at.position + 1);
   } else if (at.format == SlotFormat::kSimple) {
-    if (at.ring->used != nullptr) at.ring->used[at.position % arguments.slot_count] = bytes;
+    if (at.ring->used != nullptr) {
+      at.ring->used[at.position % arguments.slot_count] = bytes;
+      at.ring->stamps[at.position % arguments.slot_count] = watch.chain;
+    }
     // release: publishes what the block wrote into the slot.
     store_release(at.ring->head, at.position + 1);
   }

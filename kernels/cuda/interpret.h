@@ -144,7 +144,7 @@ class Interpreter {
     if (index >= unsigned{step.source_count} + step.target_count) return;
     const Resolved& at = work_.locations[index];
     if (at.ring == nullptr) return;
-    pass_slot(arguments_, index < step.source_count, at, bytes_in_slot(at.form, elements));
+    pass_slot(arguments_, index < step.source_count, watch_, at, bytes_in_slot(at.form, elements));
   }
 
   /// Whole units. Not of `work_`: its first lane may be filling that in for the next step.

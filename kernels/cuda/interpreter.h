@@ -90,8 +90,10 @@ struct RingEnd {
   std::uint64_t* head = nullptr;
   std::uint64_t* tail = nullptr;
   std::uint64_t position = 0;
-  /// By slot: the bytes that are used, for who carries slots to another host; else null.
+  /// By slot, in rings between hosts, else null: the bytes that are used, for the thread that
+  /// carries slots; and the chain of the call that wrote it (calls.h), which arrives with it.
   std::uint32_t* used = nullptr;
+  std::uint32_t* stamps = nullptr;
 };
 
 /// Signals to a peer and from it.

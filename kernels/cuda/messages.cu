@@ -108,7 +108,7 @@ class Messenger {
     if (sync_block_or(failed_)) return false;
     if (threadIdx.x == 0) {
       const auto units = static_cast<std::uint32_t>((range.count + kUnitBytes - 1) / kUnitBytes);
-      pass_slot(arguments_.common, queue_.sends == 0, work_.locations[queue_.sends],
+      pass_slot(arguments_.common, queue_.sends == 0, watch_, work_.locations[queue_.sends],
                 units * static_cast<std::uint32_t>(kUnitBytes));
     }
     return true;

@@ -166,19 +166,21 @@ void Region::make_resident(std::byte* data, std::size_t bytes) {
   }
 }
 
-// Head, tails, slots; and how much of each slot is used, where that matters.
+// Head, tails, slots; where slots are carried, also how much of each is used, and their stamps.
 Ring Region::ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
                      std::uint32_t slots) const {
   auto* counters = reinterpret_cast<Counter*>(base);
   std::byte* first = base + (1 + readers) * sizeof(Counter);
   auto* used = reinterpret_cast<std::uint32_t*>(first + slots * slot_bytes);
-  return {first, &counters[0], &counters[1], slot_bytes, slots, config_.wire != 0 ? used : nullptr};
+  Ring ring{first, &counters[0], &counters[1], slot_bytes, slots};
+  if (config_.wire != 0) ring.used = used, ring.stamps = used + slots;
+  return ring;
 }
 
 std::size_t Region::ring_bytes(std::size_t readers, std::size_t slot_bytes,
                                std::uint32_t slots) const {
-  const std::size_t used = config_.wire != 0 ? slots * sizeof(std::uint32_t) : 0;
-  return (1 + readers) * sizeof(Counter) + slots * slot_bytes + round_up(used, kCacheLine);
+  const std::size_t said = config_.wire != 0 ? 2 * slots * sizeof(std::uint32_t) : 0;
+  return (1 + readers) * sizeof(Counter) + slots * slot_bytes + round_up(said, kCacheLine);
 }
 
 Ring Region::channel(int from, int to, int lane) const {
@@ -186,7 +188,10 @@ Ring Region::channel(int from, int to, int lane) const {
   Ring ring = ring_at(at<std::byte>(to, channels_) + index * channel_bytes_, 1, config_.slot_bytes,
                       config_.slot_count);
   if (config_.apart == 0) return ring;
-  if (ring.used != nullptr) ring.used = reinterpret_cast<std::uint32_t*>(ring.slots);
+  if (ring.used != nullptr) {
+    ring.used = reinterpret_cast<std::uint32_t*>(ring.slots);
+    ring.stamps = ring.used + ring.slot_count;
+  }
   ring.slots = slots_apart(from, to, lane);
   return ring;
 }

@@ -34,8 +34,10 @@ struct Ring {
   Counter* tails = nullptr;
   std::size_t slot_bytes = 0;
   std::uint32_t slot_count = 0;
-  /// By slot: the bytes that are used. Only for rings whose slots are carried, else null.
+  /// By slot, for rings whose slots are carried, else null: the bytes that are used, and what the
+  /// writer stamped on it. The stamp arrives with the slot; what it means is up to both ends.
   std::uint32_t* used = nullptr;
+  std::uint32_t* stamps = nullptr;
 
   std::byte* slot(std::uint64_t position) const {
     return slots + position % slot_count * slot_bytes;

@@ -175,7 +175,7 @@ TEST_CASE("bytes that are no frame are an error that says so") {
   CHECK(said([](auto& bytes) { bytes[3] = std::byte{0xff}; }).find(corrupt) == 0);  // Too long.
   CHECK(said([](auto& bytes) { bytes[4] = std::byte{0}; }).find(corrupt) == 0);     // No kind.
   CHECK(said([](auto& bytes) { bytes[6] = std::byte{1}; }).find(corrupt) == 0);     // Not a zero.
-  CHECK(said([](auto& bytes) { bytes[24] = std::byte{99}; }) == "a frame outside of the memory");
+  CHECK(said([](auto& bytes) { bytes[28] = std::byte{99}; }) == "a frame outside of the memory");
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ CudaMesh::Ends CudaMesh::ends_away(std::size_t me, std::size_t peer, std::size_t
   const int number = static_cast<int>(lane);
   const auto word = [](Counter& counter) { return reinterpret_cast<std::uint64_t*>(&counter); };
   const auto end = [&](const Ring& ring) {
-    return RingEnd{ring.slots, word(*ring.head), word(*ring.tails), 0, ring.used};
+    return RingEnd{ring.slots, word(*ring.head), word(*ring.tails), 0, ring.used, ring.stamps};
   };
   const Region& network = options_.network;
   return {end(network.channel(other, own, number)), end(network.channel(own, other, number)),

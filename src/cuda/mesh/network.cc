@@ -20,7 +20,8 @@ std::span<std::byte> memory_of(const Ring& ring, bool apart) {
       std::pair(first, sizeof(Counter)),
       std::pair(reinterpret_cast<std::byte*>(ring.tails), sizeof(Counter)),
       std::pair(apart ? first : ring.slots, apart ? 0 : ring.slot_count * ring.slot_bytes),
-      std::pair(reinterpret_cast<std::byte*>(ring.used), ring.slot_count * sizeof(*ring.used))};
+      std::pair(reinterpret_cast<std::byte*>(ring.used), ring.slot_count * sizeof(*ring.used)),
+      std::pair(reinterpret_cast<std::byte*>(ring.stamps), ring.slot_count * sizeof(*ring.stamps))};
   for (const auto& [at, bytes] : parts) {
     first = std::min(first, at);
     end = std::max(end, at + bytes);

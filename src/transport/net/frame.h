@@ -30,7 +30,7 @@ inline bool overlap(Piece a, Piece b) {
 }
 
 inline constexpr std::size_t kMostPieces = 2;  // Of a payload.
-inline constexpr std::size_t kHeaderBytes = 32;
+inline constexpr std::size_t kHeaderBytes = 36;
 inline constexpr std::size_t kMostFrameBytes = std::size_t{16} << 20;
 
 struct FrameHeader {
@@ -38,6 +38,7 @@ struct FrameHeader {
   std::uint16_t kind = 0;      // From 1.
   std::uint32_t channel = 0;   // Which of the things that the two ranks share,
   std::uint64_t position = 0;  // and where in it.
+  std::uint32_t stamp = 0;     // Of a slot: see Ring::stamps.
   std::uint32_t sequence = 0;  // The carrier's own.
   // Of Rails (rails.h), if there are several carriers to a rank: which frame this is, and how many
   // of those that came back have been announced.
@@ -54,6 +55,7 @@ inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
   writer.number(header.sequence);
   writer.number(header.order);
   writer.number(header.heard);
+  writer.number(header.stamp);
   writer.number(header.position);
   return bytes;
 }
@@ -69,6 +71,7 @@ inline std::optional<FrameHeader> parse_header(std::span<const std::byte, kHeade
   header.sequence = reader.number<std::uint32_t>();
   header.order = reader.number<std::uint32_t>();
   header.heard = reader.number<std::uint32_t>();
+  header.stamp = reader.number<std::uint32_t>();
   header.position = reader.number<std::uint64_t>();
   if (header.bytes > kMostFrameBytes || header.kind == 0 || zero != 0) return std::nullopt;
   return header;

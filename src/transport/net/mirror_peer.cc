@@ -213,7 +213,8 @@ void Mirror::Peer::offer_slot(std::size_t ring) {
   queue({.bytes = bytes,
          .kind = kSlot,
          .channel = static_cast<std::uint32_t>(ring),
-         .position = at.next},
+         .position = at.next,
+         .stamp = at.ring.stamps[which]},
         std::span(&payload, 1), lent.empty() ? Loan{{}, nullptr} : Loan{payload, slot});
 }
 
@@ -378,6 +379,7 @@ Status Mirror::Peer::arrived(const FrameHeader& header) {
       if (at.ring.head->value.load(std::memory_order_relaxed) != header.position)
         return nonsense(header);
       if (at.apart) TUTTI_CHECK_OK(mirror_.flush_apart());
+      at.ring.stamps[header.position % at.ring.slot_count] = header.stamp;
       // release: as if the peer had committed it.
       at.ring.head->value.store(header.position + 1, std::memory_order_release);
       return ok();
