@@ -33,15 +33,15 @@
 #include <vector>
 
 #include "base/cpus.h"
+#include "exec/adapt/crowding.h"
+#include "exec/adapt/slot_stores.h"
+#include "exec/adapt/trial.h"
 #include "exec/blocks.h"
 #include "exec/call.h"
 #include "exec/call_digest.h"
-#include "exec/crowding.h"
 #include "exec/lane.h"
 #include "exec/messages.h"
 #include "exec/recent.h"
-#include "exec/slot_stores.h"
-#include "exec/trial.h"
 #include "transport/transport.h"
 
 namespace tutti::exec {

@@ -1,5 +1,5 @@
 // Whether a rank moves off a crowded CPU, on a clock and a kernel that the test plays.
-#include "exec/crowding.h"
+#include "exec/adapt/crowding.h"
 
 #include <random>
 

@@ -1,5 +1,5 @@
 // Taking turns among plans whose estimate was wrong.
-#include "exec/trial.h"
+#include "exec/adapt/trial.h"
 
 #include <random>
 

@@ -1,4 +1,4 @@
-// File: exec/slot_stores.h: whether slots are written into the cache or past it, found out by
+// File: exec/adapt/slot_stores.h: whether slots are written into the cache or past it, found out by
 // trying.
 //
 // Where writer and reader share a cache, slots that stay in it are best. Where they do not, every

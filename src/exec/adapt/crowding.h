@@ -1,4 +1,4 @@
-// File: exec/crowding.h: whether a rank that is one too many on its CPU should move.
+// File: exec/adapt/crowding.h: whether a rank that is one too many on its CPU should move.
 //
 // Kernels leave ranks together on a CPU for minutes though another has fewer: each wake-up finds
 // the CPU of the waker good enough, and who yields all the time was always running just now. But

@@ -1,4 +1,4 @@
-// File: exec/trial.h: finds the best of several plans by taking turns, where the first was chosen
+// File: exec/adapt/trial.h: finds the best of several plans by taking turns, where the first was chosen
 // by an estimate that turned out wrong.
 //
 // The model. Every rank makes the same calls in the same order, and is told the same time for each:
