@@ -112,8 +112,8 @@ planner::Request Choosing::request_for(const exec::Call& call, exec::Access acce
   return request;
 }
 
-Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec::Access access,
-                                                    std::size_t which) const {
+Result<exec::PlanChoice> Choosing::choose(const exec::Call& call, exec::Access access,
+                                          std::size_t which) const {
   planner::Request request = request_for(call, access);
   // One that touches peers' buffers itself says nothing of hosts.
   const bool all_reach = request.mapped && knowledge_.hosts.of.empty();
@@ -127,7 +127,7 @@ Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec
                                 .hosts = request.mapped ? knowledge_.hosts.of : std::vector<int>{},
                                 .lanes = static_cast<std::uint32_t>(std::max(settings_.lanes, 1)),
                                 .uneven = call.uneven}));
-    return exec::HostExecutor::Choice{&verified->plan, 1, 0};
+    return exec::PlanChoice{&verified->plan, 1, 0};
   }
   const std::string wish = planner::wish_text(call.wish);
   request.wish = wish;
@@ -140,8 +140,7 @@ Result<exec::HostExecutor::Choice> Choosing::choose(const exec::Call& call, exec
   const planner::Candidate& taken = plans[which % plans.size()];
   TUTTI_TRY(const auto* verified, planner::prepare(planner::recipe_of(*taken.algorithm, request,
                                                                       knowledge_, taken.lanes)));
-  return exec::HostExecutor::Choice{&verified->plan, offered,
-                                    compared ? 0 : plans.front().microseconds};
+  return exec::PlanChoice{&verified->plan, offered, compared ? 0 : plans.front().microseconds};
 }
 
 Status Choosing::take_wish(exec::Call& call, std::string_view wish) const {

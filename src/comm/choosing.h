@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-class Choosing {
+class Choosing : public exec::PlanSource {
  public:
   using Plans = std::shared_ptr<const planner::PlanFiles>;
 
@@ -41,9 +41,8 @@ class Choosing {
 
   /// Up to which sizes calls go by packets, and from which on plain buffers are read.
   Status set_limits(exec::HostExecutor::Options& options) const;
-  /// The plan for a call, as HostExecutor::Options::choose.
-  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, exec::Access access,
-                                            std::size_t which) const;
+  Result<exec::PlanChoice> choose(const exec::Call& call, exec::Access access,
+                                  std::size_t which) const override;
   /// What the user wants of one call, as the call carries it. kInvalidArgument for what there is
   /// not, or can't be taken here.
   Status take_wish(exec::Call& call, std::string_view wish) const;

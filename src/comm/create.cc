@@ -262,9 +262,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
   TUTTI_CHECK_OK(choosing->set_limits(options));
-  options.choose = [choosing](const exec::Call& call, exec::Access access, std::size_t which) {
-    return choosing->choose(call, access, which);
-  };
+  options.plans = choosing;
   // Once the ranks' buffers no longer fit the cache: decision 0026.
   options.stream_from = last_level_cache_bytes() / 8 * 5;
   options.machine_ranks = static_cast<int>(here.size());

@@ -26,7 +26,6 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +40,7 @@
 #include "exec/call_digest.h"
 #include "exec/lane.h"
 #include "exec/messages.h"
+#include "exec/plan_source.h"
 #include "exec/recent.h"
 #include "transport/transport.h"
 
@@ -48,12 +48,6 @@ namespace tutti::exec {
 
 class HostExecutor {
  public:
-  /// A plan, and how many there are to try: more than one where none is known to be best.
-  struct Choice {
-    const plan::Plan* plan = nullptr;
-    std::size_t plans = 1;
-    double predicted_us = 0;  // Of the first; 0: nothing is, so all are compared.
-  };
   struct Options {
     WaitPolicy wait;
     std::chrono::milliseconds timeout{60'000};
@@ -61,10 +55,7 @@ class HostExecutor {
     std::array<std::size_t, kCollectiveCount> packet_limit{};
     /// The same for ranks that lately used buffers which all of them can map.
     std::array<std::size_t, kCollectiveCount> mapped_packet_limit{};
-    /// The plan for a call, by what all ranks can do with each other's buffers: verified, and alive
-    /// as long as the process. Not called on the packet way. `which` counts the plans that may be
-    /// tried, the one that promises most first.
-    std::function<Result<Choice>(const Call&, Access access, std::size_t which)> choose;
+    std::shared_ptr<const PlanSource> plans;
     /// Bytes of a block from which ranks read each other's plain inputs, if
     /// the endpoint can; the same on every rank.
     std::array<std::size_t, kCollectiveCount> read_from{};
@@ -313,7 +304,7 @@ class HostExecutor {
   bool agree_on_plan();
   void start_lanes();
   Result<Route*> route();
-  Trial trial_of(const Choice& choice) const;
+  Trial trial_of(const PlanChoice& choice) const;
   void note_times();
   BoundPlan& bind(const plan::Plan& plan);
   Poll poll_lanes();

@@ -289,7 +289,7 @@ Result<HostExecutor::Route*> HostExecutor::route() {
   if (known != nullptr) known->trial.begin();
   if (known != nullptr && known->which == known->trial.plan()) return known;
   const std::size_t which = known != nullptr ? known->trial.plan() : 0;
-  TUTTI_TRY(const Choice choice, options_.choose(call_, access, which));
+  TUTTI_TRY(const PlanChoice choice, options_.plans->choose(call_, access, which));
   const plan::Plan* const plan = choice.plan;
   // relaxed: to be shown.
   if (known != nullptr) plans_tried_.fetch_add(1, std::memory_order_relaxed);
@@ -317,7 +317,7 @@ Result<HostExecutor::Route*> HostExecutor::route() {
 }
 
 /// Where plans are compared, rings are to be warm: what they hold has gone through once.
-Trial HostExecutor::trial_of(const Choice& choice) const {
+Trial HostExecutor::trial_of(const PlanChoice& choice) const {
   const RegionConfig& config = region_.config();
   const std::size_t ring =
       std::max(config.slot_count, config.multicast_slots) * std::size_t{config.slot_bytes};

@@ -28,6 +28,20 @@ planner::Recipe named(Collective collective, std::string_view algorithm, int ran
           .lanes = lanes};
 }
 
+class Chosen : public exec::PlanSource {
+ public:
+  Chosen(Choose choose, int me) : choose_(std::move(choose)), me_(me) {}
+  Result<exec::PlanChoice> choose(const exec::Call& call, exec::Access,
+                                  std::size_t) const override {
+    TUTTI_TRY(const auto* made, planner::prepare(choose_(me_, call.collective)));
+    return exec::PlanChoice{&made->plan, 1, 0};
+  }
+
+ private:
+  Choose choose_;
+  int me_;
+};
+
 /// What the ranks, as threads, get from making `call` `times` times; by rank.
 std::vector<Status> outcomes(
     Collective collective, int ranks, int times, const Choose& choose,
@@ -54,11 +68,7 @@ std::vector<Status> outcomes(
     exec::HostExecutor::Options options;
     options.wait = wait_policy(ranks, 1, -1);
     options.timeout = std::chrono::minutes(5);  // So that an error is not that of a hang.
-    options.choose = [&](const exec::Call& call, exec::Access,
-                         std::size_t) -> Result<exec::HostExecutor::Choice> {
-      TUTTI_TRY(const auto* made, planner::prepare(choose(me, call.collective)));
-      return exec::HostExecutor::Choice{&made->plan, 1, 0};
-    };
+    options.plans = std::make_shared<Chosen>(choose, me);
     adjust(me, options);
     prepare(me, *endpoint);
     TUTTI_CHECK_OK(exchange(*meeting, Rank{me}, ranks, "prepared", {}, deadline));

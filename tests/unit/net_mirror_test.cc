@@ -185,7 +185,8 @@ class Ranks {
  public:
   Ranks(int count, const std::string& algorithm, std::uint64_t seed, std::size_t rails = 1,
         std::uint32_t message_slots = 8)
-      : slowness_(seed), rails_(rails), wishes_(algorithm) {
+      : slowness_(seed), rails_(rails) {
+    plans_->name = algorithm;
     const auto ranks = static_cast<std::size_t>(count);
     for (Pipes& pipes : rails_) pipes.assign(ranks, std::vector<Pipe>(ranks));
     RegionConfig config = Region::default_config(count);
@@ -194,13 +195,11 @@ class Ranks {
     config.message_slots = message_slots;
     config.lanes = 8;
     config.wire = 1;
-    for (int rank = 0; rank < count; ++rank) hosts_.of.push_back(rank);
+    for (int rank = 0; rank < count; ++rank) plans_->hosts.of.push_back(rank);
     for (int rank = 0; rank < count; ++rank) {
       exec::HostExecutor::Options options;
       options.wait = {.spins = 0, .yields = 0};  // They sleep as soon as they may.
-      options.choose = [this](const exec::Call& call, exec::Access access, std::size_t) {
-        return choose(call, access == exec::Access::kMapped);
-      };
+      options.plans = plans_;
       executors_.push_back(std::make_unique<exec::HostExecutor>(
           std::make_unique<SlowEndpoint>(
               config, rank,
@@ -246,22 +245,28 @@ class Ranks {
   }
 
  private:
-  Result<exec::HostExecutor::Choice> choose(const exec::Call& call, bool mapped) {
-    planner::Request request;
-    request.shape = {call.collective, static_cast<int>(executors_.size()), call.root};
-    request.bytes = exec::output_bytes(call, request.shape.rank_count);
-    request.mapped = mapped;
-    planner::Knowledge knowledge;
-    knowledge.hosts = hosts_;
-    knowledge.wishes = wishes_;
-    TUTTI_TRY(const auto recipe, planner::choose(request, knowledge));
-    TUTTI_TRY(const auto* verified, planner::prepare(recipe));
-    return exec::HostExecutor::Choice{&verified->plan, 1, 0};
-  }
+  /// One algorithm's plans, for ranks that are a host each.
+  struct OneAlgorithm : exec::PlanSource {
+    std::string name;
+    planner::Hosts hosts;
+    Result<exec::PlanChoice> choose(const exec::Call& call, exec::Access access,
+                                    std::size_t) const override {
+      planner::Request request;
+      request.shape = {call.collective, static_cast<int>(hosts.of.size()), call.root};
+      request.bytes = exec::output_bytes(call, request.shape.rank_count);
+      request.mapped = access == exec::Access::kMapped;
+      planner::Knowledge knowledge;
+      knowledge.hosts = hosts;
+      knowledge.wishes = name;
+      TUTTI_TRY(const auto recipe, planner::choose(request, knowledge));
+      TUTTI_TRY(const auto* verified, planner::prepare(recipe));
+      return exec::PlanChoice{&verified->plan, 1, 0};
+    }
+  };
+
   Slowness slowness_;
   std::vector<Pipes> rails_;
-  std::string wishes_;
-  planner::Hosts hosts_;
+  std::shared_ptr<OneAlgorithm> plans_ = std::make_shared<OneAlgorithm>();
   std::vector<std::unique_ptr<exec::HostExecutor>> executors_;
 };
 
