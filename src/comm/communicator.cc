@@ -237,13 +237,13 @@ namespace {
 std::string describe_state(const Communicator::State& state) {
   const exec::HostExecutor& executor = *state.executor;
   const RegionConfig& config = executor.endpoint().region().config();
-  const WaitPolicy& wait = executor.options().wait;
+  const WaitPolicy& wait = executor.wait();
   std::string text = fmt::format("communicator of {} ranks, this is rank {}; made in {:.1f} ms\n",
                                  state.rank_count, state.me.value, state.created_ms);
   text += fmt::format(
       "transport: {}; slots of {} KiB, {} a channel, {} to all; {} lane(s); packets up to {} KiB\n",
       state.transport, config.slot_bytes / 1024, config.slot_count, config.multicast_slots,
-      config.lanes, executor.options().packet_limit[0] / 1024);
+      config.lanes, executor.adapting().eager_limits.plain(Collective::kAllReduce) / 1024);
   text += fmt::format("shared memory: {:.2f} MiB for all ranks together\n",
                       static_cast<double>(executor.endpoint().shared_bytes()) / (1 << 20));
   text +=
@@ -252,14 +252,13 @@ std::string describe_state(const Communicator::State& state) {
                                                       : "not read, all goes by slots");
   text += fmt::format("waiting: {} ranks on {} usable CPUs: {} spins, {} yields, then sleep ({})\n",
                       state.node_ranks, state.cpus, wait.spins, wait.yields,
-                      executor.fence() ? "posters fence" : "sleepers fence by membarrier");
+                      executor.team().fence ? "posters fence" : "sleepers fence by membarrier");
   text +=
       fmt::format("contract: {}; instruction set: {}\n",
                   state.settings.contract == Contract::kDeterministic ? "deterministic" : "relaxed",
                   kernels::instruction_set());
   text += state.choosing->describe();
-  if (const auto tried = executor.plans_tried(); tried > 0)
-    text += fmt::format("trials: {} plans tried where none was known to be best\n", tried);
+  text += executor.adapting().describe();
   const std::string plans = planner::describe_plans();
   return text + (plans.empty() ? "plans: none prepared yet\n"
                                : "plans prepared in this process:\n" + plans);

@@ -28,14 +28,12 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
   const bool all_mapped = planner::some_share_memory(state.choosing->knowledge().hosts.of) &&
                           mapped(request.input) && mapped(request.output);
   // Whether the root is in place is known of buffers that are given only.
+  const exec::PeerBuffers& buffers = state.executor->buffers();
   const bool root_idles = request.input != nullptr && request.output != nullptr &&
-                          state.executor->may_share(call) &&
+                          buffers.may_share(call) &&
                           exec::root_in_place(call, reinterpret_cast<std::uintptr_t>(call.input),
                                               reinterpret_cast<std::uintptr_t>(call.output));
-  const exec::Access access = all_mapped                        ? exec::Access::kMapped
-                              : !state.executor->may_read(call) ? exec::Access::kSlots
-                              : root_idles                      ? exec::Access::kShared
-                                                                : exec::Access::kRead;
+  const exec::Access access = exec::access_of(all_mapped, buffers.may_read(call), root_idles);
   planner::Request wanted = state.choosing->request_for(call, access);
   wanted.wish = request.algorithm;
   TUTTI_TRY(const auto found, planner::explain(wanted, state.choosing->knowledge()));

@@ -112,7 +112,8 @@ Status Progress::may_wait(std::string_view function) {
 
 Result<std::shared_ptr<Work::State>> Progress::submit(CallQueue& queue, const exec::Call& call) {
   auto work = std::make_shared<Work::State>();
-  const exec::Call own = with_own_lists(call, queue.executor.rank_count(), *work);
+  const exec::Call own =
+      with_own_lists(call, static_cast<std::size_t>(queue.executor.team().ranks), *work);
   {
     const std::lock_guard lock(mutex_);
     TUTTI_CHECK_OK(admit());
@@ -256,19 +257,19 @@ bool Progress::advance_messages(CallQueue& queue) {
   bool moved = !begun.empty();
   for (const auto& batch : begun) {
     batch->batch.messages = batch->messages;
-    executor.walled([&] { executor.post(batch->batch); });
+    executor.walled([&] { executor.messages().post(batch->batch); });
   }
   under_way.splice(under_way.end(), begun);
-  executor.walled([&] { moved = executor.poll_messages() || moved; });
+  executor.walled([&] { moved = executor.messages().poll() || moved; });
   // What is over leaves the list first: its owner may destroy the queue once the last one is told.
   for (auto at = under_way.begin(); at != under_way.end();) {
     const auto batch = at++;
-    const bool done = (*batch)->batch.open == 0 && executor.messages_left();
+    const bool done = (*batch)->batch.open == 0 && executor.messages().left();
     if (done || executor.broken()) over.splice(over.end(), under_way, batch);
   }
   for (const auto& batch : over) {
-    Status status = executor.outcome(batch->batch);
-    executor.retire(batch->batch);
+    Status status = executor.messages().outcome(batch->batch);
+    executor.messages().retire(batch->batch);
     (void)leave(queue, *batch->work, std::move(status));
   }
   return moved || !over.empty();
@@ -300,7 +301,7 @@ bool Progress::patrol() {
     exec::HostExecutor& executor = queue->executor;
     const bool whole = executor.walled([&] {
       if (queue->running) fine = executor.patrol() && fine;
-      if (!queue->under_way.empty()) fine = executor.patrol_messages() && fine;
+      if (!queue->under_way.empty()) fine = executor.messages().patrol() && fine;
     });
     fine = fine && whole;
   }
@@ -325,7 +326,7 @@ void Progress::rest() {
   if (!same_queues(&executor)) return;
   const auto ready = [&] {
     return (queue.running && executor.poll() != exec::Poll::kPending) ||
-           (!queue.under_way.empty() && executor.poll_messages()) || submitted();
+           (!queue.under_way.empty() && executor.messages().poll()) || submitted();
   };
   executor.walled([&] { (void)executor.sleep(ready, kLongestRest); });
   const std::lock_guard lock(mutex_);

@@ -4,14 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "plan/plan.h"
 #include "tutti/types.h"
-
-namespace tutti {
-struct CallRecord;  // transport/region.h
-}
 
 namespace tutti::exec {
 
@@ -29,6 +24,14 @@ enum class Access : std::uint8_t {
   kShared,  // As kRead, but both: of two ranks each does half, as one would wait for the other.
   kMapped,  // They are mapped.
 };
+
+/// The access that all ranks have: whether all can map the buffers, or at least read plain ones,
+/// and whether the root has its own block in place, so that it would wait for the other rank.
+constexpr Access access_of(bool mapped, bool readable, bool root_idles) {
+  if (mapped) return Access::kMapped;
+  if (!readable) return Access::kSlots;
+  return root_idles ? Access::kShared : Access::kRead;
+}
 
 /// Whether a call goes by packets.
 enum class Packets : std::uint8_t { kBySize, kNever, kAlways };  // Always: if it fits one.
@@ -96,7 +99,5 @@ inline constexpr std::uint64_t kWayBits = kByPackets | 3 * kRound;
 /// "all_reduce of 1024 float32 (sum)", from what pack made and a count; `what` may be a peer's
 /// bytes.
 std::string describe_call(std::uint64_t what, std::uint64_t count);
-/// "whose latest call is 7, all_reduce of 1024 float32 (sum)", if "call" is the kind.
-std::string describe_latest(const CallRecord& record, std::string_view kind);
 
 }  // namespace tutti::exec

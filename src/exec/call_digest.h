@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "plan/mix.h"
+#include "transport/region.h"
 
 namespace tutti::exec {
 
@@ -46,5 +47,37 @@ constexpr std::uint64_t wait_of(std::uint64_t number, int rank) {
 /// The rank that is waited for; -1: none.
 constexpr int awaited_in(std::uint64_t wait) { return static_cast<int>(wait & 0xffff) - 1; }
 constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
+
+/// Counts, digests and records the rounds of this rank's calls. A round is a call of its own here.
+class CallLog {
+ public:
+  explicit CallLog(CallRecord& record) : record_(&record) {}
+  std::uint64_t number() const { return number_; }  // Counts up alike on every rank.
+  std::uint64_t tag() const { return tag_; }
+  CallRecord& record() const { return *record_; }
+
+  /// The next one: `word` is its call and path, `sizes` its count or a hash of its counts.
+  void note(std::uint64_t word, std::uint64_t count, std::uint64_t sizes) {
+    const bool again = word == word_ && sizes == sizes_;
+    digest_ = again ? same_again(digest_) : next_digest(digest_, word, sizes);
+    word_ = word, sizes_ = sizes, count_ = count;
+    write();
+  }
+  /// The same for one that repeats the one before.
+  void repeat() {
+    digest_ = same_again(digest_);
+    write();
+  }
+
+ private:
+  void write() {
+    tag_ = tag_of(++number_, digest_);
+    record_->note(number_, {word_, count_, digest_});
+  }
+
+  CallRecord* record_;
+  std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
+  std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
+};
 
 }  // namespace tutti::exec

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "exec/call.h"
+#include "exec/agreement.h"
 #include "kernels/host/reduce.h"
 
 namespace tutti::exec {

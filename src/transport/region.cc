@@ -221,7 +221,7 @@ bool Region::abort(const Error& error) const {
   RegionHeader& head = header();
   std::uint32_t expected = 0;
   // seq_cst: only one rank gets to write the text. After this, either this rank sees that a rank is
-  // busy, or a rank that becomes busy sees this (HostExecutor::start_lanes).
+  // busy, or a rank that becomes busy sees this (exec::PlanPath::start).
   const bool first =
       head.abort_state.compare_exchange_strong(expected, 1, std::memory_order_seq_cst);
   if (first) {

@@ -146,7 +146,7 @@ struct BlockView {
   std::uint64_t input_at = 0, output_at = 0;  // From the start of its buffers.
 };
 /// Tables that a rank writes in turn: as many as there may be calls between two of which it says
-/// that it has finished them (HostExecutor::finished_period).
+/// that it has finished them (exec::CallBoard).
 inline constexpr std::uint32_t kBlockTables = kCalls / 4;
 
 /// Bytes of the text of an error that ends a communicator, with a final zero. The text fits one

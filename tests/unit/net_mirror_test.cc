@@ -462,20 +462,20 @@ TEST_CASE("Who waits for a message sleeps only once all that has come is taken")
     exec::Message sent = message(true, 1, from), received = message(false, 0, to);
     exec::MessageBatch sends{.messages = std::span(&sent, 1), .open = 0, .start = {}};
     exec::MessageBatch receives{.messages = std::span(&received, 1), .open = 0, .start = {}};
-    ranks[0].post(sends);
+    ranks[0].messages().post(sends);
     std::size_t naps = 0, too_soon = 0;
     ranks.slowness().asleep = [&] {
       ++naps;
       if (ranks.under_way_from(0) != 0) ++too_soon;
-      while (ranks[0].poll_messages()) {
+      while (ranks[0].messages().poll()) {
       }
     };
     REQUIRE(ranks[1].run(receives));
     CHECK(naps != 0);
     CHECK(too_soon == 0);
     CHECK(from == to);
-    while (sends.open != 0 || !ranks[0].messages_left()) ranks[0].poll_messages();
-    ranks[0].retire(sends);
+    while (sends.open != 0 || !ranks[0].messages().left()) ranks[0].messages().poll();
+    ranks[0].messages().retire(sends);
   }
 }
 

@@ -13,6 +13,7 @@
 // all try in the same calls; what each concludes is its own affair.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -21,18 +22,22 @@ namespace tutti::exec {
 
 class SlotStores {
  public:
-  /// Of what is not worth trying out: packets.
-  bool usual() const { return streaming_; }
+  explicit SlotStores(bool adapts) : adapts_(adapts) {}
+
+  /// For calls that are not worth a trial: eager ones. True is past the cache. Any thread.
+  // relaxed: written by the thread of calls; others only show it.
+  bool usual() const { return streaming_.load(std::memory_order_relaxed); }
 
   /// How this call writes its slots: true is past the cache. `kind` tells kinds of calls apart.
   bool begin(const void* kind) {
+    if (!adapts_) return false;
     const std::uint32_t turn = calls_++ % kPeriod;
     timed_ = turn == kUsual || (turn == kOther && kind == kind_);
     other_ = timed_ && turn == kOther;
-    if (!timed_) return streaming_;
+    if (!timed_) return usual();
     kind_ = kind;
     start_ = Clock::now();
-    return streaming_ != other_;
+    return usual() != other_;
   }
 
   /// The call has ended.
@@ -47,7 +52,7 @@ class SlotStores {
     // One interrupted call must not turn the balance, two good ones in a row should.
     balance_ = 0.5 * balance_ + 0.5 * std::clamp(std::log2(ns / usual_ns_), -2.0, 2.0);
     if (balance_ > kTurn) return;
-    streaming_ = !streaming_;
+    streaming_.store(!usual(), std::memory_order_relaxed);  // relaxed: as in usual.
     balance_ = 0;
   }
 
@@ -56,7 +61,9 @@ class SlotStores {
   static constexpr std::uint32_t kPeriod = 64, kUsual = 2, kOther = 3;
   static constexpr double kTurn = -0.15;  // The other way is a tenth faster, averaged.
 
-  bool streaming_ = false, timed_ = false, other_ = false;
+  bool adapts_;
+  std::atomic<bool> streaming_{false};
+  bool timed_ = false, other_ = false;
   std::uint32_t calls_ = 0;
   const void* kind_ = nullptr;
   Clock::time_point start_;

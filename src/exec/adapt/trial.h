@@ -1,5 +1,5 @@
-// File: exec/adapt/trial.h: finds the best of several plans by taking turns, where the first was chosen
-// by an estimate that turned out wrong.
+// File: exec/adapt/trial.h: finds the best of several plans by taking turns, where the first was
+// chosen by an estimate that turned out wrong.
 //
 // The model. Every rank makes the same calls in the same order, and is told the same time for each:
 // the slowest rank's. So all ranks go through the same states and take the same plan in each call,

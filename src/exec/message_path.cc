@@ -1,0 +1,87 @@
+#include "exec/message_path.h"
+
+#include <new>
+
+namespace tutti::exec {
+
+bool MessagePath::poll() {
+  if (watchdog_.over()) [[unlikely]]
+    return patrol(), true;
+  bool moved = messages_.poll();
+  // A look at the network is a system call: not while there is something to do without.
+  if (!moved && board_.team().wire != nullptr && board_.team().wire->progress()) {
+    (void)messages_.poll();
+    moved = true;
+  }
+  if (!messages_.error()) return moved;
+  end(*messages_.error());
+  return true;
+}
+
+bool MessagePath::patrol() {
+  if (!watchdog_.over()) {
+    const auto failure = messages_.patrol(std::chrono::steady_clock::now(), timeout_);
+    if (!failure) return true;
+    end(*failure);
+  }
+  give_up();
+  return false;
+}
+
+bool MessagePath::find_stuck() {
+  for (int rank = 0; rank < board_.team().ranks; ++rank) {
+    if (rank == board_.team().me || !messages_.waits_for(rank) || !agreement_.waits_for_this(rank))
+      continue;
+    if (poll()) return false;  // It may have sent the message before it began to wait.
+    end(messages_.stuck(
+        rank, "rank " + std::to_string(rank) + ", " +
+                  describe_latest(board_.region().record(rank), "call") +
+                  ", waits there for rank " + std::to_string(board_.team().me) +
+                  "; ranks must make their calls and messages in an order in which each can go "
+                  "on"));
+    return true;
+  }
+  return false;
+}
+
+void MessagePath::end(const Error& failure) {
+  Error own = watchdog_.with_place(failure);
+  const bool first = board_.region().abort(own);
+  if (board_.team().wire != nullptr) board_.team().wire->progress();
+  give_up();
+  // Another rank may have reported first: then error_of repeats its report.
+  if (first || own.code == Code::kMismatch) failure_ = std::move(own);
+}
+
+void MessagePath::retire(MessageBatch& batch) {
+  watchdog_.free_wire();
+  if (!watchdog_.broken()) return;
+  const auto last = std::chrono::steady_clock::now() + Watchdog::kLongestStop;
+  for (const Message& message : batch.messages) {
+    if (!message.sends || message.stage != Message::Stage::kMapped) continue;
+    if (!watchdog_.wait_for_reader(message.peer, last)) batch.reader = message.peer;
+  }
+}
+
+Error MessagePath::error_of(const MessageBatch& batch) const {
+  Error error =
+      failure_ ? *failure_  // This rank's own.
+               : watchdog_.broken_error(batch.messages.empty() ? "a message"
+                                                               : describe(batch.messages.front()));
+  if (batch.reader >= 0)
+    error.what +=
+        "; rank " + std::to_string(batch.reader) + " may still read this message's buffer";
+  return error;
+}
+
+Status MessagePath::outcome(const MessageBatch& batch) const noexcept {
+  if (batch.open == 0 && !board_.region().ending()) return ok();
+  const Rank me{board_.team().me};
+  try {
+    return error_of(batch);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kSystem, "out of memory", me, me};
+  }
+}
+
+}  // namespace tutti::exec

@@ -1,0 +1,65 @@
+// File: exec/message_path.h: carries messages between two ranks (messages.h), and ends them with
+// the communicator.
+#pragma once
+#include <optional>
+
+#include "exec/agreement.h"
+#include "exec/messages.h"
+#include "exec/watchdog.h"
+
+namespace tutti::exec {
+
+class MessagePath {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+
+  MessagePath(Endpoint& endpoint, const CallBoard& board, const Agreement& agreement,
+              Watchdog& watchdog, Milliseconds timeout, std::size_t stream_from)
+      : board_(board),
+        agreement_(agreement),
+        watchdog_(watchdog),
+        timeout_(timeout),
+        messages_(endpoint, board.team().me, stream_from) {}
+
+  /// Posts a batch, which stays where it is until `retire`.
+  void post(MessageBatch& batch) {
+    watchdog_.claim_wire();
+    messages_.post(batch);
+  }
+  /// Moves what is under way. True if anything moved.
+  bool poll();
+  /// Checks abort, deadline and peers. False: all messages have failed.
+  bool patrol();
+  /// For a thread that waits for messages: whether the other end of one waits for a call of this
+  /// rank, so that neither can go on. True: the messages have failed.
+  bool find_stuck();
+  /// Whether what messages have written is on its way.
+  bool left() const { return board_.team().wire == nullptr || !board_.team().wire->pending(); }
+  /// A batch that was posted is over. If it failed, waits (1 s at most) until no peer copies from
+  /// its buffers any more: the caller may free them after an error.
+  void retire(MessageBatch& batch);
+  /// The result of a batch that is over. Never throws.
+  Status outcome(const MessageBatch& batch) const noexcept;
+
+  /// This communicator is of no more use. Messages under way touch no buffer from now on: their
+  /// batches are over, and the caller may free them at once.
+  void give_up() {
+    watchdog_.set_broken();
+    messages_.drop();
+  }
+  /// The error of batches that are over by it; null of a communicator that another rank has ended.
+  void set_failure(Error error) noexcept { failure_ = std::move(error); }
+
+ private:
+  void end(const Error& failure);
+  Error error_of(const MessageBatch& batch) const;
+
+  const CallBoard& board_;
+  const Agreement& agreement_;
+  Watchdog& watchdog_;
+  Milliseconds timeout_;
+  Messages messages_;
+  std::optional<Error> failure_;  // Of a message of this rank.
+};
+
+}  // namespace tutti::exec

@@ -1,0 +1,70 @@
+// File: exec/peer_buffers.h: where the ranks' buffers of a call are, and how ranks access them.
+//
+// All ranks read the same announcements, so all decide alike. Buffers that peers can map lie in
+// segments. A segment that was never met costs one more round: all ranks try to map it and tell
+// each other how that went.
+#pragma once
+#include <array>
+#include <vector>
+
+#include "exec/active_call.h"
+#include "exec/call_board.h"
+#include "exec/lane.h"
+#include "exec/recent.h"
+
+namespace tutti::exec {
+
+class PeerBuffers {
+ public:
+  /// What a call line carries: where this rank's buffers are.
+  struct Announcement {
+    BufferName input, output;
+    std::uint64_t input_at = 0, output_at = 0;  // In this rank's address space, for the kernel.
+    std::uint32_t mapped = 1;   // In the second round: whether this rank could map all the others'.
+    std::uint32_t took_ns = 0;  // See PlanTrials::took_ns.
+  };
+  using Bytes = std::array<std::size_t, kCollectiveCount>;
+
+  /// `read_from`: as HostExecutor::Options has it.
+  PeerBuffers(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call,
+              const Bytes& read_from);
+
+  /// Whether some ranks reach each other's memory.
+  bool some_near() const { return some_near_; }
+  Announcement announcement() const;
+  /// In the second round.
+  Announcement outcome() const { return {.input = {}, .output = {}, .mapped = mapped_ ? 1U : 0U}; }
+  /// Whether the buffers that all ranks have announced could have been mapped.
+  bool could_be_mapped() const;
+  /// Takes over all announcements, and maps the buffers. False: a segment is new, so that a second
+  /// round is due.
+  Result<bool> learn(CallContext& context);
+  /// After that round.
+  void agree();
+  /// How the plan accesses peers' buffers.
+  Access access() const { return access_of(all_mapped_, all_readable_, root_idles_); }
+  /// Whether plain buffers of such a call are read by peers, unless some rank calls it in place.
+  bool may_read(const Call& call) const;
+  /// Whether the root of such a call, if it has its own block in place, leaves the copying to one
+  /// other rank, though it could do half.
+  bool may_share(const Call& call) const {
+    return board_.team().ranks == 2 && has_root(call.collective);
+  }
+
+ private:
+  bool may_map() const { return !call_.scaled && some_near_; }
+  bool could_map(int rank, const Announcement& from) const;
+  Status map(CallContext& context);
+
+  Endpoint& endpoint_;
+  const CallBoard& board_;
+  const ActiveCall& call_;
+  Bytes read_from_;
+  std::vector<bool> near_;  // By rank: others reach its memory,
+  bool some_near_ = false;  // and whether there is such a rank.
+  std::vector<BufferName> inputs_, outputs_;
+  std::vector<Recent> known_, unmappable_;  // By rank, segments; alike on every rank.
+  bool all_mapped_ = false, mapped_ = true, all_readable_ = false, root_idles_ = false;
+};
+
+}  // namespace tutti::exec

@@ -1,0 +1,66 @@
+// File: exec/plan_path.h: calls that go by a verified plan: the rounds before it, and its lanes.
+//
+// In the first round ranks learn where the buffers are, and so which plan they run: one that
+// accesses peers' buffers, or one that moves tiles through slots. A second round follows if a
+// segment is new, and one more if the plan is: ranks that would run different plans get an error.
+#pragma once
+#include "exec/active_call.h"
+#include "exec/adapt/adapting.h"
+#include "exec/call_board.h"
+#include "exec/lane.h"
+#include "exec/peer_buffers.h"
+#include "exec/routes.h"
+
+namespace tutti::exec {
+
+class PlanPath {
+ public:
+  struct Options {
+    std::shared_ptr<const PlanSource> plans;
+    std::size_t stream_from = SIZE_MAX;  // As HostExecutor::Options has it.
+    int machine_ranks = 1;
+  };
+  PlanPath(Endpoint& endpoint, CallBoard& board, ActiveCall& call, PeerBuffers& buffers,
+           Adapting& adapt, Options options);
+
+  /// Begins a call, and its first round.
+  void begin() {
+    stage_ = Stage::kBuffers;
+    begin_round();
+  }
+  /// Writes this rank's lines of a round.
+  void announce();
+  /// Once a round is gathered: whether another one has begun, else lanes can start.
+  Result<bool> proceed();
+  /// Starts the lanes. False: the communicator is ending, so none may run.
+  bool start();
+  Poll poll();
+  /// Whether a lane can't go on, and why.
+  bool failed() const { return failed_ != nullptr; }
+  Error error() const;
+  /// Whether a lane waits for that rank.
+  bool waits_for(int rank) const;
+
+ private:
+  enum class Stage : std::uint8_t { kBuffers, kMapping, kPlan };
+
+  void begin_round();
+  Status learn_blocks();
+  void note_times();
+  Status agree_on_plan();
+  bool writes_past_cache() const;
+
+  Endpoint& endpoint_;
+  CallBoard& board_;
+  ActiveCall& call_;
+  PeerBuffers& buffers_;
+  Adapting& adapt_;
+  Options options_;
+  Routes routes_;
+  CallContext context_;
+  Stage stage_ = Stage::kBuffers;
+  Route* route_ = nullptr;
+  const BoundLane* failed_ = nullptr;
+};
+
+}  // namespace tutti::exec

@@ -1,0 +1,85 @@
+#include "exec/routes.h"
+
+#include "plan/hash.h"
+
+namespace tutti::exec {
+
+Routes::Routes(const CallBoard& board, std::shared_ptr<const PlanSource> source, PlanTrials& trials)
+    : board_(board),
+      source_(std::move(source)),
+      trials_(trials),
+      links_(board.region(), board.team().me, board.team().wire) {}
+
+Result<Route*> Routes::find(const ActiveCall& call, Access access) {
+  const std::uint64_t count = common_count(call);
+  const std::uint64_t hash =
+      (call.word ^ count * 0x9e3779b97f4a7c15ULL ^ static_cast<std::uint64_t>(access)) *
+      0xd6e8feb86659fd93ULL;
+  const std::size_t at = hash >> 32 & (kRoutes - 1);
+  Route* known = nullptr;
+  for (Route* route : {&routes_[at], &routes_[at ^ 1]}) {
+    if (route->word == call.word && route->count == count && route->access == access) known = route;
+  }
+  if (known != nullptr) known->trial.begin();
+  if (known != nullptr && known->which == known->trial.plan()) return known;
+  if (known != nullptr) trials_.count_try();
+  Route& route = known != nullptr ? *known : routes_[routes_[at].word == 0 ? at : at ^ 1];
+  TUTTI_TRY(route, make(call, access, known != nullptr ? known->trial.plan() : 0,
+                        known != nullptr ? &known->trial : nullptr));
+  return &route;
+}
+
+Result<Route> Routes::make(const ActiveCall& call, Access access, std::size_t which, Trial* known) {
+  TUTTI_TRY(const PlanChoice choice, source_->choose(call, access, which));
+  const plan::Plan* const plan = choice.plan;
+  const RegionConfig& config = board_.region().config();
+  const auto& lanes = plan->ranks[static_cast<std::size_t>(board_.team().me)].lanes;
+  if (lanes.size() > config.lanes) {
+    return Error{Code::kInternal, "plan " + plan->name + " has more lanes than this communicator"};
+  }
+  BoundPlan& bound = bind(*plan);
+  const std::uint64_t count = common_count(call);
+  const Form widest = bound.partials || call.scaled ? Form::kPartial : Form::kResult;
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / call.element);
+  const std::size_t fits = config.slot_bytes / element_bytes(call.type, widest);
+  const std::size_t largest = plan::piece_of(count, plan->pieces, 0, grain).count;
+  const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
+  return Route{.word = call.word,
+               .count = count,
+               .plan = &bound,
+               .tile_elements = tile,
+               .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
+               .access = access,
+               .which = which,
+               .trial = known != nullptr ? std::move(*known) : trial_of(call, choice)};
+}
+
+/// Where plans are compared, rings are to be warm: what they hold has gone through once.
+Trial Routes::trial_of(const ActiveCall& call, const PlanChoice& choice) const {
+  const RegionConfig& config = board_.region().config();
+  const std::size_t ring =
+      std::max(config.slot_count, config.multicast_slots) * std::size_t{config.slot_bytes};
+  const std::size_t block = std::max<std::size_t>(1, call.count * call.element);
+  return trials_.make(choice.plans, choice.predicted_us,
+                      1 + (choice.predicted_us > 0 ? 0 : ring / block));
+}
+
+BoundPlan& Routes::bind(const plan::Plan& plan) {
+  const auto found = bound_.find(&plan);
+  if (found != bound_.end()) return found->second;
+  BoundPlan& bound = bound_[&plan];
+  const std::size_t slot_bytes = board_.region().config().slot_bytes;
+  const int me = board_.team().me;
+  const plan::RankPlan& mine = plan.ranks[static_cast<std::size_t>(me)];
+  bound.scratch.resize(mine.scratch_chunks * slot_bytes);
+  bound.tiled = is_tiled(plan);
+  bound.partials = has_partials(plan);
+  bound.name.hash = plan::hash_of(plan);
+  plan.name.copy(bound.name.text.data(), bound.name.text.size() - 1);
+  for (std::size_t lane = 0; lane < mine.lanes.size(); ++lane) {
+    bound.lanes.emplace_back(plan, me, lane, links_, bound.scratch.data(), slot_bytes);
+  }
+  return bound;
+}
+
+}  // namespace tutti::exec

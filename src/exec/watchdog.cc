@@ -1,0 +1,205 @@
+#include "exec/watchdog.h"
+
+#include <new>
+#include <thread>
+
+#include "base/clock.h"
+#include "exec/agreement.h"
+
+namespace tutti::exec {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a rank that aborts outside of a call tries to tell the others.
+constexpr std::chrono::milliseconds kLongestGoodbye{100};
+// After this time a rank tells the others which rank it waits for.
+constexpr std::chrono::milliseconds kLongWait{1000};
+constexpr std::chrono::milliseconds kLookPause{50};
+constexpr std::int64_t kPatrolMs = 20;
+
+}  // namespace
+
+Watchdog::Watchdog(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call,
+                   Milliseconds timeout, std::vector<std::string> places)
+    : endpoint_(endpoint),
+      board_(board),
+      call_(call),
+      timeout_(timeout),
+      places_(std::move(places)) {}
+
+void Watchdog::claim() {
+  // seq_cst, with those in abort: if one rank begins a call while another thread aborts, at least
+  // one of the two sees the other.
+  wire_users_.fetch_add(1, std::memory_order_seq_cst);
+  while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
+}
+
+void Watchdog::abort(const Error& error) {
+  (void)board_.region().abort(error);
+  Wire* const wire = board_.team().wire;
+  if (wire == nullptr) return;
+  wire->wake();
+  if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
+  // A thread that executes something passes the abort on by itself.
+  if (wire_users_.load(std::memory_order_seq_cst) == 0) {
+    const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
+    try {
+      do {
+        wire->progress();
+      } while (wire->pending() && std::chrono::steady_clock::now() < last);
+    } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
+    }
+  }
+  aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.
+}
+
+void Watchdog::pass_on_abort() const {
+  Wire* const wire = board_.team().wire;
+  if (wire == nullptr) return;
+  wire->flush();  // To tell the others, before `keep` may end a connection.
+  wire->keep();   // Return the buffers to the caller.
+  wire->progress();
+}
+
+Error Watchdog::report(Error error) {
+  error.rank = Rank{board_.team().me};
+  error = with_place(std::move(error));
+  const bool first = board_.region().abort(error);
+  pass_on_abort();
+  // The first rank to report a timeout or a death knows best, so the others repeat its error. In a
+  // mismatch each rank reports its own call.
+  const bool of_others = error.code == Code::kTimeout || error.code == Code::kPeerFailed;
+  return first || !of_others ? error : broken_error(call_.describe());
+}
+
+Error Watchdog::broken_error(const std::string& what) const {
+  Error error = board_.region().abort_error();
+  const std::string by = error.rank.value < 0 ? "" : " by rank " + std::to_string(error.rank.value);
+  error.rank = Rank{board_.team().me};
+  error.what = what + " was ended" + by + ": " + error.what;
+  return error;
+}
+
+Error Watchdog::with_place(Error error) const {
+  const auto peer = static_cast<std::size_t>(error.peer.value);
+  if (error.peer.value >= 0 && peer < places_.size())
+    error.what += " (rank " + std::to_string(peer) + " is " + places_[peer] + ")";
+  return error;
+}
+
+bool Watchdog::begins_waiting(Time now) {
+  if (waiting_) return false;
+  waiting_ = true;
+  wait_start_ = now;
+  next_look_ = now + kLookPause;
+  return true;
+}
+
+bool Watchdog::look_due(Time now) {
+  if (now < next_look_) return false;
+  next_look_ = now + kLookPause;
+  return true;
+}
+
+void Watchdog::say_waiting(Time now, std::span<const int> awaited) const {
+  if (now - wait_start_ < std::min(kLongWait, timeout_ / 4)) return;
+  // relaxed: for the text of errors only.
+  board_.region()
+      .status(board_.team().me)
+      .waits_for.store(awaited.empty() ? 0 : wait_of(board_.number(), awaited.back()),
+                       std::memory_order_relaxed);
+}
+
+std::optional<Error> Watchdog::find_gone(std::span<const int> awaited) const {
+  for (const int rank : awaited) {
+    const Presence there = endpoint_.presence(rank);
+    if (there.state == Presence::State::kHere) continue;
+    if (there.state == Presence::State::kLeft && there.finished >= board_.number()) continue;
+    return Error{Code::kPeerFailed,
+                 call_.describe() + ": " + endpoint_.why_gone(rank, there) + "; call " +
+                     std::to_string(board_.number()) + " can't be completed",
+                 Rank{board_.team().me}, Rank{rank}};
+  }
+  return std::nullopt;
+}
+
+/// The rank to blame at the deadline: follows which rank waits for which, to the end of that chain.
+/// -1: none.
+int Watchdog::to_blame(std::span<const int> awaited) const {
+  int blamed = awaited.empty() ? -1 : awaited.back();
+  const Region& region = board_.region();
+  for (int links = 0; blamed >= 0 && links < board_.team().ranks; ++links) {
+    // relaxed: for the text only.
+    const std::uint64_t said = region.status(blamed).waits_for.load(std::memory_order_relaxed);
+    const int next = awaited_in(said);
+    // A wait in an earlier call is over.
+    if (call_in(said) < region.record(blamed).number.load(std::memory_order_relaxed)) break;
+    if (next < 0 || next >= board_.team().ranks || next == board_.team().me) break;
+    blamed = next;
+  }
+  return blamed;
+}
+
+/// "rank 2, whose latest call is 4, all_reduce of ...".
+std::string Watchdog::describe_rank(int rank) const {
+  return "rank " + std::to_string(rank) + ", " +
+         describe_latest(board_.region().record(rank), "call");
+}
+
+Error Watchdog::timeout_error(std::span<const int> awaited) const {
+  const int blamed = to_blame(awaited);
+  std::string what = call_.describe() + " (call " + std::to_string(board_.number()) + "): waited " +
+                     std::to_string(timeout_.count()) + " ms";
+  if (blamed >= 0) what += " for " + describe_rank(blamed);
+  for (const int rank : awaited) {
+    // relaxed: for the text only.
+    const auto number = board_.region().record(rank).number.load(std::memory_order_relaxed);
+    if (rank != blamed && number < board_.number()) what += "; for " + describe_rank(rank);
+  }
+  return {Code::kTimeout, what + "; TUTTI_TIMEOUT_MS sets the limit", Rank{board_.team().me},
+          Rank{blamed}};
+}
+
+bool Watchdog::patrol_due() {
+  if (board_.team().wire == nullptr || coarse_ms() < next_patrol_) return false;
+  next_patrol_ = coarse_ms() + kPatrolMs;
+  return true;
+}
+
+void Watchdog::begin_stop() {
+  // release: this rank's writes into its peers' buffers are over.
+  board_.region().status(board_.team().me).busy.store(0, std::memory_order_release);
+  stop_end_ = std::chrono::steady_clock::now() + kLongestStop;
+}
+
+bool Watchdog::has_stopped(Error& error) const {
+  const auto now = std::chrono::steady_clock::now();
+  const Team& team = board_.team();
+  std::string writing;
+  for (int rank = 0; rank < team.ranks; ++rank) {
+    if (rank == team.me || !endpoint_.near(team.me, rank)) continue;
+    // seq_cst: see PlanPath::start.
+    if (team.region.status(rank).busy.load(std::memory_order_seq_cst) == 0) continue;
+    if (!is_here(rank)) continue;
+    if (now < stop_end_) return false;
+    writing += (writing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  if (!writing.empty()) error.what += "; " + writing + " may still write into this call's buffers";
+  return true;
+}
+
+bool Watchdog::wait_for_reader(int rank, Time last) const {
+  // seq_cst: see Messages::copy_part.
+  const auto reads = [&] {
+    return board_.region().status(rank).reads_from.load(std::memory_order_seq_cst) ==
+           1 + static_cast<std::uint64_t>(board_.team().me);
+  };
+  while (reads() && is_here(rank)) {
+    if (std::chrono::steady_clock::now() >= last) return false;
+    std::this_thread::sleep_for(50us);
+  }
+  return true;
+}
+
+}  // namespace tutti::exec

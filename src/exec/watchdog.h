@@ -1,0 +1,98 @@
+// File: exec/watchdog.h: ends what can't go on (an abort, the deadline, a rank that has gone), and
+// finds the rank to blame.
+//
+// The first error of a communicator is written into its region once, and ends all calls and
+// messages of all ranks.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "exec/active_call.h"
+#include "exec/call_board.h"
+
+namespace tutti::exec {
+
+class Watchdog {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Milliseconds = std::chrono::milliseconds;
+  /// How long a call or message that failed waits for ranks that may still access its buffers.
+  static constexpr Milliseconds kLongestStop{1000};
+
+  /// `places`: as HostExecutor::Options has it.
+  Watchdog(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call, Milliseconds timeout,
+           std::vector<std::string> places);
+
+  /// This rank has seen that the communicator is of no more use.
+  bool broken() const { return broken_; }
+  void set_broken() { broken_ = true; }
+  /// Whether it is, on any rank.
+  bool over() const { return broken_ || board_.region().ending(); }
+
+  /// A thread that executes something drives the wire from `claim_wire` to `free_wire`; if none
+  /// does, a thread that aborts.
+  void claim_wire() {
+    if (board_.team().wire != nullptr) claim();
+  }
+  void free_wire() {
+    // release: pairs with the load in abort, which goes on with the wire.
+    if (board_.team().wire != nullptr) wire_users_.fetch_sub(1, std::memory_order_release);
+  }
+  /// Ends the communicator on all ranks. Any thread.
+  void abort(const Error& error);
+  void pass_on_abort() const;
+
+  /// An error of this rank: tells all ranks, and returns the error for this rank's caller.
+  Error report(Error error);
+  /// The error that ended the communicator, for `what` of this rank.
+  Error broken_error(const std::string& what) const;
+  /// The error with the process of the rank that is to blame.
+  Error with_place(Error error) const;
+
+  /// A call has gone on, or waits; true if it begins to.
+  void went_on() { waiting_ = false; }
+  bool begins_waiting(Time now);
+  /// Whether to look at peers again, once in a while.
+  bool look_due(Time now);
+  bool is_late(Time now) const { return waiting_ && now - wait_start_ > timeout_; }
+  /// After a long wait, tells the others which rank this one waits for, so that all blame the same.
+  /// `awaited`: the ranks for which it waits, ascending.
+  void say_waiting(Time now, std::span<const int> awaited) const;
+  /// The error of an awaited rank that has died or left. A rank that did its part before it left
+  /// is not missing. If another rank misses it, that one ends the call for all.
+  std::optional<Error> find_gone(std::span<const int> awaited) const;
+  Error timeout_error(std::span<const int> awaited) const;
+  /// Whether to look at abort, deadline and peers although the network is busy: messages of others
+  /// may keep it busy for ever.
+  bool patrol_due();
+
+  /// A call has failed. It is over once no rank writes into its buffers any more; names in `error`
+  /// those that still may, if that took too long.
+  void begin_stop();
+  bool has_stopped(Error& error) const;
+  /// The same for a sent message that peers may copy from. False: that took too long.
+  bool wait_for_reader(int rank, Time last) const;
+
+ private:
+  void claim();
+  bool is_here(int rank) const { return endpoint_.presence(rank).state == Presence::State::kHere; }
+  int to_blame(std::span<const int> awaited) const;
+  std::string describe_rank(int rank) const;
+
+  Endpoint& endpoint_;
+  const CallBoard& board_;
+  const ActiveCall& call_;
+  Milliseconds timeout_;
+  std::vector<std::string> places_;
+  std::atomic<int> wire_users_{0};  // Calls and batches of messages under way.
+  std::atomic<bool> aborting_{false};
+  bool broken_ = false, waiting_ = false;
+  Time wait_start_, next_look_, stop_end_;
+  std::int64_t next_patrol_ = 0;  // Of the coarse clock.
+};
+
+}  // namespace tutti::exec
