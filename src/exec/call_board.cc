@@ -3,7 +3,8 @@
 namespace tutti::exec {
 
 CallBoard::CallBoard(Endpoint& endpoint, int me)
-    : team_{.region = endpoint.region(),
+    : team_{.endpoint = endpoint,
+            .region = endpoint.region(),
             .wire = endpoint.wire(),
             .me = me,
             .ranks = static_cast<int>(endpoint.region().config().rank_count),

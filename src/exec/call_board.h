@@ -24,6 +24,7 @@ namespace tutti::exec {
 
 /// The ranks of a communicator, as this one sees them.
 struct Team {
+  Endpoint& endpoint;
   Region region;
   Wire* wire;  // Null: all ranks see each other's memory.
   int me, ranks;
@@ -44,6 +45,8 @@ struct Round {
   bool blocks = false;    // The table of blocks belongs to it.
 };
 
+/// It has more than 20 functions: most are one line of the path of a small call, or a look at the
+/// lines by one of the other parts.
 class CallBoard {
  public:
   CallBoard(Endpoint& endpoint, int me);

@@ -12,7 +12,7 @@ constexpr std::size_t kWorthStreaming = 4096;  // Bytes; see SlotStores.
 
 }  // namespace
 
-EagerPath::EagerPath(CallBoard& board, const ActiveCall& call, PeerBuffers& buffers,
+EagerPath::EagerPath(CallBoard& board, const ActiveCall& call, const PeerBuffers& buffers,
                      Adapting& adapt)
     : board_(board),
       call_(call),

@@ -19,7 +19,7 @@ namespace tutti::exec {
 
 class EagerPath {
  public:
-  EagerPath(CallBoard& board, const ActiveCall& call, PeerBuffers& buffers, Adapting& adapt);
+  EagerPath(CallBoard& board, const ActiveCall& call, const PeerBuffers& buffers, Adapting& adapt);
 
   /// Whether the call is eager. Every rank has the same answer.
   bool takes() const;
@@ -51,7 +51,7 @@ class EagerPath {
   bool in_lines_ = false, receives_ = true, repeatable_ = false;
   bool slots_touched_ = false;  // See Region::touch_packets.
   std::vector<kernels::Source> sources_;
-  PeerBuffers& buffers_;
+  const PeerBuffers& buffers_;
   Adapting& adapt_;
 };
 

@@ -20,22 +20,20 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
     : endpoint_(std::move(endpoint)),
       board_(*endpoint_, me),
       call_(static_cast<std::size_t>(team().ranks)),
-      eager_(board_, call_, buffers_, adapt_),
-      watchdog_(*endpoint_, board_, call_, options.timeout, std::move(options.places)),
-      agreement_(board_, call_),
       adapt_{.on = options.adapt,
              .eager_limits =
                  EagerLimits(options.adapt, options.packet_limit, options.mapped_packet_limit),
              .plan_trials = PlanTrials(options.adapt),
              .slot_stores = SlotStores(options.adapt),
              .cpus = CpuBalancer(options.adapt, board_, options.wait.ranks_per_cpu)},
-      buffers_(*endpoint_, board_, call_, options.read_from),
-      plans_(*endpoint_, board_, call_, buffers_, adapt_,
-             {std::move(options.plans), options.stream_from, options.machine_ranks}),
-      messages_(*endpoint_, board_, agreement_, watchdog_, options.timeout,
-                options.stream_from / 2),
+      plans_(board_, call_, adapt_,
+             {std::move(options.plans), options.read_from, options.stream_from,
+              options.machine_ranks}),
+      eager_(board_, call_, plans_.buffers(), adapt_),
+      watchdog_(board_, call_, options.timeout, std::move(options.places)),
+      agreement_(board_, call_),
+      messages_(board_, agreement_, watchdog_, options.stream_from / 2),
       wait_(options.wait),
-      timeout_(options.timeout),
       owner_(getpid()) {
   awaited_.reserve(static_cast<std::size_t>(team().ranks));
 }
@@ -45,14 +43,15 @@ HostExecutor::~HostExecutor() {
   if (broken() || board_.region().aborted() || getpid() != owner_) return;
   // release: what this rank wrote for others is there.
   board_.region().status(team().me).left.store(1 + board_.number(), std::memory_order_release);
-  if (team().wire != nullptr) team().wire->say_left(std::min(timeout_, kLongestFarewell));
+  if (team().wire != nullptr)
+    team().wire->say_left(std::min(watchdog_.timeout(), kLongestFarewell));
 }
 
 void HostExecutor::begin(const Call& call) {
   watchdog_.claim_wire();
   if (!watchdog_.over() && !writers_agree()) [[unlikely]]
     return;
-  repeatable_ = exposed_ = false;
+  eager_call_ = exposed_ = false;
   watchdog_.went_on();
   call_.begin(call, team().me);
   if (watchdog_.over()) {
@@ -64,7 +63,6 @@ void HostExecutor::begin(const Call& call) {
     eager_.begin();
   else
     plans_.begin();
-  repeatable_ = eager_call_ && eager_.repeatable();
   adapt_.cpus.show();
   phase_ = Phase::kCredit;
 }
@@ -102,7 +100,7 @@ Poll HostExecutor::step() {
         eager_.publish();
       } else {
         plans_.announce();
-        exposed_ = buffers_.some_near();
+        exposed_ = buffers().some_near();
       }
     }
     phase_ = Phase::kGather;

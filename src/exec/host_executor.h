@@ -35,8 +35,8 @@
 
 namespace tutti::exec {
 
-/// It has more than 20 functions: it is the face of all parts for the thread that calls, and for
-/// the progress thread.
+/// It has more than 20 functions and 15 fields: it is the face of all parts for the thread that
+/// calls and for the progress thread, and holds the parts by value.
 class HostExecutor {
  public:
   struct Options {
@@ -76,7 +76,7 @@ class HostExecutor {
   }
   /// Whether a call is, but for its buffers, the one before, and eager whatever the buffers are.
   bool repeats(const Call& call) const {
-    return repeatable_ && !watchdog_.broken() && call.count == call_.count &&
+    return eager_call_ && eager_.repeatable() && !watchdog_.broken() && call.count == call_.count &&
            call.packets == call_.packets && pack(call) == call_.word;
   }
   /// Sends and receives on this thread; returns when all messages of the batch are done.
@@ -127,7 +127,7 @@ class HostExecutor {
 
   Endpoint& endpoint() const { return *endpoint_; }
   const Team& team() const { return board_.team(); }
-  const PeerBuffers& buffers() const { return buffers_; }
+  const PeerBuffers& buffers() const { return plans_.buffers(); }
   const Adapting& adapting() const { return adapt_; }
   const WaitPolicy& wait() const { return wait_; }
 
@@ -182,19 +182,17 @@ class HostExecutor {
   CallBoard board_;
   // The call in progress.
   Phase phase_ = Phase::kDone;
-  bool eager_call_ = false, repeatable_ = false;
+  bool eager_call_ = false;
   bool exposed_ = false;  // Peers may write into its buffers.
   ActiveCall call_;
   Status status_;
+  Adapting adapt_;
+  PlanPath plans_;
   EagerPath eager_;
   Watchdog watchdog_;
   Agreement agreement_;
-  Adapting adapt_;
-  PeerBuffers buffers_;
-  PlanPath plans_;
   MessagePath messages_;
   WaitPolicy wait_;
-  std::chrono::milliseconds timeout_;
   std::vector<int> awaited_;         // Ranks for which this one waits.
   std::int64_t looked_at_wire_ = 0;  // Of the coarse clock.
   int owner_;                        // The process that made it.

@@ -20,7 +20,7 @@ bool MessagePath::poll() {
 
 bool MessagePath::patrol() {
   if (!watchdog_.over()) {
-    const auto failure = messages_.patrol(std::chrono::steady_clock::now(), timeout_);
+    const auto failure = messages_.patrol(std::chrono::steady_clock::now(), watchdog_.timeout());
     if (!failure) return true;
     end(*failure);
   }

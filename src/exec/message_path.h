@@ -11,15 +11,12 @@ namespace tutti::exec {
 
 class MessagePath {
  public:
-  using Milliseconds = std::chrono::milliseconds;
-
-  MessagePath(Endpoint& endpoint, const CallBoard& board, const Agreement& agreement,
-              Watchdog& watchdog, Milliseconds timeout, std::size_t stream_from)
+  MessagePath(const CallBoard& board, const Agreement& agreement, Watchdog& watchdog,
+              std::size_t stream_from)
       : board_(board),
         agreement_(agreement),
         watchdog_(watchdog),
-        timeout_(timeout),
-        messages_(endpoint, board.team().me, stream_from) {}
+        messages_(board.team().endpoint, board.team().me, stream_from) {}
 
   /// Posts a batch, which stays where it is until `retire`.
   void post(MessageBatch& batch) {
@@ -57,7 +54,6 @@ class MessagePath {
   const CallBoard& board_;
   const Agreement& agreement_;
   Watchdog& watchdog_;
-  Milliseconds timeout_;
   Messages messages_;
   std::optional<Error> failure_;  // Of a message of this rank.
 };

@@ -4,11 +4,10 @@
 
 namespace tutti::exec {
 
-PeerBuffers::PeerBuffers(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call,
-                         const Bytes& read_from)
-    : endpoint_(endpoint), board_(board), call_(call), read_from_(read_from) {
+PeerBuffers::PeerBuffers(const CallBoard& board, const ActiveCall& call, const Bytes& read_from)
+    : board_(board), call_(call), read_from_(read_from) {
   const auto ranks = static_cast<std::size_t>(board.team().ranks);
-  const std::span<const int> hosts = endpoint.hosts();
+  const std::span<const int> hosts = board.team().endpoint.hosts();
   near_.assign(ranks, hosts.empty() && ranks > 1);
   for (std::size_t rank = 0; rank < hosts.size(); ++rank)
     near_[rank] = std::count(hosts.begin(), hosts.end(), hosts[rank]) > 1;
@@ -20,10 +19,10 @@ PeerBuffers::PeerBuffers(Endpoint& endpoint, const CallBoard& board, const Activ
 }
 
 PeerBuffers::Announcement PeerBuffers::announcement() const {
-  const int me = board_.team().me;
+  const Team& team = board_.team();
   Announcement mine;
-  if (has_input(call_, me)) mine.input = endpoint_.name(call_.input, call_.in_bytes);
-  if (has_output(call_, me)) mine.output = endpoint_.name(call_.output, call_.out_bytes);
+  if (has_input(call_, team.me)) mine.input = team.endpoint.name(call_.input, call_.in_bytes);
+  if (has_output(call_, team.me)) mine.output = team.endpoint.name(call_.output, call_.out_bytes);
   mine.input_at = reinterpret_cast<std::uintptr_t>(call_.input);
   mine.output_at = reinterpret_cast<std::uintptr_t>(call_.output);
   return mine;
@@ -52,7 +51,7 @@ bool PeerBuffers::could_be_mapped() const {
 
 bool PeerBuffers::may_read(const Call& call) const {
   const std::size_t block = call.count * size_of(call.type);  // What a rank reads at once.
-  return endpoint_.reads_peers() && !call.uneven && !reduces(call.collective) &&
+  return board_.team().endpoint.reads_peers() && !call.uneven && !reduces(call.collective) &&
          block >= read_from_[static_cast<std::size_t>(call.collective)];
 }
 
@@ -98,20 +97,20 @@ Status PeerBuffers::map(CallContext& context) {
       context.buffers.peer_outputs[r] = call_.output;
       continue;
     }
-    if (!endpoint_.near(team.me, rank)) continue;
+    if (!team.endpoint.near(team.me, rank)) continue;
     // Of a peer's buffers only what this rank touches has to be there.
     const Blocks& blocks = call_.blocks;
     if (has_input(call_, rank)) {
       const std::size_t bytes = call_.uneven
                                     ? (blocks.peer_input_at[r] + blocks.gets[r]) * call_.element
                                     : input_bytes(call_, team.ranks);
-      TUTTI_TRY(context.buffers.peer_inputs[r], endpoint_.map(rank, inputs_[r], bytes));
+      TUTTI_TRY(context.buffers.peer_inputs[r], team.endpoint.map(rank, inputs_[r], bytes));
     }
     if (has_output(call_, rank)) {
       const std::size_t bytes = call_.uneven
                                     ? (blocks.peer_output_at[r] + blocks.gives[r]) * call_.element
                                     : output_bytes(call_, team.ranks);
-      TUTTI_TRY(context.buffers.peer_outputs[r], endpoint_.map(rank, outputs_[r], bytes));
+      TUTTI_TRY(context.buffers.peer_outputs[r], team.endpoint.map(rank, outputs_[r], bytes));
     }
   }
   return ok();

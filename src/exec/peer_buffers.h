@@ -26,8 +26,7 @@ class PeerBuffers {
   using Bytes = std::array<std::size_t, kCollectiveCount>;
 
   /// `read_from`: as HostExecutor::Options has it.
-  PeerBuffers(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call,
-              const Bytes& read_from);
+  PeerBuffers(const CallBoard& board, const ActiveCall& call, const Bytes& read_from);
 
   /// Whether some ranks reach each other's memory.
   bool some_near() const { return some_near_; }
@@ -56,7 +55,6 @@ class PeerBuffers {
   bool could_map(int rank, const Announcement& from) const;
   Status map(CallContext& context);
 
-  Endpoint& endpoint_;
   const CallBoard& board_;
   const ActiveCall& call_;
   Bytes read_from_;

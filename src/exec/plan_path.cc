@@ -6,14 +6,12 @@
 
 namespace tutti::exec {
 
-PlanPath::PlanPath(Endpoint& endpoint, CallBoard& board, ActiveCall& call, PeerBuffers& buffers,
-                   Adapting& adapt, Options options)
-    : endpoint_(endpoint),
-      board_(board),
+PlanPath::PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options options)
+    : board_(board),
       call_(call),
-      buffers_(buffers),
       adapt_(adapt),
       options_(std::move(options)),
+      buffers_(board, call, options_.read_from),
       routes_(board, options_.plans, adapt.plan_trials) {
   const auto ranks = static_cast<std::size_t>(board.team().ranks);
   context_.region = &board.region();
@@ -124,7 +122,8 @@ Status PlanPath::agree_on_plan() {
 bool PlanPath::start() {
   const BoundPlan& plan = *route_->plan;
   const Access access = route_->access;
-  context_.endpoint = access == Access::kRead || access == Access::kShared ? &endpoint_ : nullptr;
+  context_.endpoint =
+      access == Access::kRead || access == Access::kShared ? &board_.team().endpoint : nullptr;
   context_.arithmetic = call_.arithmetic;
   context_.scaled = call_.scaled;
   context_.count = call_.count;

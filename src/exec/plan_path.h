@@ -17,11 +17,13 @@ class PlanPath {
  public:
   struct Options {
     std::shared_ptr<const PlanSource> plans;
-    std::size_t stream_from = SIZE_MAX;  // As HostExecutor::Options has it.
+    PeerBuffers::Bytes read_from{};  // This and the next two as HostExecutor::Options has them.
+    std::size_t stream_from = SIZE_MAX;
     int machine_ranks = 1;
   };
-  PlanPath(Endpoint& endpoint, CallBoard& board, ActiveCall& call, PeerBuffers& buffers,
-           Adapting& adapt, Options options);
+  PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options options);
+
+  const PeerBuffers& buffers() const { return buffers_; }
 
   /// Begins a call, and its first round.
   void begin() {
@@ -50,12 +52,11 @@ class PlanPath {
   Status agree_on_plan();
   bool writes_past_cache() const;
 
-  Endpoint& endpoint_;
   CallBoard& board_;
   ActiveCall& call_;
-  PeerBuffers& buffers_;
   Adapting& adapt_;
   Options options_;
+  PeerBuffers buffers_;
   Routes routes_;
   CallContext context_;
   Stage stage_ = Stage::kBuffers;

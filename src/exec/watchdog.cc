@@ -20,13 +20,9 @@ constexpr std::int64_t kPatrolMs = 20;
 
 }  // namespace
 
-Watchdog::Watchdog(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call,
-                   Milliseconds timeout, std::vector<std::string> places)
-    : endpoint_(endpoint),
-      board_(board),
-      call_(call),
-      timeout_(timeout),
-      places_(std::move(places)) {}
+Watchdog::Watchdog(const CallBoard& board, const ActiveCall& call, Milliseconds timeout,
+                   std::vector<std::string> places)
+    : board_(board), call_(call), timeout_(timeout), places_(std::move(places)) {}
 
 void Watchdog::claim() {
   // seq_cst, with those in abort: if one rank begins a call while another thread aborts, at least
@@ -112,12 +108,13 @@ void Watchdog::say_waiting(Time now, std::span<const int> awaited) const {
 }
 
 std::optional<Error> Watchdog::find_gone(std::span<const int> awaited) const {
+  const Endpoint& endpoint = board_.team().endpoint;
   for (const int rank : awaited) {
-    const Presence there = endpoint_.presence(rank);
+    const Presence there = endpoint.presence(rank);
     if (there.state == Presence::State::kHere) continue;
     if (there.state == Presence::State::kLeft && there.finished >= board_.number()) continue;
     return Error{Code::kPeerFailed,
-                 call_.describe() + ": " + endpoint_.why_gone(rank, there) + "; call " +
+                 call_.describe() + ": " + endpoint.why_gone(rank, there) + "; call " +
                      std::to_string(board_.number()) + " can't be completed",
                  Rank{board_.team().me}, Rank{rank}};
   }
@@ -178,7 +175,7 @@ bool Watchdog::has_stopped(Error& error) const {
   const Team& team = board_.team();
   std::string writing;
   for (int rank = 0; rank < team.ranks; ++rank) {
-    if (rank == team.me || !endpoint_.near(team.me, rank)) continue;
+    if (rank == team.me || !team.endpoint.near(team.me, rank)) continue;
     // seq_cst: see PlanPath::start.
     if (team.region.status(rank).busy.load(std::memory_order_seq_cst) == 0) continue;
     if (!is_here(rank)) continue;

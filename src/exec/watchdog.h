@@ -16,6 +16,7 @@
 
 namespace tutti::exec {
 
+/// It has more than 20 functions: each way to end has its error, and each wait its clock.
 class Watchdog {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -24,8 +25,10 @@ class Watchdog {
   static constexpr Milliseconds kLongestStop{1000};
 
   /// `places`: as HostExecutor::Options has it.
-  Watchdog(Endpoint& endpoint, const CallBoard& board, const ActiveCall& call, Milliseconds timeout,
+  Watchdog(const CallBoard& board, const ActiveCall& call, Milliseconds timeout,
            std::vector<std::string> places);
+
+  Milliseconds timeout() const { return timeout_; }
 
   /// This rank has seen that the communicator is of no more use.
   bool broken() const { return broken_; }
@@ -79,11 +82,12 @@ class Watchdog {
 
  private:
   void claim();
-  bool is_here(int rank) const { return endpoint_.presence(rank).state == Presence::State::kHere; }
+  bool is_here(int rank) const {
+    return board_.team().endpoint.presence(rank).state == Presence::State::kHere;
+  }
   int to_blame(std::span<const int> awaited) const;
   std::string describe_rank(int rank) const;
 
-  Endpoint& endpoint_;
   const CallBoard& board_;
   const ActiveCall& call_;
   Milliseconds timeout_;
