@@ -34,6 +34,8 @@ struct TUTTI_API Settings {
   /// `weighted`. Empty: all the same.
   std::vector<int> weights;
   int spin = -1;  // TUTTI_SPIN: pauses before a waiting rank yields; -1 chooses.
+  /// TUTTI_ADAPT: whether ranks try what is fastest while calls run, "on" or "off".
+  bool adapt = true;
   /// TUTTI_TUNING: the file of tables that `tutti tune` wrote; "off" for none; empty for the usual
   /// place, if there is one. Rank 0's is what all ranks use.
   std::string tuning;

@@ -140,7 +140,7 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
-const std::array<Knob, 17> kKnobs{{
+const std::array<Knob, 18> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -208,6 +208,12 @@ const std::array<Knob, 17> kKnobs{{
        return assign(s.spin, parse_integer(text, -1, 1'000'000'000));
      },
      [](const Settings& s) { return std::to_string(s.spin); }},
+    {"TUTTI_ADAPT", "adapt", "on or off",
+     [](Settings& s, std::string_view text) {
+       s.adapt = text == "on";
+       return text == "on" || text == "off";
+     },
+     [](const Settings& s) -> std::string { return s.adapt ? "on" : "off"; }},
     {"TUTTI_TUNING", "tuning", "a file that tutti tune wrote, or off",
      [](Settings& s, std::string_view text) {
        s.tuning = text;

@@ -32,12 +32,12 @@ struct Hello {
 
 std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans) {
   std::uint32_t hash = 2166136261U;
-  std::string text = settings.algorithm + "/" + settings.transport + "/" +
-                     std::to_string(settings.slot_bytes) + "/" +
-                     std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) +
-                     "/" + std::to_string(settings.read_from) + "/" +
-                     (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic") + "/" +
-                     std::to_string(plans);
+  std::string text =
+      settings.algorithm + "/" + settings.transport + "/" + std::to_string(settings.slot_bytes) +
+      "/" + std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) + "/" +
+      std::to_string(settings.read_from) + "/" + (settings.adapt ? "adapt" : "same") + "/" +
+      (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic") + "/" +
+      std::to_string(plans);
   for (const auto* list : {&settings.groups, &settings.weights}) {
     text += "/";
     for (const int number : *list) text += std::to_string(number) + ",";
@@ -99,12 +99,10 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
                       "; all ranks have to make the same");
     }
     if (theirs.settings_hash != mine.settings_hash) {
-      return mismatch(
-          "has other settings than " + this_rank +
-          "; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
-          "TUTTI_SLOT_COUNT, TUTTI_READ_FROM, TUTTI_LANES, TUTTI_GROUPS, TUTTI_WEIGHTS and the "
-          "plans in TUTTI_PLAN "
-          "must be alike on all ranks");
+      return mismatch("has other settings than " + this_rank +
+                      "; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
+                      "TUTTI_SLOT_COUNT, TUTTI_READ_FROM, TUTTI_LANES, TUTTI_ADAPT, TUTTI_GROUPS, "
+                      "TUTTI_WEIGHTS and the plans in TUTTI_PLAN must be alike on all ranks");
     }
     peers.push_back(theirs.peer);
   }
@@ -261,6 +259,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
+  options.adapt = settings.adapt;
   TUTTI_CHECK_OK(choosing->set_limits(options));
   options.plans = choosing;
   // Once the ranks' buffers no longer fit the cache: decision 0026.

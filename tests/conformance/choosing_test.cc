@@ -450,30 +450,39 @@ TEST_CASE("the first rank of a part looks for tables if the whole's are of anoth
   CHECK(found->tables[0] == table_for(2));
 }
 
-TEST_CASE("where an estimate is wrong ranks try other plans, all the same ones, and settle") {
+TEST_CASE(
+    "where an estimate is wrong ranks try other plans, all the same ones, and settle, if they "
+    "adapt") {
   // More ranks than the rules are for; and a machine of which the table says that bytes and hops
   // cost nothing, so that every call takes far longer than predicted.
   constexpr int kRanks = 9;
   planner::TuningTable table = table_for(kRanks);
   table.costs = {{1e-6, 1e6}, 1e6};
   const TableFile file({table});
-  Settings settings;
-  settings.tuning = file.path();
-  auto comms = ranks_with(kRanks, settings);
-  CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
-          for (const bool mapped : {false, true}) {
-            // Two sizes and packets in turns, so that times come late, and by way of other calls.
-            for (int round = 0; round < 30; ++round) {
-              for (const std::size_t count : {20000, 3, 5000}) {
-                const std::string what = sums(comm, count, 1, {}, mapped);
-                if (!what.empty()) return what;
+  for (const bool adapt : {true, false}) {
+    Settings settings;
+    settings.tuning = file.path();
+    settings.adapt = adapt;
+    auto comms = ranks_with(kRanks, settings);
+    CHECK(on_all_ranks(comms, [](Communicator& comm) -> std::string {
+            for (const bool mapped : {false, true}) {
+              // Two sizes and packets in turns, so that times come late, and by way of other calls.
+              for (int round = 0; round < 30; ++round) {
+                for (const std::size_t count : {20000, 3, 5000}) {
+                  const std::string what = sums(comm, count, 1, {}, mapped);
+                  if (!what.empty()) return what;
+                }
               }
             }
-          }
-          return "";
-        }) == "");
-  // Several were tried: each is prepared when it is, or when it is estimated; the trial says so.
-  CHECK_THAT(comms[0].describe(), Catch::Contains("trials: "));
+            return "";
+          }) == "");
+    // Several were tried: each is prepared when it is, or when it is estimated; the trial says so.
+    const std::string said = comms[0].describe();
+    CHECK_THAT(said, Catch::Contains(adapt ? "adapting: on" : "adapting: off"));
+    CHECK((said.find("trials: 0 plans") != std::string::npos) == !adapt);
+    CHECK((said.find("eager limits: of buffers that all ranks can map") != std::string::npos) ==
+          adapt);
+  }
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_WEIGHTS",
        {{"1", "0,1", "1024,0,1", "3,2,1"}, {"0", "0,0", "-1,2", "1025", "1,", ",", "1;2"}}},
       {"TUTTI_SPIN", {{"-1", "0", "1000000000"}, {"-2", "1000000001", "0x10"}}},
+      {"TUTTI_ADAPT", {{"on", "off"}, {"auto", "On", "1"}}},
       {"TUTTI_TUNING", {{"off", "/a path/x.json"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_GPUDIRECT", {{"auto", "on", "off"}, {"yes", "On", "1", "auto,on"}}},

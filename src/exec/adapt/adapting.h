@@ -1,5 +1,5 @@
-// File: exec/adapt/adapting.h: all that changes at run time how calls are executed. One switch turns
-// all of it off: then equal calls are executed alike, from the first on.
+// File: exec/adapt/adapting.h: all that changes at run time how calls are executed. One setting,
+// TUTTI_ADAPT, turns all of it off: then equal calls are executed alike, from the first on.
 #pragma once
 #include <string>
 
@@ -19,9 +19,9 @@ struct Adapting {
 
   /// A line each. Any thread.
   std::string describe() const {
-    if (!on) return "adapting: off\n";
-    const std::string tried = std::to_string(plan_trials.tried());
-    return "trials: " + tried + " plans tried where none was known to be best\neager limits: " +
+    return std::string("adapting: ") + (on ? "on" : "off") +
+           "\ntrials: " + std::to_string(plan_trials.tried()) +
+           " plans tried where none was known to be best\neager limits: " +
            (eager_limits.lately_mapped() ? "of buffers that all ranks can map"
                                          : "of buffers that some rank can't map") +
            ", as in the last calls\nslots: written " +

@@ -40,7 +40,8 @@ class EagerLimits {
   }
   /// Whether a call's buffers could be mapped; alike on all ranks.
   void note(bool mapped) {
-    lately_mapped_.store(mapped, std::memory_order_relaxed);  // relaxed: others only show it.
+    // relaxed: others only show it.
+    lately_mapped_.store(adapts_ && mapped, std::memory_order_relaxed);
   }
   /// What the last calls told. Any thread.
   bool lately_mapped() const { return lately_mapped_.load(std::memory_order_relaxed); }
