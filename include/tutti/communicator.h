@@ -64,11 +64,11 @@ struct Request {
   void* output = nullptr;
   std::size_t count = 0;  // Elements of a block, see Collective.
   DataType type = DataType::kUint8;
-  Reduction reduction = {};  // Of those that reduce.
-  Rank root{0};              // Of rooted ones.
-  /// Of collectives with a block for each rank: blocks differ in size. Then the buffers with a
-  /// block for each rank are as these say, and `count` is that of this rank's one block, if it has
-  /// one.
+  Reduction reduction = {};  // For collectives that reduce.
+  Rank root{0};              // For rooted collectives.
+  /// For collectives with a block for each rank: blocks differ in size. Then these describe the
+  /// buffers with a block for each rank, and `count` is the size of this rank's one block, if it
+  /// has one.
   bool uneven = false;
   Blocks input_blocks = {}, output_blocks = {};
   /// For this call alone, goes before Settings::algorithm: an algorithm's name, "name:2" to repeat

@@ -142,12 +142,12 @@ class TUTTI_API DeviceCommunicator {
   /// ranks.
   bool reaches(Rank a, Rank b) const;
 
-  /// Of any size; in a kernel of its own if input, residual and output are registered, by up to
-  /// eight ranks of one host, and else as an all-reduce and what follows, with the same bits. Not
-  /// within a Group.
+  /// Any size. Runs in a kernel of its own if input, residual and output are registered, on up to
+  /// eight ranks of one host. Otherwise it is an all-reduce and what follows, with the same bits.
+  /// Not within a Group.
   Status all_reduce_rms_norm(const RmsNorm& call, Stream stream);
-  /// Of any size, with gradients and parameters that are registered, by up to eight ranks of one
-  /// host; else kUnsupported. Not within a Group.
+  /// Any size. Gradients and parameters must be registered, on up to eight ranks of one host; else
+  /// kUnsupported. Not within a Group.
   Status sgd_step(const SgdStep& call, Stream stream);
   /// Which of `count` parameters a rank has the master and the momentum of; none of more than 2^46,
   /// which sgd_step refuses.

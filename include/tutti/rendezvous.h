@@ -67,8 +67,8 @@ TUTTI_API Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string&
                                                               std::string_view job);
 /// A store served over TCP by rank 0 at host:port; the others connect, and try until the deadline.
 /// Both sides prove that they know `secret`, the same random text on all ranks, without sending it,
-/// and their messages are encrypted. Empty: TUTTI_SECRET; if that is not set either, a warning, as
-/// anybody who reaches the port can join.
+/// and their messages are encrypted. Empty: TUTTI_SECRET; if that is not set either, a warning: any
+/// process that reaches the port can join.
 TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port,
                                                              Rank me, Deadline deadline,
                                                              std::string_view secret = {});
@@ -90,7 +90,7 @@ struct LaunchInfo {
   int master_port = 0;
   std::string job;  // The launcher's name of the job, to keep apart jobs that share a directory.
   std::string rendezvous;  // TUTTI_RENDEZVOUS, "/directory" or "host:port": comes before all else.
-  std::string secret;      // TUTTI_SECRET: anybody who knows it can join over TCP. Never print it.
+  std::string secret;  // TUTTI_SECRET: any process that knows it can join over TCP. Never print it.
 };
 TUTTI_API Result<LaunchInfo> detect_launch();
 /// The rendezvous that fits what the launcher said: TCP at the master's address, else a directory.

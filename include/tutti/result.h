@@ -17,7 +17,7 @@ enum class Code : int {
   kOk = 0,
   kInvalidArgument = 1,  // The caller's mistake; nothing was started.
   kMismatch = 2,         // Ranks disagree: on the rank count, the operation, the version.
-  kTimeout = 3,          // The deadline passed; the error names who was missing.
+  kTimeout = 3,          // The deadline passed; the error names the missing ranks.
   kPeerFailed = 4,       // A peer ended, or left too early.
   kAborted = 5,          // This communicator was aborted.
   kSystem = 6,           // The operating system refused something.

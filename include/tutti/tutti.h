@@ -51,7 +51,7 @@ enum {
   TUTTI_OK = 0,
   TUTTI_INVALID_ARGUMENT = 1, /* The caller's mistake; nothing was started. */
   TUTTI_MISMATCH = 2,         /* Ranks disagree: rank count, operation, version. */
-  TUTTI_TIMEOUT = 3,          /* The deadline passed; the text names who was missing. */
+  TUTTI_TIMEOUT = 3,          /* The deadline passed; the text names the missing ranks. */
   TUTTI_PEER_FAILED = 4,      /* A peer ended, or left too early. */
   TUTTI_ABORTED = 5,          /* This communicator was aborted. */
   TUTTI_SYSTEM = 6,           /* The operating system refused something. */

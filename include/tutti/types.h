@@ -28,7 +28,7 @@ enum class ReduceOp : std::uint8_t {
 };
 
 /// The collectives; the list is `collectives.def`. Inputs and outputs consist of blocks of `count`
-/// elements: one, or one for each rank. Of a rooted collective only the root has an input, or only
+/// elements: one, or one for each rank. In a rooted collective only the root has an input, or only
 /// the root gets an output.
 enum class Collective : std::uint8_t {
 #define TUTTI_COLLECTIVE(enumerator, ...) enumerator,
