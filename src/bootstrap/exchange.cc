@@ -31,7 +31,7 @@ using std::chrono::steady_clock;
 constexpr std::uint32_t kContribution = 0x31637474, kTable = 0x31747474;
 constexpr int kMostRanks = 1 << 16;
 constexpr std::size_t kMostNamed = 8;  // Missing ranks in a message; more are only counted.
-// How long a rank that has given up goes on to find out who is missing.
+// How long a rank that has given up goes on to find out which ranks are missing.
 constexpr std::chrono::seconds kSearchTime{1};
 // How long ranks may be late before a line of the log says so.
 constexpr std::chrono::seconds kPatience{2};
@@ -155,7 +155,7 @@ class Exchange {
   /// "rank 2 of 3 has not come"; `missing` is not empty.
   std::string describe(const Missing& missing) const;
   void log_missing(int whom);
-  /// After the deadline: who never came, starting with `first`.
+  /// After the deadline: the ranks that never came, starting with `first`.
   Error missing(int first);
 
   Rendezvous& rendezvous_;

@@ -192,7 +192,8 @@ void clear(const std::string& path) {
   }
 }
 
-/// Removes the job. Under the exclusive lock; whoever waits for the lock sees that it is gone.
+/// Removes the job. Needs the exclusive lock. A process that waits for the lock then sees that the
+/// job is gone.
 void remove_job(const std::string& path, int directory) {
   clear(path);
   ::unlinkat(directory, kMembers, 0);

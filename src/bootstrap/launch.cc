@@ -47,7 +47,7 @@ Result<int> number(const char* name, int least, int most) {
   return value;
 }
 
-/// The variables in which a launcher says who a process is.
+/// The variables in which a launcher tells a process its rank.
 struct Names {
   const char *rank, *rank_count, *local_rank, *local_rank_count;
 };
@@ -177,7 +177,7 @@ Result<LaunchInfo> from_launcher() {
   if (variable("TUTTI_RANK") || variable("TUTTI_RANK_COUNT")) return from_tutti();
   if (variable("TORCHELASTIC_RUN_ID") && variable("RANK")) return from_torchrun();
   if (variable("OMPI_COMM_WORLD_RANK") || variable("OMPI_COMM_WORLD_SIZE")) return from_openmpi();
-  // Slurm, too, speaks PMI, but only Hydra says who is on this host.
+  // Slurm speaks PMI too, but only Hydra says which ranks are on this host.
   if (variable("MPI_LOCALRANKID") || (variable("PMI_RANK") && !variable("SLURM_STEP_ID")))
     return from_mpich();
   if (variable("RANK") || variable("WORLD_SIZE")) return from_torchrun();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMostNameBytes = 255;
 
-/// What a shell or ssh would take for something else than a name is none.
+/// A text that a shell or ssh would not take for a name is no host name.
 bool is_name(std::string_view text) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||

@@ -14,7 +14,7 @@ namespace tutti::bootstrap {
 
 inline constexpr std::size_t kMostKeyBytes = 256;
 inline constexpr std::size_t kMostValueBytes = std::size_t{16} << 20;
-/// Of an error's text, as it travels to other ranks.
+/// Length of an error's text, as it travels to other ranks.
 inline constexpr std::size_t kMostErrorBytes = 4096;
 
 inline Status check_sizes(std::string_view key, std::size_t value_bytes = 0) {

@@ -28,7 +28,7 @@ inline constexpr std::size_t kMostRecordBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kTagBytes = 16;
 
 /// The key of the handshake for the job of this name, derived from `secret`. If the secret is
-/// empty, everybody who knows the name can derive the key.
+/// empty, any process that knows the name can derive the key.
 Secret key_of(std::string_view secret, std::string_view job);
 
 /// Keys of one connection, by direction.

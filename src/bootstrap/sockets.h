@@ -43,7 +43,8 @@ Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline)
 Result<std::size_t> receive_some(int socket, std::span<std::byte> into, Deadline deadline);
 Status receive_all(int socket, std::span<std::byte> into, Deadline deadline);
 
-/// Small messages must not wait for each other; a peer whose machine died must be noticed one day.
+/// Small messages must not wait for each other; the death of a peer's machine must be noticed one
+/// day.
 void set_stream_options(int socket);
 
 }  // namespace tutti::bootstrap

@@ -7,7 +7,7 @@ namespace tutti {
 namespace bootstrap {
 namespace {
 
-// Strangers who speak the protocol must not be able to fill the memory of rank 0.
+// Unauthenticated peers that speak the protocol must not be able to fill the memory of rank 0.
 constexpr std::size_t kMostKeys = std::size_t{1} << 20;
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 // How long a client that ends waits for an answer: the store may have ended first.
 constexpr std::chrono::seconds kTellTime{5};
-// What a store that answers at the deadline needs to be heard.
+// Time for the answer of a store that answers at the deadline.
 constexpr std::chrono::seconds kGrace{2};
 // One attempt at one address; doubled while nobody answers: addresses that lead nowhere must not
 // use up the time, and a store that is busy must get its chance.

@@ -20,7 +20,7 @@ struct TcpServer::Job {
   Secret secret{};
   std::uint64_t number = 0;  // The job's number in a hello: job_of(secret).
   std::shared_ptr<Store> store;
-  // Who waits for which key.
+  // The connections that wait, and their keys.
   std::unordered_map<std::string, std::vector<std::uint64_t>> waiting;
   // Clients that join, and clients that have asked and not yet got their whole answer.
   // relaxed: a thread that reads it only sleeps a little longer or shorter.

@@ -238,7 +238,7 @@ void TcpServer::stop_listening() {
   for (const Fd& listener : listeners_)
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   listeners_.clear();
-  // Whoever has not joined can't any more.
+  // A connection that has not joined can't join any more.
   std::vector<std::uint64_t> strangers;
   for (const auto& [id, connection] : connections_) {
     if (!connection->job) strangers.push_back(id);

@@ -47,7 +47,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   const std::string& place() const { return place_; }
 
   // These may be called from any thread.
-  /// Serves `store` to whoever knows the secret. kInvalidArgument if a job has it already,
+  /// Serves `store` to peers that know the secret. kInvalidArgument if a job has it already,
   /// kPeerFailed if the server has stopped listening.
   Status add(const Secret& secret, const std::shared_ptr<Store>& store);
   /// Lets no client join that job any more. A job that has failed is still served for kVerdictTime,

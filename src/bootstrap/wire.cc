@@ -40,7 +40,7 @@ Error take_error(ByteReader& cursor) {
   error.rank.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
   error.peer.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
   error.what = as_text(cursor.take_rest()).substr(0, kMostErrorBytes);
-  // It will be printed as one line, whoever sent it.
+  // It will be printed as one line, whichever peer sent it.
   std::replace_if(
       error.what.begin(), error.what.end(),
       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
@@ -54,7 +54,7 @@ Error malformed(const std::string& what) { return {Code::kInvalidArgument, what}
 Bytes encode(const Message& message) {
   Bytes bytes(kLengthBytes);
   append_number(bytes, static_cast<std::uint8_t>(message.kind));
-  std::size_t separate = 0;  // Of the body, but not in these bytes.
+  std::size_t separate = 0;  // Bytes of the body that are not in this buffer.
   switch (message.kind) {
     case Kind::kGet: append_number(bytes, message.wait_ms); [[fallthrough]];
     case Kind::kPut:
