@@ -97,7 +97,7 @@ int usable_cpus() {
 }
 
 std::size_t last_level_cache_bytes() {
-  // What the kernel says of this CPU's caches; the C library's figure is the whole package's on
+  // The kernel's figures for this CPU's caches. The C library's figure is the whole package's on
   // some machines, and a virtual machine has only a part of that.
   std::size_t largest = 0;
   for (int index = 0; index < 8; ++index) {

@@ -29,7 +29,7 @@ class DriverLibrary {
 #define TUTTI_DRIVER_CALL
 #endif
 
-/// What a function that is there returns.
+/// The result of a function that the library has.
 template <class Function, class... Arguments>
 TUTTI_DRIVER_CALL auto call(Function function, Arguments... arguments) {
   return function(arguments...);

@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// A connection whose other end has not proved that it belongs to the job.
+/// A connection from a peer that has not proved that it belongs to the job.
 struct Unproven {
   std::uint64_t id = 0;
   /// Its first message was valid, which takes the number of the job. So a flood of silent

@@ -170,7 +170,7 @@ void Handshake::sent(std::size_t bytes) {
 Status Handshake::take(std::span<const std::byte> bytes) {
   TUTTI_CHECK(bytes.size() <= wanted());
   if (bytes.empty()) return ok();
-  // Whoever answers what was not yet said in full is guessing.
+  // A peer that answers before the question is complete is guessing.
   if (!to_send().empty()) return stranger("it spoke out of turn");
   std::ranges::copy(bytes, buffer_.begin() + static_cast<std::ptrdiff_t>(received_));
   received_ += bytes.size();

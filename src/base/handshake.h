@@ -1,7 +1,7 @@
 // File: base/handshake.h: both ends of a connection prove that they know the job's secret.
 //
-// Nothing that a connection says is believed before. The secret never travels; each side shows a
-// keyed hash (BLAKE2b, libsodium's crypto_generichash) of what both have said, so it is good for
+// Nothing that a connection says is believed before that. The secret never travels; each side shows
+// a keyed hash (BLAKE2b, libsodium's crypto_generichash) of what both have said, so it is good for
 // this one connection only:
 //
 //   connector -> acceptor   hello    magic (8) · version u32 · from u32 · to u32 · index u32 ·
@@ -14,8 +14,8 @@
 // This is the three-pass mutual authentication of ISO/IEC 9798-4 with a fourth message, so that the
 // connector knows that it was let in. The words bind each hash to a role, and the hello binds all
 // of them to the two ranks, so an answer can't be had by reflecting a hello to its sender (Bird et
-// al., "Systematic design of two-party authentication protocols", CRYPTO '91). What it does not do:
-// hide or seal what is sent afterwards. Who can change packets on the way is not kept out.
+// al., "Systematic design of two-party authentication protocols", CRYPTO '91). It does not hide or
+// seal what is sent afterwards: an attacker that can change packets on the way is not kept out.
 //
 // All messages have a constant size and all numbers are little-endian. A `Handshake` is one end as
 // a state machine, without a socket: bytes in, bytes out. Not thread-safe.
@@ -42,7 +42,7 @@ inline constexpr std::size_t kHelloBytes = 64;
 inline constexpr std::size_t kAnswerBytes = 80;
 inline constexpr std::size_t kHashBytes = 32;
 
-/// What all ranks of a job know, and nobody else.
+/// The secret that the ranks of a job share, and no other process knows.
 using Secret = std::array<std::byte, 32>;
 using Nonce = std::array<std::byte, 32>;
 /// Fresh random bytes; for a secret (which one rank makes and the rendezvous carries) or a nonce.
@@ -53,17 +53,17 @@ Secret derive_secret(std::string_view use, std::string_view secret, std::string_
 /// Names the job of that secret without telling anything about it: it is sent in the clear.
 std::uint64_t job_of(const Secret& secret);
 
-/// What a connector says that its connection is.
+/// How a connector describes its connection.
 struct Hello {
   std::uint32_t version = kMeshProtocol.version;
-  int from = 0, to = 0;  // Ranks: of the connector, and whom it wants.
-  int index = 0;         // Which of the connections between the two.
+  int from = 0, to = 0;  // Ranks: the connector's, and the one that it wants to reach.
+  int index = 0;         // Index among the connections between the two.
   std::uint64_t job = 0;
   Nonce nonce{};
 };
 std::array<std::byte, kHelloBytes> encode(const Hello& hello,
                                           const Protocol& protocol = kMeshProtocol);
-/// Empty: not one of ours. Of another version, only `version` has a meaning. Ranks and index are
+/// Empty: not one of ours. In another version, only `version` has a meaning. Ranks and index are
 /// not negative.
 std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes,
                                  const Protocol& protocol = kMeshProtocol);
@@ -73,8 +73,8 @@ class Handshake {
   /// The end that connects, as `hello` says (its job and nonce are filled in).
   static Result<Handshake> connector(const Secret& secret, Hello hello,
                                      const Protocol& protocol = kMeshProtocol);
-  /// The end that accepts, at rank `me`. `from` may be any rank; whoever drives it has to check
-  /// `hello()` when it is proven.
+  /// The end that accepts, at rank `me`. `from` may be any rank; the caller has to check `hello()`
+  /// when it is proven.
   static Result<Handshake> acceptor(const Secret& secret, int me,
                                     const Protocol& protocol = kMeshProtocol);
 
@@ -84,7 +84,7 @@ class Handshake {
   /// Takes at most `wanted()` bytes. kMismatch: the other side has another version; kPeerFailed: it
   /// is a stranger. After an error the connection is to be dropped.
   Status take(std::span<const std::byte> bytes);
-  /// What is to be sent now; `sent` removes it.
+  /// The bytes to send now; `sent` removes them.
   std::span<const std::byte> to_send() const {
     return std::span(outgoing_).first(outgoing_bytes_).subspan(sent_);
   }
@@ -128,7 +128,7 @@ class Handshake {
   State state_;
   Hello hello_;
   Nonce answer_nonce_{};
-  std::array<std::byte, kAnswerBytes> buffer_{};    // Of the message that is coming in.
+  std::array<std::byte, kAnswerBytes> buffer_{};    // The message that is coming in.
   std::array<std::byte, kAnswerBytes> outgoing_{};  // The longest that there is.
   std::size_t incoming_ = 0, received_ = 0, outgoing_bytes_ = 0, sent_ = 0;
 };

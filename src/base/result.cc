@@ -9,7 +9,8 @@
 namespace tutti {
 namespace {
 
-// Of a word that is no address, from the lowest bit: 1, the code, the ranks plus 1.
+// Bit positions in a word that holds an error without an address. From the lowest bit: 1, the code,
+// the ranks plus 1.
 constexpr unsigned kCodeAt = 1, kRankAt = 8, kPeerAt = 36;
 constexpr std::uint64_t kMostCode = 0x7f, kMostRank = 0xfff'ffff;
 static_assert(sizeof(std::uintptr_t) == sizeof(std::uint64_t) && alignof(Error) > 1);
@@ -25,8 +26,9 @@ Rank rank_at(std::uint64_t word, unsigned at) {
   return Rank{static_cast<std::int32_t>(word >> at & kMostRank) - 1};
 }
 
-// What callers see of such errors. Several for each thread, in turn, as a caller may hold one and
-// look at another. Never destroyed: to register a destructor takes memory.
+// The texts of such errors, as callers see them. Each thread has several and uses them in turn,
+// because a caller may hold one and look at another. Never destroyed: to register a destructor
+// takes memory.
 constexpr std::size_t kShown = 8;
 struct Shown {
   alignas(Error) std::array<std::array<std::byte, sizeof(Error)>, kShown> room;

@@ -26,7 +26,7 @@ constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
 constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kMostRanks = 4096;
 constexpr std::size_t kMostGroups = 8;
-constexpr std::int64_t kMostWeight = 1024, kMostWeights = 65535;  // Of a rank, of all together.
+constexpr std::int64_t kMostWeight = 1024, kMostWeights = 65535;  // One rank's; all together.
 
 std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t least,
                                           std::int64_t most) {
@@ -77,7 +77,7 @@ bool is_device_rule(std::string_view text) {
   return true;
 }
 
-/// What can be shown in one line, and opened.
+/// Whether a path can be shown in one line, and opened.
 bool is_path(std::string_view text) {
   return text.size() <= 4096 &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != 127; });

@@ -1,4 +1,4 @@
-// File: base/settings_table.h: the settings as rows, for whoever prints them.
+// File: base/settings_table.h: the settings as rows, for code that prints them.
 #pragma once
 #include <string>
 #include <string_view>

@@ -4,11 +4,10 @@
 // each: when there are more ranks than CPUs, a spinning waiter keeps the rank that it waits for
 // from running, unless it knows that none of its CPU is waited for (HostExecutor::look_for_news).
 //
-// Whoever changes what a peer may be waiting for calls `notify`. Waking a sleeper has to cost
-// nothing when nobody sleeps, so the poster only loads a flag, without a fence; it is the sleeper
-// who pays: after it has raised its flag it makes every CPU execute a barrier (membarrier), looks
-// once more, and only then sleeps. Where membarrier is not allowed, posters fence
-// (Doorbells::fence).
+// A rank that changes what a peer may be waiting for calls `notify`. Waking a sleeper has to cost
+// nothing when nobody sleeps, so the poster only loads a flag, without a fence. The sleeper pays:
+// after it has raised its flag it makes every CPU execute a barrier (membarrier), looks once more,
+// and only then sleeps. Where membarrier is not allowed, posters fence (Doorbells::fence).
 #pragma once
 #include <atomic>
 #include <chrono>
