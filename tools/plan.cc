@@ -44,7 +44,7 @@ Result<planner::Recipe> understand(const Options& options) {
   if (options.root >= options.ranks)
     return bad(fmt::format("--root {}: there are ranks 0 to {}", options.root, options.ranks - 1));
   if (options.algorithm.empty()) {
-    // Of a size for which packets do not stand in.
+    // The size is too large for the eager path.
     const planner::Request large{
         .shape = recipe.shape, .bytes = std::size_t{1} << 30, .mapped = options.direct};
     TUTTI_TRY(const auto chosen, planner::choose(large, {}));

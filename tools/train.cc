@@ -50,7 +50,7 @@ void show(int epoch, int epochs, const trainer::Epoch& done) {
 Result<trainer::Outcome> run_rank(Communicator& comm, const TrainCommand& command,
                                   const trainer::Split& data) {
   auto outcome = trainer::train(comm, data, command.options, show);
-  // A rank that gives up tells the others, who would wait for it.
+  // A rank that gives up tells the others, which would wait for it.
   if (!outcome) comm.abort(outcome.error().what);
   return outcome;
 }

@@ -14,7 +14,7 @@
 namespace tutti::tools {
 namespace {
 
-constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // Of a picture's plan.
+constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // In a picture's plan.
 
 struct Options : SimulateWords {
   Options() { bytes = "64M"; }
@@ -54,7 +54,7 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
                  .bound_us = bound_us});
 }
 
-/// What a lane does; of all ranks or of one.
+/// The steps of each lane, for all ranks or for one.
 Result<std::string> plan_text(const Explained& explained, const planner::Simulator& simulator,
                               int rank) {
   const planner::Sample& best = explained.explanation.best();

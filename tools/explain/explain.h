@@ -38,7 +38,7 @@ struct PlayedPlan {
 /// Rows are lanes of ranks, over time.
 std::string to_svg(const PlayedPlan& played);
 
-/// What is asked about ranks on this machine.
+/// A question about ranks on this machine.
 struct HostQuestion {
   Collective collective = Collective::kAllReduce;
   DataType type = DataType::kFloat32;
@@ -47,7 +47,7 @@ struct HostQuestion {
   int ranks = 0, root = 0;
   bool mapped = false;  // Buffers that peers can map.
   bool json = false, plan = false;
-  int rank = -1;  // Of the plan only its part; -1: all.
+  int rank = -1;  // Show only this rank's part of the plan; -1: all.
   std::string svg;
 };
 /// Answers on stdout.

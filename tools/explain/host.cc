@@ -19,7 +19,7 @@
 namespace tutti::tools {
 namespace {
 
-constexpr int kMostRanks = 256;  // Of a host; more would take long to estimate.
+constexpr int kMostRanks = 256;  // On one host; more would take long to estimate.
 constexpr std::string_view kTransport = "shared_memory";
 
 std::string where(const planner::Knowledge& knowledge) {
@@ -141,7 +141,7 @@ Status explain_launched(HostQuestion question, const LaunchInfo& launch, const S
   TUTTI_TRY(auto comm, Communicator::create(*rendezvous, launch.rank, launch.rank_count, settings));
   Status answered = ok();
   if (launch.rank.value == 0) answered = answer(question, *Insides::of(comm).choosing);
-  TUTTI_CHECK_OK(comm.barrier());  // Whoever leaves earlier is missed.
+  TUTTI_CHECK_OK(comm.barrier());  // A rank that leaves earlier is reported as missing.
   return answered;
 }
 

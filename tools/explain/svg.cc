@@ -21,13 +21,13 @@ using plan::Recording;
 using plan::StepKind;
 
 constexpr std::size_t kMostRows = 32;
-constexpr std::size_t kMostArrows = 160;   // Of messages; more hide what is below.
+constexpr std::size_t kMostArrows = 160;   // For messages; more hide what is below.
 constexpr std::size_t kMostTitles = 3000;  // Boxes that say what they are when pointed at.
 constexpr double kWidth = 1160, kLeft = 92, kRight = 1130, kTop = 92;
-constexpr double kMostStart = 0.4;  // Of starting up, compared with the rest.
+constexpr double kMostStart = 0.4;  // Largest share of a bar for starting up.
 constexpr double kThin = 0.35;      // Boxes nearer than that are one.
 
-/// What a step does, as its colour says.
+/// The work of a step, which decides its colour.
 struct Kind {
   const char* name;
   const char* colour;
@@ -311,7 +311,7 @@ class Drawing {
     return last == recording_.steps.end() ? nullptr : &*last;
   }
 
-  // What a step waited for: another's, or the one before it in its lane.
+  // The step for which a step waited: another lane's, or the one before it in its lane.
   const Recording::Step* before_of(const Recording::Step& step) const {
     if (step.after != Recording::kNone) return &recording_.steps[step.after];
     if (step.start_us <= 0) return nullptr;
@@ -375,7 +375,7 @@ class Drawing {
   const double start_;
   std::size_t ranks_ = 0, lanes_ = 0, all_lanes_ = 0;
   static constexpr std::size_t kHidden = ~std::size_t{0};
-  std::vector<std::size_t> row_of_lane_;  // Of those of a rank.
+  std::vector<std::size_t> row_of_lane_;  // The row of each lane of a rank.
   std::vector<std::uint32_t> lanes_shown_;
   double row_height_ = 0, bottom_ = 0, begin_ = 0, end_ = 0;
   bool whole_ = true;

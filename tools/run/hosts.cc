@@ -22,7 +22,7 @@ bool is_plain(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), fits);
 }
 
-/// Of this host, or of the session here.
+/// Whether a variable belongs to this host or to this session.
 bool is_of_this_host(std::string_view name) {
   constexpr std::array<std::string_view, 16> kNames{
       "HOME",     "USER",      "LOGNAME",      "SHELL",        "PWD",     "OLDPWD",
@@ -57,7 +57,7 @@ Result<std::vector<Child>> agents_of(const HostsRun& run) {
                      .job = run.job};
   orders.job.rank_count = 0;
   for (const auto& host : run.hosts) orders.job.rank_count += host.slots;
-  std::vector<std::string> own_environment;  // What ssh itself sees.
+  std::vector<std::string> own_environment;  // The environment that ssh itself gets.
   for (char** entry = environ; *entry != nullptr; ++entry) own_environment.emplace_back(*entry);
   std::vector<Child> agents;
   for (const auto& host : run.hosts) {

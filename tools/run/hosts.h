@@ -29,7 +29,7 @@ struct HostsRun {
 /// Agents to be supervised. kInvalidArgument: what can't be passed through a remote shell.
 Result<std::vector<Child>> agents_of(const HostsRun& run);
 
-/// What an agent reads first, and what it makes of it.
+/// The message that an agent reads first, and its parsed form.
 struct AgentOrders {
   std::string directory;
   std::vector<std::string> environment;  // "NAME=value".

@@ -21,7 +21,7 @@ class LineCutter {
   std::string prefix_, rest_;
 };
 
-/// What waits to be written to one descriptor, by somebody who must never block.
+/// Output that waits for one descriptor, written by a thread that must never block.
 class Outlet {
  public:
   /// Above this, no more is read from the streams that lead here.

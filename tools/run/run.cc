@@ -79,7 +79,7 @@ int run_here(const RunOptions& options) {
   job.master_port = free_port();
   job.prefix = options.prefix;
   const int exit_code = Supervisor(supervision(options)).run(ranks_of(job));
-  // What ranks that were killed while they met have left; ours, and that of launchers that were.
+  // Files left by ranks that were killed while they joined: of this launcher and of earlier ones.
   bootstrap::remove_dead_jobs(*directory);
   return exit_code;
 }

@@ -26,7 +26,7 @@ std::vector<std::string> environment_of(const Job& job, int local_rank) {
       "TUTTI_LOCAL_RANK_COUNT=" + local_count,
       "TUTTI_JOB=" + job.name,
       "TUTTI_SECRET=" + job.secret,
-      // What torch.distributed reads: a script for torchrun runs unchanged.
+      // The variables that torch.distributed reads: a script for torchrun runs unchanged.
       "RANK=" + me,
       "WORLD_SIZE=" + count,
       "LOCAL_RANK=" + local,
@@ -39,7 +39,7 @@ std::vector<std::string> environment_of(const Job& job, int local_rank) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view name = name_of(*entry);
-    // Of an outer torchrun: its store is not ours.
+    // Set by an outer torchrun: its store is not ours.
     if (name.starts_with("TORCHELASTIC_")) continue;
     const bool replaced = std::any_of(ours.begin(), ours.end(),
                                       [&](const auto& one) { return name_of(one) == name; });
@@ -67,7 +67,7 @@ Result<Pipe> make_pipe() {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
-/// In the new process: never returns. What goes wrong is told through `trouble`, as an errno.
+/// In the new process: never returns. An error goes through `trouble`, as an errno.
 [[noreturn]] void become(char* const* program, char* const* environment, const sigset_t& signals,
                          pid_t launcher, int input, int output, int errors, int trouble) {
   ::setpgid(0, 0);
@@ -112,7 +112,7 @@ Result<ChildProcess> start(const Child& child, int input, const sigset_t& signal
     become(argument_pointers.data(), environment_pointers.data(), signals, launcher, input,
            output.write.get(), errors.write.get(), trouble.write.get());
   }
-  ::setpgid(pid, pid);  // Both sides do it: whoever signals the group next must find it.
+  ::setpgid(pid, pid);  // Both sides do it: the group must exist when either signals it.
   trouble.write.reset();
   int reason = 0;
   ssize_t got = 0;

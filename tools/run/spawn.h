@@ -14,7 +14,7 @@
 
 namespace tutti::tools {
 
-/// What is started: a rank, or an agent that starts those of another host.
+/// The process to start: a rank, or an agent that starts the ranks of another host.
 struct Child {
   std::string name;                  // "rank 3", "host node7".
   std::string prefix;                // Before each of its lines.
@@ -28,8 +28,8 @@ struct Child {
 /// The ranks of a job that one host has.
 struct Job {
   std::vector<std::string> program;  // And its arguments.
-  int rank_count = 1;                // Of the whole job.
-  int first_rank = 0;                // Of those here,
+  int rank_count = 1;                // In the whole job.
+  int first_rank = 0;                // The first of this host's ranks,
   int local_rank_count = 1;          // which are so many.
   std::string rendezvous;            // Where the ranks meet; empty: at the master's address.
   std::string name;
@@ -42,7 +42,7 @@ std::vector<Child> ranks_of(const Job& job);
 
 struct ChildProcess {
   pid_t pid = -1;
-  Fd output, errors;  // What it writes.
+  Fd output, errors;  // Its output.
 };
 
 /// Starts it; `input` becomes its standard input, `signals` its mask. Returns once the program

@@ -34,7 +34,8 @@ bool same_file(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
-/// What is passed on, less what we were started to ignore (nohup, jobs in the background).
+/// The signals to pass on, less those that we were started to ignore (nohup, jobs in the
+/// background).
 sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -203,7 +204,7 @@ void Supervisor::relay(Stream& stream) {
 }
 
 void Supervisor::relay_input() {
-  std::array<char, 4096> buffer;  // What a terminal gives at most.
+  std::array<char, 4096> buffer;  // The longest input that a terminal gives at once.
   const ssize_t got = ::read(0, buffer.data(), buffer.size());
   // The end, a terminal that is another's for now, or a rank that does not read: that was all.
   if (got <= 0 || ::write(input_.get(), buffer.data(), static_cast<std::size_t>(got)) != got)
@@ -224,7 +225,7 @@ void Supervisor::take_orders() {
   }
   orders_.append(buffer.data(), static_cast<std::size_t>(got));
   for (std::size_t end = 0; (end = orders_.find('\n')) != std::string::npos;) {
-    int number = 0;  // Of a signal: there are no other orders.
+    int number = 0;  // A signal's number: there are no other orders.
     const auto [stop, failure] = std::from_chars(orders_.data(), orders_.data() + end, number);
     if (failure == std::errc{} && stop == orders_.data() + end && number > 0 && number < NSIG)
       signal_all(number);
@@ -268,7 +269,7 @@ void Supervisor::reap() {
     if (::waitid(P_ALL, 0, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid == 0) return;
     const auto one = std::find_if(running_.begin(), running_.end(),
                                   [&](const Running& each) { return each.pid == how.si_pid; });
-    if (one != running_.end()) ::kill(-how.si_pid, SIGKILL);  // What it may have left behind.
+    if (one != running_.end()) ::kill(-how.si_pid, SIGKILL);  // Its leftover processes.
     ::waitpid(how.si_pid, nullptr, 0);
     if (one != running_.end()) on_end(*one, how);
   }

@@ -19,7 +19,7 @@ struct SimulateWords {
   int root = 0;
 };
 
-/// What they mean.
+/// The meaning of the options.
 struct SimulateJob {
   planner::SimulateOptions simulate;
   std::vector<const Algorithm*> algorithms;         // Empty: all.

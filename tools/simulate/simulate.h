@@ -31,7 +31,7 @@ struct SimulatedCurve {
   bool compares = false;                // The algorithms were asked for by name: show each.
   bool several_ranks = false;           // The rows differ in them.
   std::vector<SimulatedRow> rows;
-  std::vector<std::string> notes;  // What could not be done, and what holds it up.
+  std::vector<std::string> notes;  // Simulations that failed, and bottlenecks.
 };
 
 /// "64K": as the options of nccl-tests are written.

@@ -20,7 +20,7 @@ using topology::Origin;
 using topology::Path;
 using topology::PathClass;
 
-constexpr std::size_t kColumns = 8;  // Of the matrix, so that lines fit 100 columns.
+constexpr std::size_t kColumns = 8;  // In the matrix, so that lines fit 100 columns.
 constexpr std::size_t kMostEndpoints = 64;
 
 /// One letter for where a number came from, explained below the tables.

@@ -19,7 +19,7 @@ void add_source_options(CLI::App& app, GraphSource& source) {
                               "or a capture; default: this machine");
   app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
       ->excludes(from);
-  // What programs on simulated GPUs take this machine for (docs/simulated-gpus.md).
+  // The machine that programs on simulated GPUs see (docs/simulated-gpus.md).
   app.add_option("--pretended", source.pretended)->envname("SIMT_MACHINE")->group("");
 }
 

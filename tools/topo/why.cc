@@ -84,7 +84,7 @@ std::string leg(const Graph& graph, const Path& path) {
                      rate_text(path.gigabytes_per_second));
 }
 
-/// What drivers, kernel and bridges make of the path.
+/// How drivers, kernel and bridges change the path.
 void print_direct(const Graph& graph, const Path& path) {
   using Verdict = topology::Direct::Verdict;
   const topology::Direct direct = topology::direct_access(graph, path.from, path.to);

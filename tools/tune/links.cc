@@ -1,5 +1,5 @@
-// What links cost, for `tutti tune`: between two threads, between two ranks of a host, between
-// hosts; and what each host carries.
+// The cost of links, for `tutti tune`: between two threads, between two ranks of a host, between
+// hosts; and the load that each host carries.
 //
 // Hosts are measured in pairs that exchange long messages both ways, all pairs at once, in rounds
 // in which each has another partner. A host is as fast as it was with its best partner, so a slow
@@ -36,7 +36,7 @@ double judged(const std::vector<double>& times, perf::Noise* noise) {
   return median(times);
 }
 
-/// What 8 bytes take from rank 0 to rank 1: half of there and back.
+/// The time of 8 bytes from rank 0 to rank 1: half of there and back.
 Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
   constexpr int kTimes = 200;
   std::uint64_t data = 0;
@@ -58,8 +58,8 @@ Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
   return judged(rounds, noise);
 }
 
-/// What a network takes for 8 bytes from rank 0 to the other and as many back at the same time: a
-/// packet all-reduce between the two.
+/// The time of a network for 8 bytes from rank 0 to the other and as many back at the same time: an
+/// eager all-reduce between the two.
 Result<double> network_hop_us(Communicator& comm, int other, perf::Noise* noise) {
   constexpr int kTimes = 200;
   const int me = comm.rank().value;
@@ -188,18 +188,18 @@ Result<double> reduce_rate(Communicator& comm) {
   return slowest(comm, rate);  // Rank 0's is the only one.
 }
 
-/// The ranks of a host in one round, and whom each of them has for a partner; none: -1.
+/// The ranks of a host in one round, and each one's partner; -1: none.
 struct Pairing {
   std::vector<int> partner_of;    // By rank.
   std::vector<int> host_of;       // By host, its partner; its own number: none.
   std::vector<int> ranks_paired;  // By host.
 };
 
-/// Who meets whom: the circle method of tournaments, host by host, and their ranks in order.
+/// Partners: the circle method of tournaments, host by host, and their ranks in order.
 Pairing pairing(const std::vector<int>& hosts, int round) {
   const auto on = planner::ranks_on(hosts);
   const auto count = static_cast<int>(on.size());
-  const int last = count + count % 2 - 1;  // Where the number is odd, who meets it has a rest.
+  const int last = count + count % 2 - 1;  // If odd, its partner pauses.
   const auto partner = [&](int host) {
     if (host != last) {
       const int other = (round + last - host) % last;
@@ -349,7 +349,7 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
     if (me == 0) figures.push_back({transport, "ranks of a host", costs.link});
   }
   TUTTI_TRY(const double own, reduce_rate(comm));
-  // What a rank adds comes from others, as a rule, no faster than it can be copied.
+  // The values that a rank adds rarely arrive faster than they can be copied.
   costs.reduce_gigabytes_per_second = std::min(own, 2 * costs.link.gigabytes_per_second);
   return ok();
 }

@@ -221,7 +221,7 @@ int run_tune(const TuneCommand& command) {
   if (launch->rank.value == 0) {
     if (!is_quiet(launch->local_rank_count) && !command.force) return 1;
   }
-  // Whoever was launched is one of the ranks; else they are started here.
+  // A process that a launcher started is one of the ranks; otherwise the ranks are started here.
   const bool launched = !launch->launcher.empty();
   std::vector<int> counts = command.ranks;
   if (counts.empty()) counts.push_back(launched ? launch->rank_count : std::max(2, usable_cpus()));

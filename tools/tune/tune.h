@@ -14,15 +14,15 @@ struct TuneOptions {
   std::size_t least_bytes = 64, most_bytes = std::size_t{4} << 20;
   std::size_t factor = 4;
   int rounds = 9;
-  double round_us = 2000;  // Of one candidate in one round; longer calls are made once.
-  double seconds = 45;     // Of all: what takes longer is measured in fewer rounds.
+  double round_us = 2000;  // For one candidate in one round; longer calls are made once.
+  double seconds = 45;     // For the whole measurement: if it takes longer, it has fewer rounds.
 };
 
 /// How far it is: of so many sizes, this one is next.
 using TuneProgress = std::function<void(std::size_t done, std::size_t all, Collective collective,
                                         bool mapped, std::size_t bytes)>;
 
-/// What joins two ranks, as it was measured.
+/// The measured link between two ranks.
 struct LinkFigure {
   std::string transport, between;
   LinkCost cost;
