@@ -11,7 +11,7 @@ std::size_t range_bytes(const RegionConfig& config) {
   return std::size_t{config.lanes} * config.slot_count * config.slot_bytes;
 }
 
-/// Of the first `count` ranks, those that are not of `rank`'s host.
+/// How many of the first `count` ranks are not on `rank`'s host.
 std::size_t away_among(std::span<const int> hosts, std::size_t count, int rank) {
   const int own = hosts[static_cast<std::size_t>(rank)];
   return static_cast<std::size_t>(

@@ -1,14 +1,14 @@
-// File: transport/apart.h: slots apart from a region: in other memory of their rank, a device's as
-// a rule, where the network's cards read and write them.
+// File: transport/apart.h: slots that lie outside the region, in other memory of their rank:
+// usually a device's, where network cards read and write them.
 //
-// Only slots of channels between ranks of different hosts are apart, of both directions; their
-// counters stay in the region. The host touches none of that memory: it may not be able to, or see
-// old bytes there. So it is given to the network as it is, however short, and what comes lies where
-// it belongs, or is an error.
+// Only slots of channels between hosts are there, in both directions; their counters stay in the
+// region. The host touches none of that memory: it may not be able to, or it may see old bytes. So
+// the network gets payloads as they are, however short, and a payload that arrives lies in its
+// place, or is an error.
 //
-// Layout. Of each rank of another host, in order: the slots of all channels to it, by lane, then
-// those of all channels from it. So what a rank sends to a peer lies in one range, and lands in one
-// range of the peer's, at the same offset.
+// Layout, for each rank of another host in order: the slots of all channels to it, by lane, then
+// those of all channels from it. So all slots that a rank sends to a peer lie in one range, and
+// arrive in one range of the peer's, at the same offset.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -21,10 +21,10 @@ namespace tutti {
 struct RegionConfig;
 
 struct Apart {
-  std::span<std::byte> memory;  // Of apart_bytes() or more; empty: all slots are in the region.
-  std::span<const int> hosts;   // By rank: of which host it is. Alike on all ranks.
+  std::span<std::byte> memory;  // At least apart_bytes(); empty: all slots are in the region.
+  std::span<const int> hosts;   // By rank: its host. Alike on all ranks.
   int dma_buf = -1;             // A descriptor of the memory; -1: it is known by address alone.
-  /// Makes what the network has written there seen by who reads it; null: it is seen at once.
+  /// Makes bytes that the network has written visible to their readers; null: they are at once.
   std::function<Status()> flush = {};
 
   bool there() const { return !memory.empty(); }
@@ -36,7 +36,7 @@ struct ApartRanges {
 };
 ApartRanges apart_ranges(const RegionConfig& config, std::span<const int> hosts, int rank,
                          int peer);
-/// What a rank needs for all its peers.
+/// The bytes that a rank needs for all its peers.
 std::size_t apart_bytes(const RegionConfig& config, std::span<const int> hosts, int rank);
 
 }  // namespace tutti

@@ -22,7 +22,7 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Of the rings to a rank, the number of that of `from`: no rank sends to itself.
+/// The number of `from`'s ring among the rings to a rank: no rank sends to itself.
 std::size_t place_among_peers(int from, int to) {
   TUTTI_DCHECK(from != to);
   return static_cast<std::size_t>(from < to ? from : from - 1);

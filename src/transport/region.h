@@ -15,8 +15,8 @@
 //               messages         per sender: the ring for messages from that sender to r
 //               signals          per (sender, lane): the counter that r waits on
 //
-// Nothing in here is a pointer: every rank maps it at an address of its own. What a peer wrote is
-// never used as an index or a length without a check.
+// Nothing in here is a pointer: every rank maps it at an address of its own. A value that a peer
+// wrote is never used as an index or a length without a check.
 #pragma once
 #include <array>
 #include <atomic>
@@ -62,7 +62,7 @@ struct RegionConfig {
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
-/// What a rank tells the others at the start of a call, in as many cache lines as it takes. Every
+/// A rank's message to the others at the start of a call, in as many cache lines as needed. Every
 /// line has the tag, so that each is complete once its tag is seen and all travel at the same time.
 /// The tag is the call's number and a digest of all calls up to it (exec/call_digest.h): ranks
 /// whose calls differ, now or before, have different tags.
@@ -140,7 +140,7 @@ struct alignas(kCacheLine) RankStatus {
   std::atomic<std::uint64_t> waits_for{0};
 };
 
-/// What a rank shows of the blocks that it gives one rank and gets from it, in elements.
+/// The blocks that a rank gives one rank and gets from it, in elements.
 struct BlockView {
   std::uint64_t gives = 0, gets = 0;
   std::uint64_t input_at = 0, output_at = 0;  // From the start of its buffers.
@@ -175,8 +175,8 @@ class Region {
       : Region(base, config) {
     bases_ = bases;
   }
-  /// Of a region with config.apart: where the slots of `me`'s channels are; it has to stay. Other
-  /// channels have none.
+  /// For a region with config.apart: where the slots of `me`'s channels are. That object has to
+  /// outlive the region. Other channels have no slots.
   void lay_apart(int me, const Apart& apart) {
     me_ = me;
     apart_ = &apart;
@@ -234,7 +234,7 @@ class Region {
     return header().abort_state.load(std::memory_order_relaxed) != 0;
   }
   bool aborted() const {
-    // acquire: whoever sees 2 sees the text as well.
+    // acquire: a thread that sees 2 sees the text as well.
     return header().abort_state.load(std::memory_order_acquire) == 2;
   }
   /// The error that was given to `abort`, with the rank that reported it and the rank to blame.
@@ -258,7 +258,7 @@ class Region {
   std::byte* base_ = nullptr;
   std::byte* const* bases_ = nullptr;  // By rank; null: all in one.
   const Apart* apart_ = nullptr;
-  int me_ = -1;  // Whose slots are in apart_.
+  int me_ = -1;  // The rank whose slots are in apart_.
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   // Offsets within a section.

@@ -27,7 +27,7 @@ std::uint64_t fold(std::string_view text, std::uint64_t seed) {
   return hash;
 }
 
-/// What RDMA devices join this process by: only where it can use them.
+/// The layers of RDMA devices that this process can use.
 std::uint32_t probe_rdma() {
 #ifdef TUTTI_HAVE_VERBS
   const std::uint32_t layers = verbs::usable_layers(verbs::probe_ports());
@@ -98,7 +98,7 @@ bool on_one_machine(const Peer& a, const Peer& b) {
 
 namespace {
 
-/// Of peers of one machine.
+/// The CPUs that peers of one machine share.
 int cpus_of_machine(std::span<const Peer> peers) {
   CpuSet all{};
   int quota = 0, count = 0;

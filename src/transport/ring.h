@@ -1,9 +1,8 @@
 // File: transport/ring.h: a channel, a single-producer single-consumer ring of fixed-size slots.
 //
-// A ring is plain memory: whoever executes a plan writes and reads it directly, without a call.
+// A ring is plain memory: the executor of a plan writes and reads it directly, without a call.
 // Between ranks that share memory the two sides look at the same ring. Any other transport keeps a
-// ring at each side and moves slots between them in its `progress`. A device sees the same
-// fields.
+// ring at each side and moves slots between them in its `progress`. A device sees the same fields.
 //
 //      sender                              receiver
 //      wait until head - tail < slots      wait until tail < head

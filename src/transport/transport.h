@@ -1,7 +1,7 @@
 // File: transport/transport.h: how ranks reach each other, and nothing else.
 //
-// A transport gives every rank of a communicator an endpoint: rings to and from its peers, and what
-// else it is capable of (shared calls lines, mapped buffers). What is in the slots is not its
+// A transport gives every rank of a communicator an endpoint: rings to and from its peers, and its
+// further capabilities (shared call lines, mapped buffers). The contents of slots are not its
 // business.
 //
 // To add one: write `my_transport.cc` that defines `constinit const Transport my_transport{...}`,
@@ -23,7 +23,7 @@
 
 namespace tutti {
 
-/// What a rank says of itself at set-up. Plain data: it travels as bytes.
+/// A rank's description of itself at set-up. Plain data: it travels as bytes.
 struct Peer {
   std::uint64_t host[2] =
       {};  // Same for ranks that can share memory: boot id and network namespace.
@@ -32,7 +32,7 @@ struct Peer {
   std::int32_t pid = 0;
   std::int32_t quota = 0;           // CPUs that its cgroup allows; 0: no limit.
   std::uint32_t heavy_barrier = 0;  // 1: this process has it, see base/wait.h.
-  std::uint32_t rdma = 0;           // What its RDMA devices are joined by, as bits: verbs/ports.h.
+  std::uint32_t rdma = 0;           // The layers of its RDMA devices, as bits: verbs/ports.h.
   CpuSet cpus;                      // Its affinity mask.
   char host_name[64] = {};          // For people; may be cut off.
 };
@@ -45,9 +45,9 @@ bool on_one_machine(const Peer& a, const Peer& b);
 /// widest quota.
 int shared_cpus(std::span<const Peer> peers);
 
-/// Of which host each of them is, counted in the order of ranks, if a network joins the hosts:
-/// ranks of a host share memory. If all of them do, somebody wants to see the network, and each is
-/// a host of its own.
+/// Each rank's host, counted in the order of ranks, if a network joins the hosts: ranks of a host
+/// share memory. If all ranks share memory, the user wants to see the network, and each rank is a
+/// host of its own.
 std::vector<int> hosts_of(std::span<const Peer> peers);
 
 /// Names a buffer so that a peer can find it: an offset in a segment that its owner exports.
@@ -62,7 +62,8 @@ struct BufferName {
 struct Presence {
   enum class State {
     kHere,
-    kLeft,  // It destroyed its communicator. What it wrote for others before that has arrived.
+    kLeft,  // It destroyed its communicator. Everything that it wrote for others before that has
+            // arrived.
     kDead,  // Its process has ended, or can't be reached, and it did not leave before that.
   };
   State state = State::kHere;
@@ -111,7 +112,7 @@ class Endpoint {
   virtual std::string why_dead(int) const { return "has ended (killed or crashed)"; }
   /// Carries what this rank writes to those that don't see its memory; null if all do.
   virtual Wire* wire() { return nullptr; }
-  /// What a hop over its network costs, as far as that was learnt when it was made, alike on all
+  /// The cost of a hop over its network, as far as that was learnt when it was made, alike on all
   /// ranks; zero: not at all.
   virtual NetworkCost network_cost() const { return {}; }
   /// Bytes of memory shared with peers that this communicator holds.
@@ -136,7 +137,7 @@ struct Opening {
   /// Called now and then while this rank waits for others outside of `exchange`. An error ends the
   /// wait. May be null.
   std::function<Status()> look = nullptr;
-  /// Whether who sleeps on the wire also waits for ranks of this host, in memory.
+  /// Whether a rank that sleeps on the link also waits for ranks of this host, in memory.
   bool near_waits = true;
   /// Slots that are not in the region, on all ranks or on none, of a transport that can do that.
   /// Its memory outlives the endpoint; its descriptor is not needed once that is made.
@@ -145,14 +146,15 @@ struct Opening {
 
 struct Transport {
   std::string_view name;
-  /// Whom it joins, in words that follow "it joins ": for who asked for it where it does not.
+  /// The ranks it joins, in words that follow "it joins ": for the error if a user asks for it
+  /// where it does not.
   std::string_view joins;
   /// Whether this transport joins the two. Pure; the same answer on both sides.
   bool (*reach)(const Peer& self, const Peer& peer);
   /// Collective over all of `opening.peers`.
   Result<std::unique_ptr<Endpoint>> (*open)(const Opening& opening);
-  /// What a hop costs between ranks that share no memory: usual figures, to choose plans by. All
-  /// zero: it joins only ranks that do.
+  /// The cost of a hop between ranks that share no memory: usual figures, to choose plans by. All
+  /// zero: it joins only ranks that share memory.
   NetworkCost network = {};
   /// Bytes of the longest slot that it still carries in one message; 0: any.
   std::size_t longest_slot = 0;

@@ -1,19 +1,20 @@
-// File: transport/wire.h: what carries a rank's part of a region to ranks that share no memory with
-// it.
+// File: transport/wire.h: the link that carries a rank's part of a region to ranks that share no
+// memory with it.
 //
-// Such a rank has an image of the region of its own. What it writes there for others (call lines,
-// packets, slots, counters), the wire writes into their images, in the order in which it was
-// written. So whoever executes calls goes on with loads and stores, and only has to
+// Such a rank has a replica of the region of its own. The link writes whatever the rank writes
+// there for others (call lines, packets, slots, counters) into their replicas, in the same order.
+// So the executor goes on with loads and stores, and only has to
 //   publish    say that the call lines of a call are complete,
 //   flush      now and then, while there is enough to do without looking for something new,
 //   progress   call this whenever it looks for something new,
 //   pending    not leave while something that it wrote is still on this side,
 //   sleep      sleep here, where the network can wake it.
 //
-// A slot that only others read may be lent: it is sent from where its bytes are already, and not
-// written. Who has lent memory must not write there before it is sent (`lends`). And who waits for
-// a slot may say where its bytes are to go (`expect`); if they come in time they are there, and not
-// in the slot (`landed`). Who ends a call before all of that is over `keep`s the memory.
+// Zero-copy send: a slot that only others read may be sent from where its bytes are already
+// (`lend`), and is not written. The sender must not write there before the bytes are sent
+// (`lends`). Zero-copy receive: a receiver may say where a slot's bytes are to go (`expect`); if
+// they come in time they are placed there, and not in the slot (`landed`). A call that ends before
+// all of that is over `keep`s the memory.
 //
 // Threads: as the endpoint it belongs to, one at a time; `wake` any.
 #pragma once
@@ -24,7 +25,7 @@
 
 namespace tutti {
 
-/// What a rank's publishing of a call consists of.
+/// The parts of a call that a rank publishes.
 struct Published {
   std::uint64_t call = 0;
   std::uint32_t lines = 0;
@@ -37,8 +38,8 @@ class Wire {
   using Lent = std::span<const std::byte>;
 
   virtual ~Wire() = default;
-  /// At most kCalls may be under way: region.h's rule of who may run ahead sees to it.
-  /// Sends it at once, as `flush` does: others wait for it.
+  /// At most kCalls may be under way: region.h's limit on running ahead ensures it. Sends it at
+  /// once, as `flush` does: others wait for it.
   virtual void publish(const Published& what) = 0;
   /// Sends the record of this rank's latest calls to that rank. Published calls carry their entries
   /// with them; this is for a rank that waits in a call in which it publishes nothing.
@@ -47,8 +48,8 @@ class Wire {
   virtual void flush() = 0;
   /// Sends what this rank wrote and writes what came. True if anything moved.
   virtual bool progress() = 0;
-  /// Something that this rank wrote has not been given to the network yet. What a peer that has
-  /// gone would get does not count.
+  /// Something that this rank wrote has not been given to the network yet. Data for a peer that has
+  /// gone does not count.
   virtual bool pending() const = 0;
 
   /// Whether slots for that rank can be lent; with kAll, those for all ranks.

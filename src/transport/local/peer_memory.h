@@ -7,8 +7,8 @@
 // A write looks at the mark right before: numbers are given in turn, so all others would have to be
 // used up in between.
 //
-// Who may read and write whom is the kernel's decision (same user, Yama's ptrace_scope, seccomp,
-// namespaces of process numbers), and is found out by a read of the mark and a write behind it.
+// The kernel decides which process may access which (same user, Yama's ptrace_scope, seccomp,
+// namespaces of process numbers). A read of the mark and a write behind it find out.
 #pragma once
 #include <array>
 #include <cstddef>

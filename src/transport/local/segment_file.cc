@@ -93,7 +93,7 @@ class Sample {
   void* base_;
 };
 
-/// What is wrong with the part of the memory that this line describes; ok if nothing is.
+/// The error in the part of the memory that this line describes; ok if there is none.
 Status check_line(const Line& line, const Line& sample, std::uintptr_t begin,
                   std::uint64_t offset) {
   const std::string at = fmt::format("the memory at {:#x} ", std::max(begin, line.begin));

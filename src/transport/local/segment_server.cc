@@ -1,4 +1,4 @@
-// Hands memfds to peers of the same user who know the token, and fetches theirs.
+// Hands memfds to peers of the same user that know the token, and fetches theirs.
 #include "transport/local/segment_server.h"
 
 #include <poll.h>
@@ -30,7 +30,7 @@ namespace {
 constexpr std::chrono::seconds kAnswerTime{1};          // That one peer may take.
 constexpr std::chrono::milliseconds kAcceptPause{20};   // Between attempts that can't succeed.
 constexpr std::chrono::milliseconds kBetweenLooks{20};  // A waiting process asks whether to go on.
-constexpr std::size_t kMostClients = 64;                // Of this user, at the same time.
+constexpr std::size_t kMostClients = 64;                // This user's, at the same time.
 constexpr int kMostAccepted = 256;                      // Before clients get their turn again.
 constexpr int kBacklog = 4096;
 
@@ -228,7 +228,8 @@ Status start() {
   return ok();
 }
 
-/// What a process says of a segment; with a descriptor, which the caller closes, if it has it.
+/// A process's answer about a segment; with a descriptor, which the caller closes, if the process
+/// has the segment.
 struct Found {
   Answer reply;
   int fd = -1;

@@ -9,7 +9,7 @@ struct Entry {
   std::uint64_t id = 0;
   int fd = -1;
   std::size_t bytes = 0;
-  std::size_t offset = 0;  // Of the memory within the file.
+  std::size_t offset = 0;  // The memory's, within the file.
   bool owned = false;      // By the library: it has a flag page behind it.
 };
 

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// What this process exports, by address.
+/// The segments that this process exports, by address.
 constinit std::mutex table_mutex;
 const HeldAcrossFork table_held(ForkOrder::kSegments, []() -> std::mutex& { return table_mutex; });
 struct Table {
@@ -56,7 +56,7 @@ Error system_error(const std::string& what, int error) {
 
 Mapping::Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag)
     : fd_(fd), base_(base), bytes_(bytes), offset_(offset), has_flag_(has_flag) {
-  // As in `allocate`: whoever had memory at this address is done with it.
+  // As in `allocate`: an earlier owner of memory at this address is done with it.
   const std::lock_guard lock(table_mutex);
 }
 Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
@@ -107,7 +107,7 @@ Result<void*> allocate(std::size_t bytes) {
   table().entries[reinterpret_cast<std::uintptr_t>(data)] = {table().next_id++, file.get(), bytes,
                                                              0, true};
   table().version.fetch_add(
-      1, std::memory_order_release);  // release: whoever sees it finds the entry.
+      1, std::memory_order_release);  // release: a thread that sees it finds the entry.
   (void)file.release();
   return mapping.release();
 }

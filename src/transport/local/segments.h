@@ -50,8 +50,8 @@ class Mapping {
  private:
   int fd_ = -1;
   std::byte* base_ = nullptr;  // Page aligned.
-  std::size_t bytes_ = 0;      // Of the segment.
-  std::size_t offset_ = 0;     // Of the segment within the mapping.
+  std::size_t bytes_ = 0;      // The segment's.
+  std::size_t offset_ = 0;     // The segment's, within the mapping.
   bool has_flag_ = false;      // A page behind the segment tells whether it is still in use.
 };
 

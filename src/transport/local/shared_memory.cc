@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{5};  // With a peer whose memory is mapped.
 
-/// What every rank tells the others when it opens: where its segments are served, and its mark is;
-/// rank 0 also which segment is the region.
+/// Every rank's endpoint info: where its segments are served, where its mark is, and, from rank 0,
+/// which segment is the region.
 struct Hello {
   segments::Address address;
   std::uint64_t region = 0;
@@ -166,9 +166,9 @@ class SharedMemoryEndpoint final : public Endpoint {
   std::size_t shared_bytes() const override { return mapping_.bytes(); }
 
  private:
-  /// What was registered says nothing when it is deregistered, so its process is asked: of two
-  /// segments for each new one, in turn. So at most half as many as are in use are kept in vain,
-  /// and nothing that is in use is ever mapped twice.
+  /// Nothing tells us when a peer deregisters memory, so we ask its process: about two segments for
+  /// each new one, in turn. So at most half as many as are in use are kept in vain, and nothing
+  /// that is in use is ever mapped twice.
   void drop_deregistered(std::size_t peer, Deadline deadline) {
     auto& mappings = peers_[peer];
     for (std::size_t i = 0; i < std::min<std::size_t>(2, mappings.size()); ++i) {

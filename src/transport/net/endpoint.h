@@ -14,8 +14,8 @@
 
 namespace tutti::net {
 
-/// What a network is made for, and the memory that it carries: a frame's payload comes from either,
-/// or from the wire's own small buffers.
+/// The ranks that a network is made for, and the memory that it carries: a frame's payload comes
+/// from either, or from the link's own small buffers.
 struct Joining {
   const Opening& opening;
   std::vector<int> far;        // Ranks to join, ascending.

@@ -1,11 +1,11 @@
-// File: transport/net/frame.h: what travels from a rank to one that shares no memory with it:
-// headers and payloads.
+// File: transport/net/frame.h: the frames that ranks without common memory exchange: headers and
+// payloads.
 //
 //   bytes u32 · kind u16 · 0 u16 · channel u32 · sequence u32 · order u32 · heard u32 ·
 //   position u64, then `bytes` bytes
 //
-// All numbers are little-endian. What kinds, channels and positions mean is the business of whoever
-// sends frames; here they are only carried.
+// All numbers are little-endian. The sender of frames gives kinds, channels and positions their
+// meaning; here they are only carried.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -24,24 +24,24 @@ using Piece = std::span<const std::byte>;
 
 /// Whether they have a byte in common.
 inline bool overlap(Piece a, Piece b) {
-  const std::less<> before;  // Of pointers to anything.
+  const std::less<> before;  // Orders pointers to anything.
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
          before(b.data(), a.data() + a.size());
 }
 
-inline constexpr std::size_t kMostPieces = 2;  // Of a payload.
+inline constexpr std::size_t kMostPieces = 2;  // In a payload.
 inline constexpr std::size_t kHeaderBytes = 36;
 inline constexpr std::size_t kMostFrameBytes = std::size_t{16} << 20;
 
 struct FrameHeader {
-  std::uint32_t bytes = 0;     // Of the payload; at most kMostFrameBytes.
+  std::uint32_t bytes = 0;     // The payload's; at most kMostFrameBytes.
   std::uint16_t kind = 0;      // From 1.
   std::uint32_t channel = 0;   // Which of the things that the two ranks share,
   std::uint64_t position = 0;  // and where in it.
-  std::uint32_t stamp = 0;     // Of a slot: see Ring::stamps.
+  std::uint32_t stamp = 0;     // A slot's: see Ring::stamps.
   std::uint32_t sequence = 0;  // The carrier's own.
-  // Of Rails (rails.h), if there are several carriers to a rank: which frame this is, and how many
-  // of those that came back have been announced.
+  // For Rails (rails.h), if there are several carriers to a rank: this frame's number, and how many
+  // frames of the other direction were announced.
   std::uint32_t order = 0, heard = 0;
 };
 

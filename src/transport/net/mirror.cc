@@ -41,7 +41,7 @@ Mirror::Mirror(const Region& region, int me, std::unique_ptr<Network> network,
 }
 
 Mirror::~Mirror() {
-  if (getpid() != owner_) {  // After a fork: the connections are the parent's, who goes on.
+  if (getpid() != owner_) {  // After a fork: the connections belong to the parent, which goes on.
     (void)network_.release();
     return;
   }
@@ -124,7 +124,7 @@ bool Mirror::progress() {
 bool Mirror::exchange(int rank, bool look) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   const bool moved = peer.exchange(look);
-  if (peer.failure) network_->forget(rank);  // What has ended is always ready.
+  if (peer.failure) network_->forget(rank);  // A carrier that has ended is always ready.
   return moved;
 }
 

@@ -1,7 +1,7 @@
 // File: transport/net/mirror.h: the wire (transport/wire.h) over a network that carries frames.
 //
-// Every rank has an image of the region. What a rank owns or writes in it falls into some kinds,
-// and each has a frame:
+// Every rank has a replica of the region. The parts that a rank owns or writes are of a few kinds,
+// each with a frame of its own:
 //
 //   lines     the call lines of a call, with that call and the one before from the rank's record
 //   calls     the latest calls in that record, to a rank for which this one waits
@@ -13,15 +13,15 @@
 //   waits     the rank for which a rank has waited long: RankStatus::waits_for
 //   left      the last frame of a rank that leaves: RankStatus::left
 //
-// Nobody tells the wire which slots and counters have changed: it compares them with what it has
-// sent. Frames are announced in the order in which they were sent, and what they announce is stored
-// by the thread that executes calls; so an image is what its owner had written at some moment, and
-// all the rules of region.h hold for it.
+// The executor does not report which slots and counters have changed: the link compares them with
+// the values that it has sent. Frames are announced in the order in which they were sent, and the
+// thread that executes calls stores their contents. So a replica holds what its owner had written
+// at some moment, and all the rules of region.h hold for it.
 //
-// What comes is checked: a slot has to be the next one and free, a call line has to be one.
+// Arriving frames are checked: a slot has to be the next one and free, a call line has to be one.
 //
-// What the network wrote apart from the region may have to be flushed before its readers see it:
-// once for all that had come by one look, before the first of it is announced.
+// Payloads that the network wrote into GPUDirect slots may have to be flushed before their readers
+// see them: once for all that had come by one look, before the first of them is announced.
 #pragma once
 #include <functional>
 #include <memory>
@@ -39,7 +39,7 @@ class Mirror final : public Wire {
   /// Ranks without a carrier are not this wire's business.
   struct Options {
     bool near = false;  // This rank also waits for some that share memory with it.
-    /// By rank, who is on this machine, and so may be on the same CPU; empty: nobody.
+    /// By rank: whether it is on this machine, and so may be on the same CPU; empty: none is.
     std::vector<bool> on_machine = {};
     /// As Apart's.
     std::function<Status()> flush = {};

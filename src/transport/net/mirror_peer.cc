@@ -132,7 +132,7 @@ void Mirror::Peer::keep() {
     // A carrier that has failed may still touch it.
     carrier_.moved(at.to, at.ring.slot(at.expected));
     at.to = {};
-    // What has landed is of no use any more: the call is over.
+    // Slots that were placed are of no use any more: the call is over.
   }
 }
 
@@ -147,7 +147,7 @@ void Mirror::Peer::keep_lent() {
   }
   for (Outgoing& at : rings_) {
     for (std::size_t i = 0; i < at.lent.size(); ++i) {
-      // What a peer that has gone would have got may be the memory of an earlier call.
+      // Data for a peer that has gone may be the memory of an earlier call.
       if (!failure) std::ranges::copy(at.lent[i], at.ring.slot(i));
       at.lent[i] = {};
     }

@@ -1,8 +1,9 @@
-// File: transport/net/mirror_peer.h: what a mirror (net/mirror.h) exchanges with one other rank.
+// File: transport/net/mirror_peer.h: the frames that a replicator (net/mirror.h) exchanges with one
+// other rank.
 //
 // Both sides keep the same lists of rings and counters in the same order; a frame names one of them
-// by its index. What is lent is a list of frames that are still held, and by ring the slots that
-// are not even queued; what is expected is one slot a ring, the next.
+// by its index. Zero-copy sends are a list of frames that are still held, and by ring the slots
+// that are not yet queued. One slot of each ring, the next, may be a zero-copy receive.
 #pragma once
 #include <array>
 #include <bit>
@@ -37,7 +38,7 @@ struct AbortImage {
 
 static_assert(std::has_single_bit(Carrier::kMostQueued), "frames are counted modulo");
 
-/// What is exchanged with one rank.
+/// The exchange with one rank.
 class Mirror::Peer final : public FrameSink {
  public:
   Peer(Mirror& mirror, int rank, Carrier& carrier, bool on_machine);
@@ -75,7 +76,7 @@ class Mirror::Peer final : public FrameSink {
     std::uint64_t next = 0;
     std::vector<Lent> lent = {};  // By slot, from `next` on; empty: it is not.
   };
-  /// A frame whose payload is lent, and the slot that it stands for.
+  /// A frame whose payload lies in the user's memory, and the slot that it stands for.
   struct Loan {
     Piece lent;
     std::byte* slot;  // Null: none.
@@ -125,8 +126,8 @@ class Mirror::Peer final : public FrameSink {
   std::vector<Incoming> rings_in_;
   std::uint64_t calls_ = 0;                            // Published calls that were queued.
   std::uint64_t queued_ = 0, released_ = 0;            // Frames; those that are held no longer.
-  std::array<Loan, Carrier::kMostQueued> loans_ = {};  // Of frames that are held; modulo.
-  std::size_t loan_count_ = 0;                         // Of frames, and of slots to be queued.
+  std::array<Loan, Carrier::kMostQueued> loans_ = {};  // By frame that is held; modulo.
+  std::size_t loan_count_ = 0;                         // Frames, and slots to be queued.
   bool expects_ = false;                               // Something, since `keep`.
   std::array<CallImage, kCalls> images_{};
   static constexpr std::size_t kParts = kCalls / std::tuple_size_v<decltype(RecordImage::calls)>;

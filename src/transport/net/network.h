@@ -31,9 +31,9 @@ class Carrier {
   /// in order. header.sequence is the carrier's own.
   virtual void send(FrameHeader header, std::span<const Piece> pieces) = 0;
   void send(const FrameHeader& header, Piece payload) { send(header, std::span(&payload, 1)); }
-  /// Sends and receives what goes without waiting; true if anything moved. `sink` gets `place` in
-  /// any order, `arrived` in the order of sending. An error (kPeerFailed, or what the sink said)
-  /// says who and where; the carrier is of no use then.
+  /// Sends and receives as much as possible without waiting; true if anything moved. `sink` gets
+  /// `place` in any order, `arrived` in the order of sending. An error (kPeerFailed, or what the
+  /// sink said) names the peer and the place; the carrier is of no use then.
   virtual Result<bool> progress(FrameSink& sink) = 0;
   /// The sending half of it. For carriers where looking for what came costs something; others send
   /// in `send` or in `progress`.
@@ -42,24 +42,24 @@ class Carrier {
   virtual bool ready() const { return false; }
   /// Whether payloads may lie in any memory, not only in what a network was made for.
   virtual bool any_memory() const { return false; }
-  /// Of what is to be sent, all that lay in these bytes is at `to` now; what is being received into
-  /// them is to go there. For carriers of any memory. One that can't turn what is under way may
-  /// wait for it, and end the connection.
+  /// The bytes to send that lay in this memory are at `to` now, and bytes that are being received
+  /// into it are to go there. For carriers of any memory. A carrier that can't redirect a transfer
+  /// may wait for it, and end the connection.
   virtual void moved(Piece /*from*/, std::byte* /*to*/) {}
   /// Whether a payload lies apart (transport/apart.h): where only the network may look at it.
   virtual bool apart(Piece) const { return false; }
   /// Frames that are not released.
   virtual std::size_t pending() const = 0;
   /// Frames whose payload may still be read, by what may have to send it again; at most
-  /// kMostQueued, and at least pending(). Memory that is the wire's is not written again before the
-  /// peer has announced what was there; other memory has to be `moved` before it is.
+  /// kMostQueued, and at least pending(). The link does not write its own memory again before the
+  /// peer has announced what was there; other memory has to be `moved` before it is written.
   virtual std::size_t held() const { return pending(); }
   /// Bytes of what is pending, roughly: to choose among carriers.
   virtual std::size_t unsent_bytes() const { return 0; }
   /// "tcp: rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
   virtual std::string where() const = 0;
-  /// For who has another way there, now and then: why this one seems to lead nowhere; nothing while
-  /// it does not.
+  /// For a caller with another way there, now and then: why this one seems to lead nowhere; nothing
+  /// while it does not.
   virtual std::optional<Error> stuck() { return std::nullopt; }
   /// Ends it at once: nothing more is sent or received, nor written to memory by a device.
   virtual void abandon() {}
@@ -74,14 +74,14 @@ class Carrier {
 class Network {
  public:
   virtual ~Network() = default;
-  /// What is known of its hops when it is made, the same on all ranks; zero: no more than the
+  /// The cost of its hops, as known when it is made, the same on all ranks; zero: no more than the
   /// transport's usual figures.
   virtual NetworkCost cost() const { return {}; }
   /// Null: that rank is not joined by this network.
   virtual Carrier* carrier(int rank) = 0;
   /// Sets `ready[rank]` for those whose carrier may have received something; never waits. May name
-  /// too many, not too few. Of what lies apart carriers announce until the next look only what had
-  /// been written before this one.
+  /// too many, not too few. Until the next look, carriers announce only those GPUDirect slots that
+  /// had been written before this one.
   virtual void look(std::vector<bool>& ready) = 0;
   /// Sleeps until a carrier may have received something or can send what it holds, or wake().
   virtual void sleep(std::chrono::nanoseconds longest) = 0;

@@ -13,7 +13,7 @@
 namespace tutti::net {
 namespace {
 
-// Of frames between rails themselves, which have no order. Those of others are far below.
+// Kinds of frames between rails themselves, which have no order. Other kinds are far below.
 enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain };
 constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
 
@@ -68,7 +68,7 @@ void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
   give(frame, pick(header.bytes));
 }
 
-/// What the frame that is sent now says to be heard.
+/// The count that the next frame acknowledges.
 std::uint32_t Rails::tell() {
   long_untold_ = false;
   return told_ = expected_;
@@ -87,7 +87,7 @@ void Rails::give(Kept& frame, std::size_t rail) {
   to.carrier->send(frame.header, std::span(frame.pieces).first(frame.count));
 }
 
-/// What could not be given, in order.
+/// The frames that could not be given, in order.
 void Rails::give_waiting() {
   if (unsettled_ != 0 || !std::exchange(any_waits_, false)) return;
   for (std::uint64_t number = heard_; number != queued_; ++number) {
@@ -117,7 +117,7 @@ void Rails::settle() {
 
 std::size_t Rails::pending() const {
   if (released_ != queued_) return static_cast<std::size_t>(queued_ - released_);
-  // What rails say to each other has to leave as well.
+  // The rails' own frames have to leave as well.
   return rails_[first_].carrier->pending() != 0 ? 1 : 0;
 }
 
@@ -247,7 +247,7 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
   if (header.kind > kAgain || lost >= rails_.size() || lost == rail)
     return corrupt("it speaks of a connection that is none");
   Rail& about = rails_[lost];
-  if (header.position < about.times) return ok();  // What it says was answered long ago.
+  if (header.position < about.times) return ok();  // Its message was answered long ago.
   const bool sooner = header.position != about.times;
   if (header.kind == kAgain) {
     if (!about.failure || sooner) return corrupt("it gives up a connection that was not lost");
@@ -282,7 +282,7 @@ Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
 
 Status Rails::hear(std::uint32_t heard) {
   const std::uint32_t more = heard - static_cast<std::uint32_t>(heard_);
-  // Of several rails an older word may come after a newer one.
+  // With several rails, an older count may come after a newer one.
   if (more > std::numeric_limits<std::uint32_t>::max() / 2) return ok();
   if (more > held()) return corrupt("it has heard more than was said");
   heard_ += more;
@@ -341,8 +341,8 @@ Status Rails::look_for_stuck() {
   return ok();
 }
 
-/// Nothing that went over the lost ones matters any more. What is `kept` has been given to others,
-/// or waits.
+/// Frames that went over the lost rails do not matter any more. The frames in `kept` have been
+/// given to other rails, or wait.
 void Rails::renew() {
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     Rail& rail = rails_[i];

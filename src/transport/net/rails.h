@@ -4,28 +4,30 @@
 // Each frame travels whole on one rail: short ones on the first, long ones on the one that has
 // least to send. Payloads overtake each other, but are announced (`arrived`) in the order in which
 // they were sent, which every frame says (FrameHeader::order). Every frame also says how many the
-// sender has heard, announced without a gap; where nothing goes back, a frame of its own does.
+// sender acknowledges: those that were announced without a gap. Where nothing goes back, a frame of
+// its own acknowledges them.
 //
-// What the peer has not heard is kept: headers and short payloads as copies, long ones and those
-// that lie apart where they are. Their memory is the wire's (net/mirror.h): a slot is not written
-// again before its reader has read it, and so has heard it; what was lent is copied there when its
-// call ends (Carrier::held). When a rail fails, its carrier is abandoned, and the peer is told so
-// over another one (kLost). It abandons its end as well, forgets what came by it and could not be
-// announced yet, and answers what it has heard (kAgain). Then all that went over the lost rail and
-// was not heard is sent again, before anything new. So nothing comes twice; nothing of a lost rail
-// is written (a device may do so late) into memory that has been used again; and a frame of which a
-// part had come is placed once more, from its beginning.
+// Frames that the peer has not acknowledged are kept: headers and short payloads as copies, long
+// payloads and those in GPUDirect slots where they are. Their memory belongs to the link
+// (net/mirror.h): a slot is not written again before its reader has read, and so acknowledged, it;
+// a zero-copy payload is copied there when its call ends (Carrier::held). When a rail fails, its
+// carrier is abandoned, and a frame over another rail says so (kLost). The peer abandons its end as
+// well, forgets the frames that came by it and could not be announced yet, and answers with its
+// acknowledgement (kAgain). Then all unacknowledged frames of the lost rail are sent again, before
+// anything new. So no frame arrives twice. A device may write late; nothing of a lost rail is
+// written into memory that has been used again. A frame that had come in part is placed once more,
+// from its beginning.
 //
 // Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
-// (Renewal). Both count how often that was: words of an earlier time are old. One side may have it
-// sooner, and lose it before the other side has it: then the other one counts it and answers, and
-// whatever it had begun is begun once more.
+// (Renewal). Both count how often that happened, so that frames of an earlier time are known as
+// old. One side may have it sooner, and lose it before the other side has it: then the other one
+// counts it and answers, and whatever it had begun is begun once more.
 //
 // Some frames take turns in one place (FrameSink::takes_turns). One that comes before its turn
-// waits on the shelf: if it waited in its connection, it would hold up what comes behind it, also
-// the word that the frame before it was lost with another rail, and is to be sent again.
+// waits on the shelf: in its connection it would hold up the frames behind it, also the message
+// that the frame before it was lost with another rail, and is to be sent again.
 //
-// While none is left but one, only that one's own error is one.
+// With a single rail left, that rail's own error is the error of all.
 #pragma once
 #include <array>
 #include <chrono>
@@ -95,18 +97,18 @@ class Rails final : public Carrier {
     FrameHeader header;
     std::array<std::byte, kKeptBytes> copy;
     std::array<Piece, kMostPieces> pieces;
-    std::size_t count = 0;     // Of pieces.
+    std::size_t count = 0;     // Pieces.
     std::size_t rail = 0;      // That it was given to last,
     std::uint64_t ticket = 0;  // and as which of its frames;
     bool waits = false;        // or not yet: for room, or to be sent again.
   };
   /// A frame that has come before its turn.
   struct Early {
-    FrameHeader header{};  // Of kind 0: there is none.
+    FrameHeader header{};  // Kind 0: there is none.
     std::size_t rail = 0;
     bool shelved = false;  // Its payload is on the shelf, or comes there.
   };
-  /// Stands between a rail and who takes the frames.
+  /// Stands between a rail and the sink of frames.
   class Inlet final : public FrameSink {
    public:
     Inlet(Rails& rails, FrameSink& sink, std::size_t rail)
@@ -121,7 +123,7 @@ class Rails final : public Carrier {
       refused_ = refused_ || !done;
       return done;
     }
-    /// What came makes no sense: another rail would not help.
+    /// A frame made no sense: another rail would not help.
     bool refused() const { return refused_; }
 
    private:
@@ -162,7 +164,7 @@ class Rails final : public Carrier {
   std::unique_ptr<Renewal> renewal_;
   std::vector<Kept> kept_;  // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, heard_ = 0;
-  bool any_waits_ = false;  // Of what is kept.
+  bool any_waits_ = false;  // Among the kept frames.
   // Receiving.
   std::uint32_t expected_ = 0;  // Order of the next frame to be announced.
   std::uint32_t told_ = 0;      // That the peer knows of.

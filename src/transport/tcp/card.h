@@ -1,11 +1,12 @@
-// File: transport/tcp/card.h: what a rank tells the others before they connect: where its doors
-// are.
+// File: transport/tcp/card.h: a rank's endpoint info: the addresses of its listeners, which the
+// others get before they connect.
 //
 //   host length u8 · host · count u8 · count addresses:
 //   interface length u8 · interface · 4 or 6 · IPv4 or IPv6 address · port u16 · prefix bits u8 ·
 //   speed in Mbit/s u32
 //
-// Cards come through the rendezvous, from ranks that are believed; they are bounded all the same.
+// They come through the rendezvous, from ranks that are believed; their size is bounded all the
+// same.
 #pragma once
 #include <optional>
 #include <span>
@@ -18,7 +19,7 @@
 namespace tutti::tcp {
 
 inline constexpr std::size_t kMostHostBytes = 64;
-inline constexpr std::size_t kMostInterfaceBytes = 15;  // Of Linux.
+inline constexpr std::size_t kMostInterfaceBytes = 15;  // Linux's limit.
 
 struct Card {
   std::string host;  // For messages only.
@@ -37,11 +38,11 @@ std::string host_name();
 struct Candidate {
   InterfaceAddress there;
   int grade = 0;       // 0: in a network of ours; 1: of a family that we have; 2: any other.
-  int speed_mbps = 0;  // Of the slower end; 0: neither says.
+  int speed_mbps = 0;  // The slower end's; 0: neither says.
 };
-/// In which order a rank with the addresses `mine` should try those of a card: what is in a network
-/// of its own first, then the fastest. Link-local addresses get the scope of each interface of ours
-/// that has one. Loopback addresses are only for who has one too. Pure.
+/// The order in which a rank with the addresses `mine` should try those of a peer: addresses in a
+/// network of its own first, then the fastest. Link-local addresses get the scope of each interface
+/// of ours that has one. Loopback addresses are only for ranks that have one too. Pure.
 std::vector<Candidate> candidates(std::span<const InterfaceAddress> mine, const Card& card);
 /// How many candidates at the front are as good as the first one, each on an interface of its own:
 /// several connections are spread over them.

@@ -15,7 +15,7 @@ namespace tutti::tcp {
 namespace {
 
 void set(int socket, int level, int option, int value) {
-  // What a system does not know it does without: the deadlines of calls still hold.
+  // A system without these options still keeps the deadlines of calls.
   setsockopt(socket, level, option, &value, sizeof(value));
 }
 

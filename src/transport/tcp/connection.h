@@ -11,7 +11,7 @@ namespace tutti::tcp {
 
 struct Connection {
   int peer = -1;
-  int index = 0;       // Which of the connections with that peer.
+  int index = 0;       // Index among the connections with that peer.
   std::string where;   // "rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
   int silence_ms = 0;  // After so long without an answer the system gives the peer up.
   Fd socket;           // Not blocking.
@@ -28,7 +28,7 @@ struct Connection {
 /// route's `congctl` comes before that.
 void set_options(int socket, std::chrono::milliseconds silence);
 
-/// What an errno of a connection means: "rank 3 (node7) over ...: the connection was reset while
+/// The meaning of a connection's errno: "rank 3 (node7) over ...: the connection was reset while
 /// sending: its process has ended". kPeerFailed.
 Error broken(const Connection& connection, const char* operation, int error_number);
 /// The same for a connection that the peer has closed.

@@ -23,9 +23,9 @@ namespace tutti::tcp {
 namespace {
 
 constexpr std::size_t kMostRuleBytes = 1024;
-// What an interface that does not say its speed (virtio, wireless) is taken for.
+// The assumed speed of an interface that does not say it (virtio, wireless).
 constexpr int kAssumedMbps = 1000;
-// Of one reason, in the sentence: a container host has hundreds of interfaces.
+// Names for one reason in the sentence: a container host has hundreds of interfaces.
 constexpr std::size_t kMostNames = 4;
 
 int speed_of(const std::string& root, const std::string& interface) {
@@ -57,7 +57,7 @@ bool is_tunnel(std::string_view name) {
 struct Pattern {
   std::string name;       // An interface, or a prefix of its name.
   bool starred = false;   // It is a prefix.
-  SocketAddress network;  // Of length 0: this is a name.
+  SocketAddress network;  // Length 0: this is a name.
   int bits = 0;
 
   bool fits(const InterfaceAddress& one) const {
@@ -129,7 +129,7 @@ Result<Rule> parse_rule(std::string_view text) {
   return rule;
 }
 
-/// Why an address can't be taken, or empty. What only ranks low is not refused here.
+/// Why an address can't be taken, or empty. An address that only ranks low is not refused here.
 std::string refuse(const InterfaceAddress& one, const Rule& rule, bool one_host) {
   const auto fits = [&one](const Pattern& pattern) { return pattern.fits(one); };
   if (!one.up) return "down";

@@ -4,7 +4,7 @@
 // function from facts to addresses and to a sentence that says why these and not others. A host
 // name is never asked: on many systems it means 127.0.1.1.
 //
-// What may be chosen, in this order:
+// The choices, in this order:
 //   1. loopback, if all ranks are on one host (nothing is nearer), and never else;
 //   2. addresses of ordinary interfaces: those in a network of the peers first, then fast ones
 //      first, IPv4 before IPv6;
@@ -28,7 +28,7 @@ namespace tutti::tcp {
 struct InterfaceAddress {
   std::string interface;
   SocketAddress address;  // Its port is 0.
-  int prefix_bits = 0;    // Of the network that the address is in.
+  int prefix_bits = 0;    // The prefix of the address's network.
   int speed_mbps = 0;     // 0: the driver does not say.
   bool up = true;         // Switched on.
   bool running = true;    // Has a carrier.

@@ -21,10 +21,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// Strangers that may be at the doors at a time, besides the ranks that are expected.
+// Unauthenticated peers that may wait at a time, besides the ranks that are expected.
 constexpr std::size_t kMostStrangers = 64;
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
-// Of the missing ranks, how many are described.
+// How many of the missing ranks are described.
 constexpr std::size_t kMostDescribed = 4;
 // The pause between two calls of Opening::look.
 constexpr int kGlanceMs = 20;
@@ -91,7 +91,7 @@ Status MeshBuilder::open_doors() {
               one};
     const int on = 1;
     if (door.socket) {
-      set_options(door.socket.get(), silence_);  // Whoever is accepted inherits them.
+      set_options(door.socket.get(), silence_);  // Accepted sockets inherit them.
       if (one.address.family() == AF_INET6)
         setsockopt(door.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
     }
@@ -237,7 +237,7 @@ Status MeshBuilder::loop() {
   return ok();
 }
 
-/// What has happened, or happens within that time.
+/// Events that have happened, or happen within that time.
 Status MeshBuilder::round(int longest_ms) {
   std::array<epoll_event, 64> events{};
   constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kAboutShift) - 1;

@@ -1,18 +1,19 @@
 // File: transport/tcp/mesh.h: authenticated connections between every two of some ranks.
 //
-// Every rank opens a door (a listening socket) at each of its addresses, tells the others by its
-// card, and then the higher rank of each pair connects to the lower one, so that connections can't
-// cross. It tries the addresses of the other's card, best first, again and again until the
-// deadline. All of it is non-blocking, on one epoll of the calling thread.
+// Every rank opens a listener at each of its addresses and publishes them as its endpoint info.
+// Then the higher rank of each pair connects to the lower one, so that connections can't cross. It
+// tries the addresses in the other's endpoint info, best first, again and again until the deadline.
+// All of it is non-blocking, on one epoll of the calling thread.
 //
-// Whoever comes to a door is a guest until the handshake has proved it. Guests that say nothing or
-// nonsense delay no rank: their number and their time are bounded. If there are too many, one that
-// has not said hello is closed, from the source that has most (base/evict.h). A connector never
-// gives up a connection on which it has shown its proof unless the connection broke; so if a proven
-// connection comes twice, the first one is dead, and the second one counts.
+// An incoming connection is pending until it passes the handshake. Pending connections that send
+// nothing or nonsense delay no rank: their number and their time are bounded. If there are too
+// many, one that has not sent its hello is closed, from the source that has most (base/evict.h). A
+// connector never gives up a connection on which it has shown its proof unless the connection
+// broke; so if a proven connection comes twice, the first one is dead, and the second one counts.
 //
-// Where there are several connections between ranks, the doors stay open: what is lost may be made
-// anew (mesh_builder.h), by the way that it had, as another one may have others already.
+// Where there are several connections between ranks, the listeners stay open: a lost connection may
+// be made anew (mesh_builder.h), between the same addresses, as other connections may use the
+// others.
 #pragma once
 #include <functional>
 #include <memory>
@@ -39,13 +40,13 @@ struct Joining {
   /// Between any two ranks. They are spread over interfaces that are equally good.
   int connections = 1;
   Secret secret{};
-  /// What this rank offers, best first (choose_addresses).
+  /// The addresses that this rank offers, best first (choose_addresses).
   std::vector<InterfaceAddress> addresses;
   std::string host = host_name();
   /// The all-gather of set-up, as in Opening.
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
-  /// For the whole mesh. What is left of it at the start is also the longest silence that a
+  /// For the whole mesh. The time that is left at the start is also the longest silence that a
   /// connection survives later.
   Deadline deadline;
   /// As Opening's.
@@ -57,7 +58,7 @@ class MeshBuilder;
 struct Mesh {
   std::vector<Connection> connections;   // By peer, and by index; peers.size() * connections.
   std::shared_ptr<MeshBuilder> builder;  // Makes them anew; null: each is the only one to a peer.
-  int strangers = 0;                     // That came to our doors and were sent away.
+  int strangers = 0;                     // Peers that failed the handshake.
 };
 
 /// Collective over all ranks (the exchange is), even those without peers. kTimeout names the ranks

@@ -1,8 +1,8 @@
-// File: transport/tcp/mesh_builder.h: the state while a mesh is being made, and for what is made
-// anew.
+// File: transport/tcp/mesh_builder.h: the state while a mesh is being made, and for connections
+// that are made anew.
 //
-// Its files are mesh.cc (set-up, the loop, what is missing at the end), mesh_calls.cc (our way to
-// others) and mesh_guests.cc (who comes to us). One thread at a time.
+// Its files are mesh.cc (set-up, the loop, missing ranks at the end), mesh_calls.cc (outgoing
+// connections) and mesh_guests.cc (incoming connections). One thread at a time.
 #pragma once
 #include <chrono>
 #include <map>
@@ -17,7 +17,7 @@ namespace tutti::tcp {
 /// How long things take: while all join, and later, when each end looks only now and then.
 struct MeshTimes {
   std::chrono::milliseconds guest;
-  // Of one attempt at one address, doubled while nobody answers. An address that leads nowhere
+  // For one attempt at one address, doubled while nobody answers. An address that leads nowhere
   // must not use up the time, and a rank that is busy must get its chance.
   std::chrono::milliseconds first_patience, longest_patience;
   // After all addresses of a peer have failed; doubled likewise.
@@ -32,7 +32,7 @@ class MeshBuilder {
   /// After that, for a connection that both ends know to be lost: moves on what is under way, and
   /// never waits. The new one, once there is one. To be called again and again, by both.
   std::optional<Connection> again(int peer, int index);
-  /// What again() has begun, or would give, is of no use to the peer any more.
+  /// A connection that again() has begun, or would give, is of no use to the peer any more.
   void drop(int peer, int index);
 
  private:
@@ -47,7 +47,7 @@ class MeshBuilder {
     Fd socket;
     InterfaceAddress address;  // With its port.
   };
-  /// Somebody who came to a door and has not proved itself.
+  /// An incoming connection that has not passed the handshake.
   struct Guest {
     Fd socket;
     Handshake handshake;
@@ -65,7 +65,7 @@ class MeshBuilder {
     std::chrono::milliseconds patience{0}, pause{0};
     Time next;         // When to start the next attempt, or to give up this one.
     int failures = 0;  // In a row.
-    std::string last;  // What went wrong last.
+    std::string last;  // The last error.
   };
 
   // mesh.cc
@@ -116,11 +116,11 @@ class MeshBuilder {
   std::size_t most_guests_ = 0;
   std::vector<int> slots_;  // By rank: where its connections begin in mesh_, or -1.
   MeshTimes times_;
-  Mesh mesh_;  // Of connections that were handed out what is known of them.
+  Mesh mesh_;  // Keeps the facts about connections that were handed out.
   std::vector<Wanted> wanted_;
 };
 
-// What an event is about, in the upper bits of its number.
+// An event's subject, in the upper bits of its number.
 enum class About : std::uint64_t { kDoor = 0, kCall = 1, kGuest = 2 };
 inline constexpr int kAboutShift = 62;
 constexpr std::uint64_t event_number(About about, std::uint64_t index) {

@@ -1,5 +1,5 @@
-// Our way to others: one connection after the other attempt, until somebody proves to be who we
-// look for.
+// Outgoing connections: one attempt after the other, until a peer proves to be the one that we look
+// for.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -26,8 +26,8 @@ MeshBuilder::Call* MeshBuilder::call_of(int peer, int index) {
   return nullptr;
 }
 
-/// What is made anew comes from the address that it had: another one may lead over a way that is in
-/// use. False: that address is gone.
+/// A connection that is made anew comes from the address that it had: another address may lead over
+/// a way that is in use. False: that address is gone.
 bool MeshBuilder::bind_own(const Call& call) const {
   const std::string& own = wanted_[slot(call.peer, call.index)].own;
   for (const InterfaceAddress& one : joining_.addresses) {

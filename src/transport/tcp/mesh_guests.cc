@@ -1,4 +1,4 @@
-// Who comes to our doors: guests, until they have proved that they belong to the job.
+// Incoming connections, until they pass the handshake.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -101,7 +101,7 @@ void MeshBuilder::on_guest(std::uint64_t id) {
     }
   }
   if (talked) return;
-  // Of another version, it is to learn ours: talk stops before that is sent.
+  // A peer of another version is to learn ours: talk stops before that is sent.
   const auto rest = guest.handshake.to_send();
   if (!rest.empty()) (void)::send(guest.socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
   send_away(id, talked.error().what);

@@ -33,7 +33,7 @@ Error error(const char* call, int number) {
 
 }  // namespace
 
-/// Of what was lost with one rank.
+/// Renews lost connections with one rank.
 class TcpNetwork::Again final : public net::Renewal {
  public:
   Again(TcpNetwork& network, std::size_t rank) : network_(network), rank_(rank) {}

@@ -12,7 +12,7 @@
 
 namespace tutti::tcp {
 
-/// What wakes a rank. It is made before ranks connect, so that all ranks learn in time if it fails.
+/// Wakes a rank. It is made before ranks connect, so that all ranks learn in time if it fails.
 struct Wakers {
   Fd ready_set;  // An epoll of all connections, unless they are few.
   Fd alarm;      // An eventfd: wakes the thread that sleeps.
@@ -40,14 +40,14 @@ class TcpNetwork final : public net::Network {
   Status take(Mesh mesh);
   Result<std::unique_ptr<Stream>> stream_of(Connection connection);
 
-  std::shared_ptr<MeshBuilder> builder_;                 // Of what is lost; null: nobody.
+  std::shared_ptr<MeshBuilder> builder_;  // Renews lost connections; null: nothing does.
   std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank; null: none.
-  std::vector<std::vector<Stream*>> streams_;            // Of these; none once it is forgotten.
+  std::vector<std::vector<Stream*>> streams_;            // Empty once forgotten.
   bool rails_ = false;                                   // Some rank has several.
   std::int64_t next_look_at_all_ = 0;                    // Milliseconds of the coarse clock.
   NetworkCost cost_;
   Wakers wakers_;
-  std::vector<pollfd> sources_;  // What a nap ends for: filled anew each time, has room for all.
+  std::vector<pollfd> sources_;  // They end a nap; filled anew each time.
 };
 
 }  // namespace tutti::tcp

@@ -18,9 +18,9 @@
 namespace tutti::tcp {
 namespace {
 
-// Of one sendmsg.
+// In one sendmsg.
 constexpr std::size_t kMostParts = 64;
-// Of one progress(): the other connections are to have their turn.
+// In one progress(): the other connections are to have their turn.
 constexpr int kMostCalls = 16;
 constexpr const char* kSending = "sending";
 constexpr const char* kReceiving = "receiving";
@@ -32,7 +32,7 @@ iovec part(Piece bytes) {
 
 }  // namespace
 
-/// What one sendmsg is given.
+/// The pieces for one sendmsg.
 struct Stream::Batch {
   std::array<iovec, kMostParts> parts{};
   std::size_t count = 0;
@@ -163,7 +163,7 @@ Result<bool> Stream::send_batch(bool* more) {
     *more = errno == EINTR;
     if (errno == EINTR || errno == EAGAIN) return false;
     if (errno != EPIPE && errno != ECONNRESET) return broken(connection_, kSending, errno);
-    // The peer's end is closed. What it sent before, its farewell too, may lie here unread.
+    // The peer's end is closed. Bytes that it sent before, its farewell too, may lie here unread.
     send_error_ = errno;
     return false;
   }
@@ -200,7 +200,7 @@ Result<bool> Stream::receive(FrameSink& sink) {
 }
 
 Result<bool> Stream::read_socket(bool* more) {
-  // What is staged now is the beginning of a header, if anything.
+  // The staged bytes are the beginning of a header, if there are any.
   std::memmove(staging_.data(), staging_.data() + used_, staged_ - used_);
   staged_ -= used_;
   used_ = 0;

@@ -68,8 +68,8 @@ class Stream final : public net::Carrier {
     FrameHeader header;
     std::array<std::byte, kHeaderBytes + kCopiedBytes> head{};  // And a short payload.
     std::size_t head_bytes = 0;
-    std::array<Piece, kMostPieces> pieces{};  // Of a long one.
-    std::size_t sent = 0;                     // Of all that.
+    std::array<Piece, kMostPieces> pieces{};  // A long payload's.
+    std::size_t sent = 0;                     // Bytes of all that.
     std::size_t size() const { return kHeaderBytes + header.bytes; }
   };
   struct Batch;
@@ -94,10 +94,10 @@ class Stream final : public net::Carrier {
   int send_error_ = 0;  // The peer takes nothing any more; what it sent before may still come.
 
   std::array<std::byte, kStagingBytes> staging_{};
-  std::size_t staged_ = 0, used_ = 0;   // What is in there, and how much of it is used.
-  std::optional<FrameHeader> current_;  // Whose payload comes next.
+  std::size_t staged_ = 0, used_ = 0;   // Bytes in the buffer, and how many of them are used.
+  std::optional<FrameHeader> current_;  // The header whose payload comes next.
   std::optional<std::byte*> target_;    // Where it goes, once the sink has said so.
-  std::size_t received_ = 0;            // Of its payload.
+  std::size_t received_ = 0;            // Bytes of its payload.
 };
 
 }  // namespace tutti::tcp

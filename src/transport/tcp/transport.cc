@@ -17,11 +17,11 @@ constexpr std::size_t kMostRails = 8;  // Connections between two ranks.
 
 struct Agreed {
   Secret secret{};
-  double gigabytes_per_second = 0;  // Of the slowest interface; 0: none says.
+  double gigabytes_per_second = 0;  // The slowest interface's; 0: none says.
   int rails = 1;                    // Interfaces that the rank with the fewest has.
 };
 
-/// What a rank says of itself.
+/// A rank's description of itself.
 struct Means {
   std::uint32_t speed_mbps = 0, rails = 1;
 };

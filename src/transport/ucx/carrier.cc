@@ -107,7 +107,7 @@ void UcxCarrier::close() {
   for (Incoming& one : in_) drop(one);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  // Of a connection that is broken, or else what was handed on goes first.
+  // Force only a broken connection: otherwise frames that were handed on go first.
   param.flags = watched_ && status_ != UCS_OK ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   const auto until = std::chrono::steady_clock::now() + kClosing;
   worker_.finish(worker_.library().ucp_ep_close_nbx(std::exchange(endpoint_, nullptr), &param),
@@ -222,13 +222,13 @@ Result<bool> UcxCarrier::progress(net::FrameSink& sink) {
   bool moved = std::exchange(moved_, false);
   if (refused_) return *refused_;
   if (closed_) return *failure();  // By `moved`; what had come is gone.
-  // What was announced may make room for what could not be placed.
+  // Announced frames may make room for frames that could not be placed.
   for (bool more = true; more;) {
     TUTTI_TRY(const bool some, place(sink));
     TUTTI_TRY(more, announce(sink));
     moved |= some || more;
   }
-  // What had come before is of use.
+  // Frames that had come before are of use.
   if (auto why = failure()) return *std::move(why);
   return moved;
 }

@@ -10,12 +10,12 @@
 // A sender has at most kMostQueued frames that are not released, and releases in order; so a frame
 // that is further ahead than the window is no frame of a sound peer.
 //
-// UCX calls back from Worker::progress(). What comes in its turn, as nearly all does, goes from
-// UCX's buffer to its destination there and then; all else is noted, and put aside if UCX does not
-// keep it. Only that allocates after construction; UCX's requests are from its own pools.
+// UCX calls back from Worker::progress(). A frame that comes in its turn, as nearly all do, goes
+// from UCX's buffer to its destination there and then; any other is noted, and put aside if UCX
+// does not keep it. Only that allocates after construction; UCX's requests are from its own pools.
 //
-// Payloads may lie in any memory of this process. Who takes back what UCX still has (`moved`) waits
-// a little for it to go, and then ends the connection: UCX can't be told otherwise.
+// Payloads may lie in any memory of this process. To take back memory that UCX still has (`moved`)
+// means to wait a little for it to go, and then to end the connection: UCX can't be told otherwise.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace tutti::ucx {
 
-/// What a carrier has to know of both ends.
+/// The facts that a carrier needs about both ends.
 struct Ends {
   int me = 0, peer = 0;
   std::string peer_name;  // "rank 3 (node7)".
@@ -38,8 +38,8 @@ struct Ends {
 
 class UcxCarrier final : public net::Carrier {
  public:
-  /// Of no use before `connect`. UCX may call back until the worker is gone: it has to stay until
-  /// then.
+  /// Not to be used before `connect`. UCX may call back until the worker is gone: it has to stay
+  /// until then.
   UcxCarrier(Worker& worker, Ends ends);
   UcxCarrier(const UcxCarrier&) = delete;
   UcxCarrier& operator=(const UcxCarrier&) = delete;
@@ -73,7 +73,7 @@ class UcxCarrier final : public net::Carrier {
   /// Sent: what UCX has handed on. The other side has to have said goodbye as well, or to have
   /// broken the connection: then it got all that it wanted.
   bool left() override;
-  /// What broke the connection.
+  /// The error that broke the connection.
   std::optional<Error> failure() const;
 
  private:
@@ -83,7 +83,7 @@ class UcxCarrier final : public net::Carrier {
     UcxCarrier* carrier = nullptr;
     MessageBytes message{};
     std::array<ucp_dt_iov_t, net::kMostPieces> pieces{};
-    std::size_t count = 0;  // Of pieces.
+    std::size_t count = 0;  // Pieces.
     bool done = false;
   };
   enum class Stage { kAbsent, kCome, kFetching, kThere };
@@ -92,7 +92,7 @@ class UcxCarrier final : public net::Carrier {
     Stage stage = Stage::kAbsent;
     What what = What::kFrame;
     net::FrameHeader header;
-    void* data = nullptr;  // Of UCX.
+    void* data = nullptr;  // UCX's.
     bool rendezvous = false;
     std::vector<std::byte> aside;  // The payload, if UCX did not keep it.
     net::Piece fetched;            // Where it goes to.
@@ -119,11 +119,11 @@ class UcxCarrier final : public net::Carrier {
   std::vector<Incoming> in_;  // Likewise.
   std::uint32_t expected_ = 0, placed_ = 0;
   net::FrameSink* sink_ = nullptr;  // Null: none yet, or no more.
-  std::optional<Error> refused_;    // What it said of a frame.
+  std::optional<Error> refused_;    // Its error about a frame.
   std::optional<MessageBytes> hello_;
   bool met_ = false, moved_ = false;
   bool closed_ = false, leaving_ = false, bye_said_ = false, bye_heard_ = false;
-  ucs_status_t status_ = UCS_OK;  // What broke the connection,
+  ucs_status_t status_ = UCS_OK;  // The error that broke the connection,
   const char* doing_ = "";        // and during what.
 };
 

@@ -13,7 +13,7 @@
 namespace tutti::ucx {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;  // Of cards and messages.
+constexpr std::uint32_t kVersion = 1;  // Version of endpoint infos and messages.
 // How often a rank that waits for others looks at the clock.
 constexpr std::chrono::milliseconds kNap{10};
 

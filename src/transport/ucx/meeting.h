@@ -1,8 +1,8 @@
-// File: transport/ucx/meeting.h: ranks become a network: who is where, and whether the way works.
+// File: transport/ucx/meeting.h: ranks become a network: where each rank is, and whether the way
+// works.
 //
-// Each rank tells the others by its card where its worker is, through the rendezvous, which is
-// believed. Then all say hello to each other; that UCX knows a way is only seen when something
-// comes.
+// Each rank publishes its worker's address as its endpoint info, through the rendezvous, which is
+// believed. Then all send each other a hello: only an arriving message shows that UCX knows a way.
 //
 //   version u32 · UCX's version u32 · host length u8 · host · key (16) · worker's address
 #pragma once

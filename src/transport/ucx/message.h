@@ -1,13 +1,13 @@
-// File: transport/ucx/message.h: what stands before each active message.
+// File: transport/ucx/message.h: the bytes before each active message.
 //
 //   key (16) · from u32 · what u32 · the frame's header (32, net/frame.h), then its payload
 //
 // A worker of UCX takes messages from anybody who can reach it, and says not from whom. So each one
 // says it itself, and shows the receiver's key: random, made by the receiver, and known only to
-// ranks of the job, to whom the rendezvous carried it. What comes without it is dropped, and the
-// payload of such a message is never fetched. What this does not do: hide or seal anything. Who can
-// read what is sent can also show the key; and before a message comes to us, UCX itself has
-// believed its sender. On a network with strangers the transport tcp is the better one.
+// ranks of the job, to whom the rendezvous carried it. A message without it is dropped, and its
+// payload is never fetched. This hides and seals nothing. An attacker that can read the messages
+// can also show the key; and before a message comes to us, UCX itself has believed its sender. On
+// an untrusted network the transport tcp is the better one.
 #pragma once
 #include <sodium.h>
 
@@ -32,7 +32,7 @@ enum class What : std::uint32_t {
 struct Message {
   int from = 0;  // A rank; not negative.
   What what = What::kFrame;
-  net::FrameHeader header;  // Of a hello and a bye: only the sequence counts.
+  net::FrameHeader header;  // In a hello and a bye only the sequence counts.
 };
 
 inline constexpr std::size_t kMessageBytes = 16 + 4 + 4 + net::kHeaderBytes;
@@ -49,7 +49,8 @@ inline MessageBytes encode(const Message& message, const Key& key) {
   return bytes;
 }
 
-/// Empty: from a stranger, or no message. `key`: this rank's. `payload_bytes`: what came with it.
+/// Empty: from an unauthenticated peer, or no message. `key`: this rank's. `payload_bytes`: what
+/// came with it.
 inline std::optional<Message> parse_message(std::span<const std::byte> bytes, const Key& key,
                                             std::size_t payload_bytes, int rank_count) {
   if (bytes.size() != kMessageBytes) return std::nullopt;

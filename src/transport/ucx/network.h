@@ -12,7 +12,7 @@ namespace tutti::ucx {
 
 class UcxNetwork final : public net::Network {
  public:
-  /// `key`: of this rank; whoever sends it a message shows it.
+  /// `key`: this rank's; a peer that sends it a message shows it.
   static Result<std::unique_ptr<UcxNetwork>> open(std::unique_ptr<Worker> worker, const Key& key,
                                                   int rank_count);
   ~UcxNetwork() override;

@@ -9,7 +9,8 @@ constinit const Transport ucx_transport{
     .joins = "any ranks",
     .reach = [](const Peer&, const Peer&) { return true; },
     .open = [](const Opening& opening) { return net::open_endpoint(opening, "ucx", ucx::meet); },
-    // Of TCP, as whatever it goes over is not known when plans are chosen: tcp/transport.cc.
+    // TCP's figures, because the network below is not known when plans are chosen:
+    // tcp/transport.cc.
     .network = {.link = {15, 1.2}, .message_us = 3},
     // With the headers of both it is a segment of TCP (worker.cc); what is longer waits for an
     // answer (rendezvous), or is put together once more from segments.

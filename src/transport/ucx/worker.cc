@@ -12,10 +12,10 @@
 namespace tutti::ucx {
 namespace {
 
-// What TCP sends and receives at once: a network's slot with all headers. With UCX's 8 KiB a slot
-// goes by a rendezvous, which waits for an answer. All-reduce between two namespaces, 256 KiB
-// against 64, each with slots that fit: 64 KiB 0.53 of the time, 1 MiB 0.76, 64 MiB 0.77 (medians
-// of 3 rounds in turns, 2026-11-22).
+// The bytes that TCP sends and receives at once: a network's slot with all headers. With UCX's 8
+// KiB a slot goes by a rendezvous, which waits for an answer. All-reduce between two namespaces,
+// 256 KiB against 64, each with slots that fit: 64 KiB 0.53 of the time, 1 MiB 0.76, 64 MiB 0.77
+// (medians of 3 rounds in turns, 2026-11-22).
 constexpr const char* kTcpSegment = "256k";
 
 /// The value of an option that UCX got from the environment or its own file, or its default.
@@ -91,7 +91,7 @@ ucs_status_t Worker::open_worker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  // Of connections that broke there may be some left; nobody can mend that.
+  // Requests of broken connections may be left; nothing can mend that.
   params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
   ucs_status_t status = library_.ucp_worker_create(context_, &params, &worker_);
   if (status != UCS_OK) return status;

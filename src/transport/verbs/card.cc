@@ -19,7 +19,7 @@ void write_text(ByteWriter& writer, const std::string& text) {
   writer.copy(std::as_bytes(std::span(text).first(length)));
 }
 
-/// What is no printable ASCII becomes "?".
+/// A byte that is no printable ASCII becomes "?".
 std::string to_text(std::span<const std::byte> bytes) {
   std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   std::replace_if(

@@ -1,12 +1,13 @@
-// File: transport/verbs/card.h: what a rank tells the others before they connect: its port's
-// address and where its memory is, or why it has none.
+// File: transport/verbs/card.h: a rank's endpoint info, which the others get before they connect:
+// its port's address and where its memory is, or why it has none.
 //
 //   1 · host, device, address as texts (length u8, bytes) · GID · LID u16 · link layer u8 · MTU u8
 //   · four times (near, image, records, apart): address u64 · bytes u64 · key u32; the last one all
 //   zero if no slots are apart
 //   0 · code u8 · text: what went wrong
 //
-// Cards come through the rendezvous, from ranks that are believed; they are bounded all the same.
+// They come through the rendezvous, from ranks that are believed; their size is bounded all the
+// same.
 #pragma once
 #include <array>
 #include <optional>

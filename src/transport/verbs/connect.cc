@@ -19,7 +19,7 @@ namespace {
 
 // Records that a queue pair's ring holds: all queue pairs of a rank share one completion queue.
 constexpr std::uint32_t kMostDepth = 128, kLeastDepth = 32, kAllDepths = 4096;
-// What goes in one exchange: those of all ranks together, thousands, are one value of a store.
+// Bytes in one exchange: those of all ranks together, thousands, are one value of a store.
 constexpr std::size_t kExchangeBytes = 768;
 // A write that is not acknowledged is repeated after 67 ms (4.096 us x 2^14; less makes repetitions
 // of what is only slow), 6 times: 7 would mean for ever on some devices. The peer has always room,
@@ -32,7 +32,7 @@ constexpr std::size_t kPage = 4096;
 // goes over any rail: what it has not told of counts as unsent, and a rail with more of that gets
 // nothing.
 constexpr std::size_t kToldBytes = std::size_t{32} << 10;
-// Of one write: a long frame has to be few writes. Real devices take 1 GiB, rxe 8 MiB.
+// Least size of one write: a long frame has to be few writes. Real devices take 1 GiB, rxe 8 MiB.
 constexpr std::uint32_t kLeastMessage = 1 << 20;
 
 std::string host_name() {
@@ -41,21 +41,21 @@ std::string host_name() {
   return name.data();
 }
 
-/// What a rank told, as all say it.
+/// A rank's error, in the words that all ranks use.
 Error of_rank(std::size_t me, std::size_t rank, Error error) {
   if (rank == me) return error;
   return {error.code, fmt::format("rank {}: {}", rank, error.what), Rank{static_cast<int>(me)},
           Rank{static_cast<int>(rank)}};
 }
 
-/// What a rank has before it knows of the others.
+/// A rank's resources before it knows of the others.
 struct Prepared {
   std::unique_ptr<Resources> resources = std::make_unique<Resources>();
   std::vector<std::vector<Pair>> pairs;  // By place in `far`.
   std::uint32_t inline_bytes = 0;
 };
 
-/// Of one rail.
+/// Joins the ranks by one rail.
 class Connecting {
  public:
   Connecting(const net::Joining& to, ChosenPort chosen, std::size_t rail, const Options& options)
@@ -84,7 +84,7 @@ class Connecting {
   }
 
  private:
-  using Numbers = std::vector<std::vector<std::uint32_t>>;  // Of queue pairs; by rank, by its peer.
+  using Numbers = std::vector<std::vector<std::uint32_t>>;  // By rank, by its peer.
 
   static std::uint32_t depth_for(std::size_t queue_pairs) {
     const auto share = static_cast<std::uint32_t>(kAllDepths / queue_pairs / 4 * 4);
@@ -135,7 +135,7 @@ Result<Prepared> Connecting::prepare() const {
   if (apart.there()) {
     TUTTI_TRY(made.apart, made.device->enroll_apart(apart.memory, apart.dma_buf));
   }
-  // Of each peer the ring that it writes, and what this rank writes into its ring.
+  // For each peer the ring that it writes, and the records that this rank writes into its ring.
   made.record_bytes = std::max(2 * to_.far.size() * ring_bytes(), kPage);
   made.record_memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, made.record_bytes)));
   if (made.record_memory == nullptr)
@@ -161,7 +161,7 @@ Card Connecting::card_of(const Prepared& prepared) const {
                         registered.rkey};
   };
   RemoteMemory apart;
-  if (made.apart != nullptr) {  // Of a dma-buf the library notes the offset as the address.
+  if (made.apart != nullptr) {  // For a dma-buf the library notes the offset as the address.
     const auto bytes = opening_.apart.memory;
     apart = {reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(), made.apart->rkey};
   }
@@ -200,7 +200,7 @@ Result<std::vector<Card>> Connecting::exchange_cards(const Result<Prepared>& pre
   return cards;
 }
 
-/// Of each rank the numbers of its queue pairs for each other one; zero: it has none for it.
+/// By rank, the numbers of its queue pairs for each other rank; zero: it has none for it.
 Result<Connecting::Numbers> Connecting::exchange_numbers(const Prepared& prepared) const {
   constexpr std::size_t kNumber = sizeof(std::uint32_t);
   Bytes mine(ranks_ * pairs_ * kNumber);
@@ -358,7 +358,7 @@ Status Connecting::agree(std::string_view name, const Status& mine) const {
   return ok();
 }
 
-/// What this rank would have, joined with these.
+/// The ports that this rank would prefer, joined with these.
 PortWish wish_of(const Opening& opening, std::span<const int> far) {
   const auto me = static_cast<std::size_t>(opening.me);
   const Peer& own = opening.peers[me];

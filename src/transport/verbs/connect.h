@@ -4,7 +4,7 @@
 // of them, one rail after the other, everybody opens the port, registers memory and makes queue
 // pairs; says where all that is (card.h), or why it could not; connects; and writes to each peer
 // once, so that a network that loses packets of RDMA is an error of joining and not of the first
-// call. After each of these steps all ranks know of whoever failed, and do without that rail; if
+// call. After each of these steps all ranks know which rank failed, and do without that rail; if
 // none is left all fail with the same words.
 #pragma once
 #include <memory>
@@ -20,7 +20,7 @@ inline constexpr std::size_t kPairs = 2;
 
 struct Options {
   std::size_t pairs = kPairs;
-  std::size_t spread_bytes = net::Rails::kSpreadBytes;  // Of payloads that are spread over rails.
+  std::size_t spread_bytes = net::Rails::kSpreadBytes;  // For payloads that are spread over rails.
 };
 
 /// Collective over all of to.opening.peers. Memory of `to` outlives the network. `ports`: of this

@@ -17,7 +17,7 @@ namespace {
 // Not relaxed ordering: what is written after a payload must not overtake it.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 constexpr int kPolled = 32;      // Completions that are asked for at once.
-constexpr int kMostRounds = 16;  // Of asking, before others have their turn.
+constexpr int kMostRounds = 16;  // Rounds of asking, before others have their turn.
 
 std::string reason(int error) { return std::generic_category().message(error); }
 

@@ -15,12 +15,12 @@
 
 namespace tutti::verbs {
 
-/// What a completion is of. It travels as the 64 bits that the device gives back.
+/// The subject of a completion. It travels as the 64 bits that the device gives back.
 struct Ticket {
   bool received = false;    // Else sent.
   std::uint32_t link = 0;   // By index of attach().
-  std::uint32_t pair = 0;   // Of the link.
-  std::uint32_t count = 0;  // Of what was posted there, the lower half.
+  std::uint32_t pair = 0;   // The link's.
+  std::uint32_t count = 0;  // The post's number there, the lower half.
 
   std::uint64_t number() const {
     return std::uint64_t{received} << 63 | std::uint64_t{link} << 40 | std::uint64_t{pair} << 32 |
@@ -69,7 +69,7 @@ class Device {
   /// Takes note of what the device says beside completions; `event_descriptor` is readable then.
   void take_events();
   int event_descriptor() const { return context_->async_fd; }
-  /// What it said last, for messages: "port 1 has gone down 0.3 s ago". Empty: nothing yet.
+  /// Its last event, for messages: "port 1 has gone down 0.3 s ago". Empty: nothing yet.
   std::string last_event() const;
 
   const ChosenPort& chosen() const { return chosen_; }

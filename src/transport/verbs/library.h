@@ -1,8 +1,8 @@
 // File: transport/verbs/library.h: libibverbs, opened at run time, and owners of what it makes.
 //
 // A program that has this transport also runs where there is no libibverbs: then no rank has an
-// RDMA device. What the data path calls (posting, polling) is inline in the library's header and
-// goes through a device's own table; only what makes and removes things is looked up by name.
+// RDMA device. The data path's calls (posting, polling) are inline in the library's header and go
+// through a device's own table; only functions that make and remove things are looked up by name.
 #pragma once
 #include <infiniband/verbs.h>
 
@@ -14,7 +14,7 @@
 
 namespace tutti::verbs {
 
-// Of each exported function the pointer; names without "ibv_".
+// The pointer of each exported function; names without "ibv_".
 #define TUTTI_VERBS_FUNCTIONS(X) \
   X(get_device_list)             \
   X(free_device_list)            \
@@ -54,7 +54,7 @@ struct Library {
 /// Any thread.
 Result<const Library*> load_library();
 
-/// For whoever has something that the library made: it is loaded.
+/// For owners of objects that the library made: it is loaded.
 const Library& library();
 
 /// For tests: what is used from now on.

@@ -16,7 +16,7 @@ namespace {
 
 // Writes that a send queue has room for besides those of records with a payload each.
 constexpr std::uint32_t kSpareWrites = 32;
-// Of these, for what is not sent on behalf of frames: a probe, and one at the end.
+// Writes kept for other uses than frames: a probe, and one at the end.
 constexpr std::size_t kKeptWrites = 4;
 std::uint32_t most_writes(std::uint32_t depth) { return 2 * depth + kSpareWrites; }
 std::uint32_t receive_batch(std::uint32_t depth) { return depth / 4; }
@@ -61,7 +61,7 @@ Link::Link(Device& device, LinkParts parts)
     auto& batch = pairs_[i].receive_batch;
     batch.resize(receive_batch(parts_.depth));
     for (std::size_t at = 0; at < batch.size(); ++at) {
-      // What is received is only that something was written: it needs no memory of its own.
+      // A receive says only that something was written: it needs no memory of its own.
       batch[at] = {.wr_id = of_pair.number(),
                    .next = at + 1 < batch.size() ? &batch[at + 1] : nullptr,
                    .sg_list = nullptr,
@@ -153,7 +153,7 @@ ibv_send_wr& Link::next_write(std::size_t pair, bool signaled) {
   ibv_sge& part = at.parts[at.count];
   ++at.count;
   ++at.posted;
-  // What was not signaled is known to be done when a later one is: one in so many is enough.
+  // An unsignaled write is known to be done when a later one is: one signal in so many is enough.
   signaled = signaled || at.posted - at.signaled >= most_writes(parts_.depth) / 4;
   if (signaled) {
     at.signaled = at.posted;
@@ -325,7 +325,7 @@ bool Link::take_credits(const Record& record) {
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     QueuePair& at = pairs_[i];
     const std::uint32_t more = record.consumed[i] - static_cast<std::uint32_t>(at.taken);
-    // Of queue pairs an older record may come after a newer one.
+    // Over several queue pairs an older record may come after a newer one.
     if (more > std::numeric_limits<std::uint32_t>::max() / 2) continue;
     if (more > at.sent - at.taken) return false;
     at.taken += more;
@@ -356,7 +356,7 @@ Result<bool> Link::take(const Record& record, const std::byte* payload, net::Fra
     if (*place != landed) {
       if (is_apart || offset_in(parts_.near.bytes, wanted) || offset_in(parts_.image.bytes, wanted))
         return corrupt("a payload is not where it belongs");
-      std::memcpy(*place, landed, wanted.size());  // Whoever takes it wants it somewhere else.
+      std::memcpy(*place, landed, wanted.size());  // Its taker wants it somewhere else.
     }
   }
   TUTTI_CHECK_OK(sink.arrived(record.header));
@@ -397,7 +397,7 @@ Result<bool> Link::deliver(net::FrameSink& sink) {
         more = any = true;
       }
     }
-    more = more && pairs_.size() > 1;  // What one queue pair brought, another may have waited for.
+    more = more && pairs_.size() > 1;  // Another queue pair may have waited for this arrival.
   }
   return any;
 }

@@ -2,18 +2,19 @@
 //
 // Each frame is a record (record.h) that is written into the peer's ring with an immediate, which
 // gives the peer a completion. A short payload is in the record. A long one lies in the region or
-// in the image, which are laid out alike on both sides: it is written to its place in the peer's
-// memory, without a copy, by the same queue pair and before its record. So is one that lies apart
-// (transport/apart.h), whatever its length: nothing here reads or writes there. No other order is
-// relied upon: frames of several queue pairs are announced by sequence, and what goes to one place
-// always goes by the same queue pair.
+// in the replica, which are laid out alike on both sides: it is written to its place in the peer's
+// memory, without a copy, by the same queue pair and before its record. So is a payload in a
+// GPUDirect slot (transport/apart.h), whatever its length: nothing here reads or writes there. No
+// other order is relied upon: frames of several queue pairs are announced by sequence, and payloads
+// for one place always go by the same queue pair.
 //
 // A ring has room for `depth` records of each queue pair; each record says how many of the other
 // direction were consumed. A few places are kept for records that say only that, so both sides can
 // always go on.
 //
-// What was given to the device counts as released: who reuses its memory (a ring's slot, a packet)
-// has heard from the peer before, as with shared memory, and a queue pair keeps writes in order.
+// Payloads that the device has count as released: a rank that reuses their memory (a ring's slot, a
+// packet slot) has heard from the peer before, as with shared memory, and a queue pair keeps writes
+// in order.
 //
 // A peer that says nothing is asked for a sign of life by an empty write, which its device answers.
 //
@@ -54,7 +55,7 @@ struct ApartMemory {
 
 struct LinkParts {
   int me = 0, peer = 0;
-  std::uint32_t index = 0;  // Of its tickets.
+  std::uint32_t index = 0;  // Its index in tickets.
   std::string where;        // "verbs: rank 3 (node7) over ...".
   std::vector<Pair> pairs;  // At most kMostPairs, connected.
   std::uint32_t depth = 0;  // Records that each queue pair's ring holds, on both sides.
@@ -69,7 +70,7 @@ struct LinkParts {
   std::chrono::steady_clock::duration patience{};  // Until silence is an error.
 };
 
-/// Of a queue pair whose ring holds so many records.
+/// For a queue pair whose ring holds so many records.
 ibv_qp_cap capacity(std::uint32_t depth);
 /// Completions that may be outstanding.
 std::size_t completions(std::uint32_t depth);
@@ -87,7 +88,7 @@ class Link final : public net::Carrier, private CompletionSink {
   Result<bool> progress(net::FrameSink& sink) override;
   Result<bool> flush() override;
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - taken_); }
-  /// What was given to the device counts until it is known to have arrived.
+  /// Payloads that the device has count until they are known to have arrived.
   std::size_t unsent_bytes() const override;
   bool apart(net::Piece payload) const override;
   std::string where() const override { return parts_.where; }
@@ -145,7 +146,7 @@ class Link final : public net::Carrier, private CompletionSink {
     std::array<ibv_send_wr, kMostWrites> writes;
     std::array<ibv_sge, kMostWrites> parts;
     std::size_t count = 0;
-    std::uint64_t bytes = 0;  // Of the last payload, for messages.
+    std::uint64_t bytes = 0;  // The last payload's, for messages.
   };
   struct Landing {
     Target target;

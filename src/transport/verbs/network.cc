@@ -100,7 +100,7 @@ void VerbsNetwork::sleep(std::chrono::nanoseconds longest) {
     ready = ready || std::any_of(rail.links.begin(), rail.links.end(), [](const Link* link) {
               return link != nullptr && !link->failure() && link->ready();
             });
-    // What completed before the queue was armed would not be told.
+    // Completions from before the queue was armed would not be reported.
     ready = device.poll() || ready;
     sources.push_back({device.descriptor(), POLLIN, 0});
     sources.push_back({device.event_descriptor(), POLLIN, 0});

@@ -12,7 +12,7 @@
 
 namespace tutti::verbs {
 
-/// What a rank's links over one port have in common. Outlives them, and is removed in the opposite
+/// The common part of a rank's links over one port. Outlives them, and is removed in the opposite
 /// order.
 struct Resources {
   struct Free {
@@ -64,7 +64,7 @@ class VerbsNetwork final : public net::Network {
   std::vector<Used> rails_;
   std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank. They go before the rails.
   std::vector<bool> forgotten_;
-  Fd alarm_;  // An eventfd: wakes whoever sleeps.
+  Fd alarm_;  // An eventfd: wakes a sleeping thread.
   std::uint32_t looks_ = 0;
   bool due_ = false;  // All carriers are to have a look.
   Clock::time_point next_tick_;

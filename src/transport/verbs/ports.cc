@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostPorts = 16, kMostGids = 256;
 constexpr std::size_t kMostDevices = 256;
-constexpr int kActive = 4;  // Of "4: ACTIVE".
+constexpr int kActive = 4;  // From "4: ACTIVE".
 
 /// The first line; empty if there is none.
 std::string read_line(const fs::path& path) {
@@ -47,7 +47,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Of each device the file by which it is opened.
+/// By device, the file by which it is opened.
 std::map<std::string, fs::path> device_files(const std::string& root) {
   std::map<std::string, fs::path> files;
   const fs::path verbs = root + "/sys/class/infiniband_verbs";
@@ -156,7 +156,7 @@ std::size_t find(const std::vector<std::string>& words, const Port& port) {
 /// Ports that may be used, best first.
 struct Candidates {
   std::vector<const Port*> good;
-  std::size_t alike = 0;  // Of these, at the front, those that are as good as the first one.
+  std::size_t alike = 0;  // How many at the front are as good as the first one.
   std::string refused;    // Which others there are, and why not.
 };
 

@@ -4,10 +4,10 @@
 // ports, the addresses (GIDs) that they are used by, and a sentence that says why. No device is
 // opened.
 //
-// What may be chosen: an active port of a device that this process may open. RoCE needs a GID of
-// version 2, which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last.
-// Ports that are as fast as the best one are rails. The ranks of a host share them out, but each
-// gets a second one, if there is one, to go on by.
+// A choice is an active port of a device that this process may open. RoCE needs a GID of version 2,
+// which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last. Ports that
+// are as fast as the best one are rails. The ranks of a host share them out, but each gets a second
+// one, if there is one, to go on by.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace tutti::verbs {
 
-/// What lies below, as bits: ports of different ones can't be joined.
+/// The layer below, as bits: ports of different layers can't be joined.
 enum LinkLayer : std::uint32_t { kInfiniBand = 1, kRoce = 2 };
 
 using Gid = std::array<std::uint8_t, 16>;
@@ -28,7 +28,7 @@ using Gid = std::array<std::uint8_t, 16>;
 struct GidEntry {
   int index = 0;  // In the port's table.
   Gid gid{};
-  bool version_2 = false;  // Of RoCE.
+  bool version_2 = false;  // RoCE version 2.
   std::string interface;   // The Ethernet interface; empty for InfiniBand.
 };
 
@@ -47,17 +47,17 @@ std::vector<Port> probe_ports(const std::string& root = "");
 /// For tests: what is found without a root from now on. Before the first look of a process.
 void use_ports(std::vector<Port> ports);
 
-/// Of those that can be used: LinkLayer bits.
+/// The layers of usable ports: LinkLayer bits.
 std::uint32_t usable_layers(std::span<const Port> ports);
 
-inline constexpr std::size_t kMostRails = 8;  // Of a rank.
+inline constexpr std::size_t kMostRails = 8;  // For one rank.
 
 struct PortWish {
   std::uint32_t layers = kInfiniBand | kRoce;  // That all ranks have; InfiniBand is taken first.
   /// Which devices to take, best first, by commas: names, prefixes with a star, ports
   /// ("mlx5_0,mlx5_1:2,rxe*"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
   std::string_view rule{};
-  int turn = 0;     // Of this rank among those of its host,
+  int turn = 0;     // This rank's turn among those of its host,
   int sharers = 1;  // which are so many.
   std::size_t most = kMostRails;
 };
@@ -68,7 +68,7 @@ struct ChosenPort {
 };
 struct ChosenPorts {
   std::vector<ChosenPort> rails;  // In an order that is the same for all ranks of a host.
-  std::size_t first = 0;          // Of these, which is this rank's own.
+  std::size_t first = 0;          // The index of this rank's own port.
   std::string why;                // One line, for people.
 };
 /// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule. Both say what

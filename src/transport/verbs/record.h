@@ -35,10 +35,10 @@ enum class Target : std::uint32_t { kRecord = 0, kNear, kImage, kApart };
 struct Record {
   What what = What::kFrame;
   Target target = Target::kRecord;
-  /// Records that whoever wrote this one has consumed, by queue pair, since the beginning.
+  /// Records that the writer of this one has consumed, by queue pair, since the beginning.
   std::array<std::uint32_t, kMostPairs> consumed{};
   std::uint64_t offset = 0;  // In the target.
-  net::FrameHeader header;   // Of a frame; of a bye only the sequence.
+  net::FrameHeader header;   // A frame's header; in a bye only the sequence counts.
 };
 
 inline bool fits(Target target, std::uint32_t bytes) {

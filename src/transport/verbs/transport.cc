@@ -29,7 +29,7 @@ constinit const Transport verbs_transport{
     .open = verbs::open,
     // A hundred gigabits a second, as such devices' makers say; not measured on one.
     .network = {.link = {2, 10}, .message_us = 0.3},
-    // What it was measured with.
+    // The configuration that it was measured with.
     .longest_slot = std::size_t{256} << 10,
     .cards = verbs::cards};
 
