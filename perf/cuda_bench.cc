@@ -349,7 +349,7 @@ class Bench {
   std::uint32_t multiprocessors_ = 1;
 };
 
-/// What a process waits for before its first call ends: the device, communicators, the call.
+/// The parts of a process's start until its first call ends: the device, communicators, the call.
 Status first_communicator(Table& table) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto since = [&](std::chrono::steady_clock::time_point start) {

@@ -20,7 +20,7 @@
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 
-// Of NCCL's header what this needs; none of it has changed since 2.10.
+// The declarations of NCCL's header that this needs; none of them has changed since 2.10.
 struct ncclUniqueId {
   char internal[128];
 };
@@ -216,7 +216,7 @@ class Comparison {
     return calls;
   }
 
-  /// Of our times, and NCCL's, if it runs.
+  /// Adds a row: our times, and NCCL's, if it runs.
   void add(const std::string& what, const std::string& ours_is, std::size_t bytes,
            const std::vector<double>& ours, const std::vector<double>& theirs) {
     Row row{"Tutti's " + ours_is + what + ", " + on_, median(ours),

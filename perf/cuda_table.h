@@ -30,12 +30,12 @@ struct Row {
   double microseconds = 0;
   double gigabytes = 0;  // A second.
   double share = -1;
-  double goal = -1;    // Of the share, or, without one, of the microseconds: not more.
+  double goal = -1;    // Upper limit of the share, or, without one, of the microseconds.
   std::string note{};  // Instead of figures: why there are none.
-  double spread = -1;  // Of the microseconds, over the rounds; in the file only.
+  double spread = -1;  // The spread of the microseconds over the rounds; in the file only.
 };
 
-/// Of what shares are: the column's title, and their name in the file.
+/// The meaning of shares: the column's title, and their name in the file.
 struct ShareOf {
   const char* title;
   const char* name;
@@ -126,7 +126,7 @@ class Table {
   bool failed_ = false;
 };
 
-/// What main does: `app` has the options that only this program has.
+/// The body of main: `app` has the options that only this program has.
 inline int run_program(CLI::App& app, int count, char** words, ShareOf share,
                        const std::function<void(const Options& options, Table& table)>& measure) {
   Options options;

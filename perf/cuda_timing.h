@@ -99,14 +99,14 @@ class Streams {
   std::size_t size() const { return streams_.size(); }
   cudaStream_t operator[](std::size_t index) const { return streams_[index]; }
 
-  /// Of what `enqueue` gives each stream.
+  /// The time of the work that `enqueue` gives each stream.
   Result<double> microseconds(const std::function<Status(std::size_t stream)>& enqueue) const {
     return microseconds_of_all([&]() -> Status {
       for (std::size_t i = 0; i < size(); ++i) TUTTI_CHECK_OK(enqueue(i));
       return ok();
     });
   }
-  /// Of what it gives all of them.
+  /// The time of the work that `enqueue` gives all of them.
   Result<double> microseconds_of_all(const std::function<Status()>& enqueue) const {
     using exec::cuda_status;
     Gate gate(streams_[0]);
@@ -126,7 +126,8 @@ class Streams {
     return static_cast<double>(milliseconds) * 1e3;
   }
 
-  /// What `enqueue` gives the streams, `replays` times, as graphs that go at once; the time of one.
+  /// The time of one replay of the work that `enqueue` gives the streams, as `replays` graphs that
+  /// go at once.
   Result<std::vector<double>> replayed(const std::function<Status()>& enqueue, int replays,
                                        int rounds) const {
     using exec::cuda_status;

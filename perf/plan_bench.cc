@@ -46,7 +46,7 @@ std::size_t steps_of(const plan::RankPlan& rank) {
 
 struct PlanCost {
   int ranks = 0;
-  std::size_t steps = 0;  // Of rank 0.
+  std::size_t steps = 0;  // Rank 0's.
   double build_ms = 0, verify_ms = 0;
 };
 

@@ -37,8 +37,8 @@ constexpr std::size_t kWays = 4;
 struct Options {
   int connections = 1;
   int rounds = 15;
-  int pings = 3000;             // Of a round.
-  std::size_t mebibytes = 64;   // Of a round.
+  int pings = 3000;             // In a round.
+  std::size_t mebibytes = 64;   // In a round.
   std::size_t frame = 262'144;  // Bytes.
   std::size_t spread = 65'536;
   std::string interfaces;
@@ -75,8 +75,8 @@ class Target : public FrameSink {
   std::vector<std::byte> memory_;
 };
 
-/// What a rank does when nothing moves: asks again and again, and lets others run after a while, as
-/// the executor does at first; or sleeps in poll until something comes.
+/// A rank's behaviour when nothing moves: it asks again and again, and lets others run after a
+/// while, as the executor does at first; or it sleeps in poll until something comes.
 class Waiting {
  public:
   explicit Waiting(bool asks) : asks_(asks) {}
@@ -174,7 +174,7 @@ class Frames : public Way {
     return until([&] { return carrier_->pending() == 0; });
   }
   Waiting waiting_;
-  std::vector<Stream*> streams_;  // Of the carrier.
+  std::vector<Stream*> streams_;  // The carrier's.
   std::unique_ptr<net::Carrier> carrier_;
   Target target_;
   std::size_t frame_;

@@ -23,7 +23,7 @@ constexpr std::size_t kPlaces = 16;
 
 struct Options {
   int pings = 1000, frames = 1000;
-  std::size_t bytes = 65536;  // Of a long frame.
+  std::size_t bytes = 65536;  // A long frame's.
   std::size_t pairs = verbs::kPairs;
   std::vector<std::string> devices;
   int timeout_s = 30;

@@ -18,7 +18,7 @@
 
 namespace {
 
-/// What the ranks share.
+/// The memory that the ranks share.
 struct Shared {
   explicit Shared(int ranks) : gate(ranks) {}
   std::barrier<> gate;

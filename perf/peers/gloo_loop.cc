@@ -45,7 +45,7 @@ int outcome(Call call) noexcept {
   }
 }
 
-/// What all of Gloo's options take alike.
+/// The options that all of Gloo's calls share.
 template <class Options>
 Options with_buffers(const Context& context, const LoopCall& call, bool input, bool output) {
   Options options(context);

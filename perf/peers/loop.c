@@ -12,7 +12,7 @@ enum { kMostBatches = 10, kLeastBatches = 3 };
 // Warming up: batches of 1, 2, 4, ... calls to this many, until this time is over.
 enum { kMostWarmCalls = 16, kWarmUs = 20000 };
 
-// What a collective gives and gets, as collectives.def says it.
+// The inputs and outputs of a collective, as in collectives.def.
 typedef struct Traits {
   const char* name;
   int reduces, root_input, input_each, root_output, output_each;
@@ -165,8 +165,8 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
 }
 
 // What `rank` gives to the block `block`. Whole numbers whose sums over all ranks are below 2^24,
-// and so exact in any order. The hash betrays blocks and ranks that were mixed up; what is added to
-// it, places within a block.
+// and so exact in any order. The hash betrays blocks and ranks that were mixed up; the term added
+// to it, places within a block.
 static float base(int rank, size_t block) {
   uint32_t mixed = (uint32_t)rank * 0x9e3779b1U + (uint32_t)block * 0x85ebca77U + 0x27d4eb2fU;
   mixed = (mixed ^ mixed >> 15) * 0x2c1b3c6dU;
@@ -218,7 +218,7 @@ static int verify(const Test* test) {
   const Traits* traits = test->traits;
   const LoopPeer* peer = test->peer;
   if (traits->root_output && peer->rank != 0) return 0;
-  // Of a rank's input, the block that is meant for this rank.
+  // The block of a rank's input that is meant for this rank.
   const size_t mine = traits->input_each ? (size_t)peer->rank : 0;
   if (peer->copies) return verify_block(test, 0, base(peer->rank, 0), 1);
   if (traits->reduces) {
@@ -264,7 +264,7 @@ static int call_once(const Test* test) {
   return failure != 0 ? failure : call_part(test, test->by->then, 1);
 }
 
-// Of a batch: microseconds of one call.
+// The time of one call in a batch, in microseconds.
 typedef struct Time {
   double slowest, mean;  // Over the ranks.
 } Time;
@@ -287,7 +287,8 @@ static int time_batch(const Test* test, uint64_t iterations, Time* time) {
   return failure;
 }
 
-// Calls that are not timed: whoever tries out in its first calls which way is faster has done so.
+// Calls that are not timed: a library that tries out in its first calls which way is faster has
+// done so.
 static int warm_up(const Test* test) {
   double spent_us = 0;
   for (uint64_t calls = 1; calls <= kMostWarmCalls && spent_us < kWarmUs; calls *= 2) {

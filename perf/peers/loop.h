@@ -46,7 +46,7 @@ typedef enum LoopCollective {  // NOLINT(modernize-use-using): C.
   kBarrier
 } LoopCollective;
 
-// What the command line says.
+// The options of the command line.
 typedef struct LoopOptions {  // NOLINT(modernize-use-using): C.
   LoopCollective collective;
   size_t sizes[kLoopMostSizes];  // Bytes, each a multiple of 4, at most 1 GiB.
@@ -54,8 +54,8 @@ typedef struct LoopOptions {  // NOLINT(modernize-use-using): C.
   size_t largest;           // Bytes of the largest size: what the buffers have to hold.
   double min_ms;            // Time to measure for, per size.
   int registered;           // Buffers that peers can map; ours only.
-  int ranks;                // Of peers that start their ranks themselves; 0 where a launcher does.
-  int rank;                 // Of peers that would start them, if somebody else does; else -1.
+  int ranks;                // For peers that start their ranks themselves; 0 where a launcher does.
+  int rank;                 // For peers that would start them, if another program does; else -1.
   const char* meet;         // Where these meet: a folder or ADDRESS:PORT, as the peer says.
   const char* interface;    // Over which network interface; NULL: loopback.
   const struct Detour* by;  // Another way to the same result; NULL: the collective itself.

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
     LoopPeer peer = {PEER_NAME, 0, 1, 0, NULL, call, barrier, share};
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.rank_count);
-    // What MPI would rather have its buffers in, though for shared memory it is malloc.
+    // The memory that MPI prefers for buffers, though for shared memory it is malloc.
     float *input = NULL, *output = NULL;
     MPI_Alloc_mem((MPI_Aint)options.largest, MPI_INFO_NULL, &input);
     MPI_Alloc_mem((MPI_Aint)options.largest, MPI_INFO_NULL, &output);

@@ -1,13 +1,13 @@
-// File: perf/peers/socket_floor.cc: what the network between two hosts allows: two ranks and
-// nothing but send and recv on one plain TCP connection, in the timing loop of loop.h.
+// File: perf/peers/socket_floor.cc: the speed that the network between two hosts allows: two ranks
+// and nothing but send and recv on one plain TCP connection, in the timing loop of loop.h.
 //
 //   all_reduce   each sends its input to the other while it receives the other's, and adds it up
 //   broadcast    rank 0 sends, rank 1 receives; bytes go in one direction only
 //   barrier      a byte there and a byte back: a ping-pong, so half of its time is one way
 //
 //   socket_floor --rank 0 --meet 10.77.0.1:29500
-// Rank 0 listens at that IPv4 address, rank 1 goes there. Who waits asks again and again, and
-// sleeps after a while.
+// Rank 0 listens at that IPv4 address, rank 1 goes there. A rank that waits asks again and again,
+// and sleeps after a while.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

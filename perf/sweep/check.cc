@@ -67,7 +67,7 @@ class Encoder {
   DataType type_;
 };
 
-/// What a rank contributes at an index, as a number.
+/// A rank's contribution at an index, as a number.
 double contribution(const Shape& shape, std::uint64_t seed, int rank, std::size_t index) {
   const std::uint64_t h = hash(seed, rank, index);
   // One factor of 2 per product on average, however many ranks: it stays within 64 bits.
@@ -127,7 +127,7 @@ void fill_block(const Shape& shape, Check check, int rank, std::uint64_t seed, s
   }
 }
 
-/// What rank's output has to hold at [first, first + count).
+/// The values that rank's output has to hold at [first, first + count).
 void expect_block(const Shape& shape, Check check, int rank, std::uint64_t seed, std::size_t first,
                   std::size_t count, std::byte* to) {
   const std::size_t element = size_of(shape.type);

@@ -10,12 +10,12 @@
 
 namespace tutti::perf {
 
-/// What was measured for one way of placing the buffers.
+/// The measurement for one way of placing the buffers.
 struct Timing {
   double us = 0;                              // Per call.
   double algbw = 0, busbw = 0;                // GB/s, 10^9 bytes.
   long long wrong = -1;                       // -1: not checked.
-  double p50_us = 0, p99_us = 0, max_us = 0;  // Of single calls, if asked for.
+  double p50_us = 0, p99_us = 0, max_us = 0;  // For single calls, if asked for.
 };
 
 struct Line {

@@ -47,7 +47,7 @@ std::string known_ops() {
   return text + "all";
 }
 
-/// What nccl-tests knows and a host has no use for.
+/// Options of nccl-tests that have no use on a host.
 constexpr std::array<const char*, 4> kForDevices{"-g,--ngpus", "-G,--cudagraph",
                                                  "-p,--parallel_init", "-y,--stream_null"};
 

@@ -98,7 +98,8 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
     const pid_t ended = wait(&status);
     if (ended < 0) break;
     const int result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code == 0) code = result;  // The others notice by themselves, and say whom they miss.
+    if (code == 0)
+      code = result;  // The others notice by themselves, and name the rank that they miss.
   }
   remove_directory(directory);  // Where they did not all meet.
   return code;

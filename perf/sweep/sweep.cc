@@ -103,7 +103,7 @@ int sweep(Communicator& comm, const Options& options) {
   return wrong == 0 ? 0 : 1;
 }
 
-/// What rank 0 does before the ranks meet: checks its files, and whether the machine is busy.
+/// Rank 0's work before the ranks meet: it checks its files, and whether the machine is busy.
 Status look_around(Options& options) {
   const auto launch = detect_launch();  // run_ranks reports what is wrong with it.
   if (!launch || launch->rank.value != 0) return ok();
