@@ -78,9 +78,10 @@ struct Barrier {
   Place place = {nullptr, 0};
   unsigned generation = 0;
   FiberList waiting;
-  int all = 1, any = 0, count = 0;  // Of the predicates so far,
+  int all = 1, any = 0, count = 0;  // Over the predicates so far,
   std::array<int, 3> result = {};   // and of the last generation, by Vote.
-  std::array<char, 2> token = {};   // What the sanitizer orders by; two, as generations overlap.
+  std::array<char, 2> token =
+      {};  // The objects that the sanitizer orders by; two, as generations overlap.
 };
 
 struct WarpGroup {

@@ -1,5 +1,5 @@
-// File: simt/engine.h: a CUDA kernel's threads on a CPU: what kernels, the simulated runtime and
-// tests may ask of the engine.
+// File: simt/engine.h: a CUDA kernel's threads on a CPU: the interface of the engine for kernels,
+// the simulated runtime and tests.
 //
 // Model. A block is one thread of the operating system, so blocks progress independently of each
 // other and may wait for each other's memory, as on a GPU. A thread of a block is a fiber there. A
@@ -42,11 +42,11 @@
 
 namespace tutti::simt {
 
-/// What a run is like. Comes from the environment (SIMT_SEED, ...); a test may change it while no
-/// kernel runs.
+/// The settings of a run. They come from the environment (SIMT_SEED, ...); a test may change it
+/// while no kernel runs.
 struct Settings {
   std::uint64_t seed = 0;
-  unsigned preempt_one_in = 0;  // Of primitives; 0: never.
+  unsigned preempt_one_in = 0;  // One in so many primitives; 0: never.
   bool check = false;     // Report accesses to peers without access, threads that leave barriers.
   double timeout_s = 60;  // Without progress: the engine says where threads wait, and exits.
   std::size_t stack_bytes = std::size_t{64} << 10;
@@ -60,11 +60,11 @@ struct Settings {
   bool unmap_waits = false;   // cuMemUnmap waits for the device, as it may on a GPU.
   std::uint64_t taken = 0;    // Devices that another process has for itself alone, as bits.
   bool lazy = true;           // To load a kernel waits for all that its device runs.
-  // Of devices: what network cards write there is only seen after a flush, and there is one.
+  // For devices: writes of network cards are only seen after a flush, and there is a flush.
   bool rdma_unordered = false, rdma_flush = true;
   bool dma_buf = false;  // Their memory has descriptors for cards, also where the machine says no.
 };
-/// Of the environment, and of the machine that is pretended (machine.cc).
+/// From the environment, and from the machine that is pretended (machine.cc).
 Settings& settings();
 /// Sets the seed, and with it how often threads give way.
 void set_seed(std::uint64_t seed);
@@ -147,20 +147,21 @@ struct Launch {
   dim3 grid, block;
   std::size_t shared_bytes;
   int device;
-  std::uint64_t number;  // Of the launch on its device; goes into the seed.
+  std::uint64_t number;  // The launch's number on its device; goes into the seed.
 };
 /// Runs all blocks; returns when they are done. Waits for places on the device, as blocks do there.
 void run(const Launch& launch);
 
-/// Who owns memory: the device, or -1 for the host's, and whether `device` may access it. Memory
-/// that the runtime did not allocate belongs to whoever asks. (The runtime defines it.)
+/// The owner of memory: the device, or -1 for the host's, and whether `device` may access it.
+/// Memory that the runtime did not allocate belongs to the device that asks. (The runtime defines
+/// it.)
 struct Owner {
   int device;
   bool accessible;
 };
 Owner owner_of(const void* at, std::size_t bytes, int device);
 
-/// What an address in multicast memory stands for, by device. Dies if there is no such address, or
+/// The memory that a multicast address stands for, by device. Dies if there is no such address, or
 /// not all devices have joined and bound memory there. (The driver defines it.)
 struct Members {
   void* at[64];

@@ -1,5 +1,5 @@
-// File: simt/language.h: what the CUDA language adds to C++, for kernels compiled as plain C++:
-// included ahead of a .cu file with `-x c++ -include simt/language.h`.
+// File: simt/language.h: the additions of the CUDA language to C++, for kernels compiled as plain
+// C++: included ahead of a .cu file with `-x c++ -include simt/language.h`.
 //
 // The toolkit's own headers give the types and the runtime's prototypes. Outside nvcc their
 // annotations (__global__, __device__, ...) are empty, and a __shared__ that is defined already is
@@ -66,7 +66,7 @@ T from_word(std::uint64_t word) {
   return value;
 }
 
-/// What lane `from(lane, first lane of its segment, one past the last)` left.
+/// The value that lane `from(lane, first lane of its segment, one past the last)` left.
 template <class T, class From>
 T shuffle(unsigned mask, T value, int width, From from) {
   const WarpValues values = warp_exchange(mask, to_word(value), WarpOp::kShuffle);

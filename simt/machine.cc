@@ -11,7 +11,7 @@
 namespace tutti::simt {
 namespace {
 
-constexpr int kSm = 90;  // What kernels are compiled as.
+constexpr int kSm = 90;  // The architecture that kernels are compiled for.
 
 topology::LibraryAnswers plain_machine() {
   topology::LibraryAnswers answers;
@@ -103,7 +103,7 @@ Settings from_environment() {
 
 }  // namespace
 
-// Here and not in the engine: the thread sanitizer has to see who made it.
+// Here and not in the engine: the thread sanitizer has to see which thread made it.
 Settings& settings() {
   static Settings one = from_environment();
   return one;

@@ -8,9 +8,9 @@
 
 namespace tutti::simt {
 
-/// What is wrong with SIMT_MACHINE ends the process with a line that says so.
+/// An error in SIMT_MACHINE ends the process with a line that says so.
 const topology::LibraryAnswers& machine();
-/// Of a device: `device` has to be one.
+/// The facts of a device: `device` has to be one.
 const topology::CudaGpu& cuda_gpu(int device);
 const topology::NvmlGpu& nvml_gpu(int device);
 

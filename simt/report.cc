@@ -80,7 +80,7 @@ void remember(Mistake mistake, Place place) {
   met_count.store(n + 1, std::memory_order_relaxed);
 }
 
-/// What SIMT_MISTAKE says.
+/// The value of SIMT_MISTAKE.
 struct Wanted {
   bool list = false, any = false;
   Mistake mistake = Mistake::kNoBarrier;

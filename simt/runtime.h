@@ -3,8 +3,9 @@
 // It is linked in place of libcudart and defines its functions, with the toolkit's own prototypes,
 // so that host code is compiled and tested as it is. Devices are pretended, as many as
 // Settings::devices. A stream is a thread with a queue. Device memory is a memfd, so that an IPC
-// handle, opened in another process, maps the same memory. What is not simulated does not link with
-// tests; to programs that load the runtime it says so when it is called (runtime_nvcc.cc).
+// handle, opened in another process, maps the same memory. A function that is not simulated does
+// not link with tests; in programs that load the runtime it says so when it is called
+// (runtime_nvcc.cc).
 //
 // Like on a GPU: launches return before the kernel runs, fresh memory is not zero, an IPC handle
 // can't be opened where it was made, cudaFree waits for the device, the legacy default stream waits
@@ -49,7 +50,7 @@ class Ticket {
   void fire();
   bool fired();
   void wait();
-  /// Of the monotonic clock, when it fired.
+  /// The time of the monotonic clock when it fired.
   double time_s() const { return time_s_; }
 
  private:
@@ -78,7 +79,7 @@ struct CaptureRules {
 
 }  // namespace tutti::simt
 
-/// What cudaGraph_t points to: operations in an order that their dependencies allow.
+/// The object behind a cudaGraph_t: operations in an order that their dependencies allow.
 struct CUgraph_st {
   std::vector<tutti::simt::Node> nodes;
   unsigned long long id = 0;  // The capture's.
@@ -92,7 +93,7 @@ struct CUgraphExec_st {
   tutti::simt::TicketPtr last;  // The launch before: launches of one graph run one after the other.
 };
 
-/// What cudaStream_t points to.
+/// The object behind a cudaStream_t.
 struct CUstream_st {
   int device = 0;
   unsigned flags = 0;
@@ -107,7 +108,7 @@ struct CUstream_st {
   bool began_capture = false;
 };
 
-/// What cudaEvent_t points to.
+/// The object behind a cudaEvent_t.
 struct CUevent_st {
   /// In memory that processes share: how often it was recorded, and how far that has come.
   struct Shared {
@@ -149,7 +150,7 @@ struct Allocation {
   char* base = nullptr;
   std::size_t bytes = 0;
   std::size_t mapped_bytes = 0;
-  int device = 0;  // Whose memory it is; for kHost of who asked.
+  int device = 0;  // The owner of the memory; for kHost the device that asked.
   MemoryKind kind = MemoryKind::kDevice;
   int fd = -1;
   int importer = -1;            // kIpc: the device that opened it.
@@ -158,7 +159,7 @@ struct Allocation {
 bool is_of_pool(const void* at);
 /// In the order of a stream, which is all that it and freeing it wait for; of one device alone.
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t stream);
-/// Of a device's memory; false: there is not so much left.
+/// Takes it from a device's memory; false: there is not so much left.
 bool take_memory(int device, std::size_t bytes);
 void give_memory(int device, std::size_t bytes);
 /// Device memory that the driver mapped (cuMemMap), and devices that may access it besides those
@@ -170,7 +171,7 @@ bool find_memory(const void* at, void** base, std::size_t* bytes);
 
 /// A memfd, and its number; -1 if there is no memory.
 int make_memfd(const char* name, std::size_t bytes);
-/// What another process keeps open under that number; -1 if it can't be had.
+/// The descriptor that another process keeps open under that number; -1 if it can't be had.
 int open_of_process(int process, int fd);
 /// Whether handles of other processes can't be opened here, as between containers.
 void refuse_handles(bool refuse);
@@ -179,7 +180,7 @@ bool handles_are_refused();
 /// each; -1: it has none.
 int export_range(const void* at, std::size_t bytes);
 /// For tests that pretend network cards: called with the device whose memory is flushed
-/// (cudaDeviceFlushGPUDirectRDMAWrites), by the thread that does. Null: nobody.
+/// (cudaDeviceFlushGPUDirectRDMAWrites), by the thread that flushes. Null: not called.
 void set_flush(void (*flush)(int device));
 /// As what devices can export memory that the driver makes (CUmemAllocationHandleType, as bits):
 /// descriptors by default, as on most machines. And whether the system lets processes make any.

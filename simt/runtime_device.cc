@@ -18,7 +18,7 @@ namespace tutti::simt {
 namespace {
 
 thread_local int chosen_device = 0;
-thread_local int context_device = -1;  // Of the current context; -1: there is none.
+thread_local int context_device = -1;  // The current context's; -1: there is none.
 thread_local cudaError_t last_error = cudaSuccess;
 
 constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;
@@ -214,7 +214,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
   const std::string bus = tutti::topology::parse_bus(text);
   for (int i = 0; i < settings().devices; ++i) {
     if (cuda_gpu(i).bus != bus) continue;
-    // A process sees just one of a GPU's MIG instances: that of who asks.
+    // A process sees just one of a GPU's MIG instances: its own.
     *device = settings().mig && (this_device() & ~1) == i ? this_device() : i;
     return cudaSuccess;
   }

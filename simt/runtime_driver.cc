@@ -2,14 +2,14 @@
 // virtual memory management and multicast objects, found by cudaGetDriverEntryPointByVersion.
 //
 // Model. A handle is a memfd, or a multicast object: a list of devices, and of the memory that each
-// bound. What is exported is the memfd itself, or, in a fabric handle, its number in this process;
-// its name says whose memory it is. A range of addresses that is mapped to a multicast object can't
-// be touched (PROT_NONE); the multimem functions of prim.h look up what it stands for, in a table
-// that is made anew whenever something is mapped or bound, and never changed: looking it up takes
-// no lock, which would hide races from the thread sanitizer. Members are used by their own
+// bound. An export is the memfd itself, or, in a fabric handle, its number in this process; its
+// name says which device's memory it is. A range of addresses that is mapped to a multicast object
+// can't be touched (PROT_NONE); the multimem functions of prim.h look up what it stands for, in a
+// table that is made anew whenever something is mapped or bound, and never changed: looking it up
+// takes no lock, which would hide races from the thread sanitizer. Members are used by their own
 // addresses, so that it sees what meets there.
 //
-// Multicast objects are of one process. What programs ask of libcuda.so.1 itself is in
+// Multicast objects belong to one process. The functions of libcuda.so.1 itself are in
 // runtime_libcuda.cc.
 #include <cuda.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ namespace {
 
 using Lock = std::unique_lock<std::mutex>;
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
-constexpr const char* kMemoryName = "simt-memory-";  // Of a memfd, before its device's number.
+constexpr const char* kMemoryName = "simt-memory-";  // A memfd's name, before its device's number.
 
 struct Handle;
 struct Binding {
@@ -45,8 +45,8 @@ struct Handle {
   int device = 0;
   bool counted = false;       // It was made here, and not imported.
   int shareable = 0;          // As what it may be exported (CUmemAllocationHandleType).
-  unsigned device_count = 0;  // Of a multicast object, and
-  std::vector<int> joined;    // who has joined,
+  unsigned device_count = 0;  // A multicast object's, and
+  std::vector<int> joined;    // the devices that have joined,
   std::vector<Binding> bindings;
   int references = 1;
 };
@@ -55,7 +55,7 @@ struct Mapping {
   Handle* handle;
   std::size_t offset;
 };
-/// What a multicast address stands for.
+/// The memory that a multicast address stands for.
 struct Window {
   std::uintptr_t begin, end;
   const char* trouble;  // Or null.
@@ -63,7 +63,7 @@ struct Window {
 };
 using Windows = std::vector<Window>;
 
-/// What is in a fabric handle.
+/// The contents of a fabric handle.
 struct FabricName {
   std::int32_t process, fd;
 };
@@ -316,7 +316,7 @@ CUresult mem_retain(CUmemGenericAllocationHandle* handle, void* at) {
   *handle = reinterpret_cast<std::uintptr_t>(found->second.handle);
   return CUDA_SUCCESS;
 }
-/// Of what was mapped at once, or allocated.
+/// The range that was mapped at once, or allocated.
 CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
   void* begin = nullptr;
   if (!find_memory(reinterpret_cast<void*>(at), &begin, bytes)) return CUDA_ERROR_NOT_FOUND;
@@ -339,7 +339,7 @@ CUresult mem_unmap(CUdeviceptr at, std::size_t) {
   release_handle(mapping.handle);
   return CUDA_SUCCESS;
 }
-/// Of whole mappings, one or several in a row; devices that are not named keep what they may.
+/// For whole mappings, one or several in a row; devices that are not named keep their access.
 CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* descriptions,
                         std::size_t count) {
   std::uint64_t devices = 0;

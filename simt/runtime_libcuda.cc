@@ -2,9 +2,9 @@
 // use the runtime ask it about devices, contexts and pointers.
 //
 // The numbers of errors and attributes are those of the runtime. A device has one context, its
-// primary one. What a thread has current goes before the device that it has chosen, which stays
-// chosen. Functions that there are not say so
-// when they are called (CMakeLists.txt has their names).
+// primary one. A thread's current context goes before the device that it has chosen, which stays
+// chosen. Functions that there are not say so when they are called (CMakeLists.txt has their
+// names).
 #include <cuda.h>
 
 #include <cstring>
@@ -28,7 +28,7 @@ CUdevice device_of(CUcontext context) {
   return static_cast<CUdevice>(reinterpret_cast<std::uintptr_t>(context)) - 1;
 }
 
-/// What this thread had current before what was pushed; -1: nothing.
+/// The context that was current before the push; -1: none.
 struct Covered {
   int contexts[64];
   unsigned count;
@@ -63,7 +63,7 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   std::memcpy(uuid->bytes, &device, sizeof device);
   return CUDA_SUCCESS;
 }
-/// Of a pool or of none; a pool's handle is of no use.
+/// The memory may belong to a pool or to none; a pool's handle is of no use.
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr at) {
   if (attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_NOT_SUPPORTED;
   static int pool;

@@ -94,7 +94,7 @@ cudaError_t release(void* at, MemoryKind kind) {
   if (at == nullptr) return cudaSuccess;
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const bool of_pool = kind == MemoryKind::kDevice && is_of_pool(at);
-  if (!of_pool) drain_device(this_device());  // What runs may use it.
+  if (!of_pool) drain_device(this_device());  // Running kernels may use it.
   const Lock lock(memory().mutex);
   const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
   if (found == memory().by_address.end() || (found->second.kind != kind && !of_pool)) {
@@ -110,7 +110,8 @@ cudaError_t release(void* at, MemoryKind kind) {
   return cudaSuccess;
 }
 
-/// What begins in an allocation has to end in it, or in what was mapped right behind it.
+/// A range that begins in an allocation has to end in it, or in memory that was mapped right behind
+/// it.
 bool within(const void* at, std::size_t bytes) {
   const Lock lock(memory().mutex);
   const Allocation* found = memory().find(at);
@@ -130,7 +131,7 @@ bool is_device(MemoryKind kind) {
          kind == MemoryKind::kMapped;
 }
 
-/// What is in an IPC handle.
+/// The contents of an IPC handle.
 struct Handle {
   std::uint32_t magic;
   std::int32_t process, fd, device;

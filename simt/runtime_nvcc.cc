@@ -1,8 +1,8 @@
-// File: simt/runtime_nvcc.cc: what nvcc's code calls before main and at <<<>>>: a program's own
-// kernels are known by name, and not run.
+// File: simt/runtime_nvcc.cc: the functions that nvcc's code calls before main and at <<<>>>: a
+// program's own kernels are known by name, and not run.
 //
 // A kernel that was compiled with simt/language.h is found by its function (engine.h); all others
-// are machine code for GPUs. Who launches one gets cudaErrorInvalidDeviceFunction, and one line on
+// are machine code for GPUs. To launch one is cudaErrorInvalidDeviceFunction, and one line on
 // stderr says which kernel that was.
 #include <cxxabi.h>
 

@@ -1,7 +1,7 @@
 // File: simt/runtime_nvml.cc: the stand-in for NVML: libnvidia-ml.so.1 of the pretended machine.
 //
-// What src/topology/probe/sources/nvml.cc asks, and what it is told is what machine.h says. A
-// device's handle is its number and one.
+// The functions that src/topology/probe/sources/nvml.cc calls; the answers are those of machine.h.
+// A device's handle is its number and one.
 #include <strings.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ int write_pci(const std::string& bus, PciInfo* info) {
   return kSuccess;
 }
 
-/// Of a rate in GT/s: 1 for 2.5, 2 for 5, 3 for 8, ...
+/// The generation of a rate in GT/s: 1 for 2.5, 2 for 5, 3 for 8, ...
 int write_generation(const topology::PcieRate& rate, unsigned* generation) {
   constexpr std::array kSpeeds{2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
   const auto* const found = std::find(kSpeeds.begin(), kSpeeds.end(), rate.gigatransfers);

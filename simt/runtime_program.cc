@@ -58,7 +58,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) {
   *flags = 0;
   return cudaSuccess;
 }
-/// Waits; memory stays, as whoever has none left does not notice.
+/// Waits; memory stays, as a program without any left does not notice.
 cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;

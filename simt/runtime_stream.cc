@@ -65,7 +65,7 @@ bool blocking(const CUstream_st& stream) {
   return !stream.legacy && (stream.flags & cudaStreamNonBlocking) == 0;
 }
 
-/// What the default stream waits for, or what waits for it.
+/// The streams for which the default stream waits, or that wait for it.
 std::vector<TicketPtr> implicit_dependencies(const StreamPtr& stream) {
   std::vector<TicketPtr> tickets;
   if (!stream->legacy && !blocking(*stream)) return tickets;
@@ -221,7 +221,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
 cudaError_t cudaStreamCreate(cudaStream_t* handle) {
   return cudaStreamCreateWithPriority(handle, cudaStreamDefault, 0);
 }
-cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // What is queued still runs.
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // Queued work still runs.
   const StreamPtr stream = find_stream(handle);
   if (stream == nullptr || stream->legacy || handle == cudaStreamPerThread)
     return failed(cudaErrorInvalidResourceHandle);

@@ -11,8 +11,8 @@
 
 #include "simt/block.h"
 
-// What CUDA calls built-in variables (language.h). Real variables: a structure of the runtime has
-// members of the same names, so macros won't do.
+// CUDA's built-in variables (language.h). Real variables: a structure of the runtime has members of
+// the same names, so macros won't do.
 __thread uint3 threadIdx, blockIdx;
 __thread dim3 blockDim, gridDim;
 
