@@ -15,7 +15,7 @@
 namespace tutti::topology {
 namespace {
 
-// Of all-to-all: endpoints around which circles are drawn.
+// For all-to-all: endpoints around which circles are drawn.
 constexpr std::size_t kMostCentres = 16;
 // Endpoints that stand for no other, of more endpoints than `kMany`: that is too long to wait for.
 constexpr std::size_t kMany = 4096, kMostUnlike = 256;
@@ -208,7 +208,7 @@ Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmet
 }
 
 // From an endpoint to all others, narrow links counting as long.
-constexpr std::int64_t kLength = 1'000'000'000;  // Of a link of 1 MB/s.
+constexpr std::int64_t kLength = 1'000'000'000;  // For a link of 1 MB/s.
 std::vector<std::int64_t> distances(const Network& network,
                                     const std::vector<std::vector<Arc>>& leaving, NodeId from) {
   std::vector<std::int64_t> reached(network.nodes, INT64_MAX);
@@ -238,7 +238,7 @@ std::vector<std::vector<bool>> circles(const Network& network, std::span<const N
     flow.add_edge(arc.from, arc.to, arc.mbps == kUnlimited ? unlimited : arc.mbps);
     leaving[arc.from].push_back(arc);
   }
-  std::vector<std::pair<std::size_t, std::size_t>> ends;  // Of each endpoint: from source, to sink.
+  std::vector<std::pair<std::size_t, std::size_t>> ends;  // By endpoint: from source, to sink.
   for (const NodeId id : network.endpoints)
     ends.emplace_back(flow.add_edge(source, id.value, 0), flow.add_edge(id.value, sink, 0));
   std::vector<std::vector<bool>> cuts;

@@ -43,7 +43,7 @@ struct Bound {
 };
 
 struct BoundOptions {
-  std::size_t root = 0;      // Of a broadcast: a place in the endpoints.
+  std::size_t root = 0;      // A broadcast's: a place in the endpoints.
   bool use_symmetry = true;  // Off: one flow an endpoint, for tests.
 };
 

@@ -18,8 +18,9 @@ class MaxFlow {
   /// leave a source must fit 64 bits: the caller's duty (bound.cc checks its products).
   std::size_t add_edge(std::uint32_t from, std::uint32_t to, std::int64_t capacity);
   void set_capacity(std::size_t edge, std::int64_t capacity) { capacities_[edge] = capacity; }
-  /// The largest flow; whatever ran before is forgotten. The two nodes differ. Who only wants to
-  /// know whether it reaches some amount says so: then it may end there, or anywhere above.
+  /// The largest flow; earlier flows are forgotten. The two nodes differ. A caller that only wants
+  /// to know whether the flow reaches some amount says so: then it may end there, or anywhere
+  /// above.
   std::int64_t run(std::uint32_t source, std::uint32_t sink,
                    std::int64_t enough = std::numeric_limits<std::int64_t>::max());
   /// After run(), if it was not ended by `enough`: whether a node is on the source's side of a

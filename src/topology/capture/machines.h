@@ -25,10 +25,11 @@ struct LibraryAnswers {
   CudaFacts cuda;
 };
 
-/// Of the first host of the graph that has GPUs of NVIDIA's, as far as the graph knows: it is the
-/// inverse of the probe. What it does not know and no library leaves out is made up: a GPU's UUID,
-/// an address where it has none. Peers have access unless the graph says otherwise, with atomics
-/// where NVLink joins them, directly or by switches. kInvalidArgument where there are no such GPUs.
+/// The answers of the first host of the graph that has GPUs of NVIDIA's, as far as the graph knows:
+/// it is the inverse of the probe. Facts that it does not know and that no library leaves out are
+/// made up: a GPU's UUID, an address where it has none. Peers have access unless the graph says
+/// otherwise, with atomics where NVLink joins them, directly or by switches. kInvalidArgument where
+/// there are no such GPUs.
 Result<LibraryAnswers> library_answers(const Graph& graph);
 
 }  // namespace tutti::topology

@@ -53,7 +53,7 @@ class Difference {
 
   Machine a_, b_;
   std::vector<Pair> pairs_;
-  std::map<NodeId, NodeId> matched_;  // Of a, in b.
+  std::map<NodeId, NodeId> matched_;  // Nodes of a, in b.
   Findings findings_;
 };
 

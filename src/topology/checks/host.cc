@@ -70,8 +70,8 @@ std::vector<Rails> rails_of(const std::vector<Leaves>& all) {
   return found;
 }
 
-// Whom to compare a host's rails with: the pattern most frequent among those over the same leaves;
-// or, if at least two hosts have it, over more.
+// The pattern to compare a host's rails with: the pattern most frequent among those over the same
+// leaves; or, if at least two hosts have it, over more.
 const Leaves* rails_like(const Leaves& own, const std::vector<Rails>& patterns) {
   const std::set<NodeId> mine(own.begin(), own.end());
   const Rails* best = nullptr;

@@ -57,7 +57,7 @@ void scale(std::vector<Lane>& lanes, double by) {
 
 // Two kinds of lanes at once.
 struct Mixture {
-  double share = 0;  // Of the second.
+  double share = 0;  // The second's.
   double busiest = 0, gathered = 0;
 };
 
@@ -239,7 +239,7 @@ class Search {
   const EmbedOptions& options_;
   Router router_;
   std::vector<Group> groups_;
-  std::map<std::vector<LinkKind>, Bound> bounds_;  // Of kinds of links.
+  std::map<std::vector<LinkKind>, Bound> bounds_;  // By kinds of links.
 };
 
 // "nvlink, pcie"

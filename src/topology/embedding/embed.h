@@ -48,11 +48,11 @@ struct Source {
 };
 
 struct Lane {
-  std::vector<NodeId> order;        // All endpoints. Of a ring, the last one's next is the first.
-  std::vector<std::uint32_t> hops;  // Of a ring: hops[i], from order[i] to its next. Else empty.
+  std::vector<NodeId> order;        // All endpoints. In a ring, the last one's next is the first.
+  std::vector<std::uint32_t> hops;  // In a ring: hops[i], from order[i] to its next. Else empty.
   double gigabytes_per_second = 0;  // The weight. All lanes at once fit the links.
 
-  // Of a forest. Group g is the places from starts[g] to starts[g + 1]; so one more than groups.
+  // For a forest. Group g is the places from starts[g] to starts[g + 1]; so one more than groups.
   std::vector<std::uint32_t> starts;
   struct Entry {
     std::uint32_t at = 0;  // The place where the block enters.
@@ -72,7 +72,7 @@ struct Lane {
   std::size_t depth() const;
 
   std::size_t group_of(std::size_t place) const;
-  std::size_t width() const { return spread.size() / order.size(); }  // Of the largest group.
+  std::size_t width() const { return spread.size() / order.size(); }  // The largest group's.
 };
 
 struct Embedding {
@@ -80,16 +80,16 @@ struct Embedding {
   std::vector<Lane> lanes;
   std::string method;               // "packed rings", "direct trees + ...": in words.
   double gigabytes_per_second = 0;  // All-gather: message size / time, as load() says.
-  Bound bound;                      // Of the whole machine.
+  Bound bound;                      // The whole machine's.
   /// With only the kinds of links that the lanes use, and no GPU that is not an endpoint: those
   /// run nothing that could pass data on.
   Bound bound_of_kinds;
   std::vector<LinkKind> kinds;  // Those.
   /// What the best rings gather, GB/s, be they the lanes or not; 0: there are none.
   double rings = 0;
-  /// No rings gather more, GB/s: each carries all data into the first host. Of one host: 0, none.
+  /// No rings gather more, GB/s: each carries all data into the first host. With one host: 0, none.
   double ring_limit = 0;
-  double share = 0, share_of_kinds = 0;  // Of either bound, in (0, 1].
+  double share = 0, share_of_kinds = 0;  // Share of either bound, in (0, 1].
   std::vector<std::string> report;       // Lines for people.
 };
 
@@ -115,7 +115,7 @@ inline Result<Load> load(const Graph& graph, const Embedding& embedding) {
 struct EmbedOptions {
   /// Endpoints up to which rings and trees are packed, of one host or of all; at most 16.
   std::size_t most_packed = 16;
-  /// Only rings, also where trees gather more: for who wants orders of the endpoints.
+  /// Only rings, also where trees gather more: for callers that want orders of the endpoints.
   bool rings_only = false;
 };
 

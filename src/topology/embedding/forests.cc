@@ -93,7 +93,7 @@ Spreads paired(Router& router, std::span<const NodeId> members) {
   Spread spread{1, std::vector<Source>(size * size)};
   for (std::uint32_t at = 0; at < size; ++at) {
     for (std::uint32_t to = 0; to < size; ++to) {
-      // Of a pair, who is sent to directly depends on the root, so that both are as often.
+      // The root decides which of a pair is sent to directly, so that both are as often.
       const bool is_second = partner[to] != to && (to > partner[to]) == (at % 2 == 0);
       const bool passed_on = partner[to] == at || (is_second && partner[at] != to);
       if (to == at) continue;
@@ -168,7 +168,7 @@ std::size_t group_before(Across across, std::size_t groups, std::size_t home, st
   if (across == Across::kStar) return home;
   const auto block = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(groups))));
   if (to / block == home / block) return home;
-  // Who receives for a block: the one in the place of the root's group, or the block's last.
+  // The receiver for a block: the group in the place of the root's group, or the block's last.
   const std::size_t receiver = std::min(to / block * block + home % block, groups - 1);
   return to == receiver ? home : receiver;
 }
@@ -219,8 +219,8 @@ class Composer {
     return lanes;
   }
 
-  /// Of one group in the lanes' notation, for the place from which a block is passed on depends on
-  /// where it goes.
+  /// The tree of one group in the lanes' notation, for the place from which a block is passed on
+  /// depends on where it goes.
   std::optional<std::vector<Lane>> rails_last() {
     std::vector<Lane> lanes;
     const std::size_t size = lane_.order.size(), members = widest_;

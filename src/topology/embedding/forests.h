@@ -8,11 +8,11 @@
 //
 //   direct   the root sends to each: switches, full meshes
 //   packed   trees.h: a cube mesh, PCI Express trees; up to 16 endpoints
-//   paired   the root sends to one of every two neighbours, who passes it on over PCI Express or
+//   paired   the root sends to one of every two neighbours, which passes it on over PCI Express or
 //            C2C; makes sense beside direct trees, where those fill the fast links
 //
 // Between groups the root sends to all (`star`), or to one of each block of groups, and those to
-// their block (`grid`: fewer connections, and what crosses between the blocks does so once).
+// their block (`grid`: fewer connections, and data crosses between the blocks once).
 #pragma once
 #include <optional>
 

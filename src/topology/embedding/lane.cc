@@ -40,7 +40,7 @@ std::size_t Lane::depth() const {
     }
   }
   std::size_t deepest = 0;
-  std::vector<std::size_t> level(groups());  // Of the entries of one root.
+  std::vector<std::size_t> level(groups());  // Depth of one root's entries.
   for (std::size_t root = 0; root < order.size(); ++root) {
     level.assign(groups(), kUnknown);
     level[group_of(root)] = 0;

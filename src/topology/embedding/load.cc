@@ -188,7 +188,7 @@ class Traffic {
   const Graph& graph_;
   std::span<const Route> routes_;
   std::vector<double> rates_;                    // By route.
-  std::vector<std::pair<NodeId, NodeId>> ends_;  // Whose route was checked.
+  std::vector<std::pair<NodeId, NodeId>> ends_;  // The pairs whose route was checked.
   std::vector<double> left_;                     // By node; all 0 between checks.
 };
 

@@ -76,7 +76,7 @@ class CheapestRing {
     }
   }
 
-  // Backwards from the full set: who was last, given what that cost.
+  // Backwards from the full set: the last place, by its cost.
   double trace(std::size_t set, PackedRing& ring) {
     std::size_t last = inner_;
     double least = kNever;
@@ -133,7 +133,7 @@ class Simplex {
       inverse_[i * size_ + i] = 1;
       basis_.push_back(-1 - static_cast<int>(i));
       // A little more or less for each, so that no two rows ever tie and the method can't cycle.
-      // Whoever uses the rings scales them to what the links really carry.
+      // The caller scales the rings to the links' real loads.
       const double golden = static_cast<double>(i + 1) * 0.6180339887498949;
       values_.push_back(problem.capacities[i] * (1 + 1e-7 * (golden - std::floor(golden))));
     }

@@ -33,7 +33,7 @@ struct RingProblem {
 };
 
 struct PackedRing {
-  std::vector<std::uint32_t> order;  // Of places; the last place is the last.
+  std::vector<std::uint32_t> order;  // The places; the last place is the last.
   std::vector<std::uint32_t> ways;   // ways[i]: in the list of the hop from order[i] to its next.
   double weight = 0;
 };

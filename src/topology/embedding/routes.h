@@ -28,7 +28,7 @@ class Router {
   explicit Router(const Graph& graph);
   /// None if there is no way.
   std::optional<Route> find(NodeId from, NodeId to, Over over);
-  /// Links from a node to all that it reaches; -1: not reached. Of `over`, GPUs not passed.
+  /// Links from a node to all that it reaches; -1: not reached. GPUs of `over` are not passed.
   std::map<NodeId, int> distances(NodeId from, Over over) const;
 
   /// A place in routes(): over fast links, else within the host, else over anything.

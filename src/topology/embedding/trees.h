@@ -16,7 +16,7 @@ struct TreePacking {
   static constexpr std::size_t kMostPlaces = 16;
   struct Hop {
     std::uint32_t from = 0, to = 0;
-    std::vector<std::pair<std::uint32_t, double>> shares;  // Of arcs of the network: a unit flow.
+    std::vector<std::pair<std::uint32_t, double>> shares;  // By arc of the network: a unit flow.
   };
   static constexpr std::uint32_t kNone = 0xffffffff;
   /// A tree for every root.

@@ -116,7 +116,7 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
-/// Who is next to whom: built once for a graph, invalid once the graph changes.
+/// The neighbours of each node: built once for a graph, invalid once the graph changes.
 class Adjacency {
  public:
   struct Edge {

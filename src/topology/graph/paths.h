@@ -42,7 +42,7 @@ struct Path {
   NodeId from, to;
   std::vector<Adjacency::Edge> edges;  // In order; empty for LOC and DIS.
   std::size_t bottleneck = 0;          // The first of the narrowest, in `edges`.
-  double gigabytes_per_second = 0;     // Of the bottleneck, of all ways together; 0: not known.
+  double gigabytes_per_second = 0;     // The bottleneck's, of all ways together; 0: not known.
   int ways = 1;           // NVL: links and NVSwitches side by side, of which `edges` shows one.
   double latency_us = 0;  // Sum over the links that say one.
 };

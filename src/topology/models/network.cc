@@ -12,7 +12,7 @@
 namespace tutti::topology {
 namespace {
 
-constexpr int kPorts = 64;             // Of a switch: Quantum-2 and Rosetta both have 64.
+constexpr int kPorts = 64;             // A switch's: Quantum-2 and Rosetta both have 64.
 constexpr int kLeafNics = kPorts / 2;  // NVIDIA's DGX SuperPOD: 32 hosts share the leaves.
 constexpr int kRouterNics = 16;        // A Rosetta switch: 16 NICs, 31 local ports, 17 global.
 constexpr int kRouterGlobals = 17;
@@ -29,7 +29,7 @@ struct Ends {
   std::vector<Nic> nics;
   std::size_t hosts = 0;
   std::size_t places = 0;  // The most NICs that a host has.
-  double gbs = 0;          // Of the fastest NIC: the rate of the network's own links.
+  double gbs = 0;          // The fastest NIC's: the rate of the network's own links.
 };
 
 Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }

@@ -31,7 +31,7 @@ struct GpuPart {
 };
 struct NicPart {
   std::string_view vendor, device;
-  std::string_view prefix;  // Of the device's name: "mlx5_".
+  std::string_view prefix;  // The prefix of the device's name: "mlx5_".
   int speed_mbps = 0;
   PcieRate rate;
 };

@@ -50,7 +50,7 @@ std::uint64_t color_of(const Link& link, bool forward) {
     hash.add(static_cast<std::uint64_t>(link.pcie->maximum.gigatransfers * 1000));
     hash.add(static_cast<std::uint64_t>(link.pcie->maximum.width));
   }
-  // Of a link that is alike in both directions it does not matter which end was named first.
+  // If a link is alike in both directions, it does not matter which end was named first.
   return hash.add(forward ? 0 : 1).value();
 }
 

@@ -18,8 +18,8 @@ namespace tutti::topology {
 /// refinement of colors, some rounds of it).
 std::uint64_t fingerprint(const Graph& graph);
 
-/// Of the machine that this process runs on, from its files alone: no driver is loaded for it. Made
-/// once in a process; some milliseconds. Any thread.
+/// The fingerprint of the machine that this process runs on, from its files alone: no driver is
+/// loaded for it. Made once in a process; some milliseconds. Any thread.
 std::uint64_t fingerprint_of_this_machine();
 
 }  // namespace tutti::topology

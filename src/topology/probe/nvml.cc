@@ -40,8 +40,9 @@ class NvmlProbe {
 
   Probe& probe_;
   const NvmlFacts& facts_;
-  std::vector<NodeId> nodes_;                         // Of facts_.gpus.
-  std::map<std::pair<NodeId, NodeId>, int> counted_;  // Links by (who says it, far end).
+  std::vector<NodeId> nodes_;  // Nodes of facts_.gpus.
+  std::map<std::pair<NodeId, NodeId>, int>
+      counted_;  // Links by (the node that reports it, far end).
   std::map<NodeId, int> sm_;
   NodeId hidden_switch_;
 };

@@ -112,8 +112,8 @@ class PciProbe {
   const std::map<std::string, std::vector<Port>>& ports_;
   std::vector<Function> functions_;
   std::map<std::string, std::pair<int, int>> gpu_numbers_;  // Number in the name, driver's index.
-  std::map<std::string, std::string> paths_;                // Of bridges' nodes, by name.
-  std::set<std::string> names_;                             // Of NIC ports.
+  std::map<std::string, std::string> paths_;                // Paths of bridges' nodes, by name.
+  std::set<std::string> names_;                             // Names of NIC ports.
   NodeId plane_;
   std::string rates_hidden_, flat_, numa_guessed_;
 };

@@ -10,8 +10,9 @@
 
 namespace tutti::topology {
 
-/// Of these RDMA devices ("mlx5_0", or a port, "mlx5_0:1"), those that are. `gpu`: its PCI address.
-/// kUnsupported: none is, or that can't be said; which root complexes they are below.
+/// The RDMA devices among these ("mlx5_0", or a port, "mlx5_0:1") that are below the same root
+/// complex as a GPU. `gpu`: its PCI address. kUnsupported: none is, or that can't be said; which
+/// root complexes they are below.
 Result<std::vector<std::string>> cards_below_root_of(const FileTree& files, std::string_view gpu,
                                                      std::span<const std::string> cards);
 

@@ -14,8 +14,8 @@ struct MatrixDevice {
   std::string name;  // "GPU0", "NIC1", "mlx5_0": as in the table.
   std::string real;  // "mlx5_0": from the legend, or the name.
   bool gpu = false;
-  int numa = -1;         // Of the column "NUMA Affinity", or rocm-smi's "Numa Node"; -1: not said.
-  std::string affinity;  // Of the column "CPU Affinity"; "" if not said.
+  int numa = -1;  // From the column "NUMA Affinity", or rocm-smi's "Numa Node"; -1: not said.
+  std::string affinity;  // From the column "CPU Affinity"; "" if not said.
 };
 
 struct Matrix {

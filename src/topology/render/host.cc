@@ -24,7 +24,7 @@ std::string label(const Node& node) {
   return shortened(last, 18);
 }
 
-// Of a node's box, so that its name fits; ports are dots.
+// The width of a node's box, so that its name fits; ports are dots.
 double own_width(const Node& node) {
   if (node.kind == NodeKind::kPciePort) return 8;
   return std::max(58.0, static_cast<double>(glyphs(label(node))) * 10 * kGlyph + 12);
@@ -144,7 +144,7 @@ void HostPicture::place(const Graph& graph) {
   std::vector<double> tops{kTop};
   for (const double height : heights) tops.push_back(tops.back() + height + kRowGap);
 
-  std::vector<double> used(items_.size());  // Of the width below each, from its left end.
+  std::vector<double> used(items_.size());  // Used width below each, from its left end.
   std::vector<double> left(items_.size());
   double root_used = (width_ - roots) / 2;
   for (std::size_t i = 0; i < items_.size(); ++i) {

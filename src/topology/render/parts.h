@@ -14,7 +14,8 @@
 
 namespace tutti::topology {
 
-// Of the monospaced font, so that widths can be told without a font: a bit more than its 0.602.
+// Width of the monospaced font's glyphs, so that widths can be told without a font: a bit more than
+// its 0.602.
 inline constexpr double kGlyph = 0.61;
 
 /// XML text: escaped, and what XML can't have replaced by '?'.
@@ -69,7 +70,7 @@ class Scene {
 
 struct Anchor {
   Box box;
-  bool shared = false;  // Of several nodes: a bar or a panel.
+  bool shared = false;  // Shared by several nodes: a bar or a panel.
 };
 
 struct Picture {

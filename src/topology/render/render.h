@@ -18,10 +18,10 @@ std::string to_json(const Graph& graph);
 /// Graphviz, undirected, a cluster for each host. For `dot` up to some hundred nodes.
 std::string to_dot(const Graph& graph);
 
-/// A picture. Up to two hosts (or 64 nodes) are drawn whole; of more hosts, the first of each kind
-/// (at most four kinds), and the others as small boxes with counts. Hovering over a thing shows
-/// everything the graph says about it. Of more than 256 small boxes and 512 switches in a row the
-/// rest is a count.
+/// A picture. Up to two hosts (or 64 nodes) are drawn whole; with more hosts, the first of each
+/// kind is drawn (at most four kinds), and the others are small boxes with counts. Hovering over a
+/// thing shows everything the graph says about it. Above 256 small boxes or 512 switches in a row,
+/// the rest is a count.
 std::string to_svg(const Graph& graph);
 
 }  // namespace tutti::topology

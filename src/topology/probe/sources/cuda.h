@@ -33,7 +33,7 @@ struct CudaGpu {
 };
 
 struct CudaFacts {
-  int version = 0;  // Of the driver's interface: 13000 is CUDA 13.0.
+  int version = 0;  // The driver's interface: 13000 is CUDA 13.0.
   std::vector<CudaGpu> gpus;
   friend bool operator==(const CudaFacts&, const CudaFacts&) = default;
 };

@@ -22,7 +22,7 @@ class FileTree {
   enum class Kind { kAbsent, kFile, kDirectory, kLink };
   struct Entry {
     Kind kind = Kind::kAbsent;
-    std::string target;  // Of a link.
+    std::string target;  // A link's.
   };
 
   FileTree() = default;
@@ -41,7 +41,8 @@ class FileTree {
 
   static constexpr std::size_t kMostBytes = 4 << 20;
 
-  // Of the tree itself: paths are absolute, in normal form, and no directory on the way is a link.
+  // Reads the tree itself: paths are absolute, in normal form, and no directory on the way is a
+  // link.
   virtual Entry entry(const std::string& path) const = 0;
   virtual std::optional<std::string> content(const std::string& path) const = 0;
   virtual std::vector<std::string> names(const std::string& path) const = 0;

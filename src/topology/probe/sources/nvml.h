@@ -19,7 +19,7 @@ struct NvmlLink {
   int index = 0;
   bool active = false;
   Remote remote = Remote::kUnknown;
-  std::string bus;  // Of the far end; "" if hidden.
+  std::string bus;  // The far end's; "" if hidden.
   int version = 0;  // 0: not known.
   friend bool operator==(const NvmlLink&, const NvmlLink&) = default;
 };
@@ -31,8 +31,8 @@ struct NvmlGpu {
   PcieRate current, maximum;
   std::vector<NvmlLink> links;
   int c2c_count = 0;        // C2C links that are up.
-  double c2c_gbs = 0;       // Of one of them.
-  std::string fabric_uuid;  // Of the NVLink fabric, in hexadecimal; "" where there is none.
+  double c2c_gbs = 0;       // One link's.
+  std::string fabric_uuid;  // The NVLink fabric's, in hexadecimal; "" where there is none.
   int fabric_clique = -1, fabric_state = -1;
   std::vector<int> p2p;  // By the peer's place in NvmlFacts::gpus: 0 works; else NVML's reason.
   friend bool operator==(const NvmlGpu&, const NvmlGpu&) = default;

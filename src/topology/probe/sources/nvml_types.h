@@ -1,6 +1,6 @@
 // File: topology/probe/sources/nvml_types.h: NVML's types as its public documentation has them, so
-// far as they are used here: its header comes with no package that we need otherwise. For who asks
-// the library (nvml.cc) and who stands in for it (simt/runtime_nvml.cc).
+// far as they are used here: its header comes with no package that we need otherwise. For the code
+// that calls the library (nvml.cc) and the code that stands in for it (simt/runtime_nvml.cc).
 #pragma once
 
 namespace tutti::topology::nvml {

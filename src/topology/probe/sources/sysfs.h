@@ -41,7 +41,7 @@ std::string line_value(std::string_view text, std::string_view key);
 struct ConfigSpace {
   enum class Port { kUnknown, kEndpoint, kRoot, kUpstream, kDownstream, kOther };
   Port port = Port::kUnknown;
-  PcieRate current, maximum;  // Of the link at this port.
+  PcieRate current, maximum;  // Rates of the link at this port.
   std::optional<bool> acs;    // Whether access control redirects peer traffic; none: can't be seen.
 };
 ConfigSpace parse_config_space(std::string_view bytes);
