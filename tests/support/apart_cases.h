@@ -1,6 +1,6 @@
 // File: support/apart_cases.h: rings whose slots lie apart (transport/apart.h), over RDMA devices,
-// real ones or not, in memory that the host can't touch while they are used. Whoever includes it
-// says which devices: fabric(), and what they have to know of such memory.
+// real ones or not, in memory that the host can't touch while they are used. The file that includes
+// it says which devices: fabric(), and what they have to know of such memory.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ VerbsFabric fabric();
 /// A rank's memory, which is closed to the host at `closed`, and known to the test at `open`.
 void know_memory(std::size_t rank, std::span<std::byte> closed, std::byte* open);
 void forget_memory(std::span<std::byte> closed);
-/// What a rank's flush does.
+/// The effect of a rank's flush.
 void flush_memory(std::size_t rank);
 /// Slots of so many bytes, and this many of a ring's are sent.
 extern const std::size_t kApartSlotBytes;
@@ -52,7 +52,7 @@ class ClosedMemory {
 
   std::span<std::byte> closed() const { return {closed_, bytes_}; }
   void close() { REQUIRE(mprotect(closed_, bytes_, PROT_NONE) == 0); }
-  /// What lies there, as the test sees it.
+  /// The bytes there, as the test sees them.
   std::byte* seen(const std::byte* at) const { return open_ + (at - closed_); }
 
  private:
@@ -72,7 +72,7 @@ struct ApartOptions {
   std::vector<int> hosts = {0, 1, 2};
   std::vector<bool> without = {false, false, false};  // By rank: whose slots are in the region.
   int dma_buf = -1;
-  int short_rank = -1;  // Who has too little memory.
+  int short_rank = -1;  // The ranks that have too little memory.
 };
 
 struct ApartRank {
@@ -159,7 +159,8 @@ std::vector<std::unique_ptr<ApartRank>> join_apart(const ApartOptions& options) 
   return ranks;
 }
 
-/// Of the slot with that number in a ring from one rank to another: its bytes, and how many.
+/// The bytes of the slot with that number in a ring from one rank to another, and how many there
+/// are.
 std::byte apart_content(int from, int to, int lane, std::uint64_t number, std::size_t at) {
   return static_cast<std::byte>((static_cast<std::size_t>(from) * 131 +
                                  static_cast<std::size_t>(to) * 67 +
@@ -252,7 +253,7 @@ class ApartTraffic {
   std::vector<End> ends_;
 };
 
-/// Of a rank that has got so many slots.
+/// Called for a rank that has got so many slots.
 using Meanwhile = std::function<void(std::size_t rank, std::uint64_t got)>;
 
 std::vector<std::string> exchange_slots(std::vector<std::unique_ptr<ApartRank>>& ranks,
@@ -334,7 +335,7 @@ TEST_CASE("ranks whose slots are not alike don't join, and say so") {
 }
 
 TEST_CASE("what is not where a slot apart belongs breaks the connection, and is not copied") {
-  constexpr std::uint16_t kSlot = 4, kAbort = 6;  // Of net/mirror_peer.cc.
+  constexpr std::uint16_t kSlot = 4, kAbort = 6;  // As in net/mirror_peer.cc.
   constexpr std::uint32_t kRing = 1;              // The first lane's.
   struct Lie {
     const char* what;

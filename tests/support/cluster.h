@@ -78,7 +78,7 @@ inline void fill(const Case& test, int rank, std::uint64_t seed, std::byte* data
   }
 }
 
-/// What `rank` must get from `inputs`.
+/// The output that `rank` must get from `inputs`.
 inline Buffer expected(const Case& test, int rank, const std::vector<Buffer>& inputs) {
   Buffer result(test.output_bytes());
   const std::size_t block = test.count * size_of(test.type);
@@ -176,7 +176,8 @@ inline std::string run_case(Communicator& comm, const Case& test, std::uint64_t 
   const bool has_output = !traits.root_output || me == test.root;
   const Buffer& mine = inputs[static_cast<std::size_t>(me)];
   if (!mine.empty() && has_input) std::memcpy(in, mine.data(), mine.size());
-  // What a rank does not have is not looked at. Every other time it gives what it likes.
+  // A buffer that a rank does not have is not looked at. Every other time the rank passes null for
+  // it.
   if (!has_input && seed % 2 == 0) in = nullptr;
   if (!has_output && seed % 2 == 0) out = nullptr;
   if (auto status = call(comm, test, in, out); !status)

@@ -40,7 +40,7 @@ class FakeRdma {
     static FakeRdma one;
     return one;
   }
-  /// Of fake0 at 10.99.0.1, and so on.
+  /// Ports of fake0 at 10.99.0.1, and so on.
   static std::vector<verbs::Port> ports() {
     std::vector<verbs::Port> ports(kDevices);
     for (std::uint8_t i = 0; i < kDevices; ++i) {
@@ -76,12 +76,12 @@ class FakeRdma {
       strays_.clear();
     });
   }
-  /// Whose memory an address is: a device's number, or -1: the host's.
+  /// The owner of an address: a device's number, or -1: the host.
   using DeviceOf = int (*)(const void* at);
   /// Whose memory is devices', and what that means; by the number of the device, as bits.
   struct Devices {
     DeviceOf of = nullptr;
-    std::uint64_t late = 0;        // What is written there is there after flush() only.
+    std::uint64_t late = 0;        // Writes there are visible after flush() only.
     std::uint64_t unknown = 0;     // Can't be registered by address: there is no nvidia_peermem,
     std::uint64_t no_dma_buf = 0;  // nor by dma-buf.
   };
@@ -91,7 +91,7 @@ class FakeRdma {
       memory_of_devices_ = devices;
     });
   }
-  /// What was written there is there.
+  /// Makes writes there visible.
   void flush(int device) {
     with([&] {
       std::erase_if(late_, [this, device](const Late& one) {
@@ -131,11 +131,11 @@ class FakeRdma {
       }
     });
   }
-  /// What no device would forgive, the first one; empty: nothing. It is forgotten.
+  /// The first mistake that no device would forgive; empty: none. It is forgotten.
   std::string complaint() {
     return with([&] { return std::exchange(complaint_, {}); });
   }
-  /// What was made and not removed.
+  /// Objects that were made and not removed.
   int open_count() {
     return with([&] { return open_count_; });
   }

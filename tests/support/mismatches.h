@@ -59,10 +59,10 @@ inline std::vector<Kind> all_kinds(int ranks) {
   return kinds;
 }
 
-/// What a rank got from its call and from the barrier that it called next.
+/// The results of a rank's call and of the barrier that it called next.
 struct Outcome {
   Status first, next;
-  bool right = true;  // What it got, if the call was right: the root's bytes.
+  bool right = true;  // The output, if the call was right: the root's bytes.
   std::chrono::milliseconds took{};
 
   const Error* error() const { return !first ? &first.error() : !next ? &next.error() : nullptr; }

@@ -37,7 +37,7 @@ struct SimulationOptions {
   std::uint64_t seed = 0;
 };
 
-/// What came out: [call][rank]. `stuck` says where, if some rank never returned.
+/// The outputs: [call][rank]. `stuck` says where, if some rank never returned.
 struct Simulated {
   std::optional<std::string> stuck;
   std::vector<std::vector<Vector>> outputs;
@@ -99,7 +99,7 @@ class PlanSimulator {
   struct LaneState {
     std::size_t tile = 0, step = 0;
     std::size_t targets_written = 0;
-    std::optional<Vector> value;  // Of the move that is going on.
+    std::optional<Vector> value;  // The value of the move that is going on.
     bool done = false;
   };
   struct Rank {
@@ -326,7 +326,7 @@ inline std::vector<std::vector<Vector>> random_inputs(const plan::Plan& plan, st
   return inputs;
 }
 
-/// What the output of `rank` has to be, bit for bit, under the deterministic contract.
+/// The output that `rank` has to have, bit for bit, under the deterministic contract.
 inline Vector reference(const plan::Shape& shape, std::size_t count,
                         const std::vector<Vector>& inputs, std::size_t rank) {
   const CollectiveTraits traits = traits_of(shape.collective);

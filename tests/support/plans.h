@@ -22,7 +22,7 @@ inline void for_each_plan(std::initializer_list<int> rank_counts,
       roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
       for (const int root : roots) {
         const plan::Shape plain{algorithm->collective, n, root};
-        if (algorithm->applies(plain)) {  // What else a shape can tell of, it ignores.
+        if (algorithm->applies(plain)) {  // It ignores the other members of a shape.
           visit(build(*algorithm, plain));
           continue;
         }

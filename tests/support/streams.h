@@ -150,7 +150,7 @@ struct Sender {
   bool done() const { return next == load.sizes.size(); }
 };
 
-/// What is wrong with what arrived; empty: nothing.
+/// The error in the frames that arrived; empty: none.
 inline std::string check(const Load& sent, const Memory& got) {
   if (got.headers.size() != sent.sizes.size()) return "frames are missing";
   std::size_t position = 0;

@@ -20,7 +20,7 @@ inline tcp::InterfaceAddress loopback_address() {
   return one;
 }
 
-/// What rank `me` of `ranks` needs to join all others; its exchange goes over `meeting`.
+/// The options with which rank `me` of `ranks` joins all others; its exchange goes over `meeting`.
 inline tcp::Joining joining(const std::shared_ptr<Rendezvous>& meeting, int me, int ranks,
                             std::chrono::milliseconds timeout = std::chrono::seconds(100)) {
   tcp::Joining one;

@@ -1,5 +1,5 @@
-// File: support/verbs_cases.h: what links between RDMA devices have to do, real ones or not: order,
-// room, places, ends and faults. Whoever includes it says which devices: fabric().
+// File: support/verbs_cases.h: the duties of links between RDMA devices, real ones or not: order,
+// room, places, ends and faults. The file that includes it says which devices: fabric().
 #pragma once
 #include <array>
 #include <chrono>
@@ -31,7 +31,8 @@ std::byte content(int from, std::uint32_t number, std::size_t at) {
                                 251);
 }
 
-/// What a rank gets from another one. Long payloads belong into its image, at `position`.
+/// The frames that a rank gets from another one. Long payloads belong into its replica, at
+/// `position`.
 class Sink final : public net::FrameSink {
  public:
   explicit Sink(std::span<std::byte> image) : image_(image) {}
@@ -87,7 +88,7 @@ void require_joined(const std::vector<std::unique_ptr<VerbsRank>>& ranks) {
   }
 }
 
-/// Of two ranks: what one of them hears, which then forgets the other, as a wire does.
+/// The error of one of two ranks, which then forgets the other, as a link does.
 std::string error_of(const std::vector<std::unique_ptr<VerbsRank>>& ranks, std::size_t rank) {
   auto sinks = sinks_of(*ranks[rank], ranks.size());
   const auto end = Clock::now() + kLongest;
@@ -151,7 +152,7 @@ std::string exchange_frames(const VerbsRank& rank, int me, int ranks, std::uint3
                                 : shape == 1 ? random() % verbs::kShortBytes + 1
                                 : shape == 2 ? verbs::kShortBytes + 1
                                              : random() % kPlaceBytes + 1;
-      // Of each two ranks, places of their own.
+      // Each two ranks have places of their own.
       const auto way = static_cast<std::size_t>(me * ranks + peer);
       const std::size_t position = (way * kPlaces + number % kPlaces) * kPlaceBytes;
       const auto payload = rank.near.span().subspan(position, bytes);
@@ -380,7 +381,7 @@ TEST_CASE("who leaves has delivered all, and says so") {
   REQUIRE(!status);
   CHECK(theirs[0]->count == static_cast<std::uint32_t>(count));
   CHECK_THAT(status.error().what, Catch::Contains("has closed the communicator"));
-  // Who leaves second does not wait for an answer of who has gone.
+  // The rank that leaves second does not wait for an answer of the one that has gone.
   auto* const back = ranks[1]->network->carrier(0);
   back->leave();
   CHECK(back->left());

@@ -46,16 +46,16 @@ struct VerbsRank {
   std::function<void()> after;
 };
 
-/// Whose devices they are.
+/// The owner of the devices.
 struct VerbsFabric {
-  std::string prefix;  // Of their names: "rxe" of rxe0.
+  std::string prefix;  // The prefix of their names: "rxe" in rxe0.
   std::vector<verbs::Port> ports;
   std::function<void()> after{};  // Called once a rank has left.
 };
 
 struct VerbsOptions {
   int ranks = 2;
-  std::size_t bytes = std::size_t{1} << 20;  // Of each rank's memory.
+  std::size_t bytes = std::size_t{1} << 20;  // Each rank's memory.
   verbs::Options options{};
   bool one_host = true;                            // Ranks of one host share out its ports.
   std::function<std::string(int rank)> devices{};  // Rules; without it, each rank has its own.
