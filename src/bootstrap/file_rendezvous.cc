@@ -6,8 +6,7 @@
 //                        /t.<unique>     a value that is being written
 //                        /failed         what `fail` was told first
 //                        /m.<rank>       locked by a rank while it joins; names its process
-//                        /m.-1.<unique>  the same before the rank is known: from the first moment
-//                        on
+//                        /m.-1.<unique>  the same while the rank is not yet known
 //
 // A value appears whole or not at all: it is written beside its place and renamed. Values are
 // written only under the shared lock, and a job's files are removed only under the exclusive one.
