@@ -2,12 +2,12 @@
 //
 //   key (16) · from u32 · what u32 · the frame's header (32, net/frame.h), then its payload
 //
-// A worker of UCX takes messages from anybody who can reach it, and says not from whom. So each one
-// says it itself, and shows the receiver's key: random, made by the receiver, and known only to
-// ranks of the job, to whom the rendezvous carried it. A message without it is dropped, and its
-// payload is never fetched. This hides and seals nothing. An attacker that can read the messages
-// can also show the key; and before a message comes to us, UCX itself has believed its sender. On
-// an untrusted network the transport tcp is the better one.
+// A worker of UCX takes messages from any process that can reach it, and does not name the sender.
+// So each message names it, and shows the receiver's key: random, made by the receiver, and known
+// only to ranks of the job, which got it through the rendezvous. A message without it is dropped,
+// and its payload is never fetched. This hides and seals nothing. An attacker that can read the
+// messages can also show the key; and before a message comes to us, UCX itself has believed its
+// sender. On an untrusted network the transport tcp is the better one.
 #pragma once
 #include <sodium.h>
 
