@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs into a folder of its own, then builds and runs programs against it the way users do: C
-# and C++, by find_package and by pkg-config. Also: the library exports the API and nothing else.
+# and C++, by find_package and by pkg-config. Also: the library exports the API and nothing else, and
+# each manual page renders without a warning.
 set -euo pipefail
 source_dir=$TEST_SOURCE_DIR
 build_dir=$TEST_BUILD_DIR
@@ -22,6 +23,16 @@ sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir/include/tutti/tutti.h" |
   sort -u >"$work/declared"
 diff "$work/declared" "$work/exported" ||
   { echo "left: declared in tutti.h, right: exported by the library"; exit 1; }
+
+echo "== manual pages"
+pages=$prefix/share/man/man1
+for name in $("$prefix/bin/tutti" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]\+\) .*/\1/p'); do
+  [ -s "$pages/tutti-$name.1" ] || { echo "tutti $name has no manual page"; exit 1; }
+done
+for page in "$pages"/*.1; do
+  ! command -v man >/dev/null || MANWIDTH=80 man --warnings -Tutf8 -l "$page" >"$work/page" 2>"$work/warnings"
+  [ ! -s "$work/warnings" ] || { echo "$page:"; cat "$work/warnings"; exit 1; }
+done
 
 echo "== find_package"
 cmake -S "$source_dir/tests/process/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
