@@ -101,6 +101,8 @@ class TUTTI_API Work {
   std::shared_ptr<State> state_;
 };
 
+/// A communicator, as one rank sees it. The head of this file has its rules for threads and
+/// buffers.
 class TUTTI_API Communicator {
  public:
   struct State;

@@ -76,6 +76,7 @@ TUTTI_API Result<void*> device_mem_alloc(int device, std::size_t bytes);
 /// Frees what device_mem_alloc returned; an error for anything else.
 TUTTI_API Status device_mem_free(void* data);
 
+/// A communicator for memory of GPUs, as one rank sees it.
 class TUTTI_API DeviceCommunicator {
  public:
   struct State;
