@@ -39,6 +39,7 @@ std::uint64_t mixed(std::uint64_t number);
 
 struct Block;
 
+/// It has more than 15 fields: the state of a simulated thread and of its checks.
 struct Fiber {
   enum class State : std::uint8_t { kReady, kBlocked, kDone };
   ThreadContext context;
@@ -95,6 +96,7 @@ struct WarpGroup {
 };
 using Warp = std::array<WarpGroup, 64>;
 
+/// It has more than 15 fields: the state of a simulated block and of its checks.
 struct Block {
   const Launch* launch = nullptr;
   unsigned index = 0;

@@ -44,6 +44,7 @@ namespace tutti::simt {
 
 /// The settings of a run. They come from the environment (SIMT_SEED, ...); a test may change it
 /// while no kernel runs.
+/// It has more than 15 fields: one for each thing that tests can plant or limit.
 struct Settings {
   std::uint64_t seed = 0;
   unsigned preempt_one_in = 0;  // One in so many primitives; 0: never.

@@ -75,6 +75,7 @@ inline ncclResult_t bad_usage(ncclComm* comm, const char* function, const std::s
 
 }  // namespace tutti::nccl
 
+/// It has more than 15 fields: all that NCCL's functions ask of a handle is kept behind it.
 struct ncclComm : std::enable_shared_from_this<ncclComm> {
   static constexpr std::uint64_t kMagic = 0x7475747469636f6d;  // "tutticom"
   // Shows whether a handle is valid: it may have been given back, or never been one. seq_cst, with

@@ -103,6 +103,7 @@ class TUTTI_API Work {
 
 /// A communicator, as one rank sees it. The head of this file has its rules for threads and
 /// buffers.
+/// It has more than 20 functions: each collective has a blocking and a started form.
 class TUTTI_API Communicator {
  public:
   struct State;

@@ -77,6 +77,7 @@ TUTTI_API Result<void*> device_mem_alloc(int device, std::size_t bytes);
 TUTTI_API Status device_mem_free(void* data);
 
 /// A communicator for memory of GPUs, as one rank sees it.
+/// It has more than 20 functions: each collective has one.
 class TUTTI_API DeviceCommunicator {
  public:
   struct State;

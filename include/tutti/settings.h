@@ -12,6 +12,7 @@ namespace tutti {
 
 /// Each field can be set by the environment variable named beside it. Programs that set fields
 /// themselves start from `Settings::from_environment()` or from `Settings{}`.
+/// It has more than 15 fields: one for each setting of a communicator.
 struct TUTTI_API Settings {
   std::chrono::milliseconds timeout{60'000};     // TUTTI_TIMEOUT_MS: the deadline of every wait.
   Contract contract = Contract::kDeterministic;  // TUTTI_CONTRACT: deterministic or relaxed.

@@ -162,6 +162,7 @@ constexpr std::size_t board_bytes(std::size_t ranks, std::size_t lanes) {
 
 /// The kernel's arguments. Pointers are to memory that the device can access. What short calls read
 /// lies close together: each launch fetches it anew.
+/// It has more than 15 fields: a kernel gets all it needs in one block of constant memory.
 struct Arguments {
   const LaneSteps* lanes = nullptr;  // By block.
   // By lane * ranks + peer.

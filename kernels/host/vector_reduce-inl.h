@@ -33,6 +33,7 @@ struct Block {
 };
 
 /// A step for one type and operation. Without kMixed, no step that is_mixed.
+/// It has more than 20 functions: one for each shape of loop and kind of arithmetic.
 template <class Vector, ReduceOp op, bool kMixed>
 class Reducer {
  public:

@@ -16,6 +16,7 @@ enum class Check { kOff, kValues, kBits };
 /// More sizes than that are a slip of the step, and an error of parse_options.
 inline constexpr std::size_t kMostSizes = 10'000;
 
+/// It has more than 15 fields: one for each option of the command line.
 struct Options {
   Collective collective = Collective::kAllReduce;
   std::size_t min_bytes = std::size_t{32} << 20, max_bytes = std::size_t{32} << 20;

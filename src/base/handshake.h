@@ -68,6 +68,8 @@ std::array<std::byte, kHelloBytes> encode(const Hello& hello,
 std::optional<Hello> parse_hello(std::span<const std::byte, kHelloBytes> bytes,
                                  const Protocol& protocol = kMeshProtocol);
 
+/// It has more than 20 functions: both ends' steps stand side by side, so that they can be
+/// compared.
 class Handshake {
  public:
   /// The end that connects, as `hello` says (its job and nonce are filled in).

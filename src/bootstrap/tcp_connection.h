@@ -30,6 +30,7 @@ struct TcpServer::Job {
   std::set<int> clients;  // The ranks that have joined; on the server's thread.
 };
 
+/// It has more than 15 fields: buffers, time limits and pending requests of one client.
 struct TcpServer::Connection {
   std::uint64_t id = 0;
   Fd socket;

@@ -27,6 +27,7 @@
 
 namespace tutti::bootstrap {
 
+/// It has more than 20 functions: one for each request of a client and each event of the loop.
 class TcpServer : public std::enable_shared_from_this<TcpServer> {
  public:
   static constexpr std::chrono::seconds kJoinTime{10};

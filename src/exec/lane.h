@@ -57,6 +57,7 @@ struct CallContext {
 };
 
 /// A lane's steps with their rings looked up.
+/// It has more than 20 functions and 15 fields: a step's execution is resumed at any of its waits.
 class BoundLane {
  public:
   /// `scratch` holds the rank's scratch chunks, slot_bytes apart.

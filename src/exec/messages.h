@@ -63,6 +63,7 @@ struct MessageBatch {
   std::chrono::steady_clock::time_point start;
 };
 
+/// It has more than 20 functions: one for each way in which a message moves, and its end.
 class Messages {
  public:
   /// `stream_from`: bytes from which a copy goes past the cache.

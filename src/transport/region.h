@@ -164,6 +164,7 @@ struct RegionHeader {
 };
 
 /// A view of the shared memory; cheap to copy, owns nothing.
+/// It has more than 20 functions: one for each part of the memory.
 class Region {
  public:
   Region() = default;

@@ -32,6 +32,7 @@ struct Supervision {
   bool takes_orders = false;  // From the standard input: this is an agent. Else rank 0 gets it.
 };
 
+/// It has more than 15 fields: processes, their output, and how they end.
 class Supervisor {
  public:
   explicit Supervisor(const Supervision& options);

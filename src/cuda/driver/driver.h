@@ -18,6 +18,7 @@
 namespace tutti::exec {
 
 /// Null: this driver has none.
+/// It has more than 15 fields: one for each function of the driver that is loaded.
 struct CudaDriver {
   decltype(&cuDevicePrimaryCtxRetain) context = nullptr;
   decltype(&cuCtxGetCurrent) current = nullptr;

@@ -85,6 +85,7 @@ struct Processor {
 };
 
 /// The ways of all channels, and of what is done in peers' memory.
+/// It has more than 20 functions: most are one-line views of one table.
 class Ways {
  public:
   Ways(const Cast& cast, const CostModel& model);

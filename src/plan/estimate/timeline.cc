@@ -23,6 +23,7 @@
 namespace tutti::plan {
 namespace {
 
+/// It has more than 20 functions: one for each kind of event.
 class Timeline {
  public:
   explicit Timeline(const Play& play)

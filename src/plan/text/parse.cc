@@ -100,6 +100,7 @@ class Line {
   std::size_t position_ = 0;
 };
 
+/// It has more than 20 functions: one for each rule of the grammar.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}

@@ -31,6 +31,7 @@ struct Value {
   Form form = Form::kResult;
 };
 
+/// It has more than 20 functions and 15 fields: one for each kind of step and what it changes.
 class Run {
  public:
   Run(const Plan& plan, const Limits& limits, const Wiring& wiring)

@@ -62,6 +62,7 @@ double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
 /// What bounds the collective; of some nothing is known that does.
 std::optional<topology::Pattern> pattern_of(Collective collective);
 
+/// It has more than 20 functions: one for each cost and each caller's question.
 class Simulator {
  public:
   /// The graph has to outlive this; at least 2 endpoints.

@@ -22,6 +22,7 @@ int whole_number(std::string_view text, int otherwise);
 /// A number above 0, or 0 where the text is none.
 double positive_number(std::string_view text);
 
+/// It has more than 20 functions: one for each element of the file.
 class NcclReader {
  public:
   NcclReader(Xml xml, std::string_view text, std::string_view source)

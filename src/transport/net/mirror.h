@@ -34,6 +34,7 @@
 
 namespace tutti::net {
 
+/// It has more than 20 functions: the link's interface, and its parts for each peer.
 class Mirror final : public Wire {
  public:
   /// Ranks without a carrier are not this wire's business.

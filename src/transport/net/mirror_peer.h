@@ -39,6 +39,8 @@ struct AbortImage {
 static_assert(std::has_single_bit(Carrier::kMostQueued), "frames are counted modulo");
 
 /// The exchange with one rank.
+/// It has more than 20 functions and 15 fields: for each kind of frame one that sends it and one
+/// that takes it.
 class Mirror::Peer final : public FrameSink {
  public:
   Peer(Mirror& mirror, int rank, Carrier& carrier, bool on_machine);

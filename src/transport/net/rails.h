@@ -51,6 +51,8 @@ class Renewal {
   virtual void drop(std::size_t rail) = 0;
 };
 
+/// It has more than 20 functions and 15 fields: sending, receiving and losing a rail share the
+/// frames' order.
 class Rails final : public Carrier {
  public:
   static constexpr std::size_t kSpreadBytes = std::size_t{64} << 10;

@@ -24,6 +24,7 @@ struct MeshTimes {
   std::chrono::milliseconds first_pause, longest_pause;
 };
 
+/// It has more than 20 functions: one for each event of a connection that is being made.
 class MeshBuilder {
  public:
   explicit MeshBuilder(const Joining& joining);

@@ -33,6 +33,7 @@ using net::kMostPieces;
 using net::parse_header;
 using net::Piece;
 
+/// It has more than 20 functions: a carrier's interface, and the steps of sending and receiving.
 class Stream final : public net::Carrier {
  public:
   static constexpr std::size_t kCopiedBytes = 128;  // A call's line, with its record.

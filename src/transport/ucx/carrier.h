@@ -36,6 +36,8 @@ struct Ends {
   Key peer_key{};
 };
 
+/// It has more than 20 functions and 15 fields: a carrier's interface, and windows in both
+/// directions.
 class UcxCarrier final : public net::Carrier {
  public:
   /// Not to be used before `connect`. UCX may call back until the worker is gone: it has to stay

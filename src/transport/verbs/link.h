@@ -53,6 +53,7 @@ struct ApartMemory {
   RemoteMemory peer_in;
 };
 
+/// It has more than 15 fields: all that a link takes over when it is made.
 struct LinkParts {
   int me = 0, peer = 0;
   std::uint32_t index = 0;  // Its index in tickets.
@@ -75,6 +76,7 @@ ibv_qp_cap capacity(std::uint32_t depth);
 /// Completions that may be outstanding.
 std::size_t completions(std::uint32_t depth);
 
+/// It has more than 20 functions: a carrier's interface, and a step for each kind of completion.
 class Link final : public net::Carrier, private CompletionSink {
  public:
   /// Gets the completions of its tickets from `device`, which outlives it.
@@ -126,6 +128,7 @@ class Link final : public net::Carrier, private CompletionSink {
     std::array<net::Piece, net::kMostPieces> pieces;
     std::size_t count = 0;
   };
+  /// It has more than 15 fields: a queue pair's rings, counters and what is under way.
   struct QueuePair {
     Pair pair;
     // Records.

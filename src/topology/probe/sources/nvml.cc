@@ -19,6 +19,7 @@ using Handle = struct NvmlDevice*;
 constexpr unsigned kFabricInfoV2 = sizeof(FabricInfo) | 2U << 24;
 constexpr unsigned kMostGpus = 256, kMostLinks = 18;
 
+/// It has more than 20 functions: one for each question to NVML.
 struct Library {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
