@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "simt/block.h"
 
 namespace tutti::simt {
@@ -120,12 +121,7 @@ void set_seed(std::uint64_t seed) {
   settings().preempt_one_in = seed != 0 ? 8 : 0;
 }
 
-std::uint64_t mixed(std::uint64_t number) {
-  number += 0x9E3779B97F4A7C15ull;
-  number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9ull;
-  number = (number ^ (number >> 27)) * 0x94D049BB133111EBull;
-  return (number ^ (number >> 31)) | 1;
-}
+std::uint64_t mixed(std::uint64_t number) { return mix(number) | 1; }
 
 double now_s() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();

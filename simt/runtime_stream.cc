@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/hash.h"
 #include "simt/runtime.h"
 
 namespace tutti::simt {
@@ -43,7 +44,7 @@ StreamPtr make_stream(int device, unsigned flags, bool legacy) {
 }
 
 void work(const StreamPtr& stream) {
-  std::uint64_t random = stream->id * 0x9E3779B97F4A7C15ull + settings().seed;
+  std::uint64_t random = mix(stream->id) + settings().seed;
   for (;;) {
     Operation operation;
     {

@@ -41,9 +41,6 @@ Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
 /// Whether a CTAPolicy is not set or has only flags that NCCL knows.
 bool is_cta_policy(int policy);
 
-/// The same on all ranks.
-std::uint64_t hash_of(std::string_view text);
-
 /// A reduction that a user made: factors of the communicator's own.
 struct Premultiplied {
   ncclDataType_t type;

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 
+#include "base/hash.h"
 #include "group.h"
 #include "tutti/rendezvous.h"
 
@@ -86,7 +87,7 @@ Status meet(ncclComm& self, const UniqueId& id) {
 /// as none makes it without the others. A number, so that names of names don't get longer.
 std::string next_name(ncclComm& comm, const std::string& call) {
   const std::string text = comm.name + "/" + call + "." + std::to_string(comm.children[call]++);
-  return std::to_string(hash_of(text));
+  return std::to_string(hash_text(text));
 }
 
 /// The id of the place where a communicator's ranks meet, from the one that was `given` it to the
@@ -305,12 +306,6 @@ ncclResult_t number(const char* function, ncclComm_t comm, int ncclComm::*which,
 }
 
 }  // namespace
-
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: ranks may have other standard libraries.
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
 
 }  // namespace tutti::nccl
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.h"
 #include "group.h"
 #include "window.h"
 
@@ -119,7 +120,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* proper
   known.cudaDev = comm->device;
   known.nvmlDev = -1;  // Not looked up: no function here takes it.
   known.nLsaTeams = comm->size / ranks_in_reach(*comm);
-  known.commHash = hash_of(
+  known.commHash = tutti::hash_text(
       std::string(reinterpret_cast<const char*>(comm->id.bytes.data()), comm->id.bytes.size()) +
       comm->name);
   std::memcpy(properties, &known, std::min(known.size, sizeof known));

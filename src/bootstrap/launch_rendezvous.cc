@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "bootstrap/file_rendezvous.h"
-#include "bootstrap/hash.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/store.h"
 #include "bootstrap/tcp_rendezvous.h"
@@ -31,7 +31,7 @@ constexpr int kFirstPort = 20000, kPortRange = 10000, kPortCount = 8;
 std::vector<int> ports_of(const std::string& job) {
   std::vector<int> ports;
   for (int i = 0; i < kPortCount; ++i) {
-    const auto hash = bootstrap::hash_of(job + "/" + std::to_string(i));
+    const auto hash = hash_text(job + "/" + std::to_string(i));
     ports.push_back(kFirstPort + static_cast<int>(hash % kPortRange));
   }
   return ports;

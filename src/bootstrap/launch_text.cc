@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "bootstrap/hash.h"
+#include "base/hash.h"
 #include "bootstrap/launch.h"
 
 namespace tutti::bootstrap {
@@ -71,7 +71,7 @@ std::string shorten(const std::string& text) {
   if (text.size() <= kMost) return text;
   std::array<char, 20> hash{};
   std::snprintf(hash.data(), hash.size(), "-%016llx",
-                static_cast<unsigned long long>(hash_of(text)));
+                static_cast<unsigned long long>(hash_text(text)));
   return text.substr(0, kMost - 17) + hash.data();
 }
 

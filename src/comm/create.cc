@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/cpus.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings_table.h"
 #include "base/threads.h"
@@ -31,19 +32,19 @@ struct Hello {
 };
 
 std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans) {
-  std::uint32_t hash = 2166136261U;
-  std::string text =
-      settings.algorithm + "/" + settings.transport + "/" + std::to_string(settings.slot_bytes) +
-      "/" + std::to_string(settings.slot_count) + "/" + std::to_string(settings.lanes) + "/" +
-      std::to_string(settings.read_from) + "/" + (settings.adapt ? "adapt" : "same") + "/" +
-      (settings.contract == Contract::kRelaxed ? "relaxed" : "deterministic") + "/" +
-      std::to_string(plans);
-  for (const auto* list : {&settings.groups, &settings.weights}) {
-    text += "/";
-    for (const int number : *list) text += std::to_string(number) + ",";
-  }
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return hash;
+  return static_cast<std::uint32_t>(Hash()
+                                        .add(settings.algorithm)
+                                        .add(settings.transport)
+                                        .add(settings.slot_bytes)
+                                        .add(settings.slot_count)
+                                        .add(settings.lanes)
+                                        .add(settings.read_from)
+                                        .add(settings.adapt ? 1 : 0)
+                                        .add(static_cast<std::uint64_t>(settings.contract))
+                                        .add(plans)
+                                        .add_all(settings.groups)
+                                        .add_all(settings.weights)
+                                        .value());
 }
 
 /// What rank 0 says of its tables; a part of a communicator may have those of the whole.

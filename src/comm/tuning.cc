@@ -13,10 +13,10 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "base/settings_paths.h"
-#include "bootstrap/hash.h"
 #include "topology/probe/fingerprint.h"
 
 namespace tutti {
@@ -138,7 +138,7 @@ Result<TunedHosts> meet_hosts(const std::vector<int>& hosts, const Exchange& exc
     met.names.push_back(word_of(theirs.name));
     machines += fmt::format("{:016x}", theirs.machine);
   }
-  met.machine = bootstrap::hash_of(machines);
+  met.machine = hash_text(machines);
   return met;
 }
 

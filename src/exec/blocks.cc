@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
+
 namespace tutti::exec {
 namespace {
 
@@ -41,13 +43,11 @@ void Blocks::begin(const Call& call, int me) {
 }
 
 std::uint64_t Blocks::hash(int me) const {
-  std::uint64_t hash = 0;
+  Hash hash;
   for (std::size_t rank = 0; rank < gets.size(); ++rank) {
-    const std::size_t count = rank == static_cast<std::size_t>(me) ? gives[rank] : gets[rank];
-    hash = (hash ^ count) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 32;
+    hash.add(rank == static_cast<std::size_t>(me) ? gives[rank] : gets[rank]);
   }
-  return hash;
+  return hash.value();
 }
 
 void Blocks::show(BlockView* table) const {

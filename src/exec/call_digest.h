@@ -8,7 +8,7 @@
 #pragma once
 #include <cstdint>
 
-#include "plan/mix.h"
+#include "base/hash.h"
 #include "transport/region.h"
 
 namespace tutti::exec {
@@ -24,13 +24,13 @@ inline constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kNumberBits) -
 /// the call. Two calls that differ in the count alone never have the same digest, as mix is a
 /// bijection.
 constexpr std::uint64_t next_digest(std::uint64_t before, std::uint64_t what, std::uint64_t count) {
-  return plan::mix(plan::mix(before ^ count) + what);
+  return mix(mix(before ^ count) + what);
 }
 
 /// The digest after a call that repeats the one before. Most calls do, so it takes one instruction.
 /// Two orders of calls still have the same digest only by chance: the next call that differs is
 /// mixed with the number of repeats.
-constexpr std::uint64_t same_again(std::uint64_t before) { return before + 0x9e3779b97f4a7c15ULL; }
+constexpr std::uint64_t same_again(std::uint64_t before) { return before + kGoldenRatio; }
 
 constexpr std::uint64_t tag_of(std::uint64_t number, std::uint64_t digest) {
   return (digest & ~kNumberMask) | (number & kNumberMask);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
+
 namespace tutti::plan {
 
 class FlatMap {
@@ -32,10 +34,7 @@ class FlatMap {
   };
 
   static std::size_t slot_of(const std::vector<Entry>& entries, std::uint64_t key) {
-    std::uint64_t hash =
-        key * 0x9e3779b97f4a7c15u;  // Golden ratio: spreads keys that differ a little.
-    hash ^= hash >> 32;
-    std::size_t slot = hash & (entries.size() - 1);
+    std::size_t slot = mix(key) & (entries.size() - 1);
     while (entries[slot].key != kEmpty && entries[slot].key != key)
       slot = (slot + 1) & (entries.size() - 1);
     return slot;

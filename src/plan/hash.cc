@@ -1,25 +1,9 @@
 #include "plan/hash.h"
 
+#include "base/hash.h"
+
 namespace tutti::plan {
 namespace {
-
-/// A multiplication spreads a word upwards, the shift brings the high bits down for the next one.
-class Hash {
- public:
-  void add(std::uint64_t word) {
-    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15ULL;
-    value_ ^= value_ >> 32;
-  }
-  template <class List>
-  void add_all(const List& list) {
-    add(list.size());  // So that it is seen where one list ends and the next begins.
-    for (const auto& item : list) add(static_cast<std::uint64_t>(item));
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325ULL;
-};
 
 void add(Hash& hash, const Step& step) {
   hash.add(static_cast<std::uint64_t>(step.kind) << 48 | std::uint64_t{step.peer} << 32 |

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/hash.h"
 #include "plan/hash.h"
 #include "plan/structure.h"
 #include "plan/text/text.h"
@@ -127,9 +128,9 @@ std::size_t PlanFiles::lanes(int rank_count) const {
 }
 
 std::uint64_t PlanFiles::hash() const {
-  std::uint64_t hash = 0;
-  for (const WrittenPlan& written : plans_) hash = hash * 31 + plan::hash_of(written.plan);
-  return hash;
+  Hash hash;
+  for (const WrittenPlan& written : plans_) hash.add(plan::hash_of(written.plan));
+  return hash.value();
 }
 
 std::string PlanFiles::describe(int rank_count) const {

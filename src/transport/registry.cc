@@ -11,6 +11,7 @@
 
 #include "base/cpus.h"
 #include "base/fork.h"
+#include "base/hash.h"
 #include "transport/transport.h"
 #ifdef TUTTI_HAVE_VERBS
 #include "transport/verbs/library.h"
@@ -19,13 +20,6 @@
 
 namespace tutti {
 namespace {
-
-/// The bytes of `text` folded into 64 bits (FNV-1a): only for telling hosts apart.
-std::uint64_t fold(std::string_view text, std::uint64_t seed) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL ^ seed;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
 
 /// The layers of RDMA devices that this process can use.
 std::uint32_t probe_rdma() {
@@ -44,8 +38,8 @@ Peer probe_process() {
   // Abstract sockets, by which memory is handed over, live in a network namespace.
   struct stat net {};
   if (::stat("/proc/self/ns/net", &net) != 0) net.st_ino = 0;
-  peer.host[0] = fold(boot_id, 1);
-  peer.host[1] = fold(boot_id, 2) ^ static_cast<std::uint64_t>(net.st_ino);
+  peer.host[0] = hash_text(boot_id);
+  peer.host[1] = Hash().add_all(boot_id).add(net.st_ino).value();
   if (getrandom(peer.process, sizeof(peer.process), 0) != sizeof(peer.process)) {
     peer.process[0] = static_cast<std::uint64_t>(getpid());
   }

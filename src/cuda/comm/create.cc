@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
 #include "base/settings_table.h"
 #include "base/threads.h"
 #include "comm/exchange_over.h"
@@ -35,12 +36,14 @@ constexpr std::uint32_t kMostLanes = 16;
 constexpr std::size_t kGrain = 1024;
 
 std::uint64_t hash_of(const Settings& settings) {
-  const auto text =
-      fmt::format("{}/{}/{}/{}/{}/{}", settings.algorithm, static_cast<int>(settings.contract),
-                  settings.lanes, settings.slot_bytes, settings.slot_count, settings.gpudirect);
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
+  return Hash()
+      .add(settings.algorithm)
+      .add(static_cast<std::uint64_t>(settings.contract))
+      .add(settings.lanes)
+      .add(settings.slot_bytes)
+      .add(settings.slot_count)
+      .add(settings.gpudirect)
+      .value();
 }
 
 Status introduce(int device, Introduction& mine) {

@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
 #include "cuda/comm/state.h"
 #include "cuda/comm/tell.h"
-#include "plan/mix.h"
 
 namespace tutti {
 namespace {
@@ -211,13 +211,13 @@ void DeviceCommunicator::State::add_peers(const Request& request, exec::CudaCall
 }
 
 std::uint64_t DeviceCommunicator::State::places_of(std::initializer_list<std::uint64_t> numbers) {
-  std::uint64_t hash = 0;
+  Hash hash;
   bool any = false;
   for (const std::uint64_t number : numbers) {
-    hash = plan::mix(hash ^ number);
+    hash.add(number);
     any |= number != 0;
   }
-  return any ? hash | 1 : 0;
+  return any ? hash.value() | 1 : 0;
 }
 
 // ---- Memory that peers can map ----

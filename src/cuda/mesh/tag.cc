@@ -1,7 +1,7 @@
 #include "cuda/mesh/tag.h"
 
+#include "base/hash.h"
 #include "exec/call.h"
-#include "plan/mix.h"
 #include "plan/plan.h"
 
 namespace tutti::exec {
@@ -60,11 +60,8 @@ cuda::CallTag tag_of(const CudaCallName& name) {
                  bits(name.type, 8) | bits(op, 16) | bits(root, 20);
   tag.words[1] = low(name.count);
   tag.words[2] = low(name.count >> 32) & 0xffff;
-  if (name.places != 0) tag.words[2] |= bits(plan::mix(name.places) | 1, 16);
-  std::uint64_t hash = plan::mix(name.places);
-  for (const std::uint64_t word : {std::uint64_t{tag.words[0]}, name.count})
-    hash = plan::mix(hash ^ word);
-  tag.digest = low(hash);
+  if (name.places != 0) tag.words[2] |= bits(mix(name.places) | 1, 16);
+  tag.digest = low(Hash().add(name.places).add(tag.words[0]).add(name.count).value());
   return tag;
 }
 

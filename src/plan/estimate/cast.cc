@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "plan/mix.h"
+#include "base/hash.h"
 
 namespace tutti::plan {
 namespace {

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "plan/estimate/refine.h"
-#include "plan/mix.h"
 
 namespace tutti::plan {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/mix.h"
+#include "base/hash.h"
 
 namespace tutti::plan {
 namespace {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.h"
 #include "topology/probe/probe.h"
 
 namespace tutti::topology {
@@ -15,23 +16,6 @@ constexpr int kRounds = 4;  // From a GPU over its bridges to the socket of anot
 /// Facts that stay as they are for as long as the machine does.
 constexpr std::array<std::string_view, 8> kLasting{"cpu",    "cpus",  "distances", "vendor",
                                                    "device", "class", "model",     "gfx"};
-
-class Hash {
- public:
-  Hash& add(std::uint64_t value) {
-    for (int byte = 0; byte < 8; ++byte) step(value >> (8 * byte) & 0xff);
-    return *this;
-  }
-  Hash& add(std::string_view text) {
-    for (const char c : text) step(static_cast<unsigned char>(c));
-    return add(text.size());
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  void step(std::uint64_t byte) { value_ = (value_ ^ byte) * 0x100000001b3ULL; }  // FNV-1a.
-  std::uint64_t value_ = 0xcbf29ce484222325ULL;
-};
 
 std::uint64_t color_of(const Node& node) {
   Hash hash;

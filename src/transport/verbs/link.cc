@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "transport/verbs/words.h"
 
 namespace tutti::verbs {
@@ -120,10 +121,9 @@ std::size_t Link::writes_of(const Frame& frame) const {
 
 std::size_t Link::pair_of(const Frame& frame) const {
   if (in_record(frame)) return 0;
-  // By where it lands: so it can't be overtaken by what is written there next. The factor mixes the
-  // bits (Fibonacci hashing): places are a power of two apart.
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
-  return (landing(frame.pieces[0]).offset * kGolden >> 32) % pairs_.size();
+  // By where it lands, so that nothing that is written there later overtakes it. Places are a
+  // power of two apart, so their bits are mixed.
+  return mix(landing(frame.pieces[0]).offset) % pairs_.size();
 }
 
 Link::Landing Link::landing(net::Piece payload) const {
