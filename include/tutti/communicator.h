@@ -220,8 +220,7 @@ class TUTTI_API Communicator {
   Result<std::string> explain(const Request& request) const;
 
  private:
-  friend class DeviceCommunicator;  // Has one, by which its ranks talk to each other.
-  friend struct Insides;            // comm/state.h, for what comes with the library.
+  friend struct Insides;  // comm/state.h, for what comes with the library.
   explicit Communicator(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

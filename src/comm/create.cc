@@ -408,7 +408,7 @@ struct Part {
 
 }  // namespace
 
-const Communicator::State& Insides::of(const Communicator& comm) { return *comm.state_; }
+Communicator::State& Insides::of(const Communicator& comm) { return *comm.state_; }
 
 Communicator Insides::made_of(std::unique_ptr<Communicator::State> state) {
   return Communicator(std::move(state));

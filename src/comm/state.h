@@ -84,7 +84,7 @@ inline exec::Call Communicator::State::make_call(Collective collective, const vo
 
 /// A communicator's insides, for the tools that come with the library.
 struct Insides {
-  static const Communicator::State& of(const Communicator& comm);
+  static Communicator::State& of(const Communicator& comm);
   static Communicator made_of(std::unique_ptr<Communicator::State> state);
 };
 

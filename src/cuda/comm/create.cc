@@ -121,6 +121,14 @@ Settings control_settings(const Settings& settings) {
   return own;
 }
 
+/// The control communicator of ranks that meet at a rendezvous. Collective.
+Result<Communicator> make_control(Rank me, int rank_count, const Settings& settings,
+                                  Rendezvous& rendezvous, std::string_view name) {
+  const Settings own = control_settings(settings);
+  TUTTI_TRY(auto state, make_state({me, rank_count, own, true}, rendezvous, name));
+  return Insides::made_of(std::move(state));
+}
+
 /// Which devices are the same, from 0 on; `hosts` as planner::Hosts::of.
 std::vector<int> devices_of(const std::vector<Introduction>& all, const std::vector<int>& hosts) {
   std::vector<int> device_of;
@@ -137,21 +145,21 @@ std::vector<int> devices_of(const std::vector<Introduction>& all, const std::vec
 }
 
 /// The mesh's options, for this rank.
-exec::CudaMeshOptions mesh_options(DeviceCommunicator::State& state, int multiprocessors,
+exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
                                    std::size_t longest_slot) {
-  planner::DeviceMachine& machine = state.machine;
-  exec::CudaMeshOptions options = shape_of(state.settings, machine.device_of, multiprocessors);
+  planner::DeviceMachine& machine = self.machine;
+  exec::CudaMeshOptions options = shape_of(self.settings, machine.device_of, multiprocessors);
   if (longest_slot != 0)
     options.slot_bytes = std::min(options.slot_bytes, longest_slot / kGrain * kGrain);
   machine.lanes = options.lanes;
   machine.slot_bytes = options.slot_bytes;
   machine.slots = static_cast<int>(options.slot_count);
   // The mesh knows other devices only by being other ones.
-  const auto me = static_cast<std::size_t>(state.me.value);
+  const auto me = self.index();
   const int own = machine.device_of[me];
   for (std::size_t rank = 0; rank < machine.device_of.size(); ++rank) {
     const int other = machine.device_of[rank];
-    options.devices.push_back(other == own ? state.device : -1 - other);
+    options.devices.push_back(other == own ? self.device : -1 - other);
     options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
     options.away.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
   }
@@ -170,68 +178,69 @@ Result<std::vector<Bytes>> exchange_all(Communicator& control, std::span<const s
 }
 
 /// Joins hosts, by the transport that joins them in the control communicator. Collective.
-Status open_network(DeviceCommunicator::State& state, const Transport& transport,
-                    std::span<const Peer> peers, exec::CudaMeshOptions& options) {
+Status open_network(DeviceRank& self, const Transport& transport, std::span<const Peer> peers,
+                    exec::CudaMeshOptions& options) {
   exec::CudaNetworkOptions asked;
   asked.transport = &transport;
   asked.away = options.away;
-  asked.device = state.device;
-  asked.opening = {.me = state.me.value,
+  asked.device = self.device;
+  asked.opening = {.me = self.me.value,
                    .peers = peers,
-                   .rank = state.me.value,
+                   .rank = self.me.value,
                    .config = exec::CudaNetwork::config(peers.size(), options.lanes,
                                                        options.slot_count, options.slot_bytes),
-                   .net_interfaces = state.settings.net_interfaces,
-                   .rdma_devices = state.settings.rdma_devices,
+                   .net_interfaces = self.settings.net_interfaces,
+                   .rdma_devices = self.settings.rdma_devices,
                    .exchange =
-                       [&state](std::string_view, std::span<const std::byte> mine) {
-                         return exchange_all(state.control, mine);
+                       [&self](std::string_view, std::span<const std::byte> mine) {
+                         return exchange_all(self.control, mine);
                        },
-                   .deadline = Deadline::after(state.settings.timeout),
+                   .deadline = Deadline::after(self.settings.timeout),
                    .near_waits = false};
-  TUTTI_CHECK_OK(choose_apart(state, transport, asked.opening));
-  TUTTI_TRY(state.network, exec::CudaNetwork::open(std::move(asked)));
-  state.apart.close();
-  options.network = state.network->region();
+  TUTTI_CHECK_OK(choose_apart(self, transport, asked.opening));
+  TUTTI_TRY(self.between_hosts.network, exec::CudaNetwork::open(std::move(asked)));
+  self.between_hosts.apart.close();
+  options.network = self.between_hosts.network->region();
   return ok();
 }
 
 /// Makes this rank's part of the mesh.
-Status make_mesh(DeviceCommunicator::State& state, exec::CudaMeshOptions options, Memory& mine) {
-  TUTTI_TRY(state.mesh, exec::CudaMesh::create(std::move(options), state.me.value));
-  TUTTI_TRY(mine.handle, state.mesh->handle());
+Status make_mesh(DeviceRank& self, exec::CudaMeshOptions options, Memory& mine) {
+  TUTTI_TRY(self.mesh, exec::CudaMesh::create(std::move(options), self.me.value));
+  TUTTI_TRY(mine.handle, self.mesh->handle());
   return ok();
 }
 
 /// This rank's device, and whether ranks and settings can go together.
-Status check_in(DeviceCommunicator::State& state, Introduction& mine) {
-  TUTTI_CHECK_OK(check_settings(state.settings));
-  TUTTI_CHECK_OK(introduce(state.device, mine));
+Status check_in(DeviceRank& self, Introduction& mine) {
+  TUTTI_CHECK_OK(check_settings(self.settings));
+  TUTTI_CHECK_OK(introduce(self.device, mine));
   constexpr std::size_t kSampleBytes = 256;
-  TUTTI_TRY(state.sample, exec::CudaMemory::allocate_for_peers(state.device, kSampleBytes));
-  TUTTI_TRY(state.sample_export,
-            exec::CudaExport::of(state.device, state.sample.data(), kSampleBytes));
-  mine.sample = state.sample_export.name();
-  if (static_cast<std::size_t>(state.rank_count) > kMostRanks) {
+  TUTTI_TRY(self.sample.memory, exec::CudaMemory::allocate_for_peers(self.device, kSampleBytes));
+  TUTTI_TRY(self.sample.exported,
+            exec::CudaExport::of(self.device, self.sample.memory.data(), kSampleBytes));
+  mine.sample = self.sample.exported.name();
+  if (static_cast<std::size_t>(self.rank_count) > kMostRanks) {
     return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
-                                                 state.rank_count, kMostRanks)};
+                                                 self.rank_count, kMostRanks)};
   }
   for (int i = 0; i < kCollectiveCount; ++i) {
-    TUTTI_TRY(state.packets[static_cast<std::size_t>(i)],
-              planner::packets_allowed(static_cast<Collective>(i), state.machine));
+    const auto collective = static_cast<Collective>(i);
+    TUTTI_TRY(const bool allowed, planner::packets_allowed(collective, self.machine));
+    if (collective == Collective::kAllReduce) self.eager = allowed;
   }
   return ok();
 }
 
 /// Everybody's device, once all have agreed on the settings.
-Result<std::vector<Introduction>> meet(DeviceCommunicator::State& state) {
+Result<std::vector<Introduction>> meet(DeviceRank& self) {
   Introduction mine;
-  const Status status = check_in(state, mine);
+  const Status status = check_in(self, mine);
   mine.trouble = Trouble(status);
-  mine.settings = hash_of(state.settings);
+  mine.settings = hash_of(self.settings);
   std::random_device random;
   mine.token = std::uint64_t{random()} << 32 | random();
-  TUTTI_TRY(auto all, tell(state.control, mine, status));
+  TUTTI_TRY(auto all, tell(self.control, mine, status));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].settings == mine.settings) continue;
     return Error{Code::kMismatch,
@@ -239,20 +248,20 @@ Result<std::vector<Introduction>> meet(DeviceCommunicator::State& state) {
                              "TUTTI_LANES, TUTTI_SLOT_BYTES, TUTTI_SLOT_COUNT and TUTTI_GPUDIRECT "
                              "must be alike on all ranks",
                              rank),
-                 state.me, Rank{static_cast<int>(rank)}};
+                 self.me, Rank{static_cast<int>(rank)}};
   }
   return all;
 }
 
 /// Which ranks are on which hosts, as the control communicator joins them. Where somebody wants to
 /// see a network though there is one host, each rank is a host of its own, or each group.
-void learn_hosts(DeviceCommunicator::State& state, std::span<const Peer> peers) {
-  const Choosing& choosing = *state.control_state().choosing;
-  planner::DeviceMachine& machine = state.machine;
+void learn_hosts(DeviceRank& self, std::span<const Peer> peers) {
+  const Choosing& choosing = *self.host().choosing;
+  planner::DeviceMachine& machine = self.machine;
   machine.hosts = choosing.knowledge().hosts;
   machine.groups.sizes = choosing.settings().groups;
   machine.weights = choosing.settings().weights;
-  const auto& groups = state.settings.groups;
+  const auto& groups = self.settings.groups;
   if (machine.hosts.of.empty() || groups.empty() || !net::on_one_host(peers)) return;
   for (std::size_t rank = 0; rank < peers.size(); ++rank)
     machine.hosts.of[rank] = static_cast<int>(rank) / groups.front();
@@ -272,69 +281,49 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   const exec::OnDevice on(device);
   sweep_departed();
   auto state = std::make_unique<DeviceCommunicator::State>(std::move(control));
-  Communicator& ranks = state->control;
-  state->me = ranks.rank();
-  state->rank_count = ranks.rank_count();
-  state->device = device;
-  state->settings = settings;
+  DeviceRank& self = state->rank;
+  self.device = device;
+  self.settings = settings;
+  self.machine.wishes = settings.algorithm;
 
-  state->machine.wishes = settings.algorithm;
-
-  TUTTI_TRY(const auto all, meet(*state));
-  state->token = all[0].token;
+  TUTTI_TRY(const auto all, meet(self));
+  self.token = all[0].token;
   std::vector<Peer> peers;
   for (const Introduction& one : all) peers.push_back(one.peer);
-  learn_hosts(*state, peers);
-  state->machine.device_of = devices_of(all, state->machine.hosts.of);
-  TUTTI_CHECK_OK(learn_links(*state, all));
+  learn_hosts(self, peers);
+  self.machine.device_of = devices_of(all, self.machine.hosts.of);
+  TUTTI_CHECK_OK(learn_links(self, all));
   int multiprocessors = all[0].multiprocessors;
   for (const Introduction& one : all)
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
-  TUTTI_TRY(const Transport* transport, choose_transport(peers, state->control_state().transport));
-  exec::CudaMeshOptions options = mesh_options(*state, multiprocessors, transport->longest_slot);
+  TUTTI_TRY(const Transport* transport, choose_transport(peers, self.host().transport));
+  exec::CudaMeshOptions options = mesh_options(self, multiprocessors, transport->longest_slot);
   const bool any_away =
       std::find(options.away.begin(), options.away.end(), true) != options.away.end();
   Memory memory;
-  Status status = any_away ? open_network(*state, *transport, peers, options) : ok();
-  if (status) status = make_mesh(*state, std::move(options), memory);
+  Status status = any_away ? open_network(self, *transport, peers, options) : ok();
+  if (status) status = make_mesh(self, std::move(options), memory);
   memory.trouble = Trouble(status);
-  TUTTI_TRY(const auto memories, tell(ranks, memory, status));
+  TUTTI_TRY(const auto memories, tell(self.control, memory, status));
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
-  status = state->mesh->join(handles);
-  if (status && state->network != nullptr) {
-    status = state->network->start(
-        [mesh = state->mesh.get(), me = state->me.value] { mesh->abort(me); });
-  }
-  TUTTI_TRY(const auto outcomes, tell(ranks, Outcome{Trouble(status)}, status));
-  for (CudaEvent* event : {&state->launched.event, &state->in_capture.event, &state->fork})
-    TUTTI_CHECK_OK(event->make());
-  state->created_ms =
+  status = self.mesh->join(handles);
+  if (status && self.network() != nullptr)
+    status =
+        self.network()->start([mesh = self.mesh.get(), me = self.me.value] { mesh->abort(me); });
+  TUTTI_TRY(const auto outcomes, tell(self.control, Outcome{Trouble(status)}, status));
+  TUTTI_CHECK_OK(state->order.make());
+  self.created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  arrive(state->token);
+  arrive(self.token);
   return state;
-}
-
-Result<Communicator> DeviceCommunicator::State::make_control(const Founding& founding,
-                                                             Rendezvous& rendezvous,
-                                                             std::string_view name) {
-  const Settings settings = control_settings(founding.settings);
-  TUTTI_TRY(auto state,
-            make_state({founding.me, founding.rank_count, settings, true}, rendezvous, name));
-  return Communicator(std::move(state));
-}
-
-Result<Work> DeviceCommunicator::State::start_barrier(Communicator& control) {
-  exec::Call call;
-  call.barrier = true;
-  return control.state_->start(call);
 }
 
 Result<DeviceCommunicator> DeviceCommunicator::create(Rendezvous& rendezvous, Rank me,
                                                       int rank_count, int device,
                                                       const Settings& settings,
                                                       std::string_view name) {
-  TUTTI_TRY(auto control, State::make_control({me, rank_count, settings}, rendezvous, name));
+  TUTTI_TRY(auto control, make_control(me, rank_count, settings, rendezvous, name));
   TUTTI_TRY(auto state, join_devices(std::move(control), device, settings));
   return DeviceCommunicator(std::move(state));
 }
@@ -391,8 +380,8 @@ Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span
 }
 
 Result<DeviceCommunicator> DeviceCommunicator::split(int color, int key) {
-  TUTTI_TRY(auto part, state_->control.split(color, key));
-  TUTTI_TRY(auto state, join_devices(std::move(part), state_->device, state_->settings));
+  TUTTI_TRY(auto part, state_->rank.control.split(color, key));
+  TUTTI_TRY(auto state, join_devices(std::move(part), state_->rank.device, state_->rank.settings));
   return DeviceCommunicator(std::move(state));
 }
 

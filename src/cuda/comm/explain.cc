@@ -68,25 +68,25 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   TUTTI_CHECK_OK(check(request));
   if (request.uneven)
     return std::string("Blocks that differ in size are messages between pairs.\n");
-  planner::Request asked = planner_request(request);
+  planner::Request asked = plans.planner_request(request, memory.mapped_of(request));
   const std::size_t bytes = asked.bytes;
   asked.bytes = planner::device_size_class(bytes);  // For which a plan is chosen.
   const std::string heading =
       fmt::format("{} of {} bytes ({} x {}), as of {}, between {} ranks on devices{}, contract {}",
                   to_string(request.collective), bytes, request.count, to_string(request.type),
-                  asked.bytes, rank_count, shape_in_words(asked.shape),
+                  asked.bytes, rank.rank_count, shape_in_words(asked.shape),
                   asked.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
-  if (goes_by_packets(request))
+  if (plans.is_eager(request))
     return fmt::format("{}\n\nTaken: packet, the one-shot kernel, as always for so few elements.\n",
                        heading);
-  TUTTI_TRY(auto ways, planner::device_candidates(asked, machine));
+  TUTTI_TRY(auto ways, planner::device_candidates(asked, rank.machine));
   planner::HostExplanation all;
   std::vector<planner::ExplainedWay> refused;
   for (planner::DeviceWay& way : ways) {
     if (way.refused.empty() && all.ways.empty()) {  // It is taken if kernels can.
-      TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(*way.algorithm, asked,
-                                                                              machine, way.lanes)));
-      if (const Status suits = mesh->suits(verified->plan); !suits)
+      TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(
+                                          *way.algorithm, asked, rank.machine, way.lanes)));
+      if (const Status suits = rank.mesh->suits(verified->plan); !suits)
         way.refused = suits.error().what;
     }
     const auto candidate = candidate_of(way, way.microseconds <= 0);
@@ -101,12 +101,12 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
     return Error{Code::kInvalidArgument,
                  fmt::format("explain: nothing is left to choose for {}: {}",
                              to_string(request.collective), refused.front().why),
-                 me};
+                 rank.me};
   const double us = all.ways.front().candidate.microseconds;
   all.ways.insert(all.ways.end(), refused.begin(), refused.end());
-  all.bound_us = planner::device_bound_us(asked, machine);
+  all.bound_us = planner::device_bound_us(asked, rank.machine);
   all.bound_words = "bytes into and out of each device over all of its links, by published figures";
-  TUTTI_TRY(all.to_be_faster, to_be_faster(asked, machine, us));
+  TUTTI_TRY(all.to_be_faster, to_be_faster(asked, rank.machine, us));
   return planner::to_text(all, asked, heading);
 }
 

@@ -31,11 +31,13 @@ Status check_call(const char* name, const Call& call, std::size_t elements,
   return ok();
 }
 
-}  // namespace
-
-bool DeviceCommunicator::State::can_fuse() const {
-  return static_cast<std::size_t>(rank_count) <= cuda::kMostSources && network == nullptr;
+/// Whether kernels can add up all ranks' registered memory.
+bool can_fuse(const DeviceRank& rank) {
+  return static_cast<std::size_t>(rank.rank_count) <= cuda::kMostSources &&
+         rank.network() == nullptr;
 }
+
+}  // namespace
 
 Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream) {
   constexpr const char* kName = "all_reduce_rms_norm";
@@ -44,30 +46,31 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
   const std::size_t count = norm.rows * norm.columns, bytes = count * size_of(norm.type);
   TUTTI_CHECK_OK(
       check_call(kName, norm, count, {norm.input, norm.residual, norm.output, norm.weight}));
-  TUTTI_CHECK_OK(failure());
+  TUTTI_CHECK_OK(health.failure());
   if (count == 0) return ok();
   exec::CudaRmsNorm call;
   call.call.type = norm.type;
-  const Place input = place_at(norm.input, bytes), residual = place_at(norm.residual, bytes),
-              output_at = place_at(norm.output, bytes);
+  const RegisteredMemory::Place input = memory.place_at(norm.input, bytes),
+                                residual = memory.place_at(norm.residual, bytes),
+                                output_at = memory.place_at(norm.output, bytes);
   input.list(call.call.peer_inputs);
   output_at.list(call.call.peer_outputs);
   residual.list(call.residuals);
   call.call.count = count;
-  call.call.places =
-      places_of({norm.columns, input.number(), residual.number(), output_at.number()});
+  call.call.places = RegisteredMemory::places_of(
+      {norm.columns, input.number(), residual.number(), output_at.number()});
   call.weight = static_cast<const std::byte*>(norm.weight);
   call.rows = norm.rows;
   call.columns = norm.columns;
   call.epsilon = norm.epsilon;
-  const bool fused = can_fuse() && !call.call.peer_inputs.empty() &&
+  const bool fused = can_fuse(rank) && !call.call.peer_inputs.empty() &&
                      !call.call.peer_outputs.empty() && !call.residuals.empty();
   if (!fused) {  // The sum goes where the output will.
     auto* output = static_cast<std::byte*>(norm.output);
     call.call.peer_inputs = {output};
     call.call.peer_outputs = {output};
     call.residuals = {static_cast<std::byte*>(norm.residual)};
-    TUTTI_CHECK_OK(mesh->check_rms_norm(call));
+    TUTTI_CHECK_OK(rank.mesh->check_rms_norm(call));
     const Request request{.collective = Collective::kAllReduce,
                           .input = norm.input,
                           .output = norm.output,
@@ -77,36 +80,33 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
     TUTTI_CHECK_OK(prepare(request));
     TUTTI_CHECK_OK(launch(request, stream));
   }
-  const exec::OnDevice on(device);
-  TUTTI_CHECK_OK(enter(stream));
-  TUTTI_CHECK_OK(mesh->launch_rms_norm(me.value, call, stream));
-  return leave(stream);
+  return in_order(stream, [&] { return rank.mesh->launch_rms_norm(rank.me.value, call, stream); });
 }
 
 Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream) {
   constexpr const char* kName = "sgd_step";
   TUTTI_CHECK_OK(check_call(kName, step, step.count, {step.gradients, step.parameters}));
-  TUTTI_CHECK_OK(failure());
+  TUTTI_CHECK_OK(health.failure());
   if (step.count == 0) return ok();
   const std::size_t bytes = step.count * size_of(step.type);
   exec::CudaSgd call;
   call.call.type = step.type;
   call.call.count = step.count;
-  const Place gradients = place_at(step.gradients, bytes),
-              parameters = place_at(step.parameters, bytes);
+  const RegisteredMemory::Place gradients = memory.place_at(step.gradients, bytes),
+                                parameters = memory.place_at(step.parameters, bytes);
   gradients.list(call.call.peer_inputs);
   parameters.list(call.call.peer_outputs);
-  call.call.places = places_of({gradients.number(), parameters.number()});
-  if (!can_fuse() || call.call.peer_inputs.empty() || call.call.peer_outputs.empty()) {
+  call.call.places = RegisteredMemory::places_of({gradients.number(), parameters.number()});
+  if (!can_fuse(rank) || call.call.peer_inputs.empty() || call.call.peer_outputs.empty()) {
     return Error{Code::kUnsupported,
                  fmt::format("{}: gradients and parameters have to be registered memory "
                              "(register_memory), of up to {} ranks on one host",
                              kName, cuda::kMostSources),
-                 me};
+                 rank.me};
   }
   const auto piece =
-      plan::piece_of(step.count, static_cast<std::uint32_t>(rank_count),
-                     static_cast<std::uint32_t>(me.value), cuda::grain_of(step.type));
+      plan::piece_of(step.count, static_cast<std::uint32_t>(rank.rank_count),
+                     static_cast<std::uint32_t>(rank.me.value), cuda::grain_of(step.type));
   if (piece.count != 0 && (step.master == nullptr || step.momentum == nullptr))
     return invalid(fmt::format("{}: master or momentum is null", kName));
   call.master = step.master;
@@ -114,10 +114,7 @@ Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream
   call.learning_rate = step.learning_rate;
   call.momentum_factor = step.momentum_factor;
   call.weight_decay = step.weight_decay;
-  const exec::OnDevice on(device);
-  TUTTI_CHECK_OK(enter(stream));
-  TUTTI_CHECK_OK(mesh->launch_sgd(me.value, call, stream));
-  return leave(stream);
+  return in_order(stream, [&] { return rank.mesh->launch_sgd(rank.me.value, call, stream); });
 }
 
 // ---- The public class ----
@@ -131,8 +128,8 @@ Status DeviceCommunicator::sgd_step(const SgdStep& call, Stream stream) {
 DeviceCommunicator::Piece DeviceCommunicator::sgd_piece(std::size_t count, DataType type) const {
   if (count > kMostElements) return {};
   const auto piece =
-      plan::piece_of(count, static_cast<std::uint32_t>(state_->rank_count),
-                     static_cast<std::uint32_t>(state_->me.value), cuda::grain_of(type));
+      plan::piece_of(count, static_cast<std::uint32_t>(state_->rank.rank_count),
+                     static_cast<std::uint32_t>(state_->rank.me.value), cuda::grain_of(type));
   return {static_cast<std::size_t>(piece.offset), static_cast<std::size_t>(piece.count)};
 }
 

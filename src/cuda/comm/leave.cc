@@ -33,6 +33,12 @@ constexpr std::chrono::seconds kLastPatience{5};
 // processes map it, so freeing it earlier does no harm.
 constexpr std::chrono::minutes kLongestKept{10};
 
+Result<Work> start_barrier(const DeviceRank& rank) {
+  exec::Call call;
+  call.barrier = true;
+  return rank.host().start(call);
+}
+
 /// One communicator's ranks in this process.
 struct Departing {
   std::size_t present = 0;
@@ -52,7 +58,7 @@ struct Departing {
   void tell() {
     for (const auto& state : gone) {
       if (until != Clock::time_point::max()) return;
-      auto barrier = DeviceCommunicator::State::start_barrier(state->control);
+      auto barrier = start_barrier(state->rank);
       if (barrier) {
         barriers.push_back(*std::move(barrier));
       } else {
@@ -61,7 +67,8 @@ struct Departing {
     }
   }
   void keep() {
-    until = Clock::now() + std::min<Clock::duration>(gone.front()->settings.timeout, kLongestKept);
+    until =
+        Clock::now() + std::min<Clock::duration>(gone.front()->rank.settings.timeout, kLongestKept);
   }
 };
 
@@ -120,9 +127,9 @@ bool done_soon(int device, Task task) {
 
 /// Whether all calls of the rank have ended.
 bool await_own_calls(const DeviceCommunicator::State& state) {
-  static_cast<void>(state.launched.event.synchronize());
-  // Graphs may run calls that no event tells of.
-  return !state.captured || done_soon(state.device, [] {
+  static_cast<void>(state.order.synchronize());
+  // Graphs may run calls that no event shows.
+  return !state.order.captured() || done_soon(state.rank.device, [] {
     const RelaxedCapture relaxed;
     cudaDeviceSynchronize();
   });
@@ -141,19 +148,19 @@ void depart(std::unique_ptr<DeviceCommunicator::State> state) {
   bool ended = false;
   {
     const RelaxedCapture relaxed;
-    const exec::OnDevice on(state->device);
+    const exec::OnDevice on(state->rank.device);
     ended = await_own_calls(*state);
     // What its kernels have sent to other hosts leaves this one before it may end; after an abort
     // nobody waits for it.
-    if (state->network != nullptr) {
-      state->network->drain(state->network->aborted() ? Deadline::after(kPatience)
-                                                      : Deadline::after(state->settings.timeout));
+    if (exec::CudaNetwork* const network = state->rank.network()) {
+      network->drain(network->aborted() ? Deadline::after(kPatience)
+                                        : Deadline::after(state->rank.settings.timeout));
     }
   }
   std::vector<Work> barriers;
   {
     const std::lock_guard lock(departures().mutex);
-    auto& departing = departures().by_token[state->token];
+    auto& departing = departures().by_token[state->rank.token];
     departing->gone.push_back(std::move(state));
     if (!ended) departing->keep();
     if (--departing->present != 0) return;
@@ -178,7 +185,7 @@ void sweep_departed() {
     });
   }
   if (free.empty()) return;
-  const int device = free.front()->gone.front()->device;
+  const int device = free.front()->gone.front()->rank.device;
   static_cast<void>(done_soon(device, [gone = std::move(free)]() mutable {
     const RelaxedCapture relaxed;
     gone.clear();

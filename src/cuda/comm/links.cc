@@ -65,12 +65,12 @@ std::string refused(int device, const Introduction& other, Deadline deadline) {
 }
 
 /// How a rank's device reaches that of another rank of its host.
-planner::DeviceLink link_to(DeviceCommunicator::State& state, const Introduction& mine,
-                            const Introduction& other, std::size_t rank, int& performance) {
-  const auto link = link_to(state.device, mine, other, performance);
+planner::DeviceLink link_to(DeviceRank& self, const Introduction& mine, const Introduction& other,
+                            std::size_t rank, int& performance) {
+  const auto link = link_to(self.device, mine, other, performance);
   if (same_process(mine, other) || link == planner::DeviceLink::kHost) return link;
-  state.refusals[rank] = refused(state.device, other, Deadline::after(state.settings.timeout));
-  return state.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
+  self.refusals[rank] = refused(self.device, other, Deadline::after(self.settings.timeout));
+  return self.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
 }
 
 /// How it reaches the others' devices.
@@ -97,15 +97,15 @@ double nvlink_rate(int device) {
 }
 
 /// Which NVLinks lead from the device to just one other; none where there is no NVML.
-Direct ask_nvml(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
+Direct ask_nvml(DeviceRank& self, const std::vector<Introduction>& all) {
   Direct mine;
-  const auto me = static_cast<std::size_t>(state.me.value);
+  const auto me = self.index();
   // A program that has NVML in it, as one on simulated GPUs does, is asked itself.
   const bool within = dlsym(RTLD_DEFAULT, "nvmlInit_v2") != nullptr;
   const auto links =
       within ? topology::read_nvlinks(all[me].bus, nullptr) : topology::read_nvlinks(all[me].bus);
   if (!links) return mine;
-  const double each = nvlink_rate(state.device);
+  const double each = nvlink_rate(self.device);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const std::string bus = topology::parse_bus(all[rank].bus);
     const auto count = std::count_if(links->begin(), links->end(), [&](const auto& link) {
@@ -117,10 +117,10 @@ Direct ask_nvml(DeviceCommunicator::State& state, const std::vector<Introduction
 }
 
 /// Asks where that can make a difference: NVML takes some ms. Collective.
-Status learn_direct(DeviceCommunicator::State& state, const std::vector<Introduction>& all,
+Status learn_direct(DeviceRank& self, const std::vector<Introduction>& all,
                     const std::vector<Reach>& reaches) {
   using planner::DeviceLink;
-  planner::DeviceMachine& machine = state.machine;
+  planner::DeviceMachine& machine = self.machine;
   std::set<std::pair<DeviceLink, std::int32_t>> kinds;  // Within hosts, by what CUDA says.
   bool any = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -132,7 +132,7 @@ Status learn_direct(DeviceCommunicator::State& state, const std::vector<Introduc
     }
   }
   if (!any || kinds.size() < 2) return ok();
-  TUTTI_TRY(const auto told, tell(state.control, ask_nvml(state, all), ok()));
+  TUTTI_TRY(const auto told, tell(self.control, ask_nvml(self, all), ok()));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     for (std::size_t peer = 0; peer < all.size(); ++peer) {
       constexpr float kMost = 1e4F;
@@ -151,28 +151,28 @@ bool same_device(const Introduction& one, const Introduction& other) {
          std::equal(std::begin(one.uuid.bytes), std::end(one.uuid.bytes), other.uuid.bytes);
 }
 
-Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all) {
+Status learn_links(DeviceRank& self, const std::vector<Introduction>& all) {
   Reach mine;
-  const std::vector<int>& hosts = state.machine.hosts.of;
-  const auto me = static_cast<std::size_t>(state.me.value);
-  const exec::OnDevice on(state.device);
-  state.refusals.resize(all.size());
+  const std::vector<int>& hosts = self.machine.hosts.of;
+  const auto me = self.index();
+  const exec::OnDevice on(self.device);
+  self.refusals.resize(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool away = !hosts.empty() && hosts[rank] != hosts[me];
     const auto link = away ? planner::DeviceLink::kNetwork
-                           : link_to(state, all[me], all[rank], rank, mine.performance[rank]);
+                           : link_to(self, all[me], all[rank], rank, mine.performance[rank]);
     mine.links[rank] = static_cast<std::uint8_t>(link);
   }
-  TUTTI_TRY(const auto reaches, tell(state.control, mine, ok()));
+  TUTTI_TRY(const auto reaches, tell(self.control, mine, ok()));
   for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
     for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
       const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
-      state.machine.links.push_back(static_cast<planner::DeviceLink>(
+      self.machine.links.push_back(static_cast<planner::DeviceLink>(
           std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kNetwork))));
-      state.staged |= state.machine.links.back() >= planner::DeviceLink::kHost;
+      self.staged |= self.machine.links.back() >= planner::DeviceLink::kHost;
     }
   }
-  return learn_direct(state, all, reaches);
+  return learn_direct(self, all, reaches);
 }
 
 }  // namespace tutti

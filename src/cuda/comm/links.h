@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda/comm/state.h"
+#include "cuda/comm/device_rank.h"
 #include "cuda/comm/tell.h"
 #include "cuda/driver/share.h"
 #include "transport/transport.h"
@@ -31,6 +31,6 @@ bool same_device(const Introduction& one, const Introduction& other);
 
 /// How all reach each other; the worse of both ways. Sets the machine's links, what is staged, and
 /// refusals; hosts have to be known. Collective.
-Status learn_links(DeviceCommunicator::State& state, const std::vector<Introduction>& all);
+Status learn_links(DeviceRank& self, const std::vector<Introduction>& all);
 
 }  // namespace tutti

@@ -60,27 +60,9 @@ DeviceGroup& group_of_thread() {
 
 std::size_t bytes_of(const DeviceMessage& message) { return message.count * size_of(message.type); }
 
-}  // namespace
-
-void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {
-  group_of_thread().add(state, request, stream);
-}
-
-Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
-  exec::Message host;
-  host.sends = message.sends;
-  host.peer = message.peer;
-  host.type = message.type;
-  host.data = message.data;
-  host.count = message.count;
-  TUTTI_CHECK_OK(control_state().check(host));
-  return failure();
-}
-
 /// Copies what the rank sends itself, the first message to the first that it gets, and takes these
 /// out.
-Status DeviceCommunicator::State::match_own(std::vector<DeviceMessage>& list,
-                                            cudaStream_t stream) const {
+Status match_own(Rank me, std::vector<DeviceMessage>& list, cudaStream_t stream) {
   std::vector<DeviceMessage> sends, receives;
   for (const DeviceMessage& message : list) {
     if (message.peer == me.value) (message.sends ? sends : receives).push_back(message);
@@ -102,36 +84,14 @@ Status DeviceCommunicator::State::match_own(std::vector<DeviceMessage>& list,
                                           cudaMemcpyDeviceToDevice, stream),
                           "copying a message to oneself"));
   }
-  std::erase_if(list, [this](const DeviceMessage& one) { return one.peer == me.value; });
-  return ok();
-}
-
-Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
-  const exec::OnDevice on(device);
-  const cudaStream_t main = list.front().stream;
-  TUTTI_CHECK_OK(enter(main));
-  std::vector<cudaStream_t> others;
-  for (const DeviceMessage& message : list) {
-    const cudaStream_t other = message.stream;
-    if (other == main || std::count(others.begin(), others.end(), other) != 0) continue;
-    others.push_back(other);
-    TUTTI_CHECK_OK(fork.record(other));
-    TUTTI_CHECK_OK(fork.hold(main));
-  }
-  TUTTI_CHECK_OK(match_own(list, main));
-  std::vector<exec::CudaMessage> messages;
-  for (const DeviceMessage& message : list)
-    messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
-  TUTTI_CHECK_OK(mesh->launch_messages(me.value, std::move(messages), main));
-  TUTTI_CHECK_OK(leave(main));
-  for (const cudaStream_t other : others) TUTTI_CHECK_OK(current->event.hold(other));
+  std::erase_if(list, [me](const DeviceMessage& one) { return one.peer == me.value; });
   return ok();
 }
 
 /// A rank that has an input sends to all that have an output: its block for each of them, or all it
 /// has; and gets likewise.
-std::vector<DeviceMessage> DeviceCommunicator::State::messages_of(const Request& request,
-                                                                  cudaStream_t stream) const {
+std::vector<DeviceMessage> messages_of(const Request& request, Rank me, int rank_count,
+                                       cudaStream_t stream) {
   const CollectiveTraits traits = traits_of(request.collective);
   const auto has_input = [&](Rank rank) { return !traits.root_input || rank == request.root; };
   const auto has_output = [&](Rank rank) { return !traits.root_output || rank == request.root; };
@@ -163,6 +123,45 @@ std::vector<DeviceMessage> DeviceCommunicator::State::messages_of(const Request&
   return list;
 }
 
+}  // namespace
+
+void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {
+  group_of_thread().add(state, request, stream);
+}
+
+Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
+  exec::Message host;
+  host.sends = message.sends;
+  host.peer = message.peer;
+  host.type = message.type;
+  host.data = message.data;
+  host.count = message.count;
+  TUTTI_CHECK_OK(rank.host().check(host));
+  return health.failure();
+}
+
+Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
+  const cudaStream_t main = list.front().stream;
+  std::vector<cudaStream_t> others;
+  const auto put = [&]() -> Status {
+    for (const DeviceMessage& message : list) {
+      const cudaStream_t other = message.stream;
+      if (other == main || std::count(others.begin(), others.end(), other) != 0) continue;
+      others.push_back(other);
+      TUTTI_CHECK_OK(order.join(other, main));
+    }
+    TUTTI_CHECK_OK(match_own(rank.me, list, main));
+    std::vector<exec::CudaMessage> messages;
+    for (const DeviceMessage& message : list)
+      messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
+    return rank.mesh->launch_messages(rank.me.value, std::move(messages), main);
+  };
+  TUTTI_CHECK_OK(in_order(main, put));
+  const exec::OnDevice on(rank.device);
+  for (const cudaStream_t other : others) TUTTI_CHECK_OK(order.fork(other));
+  return ok();
+}
+
 Status DeviceCommunicator::State::start(std::vector<DeviceMessage> list) {
   if (list.empty()) return ok();
   if (in_group()) {
@@ -170,6 +169,10 @@ Status DeviceCommunicator::State::start(std::vector<DeviceMessage> list) {
     return ok();
   }
   return launch(std::move(list));
+}
+
+Status DeviceCommunicator::State::start_uneven(const Request& request, cudaStream_t stream) {
+  return start(messages_of(request, rank.me, rank.rank_count, stream));
 }
 
 Status DeviceCommunicator::send(const void* data, std::size_t count, DataType type, Rank to,

@@ -1,8 +1,5 @@
-// Memory that ranks register with each other, and what of a call's buffers is such memory.
-//
-// Which way a call goes follows from whether its buffers are registered, which they are on all
-// ranks or on none, in the same place; so ranks choose alike without a word. Between hosts the same
-// holds, and ranks map what is on their host.
+#include "cuda/comm/registered.h"
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -11,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
-#include "cuda/comm/state.h"
 #include "cuda/comm/tell.h"
 
 namespace tutti {
@@ -62,95 +58,96 @@ Status check_memory(int device, const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-Status DeviceCommunicator::State::register_memory(void* data, std::size_t bytes, bool window) {
+/// Exports this rank's memory, which is not registered yet, as `name`.
+Status RegisteredMemory::export_own(Entry& made, exec::CudaName& name) const {
+  TUTTI_CHECK_OK(check_memory(rank_.device, made.data, made.bytes));
+  const bool overlaps = std::any_of(list_.begin(), list_.end(), [&](const Entry& one) {
+    return std::less<>()(one.data, made.data + made.bytes) &&
+           std::less<>()(made.data, one.data + one.bytes);
+  });
+  if (overlaps) return invalid("register_memory: part of this memory is registered already");
+  TUTTI_TRY(made.exported, exec::CudaExport::of(rank_.device, made.data, made.bytes));
+  name = made.exported.name();
+  if (!made.window || name.parts != 0) return ok();
+  return Error{Code::kUnsupported,
+               "open_window: memory that the driver did not map (device_mem_alloc does)", rank_.me};
+}
+
+/// Maps the memory of the ranks of this host.
+Status RegisteredMemory::open_others(Entry& made, const std::vector<exec::CudaName>& names) const {
+  const Deadline deadline = Deadline::after(rank_.settings.timeout);
+  for (std::size_t rank = 0; rank < names.size(); ++rank) {
+    made.everywhere.push_back(rank == rank_.index() ? made.data : nullptr);
+    if (rank == rank_.index() ||
+        rank_.machine.link(rank_.index(), rank) == planner::DeviceLink::kNetwork)
+      continue;
+    TUTTI_TRY(auto opened, exec::CudaImport::open(rank_.device, names[rank], deadline));
+    made.everywhere.back() = made.opened.emplace_back(std::move(opened)).data();
+  }
+  return ok();
+}
+
+Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   if (in_group()) return invalid("register_memory is not for groups; end the group first");
-  TUTTI_CHECK_OK(check_reach(machine));
+  TUTTI_CHECK_OK(check_reach(rank_.machine));
   const RelaxedCapture relaxed;
-  const exec::OnDevice on(device);
-  Registered made;
+  const exec::OnDevice on(rank_.device);
+  Entry made;
   made.data = static_cast<std::byte*>(data);
   made.bytes = bytes;
   made.window = window;
   Shown mine;
   mine.bytes = bytes;
-  Status status = check_memory(device, made.data, bytes);
-  const auto first = std::find_if(registered.begin(), registered.end(), [&](const auto& one) {
-    return std::less<>()(one.data, made.data + bytes) &&
-           std::less<>()(made.data, one.data + one.bytes);
-  });
-  if (status && first != registered.end())
-    status = invalid("register_memory: part of this memory is registered already");
-  if (status) {
-    auto exported = exec::CudaExport::of(device, made.data, bytes);
-    if (exported)
-      made.exported = std::move(*exported);
-    else
-      status = std::move(exported.error());
-    mine.name = made.exported.name();
-    if (status && window && mine.name.parts == 0)
-      status = Error{Code::kUnsupported,
-                     "open_window: memory that the driver did not map (device_mem_alloc does)", me};
-  }
+  Status status = export_own(made, mine.name);
   mine.trouble = Trouble(status);
-  TUTTI_TRY(const auto shown, tell(control, mine, status));
-  for (std::size_t rank = 0; rank < shown.size() && status; ++rank) {
-    if (shown[rank].bytes != bytes) {
-      status = Error{Code::kMismatch,
-                     fmt::format("register_memory: {} bytes here, {} on rank {}", bytes,
-                                 shown[rank].bytes, rank),
-                     me, Rank{static_cast<int>(rank)}};
-      break;
+  TUTTI_TRY(const auto shown, tell(rank_.control, mine, status));
+  std::vector<exec::CudaName> names;
+  for (const Shown& one : shown) {
+    if (one.bytes != bytes && status) {
+      const auto other = static_cast<int>(names.size());
+      status = Error{
+          Code::kMismatch,
+          fmt::format("register_memory: {} bytes here, {} on rank {}", bytes, one.bytes, other),
+          rank_.me, Rank{other}};
     }
-    made.everywhere.push_back(made.data);
-    if (rank == static_cast<std::size_t>(me.value)) continue;
-    if (machine.link(static_cast<std::size_t>(me.value), rank) == planner::DeviceLink::kNetwork) {
-      made.everywhere.back() = nullptr;
-      continue;
-    }
-    auto opened =
-        exec::CudaImport::open(device, shown[rank].name, Deadline::after(settings.timeout));
-    if (opened) {
-      made.everywhere.back() = made.opened.emplace_back(std::move(*opened)).data();
-    } else {
-      status = std::move(opened.error());
-    }
+    names.push_back(one.name);
   }
+  if (status) status = open_others(made, names);
   Done done;
   done.trouble = Trouble(status);
-  TUTTI_TRY([[maybe_unused]] const auto all, tell(control, done, status));
-  made.number = ++registrations;
-  registered.push_back(std::move(made));
+  TUTTI_TRY([[maybe_unused]] const auto all, tell(rank_.control, done, status));
+  made.number = ++registrations_;
+  list_.push_back(std::move(made));
   return ok();
 }
 
-Status DeviceCommunicator::State::close_window(void* data) {
-  const auto found = std::find_if(registered.begin(), registered.end(), [data](const auto& one) {
+Status RegisteredMemory::close_window(void* data) {
+  const auto found = std::find_if(list_.begin(), list_.end(), [data](const Entry& one) {
     return one.data == data && one.window;
   });
-  if (found == registered.end()) return invalid("close_window: there is none of this memory");
+  if (found == list_.end()) return invalid("close_window: there is none of this memory");
   const RelaxedCapture relaxed;
-  const exec::OnDevice on(device);
-  TUTTI_CHECK_OK(launched.event.synchronize());
-  registered.erase(found);
+  const exec::OnDevice on(rank_.device);
+  TUTTI_CHECK_OK(order_.synchronize());
+  list_.erase(found);
   return ok();
 }
 
-/// Nobody closes anything before all have ended their calls, nor returns before all have closed.
-Status DeviceCommunicator::State::deregister_memory(void* data) {
+/// No rank closes its memory before all have ended their calls, nor returns before all have closed.
+Status RegisteredMemory::remove(void* data) {
   if (in_group()) return invalid("deregister_memory is not for groups; end the group first");
-  const auto found =
-      std::find_if(registered.begin(), registered.end(),
-                   [data](const Registered& one) { return one.data == data && !one.window; });
+  const auto found = std::find_if(list_.begin(), list_.end(), [data](const Entry& one) {
+    return one.data == data && !one.window;
+  });
   Done done;
-  Status status = found != registered.end()
-                      ? ok()
-                      : invalid("deregister_memory: this memory is not registered");
+  Status status =
+      found != list_.end() ? ok() : invalid("deregister_memory: this memory is not registered");
   const RelaxedCapture relaxed;
-  const exec::OnDevice on(device);
-  if (status) status = launched.event.synchronize();
+  const exec::OnDevice on(rank_.device);
+  if (status) status = order_.synchronize();
   done.trouble = Trouble(status);
   if (status) done.number = found->number;
-  TUTTI_TRY(const auto ended, tell(control, done, status));
+  TUTTI_TRY(const auto ended, tell(rank_.control, done, status));
   for (std::size_t rank = 0; rank < ended.size(); ++rank) {
     if (ended[rank].number == done.number) continue;
     return Error{
@@ -158,18 +155,17 @@ Status DeviceCommunicator::State::deregister_memory(void* data) {
         fmt::format("deregister_memory: the memory registered as number {} here, as number "
                     "{} on rank {}; nothing was deregistered",
                     done.number, ended[rank].number, rank),
-        me, Rank{static_cast<int>(rank)}};
+        rank_.me, Rank{static_cast<int>(rank)}};
   }
-  registered.erase(found);
+  list_.erase(found);
   const Done closing;
-  TUTTI_TRY([[maybe_unused]] const auto closed, tell(control, closing, ok()));
+  TUTTI_TRY([[maybe_unused]] const auto closed, tell(rank_.control, closing, ok()));
   return ok();
 }
 
-DeviceCommunicator::State::Place DeviceCommunicator::State::place_at(const void* buffer,
-                                                                     std::size_t bytes) const {
+RegisteredMemory::Place RegisteredMemory::place_at(const void* buffer, std::size_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(buffer);
-  for (const Registered& one : registered) {
+  for (const Entry& one : list_) {
     const auto begin = reinterpret_cast<std::uintptr_t>(one.data);
     if (address >= begin && address - begin <= one.bytes && bytes <= one.bytes - (address - begin))
       return {&one, address - begin};
@@ -179,38 +175,37 @@ DeviceCommunicator::State::Place DeviceCommunicator::State::place_at(const void*
 
 /// In place, a rank's block of the buffer that has all is not in the same place on all ranks, so
 /// only the whole is mapped; and where every block is exchanged for another one, none is.
-DeviceCommunicator::State::Place DeviceCommunicator::State::place_of(const Request& request,
-                                                                     bool input) const {
-  const plan::Mapped maps = planner::device_maps(request.collective, machine);
-  if (registered.empty() || rank_count == 1 || !(input ? maps.inputs : maps.outputs)) return {};
+RegisteredMemory::Place RegisteredMemory::place_of(const Request& request, bool input) const {
+  const plan::Mapped maps = planner::device_maps(request.collective, rank_.machine);
+  if (list_.empty() || rank_.rank_count == 1 || !(input ? maps.inputs : maps.outputs)) return {};
   const CollectiveTraits traits = traits_of(request.collective);
   const bool each = input ? traits.input_each : traits.output_each;
   const bool other_each = input ? traits.output_each : traits.input_each;
   const std::size_t block = request.count * size_of(request.type);
   const void* const buffer = input ? request.input : request.output;
   const auto other = reinterpret_cast<std::uintptr_t>(input ? request.output : request.input);
-  const std::size_t own = each ? 0 : static_cast<std::size_t>(me.value) * block;
+  const std::size_t own = each ? 0 : rank_.index() * block;
   const bool in_other = other_each && reinterpret_cast<std::uintptr_t>(buffer) == other + own;
   if (in_other) return {};
-  return place_at(buffer, each ? block * static_cast<std::size_t>(rank_count) : block);
+  return place_at(buffer, each ? block * static_cast<std::size_t>(rank_.rank_count) : block);
 }
 
 /// A peer's factor is not known, so what it scales is not read.
-plan::Mapped DeviceCommunicator::State::mapped_of(const Request& request) const {
-  if (registered.empty()) return {};
+plan::Mapped RegisteredMemory::mapped_of(const Request& request) const {
+  if (list_.empty()) return {};
   const bool scaled = reduces(request.collective) && request.reduction.op == ReduceOp::kPreMulSum;
   return {!scaled && place_of(request, true).memory != nullptr,
           place_of(request, false).memory != nullptr};
 }
 
-void DeviceCommunicator::State::add_peers(const Request& request, exec::CudaCall& call) const {
+void RegisteredMemory::add_peers(const Request& request, exec::CudaCall& call) const {
   const Place input = place_of(request, true), output = place_of(request, false);
   input.list(call.peer_inputs);
   output.list(call.peer_outputs);
   call.places = places_of({input.number(), output.number()});
 }
 
-std::uint64_t DeviceCommunicator::State::places_of(std::initializer_list<std::uint64_t> numbers) {
+std::uint64_t RegisteredMemory::places_of(std::initializer_list<std::uint64_t> numbers) {
   Hash hash;
   bool any = false;
   for (const std::uint64_t number : numbers) {
@@ -218,6 +213,14 @@ std::uint64_t DeviceCommunicator::State::places_of(std::initializer_list<std::ui
     any |= number != 0;
   }
   return any ? hash.value() | 1 : 0;
+}
+
+std::string RegisteredMemory::describe() const {
+  if (list_.empty()) return {};
+  std::size_t bytes = 0;
+  for (const Entry& one : list_) bytes += one.bytes;
+  return fmt::format("registered memory: {} times, {:.2f} MiB\n", list_.size(),
+                     static_cast<double>(bytes) / (1 << 20));
 }
 
 // ---- Memory that peers can map ----
@@ -252,33 +255,6 @@ Status device_mem_free(void* data) {
     memory = allocated().memories.extract(data);
   }
   return memory.empty() ? invalid("device_mem_free: this is not memory of device_mem_alloc") : ok();
-}
-
-// ---- The public class ----
-
-Status DeviceCommunicator::register_memory(void* data, std::size_t bytes) {
-  return state_->register_memory(data, bytes, false);
-}
-Status DeviceCommunicator::open_window(void* data, std::size_t bytes) {
-  return state_->register_memory(data, bytes, true);
-}
-Status DeviceCommunicator::close_window(void* data) { return state_->close_window(data); }
-Status DeviceCommunicator::deregister_memory(void* data) { return state_->deregister_memory(data); }
-
-Result<void*> DeviceCommunicator::address_at(const void* data, Rank peer) const {
-  const State::Place place = state_->place_at(data, 1);
-  if (place.memory == nullptr)
-    return invalid("address_at: this address is in no registered memory of the communicator");
-  if (peer.value < 0 || peer.value >= rank_count())
-    return invalid(fmt::format("address_at: rank {} of {} ranks", peer.value, rank_count()));
-  std::byte* const at = place.memory->everywhere[static_cast<std::size_t>(peer.value)];
-  return static_cast<void*>(at == nullptr ? nullptr : at + place.offset);
-}
-
-bool DeviceCommunicator::reaches(Rank a, Rank b) const {
-  const planner::DeviceLink link =
-      state_->machine.link(static_cast<std::size_t>(a.value), static_cast<std::size_t>(b.value));
-  return a == b || (link != planner::DeviceLink::kHost && link != planner::DeviceLink::kNetwork);
 }
 
 }  // namespace tutti

@@ -1,0 +1,61 @@
+// File: cuda/comm/device_rank.h: one rank of a communicator of devices: what set-up makes, and what
+// all other parts of the communicator use.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/state.h"
+#include "cuda/comm/select.h"
+#include "cuda/driver/share.h"
+#include "cuda/mesh/apart.h"
+#include "cuda/mesh/mesh.h"
+#include "cuda/mesh/network.h"
+#include "tutti/device_communicator.h"
+
+namespace tutti {
+
+using exec::RelaxedCapture;
+
+/// A little memory of the device. Other processes try with it whether they can open such memory.
+struct SampleMemory {
+  exec::CudaMemory memory;
+  exec::CudaExport exported;
+};
+
+/// The rings between this rank and ranks of other hosts.
+struct HostLinks {
+  exec::CudaApart apart;                       // Their slots, if these are in device memory.
+  std::string cards;                           // The cards that reach the slots, for `network`.
+  std::string slots_words;                     // Where the slots are and why, for describe().
+  std::unique_ptr<exec::CudaNetwork> network;  // Carries them. Null: all ranks are on one host.
+};
+
+struct DeviceRank {
+  explicit DeviceRank(Communicator joined)
+      : control(std::move(joined)), me(control.rank()), rank_count(control.rank_count()) {}
+
+  /// The same ranks in host memory: for set-up, aborts and leaving.
+  Communicator control;
+  Rank me;
+  int rank_count = 1;
+  int device = 0;
+  Settings settings;
+  std::uint64_t token = 0;         // Names the communicator, alike on all ranks.
+  planner::DeviceMachine machine;  // Alike on all ranks.
+  bool staged = false;             // Some devices do not reach each other's memory.
+  bool eager = false;              // Small all-reduces may take the one-shot kernel.
+  SampleMemory sample;
+  std::vector<std::string> refusals;  // By rank, why this one can't open its memory; empty: it can.
+  std::unique_ptr<exec::CudaMesh> mesh;  // The ranks' rings, and what runs plans on them.
+  HostLinks between_hosts;
+  double created_ms = 0;
+
+  std::size_t index() const { return static_cast<std::size_t>(me.value); }
+  /// The control communicator's insides.
+  Communicator::State& host() const { return Insides::of(control); }
+  exec::CudaNetwork* network() const { return between_hosts.network.get(); }
+};
+
+}  // namespace tutti

@@ -1,0 +1,72 @@
+#include "cuda/comm/launch_order.h"
+
+#include "cuda/driver/memory.h"
+
+namespace tutti {
+
+Status CudaEvent::make() {
+  cudaEvent_t event = nullptr;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                   "making an event"));
+  event_.reset(event);
+  return ok();
+}
+Status CudaEvent::record(cudaStream_t stream) const {
+  return exec::cuda_status(cudaEventRecord(event_.get(), stream), "recording an event");
+}
+Status CudaEvent::hold(cudaStream_t stream) const {
+  return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), 0), "waiting for an event");
+}
+Status CudaEvent::record_by_graph(cudaStream_t stream) const {
+  return exec::cuda_status(cudaEventRecordWithFlags(event_.get(), stream, cudaEventRecordExternal),
+                           "recording an event by a graph");
+}
+Status CudaEvent::hold_by_graph(cudaStream_t stream) const {
+  return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), cudaEventWaitExternal),
+                           "waiting for an event in a graph");
+}
+Status CudaEvent::synchronize() const {
+  return exec::cuda_status(cudaEventSynchronize(event_.get()), "waiting for the last call");
+}
+
+Status LaunchOrder::make() {
+  for (CudaEvent* event : {&launched_.event, &in_capture_.event, &join_})
+    TUTTI_CHECK_OK(event->make());
+  return ok();
+}
+
+Status LaunchOrder::enter(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long capture_id = 0, stream_id = 0;
+  TUTTI_CHECK_OK(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &capture_id),
+                                   "asking a stream whether it is captured"));
+  TUTTI_CHECK_OK(
+      exec::cuda_status(cudaStreamGetId(stream, &stream_id), "asking for a stream's id"));
+  const bool capturing = status == cudaStreamCaptureStatusActive;
+  current_ = capturing ? &in_capture_ : &launched_;
+  const bool same_stream = current_->there && current_->stream == stream_id;
+  current_->stream = stream_id;
+  if (!capturing) {
+    // A replay may have come since, on another stream.
+    return same_stream && !captured_ ? ok() : launched_.event.hold(stream);
+  }
+  const bool first = !in_capture_.there || capture_id != capture_;
+  captured_ = true;
+  capture_ = capture_id;
+  if (first) return launched_.event.hold_by_graph(stream);
+  return same_stream ? ok() : in_capture_.event.hold(stream);
+}
+
+Status LaunchOrder::leave(cudaStream_t stream) {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  current_->there = true;
+  if (current_ == &in_capture_) TUTTI_CHECK_OK(launched_.event.record_by_graph(stream));
+  return current_->event.record(stream);
+}
+
+Status LaunchOrder::join(cudaStream_t other, cudaStream_t main) const {
+  TUTTI_CHECK_OK(join_.record(other));
+  return join_.hold(main);
+}
+
+}  // namespace tutti

@@ -1,0 +1,76 @@
+// File: cuda/comm/launch_order.h: the order of a rank's calls on streams and in graphs.
+//
+// Calls run in the order in which they are launched, on any streams. Each launch records the
+// communicator's event, and the next call waits for it if it is on another stream. A graph does
+// both by nodes: its first call waits for the record that is the latest when the graph is launched,
+// and each of its calls records the event anew. So replays and other calls keep their order, too.
+// Another event orders the calls within one capture.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "tutti/result.h"
+
+namespace tutti {
+
+class CudaEvent {
+ public:
+  /// On this thread's device. Before anything else.
+  Status make();
+  Status record(cudaStream_t stream) const;
+  /// What comes on the stream waits for the latest record.
+  Status hold(cudaStream_t stream) const;
+  /// The same as nodes of the graph that captures the stream: each launch of the graph does so.
+  Status record_by_graph(cudaStream_t stream) const;
+  Status hold_by_graph(cudaStream_t stream) const;
+  Status synchronize() const;
+  /// Whether the work before the latest record is done.
+  bool done() const { return cudaEventQuery(event_.get()) != cudaErrorNotReady; }
+
+ private:
+  struct Destroy {
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  std::unique_ptr<CUevent_st, Destroy> event_;
+};
+
+class LaunchOrder {
+ public:
+  /// On this thread's device. Before anything else.
+  Status make();
+  /// A call begins on `stream`: what comes there waits for the calls before.
+  Status enter(cudaStream_t stream);
+  /// The call is on the stream.
+  Status leave(cudaStream_t stream);
+  /// Between enter and leave: what comes on `main` also waits for what is on `other`.
+  Status join(cudaStream_t other, cudaStream_t main) const;
+  /// After leave: what comes on `other` waits for the call.
+  Status fork(cudaStream_t other) const { return current_->event.hold(other); }
+
+  /// Waits for all calls but those that graphs replay.
+  Status synchronize() const { return launched_.event.synchronize(); }
+  /// Whether these calls are done. Any thread, on the rank's device.
+  bool done() const { return launched_.event.done(); }
+  /// Whether graphs may replay calls.
+  bool captured() const { return captured_; }
+  /// How many calls there were. Any thread.
+  std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Last {
+    CudaEvent event;
+    unsigned long long stream = 0;  // Its id: a handle may name another stream in another thread.
+    bool there = false;
+  };
+  Last launched_, in_capture_;      // Of all calls, and of those within the last capture.
+  Last* current_ = nullptr;         // Of which a call is being launched.
+  unsigned long long capture_ = 0;  // Which one the last capture was.
+  bool captured_ = false;
+  CudaEvent join_;
+  std::atomic<std::uint64_t> calls_{0};  // relaxed: only shown.
+};
+
+}  // namespace tutti

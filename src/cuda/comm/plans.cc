@@ -1,0 +1,117 @@
+#include "cuda/comm/plans.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+/// Of the larger of input and output, in bytes.
+std::size_t message_bytes(const Request& request, int rank_count) {
+  const CollectiveTraits traits = traits_of(request.collective);
+  const bool each = traits.input_each || traits.output_each;
+  return request.count * size_of(request.type) * static_cast<std::size_t>(each ? rank_count : 1);
+}
+
+int root_of(const Request& request) {
+  return has_root(request.collective) ? request.root.value : 0;
+}
+
+/// Whether ranks only touch each other's buffers.
+bool is_without_slots(const plan::Plan& plan) {
+  const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      if (std::any_of(lane.locations.begin(), lane.locations.end(), is_slot)) return false;
+    }
+  }
+  return true;
+}
+
+/// Without its lanes, which the caller adds.
+std::string plan_in_words(const Algorithm& algorithm, const plan::Plan& plan) {
+  return std::string(algorithm.name) + (plan.name.ends_with("+direct") ? "+direct" : "");
+}
+
+/// Which trees a plan is along, if any: " along 2 trees".
+std::string trees_in_words(const Algorithm& algorithm, plan::Shape shape) {
+  const std::size_t trees = shape.trees.size();
+  shape.trees.clear();
+  if (trees == 0 || algorithm.applies(shape)) return {};
+  return fmt::format(" along {} tree{}", trees, trees == 1 ? "" : "s");
+}
+
+}  // namespace
+
+bool PlanCache::is_eager(const Request& request) const {
+  return request.collective == Collective::kAllReduce && rank_.eager && !rank_.staged &&
+         request.count <= rank_.mesh->one_shot_elements(request.type, request.reduction.op);
+}
+
+PlanCache::RouteKey PlanCache::key_of(const Request& request, plan::Mapped mapped) const {
+  return {request.collective, root_of(request),
+          planner::device_size_class(message_bytes(request, rank_.rank_count)), mapped};
+}
+
+planner::Request PlanCache::planner_request(const Request& request, plan::Mapped mapped) {
+  const int root = root_of(request);
+  const Contract contract = rank_.settings.contract;
+  auto [shape, fresh] = shapes_.try_emplace({request.collective, root});
+  if (fresh)
+    shape->second = planner::device_shape(request.collective, root, contract, rank_.machine);
+  return {.shape = shape->second,
+          .bytes = message_bytes(request, rank_.rank_count),
+          .mapped = mapped,
+          .contract = contract};
+}
+
+Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {
+  const RouteKey key = key_of(request, mapped);
+  if (is_eager(request) || routes_.contains(key)) [[likely]]
+    return ok();
+  const RelaxedCapture relaxed;
+  const exec::OnDevice on(rank_.device);
+  TUTTI_TRY(routes_[key], make_route(request, mapped));
+  return ok();
+}
+
+/// By the first plan of the list that kernels can run.
+Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Mapped mapped) {
+  const planner::Request asked = planner_request(request, mapped);
+  TUTTI_TRY(const auto ways, planner::device_ways(asked, rank_.machine));
+  std::string refused;
+  for (const planner::DeviceWay& way : ways) {
+    TUTTI_TRY(
+        const planner::VerifiedPlan* verified,
+        planner::prepare(planner::device_recipe(*way.algorithm, asked, rank_.machine, way.lanes)));
+    const PlanKey plan_key{way.algorithm, root_of(request), way.lanes, asked.mapped};
+    auto found = plans_.find(plan_key);
+    if (found == plans_.end()) {
+      auto loaded = rank_.mesh->load(verified->plan);
+      if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
+        refused = loaded.error().what;
+        continue;
+      }
+      if (!loaded) return std::move(loaded.error());
+      found = plans_.emplace(plan_key, *std::move(loaded)).first;
+    }
+    choices_ += fmt::format(
+        "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
+        to_string(request.collective), planner::device_size_class(asked.bytes),
+        has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
+        plan_in_words(*way.algorithm, verified->plan), trees_in_words(*way.algorithm, asked.shape),
+        way.lanes, way.microseconds);
+    const bool two_shot = way.algorithm->name == "two_shot" && is_without_slots(verified->plan);
+    return Route{&found->second, two_shot};
+  }
+  return Error{Code::kUnsupported, refused, rank_.me};
+}
+
+std::size_t PlanCache::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [key, plan] : plans_) sum += plan.bytes();
+  return sum;
+}
+
+}  // namespace tutti

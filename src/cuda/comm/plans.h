@@ -1,0 +1,58 @@
+// File: cuda/comm/plans.h: the plans that a rank has loaded, and which of them a call takes.
+//
+// A route leads from a kind of call and a class of sizes to a plan. `prepare` makes what is
+// missing; a call then looks its route up, and neither allocates nor waits.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "cuda/comm/device_rank.h"
+
+namespace tutti {
+
+class PlanCache {
+ public:
+  struct Route {
+    const exec::CudaPlan* plan = nullptr;
+    bool two_shot = false;  // Take the kernel that stands for the plan, if it takes the call.
+  };
+
+  /// The rank has to outlive this.
+  explicit PlanCache(const DeviceRank& rank) : rank_(rank) {}
+
+  /// Whether a call takes the one-shot kernel, and no plan.
+  bool is_eager(const Request& request) const;
+  /// Makes what the call needs; `mapped`: what peers can map of its buffers. One thread at a time.
+  Status prepare(const Request& request, plan::Mapped mapped);
+  /// After prepare.
+  const Route& route(const Request& request, plan::Mapped mapped) const {
+    return routes_.at(key_of(request, mapped));
+  }
+  /// What the planner is asked for such a call.
+  planner::Request planner_request(const Request& request, plan::Mapped mapped);
+
+  std::size_t count() const { return plans_.size(); }
+  std::size_t bytes() const;
+  /// What was chosen so far, a line each.
+  const std::string& choices() const { return choices_; }
+
+ private:
+  // Root, class of sizes; what peers map of the buffers.
+  using RouteKey = std::tuple<Collective, int, std::size_t, plan::Mapped>;
+  // Root, lanes; the same.
+  using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t, plan::Mapped>;
+  RouteKey key_of(const Request& request, plan::Mapped mapped) const;
+  Result<Route> make_route(const Request& request, plan::Mapped mapped);
+
+  const DeviceRank& rank_;
+  std::map<std::pair<Collective, int>, plan::Shape> shapes_;  // By root.
+  std::map<PlanKey, exec::CudaPlan> plans_;
+  std::map<RouteKey, Route> routes_;
+  std::string choices_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+// File: cuda/comm/registered.h: memory that all ranks have registered, and what of a call's buffers
+// lies in it.
+//
+// Ranks register memory collectively, in the same order. A call's buffer is then in the same place
+// of the same memory on all ranks, or in none. So each rank knows from its own buffers what it can
+// map of the others', and all choose the same plan. Ranks map the memory of those on their host.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "cuda/comm/device_rank.h"
+#include "cuda/comm/launch_order.h"
+
+namespace tutti {
+
+class RegisteredMemory {
+ public:
+  struct Entry {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    exec::CudaExport exported;
+    std::vector<exec::CudaImport> opened;
+    std::vector<std::byte*> everywhere;  // By rank, as this process sees it; null: another host's.
+    std::uint64_t number = 0;            // Of registrations, alike on all ranks.
+    bool window = false;                 // Each rank closes it for itself.
+  };
+  /// A place in registered memory.
+  struct Place {
+    const Entry* memory = nullptr;  // Null: in none.
+    std::size_t offset = 0;
+    /// Alike on all ranks; 0: in none.
+    std::uint64_t number() const {
+      return memory == nullptr ? 0 : memory->number << 48 | (offset + 1);
+    }
+    /// By rank, as this process sees it; null: another host's. Empty: in none.
+    template <class Pointer>
+    void list(std::vector<Pointer>& places) const {
+      places.clear();
+      if (memory == nullptr) return;
+      for (std::byte* const at : memory->everywhere)
+        places.push_back(at == nullptr ? nullptr : at + offset);
+    }
+  };
+
+  /// Both have to outlive this.
+  RegisteredMemory(DeviceRank& rank, const LaunchOrder& order) : rank_(rank), order_(order) {}
+
+  // Collective, but for close_window; as DeviceCommunicator has them.
+  Status add(void* data, std::size_t bytes, bool window);
+  Status remove(void* data);
+  Status close_window(void* data);
+
+  Place place_at(const void* buffer, std::size_t bytes) const;
+  /// What peers can map of a call's buffers.
+  plan::Mapped mapped_of(const Request& request) const;
+  /// Sets where the call's buffers are on all ranks.
+  void add_peers(const Request& request, exec::CudaCall& call) const;
+  /// A hash of some places' numbers (CudaCall::places); 0: all are in none.
+  static std::uint64_t places_of(std::initializer_list<std::uint64_t> numbers);
+
+  /// A line; empty: nothing is registered.
+  std::string describe() const;
+
+ private:
+  Status export_own(Entry& made, exec::CudaName& name) const;
+  Status open_others(Entry& made, const std::vector<exec::CudaName>& names) const;
+  Place place_of(const Request& request, bool input) const;
+
+  DeviceRank& rank_;
+  const LaunchOrder& order_;
+  std::vector<Entry> list_;  // In the order of registrations.
+  std::uint64_t registrations_ = 0;
+};
+
+}  // namespace tutti
