@@ -51,7 +51,7 @@ exec::CudaMeshOptions mesh_of(std::vector<int> devices) {
 /// Whether all kernels of the mesh ended as they should.
 Status check(const CudaMesh& mesh, std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    TUTTI_CHECK_OK(mesh.check(static_cast<int>(rank)));
+    TUTTI_CHECK_OK(mesh.rings().check(static_cast<int>(rank)));
   }
   return ok();
 }

@@ -189,7 +189,7 @@ class Comparison {
   /// Whether our kernels ended as they should.
   Status check() const {
     for (std::size_t rank = 0; rank < devices_.size(); ++rank)
-      TUTTI_CHECK_OK(mesh_->check(static_cast<int>(rank)));
+      TUTTI_CHECK_OK(mesh_->rings().check(static_cast<int>(rank)));
     return ok();
   }
 

@@ -71,7 +71,7 @@ std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
   }
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     complaint += test::said(cudaStreamSynchronize(ranks.stream(rank))) +
-                 test::said(ranks.mesh().check(static_cast<int>(rank)));
+                 test::said(ranks.mesh().rings().check(static_cast<int>(rank)));
   }
   return complaint.empty() ? test::DeviceRanks::compare(test, inputs, buffers) : complaint;
 }

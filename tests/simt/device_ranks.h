@@ -85,8 +85,8 @@ class DeviceRanks {
       }
     }
     for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-      const std::string error =
-          said(cudaStreamSynchronize(streams_[rank])) + said(mesh_->check(static_cast<int>(rank)));
+      const std::string error = said(cudaStreamSynchronize(streams_[rank])) +
+                                said(mesh_->rings().check(static_cast<int>(rank)));
       if (!error.empty()) return test.to_string() + ": " + error;
     }
     return compare(test, inputs, buffers);
@@ -197,7 +197,7 @@ class DeviceRanks {
           const exec::OnDevice on(device(rank));
           complaints[rank] = enqueue(rank);
           complaints[rank] += said(cudaStreamSynchronize(streams_[rank]));
-          complaints[rank] += said(mesh_->check(static_cast<int>(rank)));
+          complaints[rank] += said(mesh_->rings().check(static_cast<int>(rank)));
         });
       }
     }

@@ -67,14 +67,14 @@ exec::CudaMeshOptions options_for(int ranks, cuda::SlotFormat format) {
 
 /// Joins all; what went wrong.
 std::string join(exec::CudaMesh& mesh, int rank, int ranks, Meeting& meeting) {
-  auto handle = mesh.handle();
+  auto handle = mesh.rings().handle();
   if (!handle) {
     meeting.arrived += 1000;  // Lets the others go on, and fail.
     return handle.error().to_string();
   }
   meeting.handles[rank] = *handle;
   meeting.wait(ranks, 1);
-  return said(mesh.join(std::span(meeting.handles, static_cast<std::size_t>(ranks))));
+  return said(mesh.rings().join(std::span(meeting.handles, static_cast<std::size_t>(ranks))));
 }
 
 /// One rank's life; empty if all is well.
@@ -112,7 +112,7 @@ std::string live(int rank, int ranks, cuda::SlotFormat format, Meeting& meeting,
     // One after the other: the operands of a + may be evaluated in any order.
     complaint = said((*mesh)->launch(rank, *loaded, call, nullptr));
     complaint += said(cudaStreamSynchronize(nullptr));
-    complaint += said((*mesh)->check(rank));
+    complaint += said((*mesh)->rings().check(rank));
     if (complaint.empty()) complaint = DeviceRanks::compare(test, me, inputs, buffers);
     if (!complaint.empty()) complaint = std::string(algorithm->name) + ": " + complaint;
   }
@@ -240,7 +240,7 @@ std::string reduce_users_memory(int rank, int ranks, unsigned types, Meeting& me
         cudaMemcpy(input->data(), inputs[me].data(), inputs[me].size(), cudaMemcpyHostToDevice));
     complaint += said((*mesh)->launch_two_shot(rank, call, nullptr));
     complaint += said(cudaStreamSynchronize(nullptr));
-    complaint += said((*mesh)->check(rank));
+    complaint += said((*mesh)->rings().check(rank));
     complaint += said(cudaMemcpy(got.data(), output->data(), got.size(), cudaMemcpyDeviceToHost));
   }
   if (complaint.empty()) complaint = DeviceRanks::compare(test, me, inputs, got);

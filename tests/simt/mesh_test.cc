@@ -318,14 +318,14 @@ TEST_CASE("waits end: at their deadline, or when someone says so") {
       // Rank 0 never comes.
       REQUIRE(said(ranks->mesh().launch(1, *loaded, ranks->call_of(test, 1, buffers),
                                         ranks->stream(1))) == "");
-      if (abort) ranks->mesh().abort(1);
+      if (abort) ranks->mesh().rings().abort(1);
       REQUIRE(said(cudaStreamSynchronize(ranks->stream(1))) == "");
-      const Status status = ranks->mesh().check(1);
+      const Status status = ranks->mesh().rings().check(1);
       REQUIRE(!status);
       INFO(cuda::to_string(format) << ": " << status.error().to_string());
       REQUIRE(status.error().code == (abort ? Code::kAborted : Code::kTimeout));
       if (!abort) REQUIRE(status.error().peer == Rank{0});
-      REQUIRE(ranks->mesh().check(0));
+      REQUIRE(ranks->mesh().rings().check(0));
     }
   }
 }

@@ -71,7 +71,7 @@ TEST_CASE("a message that nobody sends ends at the deadline, and names the peer"
   REQUIRE(target);
   REQUIRE(mesh->mesh().launch_messages(1, {{false, 0, target->data(), 64}}, mesh->stream(1)));
   REQUIRE(test::said(cudaStreamSynchronize(mesh->stream(1))) == "");
-  const Status status = mesh->mesh().check(1);
+  const Status status = mesh->mesh().rings().check(1);
   REQUIRE(!status);
   CHECK(status.error().code == Code::kTimeout);
   CHECK(status.error().peer == Rank{0});

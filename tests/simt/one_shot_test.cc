@@ -52,7 +52,7 @@ std::string run(DeviceRanks& ranks, Case test, std::mt19937_64& random) {
   }
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(test.ranks); ++rank) {
     const std::string error = said(cudaStreamSynchronize(ranks.stream(rank))) +
-                              said(ranks.mesh().check(static_cast<int>(rank)));
+                              said(ranks.mesh().rings().check(static_cast<int>(rank)));
     if (!error.empty()) return test.to_string() + ": " + error;
   }
   for (const Round& round : rounds) {
@@ -144,7 +144,7 @@ TEST_CASE("a kernel that begins while another one of its rank runs is an error o
                                              ranks->stream(1))) == "");
   REQUIRE(cudaStreamSynchronize(ranks->stream(1)) == cudaSuccess);
   for (const int rank : {0, 1}) {
-    const Status found = ranks->mesh().check(rank);
+    const Status found = ranks->mesh().rings().check(rank);
     REQUIRE(!found);
     CHECK(found.error().code == Code::kMismatch);
     CHECK(found.error().what ==

@@ -61,7 +61,7 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
 }
 
 std::size_t DeviceCommunicator::State::device_bytes() const {
-  return rank.mesh->bytes() + rank.sample.memory.size() + rank.between_hosts.apart.bytes() +
+  return rank.mesh->rings().bytes() + rank.sample.memory.size() + rank.between_hosts.apart.bytes() +
          plans.bytes();
 }
 
@@ -76,18 +76,18 @@ std::string DeviceCommunicator::State::describe() const {
   text += fmt::format(
       "device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}, for others to try "
       "{:.2f}\n",
-      mib(device_bytes()), mib(rank.mesh->bytes() + rank.between_hosts.apart.bytes()),
+      mib(device_bytes()), mib(rank.mesh->rings().bytes() + rank.between_hosts.apart.bytes()),
       plans.count(), mib(plans.bytes()), mib(rank.sample.memory.size()));
   if (const auto room = exec::blocks_of_device(rank.device)) {
     text += fmt::format(
         "blocks at a time: {}; of all communicators of this process on the device {} of {}\n",
         machine.lanes, exec::CudaRoom::taken(rank.device), *room);
   }
-  if (rank.mesh->staged_bytes() != 0) {
+  if (rank.mesh->rings().staged_bytes() != 0) {
     text += fmt::format(
         "host memory for rings between devices that don't reach each other: "
         "{:.2f} MiB\n",
-        mib(rank.mesh->staged_bytes()));
+        mib(rank.mesh->rings().staged_bytes()));
   }
   text += memory.describe();
   if (rank.network() != nullptr) {

@@ -207,7 +207,7 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
 /// Makes this rank's part of the mesh.
 Status make_mesh(DeviceRank& self, exec::CudaMeshOptions options, Memory& mine) {
   TUTTI_TRY(self.mesh, exec::CudaMesh::create(std::move(options), self.me.value));
-  TUTTI_TRY(mine.handle, self.mesh->handle());
+  TUTTI_TRY(mine.handle, self.mesh->rings().handle());
   return ok();
 }
 
@@ -307,10 +307,10 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   TUTTI_TRY(const auto memories, tell(self.control, memory, status));
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
-  status = self.mesh->join(handles);
+  status = self.mesh->rings().join(handles);
   if (status && self.network() != nullptr)
-    status =
-        self.network()->start([mesh = self.mesh.get(), me = self.me.value] { mesh->abort(me); });
+    status = self.network()->start(
+        [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
   TUTTI_TRY(const auto outcomes, tell(self.control, Outcome{Trouble(status)}, status));
   TUTTI_CHECK_OK(state->order.make());
   self.created_ms =

@@ -24,19 +24,19 @@ Status Health::failure() const {
   exec::HostExecutor& host = *rank_.host().executor;
   exec::CudaNetwork* const network = rank_.network();
   const Region& region = host.endpoint().region();
-  Status own = rank_.mesh->check(me.value);
+  Status own = rank_.mesh->rings().check(me.value);
   const auto reported = [me](Error error) {
     error.rank = me;
     return error;
   };
   if (region.aborted()) {
-    if (own) rank_.mesh->abort(me.value);  // Calls that wait here end, too.
+    if (own) rank_.mesh->rings().abort(me.value);  // Calls that wait here end, too.
     return reported(region.abort_error());
   }
   if (network != nullptr && network->aborted()) return reported(network->abort_error());
   if (own) own = look_at_peers();
   if (own) return own;
-  rank_.mesh->abort(me.value);  // In case kernels have not ended by themselves.
+  rank_.mesh->rings().abort(me.value);  // In case kernels have not ended by themselves.
   own.error().what += fmt::format("; this rank has begun {} calls", order_.calls());
   const int peer = own.error().peer.value;
   if (network != nullptr && peer >= 0 && own.error().code == Code::kTimeout) {
@@ -53,12 +53,12 @@ void Health::abort(std::string_view reason) {
   rank_.control.abort(reason);  // First, because peers whose kernels end ask for the reason.
   if (rank_.network() != nullptr)
     rank_.network()->abort({Code::kAborted, std::string(reason), rank_.me});
-  rank_.mesh->abort(rank_.me.value);
+  rank_.mesh->rings().abort(rank_.me.value);
 }
 
 void Health::revoke() {
   revoked_.store(true, std::memory_order_relaxed);
-  rank_.mesh->abort(rank_.me.value);
+  rank_.mesh->rings().abort(rank_.me.value);
 }
 
 /// Empty, or why a peer has ended, in words that follow "rank 3 ". The network's proxy looks all

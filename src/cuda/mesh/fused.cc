@@ -50,7 +50,7 @@ Status CudaMesh::launch_multimem_all_reduce(int rank, const CudaMulticast& memor
   const std::size_t bytes = count * size_of(type);
   TUTTI_CHECK_OK(check_range(memory, kWhat, input, bytes));
   TUTTI_CHECK_OK(check_range(memory, kWhat, output, bytes));
-  if (memory.lanes() < options_.lanes) return invalid(kWhat, "its memory has too few lanes");
+  if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
   if (count == 0) return ok();
   const auto me = static_cast<std::size_t>(rank);
   cuda::MultimemArguments arguments;
@@ -61,7 +61,7 @@ Status CudaMesh::launch_multimem_all_reduce(int rank, const CudaMulticast& memor
   arguments.counters = memory.counters();
   arguments.arrived = memory.arrived(me);
   arguments.rounds = memory.rounds(me);
-  const unsigned blocks = blocks_for(count / options_.devices.size(), type);
+  const unsigned blocks = blocks_for(count / options().devices.size(), type);
   return start(rank, kernel, blocks, &arguments, stream, kWhat);
 }
 
@@ -70,7 +70,7 @@ Status CudaMesh::launch_multimem_broadcast(int rank, const CudaMulticast& memory
                                            std::size_t bytes, cudaStream_t stream) {
   constexpr const char* kWhat = "a multimem broadcast";
   TUTTI_CHECK_OK(check_range(memory, kWhat, output, bytes));
-  if (memory.lanes() < options_.lanes) return invalid(kWhat, "its memory has too few lanes");
+  if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
   if (rank == root && !aligned(input)) return invalid(kWhat, "input is not aligned to 16 bytes");
   if (bytes == 0) return ok();
   const auto me = static_cast<std::size_t>(rank);
@@ -95,7 +95,7 @@ Status CudaMesh::check_rms_norm(const CudaRmsNorm& norm) const {
   const CudaCall& call = norm.call;
   TUTTI_CHECK_OK(check_type(cuda::rms_norm_kernel(call.type), kRmsNorm, call.type));
   const std::size_t ranks = norm.residuals.size();
-  if (ranks != 1 && ranks != options_.devices.size())
+  if (ranks != 1 && ranks != options().devices.size())
     return invalid(kRmsNorm, "it takes a residual for each rank");
   if (ranks > cuda::kMostSources)
     return Error{Code::kUnsupported, std::string(kRmsNorm) + " of more than eight ranks"};
@@ -114,12 +114,9 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
   const CudaCall& call = norm.call;
   const std::size_t ranks = norm.residuals.size();
   cuda::RmsNormArguments arguments;
-  arguments.common = arguments_of(rank, call);
+  arguments.common = arguments_of(rank, call, {.kind = CudaCallName::kRmsNorm});
   arguments.common.op = ReduceOp::kSum;
   arguments.common.ranks = static_cast<std::uint32_t>(ranks);
-  CudaCallName name;
-  name.kind = CudaCallName::kRmsNorm;
-  arguments.common.tag = tag_of_call(call, name);
   if (ranks == 1) {  // Of no concern to peers: it is part of a call that they have compared.
     arguments.common.rank = 0;
     std::fill(std::begin(arguments.common.boards), std::end(arguments.common.boards), nullptr);
@@ -135,13 +132,13 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
   arguments.epsilon = norm.epsilon;
   const std::size_t most_rows = (norm.rows + ranks - 1) / ranks;
   return start(rank, cuda::rms_norm_kernel(call.type),
-               std::min<std::size_t>(most_rows, options_.lanes), &arguments, stream, kRmsNorm);
+               std::min<std::size_t>(most_rows, options().lanes), &arguments, stream, kRmsNorm);
 }
 
 Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) {
   constexpr const char* kWhat = "a reduce-scatter with SGD";
   const CudaCall& call = step.call;
-  const std::size_t ranks = options_.devices.size();
+  const std::size_t ranks = options().devices.size();
   const void* kernel = cuda::sgd_kernel(call.type);
   TUTTI_CHECK_OK(check_type(kernel, kWhat, call.type));
   const std::size_t piece =
@@ -153,11 +150,8 @@ Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) 
                  std::string(kWhat) + " of more than eight ranks, or 2^30 elements a lane"};
   }
   cuda::SgdArguments arguments;
-  arguments.common = arguments_of(rank, call);
+  arguments.common = arguments_of(rank, call, {.kind = CudaCallName::kSgd});
   arguments.common.op = ReduceOp::kSum;  // The kernel takes the average before the step.
-  CudaCallName name;
-  name.kind = CudaCallName::kSgd;
-  arguments.common.tag = tag_of_call(call, name);
   TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
   if (!aligned(step.master) || !aligned(step.momentum)) {
     return invalid(kWhat, "master or momentum is not aligned to 16 bytes");

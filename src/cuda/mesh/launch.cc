@@ -10,60 +10,21 @@ namespace tutti::exec {
 
 using cuda::Arguments;
 using cuda::LaneSteps;
-using cuda::RingEnd;
-using cuda::SignalEnd;
 
-/// What does not depend on a call: the rank and its rings.
-cuda::Arguments CudaMesh::base_arguments(int rank) const {
-  const Layout at = layout();
-  std::byte* mine = memories_[static_cast<std::size_t>(rank)].data();
-  Arguments arguments;
-  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
-  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
-  arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
-  arguments.slot_bytes = options_.slot_bytes;
-  arguments.slot_count = options_.slot_count;
-  arguments.format = options_.format;
-  arguments.report = report_of(rank);
-  arguments.states = reinterpret_cast<cuda::BlockState*>(mine + at.states);
-  add_boards(static_cast<std::size_t>(rank), arguments);
-  arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
-  arguments.ranks = static_cast<std::uint32_t>(options_.devices.size());
-  arguments.rank = static_cast<std::uint32_t>(rank);
-  return arguments;
-}
-
-/// Where ranks post what they call.
-void CudaMesh::add_boards(std::size_t rank, Arguments& arguments) const {
-  const std::size_t board = layout().board;
-  arguments.board_lanes = options_.lanes;
-  if (staging_.data() != nullptr) arguments.staged_board = staging_.data() + board;
-  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-    if (peer != rank && is_away(peer)) continue;
-    const bool staged = peer != rank && is_staged(peer);
-    arguments.boards[peer] = (staged ? staged_bases_[peer] : bases_[peer]) + board;
-    if (staged) arguments.staged_peers |= std::uint64_t{1} << peer;
-  }
-}
-
-cuda::CallTag CudaMesh::tag_of_call(const CudaCall& call, CudaCallName name) {
-  name.type = call.type;
-  name.op = call.op;
-  name.count = call.count;
-  name.places = call.places;
-  return tag_of(name);
-}
-
-/// What does not depend on a plan.
-cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call) const {
-  Arguments arguments = base_arguments(rank);
+/// What does not depend on a plan. `name`: what the call does not say of itself.
+cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call, CudaCallName name) const {
+  Arguments arguments = rings_.arguments(rank);
   arguments.input = call.input;
   arguments.output = call.output;
   arguments.count = call.count;
   arguments.scale = call.scale;
   arguments.integer_scale = call.integer_scale;
   arguments.op = call.op;
-  arguments.tag = tag_of_call(call);
+  name.type = call.type;
+  name.op = call.op;
+  name.count = call.count;
+  name.places = call.places;
+  arguments.tag = tag_of(name);
   arguments.scaled = call.op == ReduceOp::kPreMulSum;
   return arguments;
 }
@@ -84,14 +45,13 @@ Status CudaMesh::add_peers(const CudaCall& call, bool inputs, bool outputs, Argu
 
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
   const auto me = static_cast<std::size_t>(rank);
-  Arguments arguments = arguments_of(rank, call);
   CudaCallName name;
   name.collective = plan.shape_.collective;
   name.root = plan.shape_.root;
-  arguments.tag = tag_of_call(call, name);
+  Arguments arguments = arguments_of(rank, call, name);
   arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
   arguments.scratch = plan.scratches_[me].data();
-  arguments.scratch_bytes = options_.slot_bytes;
+  arguments.scratch_bytes = options().slot_bytes;
   arguments.pieces = plan.pieces_;
   arguments.scaled &= reduces(plan.shape_.collective);
   arguments.together = plan.together_;
@@ -102,7 +62,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   // A kernel counts the elements of a tile in 32 bits.
   constexpr std::size_t kMostElements = std::size_t{1} << 30;
   arguments.tile_elements =
-      plan.tiled_ ? cuda::units_in_slot(options_.format, options_.slot_bytes, unit_bytes) * unit
+      plan.tiled_ ? cuda::units_in_slot(options().format, options().slot_bytes, unit_bytes) * unit
                   : kMostElements;
   const std::size_t largest =
       plan::piece_of(call.count, plan.pieces_, 0, cuda::grain_of(call.type)).count;
@@ -132,9 +92,9 @@ Status CudaMesh::start(int rank, const void* kernel, std::size_t blocks, void* a
                        cudaStream_t stream, const char* what, std::size_t units) const {
   const std::size_t warps = (units + cuda::kWarpLanes - 1) / cuda::kWarpLanes;
   const auto threads =
-      static_cast<unsigned>(std::min<std::size_t>(warps * cuda::kWarpLanes, options_.threads));
+      static_cast<unsigned>(std::min<std::size_t>(warps * cuda::kWarpLanes, options().threads));
   void* list[] = {arguments};
-  const OnDevice on(options_.devices[static_cast<std::size_t>(rank)]);
+  const OnDevice on(options().devices[static_cast<std::size_t>(rank)]);
   return cuda_status(
       cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), list, 0, stream),
       std::string("starting ") + what + " of rank " + std::to_string(rank));
@@ -154,8 +114,8 @@ std::size_t elements_in_area(std::size_t area_bytes, DataType type, ReduceOp op)
 }  // namespace
 
 std::size_t CudaMesh::one_shot_elements(DataType type, ReduceOp op) const {
-  if (options_.devices.size() > cuda::kMostSources || !is_mapped()) return 0;
-  return options_.lanes * elements_in_area(options_.area_bytes, type, op);
+  if (options().devices.size() > cuda::kMostSources || !rings_.is_mapped()) return 0;
+  return options().lanes * elements_in_area(options().area_bytes, type, op);
 }
 
 Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t stream) {
@@ -167,14 +127,13 @@ Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t st
                                          std::to_string(one_shot_elements(call.type, call.op))};
   }
   if (call.count == 0) return ok();
-  const Layout at = layout();
   cuda::OneShotArguments arguments;
   arguments.common = arguments_of(rank, call);
-  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-    arguments.areas[peer] = bases_[peer] + at.areas;
+  for (std::size_t peer = 0; peer < options().devices.size(); ++peer) {
+    arguments.areas[peer] = rings_.areas(peer);
   }
-  arguments.area_bytes = options_.area_bytes;
-  arguments.elements_per_block = elements_in_area(options_.area_bytes, call.type, call.op);
+  arguments.area_bytes = options().area_bytes;
+  arguments.elements_per_block = elements_in_area(options().area_bytes, call.type, call.op);
   const std::size_t blocks =
       (call.count + arguments.elements_per_block - 1) / arguments.elements_per_block;
   const std::size_t unit = cuda::unit_elements(call.type);
@@ -186,12 +145,12 @@ Status CudaMesh::launch_one_shot(int rank, const CudaCall& call, cudaStream_t st
 /// Blocks that share `count` elements: fewer than lanes where threads would have nothing to do; the
 /// same number for all ranks, as blocks meet.
 unsigned CudaMesh::blocks_for(std::size_t count, DataType type) const {
-  const std::size_t enough = options_.threads * cuda::unit_elements(type);
-  return static_cast<unsigned>(std::clamp<std::size_t>(count / enough, 1, options_.lanes));
+  const std::size_t enough = options().threads * cuda::unit_elements(type);
+  return static_cast<unsigned>(std::clamp<std::size_t>(count / enough, 1, options().lanes));
 }
 
 Status CudaMesh::check_two_shot(const CudaCall& call) const {
-  const std::size_t ranks = options_.devices.size();
+  const std::size_t ranks = options().devices.size();
   const std::size_t piece = largest_piece(call);
   const unsigned blocks = blocks_for(piece, call.type);
   constexpr std::size_t kMostElements = std::size_t{1} << 30;  // Counted in 32 bits.
@@ -212,7 +171,7 @@ Status CudaMesh::check_two_shot(const CudaCall& call) const {
 
 /// Of those that ranks reduce.
 std::size_t CudaMesh::largest_piece(const CudaCall& call) const {
-  const auto ranks = static_cast<std::uint32_t>(options_.devices.size());
+  const auto ranks = static_cast<std::uint32_t>(options().devices.size());
   return plan::piece_of(call.count, ranks, 0, cuda::grain_of(call.type)).count;
 }
 

@@ -16,12 +16,6 @@ namespace tutti::exec {
 namespace {
 
 using cuda::LaneSteps;
-using cuda::RingEnd;
-using cuda::SignalEnd;
-
-constexpr std::size_t kLine = kCudaMeshLine;
-
-std::size_t lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA mesh: " + what}; }
 
@@ -38,11 +32,11 @@ Status check_options(const CudaMeshOptions& options) {
                    std::to_string(cuda::kMostThreads) + " is possible");
   }
   if (cuda::units_in_slot(options.format, options.slot_bytes, 32) == 0 ||
-      options.slot_bytes % kLine != 0) {
+      options.slot_bytes % kCudaMeshLine != 0) {
     return invalid("slots of " + std::to_string(options.slot_bytes) +
                    " bytes; a multiple of 1024 is possible");
   }
-  if (options.area_bytes == 0 || options.area_bytes % kLine != 0) {
+  if (options.area_bytes == 0 || options.area_bytes % kCudaMeshLine != 0) {
     return invalid("areas of " + std::to_string(options.area_bytes) +
                    " bytes; a multiple of 128 is possible");
   }
@@ -106,21 +100,21 @@ std::size_t bytes_of(const std::vector<T>& list) {
 
 /// A rank's steps: a table of lanes, then each lane's steps and locations.
 Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
-  std::size_t bytes = lines(rank.lanes.size() * sizeof(LaneSteps));
+  std::size_t bytes = whole_lines(rank.lanes.size() * sizeof(LaneSteps));
   for (const plan::Lane& lane : rank.lanes) {
-    bytes += lines(bytes_of(lane.steps)) + lines(bytes_of(lane.locations));
+    bytes += whole_lines(bytes_of(lane.steps)) + whole_lines(bytes_of(lane.locations));
   }
   TUTTI_TRY(CudaMemory memory, CudaMemory::allocate_private(device, bytes));
   std::vector<LaneSteps> table;
-  std::size_t at = lines(rank.lanes.size() * sizeof(LaneSteps));
+  std::size_t at = whole_lines(rank.lanes.size() * sizeof(LaneSteps));
   for (const plan::Lane& lane : rank.lanes) {
-    const std::size_t locations = at + lines(bytes_of(lane.steps));
+    const std::size_t locations = at + whole_lines(bytes_of(lane.steps));
     TUTTI_CHECK_OK(memory.write(at, lane.steps.data(), bytes_of(lane.steps)));
     TUTTI_CHECK_OK(memory.write(locations, lane.locations.data(), bytes_of(lane.locations)));
     table.push_back({reinterpret_cast<const plan::Step*>(memory.data() + at),
                      reinterpret_cast<const plan::Location*>(memory.data() + locations),
                      static_cast<std::uint32_t>(lane.steps.size())});
-    at = locations + lines(bytes_of(lane.locations));
+    at = locations + whole_lines(bytes_of(lane.locations));
   }
   TUTTI_CHECK_OK(memory.write(0, table.data(), bytes_of(table)));
   return memory;
@@ -146,11 +140,8 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   }
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
   mesh->room_ = std::move(room);
-  TUTTI_CHECK_OK(mesh->allocate());
-  TUTTI_CHECK_OK(mesh->open_to_all());
-  for (std::size_t rank = 0; rank < mesh->bases_.size(); ++rank) {
-    TUTTI_CHECK_OK(mesh->connect(rank));
-  }
+  TUTTI_CHECK_OK(mesh->rings_.allocate());
+  TUTTI_CHECK_OK(mesh->rings_.open_to_all());
   return mesh;
 }
 
@@ -163,71 +154,8 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
   TUTTI_CHECK_OK(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
   mesh->room_ = std::move(room);
-  TUTTI_CHECK_OK(mesh->allocate());
+  TUTTI_CHECK_OK(mesh->rings_.allocate());
   return mesh;
-}
-
-CudaMesh::Layout CudaMesh::layout() const {
-  Layout layout = {};
-  std::size_t at = 0;
-  const auto take = [&at](std::size_t bytes) {
-    const std::size_t here = at;
-    at += lines(bytes);
-    return here;
-  };
-  layout.heads = take(ends() * kLine);
-  layout.tails = take(ends() * kLine);
-  layout.signals = take(ends() * kLine);
-  layout.inboxes = take(ends() * sizeof(RingEnd));
-  layout.outboxes = take(ends() * sizeof(RingEnd));
-  layout.signal_ends = take(ends() * sizeof(SignalEnd));
-  layout.areas = take(2 * ends() * options_.area_bytes);
-  layout.states = take(most_blocks() * sizeof(cuda::BlockState));
-  layout.counts = take(2 * options_.devices.size() * sizeof(std::uint64_t));
-  layout.board = take(cuda::board_bytes(options_.devices.size(), options_.lanes));
-  layout.slots = at;
-  return layout;
-}
-
-/// By lane and rank, of those that are there.
-std::size_t CudaMesh::slots_at(CudaRanks ranks, std::size_t lane, std::size_t peer) const {
-  const CudaRanks before = ranks & ((CudaRanks{1} << peer) - 1);
-  const auto count = [](CudaRanks some) { return static_cast<std::size_t>(std::popcount(some)); };
-  return layout().slots + (lane * count(ranks) + count(before)) * ring_bytes();
-}
-
-/// Of a rank here: where its rings with each other one are.
-void CudaMesh::divide(std::size_t rank) {
-  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-    if (peer == rank || is_away(peer)) continue;
-    (is_staged(peer) ? staged_ : mapped_)[rank] |= CudaRanks{1} << peer;
-  }
-}
-
-Status CudaMesh::allocate() {
-  const std::size_t ranks = options_.devices.size();
-  TUTTI_TRY(reports_, CudaHostMemory::allocate(ranks * kLine));
-  memories_.resize(ranks);
-  bases_.resize(ranks);
-  mapped_.resize(ranks);
-  staged_.resize(ranks);
-  staged_bases_.resize(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (!is_here(rank)) continue;
-    divide(rank);
-    TUTTI_TRY(memories_[rank],
-              CudaMemory::allocate_for_peers(options_.devices[rank],
-                                             slots_at(mapped_[rank], options_.lanes, 0)));
-    bases_[rank] = memories_[rank].data();
-    if (staged_[rank] == 0) continue;
-    TUTTI_TRY(staging_, CudaStaging::allocate(staged_bytes()));
-  }
-  return ok();
-}
-
-std::size_t CudaMesh::staged_bytes() const {
-  if (only_ < 0 || staged_[static_cast<std::size_t>(only_)] == 0) return 0;
-  return slots_at(staged_[static_cast<std::size_t>(only_)], options_.lanes, 0);
 }
 
 Status CudaMesh::suits(const plan::Plan& plan) const {
@@ -236,14 +164,14 @@ Status CudaMesh::suits(const plan::Plan& plan) const {
     return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
   }
   const std::size_t lanes = plan.ranks[0].lanes.size();
-  if (lanes <= options_.lanes) return ok();
+  if (lanes <= options().lanes) return ok();
   return Error{Code::kUnsupported, name + " has " + std::to_string(lanes) + " lanes, the mesh " +
-                                       std::to_string(options_.lanes)};
+                                       std::to_string(options().lanes)};
 }
 
 Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   const std::string name = "plan " + plan.name;
-  const std::size_t ranks = options_.devices.size();
+  const std::size_t ranks = options().devices.size();
   if (plan.ranks.size() != ranks) {
     return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
                                              " ranks, the mesh has " + std::to_string(ranks)};
@@ -261,53 +189,14 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   loaded.programs_.resize(ranks);
   loaded.scratches_.resize(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (!is_here(rank)) continue;
-    const int device = options_.devices[rank];
+    if (!rings_.is_here(rank)) continue;
+    const int device = options().devices[rank];
     TUTTI_TRY(loaded.programs_[rank], load_rank(plan.ranks[rank], device));
     TUTTI_TRY(loaded.scratches_[rank],
               CudaMemory::allocate_private(device,
-                                           plan.ranks[rank].scratch_chunks * options_.slot_bytes));
+                                           plan.ranks[rank].scratch_chunks * options().slot_bytes));
   }
   return loaded;
-}
-
-bool CudaMesh::is_mapped() const {
-  const auto& away = options_.away;
-  return staging_.data() == nullptr && std::find(away.begin(), away.end(), true) == away.end();
-}
-
-cuda::Report* CudaMesh::report_of(int rank) const {
-  return reinterpret_cast<cuda::Report*>(reports_.data() + static_cast<std::size_t>(rank) * kLine);
-}
-
-std::size_t CudaMesh::most_blocks() const {
-  return std::max<std::size_t>(options_.lanes, cuda::kMostQueues);
-}
-
-Status CudaMesh::check(int rank) const {
-  cuda::Report* const report = report_of(rank);
-  // acquire: pairs with the release of the kernel that wrote the rest before.
-  const std::uint64_t why = std::atomic_ref(report->why).load(std::memory_order_acquire);
-  if (why == 0) return ok();
-  cuda::Report copy = *report;
-  copy.why = why;
-  return error_of(copy, rank);
-}
-
-void CudaMesh::abort(int rank) {
-  std::uint64_t none = 0;
-  // relaxed: nothing else is written. What a kernel said before stays.
-  std::atomic_ref(report_of(rank)->why)
-      .compare_exchange_strong(none,
-                               cuda::report_word(cuda::Why::kAborted, static_cast<unsigned>(rank),
-                                                 static_cast<unsigned>(rank)),
-                               std::memory_order_relaxed);
-}
-
-std::size_t CudaMesh::bytes() const {
-  std::size_t sum = 0;
-  for (const CudaMemory& memory : memories_) sum += memory.size();
-  return sum;
 }
 
 }  // namespace tutti::exec

@@ -1,61 +1,34 @@
-// File: cuda/mesh/mesh.h: ranks whose devices map each other's memory: their rings, and running
-// verified plans on them.
+// File: cuda/mesh/mesh.h: runs verified plans, and calls that need no plan, on ranks' devices.
 //
 // Model. Each rank has a device; several may share one. A mesh is of all ranks, or of one, which
-// joins the others' (`join`), of this process or of others (cuda/driver/share.h). Between any two
-// there is a ring of slots for each lane and direction, in the reader's memory; or, where their
-// devices don't reach each other's (`staged`), in memory of the host; or, between hosts (`away`), a
-// ring at each side, whose slots are carried from one to the other. A plan is loaded
-// once, for all ranks, and then launched by each rank on a stream of its own: one kernel, a block
-// for each lane (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may
-// be captured into a graph. Ranks launch the same plans in the same order.
+// joins the others'; between any two there are rings (rings.h). A plan is loaded once, for all
+// ranks, and then launched by each rank on a stream of its own: one kernel, a block for each lane
+// (kernels/cuda/interpreter.h). A launch returns at once, allocates nothing and may be captured
+// into a graph. Ranks launch the same plans in the same order.
 //
-// All blocks of the message are of `count` elements. To make a mesh loads all kernels, once for
-// each device of the process (cuda/driver/kernels.h).
+// All blocks of the message are of `count` elements. Making a mesh loads all kernels, once for each
+// device of the process (cuda/driver/kernels.h).
 //
-// Blocks of a rank wait for those of others, so all of them have to run at a time: how many blocks
-// a device has room for is checked when the mesh is made.
+// Blocks of a rank wait for those of others, so all of them have to run at a time. Making a mesh
+// checks that the device has room for so many (room.h).
 #pragma once
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "cuda/driver/memory.h"
 #include "cuda/driver/multicast.h"
-#include "cuda/driver/share.h"
-#include "cuda/driver/staging.h"
+#include "cuda/mesh/rings.h"
 #include "cuda/mesh/room.h"
 #include "cuda/mesh/tag.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
-#include "transport/region.h"
 #include "tutti/result.h"
 
 namespace tutti::exec {
-
-struct CudaMeshOptions {
-  std::vector<int> devices;  // By rank.
-  /// By rank, of a mesh of one: whose rings with this one are in the host's memory. Empty:
-  /// nobody's.
-  std::vector<bool> staged;
-  /// By rank, of a mesh of one: who is on another host. Rings with it are those of `network`, which
-  /// has the mesh's lanes and slots and is carried (network.h). Empty: nobody.
-  std::vector<bool> away;
-  Region network;
-  std::uint32_t lanes = 1;  // The most that a plan may have.
-  std::uint32_t slot_count = 8;
-  std::size_t slot_bytes = std::size_t{128} << 10;
-  cuda::SlotFormat format = cuda::SlotFormat::kSimple;
-  /// Of a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
-  std::size_t area_bytes = std::size_t{8} << 10;
-  unsigned threads = 512;                                       // Of a block: whole warps.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a kernel that waits.
-};
 
 /// A plan in the devices' memory.
 class CudaPlan {
@@ -116,20 +89,6 @@ struct CudaSgd {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
-/// Some of a mesh's ranks, a bit for each.
-using CudaRanks = std::uint64_t;
-static_assert(cuda::kMostRanks <= 64);
-
-/// What a rank tells the others; plain bytes.
-struct CudaMeshHandle {
-  CudaName memory;
-  CudaRanks mapped = 0, staged = 0;  // Whose rings with it are in its memory, and in the host's.
-  CudaStaging::Name staging = {};    // If some rings are in the host's memory.
-};
-
-/// Bytes between counters in a rank's memory, and what everything there begins at.
-inline constexpr std::size_t kCudaMeshLine = 128;
-
 class CudaMesh {
  public:
   /// All ranks are of this process. kInvalidArgument: options that make no sense. kUnsupported:
@@ -140,11 +99,12 @@ class CudaMesh {
   /// One rank; with the same options for all, but that only its own device's number matters. To be
   /// joined before it is used, and kept until all ranks have ended their calls.
   static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options, int rank);
-  Result<CudaMeshHandle> handle();
-  /// By rank, of all ranks.
-  Status join(std::span<const CudaMeshHandle> handles);
   CudaMesh(const CudaMesh&) = delete;
   CudaMesh& operator=(const CudaMesh&) = delete;
+
+  /// Where calls run: to be joined, checked and aborted.
+  CudaRings& rings() { return rings_; }
+  const CudaRings& rings() const { return rings_; }
 
   /// Whether kernels can take the plan; kUnsupported: why not.
   Status suits(const plan::Plan& plan) const;
@@ -191,83 +151,20 @@ class CudaMesh {
   Status launch_rms_norm(int rank, const CudaRmsNorm& call, cudaStream_t stream);
   Status launch_sgd(int rank, const CudaSgd& call, cudaStream_t stream);
 
-  /// Ok, or why the rank's calls ended early, which may be asked at any time, by any thread. Then
-  /// no more can be run on this mesh.
-  Status check(int rank) const;
-  /// Ends all that waits in the rank's kernels, now and from now on; their streams go on. Any
-  /// thread.
-  void abort(int rank);
-
-  /// Of all devices' memory that the mesh took, and of the host's, for rings that are staged.
-  std::size_t bytes() const;
-  std::size_t staged_bytes() const;
-
  private:
-  CudaMesh(CudaMeshOptions options, int only) : options_(std::move(options)), only_(only) {}
-  Status allocate();
-  void divide(std::size_t rank);
-  Status connect(std::size_t rank);
-  Status open_to_all();
-  struct Ends {
-    cuda::RingEnd inbox, outbox;
-    cuda::SignalEnd signal;
-  };
-  Ends ends_away(std::size_t me, std::size_t peer, std::size_t lane) const;
-  Ends ends_of(std::size_t me, std::size_t peer, std::size_t lane) const;
-  std::size_t ring_bytes() const { return options_.slot_count * options_.slot_bytes; }
-  /// Where the slots of a ring are, in memory that has those of `ranks`.
-  std::size_t slots_at(CudaRanks ranks, std::size_t lane, std::size_t peer) const;
-  bool is_staged(std::size_t peer) const {
-    return peer < options_.staged.size() && options_.staged[peer];
-  }
-  bool is_away(std::size_t peer) const {
-    return peer < options_.away.size() && options_.away[peer];
-  }
-  /// Whether all ranks reach each other's memory.
-  bool is_mapped() const;
-  bool is_here(std::size_t rank) const {
-    return only_ < 0 || rank == static_cast<std::size_t>(only_);
-  }
-
-  /// Where things are in a rank's memory, in bytes; the same for all ranks, but that slots come
-  /// last and are of some ranks only.
-  struct Layout {
-    std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, areas, states, counts, board,
-        slots;
-  };
-  Layout layout() const;
-  std::size_t ends() const { return options_.lanes * options_.devices.size(); }
-  std::size_t index(std::size_t lane, std::size_t peer) const {
-    return lane * options_.devices.size() + peer;
-  }
-
-  cuda::Arguments base_arguments(int rank) const;
-  void add_boards(std::size_t rank, cuda::Arguments& arguments) const;
-  /// Blocks of a kernel, at most.
-  std::size_t most_blocks() const;
-  cuda::Arguments arguments_of(int rank, const CudaCall& call) const;
-  static cuda::CallTag tag_of_call(const CudaCall& call, CudaCallName name = {});
+  CudaMesh(CudaMeshOptions options, int only) : rings_(std::move(options), only) {}
+  const CudaMeshOptions& options() const { return rings_.options(); }
+  cuda::Arguments arguments_of(int rank, const CudaCall& call, CudaCallName name = {}) const;
+  cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   static Status add_peers(const CudaCall& call, bool inputs, bool outputs,
                           cuda::Arguments& arguments);
-  cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   unsigned blocks_for(std::size_t count, DataType type) const;
   std::size_t largest_piece(const CudaCall& call) const;
   Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,
                cudaStream_t stream, const char* what, std::size_t units = cuda::kMostThreads) const;
-  cuda::Report* report_of(int rank) const;
 
-  CudaMeshOptions options_;
   std::vector<CudaRoom> room_;
-  int only_;                                // The rank of this process; -1: all are.
-  std::vector<CudaMemory> memories_;        // By rank; empty where a rank is elsewhere,
-  std::vector<std::byte*> bases_;           // and how this process sees all of them.
-  std::vector<CudaRanks> mapped_, staged_;  // By rank: whose rings are there.
-  CudaExport exported_;                     // Of a mesh of one rank: its memory,
-  std::vector<CudaImport> opened_;          // and that of the others.
-  CudaStaging staging_;                     // Laid out like memories_, for rings that are staged,
-  std::vector<std::byte*> staged_bases_;    // and where this process sees those of others.
-  std::vector<CudaStaging> staged_elsewhere_;
-  CudaHostMemory reports_;  // A line for each rank.
+  CudaRings rings_;
 };
 
 }  // namespace tutti::exec

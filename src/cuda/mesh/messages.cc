@@ -67,7 +67,7 @@ cuda::MessageArguments message_arguments(const cuda::Arguments& common,
 }  // namespace
 
 Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaStream_t stream) {
-  const int ranks = static_cast<int>(options_.devices.size());
+  const int ranks = static_cast<int>(options().devices.size());
   for (const CudaMessage& message : list) {
     if (message.peer >= 0 && message.peer < ranks && message.peer != rank) continue;
     return Error{Code::kInvalidArgument, "a message between ranks " + std::to_string(rank) +
@@ -76,20 +76,17 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
   }
   std::erase_if(list, [](const CudaMessage& one) { return one.bytes == 0; });
   const std::vector<Queue> queues = queues_of(list, rank, ranks);
-  cuda::Arguments common = base_arguments(rank);
-  CudaCallName name;
-  name.kind = CudaCallName::kMessage;
-  common.tag = tag_of(name);
-  const std::size_t rounds = std::clamp(options_.lanes, 2U, cuda::kMostQueues) / 2;
+  cuda::Arguments common = rings_.arguments(rank);
+  common.tag = tag_of({.kind = CudaCallName::kMessage});
+  const std::size_t rounds = std::clamp(options().lanes, 2U, cuda::kMostQueues) / 2;
   for (std::size_t begin = 0, end = 0; begin < queues.size(); begin = end) {
     std::size_t longest = 0;
     for (; end < queues.size() && queues[end].round / rounds == queues[begin].round / rounds; ++end)
       longest = std::max(longest, queues[end].messages.size());
     const auto window = std::span(queues).subspan(begin, end - begin);
     for (std::size_t first = 0; first < longest; first += cuda::kMostInQueue) {
-      auto arguments = message_arguments(common, window, first, options_.lanes);
-      arguments.counts = reinterpret_cast<std::uint64_t*>(
-          memories_[static_cast<std::size_t>(rank)].data() + layout().counts);
+      auto arguments = message_arguments(common, window, first, options().lanes);
+      arguments.counts = rings_.counts(rank);
       TUTTI_CHECK_OK(start(rank, cuda::messages_kernel(),
                            std::size_t{arguments.queue_count} * arguments.blocks, &arguments,
                            stream, "the messages"));
