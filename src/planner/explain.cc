@@ -18,17 +18,6 @@ std::string us_text(double us) {
   return us < 1000 ? fmt::format("{:.2f}", us) : fmt::format("{:.0f}", us);
 }
 
-/// The best of another request, if it is faster.
-std::string faster_with(const Request& request, const Knowledge& knowledge, double us,
-                        std::string_view what) {
-  const auto list = candidates(request, knowledge);
-  if (!list || list->empty() || !list->front().refused.empty()) return {};
-  const Candidate& best = list->front();
-  if (best.microseconds <= 0 || best.microseconds * kAlike >= us) return {};
-  return fmt::format("{}: {} in {} us, {:.2g} times as fast", what, best.name(),
-                     us_text(best.microseconds), us / best.microseconds);
-}
-
 /// Lines of at most 100 columns, all but the first indented; breaks at blanks.
 std::string wrapped(std::string_view text, std::size_t indent) {
   std::string lines;
@@ -45,8 +34,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
   return lines;
 }
 
-}  // namespace
-
+/// Why not a candidate, of which it is known which was taken.
 std::string why_not(const Candidate& other, const Candidate& taken) {
   if (!other.refused.empty()) return other.refused;
   if (other.microseconds <= 0 || taken.microseconds <= 0)
@@ -56,6 +44,34 @@ std::string why_not(const Candidate& other, const Candidate& taken) {
   if (other.evidence != taken.evidence)
     return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
   return "as fast";
+}
+
+}  // namespace
+
+void CallExplanation::add_faster(std::string_view what,
+                                 const Result<std::vector<Candidate>>& others) {
+  if (!others || others->empty() || !others->front().refused.empty()) return;
+  const Candidate& best = others->front();
+  const double us = taken().microseconds;
+  if (best.microseconds <= 0 || best.microseconds * kAlike >= us) return;
+  to_be_faster.push_back(fmt::format("{}: {} in {} us, {:.2g} times as fast", what, best.name(),
+                                     us_text(best.microseconds), us / best.microseconds));
+}
+
+Result<CallExplanation> explained(std::vector<Candidate> list, Collective collective) {
+  if (list.empty() || !list.front().refused.empty()) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("explain: there is nothing left to choose for {}{}", to_string(collective),
+                    list.empty() ? "" : ": " + list.front().refused)};
+  }
+  CallExplanation all;
+  const Candidate taken = list.front();
+  for (Candidate& candidate : list) {
+    std::string why = all.ways.empty() ? "" : why_not(candidate, taken);
+    all.ways.push_back({std::move(candidate), std::move(why)});
+  }
+  return all;
 }
 
 double bus_factor(Collective collective, int ranks) {
@@ -102,7 +118,7 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
 namespace {
 
 /// What no way can be faster than, and why.
-void find_bound(const Request& request, const Knowledge& knowledge, HostExplanation& all) {
+void find_bound(const Request& request, const Knowledge& knowledge, CallExplanation& all) {
   const HostCosts& costs = knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
   const int cpus = std::clamp(knowledge.usable_cpus, 1, request.shape.rank_count);
   const double rate = costs.reduce_gigabytes_per_second;
@@ -157,44 +173,30 @@ std::string weights_in_words(const Request& request, const Knowledge& knowledge)
 
 }  // namespace
 
-Result<HostExplanation> explain(const Request& request, const Knowledge& knowledge) {
+Result<CallExplanation> explain(const Request& request, const Knowledge& knowledge) {
   TUTTI_TRY(auto list, candidates(request, knowledge));
-  if (list.empty() || !list.front().refused.empty()) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("explain: there is nothing left to choose for {}{}",
-                             to_string(request.shape.collective),
-                             list.empty() ? "" : ": " + list.front().refused)};
-  }
-  HostExplanation all;
-  const Candidate taken = list.front();
-  for (Candidate& candidate : list) {
-    const bool first = all.ways.empty();
-    std::string why = first ? "" : why_not(candidate, taken);
-    all.ways.push_back({std::move(candidate), std::move(why)});
-  }
+  TUTTI_TRY(CallExplanation all, explained(std::move(list), request.shape.collective));
   find_bound(request, knowledge, all);
   all.weights_words = weights_in_words(request, knowledge);
-  const auto add = [&](std::string sentence) {
-    if (!sentence.empty()) all.to_be_faster.push_back(std::move(sentence));
-  };
   if (!request.mapped && some_share_memory(knowledge.hosts.of)) {
     Request mapped = request;
     mapped.mapped = true;
-    add(faster_with(mapped, knowledge, taken.microseconds,
-                    "memory that peers can map (mem_alloc, register_memory)"));
+    all.add_faster("memory that peers can map (mem_alloc, register_memory)",
+                   candidates(mapped, knowledge));
   }
   if (request.contract == Contract::kDeterministic && reduces(request.shape.collective)) {
     Request relaxed = request;
     relaxed.contract = Contract::kRelaxed;
-    add(faster_with(relaxed, knowledge, taken.microseconds, "the relaxed contract"));
+    all.add_faster("the relaxed contract", candidates(relaxed, knowledge));
   }
   if (knowledge.table == nullptr)
-    add("nothing was measured here: `tutti tune` makes a table that comes before rules and "
+    all.to_be_faster.emplace_back(
+        "nothing was measured here: `tutti tune` makes a table that comes before rules and "
         "estimates");
   return all;
 }
 
-std::string to_text(const HostExplanation& explanation, const Request& request,
+std::string to_text(const CallExplanation& explanation, const Request& request,
                     std::string_view heading) {
   std::string text = wrapped(heading, 2) + "\n";
   text += fmt::format("{:>2} {:<18} {:>5} {:>8} {:>7} {:>6}  {:<9}  {}\n", "", "way", "lanes", "us",
@@ -217,7 +219,7 @@ std::string to_text(const HostExplanation& explanation, const Request& request,
     row += fmt::format("{:<9}  ", refused ? "" : to_string(candidate.evidence));
     text += wrapped(row + (number == 1 && !refused ? "taken" : way.why), kWhy + 9);
   }
-  const Candidate& taken = explanation.ways.front().candidate;
+  const Candidate& taken = explanation.taken();
   text += "\n";
   text += wrapped(
       fmt::format("Taken: {}{}{}.", taken.name(),

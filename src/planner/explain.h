@@ -1,5 +1,5 @@
-// File: planner/explain.h: which way a call of one host's or of several hosts' ranks goes, why the
-// others do not, and what it can be compared with.
+// File: planner/explain.h: which candidate a call takes, why not the others, and what its time can
+// be compared with; for hosts and devices.
 //
 // Times are those of select.h: measured where a tuning table has them, else estimated. The bound is
 // the memory's: every input byte read once and every output byte written once, by as many CPUs as
@@ -26,29 +26,34 @@ double memory_traffic(const plan::Shape& shape, std::size_t bytes);
 /// all-reduce algorithms for clusters of workstations", JPDC 2009).
 double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts);
 
-/// A way, and why it is not the one that is taken.
+/// A candidate, and why it is not the one that is taken.
 struct ExplainedWay {
   Candidate candidate;
-  std::string why;  // Of the one that is taken, empty.
+  std::string why;  // Empty for the one that is taken.
 };
 
-struct HostExplanation {
+struct CallExplanation {
   std::vector<ExplainedWay> ways;  // As candidates() has them: what is taken comes first.
   double bound_us = 0;
   std::string bound_words;
   std::string weights_words;              // Which there are, and why; empty: none.
   std::vector<std::string> to_be_faster;  // What would have to change, one sentence each.
+
+  const Candidate& taken() const { return ways.front().candidate; }
+  /// Adds a sentence if another request, whose candidates these are, is faster: "the relaxed
+  /// contract: ring in 3 us, 2 times as fast".
+  void add_faster(std::string_view what, const Result<std::vector<Candidate>>& others);
 };
 
-/// Why not a way, of which it is known which was taken.
-std::string why_not(const Candidate& other, const Candidate& taken);
+/// The list, with why not for all but the first. kInvalidArgument: nothing is left to choose.
+Result<CallExplanation> explained(std::vector<Candidate> list, Collective collective);
 
-/// Pure, but for estimates, which are kept. Errors: those of candidates(), and where there is
-/// nothing left to choose. Any thread.
-Result<HostExplanation> explain(const Request& request, const Knowledge& knowledge);
+/// For ranks on CPUs. Pure, but for estimates, which are kept. Errors: those of candidates(), and
+/// where there is nothing left to choose. Any thread.
+Result<CallExplanation> explain(const Request& request, const Knowledge& knowledge);
 
 /// A table and what follows from it, at most 100 columns wide. `heading` is its first line.
-std::string to_text(const HostExplanation& explanation, const Request& request,
+std::string to_text(const CallExplanation& explanation, const Request& request,
                     std::string_view heading);
 
 }  // namespace tutti::planner

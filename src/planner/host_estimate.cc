@@ -93,17 +93,13 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
   if (events > kMostEstimated) return std::nullopt;
   const auto made = prepare(recipe_of(algorithm, request, knowledge, 1));
   if (!made) return std::nullopt;
-  const plan::Plan& plan = (*made)->plan;
-  const std::size_t blocks = std::max(plan::input_blocks(shape), plan::output_blocks(shape));
-  const std::size_t block_bytes = request.bytes / blocks;
-  // Fewer, larger tiles where there are too many to simulate.
-  const std::size_t most = knowledge.hosts.of.empty() ? kMostEvents : kMostNetworkEvents;
-  const std::size_t tiles = std::max<std::size_t>(1, most / events);
-  const std::size_t slot_bytes = std::max(knowledge.slot_bytes, block_bytes / plan.pieces / tiles);
-  const plan::CostModel model = cost_model(request, knowledge);
-  plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes,
-                            std::max(1, knowledge.slots));
-  return estimator.run(std::max<std::size_t>(1, block_bytes / 4), recording).microseconds;
+  return simulated_us(
+      (*made)->plan, cost_model(request, knowledge), request.bytes,
+      {.slot_bytes = knowledge.slot_bytes,
+       .slots = std::max(1, knowledge.slots),
+       .tile_events = events,
+       .most_events = knowledge.hosts.of.empty() ? kMostEvents : kMostNetworkEvents},
+      recording);
 }
 
 /// Estimates that were made in this process: by all that they depend on.
@@ -125,6 +121,18 @@ const HeldAcrossFork estimates_held(ForkOrder::kEstimates,
                                     []() -> std::mutex& { return estimates().mutex; });
 
 }  // namespace
+
+double simulated_us(const plan::Plan& plan, const plan::CostModel& model, std::size_t bytes,
+                    const PlanSize& size, plan::Recording* recording) {
+  const std::size_t blocks =
+      std::max(plan::input_blocks(plan.shape), plan::output_blocks(plan.shape));
+  const std::size_t block_bytes = bytes / blocks;
+  // Fewer, larger tiles where there are too many to simulate.
+  const std::size_t tiles = std::max<std::size_t>(1, size.most_events / size.tile_events);
+  const std::size_t slot_bytes = std::max(size.slot_bytes, block_bytes / plan.pieces / tiles);
+  plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes, size.slots);
+  return estimator.run(std::max<std::size_t>(1, block_bytes / 4), recording).microseconds;
+}
 
 std::vector<std::size_t> ranks_on(const std::vector<int>& hosts) {
   std::vector<std::size_t> on;

@@ -17,42 +17,23 @@ std::size_t lanes_of(const Algorithm& algorithm, const plan::Shape& shape) {
   return build(algorithm, shape, Rank{0}).lanes.size();
 }
 
-/// Why an algorithm can't be taken; empty: it can.
-std::string refusal(const Algorithm& algorithm, std::uint32_t repeated, const Request& request,
-                    const Knowledge& knowledge) {
-  const plan::Shape& shape = request.shape;
+/// Why an algorithm can't be taken on any machine; empty: it can.
+std::string refusal(const Algorithm& algorithm, const plan::Shape& shape, Contract contract) {
   if (!algorithm.applies(shape)) {
     const auto& groups = shape.groups.sizes;
-    return fmt::format("does not apply to {} ranks in groups of {}, {} weights, without trees",
+    return fmt::format("does not apply to {} ranks in groups of {}, {} weights, {} trees",
                        shape.rank_count,
                        groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
-                       shape.weights.empty() ? "without" : "with these");
+                       shape.weights.empty() ? "without" : "with these",
+                       shape.trees.empty() ? "without" : "with these");
   }
-  if (request.contract == Contract::kDeterministic &&
-      algorithm.contract(shape) == Contract::kRelaxed) {
+  if (contract == Contract::kDeterministic && algorithm.contract(shape) == Contract::kRelaxed) {
     return fmt::format(
         "with {} ranks keeps the relaxed contract only; set TUTTI_CONTRACT=relaxed "
         "to allow it",
         shape.rank_count);
   }
-  const std::size_t lanes = lanes_of(algorithm, shape) * repeated;
-  if (lanes > kMostLanes)
-    return fmt::format("takes {} lanes; a communicator has at most {}", lanes, kMostLanes);
-  if (knowledge.most_lanes != 0 && lanes > knowledge.most_lanes) {
-    return fmt::format(
-        "takes {} lanes, this communicator has {}; force it by TUTTI_ALGORITHM "
-        "to have as many",
-        lanes, knowledge.most_lanes);
-  }
-  if (!request.uneven) return {};
-  const auto made = prepare(recipe_of(algorithm, request, knowledge, repeated));
-  return made ? std::string{} : made.error().what;
-}
-
-std::string packet_refusal(const Request& request, const Knowledge& knowledge) {
-  if (request.uneven) return "blocks that differ in size take a plan";
-  if (request.bytes <= knowledge.packet_bytes) return {};
-  return fmt::format("a packet takes at most {} bytes", knowledge.packet_bytes);
+  return {};
 }
 
 /// The time of a way of `ranges[at]` for so many bytes: between two ends on the straight line of
@@ -102,36 +83,95 @@ std::vector<Range> rules_for(const Request& request, const Knowledge& knowledge)
 // idle while a tile is reduced; so there are two.
 constexpr std::uint32_t kNetworkLanes = 2;
 
-/// Makes the list: first what the wishes, the table and the rules say, then all the rest.
+/// What is estimated is put in order once for all sizes of a class, so that few are simulated.
+std::size_t size_class(std::size_t bytes) {
+  return std::bit_ceil(std::clamp<std::size_t>(bytes, 64, std::size_t{1} << 40));
+}
+
+/// Of ranks on CPUs, on one host or several.
+class HostPlanCosts final : public PlanCosts {
+ public:
+  explicit HostPlanCosts(const Knowledge& knowledge) : knowledge_(knowledge) {}
+
+  std::string_view wishes() const override { return knowledge_.wishes; }
+
+  std::vector<Way> ways(Evidence evidence, const Request& request) const override {
+    const std::size_t bytes = request.bytes;
+    if (evidence == Evidence::kTuned) {
+      // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
+      if (knowledge_.table == nullptr || request.uneven) return {};
+      return ways_of(knowledge_.table->of(request.shape.collective, bool(request.mapped)), bytes);
+    }
+    std::vector<Way> rules = ways_of(rules_for(request, knowledge_), bytes);
+    const bool measured = request.shape.rank_count <= kBuiltInRanks || request.uneven;
+    if (!measured) std::erase_if(rules, [](const Way& way) { return way.name != kPacketWay; });
+    for (Way& way : rules) way.microseconds = 0;
+    return rules;
+  }
+
+  std::optional<std::string> packet_refusal(const Request& request) const override {
+    if (request.uneven) return "blocks that differ in size take a plan";
+    if (request.bytes <= knowledge_.packet_bytes) return "";
+    return fmt::format("a packet takes at most {} bytes", knowledge_.packet_bytes);
+  }
+
+  std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
+                      std::uint32_t by_source) const override {
+    if (by_user != 0) return by_user;
+    if (knowledge_.lanes != 0) return knowledge_.lanes;
+    if (by_source != 0) return by_source;
+    if (knowledge_.hosts.of.empty() || !algorithm.applies(request.shape)) return 1;
+    const auto own = static_cast<std::uint32_t>(lanes_of(algorithm, request.shape));
+    return std::max(1U, kNetworkLanes / own);
+  }
+
+  std::string refusal(const Algorithm& algorithm, std::uint32_t repeated,
+                      const Request& request) const override {
+    const std::size_t lanes = lanes_of(algorithm, request.shape) * repeated;
+    if (lanes > kMostLanes)
+      return fmt::format("takes {} lanes; a communicator has at most {}", lanes, kMostLanes);
+    if (knowledge_.most_lanes != 0 && lanes > knowledge_.most_lanes) {
+      return fmt::format(
+          "takes {} lanes, this communicator has {}; force it by TUTTI_ALGORITHM "
+          "to have as many",
+          lanes, knowledge_.most_lanes);
+    }
+    if (!request.uneven) return {};
+    const auto made = prepare(recipe_of(algorithm, request, knowledge_, repeated));
+    return made ? std::string{} : made.error().what;
+  }
+
+  std::optional<double> estimate_us(const Candidate& candidate,
+                                    const Request& request) const override {
+    Request asked = request;
+    asked.bytes = size_class(request.bytes);
+    if (candidate.packet) return estimate_packet_us(asked, knowledge_);
+    return planner::estimate_us(*candidate.algorithm, asked, knowledge_);
+  }
+
+ private:
+  const Knowledge& knowledge_;
+};
+
+/// Makes the list: first what the user, a table and the rules say, then all the rest.
 class Listing {
  public:
-  Listing(const Request& request, const Knowledge& knowledge, Wish wish)
-      : request_(request), knowledge_(knowledge), wish_(std::move(wish)) {}
+  Listing(const Request& request, const PlanCosts& costs, Wish wish)
+      : request_(request), costs_(costs), wish_(std::move(wish)) {}
 
   /// Without times of what is estimated, which stands in the order of the registry. Ends with the
   /// first one for which `enough` is true.
   std::vector<Candidate> make(bool (*enough)(const Candidate&)) {
     enough_ = enough;
-    const Collective collective = request_.shape.collective;
-    if (!wish_.forced.empty()) {
-      const std::uint32_t lanes = wish_.lanes != 0 ? wish_.lanes : usual_lanes(wish_.forced);
-      add(wish_.forced, lanes, 0, Evidence::kForced);
-    }
-    // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
-    if (knowledge_.table != nullptr && !request_.uneven) {
-      for (const Way& way :
-           ways_of(knowledge_.table->of(collective, bool(request_.mapped)), request_.bytes))
-        add(way.name, way.lanes, way.microseconds, Evidence::kTuned);
-    }
-    const auto rules = rules_for(request_, knowledge_);
-    for (const Way& way : ways_of(rules, request_.bytes)) {
-      const bool measured = request_.shape.rank_count <= kBuiltInRanks || request_.uneven;
-      if (measured || way.name == kPacketWay) add(way.name, way.lanes, 0, Evidence::kRule);
+    if (!wish_.forced.empty()) add(wish_.forced, 0, 0, Evidence::kForced);
+    for (const Evidence evidence : {Evidence::kTuned, Evidence::kRule}) {
+      for (const Way& way : costs_.ways(evidence, request_))
+        add(way.name, way.lanes, way.microseconds, evidence);
     }
     add(kPacketWay, 1, 0, Evidence::kEstimated);
     for (const Algorithm* algorithm : algorithms()) {
-      if (algorithm->collective != collective) continue;
-      add(algorithm->name, usual_lanes(algorithm->name), 0, Evidence::kEstimated);
+      if (algorithm->collective == request_.shape.collective)
+        add(algorithm->name, 0, 0, Evidence::kEstimated);
     }
     std::stable_partition(list_.begin(), list_.end(),
                           [](const Candidate& candidate) { return candidate.refused.empty(); });
@@ -139,30 +179,22 @@ class Listing {
   }
 
  private:
-  /// How often lanes are repeated where nobody says.
-  std::uint32_t usual_lanes(std::string_view name) const {
-    if (knowledge_.hosts.of.empty()) return 1;
-    const Algorithm* const algorithm = find_algorithm(request_.shape.collective, name);
-    if (algorithm == nullptr || !algorithm->applies(request_.shape)) return 1;
-    const auto own = static_cast<std::uint32_t>(lanes_of(*algorithm, request_.shape));
-    return std::max(1U, kNetworkLanes / own);
-  }
-
   void add(std::string_view name, std::uint32_t lanes, double microseconds, Evidence evidence) {
     if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;
     candidate.packet = name == kPacketWay;
-    const bool said = evidence == Evidence::kForced && wish_.lanes != 0;
-    candidate.lanes = candidate.packet                 ? 1
-                      : knowledge_.lanes != 0 && !said ? knowledge_.lanes
-                                                       : lanes;
     candidate.microseconds = microseconds;
     candidate.evidence = evidence;
     if (!candidate.packet) {
       candidate.algorithm = find_algorithm(request_.shape.collective, name);
       if (candidate.algorithm == nullptr) return;  // Of a table from elsewhere.
+      const std::uint32_t by_user = evidence == Evidence::kForced ? wish_.lanes : 0;
+      candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
     }
-    // Of the registry only what nobody spoke of; of a table every number of lanes.
+    const auto packet_refusal =
+        candidate.packet ? costs_.packet_refusal(request_) : std::optional<std::string>("");
+    if (!packet_refusal) return;
+    // Of the registry only what no source spoke of; of a table every number of lanes.
     for (const Candidate& other : list_) {
       if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
         return;
@@ -172,15 +204,17 @@ class Listing {
       candidate.refused = fmt::format("{} is forced", wish_.forced);
     else if (wish_.forced.empty() && wish_.forbids(name))
       candidate.refused = "is forbidden";
+    else if (candidate.packet)
+      candidate.refused = *packet_refusal;
     else
-      candidate.refused =
-          candidate.packet ? packet_refusal(request_, knowledge_)
-                           : refusal(*candidate.algorithm, candidate.lanes, request_, knowledge_);
+      candidate.refused = refusal(*candidate.algorithm, request_.shape, request_.contract);
+    if (candidate.refused.empty() && !candidate.packet)
+      candidate.refused = costs_.refusal(*candidate.algorithm, candidate.lanes, request_);
     list_.push_back(std::move(candidate));
   }
 
   const Request& request_;
-  const Knowledge& knowledge_;
+  const PlanCosts& costs_;
   const Wish wish_;
   bool (*enough_)(const Candidate&) = nullptr;
   std::vector<Candidate> list_;
@@ -195,10 +229,10 @@ bool at_first_plan(const Candidate& candidate) {
          candidate.evidence != Evidence::kEstimated;
 }
 
-Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& knowledge,
+Result<std::vector<Candidate>> listed(const Request& request, const PlanCosts& costs,
                                       bool (*enough)(const Candidate&)) {
   const Collective collective = request.shape.collective;
-  TUTTI_TRY(Wish wish, wish_for(collective, knowledge.wishes, "TUTTI_ALGORITHM"));
+  TUTTI_TRY(Wish wish, wish_for(collective, costs.wishes(), "TUTTI_ALGORITHM"));
   if (!request.wish.empty()) {
     TUTTI_TRY(Wish own, wish_for(collective, request.wish, "algorithm"));
     if (own.forced.empty() && !own.forbids(wish.forced)) {
@@ -208,22 +242,14 @@ Result<std::vector<Candidate>> listed(const Request& request, const Knowledge& k
     own.forbidden.insert(own.forbidden.end(), wish.forbidden.begin(), wish.forbidden.end());
     wish = std::move(own);
   }
-  return Listing(request, knowledge, std::move(wish)).make(enough);
-}
-
-/// What is estimated is put in order once for all sizes of a class, so that few are simulated.
-std::size_t size_class(std::size_t bytes) {
-  return std::bit_ceil(std::clamp<std::size_t>(bytes, 64, std::size_t{1} << 40));
+  return Listing(request, costs, std::move(wish)).make(enough);
 }
 
 /// Puts in times, and in order what estimates decide.
-void estimate(std::vector<Candidate>& list, Request request, const Knowledge& knowledge) {
-  request.bytes = size_class(request.bytes);
+void estimate(std::vector<Candidate>& list, const Request& request, const PlanCosts& costs) {
   for (Candidate& candidate : list) {
     if (!candidate.refused.empty() || candidate.microseconds > 0) continue;
-    if (candidate.packet) {
-      candidate.microseconds = estimate_packet_us(request, knowledge);
-    } else if (const auto us = estimate_us(*candidate.algorithm, request, knowledge)) {
+    if (const auto us = costs.estimate_us(candidate, request)) {
       candidate.microseconds = *us;
     } else if (candidate.evidence == Evidence::kEstimated) {
       candidate.refused =
@@ -238,10 +264,6 @@ void estimate(std::vector<Candidate>& list, Request request, const Knowledge& kn
     return a.microseconds < b.microseconds;
   });
 }
-
-}  // namespace
-
-namespace {
 
 bool is_plan(const Candidate& candidate) { return candidate.refused.empty() && !candidate.packet; }
 
@@ -288,23 +310,33 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Knowl
           .uneven = request.uneven};
 }
 
-Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(auto list, listed(request, knowledge, never));
-  estimate(list, request, knowledge);
+Result<std::vector<Candidate>> candidates(const Request& request, const PlanCosts& costs) {
+  TUTTI_TRY(auto list, listed(request, costs, never));
+  estimate(list, request, costs);
   return list;
 }
 
-Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(auto list, listed(request, knowledge, at_first_plan));
+Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge) {
+  return candidates(request, HostPlanCosts(knowledge));
+}
+
+Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCosts& costs) {
+  TUTTI_TRY(auto list, listed(request, costs, at_first_plan));
   std::erase_if(list, [](const Candidate& candidate) { return candidate.packet; });
   // Of blocks that differ in size each rank knows other bytes: estimates would put plans in another
   // order on each. There the registry's has to do.
   const bool guess = !request.uneven && list.front().refused.empty() &&
                      list.front().evidence == Evidence::kEstimated;
-  if (guess) estimate(list, request, knowledge);
+  if (guess) estimate(list, request, costs);
   std::vector<Candidate> usable;
   std::copy_if(list.begin(), list.end(), std::back_inserter(usable), is_plan);
   if (usable.empty()) return nothing_left(list, request);
+  return usable;
+}
+
+Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge) {
+  TUTTI_TRY(auto usable, usable_plans(request, HostPlanCosts(knowledge)));
+  const bool guess = !request.uneven && usable.front().evidence == Evidence::kEstimated;
   usable.resize(guess ? std::min(usable.size(), kMostTried) : 1);
   return usable;
 }
@@ -331,7 +363,7 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
   for (const std::size_t bytes : sizes) {
     if (bytes > knowledge.packet_bytes) break;
     request.bytes = bytes;
-    TUTTI_TRY(const auto list, listed(request, knowledge, at_first));
+    TUTTI_TRY(const auto list, listed(request, HostPlanCosts(knowledge), at_first));
     const bool packet = std::any_of(list.begin(), list.end(), [](const Candidate& candidate) {
       return candidate.packet && candidate.refused.empty() &&
              candidate.evidence != Evidence::kEstimated;
@@ -376,7 +408,7 @@ Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
       }
       for (const std::size_t bytes : sizes) {
         request.bytes = bytes;
-        TUTTI_TRY(const auto list, listed(request, knowledge, at_first_plan));
+        TUTTI_TRY(const auto list, listed(request, HostPlanCosts(knowledge), at_first_plan));
         const auto first = std::find_if(list.begin(), list.end(), is_plan);
         if (first == list.end()) return nothing_left(list, request);
         const bool estimated = first->evidence == Evidence::kEstimated;

@@ -1,14 +1,19 @@
-// File: planner/select.h: all ways that a call can go, best first, and why not the others.
+// File: planner/select.h: all candidates for a call, best first, and why not the others.
 //
-// Pure: the same request and knowledge give the same list on every rank. Who speaks, in this order:
+// Pure: the same request and costs give the same list on every rank. Four sources decide, in this
+// order:
 //
-//   the user    a forced way is the only one; a forbidden one is refused (wish.h)
-//   a table     the ways that were measured on this machine, by their times
+//   the user    a forced candidate is the only one; a forbidden one is refused (wish.h)
+//   a table     the candidates that were measured on this machine, by their times
 //   the rules   built_in_ranges (tuning_table.h), for up to kBuiltInRanks ranks
 //   estimates   plan/estimate/estimate.h over what a hop and a byte cost here
 //
-// What one of them has a say in stands before all that only those below know of. So a table that
-// measured three ways puts these three first, and the others follow by estimate.
+// A candidate that one source knows comes before all that only later sources know. So a table that
+// measured three candidates puts these three first, and the others follow by estimate.
+//
+// One list serves hosts and devices. Each says through PlanCosts what it knows of plans: for hosts
+// that follows from a Knowledge, for devices see cuda/comm/select.h. The simulator (simulate/) is
+// another matter: it tries each algorithm with several shapes, rank orders and protocols.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/estimate/estimate.h"
 #include "plan/estimate/recording.h"
 #include "planner/planner.h"
 #include "planner/tuning_table.h"
@@ -38,9 +44,35 @@ struct Candidate {
   std::string_view name() const;
 };
 
-/// All ways of the request's collective, best first, refused ones last, in the order of the
+/// What is known of plans on a kind of machine.
+class PlanCosts {
+ public:
+  virtual ~PlanCosts() = default;
+  /// Settings::algorithm.
+  virtual std::string_view wishes() const = 0;
+  /// What a source other than the user and estimates says, best first.
+  virtual std::vector<Way> ways(Evidence, const Request&) const { return {}; }
+  /// Why packets can't be taken; empty: they can. None: they are no candidate.
+  virtual std::optional<std::string> packet_refusal(const Request&) const { return {}; }
+  /// How often lanes are repeated: as the user says, or a source; 0: it does not.
+  virtual std::uint32_t lanes(const Algorithm& algorithm, const Request& request,
+                              std::uint32_t by_user, std::uint32_t by_source) const = 0;
+  /// Why a plan that applies and keeps the contract can't be taken; empty: it can.
+  virtual std::string refusal(const Algorithm& algorithm, std::uint32_t lanes,
+                              const Request& request) const = 0;
+  /// How long a candidate takes; none: it has too many steps.
+  virtual std::optional<double> estimate_us(const Candidate& candidate,
+                                            const Request& request) const = 0;
+};
+
+/// All candidates of the request's collective, best first, refused ones last, in the order of the
 /// registry. kInvalidArgument if the wishes name what there is not.
+Result<std::vector<Candidate>> candidates(const Request& request, const PlanCosts& costs);
 Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge);
+
+/// The plans among them that can be taken, best first; never empty. With a source that decides, the
+/// first is the best, and nothing is estimated. kInvalidArgument: nothing is left.
+Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCosts& costs);
 
 /// The plans that are worth trying, best first: one, if that is known to be best, or blocks differ
 /// in size; up to kMostTried, if it is an estimate. Never empty; choose() takes the first. Errors
@@ -60,5 +92,15 @@ std::optional<double> record_us(const Algorithm& algorithm, const Request& reque
 
 /// The same for packets, whatever their size.
 double estimate_packet_us(const Request& request, const Knowledge& knowledge);
+
+/// The time of a plan of the request's shape, with slots of `slot_bytes` or more: tiles are made so
+/// large that about `most_events` events are simulated, of which a tile has `tile_events`.
+struct PlanSize {
+  std::size_t slot_bytes = 0;
+  int slots = 1;
+  std::size_t tile_events = 1, most_events = 1;
+};
+double simulated_us(const plan::Plan& plan, const plan::CostModel& model, std::size_t bytes,
+                    const PlanSize& size, plan::Recording* recording = nullptr);
 
 }  // namespace tutti::planner

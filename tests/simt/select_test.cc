@@ -65,16 +65,16 @@ planner::Request request_for(const DeviceMachine& machine, Collective collective
           .contract = contract};
 }
 
-std::vector<planner::DeviceWay> ways_for(const DeviceMachine& machine, Collective collective,
+std::vector<planner::Candidate> ways_for(const DeviceMachine& machine, Collective collective,
                                          Contract contract, std::size_t bytes = kLong) {
   const auto ways =
-      planner::device_ways(request_for(machine, collective, contract, bytes), machine);
+      planner::device_plans(request_for(machine, collective, contract, bytes), machine);
   REQUIRE(ways);
   REQUIRE_FALSE(ways->empty());
   return *ways;
 }
 
-bool are_offered(const std::vector<planner::DeviceWay>& ways) {
+bool are_offered(const std::vector<planner::Candidate>& ways) {
   return std::any_of(ways.begin(), ways.end(),
                      [](const auto& way) { return way.algorithm->name == "packed_trees"; });
 }
@@ -157,7 +157,7 @@ TEST_CASE("trees can be forced and forbidden, and need a lane each") {
   REQUIRE(forced.size() == 1);
   CHECK(forced[0].algorithm->name == "packed_trees");
   const auto none = [](const DeviceMachine& on) {
-    return !planner::device_ways(
+    return !planner::device_plans(
         request_for(on, Collective::kAllReduce, Contract::kDeterministic, 1024), on);
   };
   CHECK(none(machine));  // The contract.

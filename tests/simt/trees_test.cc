@@ -87,7 +87,7 @@ TEST_CASE("it is explained which way a call goes, and why") {
   says(text, "Taken: packed_trees: ");
   says(text, "times as long");
   text = explain(Collective::kAllReduce, kLong);
-  says(text, "its results are not canonical");
+  says(text, "with 6 ranks keeps the relaxed");
   says(text, "To be faster: the relaxed contract: packed_trees in ");
   says(explain(Collective::kAllReduce, 10), "Taken: packet");
   settings.algorithm = "ring";
@@ -131,7 +131,7 @@ TEST_CASE("results along trees of some GPUs, in any order, are right") {
         const std::string error = run_in_group(cluster.comms, cluster.streams, test, random());
         INFO(test.to_string());
         // Some have no NVLinks that join all, or an exchange does as well.
-        if (error.find("no plan is left") != std::string::npos) continue;
+        if (error.find("TUTTI_ALGORITHM: packed_trees") != std::string::npos) continue;
         CHECK(error == "");
         ++packed;
       }

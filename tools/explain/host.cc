@@ -37,7 +37,7 @@ std::string title(const HostQuestion& question, const planner::Knowledge& knowle
 }
 
 std::string to_json(const HostQuestion& question, const planner::Knowledge& knowledge,
-                    const planner::HostExplanation& explanation) {
+                    const planner::CallExplanation& explanation) {
   nlohmann::ordered_json json{{"collective", std::string(to_string(question.collective))},
                               {"machine", where(knowledge)},
                               {"ranks", question.ranks},

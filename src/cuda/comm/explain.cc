@@ -1,4 +1,6 @@
-// Which way a call between devices would go, and why: for people.
+// Which plan a call between devices would take, and why, in words.
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,45 +23,22 @@ std::string shape_in_words(const plan::Shape& shape) {
          fmt::format(", {} trees with {} of the message", weights.size(), fmt::join(weights, ":"));
 }
 
-planner::Candidate candidate_of(const planner::DeviceWay& way, bool forced) {
-  planner::Candidate candidate;
-  candidate.algorithm = way.algorithm;
-  candidate.lanes = way.lanes;
-  candidate.microseconds = way.microseconds;
-  candidate.evidence = forced ? planner::Evidence::kForced : planner::Evidence::kEstimated;
-  candidate.refused = way.refused;
-  return candidate;
-}
-
-/// What another request would gain; empty: nothing.
-Result<std::string> gain_of(std::string_view what, const planner::Request& request,
-                            const planner::DeviceMachine& machine, double us) {
-  TUTTI_TRY(const auto ways, planner::device_ways(request, machine));
-  const double other = ways.front().microseconds;
-  if (other <= 0 || other * 1.01 >= us) return std::string();
-  return fmt::format("{}: {} in {:.4g} us, {:.2g} times as fast", what,
-                     ways.front().algorithm->name, other, us / other);
-}
-
 /// What the user could change.
-Result<std::vector<std::string>> to_be_faster(const planner::Request& request,
-                                              const planner::DeviceMachine& machine, double us) {
-  std::vector<std::string> sentences;
+void add_faster(planner::CallExplanation& all, const planner::Request& request,
+                const planner::DeviceMachine& machine) {
   const plan::Shape& shape = request.shape;
   if (request.mapped != plan::Mapped(true)) {
     planner::Request registered = request;
     registered.mapped = planner::device_maps(shape.collective, machine);
-    TUTTI_TRY(sentences.emplace_back(),
-              gain_of("memory that is registered (register_memory)", registered, machine, us));
+    all.add_faster("memory that is registered (register_memory)",
+                   planner::device_candidates(registered, machine));
   }
   if (request.contract == Contract::kDeterministic && reduces(shape.collective)) {
     planner::Request relaxed = request;
     relaxed.contract = Contract::kRelaxed;
     relaxed.shape = planner::device_shape(shape.collective, shape.root, relaxed.contract, machine);
-    TUTTI_TRY(sentences.emplace_back(), gain_of("the relaxed contract", relaxed, machine, us));
+    all.add_faster("the relaxed contract", planner::device_candidates(relaxed, machine));
   }
-  std::erase(sentences, std::string());
-  return sentences;
 }
 
 }  // namespace
@@ -79,34 +58,21 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   if (plans.is_eager(request))
     return fmt::format("{}\n\nTaken: packet, the one-shot kernel, as always for so few elements.\n",
                        heading);
-  TUTTI_TRY(auto ways, planner::device_candidates(asked, rank.machine));
-  planner::HostExplanation all;
-  std::vector<planner::ExplainedWay> refused;
-  for (planner::DeviceWay& way : ways) {
-    if (way.refused.empty() && all.ways.empty()) {  // It is taken if kernels can.
-      TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(
-                                          *way.algorithm, asked, rank.machine, way.lanes)));
-      if (const Status suits = rank.mesh->suits(verified->plan); !suits)
-        way.refused = suits.error().what;
-    }
-    const auto candidate = candidate_of(way, way.microseconds <= 0);
-    if (!way.refused.empty())
-      refused.push_back({candidate, way.refused});
-    else
-      all.ways.push_back(
-          {candidate,
-           all.ways.empty() ? "" : planner::why_not(candidate, all.ways.front().candidate)});
+  TUTTI_TRY(auto list, planner::device_candidates(asked, rank.machine));
+  for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
+    if (!one.refused.empty()) break;
+    TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(
+                                        *one.algorithm, asked, rank.machine, one.lanes)));
+    const Status suits = rank.mesh->suits(verified->plan);
+    if (suits) break;
+    one.refused = suits.error().what;
   }
-  if (all.ways.empty())
-    return Error{Code::kInvalidArgument,
-                 fmt::format("explain: nothing is left to choose for {}: {}",
-                             to_string(request.collective), refused.front().why),
-                 rank.me};
-  const double us = all.ways.front().candidate.microseconds;
-  all.ways.insert(all.ways.end(), refused.begin(), refused.end());
+  std::stable_partition(list.begin(), list.end(),
+                        [](const planner::Candidate& one) { return one.refused.empty(); });
+  TUTTI_TRY(auto all, planner::explained(std::move(list), request.collective));
   all.bound_us = planner::device_bound_us(asked, rank.machine);
   all.bound_words = "bytes into and out of each device over all of its links, by published figures";
-  TUTTI_TRY(all.to_be_faster, to_be_faster(asked, rank.machine, us));
+  add_faster(all, asked, rank.machine);
   return planner::to_text(all, asked, heading);
 }
 

@@ -79,13 +79,13 @@ Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {
 /// By the first plan of the list that kernels can run.
 Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Mapped mapped) {
   const planner::Request asked = planner_request(request, mapped);
-  TUTTI_TRY(const auto ways, planner::device_ways(asked, rank_.machine));
+  TUTTI_TRY(const auto plans, planner::device_plans(asked, rank_.machine));
   std::string refused;
-  for (const planner::DeviceWay& way : ways) {
+  for (const planner::Candidate& one : plans) {
     TUTTI_TRY(
         const planner::VerifiedPlan* verified,
-        planner::prepare(planner::device_recipe(*way.algorithm, asked, rank_.machine, way.lanes)));
-    const PlanKey plan_key{way.algorithm, root_of(request), way.lanes, asked.mapped};
+        planner::prepare(planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes)));
+    const PlanKey plan_key{one.algorithm, root_of(request), one.lanes, asked.mapped};
     auto found = plans_.find(plan_key);
     if (found == plans_.end()) {
       auto loaded = rank_.mesh->load(verified->plan);
@@ -100,9 +100,9 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
         "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
         to_string(request.collective), planner::device_size_class(asked.bytes),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
-        plan_in_words(*way.algorithm, verified->plan), trees_in_words(*way.algorithm, asked.shape),
-        way.lanes, way.microseconds);
-    const bool two_shot = way.algorithm->name == "two_shot" && is_without_slots(verified->plan);
+        plan_in_words(*one.algorithm, verified->plan), trees_in_words(*one.algorithm, asked.shape),
+        one.lanes, one.microseconds);
+    const bool two_shot = one.algorithm->name == "two_shot" && is_without_slots(verified->plan);
     return Route{&found->second, two_shot};
   }
   return Error{Code::kUnsupported, refused, rank_.me};

@@ -7,10 +7,8 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "plan/chunks.h"
-#include "plan/estimate/estimate.h"
 #include "plan/passes/passes.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
@@ -160,55 +158,57 @@ plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& mod
   return found.sizes == std::vector{ranks} ? plan::GroupSizes{} : found;
 }
 
-/// Empty: it is too large, or can't be prepared.
-std::optional<double> estimate_us(const Algorithm& algorithm, std::uint32_t lanes,
-                                  const Request& request, const DeviceMachine& machine,
-                                  const plan::CostModel& model) {
-  const auto made = prepare(device_recipe(algorithm, request, machine, 1));
-  if (!made) return std::nullopt;
-  const plan::Plan plan = plan::replicate((*made)->plan, std::min(lanes, kEstimatedLanes));
-  std::size_t events = 1;
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
-  }
-  if (events > kMostEvents * 4) return std::nullopt;
-  const std::size_t blocks =
-      std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
-  const std::size_t block_bytes = request.bytes / blocks;
-  const std::size_t tiles = std::max<std::size_t>(1, kMostEvents / events);
-  const std::size_t slot_bytes = std::max(machine.slot_bytes, block_bytes / plan.pieces / tiles);
-  plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes, machine.slots);
-  return estimator.run(std::max<std::size_t>(1, block_bytes / 4)).microseconds;
-}
+class DevicePlanCosts final : public PlanCosts {
+ public:
+  explicit DevicePlanCosts(const DeviceMachine& machine)
+      : machine_(machine), model_(cost_model(machine)) {}
 
-/// How often the lanes of a plan are repeated, if `wished` does not say; 0: it has more than there
-/// are.
-std::uint32_t repeated(const Algorithm& algorithm, const Request& request,
-                       const DeviceMachine& machine, std::uint32_t wished) {
-  const auto own =
-      static_cast<std::uint32_t>(build(algorithm, request.shape, Rank{0}).lanes.size());
-  if (own > machine.lanes) return 0;
-  const std::size_t blocks =
-      std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
-  const std::uint32_t most = std::max(1U, machine.lanes / std::max(1U, own));
-  return wished != 0 ? std::min(wished, most)
-                     : lanes_worth(request.bytes / blocks / algorithm.pieces(request.shape), most);
-}
+  std::string_view wishes() const override { return machine_.wishes; }
 
-/// Why an algorithm can't be taken; empty: it can.
-std::string refusal(const Algorithm& algorithm, const plan::Shape& shape, Contract contract) {
-  if (!algorithm.applies(shape)) {
-    const auto& groups = shape.groups.sizes;
-    return fmt::format("does not apply to {} ranks in groups of {}, {} weights, {} trees",
-                       shape.rank_count,
-                       groups.empty() ? "1" : fmt::format("{}", fmt::join(groups, ",")),
-                       shape.weights.empty() ? "without" : "with these",
-                       shape.trees.empty() ? "without" : "with these");
+  std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
+                      std::uint32_t /*by_source*/) const override {
+    if (!algorithm.applies(request.shape)) return 1;
+    const std::uint32_t most = std::max(1U, machine_.lanes / std::max(1U, own(algorithm, request)));
+    if (by_user != 0) return std::min(by_user, most);
+    return lanes_worth(request.bytes / blocks_of(request) / algorithm.pieces(request.shape), most);
   }
-  if (contract == Contract::kDeterministic && algorithm.contract(shape) == Contract::kRelaxed)
-    return "its results are not canonical; set TUTTI_CONTRACT=relaxed to allow it";
-  return {};
-}
+
+  std::string refusal(const Algorithm& algorithm, std::uint32_t /*lanes*/,
+                      const Request& request) const override {
+    if (own(algorithm, request) <= machine_.lanes) return {};
+    return fmt::format("takes more than the {} lanes that there are", machine_.lanes);
+  }
+
+  std::optional<double> estimate_us(const Candidate& candidate,
+                                    const Request& request) const override {
+    const auto made = prepare(device_recipe(*candidate.algorithm, request, machine_, 1));
+    if (!made) return std::nullopt;
+    const plan::Plan plan =
+        plan::replicate((*made)->plan, std::min(candidate.lanes, kEstimatedLanes));
+    std::size_t events = 1;
+    for (const plan::RankPlan& rank : plan.ranks) {
+      for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
+    }
+    if (events > kMostEvents * 4) return std::nullopt;
+    return simulated_us(plan, model_, request.bytes,
+                        {.slot_bytes = machine_.slot_bytes,
+                         .slots = machine_.slots,
+                         .tile_events = events,
+                         .most_events = kMostEvents});
+  }
+
+ private:
+  static std::size_t blocks_of(const Request& request) {
+    return std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
+  }
+  /// Lanes of the algorithm's plan.
+  static std::uint32_t own(const Algorithm& algorithm, const Request& request) {
+    return static_cast<std::uint32_t>(build(algorithm, request.shape, Rank{0}).lanes.size());
+  }
+
+  const DeviceMachine& machine_;
+  const plan::CostModel model_;
+};
 
 }  // namespace
 
@@ -254,56 +254,14 @@ Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine
   return wish.forced.empty() ? !wish.forbids(kPacketWay) : wish.forced == kPacketWay;
 }
 
-Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMachine& machine) {
-  const Collective collective = request.shape.collective;
-  TUTTI_TRY(const Wish wish, wish_for(collective, machine.wishes, "TUTTI_ALGORITHM"));
+Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  const plan::CostModel model = cost_model(machine);
-  const bool forced = !wish.forced.empty() && wish.forced != kPacketWay;
-  std::vector<DeviceWay> ways;
-  for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->collective != collective) continue;
-    DeviceWay way{.algorithm = algorithm, .refused = {}};
-    if (forced && algorithm->name != wish.forced) {
-      way.refused = fmt::format("{} is forced", wish.forced);
-    } else if (!forced && wish.forbids(algorithm->name)) {
-      way.refused = "is forbidden";
-    } else {
-      way.refused = refusal(*algorithm, request.shape, request.contract);
-    }
-    if (way.refused.empty()) {
-      way.lanes = repeated(*algorithm, request, machine, wish.lanes);
-      if (way.lanes == 0)
-        way.refused = fmt::format("takes more than the {} lanes that there are", machine.lanes);
-    }
-    if (way.refused.empty() && !forced) {
-      const auto estimated = estimate_us(*algorithm, way.lanes, request, machine, model);
-      if (estimated)
-        way.microseconds = *estimated;
-      else
-        way.refused = "is too long to be estimated";
-    }
-    ways.push_back(std::move(way));
-  }
-  std::stable_sort(ways.begin(), ways.end(), [](const DeviceWay& a, const DeviceWay& b) {
-    return std::pair(!a.refused.empty(), a.microseconds) <
-           std::pair(!b.refused.empty(), b.microseconds);
-  });
-  return ways;
+  return candidates(request, DevicePlanCosts(machine));
 }
 
-Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine) {
-  TUTTI_TRY(auto ways, device_candidates(request, machine));
-  std::erase_if(ways, [](const DeviceWay& way) { return !way.refused.empty(); });
-  if (ways.empty()) {
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("{}: no plan is left for {} ranks on devices by TUTTI_ALGORITHM='{}' "
-                    "and TUTTI_CONTRACT={}",
-                    to_string(request.shape.collective), request.shape.rank_count, machine.wishes,
-                    request.contract == Contract::kRelaxed ? "relaxed" : "deterministic")};
-  }
-  return ways;
+Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine) {
+  request.bytes = device_size_class(request.bytes);
+  return usable_plans(request, DevicePlanCosts(machine));
 }
 
 double device_bound_us(const Request& request, const DeviceMachine& machine) {

@@ -1,11 +1,11 @@
-// File: cuda/comm/select.h: by which plans a call between devices can go, best first, by
-// estimate.
+// File: cuda/comm/select.h: which plans a call between devices can take: planner/select.h over what
+// links and memories of devices do.
 //
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
-// rules, as nothing has been measured on devices yet: plan/estimate/estimate.h over what links and
-// memories of such devices do. It is right about what matters for the order: how many hops, how
-// many bytes over which port or link, that ranks of one device share its memory, and those of one
-// host its network. Left out: PCI Express links that devices share.
+// rules, as nothing has been measured on devices yet, so estimates decide. They are right about
+// what matters for the order: how many hops, how many bytes over which port or link, that ranks of
+// one device share its memory, and those of one host its network. Left out: PCI Express links that
+// devices share.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/planner.h"
+#include "planner/select.h"
 
 namespace tutti::planner {
 
@@ -57,23 +57,15 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
 /// where devices of a host don't reach each other's memory.
 plan::Mapped device_maps(Collective collective, const DeviceMachine& machine);
 
-struct DeviceWay {
-  const Algorithm* algorithm = nullptr;
-  std::uint32_t lanes = 1;  // How often its lanes are repeated.
-  double microseconds = 0;  // Estimated for the size's class; 0: it is forced, or refused.
-  std::string refused;      // Why it can't be taken, one line; empty: it can.
-};
+/// All plans of the request's collective, as candidates() (planner/select.h) lists them, by
+/// estimate. Requests of one device_size_class have one answer.
+Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine);
 
-/// All plans of the request's collective, best first, refused ones last, in the order of the
-/// registry. kInvalidArgument if wishes name what there is not. Requests of one device_size_class
-/// have one answer.
-Result<std::vector<DeviceWay>> device_candidates(Request request, const DeviceMachine& machine);
+/// Those that can be taken, and never none; kernels may not take all of them. Errors as
+/// usable_plans().
+Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine);
 
-/// Those that are not refused, and never none; kernels may not take all of them. kInvalidArgument
-/// also if nothing is left.
-Result<std::vector<DeviceWay>> device_ways(const Request& request, const DeviceMachine& machine);
-
-/// How a way's plan is made. Of mapped buffers within each host.
+/// How a candidate's plan is made. Of mapped buffers within each host.
 Recipe device_recipe(const Algorithm& algorithm, const Request& request,
                      const DeviceMachine& machine, std::uint32_t lanes);
 
