@@ -89,6 +89,7 @@ struct CudaSgd {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
+/// It has more than 20 functions: each kind of kernel has a check and a launch.
 class CudaMesh {
  public:
   /// All ranks are of this process. kInvalidArgument: options that make no sense. kUnsupported:

@@ -29,6 +29,8 @@ struct CudaMeshHandle {
   CudaStaging::Name staging = {};    // If some rings are in the host's memory.
 };
 
+/// It has more than 20 functions: how rings are made, joined and found, for ranks of one process
+/// and of several.
 class CudaRings {
  public:
   /// `only`: the rank of this process; -1: all are.
