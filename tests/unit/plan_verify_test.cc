@@ -2,9 +2,12 @@
 // one thing wrong, and the error has to say that thing.
 #include <fmt/format.h>
 
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "plan/structure.h"
+#include "plan/verify/symbols.h"
 #include "support/verdicts.h"
 
 using namespace tutti;
@@ -56,8 +59,20 @@ TEST_CASE("an error names plan, rank, lane, step and reason") {
       verdict(with(kAllReduce, "from(0):contribution, input[0]", "input[0], from(0):contribution"));
   CHECK(what ==
         "plan exchange: rank 1, lane 0, step 1: output[0]: the tree of ranks (1+0) is not the "
-        "finished result");
+        "finished result: (1+0) is where (0+1) should be");
   CHECK(what.find('\n') == std::string::npos);
+}
+
+TEST_CASE("the wrong order is shown at its smallest part") {
+  plan::Trees trees(15, false);
+  std::vector<plan::Tree> order(15);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[13], order[12]);
+  CHECK(trees.difference(trees.reduce(order)) == "(13+12) is where (12+13) should be");
+  std::swap(order[0], order[1]);  // In both halves: the whole.
+  CHECK_THAT(trees.difference(trees.reduce(order)),
+             Contains(" is where ((((0+1)+(2+3))") && Contains("should be"));
+  CHECK_THAT(trees.difference(3), Contains("3 is where ((((0+1)+(2+3))"));
 }
 
 TEST_CASE("another order of reduction is relaxed, and only that") {
@@ -71,7 +86,9 @@ TEST_CASE("another order of reduction is relaxed, and only that") {
 TEST_CASE("a contribution that is missing, doubled or of another chunk") {
   const std::string missing =
       with(kAllReduce, "input[0], from(1):contribution", "from(1):contribution");
-  CHECK_THAT(verdict(missing), Contains("the tree of ranks 1 is not the finished result"));
+  CHECK_THAT(verdict(missing),
+             Contains("the tree of ranks 1 is not the finished result: 1 is where (0+1) "
+                      "should be"));
   CHECK_THAT(verdict(with(missing, "deterministic", "relaxed")), Contains("not the finished"));
   const std::string doubled = with(kAllReduce, "input[0], from(1):contribution",
                                    "input[0], from(1):contribution, input[0]");

@@ -49,6 +49,18 @@ bool Trees::is_finished(Tree tree) const {
   return ranks == rank_count_;
 }
 
+std::string Trees::difference(Tree tree) const {
+  Tree canonical = canonical_;
+  while (tree >= rank_count_ && canonical >= rank_count_) {
+    const Node &is = nodes_[tree - rank_count_], &should = nodes_[canonical - rank_count_];
+    if (is.left != should.left && is.right != should.right) break;
+    const bool left = is.left != should.left;
+    tree = left ? is.left : is.right;
+    canonical = left ? should.left : should.right;
+  }
+  return to_text(tree) + " is where " + to_text(canonical) + " should be";
+}
+
 std::string Trees::to_text(Tree tree) const {
   constexpr std::size_t kLongest = 60;
   std::string text;

@@ -38,7 +38,9 @@ class Trees {
   /// True if a value is finished: canonical, or with every rank in it when counting.
   bool is_finished(Tree tree) const;
   std::uint32_t overlap() const { return overlap_; }
-  /// "(0+1)+2", cut short where it gets long.
+  /// "(1+0) is where (0+1) should be": the smallest part in which `tree` is not the canonical one.
+  std::string difference(Tree tree) const;
+  /// "((0+1)+2)", cut short where it gets long.
   std::string to_text(Tree tree) const;
 
  private:

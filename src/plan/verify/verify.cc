@@ -305,10 +305,11 @@ Status Run::convert(Actor actor, const Step& step, const Location& at, Value& va
                                     to_string(at.form)));
   }
   if (at.form == Form::kResult && !trees_.is_finished(value.tree)) {
+    const bool relaxed = plan_.contract == Contract::kRelaxed;
     return error(actor,
-                 fmt::format("{}: {} of ranks {} is not the finished result", to_text(at, false),
-                             plan_.contract == Contract::kRelaxed ? "a sum" : "the tree",
-                             trees_.to_text(value.tree)));
+                 fmt::format("{}: {} of ranks {} is not the finished result{}", to_text(at, false),
+                             relaxed ? "a sum" : "the tree", trees_.to_text(value.tree),
+                             relaxed ? "" : ": " + trees_.difference(value.tree)));
   }
   value.form = at.form;
   return ok();
