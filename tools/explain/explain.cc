@@ -8,6 +8,7 @@
 
 #include "plan/passes/passes.h"
 #include "plan/text/text.h"
+#include "plan/verify/verify.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
 
@@ -52,6 +53,22 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
                  .recording = recording,
                  .start_us = sample.protocol->base_us,
                  .bound_us = bound_us});
+}
+
+constexpr std::size_t kMostProved = std::size_t{1} << 22;  // Steps of a plan, some seconds.
+
+/// Proves the plan that is called chosen, as a communicator does before it runs one. Empty, or why
+/// it was not proved.
+Result<std::string> prove(const planner::Sample& best) {
+  std::size_t steps = 0;
+  for (const plan::Lane& lane : build(*best.algorithm, best.shape, Rank{0}).lanes)
+    steps += lane.steps.size() * static_cast<std::size_t>(best.shape.rank_count);
+  if (steps > kMostProved) {
+    return fmt::format("not verified here: about {} steps; a communicator verifies each plan\n",
+                       steps);
+  }
+  TUTTI_CHECK_OK(plan::verify(build(*best.algorithm, best.shape)));
+  return std::string();
 }
 
 /// The steps of each lane, for all ranks or for one.
@@ -104,7 +121,8 @@ Status explain(const Options& options) {
                       .explanation = {}};
   TUTTI_TRY(explained.explanation,
             planner::explain(simulator, job.algorithms, job.protocols, explained.bytes));
-  say("{}", options.json ? to_json(explained) : to_text(explained));
+  TUTTI_TRY(const std::string not_proved, prove(explained.explanation.best()));
+  say("{}", options.json ? to_json(explained) : to_text(explained) + not_proved);
   if (options.plan || options.rank >= 0) {
     TUTTI_TRY(const std::string text, plan_text(explained, simulator, options.rank));
     say("\n{}", text);

@@ -110,6 +110,9 @@ Status answer(const HostQuestion& question, const Choosing& choosing) {
   request.contract = question.contract;
   TUTTI_TRY(const auto explanation, planner::explain(request, choosing.knowledge()));
   const planner::Candidate& taken = explanation.ways.front().candidate;
+  if (!taken.packet)  // Proves what is called chosen, as a communicator does before it runs it.
+    TUTTI_CHECK_OK(planner::prepare(
+        planner::recipe_of(*taken.algorithm, request, choosing.knowledge(), taken.lanes)));
   if (question.json)
     say("{}", to_json(question, choosing.knowledge(), explanation));
   else
