@@ -66,39 +66,67 @@ void build_scatter(plan::Builder& plan, Rank me) { scatter_along(plan, me, paren
 
 }  // namespace
 
-constinit const Algorithm binomial_all_reduce{.name = "binomial",
-                                              .collective = Collective::kAllReduce,
-                                              .applies = always,
-                                              .contract = deterministic,
-                                              .pieces = one_piece,
-                                              .build = build_all_reduce};
+constinit const Algorithm binomial_all_reduce{
+    .name = "binomial",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_reduce,
+    .claims = {.rounds = "<= 2k",
+               .bytes = "k M",
+               .peers = "k",
+               .scratch = "1",
+               .good_for = "small messages; the fewest messages in all"}};
 
 constinit const Algorithm binomial_broadcast{.name = "binomial",
                                              .collective = Collective::kBroadcast,
                                              .applies = always,
                                              .contract = deterministic,
                                              .pieces = one_piece,
-                                             .build = build_broadcast};
+                                             .build = build_broadcast,
+                                             .claims = {.rounds = "<= k",
+                                                        .bytes = "k M",
+                                                        .peers = "k",
+                                                        .scratch = "0",
+                                                        .good_for = "small messages, many ranks"}};
 
 constinit const Algorithm binomial_reduce{.name = "binomial",
                                           .collective = Collective::kReduce,
                                           .applies = always,
                                           .contract = deterministic,
                                           .pieces = one_piece,
-                                          .build = build_reduce};
+                                          .build = build_reduce,
+                                          .claims = {.rounds = "<= k",
+                                                     .bytes = "M",
+                                                     .peers = "k",
+                                                     .scratch = "1",
+                                                     .good_for = "small messages, many ranks"}};
 
 constinit const Algorithm binomial_gather{.name = "binomial",
                                           .collective = Collective::kGather,
                                           .applies = always,
                                           .contract = deterministic,
                                           .pieces = one_piece,
-                                          .build = build_gather};
+                                          .build = build_gather,
+                                          .claims = {.rounds = "<= k",
+                                                     .bytes = "<= M/2",
+                                                     .peers = "k",
+                                                     .scratch = "0",
+                                                     .sends_more = true,
+                                                     .good_for = "few channels"}};
 
 constinit const Algorithm binomial_scatter{.name = "binomial",
                                            .collective = Collective::kScatter,
                                            .applies = always,
                                            .contract = deterministic,
                                            .pieces = one_piece,
-                                           .build = build_scatter};
+                                           .build = build_scatter,
+                                           .claims = {.rounds = "<= k",
+                                                      .bytes = "(n-1)/n M",
+                                                      .peers = "k",
+                                                      .scratch = "0",
+                                                      .sends_more = true,
+                                                      .good_for = "few channels"}};
 
 }  // namespace tutti

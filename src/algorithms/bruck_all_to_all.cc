@@ -7,9 +7,6 @@
 // follows in a round (exchange.h), so what comes must not take the place of what goes: scratch
 // chunks come from a store, and go back at the end of the round. In place: what a block from a peer
 // would overwrite before it was sent is put into scratch first, one block per round or so.
-//
-// J. Bruck et al.: Efficient Algorithms for All-to-All Communications in Multiport Message-Passing
-// Systems. IEEE TPDS 8 (1997).
 #include <set>
 #include <vector>
 
@@ -19,6 +16,10 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kSource =
+    "J. Bruck et al.: Efficient Algorithms for All-to-All Communications in Multiport "
+    "Message-Passing Systems. IEEE TPDS 8 (1997)";
 
 using plan::Location;
 
@@ -109,6 +110,15 @@ constinit const Algorithm bruck_all_to_all{.name = "bruck",
                                            .applies = always,
                                            .contract = deterministic,
                                            .pieces = one_piece,
-                                           .build = build};
+                                           .build = build,
+                                           .claims = {.rounds = "<= k",
+                                                      .bytes = "<= k/2 M",
+                                                      .peers = "<= 2k",
+                                                      .scratch = "< 3n/2",
+                                                      .waits = "<= 2k",
+                                                      .even = true,
+                                                      .sends_more = true,
+                                                      .good_for = "few channels: any n",
+                                                      .source = kSource}};
 
 }  // namespace tutti

@@ -16,9 +16,6 @@
 //
 // All-reduce: the reduce-scatter, then the all-gather. 2 ceil(log2 n) rounds and 2(n-1)/n of the
 // message per rank, for any n: the bandwidth optimum. Relaxed if n > 2, as the reduce-scatter.
-//
-// J. L. Träff: Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms. arXiv 2410.14234
-// (2024).
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -28,6 +25,10 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kSource =
+    "J. L. Traeff: Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms. "
+    "arXiv 2410.14234 (2024)";
 
 using plan::Location;
 
@@ -98,25 +99,52 @@ void build_all_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm circulant_all_reduce{.name = "circulant",
-                                               .collective = Collective::kAllReduce,
-                                               .applies = always,
-                                               .contract = deterministic_for_two,
-                                               .pieces = piece_per_rank,
-                                               .build = build_all_reduce};
+constinit const Algorithm circulant_all_reduce{
+    .name = "circulant",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic_for_two,
+    .pieces = piece_per_rank,
+    .build = build_all_reduce,
+    .claims = {.rounds = "<= 2k",
+               .bytes = "2(n-1)/n M",
+               .peers = "<= 2k",
+               .scratch = "floor(n/2)",
+               .waits = "<= 4k-2",
+               .even = true,
+               .good_for = "middle sizes, n no power of two",
+               .source = kSource}};
 
-constinit const Algorithm circulant_reduce_scatter{.name = "circulant",
-                                                   .collective = Collective::kReduceScatter,
-                                                   .applies = always,
-                                                   .contract = deterministic_for_two,
-                                                   .pieces = one_piece,
-                                                   .build = build_reduce_scatter};
+constinit const Algorithm circulant_reduce_scatter{
+    .name = "circulant",
+    .collective = Collective::kReduceScatter,
+    .applies = always,
+    .contract = deterministic_for_two,
+    .pieces = one_piece,
+    .build = build_reduce_scatter,
+    .claims = {.rounds = "<= k",
+               .bytes = "(n-1)/n M",
+               .peers = "<= 2k",
+               .scratch = "floor(n/2)",
+               .waits = "<= 2k-1",
+               .even = true,
+               .good_for = "small blocks, n no power of two",
+               .source = kSource}};
 
-constinit const Algorithm circulant_all_gather{.name = "circulant",
-                                               .collective = Collective::kAllGather,
-                                               .applies = always,
-                                               .contract = deterministic,
-                                               .pieces = one_piece,
-                                               .build = build_all_gather};
+constinit const Algorithm circulant_all_gather{
+    .name = "circulant",
+    .collective = Collective::kAllGather,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_gather,
+    .claims = {.rounds = "<= k",
+               .bytes = "(n-1)/n M",
+               .peers = "<= 2k",
+               .scratch = "0",
+               .waits = "<= 2k-1",
+               .even = true,
+               .good_for = "small blocks, n no power of two",
+               .source = kSource}};
 
 }  // namespace tutti

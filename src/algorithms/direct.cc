@@ -118,53 +118,94 @@ void direct_gather_part(plan::Builder& plan, Rank me, plan::Location own) {
   }
 }
 
-constinit const Algorithm direct_reduce_scatter{.name = "direct",
-                                                .collective = Collective::kReduceScatter,
-                                                .applies = always,
-                                                .contract = deterministic,
-                                                .pieces = one_piece,
-                                                .build = build_reduce_scatter};
+constinit const Algorithm direct_reduce_scatter{
+    .name = "direct",
+    .collective = Collective::kReduceScatter,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_reduce_scatter,
+    .claims = {.rounds = "1",
+               .bytes = "(n-1)/n M",
+               .peers = "n-1",
+               .scratch = "0",
+               .even = true,
+               .good_for = "everyone reaches everyone"}};
 
-constinit const Algorithm direct_all_gather{.name = "direct",
-                                            .collective = Collective::kAllGather,
-                                            .applies = always,
-                                            .contract = deterministic,
-                                            .pieces = one_piece,
-                                            .build = build_all_gather};
+constinit const Algorithm direct_all_gather{
+    .name = "direct",
+    .collective = Collective::kAllGather,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_gather,
+    .claims = {.rounds = "1",
+               .bytes = "(n-1)/n M",
+               .peers = "n-1",
+               .scratch = "0",
+               .even = true,
+               .good_for = "everyone reaches everyone; one multicast slot per rank"}};
 
 constinit const Algorithm direct_broadcast{.name = "direct",
                                            .collective = Collective::kBroadcast,
                                            .applies = always,
                                            .contract = deterministic,
                                            .pieces = one_piece,
-                                           .build = build_broadcast};
+                                           .build = build_broadcast,
+                                           .claims = {.rounds = "1",
+                                                      .bytes = "(n-1) M",
+                                                      .peers = "n-1",
+                                                      .scratch = "0",
+                                                      .good_for = "smallest messages; multicast"}};
 
 constinit const Algorithm direct_reduce{.name = "direct",
                                         .collective = Collective::kReduce,
                                         .applies = always,
                                         .contract = deterministic,
                                         .pieces = one_piece,
-                                        .build = build_reduce};
+                                        .build = build_reduce,
+                                        .claims = {.rounds = "1",
+                                                   .bytes = "M",
+                                                   .peers = "n-1",
+                                                   .scratch = "0",
+                                                   .good_for = "smallest messages"}};
 
 constinit const Algorithm direct_gather{.name = "direct",
                                         .collective = Collective::kGather,
                                         .applies = always,
                                         .contract = deterministic,
                                         .pieces = one_piece,
-                                        .build = build_gather};
+                                        .build = build_gather,
+                                        .claims = {.rounds = "1",
+                                                   .bytes = "M/n",
+                                                   .peers = "n-1",
+                                                   .scratch = "0",
+                                                   .good_for = "everyone reaches the root"}};
 
 constinit const Algorithm direct_scatter{.name = "direct",
                                          .collective = Collective::kScatter,
                                          .applies = always,
                                          .contract = deterministic,
                                          .pieces = one_piece,
-                                         .build = build_scatter};
+                                         .build = build_scatter,
+                                         .claims = {.rounds = "1",
+                                                    .bytes = "(n-1)/n M",
+                                                    .peers = "n-1",
+                                                    .scratch = "0",
+                                                    .good_for = "the root reaches everyone"}};
 
-constinit const Algorithm direct_all_to_all{.name = "direct",
-                                            .collective = Collective::kAllToAll,
-                                            .applies = always,
-                                            .contract = deterministic,
-                                            .pieces = one_piece,
-                                            .build = build_all_to_all};
+constinit const Algorithm direct_all_to_all{
+    .name = "direct",
+    .collective = Collective::kAllToAll,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_to_all,
+    .claims = {.rounds = "1",
+               .bytes = "(n-1)/n M",
+               .peers = "n-1",
+               .scratch = "0",
+               .even = true,
+               .good_for = "everyone reaches everyone; in place by way of slots"}};
 
 }  // namespace tutti

@@ -20,6 +20,11 @@
 namespace tutti {
 namespace {
 
+constexpr std::string_view kSource =
+    "P. Sanders, J. Speck, J. L. Traeff: Two-tree algorithms for full bandwidth broadcast, "
+    "reduction "
+    "and scan. Parallel Computing 35 (2009)";
+
 // Between labels and numbers of tree 1; 0 stays 0. `by` is 1 from number to label, -1 back.
 int swap_parity(int number, int n, int by) {
   const int others = n - 1;
@@ -99,25 +104,46 @@ TreePlace double_tree(Rank me, int tree, int n, int root) {
   return place;
 }
 
-constinit const Algorithm double_tree_all_reduce{.name = "double_tree",
-                                                 .collective = Collective::kAllReduce,
-                                                 .applies = always,
-                                                 .contract = deterministic_for_two,
-                                                 .pieces = parts_of_trees,
-                                                 .build = build_all_reduce};
+constinit const Algorithm double_tree_all_reduce{
+    .name = "double_tree",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic_for_two,
+    .pieces = parts_of_trees,
+    .build = build_all_reduce,
+    .claims = {.rounds = "2k",
+               .bytes = "2 M",
+               .peers = "<= 4",
+               .scratch = "0",
+               .good_for = "long messages, many ranks: pipelined by parts, both ways at once",
+               .source = kSource}};
 
-constinit const Algorithm double_tree_broadcast{.name = "double_tree",
-                                                .collective = Collective::kBroadcast,
-                                                .applies = always,
-                                                .contract = deterministic,
-                                                .pieces = piece_per_tree,
-                                                .build = build_broadcast};
+constinit const Algorithm double_tree_broadcast{
+    .name = "double_tree",
+    .collective = Collective::kBroadcast,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_tree,
+    .build = build_broadcast,
+    .claims = {.rounds = "k",
+               .bytes = "M",
+               .peers = "<= 4",
+               .scratch = "0",
+               .good_for = "long messages: pipelined by tiles, logarithmic depth",
+               .source = kSource}};
 
-constinit const Algorithm double_tree_reduce{.name = "double_tree",
-                                             .collective = Collective::kReduce,
-                                             .applies = always,
-                                             .contract = deterministic_for_chains,
-                                             .pieces = piece_per_tree,
-                                             .build = build_reduce};
+constinit const Algorithm double_tree_reduce{
+    .name = "double_tree",
+    .collective = Collective::kReduce,
+    .applies = always,
+    .contract = deterministic_for_chains,
+    .pieces = piece_per_tree,
+    .build = build_reduce,
+    .claims = {.rounds = "k",
+               .bytes = "M",
+               .peers = "<= 4",
+               .scratch = "0",
+               .good_for = "long messages: pipelined by tiles, logarithmic depth",
+               .source = kSource}};
 
 }  // namespace tutti

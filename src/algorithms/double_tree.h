@@ -9,9 +9,6 @@
 // search tree over the others: the children of a label differ from it by half its lowest bit, so
 // odd labels are leaves. The second tree swaps odd and even labels: it is the mirror image if n-1
 // is even, and shifted by one otherwise.
-//
-// P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for full bandwidth broadcast, reduction
-// and scan. Parallel Computing 35 (2009).
 #pragma once
 #include "algorithms/along_tree.h"
 #include "tutti/types.h"

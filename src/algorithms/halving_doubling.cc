@@ -26,9 +26,9 @@
 // Halving-doubling all-reduce: the reduce part leaves each rank the result of its chunk, the gather
 // part hands it around. 2 ceil(log2 n) rounds; 2(n-1)/n of the message per rank, the bandwidth
 // optimum, and log2 n neighbours if n is a power of two. For other n that much is the average, and
-// ranks of a block that is cut off have more neighbours. R. Rabenseifner: Optimization of
-// Collective Reduction Operations. ICCS 2004. (Distance doubles here while the data halves, because
-// that order is the canonical one.)
+// ranks of a block that is cut off have more neighbours.
+// Unlike in Rabenseifner's, distance doubles here while the data halves, because that order is the
+// canonical one.
 //
 // Doubling all-reduce, for small messages: neighbours at distance 1 exchange their sums, then at
 // distance 2, 4, ..., the whole message each time. ceil(log2 n) rounds, the fewest with one message
@@ -44,6 +44,13 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kRabenseifner =
+    "R. Rabenseifner: Optimization of Collective Reduction Operations. ICCS 2004";
+
+constexpr std::string_view kThakur =
+    "R. Thakur, R. Rabenseifner, W. Gropp: Optimization of Collective Communication Operations in "
+    "MPICH. IJHPCA 19 (2005)";
 
 void reduce_part(plan::Builder& plan, Rank me, plan::Location result) {
   const int n = plan.shape().rank_count;
@@ -116,39 +123,79 @@ void build_doubling_all_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm doubling_all_reduce{.name = "doubling",
-                                              .collective = Collective::kAllReduce,
-                                              .applies = always,
-                                              .contract = deterministic,
-                                              .pieces = one_piece,
-                                              .build = build_doubling_all_reduce};
+constinit const Algorithm doubling_all_reduce{
+    .name = "doubling",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_doubling_all_reduce,
+    .claims = {.rounds = "k",
+               .bytes = "n a power of two: k M; other n: <= (n-1) M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "1",
+               .sends_more = true,
+               .good_for = "small messages, many ranks",
+               .source = kThakur}};
 
-constinit const Algorithm halving_doubling_all_reduce{.name = "halving_doubling",
-                                                      .collective = Collective::kAllReduce,
-                                                      .applies = always,
-                                                      .contract = deterministic,
-                                                      .pieces = piece_per_rank,
-                                                      .build = build_all_reduce};
+constinit const Algorithm halving_doubling_all_reduce{
+    .name = "halving_doubling",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build_all_reduce,
+    .claims = {.rounds = "2k",
+               .bytes = "~ 2(n-1)/n M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "1",
+               .good_for = "large messages over few channels",
+               .source = kRabenseifner}};
 
-constinit const Algorithm halving_reduce_scatter{.name = "halving",
-                                                 .collective = Collective::kReduceScatter,
-                                                 .applies = always,
-                                                 .contract = deterministic,
-                                                 .pieces = one_piece,
-                                                 .build = build_reduce_scatter};
+constinit const Algorithm halving_reduce_scatter{
+    .name = "halving",
+    .collective = Collective::kReduceScatter,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_reduce_scatter,
+    .claims = {.rounds = "k",
+               .bytes = "(n-1)/n M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "1",
+               .even = true,
+               .good_for = "few channels",
+               .source = kRabenseifner}};
 
-constinit const Algorithm doubling_all_gather{.name = "doubling",
-                                              .collective = Collective::kAllGather,
-                                              .applies = always,
-                                              .contract = deterministic,
-                                              .pieces = one_piece,
-                                              .build = build_all_gather};
+constinit const Algorithm doubling_all_gather{
+    .name = "doubling",
+    .collective = Collective::kAllGather,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_gather,
+    .claims = {.rounds = "k",
+               .bytes = "~ (n-1)/n M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "0",
+               .good_for = "few channels",
+               .source = kThakur}};
 
-constinit const Algorithm halving_reduce{.name = "halving",
-                                         .collective = Collective::kReduce,
-                                         .applies = always,
-                                         .contract = deterministic,
-                                         .pieces = piece_per_rank,
-                                         .build = build_reduce};
+constinit const Algorithm halving_reduce{
+    .name = "halving",
+    .collective = Collective::kReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build_reduce,
+    .claims = {
+        .rounds = "k+1",
+        .bytes = "M",
+        .peers = "n-1",
+        .scratch = "1",
+        .sends_more = true,
+        .good_for =
+            "large messages over few channels but the root's; all ranks share the arithmetic",
+        .source = kRabenseifner}};
 
 }  // namespace tutti

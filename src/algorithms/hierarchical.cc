@@ -188,46 +188,92 @@ void build_scatter(plan::Builder& plan, Rank me) { scatter_along(plan, me, paren
 
 }  // namespace
 
-constinit const Algorithm hierarchical_all_reduce{.name = "hierarchical",
-                                                  .collective = Collective::kAllReduce,
-                                                  .applies = has_groups,
-                                                  .contract = hierarchical_contract,
-                                                  .pieces = piece_per_rank,
-                                                  .build = build_all_reduce};
+constinit const Algorithm hierarchical_all_reduce{
+    .name = "hierarchical",
+    .collective = Collective::kAllReduce,
+    .applies = has_groups,
+    .contract = hierarchical_contract,
+    .pieces = piece_per_rank,
+    .build = build_all_reduce,
+    .claims = {.rounds = "2(l+1)",
+               .bytes = "n a multiple of g: 2(n-1)/n M; other n: < 3(n-1)/n M",
+               .peers = "n a multiple of g: p; other n: <= n-1",
+               .scratch = "l",
+               .between = "2(m-1) M",
+               .good_for = "groups with fast links inside, slow ones between, nested at will"}};
 
-constinit const Algorithm hierarchical_reduce_scatter{.name = "hierarchical",
-                                                      .collective = Collective::kReduceScatter,
-                                                      .applies = has_groups,
-                                                      .contract = hierarchical_contract,
-                                                      .pieces = one_piece,
-                                                      .build = build_reduce_scatter};
+constinit const Algorithm hierarchical_reduce_scatter{
+    .name = "hierarchical",
+    .collective = Collective::kReduceScatter,
+    .applies = has_groups,
+    .contract = hierarchical_contract,
+    .pieces = one_piece,
+    .build = build_reduce_scatter,
+    .claims = {.rounds = "l+1",
+               .bytes = "(n-1)/n M",
+               .peers = "n a multiple of g: p; other n: <= n-1",
+               .scratch = "l",
+               .between = "(m-1) M",
+               .even = true,
+               .good_for = "slow links between groups"}};
 
-constinit const Algorithm hierarchical_all_gather{.name = "hierarchical",
-                                                  .collective = Collective::kAllGather,
-                                                  .applies = has_groups,
-                                                  .contract = deterministic,
-                                                  .pieces = one_piece,
-                                                  .build = build_all_gather};
+constinit const Algorithm hierarchical_all_gather{
+    .name = "hierarchical",
+    .collective = Collective::kAllGather,
+    .applies = has_groups,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_gather,
+    .claims = {.rounds = "l+1",
+               .bytes = "n a multiple of g: (n-1)/n M; other n: < 2(n-1)/n M",
+               .peers = "n a multiple of g: p; other n: <= n-1",
+               .scratch = "0",
+               .between = "(m-1) M",
+               .good_for = "slow links between groups"}};
 
-constinit const Algorithm hierarchical_reduce{.name = "hierarchical",
-                                              .collective = Collective::kReduce,
-                                              .applies = has_groups,
-                                              .contract = hierarchical_contract,
-                                              .pieces = piece_per_rank,
-                                              .build = build_reduce};
+constinit const Algorithm hierarchical_reduce{
+    .name = "hierarchical",
+    .collective = Collective::kReduce,
+    .applies = has_groups,
+    .contract = hierarchical_contract,
+    .pieces = piece_per_rank,
+    .build = build_reduce,
+    .claims = {.rounds = "l+2",
+               .bytes = "M",
+               .peers = "n-1",
+               .scratch = "l",
+               .between = "(m-1 + o/n) M",
+               .sends_more = true,
+               .good_for = "slow links between groups; all ranks share the arithmetic"}};
 
-constinit const Algorithm hierarchical_gather{.name = "hierarchical",
-                                              .collective = Collective::kGather,
-                                              .applies = has_groups,
-                                              .contract = deterministic,
-                                              .pieces = one_piece,
-                                              .build = build_gather};
+constinit const Algorithm hierarchical_gather{
+    .name = "hierarchical",
+    .collective = Collective::kGather,
+    .applies = has_groups,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_gather,
+    .claims = {.rounds = "<= l+1",
+               .bytes = "<= G/n M",
+               .peers = "p",
+               .scratch = "0",
+               .between = "s = G: o/n M",
+               .sends_more = true,
+               .good_for = "the root has a neighbour per group, not per rank"}};
 
-constinit const Algorithm hierarchical_scatter{.name = "hierarchical",
-                                               .collective = Collective::kScatter,
-                                               .applies = has_groups,
-                                               .contract = deterministic,
-                                               .pieces = one_piece,
-                                               .build = build_scatter};
+constinit const Algorithm hierarchical_scatter{
+    .name = "hierarchical",
+    .collective = Collective::kScatter,
+    .applies = has_groups,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_scatter,
+    .claims = {.rounds = "<= l+1",
+               .bytes = "(n-1)/n M",
+               .peers = "p",
+               .scratch = "0",
+               .between = "s = G: o/n M",
+               .sends_more = true,
+               .good_for = "the root has a neighbour per group, not per rank"}};
 
 }  // namespace tutti

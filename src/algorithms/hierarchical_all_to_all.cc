@@ -66,11 +66,20 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm hierarchical_all_to_all{.name = "hierarchical",
-                                                  .collective = Collective::kAllToAll,
-                                                  .applies = has_full_groups,
-                                                  .contract = deterministic,
-                                                  .pieces = one_piece,
-                                                  .build = build};
+constinit const Algorithm hierarchical_all_to_all{
+    .name = "hierarchical",
+    .collective = Collective::kAllToAll,
+    .applies = has_full_groups,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build,
+    .claims = {.rounds = "2",
+               .bytes = "(2 - 1/g - g/n) M",
+               .peers = "g + n/g - 2",
+               .scratch = "0",
+               .between = "(n - s) M",
+               .even = true,
+               .sends_more = true,
+               .good_for = "slow links between groups: along rails"}};
 
 }  // namespace tutti

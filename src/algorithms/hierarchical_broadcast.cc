@@ -89,11 +89,18 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm hierarchical_broadcast{.name = "hierarchical",
-                                                 .collective = Collective::kBroadcast,
-                                                 .applies = has_groups,
-                                                 .contract = deterministic,
-                                                 .pieces = piece_per_place,
-                                                 .build = build};
+constinit const Algorithm hierarchical_broadcast{
+    .name = "hierarchical",
+    .collective = Collective::kBroadcast,
+    .applies = has_groups,
+    .contract = deterministic,
+    .pieces = piece_per_place,
+    .build = build,
+    .claims = {.rounds = "<= 2 + h",
+               .bytes = "(2(g-1) + h)/g M",
+               .peers = "n a multiple of g: g-1 + h",
+               .scratch = "0",
+               .between = "(m-1) M",
+               .good_for = "slow links between groups"}};
 
 }  // namespace tutti

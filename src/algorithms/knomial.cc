@@ -84,18 +84,30 @@ void build_all_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm knomial_all_reduce{.name = "knomial",
-                                             .collective = Collective::kAllReduce,
-                                             .applies = always,
-                                             .contract = deterministic,
-                                             .pieces = one_piece,
-                                             .build = build_all_reduce};
+constinit const Algorithm knomial_all_reduce{
+    .name = "knomial",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_all_reduce,
+    .claims = {.rounds = "<= 2 ceil(k/2)",
+               .bytes = "<= (k + floor(k/2)) M",
+               .peers = "<= k + floor(k/2)",
+               .scratch = "1",
+               .good_for = "as `binomial`, radix 4: half the rounds, for messages up to some KB"}};
 
-constinit const Algorithm knomial_broadcast{.name = "knomial",
-                                            .collective = Collective::kBroadcast,
-                                            .applies = always,
-                                            .contract = deterministic,
-                                            .pieces = one_piece,
-                                            .build = build_broadcast};
+constinit const Algorithm knomial_broadcast{
+    .name = "knomial",
+    .collective = Collective::kBroadcast,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_broadcast,
+    .claims = {.rounds = "<= ceil(k/2)",
+               .bytes = "<= (k + floor(k/2)) M",
+               .peers = "<= k + floor(k/2)",
+               .scratch = "0",
+               .good_for = "as `binomial`, radix 4: half the rounds, for messages up to some KB"}};
 
 }  // namespace tutti

@@ -21,11 +21,19 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm one_shot_all_reduce{.name = "one_shot",
-                                              .collective = Collective::kAllReduce,
-                                              .applies = always,
-                                              .contract = deterministic,
-                                              .pieces = one_piece,
-                                              .build = build};
+constinit const Algorithm one_shot_all_reduce{
+    .name = "one_shot",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build,
+    .claims = {.rounds = "1",
+               .bytes = "(n-1) M",
+               .peers = "n-1",
+               .scratch = "0",
+               .even = true,
+               .sends_more = true,
+               .good_for = "smallest messages; peers within reach of each other"}};
 
 }  // namespace tutti

@@ -13,9 +13,6 @@
 //
 // All-reduce: shares are added up along the trees and go back the same way (along_tree.h). Twice as
 // many rounds as the deepest tree has edges. Relaxed but for canonical trees, as the reduce.
-//
-// G. Wang et al.: Blink: fast and generic collectives for distributed ML. MLSys 2020. (The idea, on
-// the GPUs of a DGX-1 that a job was given.)
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -27,6 +24,10 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kSource =
+    "G. Wang et al.: Blink: Fast and Generic Collectives for Distributed ML. MLSys 2020 (the idea; "
+    "there trees are found by multiplicative weights and chosen by an integer programme)";
 
 TreePlace place_in(const plan::SpanningTree& tree, Rank me) {
   const auto parent = [&](int rank) { return tree.parents[static_cast<std::size_t>(rank)]; };
@@ -91,12 +92,14 @@ bool has_trees(const plan::Shape& shape) {
 }
 
 // Deterministic if all trees add up in canonical order: stars do, and trees of whole blocks.
-Contract contract_of_trees(const plan::Shape& shape) {
-  const bool canonical = std::all_of(
-      shape.trees.begin(), shape.trees.end(),
-      [&](const plan::SpanningTree& tree) { return adds_up_canonically(tree, shape.rank_count); });
-  return canonical ? Contract::kDeterministic : Contract::kRelaxed;
-}
+constexpr ContractRule contract_of_trees{
+    "relaxed but for canonical trees", [](const plan::Shape& shape) {
+      const bool canonical =
+          std::all_of(shape.trees.begin(), shape.trees.end(), [&](const plan::SpanningTree& tree) {
+            return adds_up_canonically(tree, shape.rank_count);
+          });
+      return canonical ? Contract::kDeterministic : Contract::kRelaxed;
+    }};
 
 // A piece for each share.
 std::uint32_t piece_per_share(const plan::Shape& shape) {
@@ -155,25 +158,49 @@ void build_all_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm packed_trees_all_reduce{.name = "packed_trees",
-                                                  .collective = Collective::kAllReduce,
-                                                  .applies = has_trees,
-                                                  .contract = contract_of_trees,
-                                                  .pieces = parts_of_shares,
-                                                  .build = build_all_reduce};
+constinit const Algorithm packed_trees_all_reduce{
+    .name = "packed_trees",
+    .collective = Collective::kAllReduce,
+    .applies = has_trees,
+    .contract = contract_of_trees,
+    .pieces = parts_of_shares,
+    .build = build_all_reduce,
+    .claims = {
+        .rounds = "2d",
+        .bytes = "c M",
+        .peers = "<= n-1",
+        .scratch = "0",
+        .good_for =
+            "links that are not alike: parts of the message along trees that fit them together",
+        .source = kSource}};
 
-constinit const Algorithm packed_trees_broadcast{.name = "packed_trees",
-                                                 .collective = Collective::kBroadcast,
-                                                 .applies = has_trees,
-                                                 .contract = deterministic,
-                                                 .pieces = piece_per_share,
-                                                 .build = build_broadcast};
+constinit const Algorithm packed_trees_broadcast{
+    .name = "packed_trees",
+    .collective = Collective::kBroadcast,
+    .applies = has_trees,
+    .contract = deterministic,
+    .pieces = piece_per_share,
+    .build = build_broadcast,
+    .claims = {
+        .rounds = "d",
+        .bytes = "c M",
+        .peers = "<= n-1",
+        .scratch = "0",
+        .good_for =
+            "links that are not alike: parts of the message along trees that fit them together",
+        .source = kSource}};
 
 constinit const Algorithm packed_trees_reduce{.name = "packed_trees",
                                               .collective = Collective::kReduce,
                                               .applies = has_trees,
                                               .contract = contract_of_trees,
                                               .pieces = piece_per_share,
-                                              .build = build_reduce};
+                                              .build = build_reduce,
+                                              .claims = {.rounds = "d",
+                                                         .bytes = "M",
+                                                         .peers = "<= n-1",
+                                                         .scratch = "0",
+                                                         .good_for = "links that are not alike",
+                                                         .source = kSource}};
 
 }  // namespace tutti

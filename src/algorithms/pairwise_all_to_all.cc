@@ -25,11 +25,19 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm pairwise_all_to_all{.name = "pairwise",
-                                              .collective = Collective::kAllToAll,
-                                              .applies = always,
-                                              .contract = deterministic,
-                                              .pieces = one_piece,
-                                              .build = build};
+constinit const Algorithm pairwise_all_to_all{
+    .name = "pairwise",
+    .collective = Collective::kAllToAll,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build,
+    .claims = {.rounds = "1",
+               .bytes = "(n-1)/n M",
+               .peers = "n-1",
+               .scratch = "0",
+               .waits = "2 ceil(n/2) - 1",
+               .even = true,
+               .good_for = "networks that suffer from many senders to one: one partner at a time"}};
 
 }  // namespace tutti

@@ -22,9 +22,8 @@
 // All-reduce: the reduce-scatter, then the all-gather. 2 ceil(log2 n) rounds and 2(n-1)/n of the
 // message per rank: both optimal if n is a power of two.
 //
-// S. Jeaugey: PAT: a new algorithm for all-gather and reduce-scatter operations at scale. arXiv
-// 2506.20252 (2025). There chunk c's tree is that of rank 0, shifted by c; the trees here are the
-// canonical ones.
+// In Jeaugey's PAT (kSource), chunk c's tree is that of rank 0, shifted by c; the trees here are
+// the canonical ones.
 #include <bit>
 #include <map>
 
@@ -36,6 +35,10 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kSource =
+    "S. Jeaugey: PAT: a new algorithm for all-gather and reduce-scatter operations at scale. "
+    "arXiv 2506.20252 (2025)";
 
 using plan::Location;
 
@@ -191,25 +194,49 @@ void build_all_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm pat_all_reduce{.name = "pat",
-                                         .collective = Collective::kAllReduce,
-                                         .applies = always,
-                                         .contract = deterministic,
-                                         .pieces = piece_per_rank,
-                                         .build = build_all_reduce};
+constinit const Algorithm pat_all_reduce{
+    .name = "pat",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build_all_reduce,
+    .claims = {.rounds = "2k",
+               .bytes = "~ 2(n-1)/n M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "<= min(ceil(n/2), 8k)",
+               .waits = "n a power of two up to 16: 2k+2",
+               .good_for = "middle sizes, many ranks: the fewest waits at optimal bytes",
+               .source = kSource}};
 
-constinit const Algorithm pat_reduce_scatter{.name = "pat",
-                                             .collective = Collective::kReduceScatter,
-                                             .applies = always,
-                                             .contract = deterministic,
-                                             .pieces = one_piece,
-                                             .build = build_reduce_scatter};
+constinit const Algorithm pat_reduce_scatter{
+    .name = "pat",
+    .collective = Collective::kReduceScatter,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = one_piece,
+    .build = build_reduce_scatter,
+    .claims = {.rounds = "k",
+               .bytes = "(n-1)/n M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "<= min(ceil(n/2), 8k)",
+               .waits = "n a power of two up to 16: k+1",
+               .even = true,
+               .good_for = "small blocks, many ranks",
+               .source = kSource}};
 
 constinit const Algorithm pat_all_gather{.name = "pat",
                                          .collective = Collective::kAllGather,
                                          .applies = always,
                                          .contract = deterministic,
                                          .pieces = one_piece,
-                                         .build = build_all_gather};
+                                         .build = build_all_gather,
+                                         .claims = {.rounds = "k",
+                                                    .bytes = "~ (n-1)/n M",
+                                                    .peers = "n a power of two: k; other n: <= n-1",
+                                                    .scratch = "0",
+                                                    .waits = "n a power of two up to 16: k+1",
+                                                    .good_for = "small blocks, many ranks",
+                                                    .source = kSource}};
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "algorithms/algorithm.h"
 #include "base/form.h"
 #include "plan/plan.h"
 
@@ -42,16 +43,18 @@ constexpr Block buddy_block(int rank, int level, int n) {
 constexpr Form form_of(int ranks) { return ranks == 1 ? Form::kContribution : Form::kPartial; }
 
 /// Two numbers have one canonical order, and every algorithm keeps to it.
-inline Contract deterministic_for_two(const plan::Shape& shape) {
-  return shape.rank_count <= 2 ? Contract::kDeterministic : Contract::kRelaxed;
-}
+inline constexpr ContractRule deterministic_for_two{
+    "relaxed if n > 2", [](const plan::Shape& shape) {
+      return shape.rank_count <= 2 ? Contract::kDeterministic : Contract::kRelaxed;
+    }};
 
 /// The same for reduces that may be a chain to the root: the canonical tree of three numbers is a
 /// chain from 0 to 2.
-inline Contract deterministic_for_chains(const plan::Shape& shape) {
-  return shape.rank_count == 3 && shape.root == 2 ? Contract::kDeterministic
-                                                  : deterministic_for_two(shape);
-}
+inline constexpr ContractRule deterministic_for_chains{
+    "relaxed if n > 3, or n = 3 and the root is not 2", [](const plan::Shape& shape) {
+      return shape.rank_count == 3 && shape.root == 2 ? Contract::kDeterministic
+                                                      : deterministic_for_two(shape);
+    }};
 
 /// Groups of neighbours, more than one of them and not of single ranks. Nested ones have to be
 /// full; where groups are of one kind only, the last may be cut off.
@@ -62,11 +65,12 @@ inline bool has_groups(const plan::Shape& shape) {
 }
 
 /// Groups of a power of two are nodes of the canonical tree; others lie across its nodes.
-inline Contract hierarchical_contract(const plan::Shape& shape) {
-  for (const int size : shape.groups.sizes) {
-    if ((size & (size - 1)) != 0) return Contract::kRelaxed;
-  }
-  return Contract::kDeterministic;
-}
+inline constexpr ContractRule hierarchical_contract{
+    "deterministic if group sizes are powers of two", [](const plan::Shape& shape) {
+      for (const int size : shape.groups.sizes) {
+        if ((size & (size - 1)) != 0) return Contract::kRelaxed;
+      }
+      return Contract::kDeterministic;
+    }};
 
 }  // namespace tutti

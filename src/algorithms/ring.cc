@@ -13,8 +13,7 @@
 //
 // All-reduce: every chunk goes around the ring once and is added up, then once more and is handed
 // out. 2(n-1) rounds, 2(n-1)/n of the message per rank: the bandwidth optimum. Relaxed if n > 2, as
-// the reduce-scatter. P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters
-// of workstations. JPDC 2009.
+// the reduce-scatter.
 //
 // Broadcast: the message goes from rank to rank, beginning at the root, piece after piece, so that
 // all links are busy once the first piece has arrived at the end. n-1 rounds for a piece; no rank
@@ -33,6 +32,10 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kSource =
+    "P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. "
+    "JPDC 69 (2009)";
 
 void reduce_part(plan::Builder& plan, Rank me, plan::Location result) {
   const int n = plan.shape().rank_count;
@@ -119,39 +122,73 @@ void build_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm ring_all_reduce{.name = "ring",
-                                          .collective = Collective::kAllReduce,
-                                          .applies = always,
-                                          .contract = deterministic_for_two,
-                                          .pieces = piece_per_rank,
-                                          .build = build_all_reduce};
+constinit const Algorithm ring_all_reduce{
+    .name = "ring",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic_for_two,
+    .pieces = piece_per_rank,
+    .build = build_all_reduce,
+    .claims = {.rounds = "2(n-1)",
+               .bytes = "2(n-1)/n M",
+               .peers = "2",
+               .scratch = "1",
+               .even = true,
+               .good_for = "long messages where only neighbours are near",
+               .source = kSource}};
 
 constinit const Algorithm ring_reduce_scatter{.name = "ring",
                                               .collective = Collective::kReduceScatter,
                                               .applies = always,
                                               .contract = deterministic_for_two,
                                               .pieces = one_piece,
-                                              .build = build_reduce_scatter};
+                                              .build = build_reduce_scatter,
+                                              .claims = {.rounds = "n-1",
+                                                         .bytes = "(n-1)/n M",
+                                                         .peers = "2",
+                                                         .scratch = "1",
+                                                         .even = true,
+                                                         .good_for = "only neighbours are near",
+                                                         .source = kSource}};
 
 constinit const Algorithm ring_all_gather{.name = "ring",
                                           .collective = Collective::kAllGather,
                                           .applies = always,
                                           .contract = deterministic,
                                           .pieces = one_piece,
-                                          .build = build_all_gather};
+                                          .build = build_all_gather,
+                                          .claims = {.rounds = "n-1",
+                                                     .bytes = "(n-1)/n M",
+                                                     .peers = "2",
+                                                     .scratch = "0",
+                                                     .even = true,
+                                                     .good_for = "only neighbours are near",
+                                                     .source = kSource}};
 
-constinit const Algorithm ring_broadcast{.name = "ring",
-                                         .collective = Collective::kBroadcast,
-                                         .applies = always,
-                                         .contract = deterministic,
-                                         .pieces = piece_per_rank,
-                                         .build = build_broadcast};
+constinit const Algorithm ring_broadcast{
+    .name = "ring",
+    .collective = Collective::kBroadcast,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build_broadcast,
+    .claims = {.rounds = "n-1",
+               .bytes = "M",
+               .peers = "2",
+               .scratch = "0",
+               .good_for = "long messages where only neighbours are near: pipelined by pieces"}};
 
-constinit const Algorithm ring_reduce{.name = "ring",
-                                      .collective = Collective::kReduce,
-                                      .applies = always,
-                                      .contract = deterministic_for_chains,
-                                      .pieces = piece_per_rank,
-                                      .build = build_reduce};
+constinit const Algorithm ring_reduce{
+    .name = "ring",
+    .collective = Collective::kReduce,
+    .applies = always,
+    .contract = deterministic_for_chains,
+    .pieces = piece_per_rank,
+    .build = build_reduce,
+    .claims = {.rounds = "n-1",
+               .bytes = "M",
+               .peers = "2",
+               .scratch = "0",
+               .good_for = "long messages where only neighbours are near: pipelined by pieces"}};
 
 }  // namespace tutti

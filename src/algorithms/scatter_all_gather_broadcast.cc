@@ -3,8 +3,7 @@
 // arrives once at each rank. 2 ceil(log2 n) rounds, about log2 n neighbours per rank; no rank sends
 // more than about twice the message.
 //
-// M. Barnett et al.: Interprocessor collective communication library (InterCom). SHPCC 1994;
-// without the receives of the all-gather that bring nothing new.
+// Unlike in InterCom (kSource), the all-gather has no receives that bring nothing new.
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -13,6 +12,9 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::string_view kSource =
+    "M. Barnett et al.: Interprocessor collective communication library (InterCom). SHPCC 1994";
 
 // Numbers count from the root. In the scatter, number v gets the pieces of the ranks below it in
 // the tree of 0: from v to v plus its lowest bit.
@@ -83,11 +85,18 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm scatter_all_gather_broadcast{.name = "scatter_all_gather",
-                                                       .collective = Collective::kBroadcast,
-                                                       .applies = always,
-                                                       .contract = deterministic,
-                                                       .pieces = piece_per_rank,
-                                                       .build = build};
+constinit const Algorithm scatter_all_gather_broadcast{
+    .name = "scatter_all_gather",
+    .collective = Collective::kBroadcast,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build,
+    .claims = {.rounds = "<= 2k-1",
+               .bytes = "~ 2(n-1)/n M",
+               .peers = "n a power of two: k; other n: <= n-1",
+               .scratch = "0",
+               .good_for = "large messages over few channels",
+               .source = kSource}};
 
 }  // namespace tutti

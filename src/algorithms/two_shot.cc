@@ -62,25 +62,47 @@ void build_broadcast(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm two_shot_all_reduce{.name = "two_shot",
-                                              .collective = Collective::kAllReduce,
-                                              .applies = always,
-                                              .contract = deterministic,
-                                              .pieces = piece_per_rank,
-                                              .build = build_all_reduce};
+constinit const Algorithm two_shot_all_reduce{
+    .name = "two_shot",
+    .collective = Collective::kAllReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build_all_reduce,
+    .claims = {
+        .rounds = "2",
+        .bytes = "2(n-1)/n M",
+        .peers = "n-1",
+        .scratch = "0",
+        .even = true,
+        .good_for =
+            "large messages where everyone reaches everyone; lowers to one step on mapped memory"}};
 
-constinit const Algorithm two_shot_broadcast{.name = "two_shot",
-                                             .collective = Collective::kBroadcast,
-                                             .applies = always,
-                                             .contract = deterministic,
-                                             .pieces = piece_per_receiver,
-                                             .build = build_broadcast};
+constinit const Algorithm two_shot_broadcast{
+    .name = "two_shot",
+    .collective = Collective::kBroadcast,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_receiver,
+    .build = build_broadcast,
+    .claims = {.rounds = "2",
+               .bytes = "M",
+               .peers = "n-1",
+               .scratch = "0",
+               .good_for = "large messages where everyone reaches everyone"}};
 
-constinit const Algorithm two_shot_reduce{.name = "two_shot",
-                                          .collective = Collective::kReduce,
-                                          .applies = always,
-                                          .contract = deterministic,
-                                          .pieces = piece_per_rank,
-                                          .build = build_reduce};
+constinit const Algorithm two_shot_reduce{
+    .name = "two_shot",
+    .collective = Collective::kReduce,
+    .applies = always,
+    .contract = deterministic,
+    .pieces = piece_per_rank,
+    .build = build_reduce,
+    .claims = {.rounds = "2",
+               .bytes = "M",
+               .peers = "n-1",
+               .scratch = "0",
+               .sends_more = true,
+               .good_for = "large messages: all ranks share the arithmetic"}};
 
 }  // namespace tutti
