@@ -74,6 +74,21 @@ struct Element<DataType::kFloat8E4M3> : NarrowElement<Float8E4M3> {};
 template <>
 struct Element<DataType::kFloat8E5M2> : NarrowElement<Float8E5M2> {};
 
+// A type whose line in data_types.def does not fit its arithmetic does not compile.
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator)          \
+  static_assert(sizeof(Element<DataType::enumerator>::Storage) == (bytes),          \
+                text ": its size is not its Element's");                            \
+  static_assert(std::is_same_v<Element<DataType::enumerator>::Accumulator,          \
+                               Element<DataType::accumulator>::Storage>,            \
+                text ": its accumulator is not its Element's");                     \
+  static_assert(std::is_integral_v<Element<DataType::enumerator>::Storage> ==       \
+                        (NumberKind::kind != NumberKind::kFloat) &&                 \
+                    std::is_signed_v<Element<DataType::enumerator>::Accumulator> == \
+                        (NumberKind::kind != NumberKind::kUnsigned),                \
+                text ": its kind is not its Element's");
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+
 // Signed overflow is undefined and small integers promote to int, so integers are added and
 // multiplied in an unsigned type of at least 32 bits.
 template <class T>
@@ -97,11 +112,11 @@ TUTTI_HD T multiply(T a, T b) {
   }
 }
 
-/// The mean from a sum. Any rank count fits every type that is divided in: 8-bit integers are
-/// divided as int.
+/// The mean from a sum. Any rank count fits every type that is divided in: integers of 8 and 16
+/// bits are divided as int.
 template <class T>
 TUTTI_HD T divide(T sum, int rank_count) {
-  using Divisor = std::conditional_t<sizeof(T) == 1, int, T>;
+  using Divisor = std::conditional_t<std::is_integral_v<T> && sizeof(T) < sizeof(int), int, T>;
   return static_cast<T>(static_cast<Divisor>(sum) / static_cast<Divisor>(rank_count));
 }
 
@@ -188,8 +203,8 @@ void dispatch_op(ReduceOp op, F&& f) {
 template <class F>
 void dispatch(DataType type, ReduceOp op, F&& f) {
   switch (type) {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) \
-  case DataType::enumerator:                            \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) \
+  case DataType::enumerator:                                 \
     return detail::dispatch_op<DataType::enumerator>(op, f);
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE

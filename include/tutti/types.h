@@ -13,10 +13,13 @@ namespace tutti {
 
 /// Element types. The list is `data_types.def`; the numeric values are part of the C ABI.
 enum class DataType : std::uint8_t {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) enumerator = value,
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) enumerator = value,
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
 };
+
+/// What a data type's bits mean.
+enum class NumberKind : std::uint8_t { kSigned, kUnsigned, kFloat };
 
 /// Reductions. `kAvg` divides the sum by the rank count. `kPreMulSum` sums scale * x, each rank
 /// with its own scale. The bitwise ones take integers only. The numeric values are part of the C
@@ -54,8 +57,8 @@ enum class Contract : std::uint8_t { kDeterministic, kRelaxed };
 
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) \
-  case DataType::enumerator:                            \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) \
+  case DataType::enumerator:                                 \
     return bytes;
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
@@ -65,8 +68,8 @@ constexpr std::size_t size_of(DataType type) {
 
 constexpr std::string_view to_string(DataType type) {
   switch (type) {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) \
-  case DataType::enumerator:                            \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) \
+  case DataType::enumerator:                                 \
     return text;
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
@@ -96,10 +99,18 @@ constexpr std::string_view to_string(Collective collective) {
   return "unknown collective";
 }
 
-constexpr bool is_integer(DataType type) {
-  return type == DataType::kInt8 || type == DataType::kUint8 || type == DataType::kInt32 ||
-         type == DataType::kUint32 || type == DataType::kInt64 || type == DataType::kUint64;
+constexpr NumberKind kind_of(DataType type) {
+  switch (type) {
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, ...) \
+  case DataType::enumerator:                                       \
+    return NumberKind::kind;
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+  }
+  return NumberKind::kFloat;
 }
+
+constexpr bool is_integer(DataType type) { return kind_of(type) != NumberKind::kFloat; }
 
 constexpr bool is_bitwise(ReduceOp op) {
   return op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
@@ -135,12 +146,13 @@ constexpr bool has_root(Collective collective) {
 /// floats.
 constexpr DataType accumulator_of(DataType type) {
   switch (type) {
-    case DataType::kFloat16:
-    case DataType::kBfloat16:
-    case DataType::kFloat8E4M3:
-    case DataType::kFloat8E5M2: return DataType::kFloat32;
-    default: return type;
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator) \
+  case DataType::enumerator:                                               \
+    return DataType::accumulator;
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
   }
+  return type;
 }
 
 /// Every type and operation goes together, except a bitwise operation and a floating-point type.

@@ -11,8 +11,8 @@ namespace {
 template <class Of>
 const void* by_type(DataType type, Of of) {
   switch (type) {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) \
-  case DataType::enumerator:                            \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) \
+  case DataType::enumerator:                                 \
     return of.template operator()<DataType::enumerator>();
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE

@@ -38,7 +38,7 @@ class KernelTable {
 
  private:
   static constexpr std::size_t kTypes = 0
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) +1
+#define TUTTI_DATA_TYPE(...) +1
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
       ;
@@ -50,12 +50,15 @@ class KernelTable {
   std::array<std::array<Kernel, kOps>, kTypes> kernels_{};
 };
 
-// Each family of types is a translation unit of its own, so that they compile side by side.
-void add_float32(KernelTable& table);
-void add_float64(KernelTable& table);
-void add_float16(KernelTable& table);
-void add_bfloat16(KernelTable& table);
-void add_float8(KernelTable& table);
+// Each family of types is a translation unit of its own, so that they compile side by side. The
+// integers are one family, made from data_types.def. A float without its file does not link.
+template <DataType type>
+void add_float(KernelTable& table);
+#define TUTTI_DATA_TYPE(enumerator, ...) \
+  template <>                            \
+  void add_float<DataType::enumerator>(KernelTable & table);
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
 void add_integers(KernelTable& table);
 void add_copy(KernelTable& table);
 

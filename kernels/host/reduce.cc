@@ -50,11 +50,10 @@ inline void run(const KernelTable& table, const Step& step) {
 
 KernelTable make_table() {
   KernelTable table;
-  add_float32(table);
-  add_float64(table);
-  add_float16(table);
-  add_bfloat16(table);
-  add_float8(table);
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, ...) \
+  if constexpr (NumberKind::kind == NumberKind::kFloat) add_float<DataType::enumerator>(table);
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
   add_integers(table);
   add_copy(table);
   return table;

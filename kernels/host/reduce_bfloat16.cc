@@ -23,7 +23,10 @@ namespace {
 HWY_EXPORT(fill);
 }  // namespace
 
-void add_bfloat16(KernelTable& table) { HWY_DYNAMIC_DISPATCH(fill)(table); }
+template <>
+void add_float<DataType::kBfloat16>(KernelTable& table) {
+  HWY_DYNAMIC_DISPATCH(fill)(table);
+}
 
 }  // namespace tutti::kernels
 #endif

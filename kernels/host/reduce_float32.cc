@@ -25,7 +25,10 @@ namespace {
 HWY_EXPORT(fill);
 }  // namespace
 
-void add_float32(KernelTable& table) { HWY_DYNAMIC_DISPATCH(fill)(table); }
+template <>
+void add_float<DataType::kFloat32>(KernelTable& table) {
+  HWY_DYNAMIC_DISPATCH(fill)(table);
+}
 
 }  // namespace tutti::kernels
 #endif

@@ -11,8 +11,10 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 namespace {
 
-void fill(KernelTable& table) {
+void fill_e4m3(KernelTable& table) {
   add_float_operations<DataType::kFloat8E4M3, Float8E4M3Vector, false>(table);
+}
+void fill_e5m2(KernelTable& table) {
   add_float_operations<DataType::kFloat8E5M2, Float8E5M2Vector, false>(table);
 }
 
@@ -23,10 +25,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::kernels {
 namespace {
-HWY_EXPORT(fill);
+HWY_EXPORT(fill_e4m3);
+HWY_EXPORT(fill_e5m2);
 }  // namespace
 
-void add_float8(KernelTable& table) { HWY_DYNAMIC_DISPATCH(fill)(table); }
+template <>
+void add_float<DataType::kFloat8E4M3>(KernelTable& table) {
+  HWY_DYNAMIC_DISPATCH(fill_e4m3)(table);
+}
+template <>
+void add_float<DataType::kFloat8E5M2>(KernelTable& table) {
+  HWY_DYNAMIC_DISPATCH(fill_e5m2)(table);
+}
 
 }  // namespace tutti::kernels
 #endif

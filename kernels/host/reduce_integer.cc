@@ -12,11 +12,10 @@ namespace tutti::kernels::HWY_NAMESPACE {
 namespace {
 
 // Two types of a width share what does not depend on the sign.
-template <DataType signed_type, DataType unsigned_type, ReduceOp op, bool kHot = false>
+template <DataType type, ReduceOp op, bool kHot = false>
 void add_shared(KernelTable& table) {
-  using Vector = PlainVector<typename Element<unsigned_type>::Storage>;
-  table.at(signed_type, op) = reduce_vectors<Vector, op, kHot>;
-  table.at(unsigned_type, op) = reduce_vectors<Vector, op, kHot>;
+  using Bits = std::make_unsigned_t<typename Element<type>::Storage>;
+  table.at(type, op) = reduce_vectors<PlainVector<Bits>, op, kHot>;
 }
 
 template <DataType type, ReduceOp op>
@@ -24,26 +23,25 @@ void add_own(KernelTable& table) {
   table.at(type, op) = reduce_vectors<PlainVector<typename Element<type>::Storage>, op>;
 }
 
-template <DataType signed_type, DataType unsigned_type>
-void add_width(KernelTable& table) {
-  add_shared<signed_type, unsigned_type, ReduceOp::kSum, signed_type == DataType::kInt32>(table);
-  add_shared<signed_type, unsigned_type, ReduceOp::kProd>(table);
-  add_shared<signed_type, unsigned_type, ReduceOp::kPreMulSum>(table);
-  add_shared<signed_type, unsigned_type, ReduceOp::kAnd>(table);
-  add_shared<signed_type, unsigned_type, ReduceOp::kOr>(table);
-  add_shared<signed_type, unsigned_type, ReduceOp::kXor>(table);
-  add_own<signed_type, ReduceOp::kMax>(table);
-  add_own<signed_type, ReduceOp::kMin>(table);
-  add_own<signed_type, ReduceOp::kAvg>(table);
-  add_own<unsigned_type, ReduceOp::kMax>(table);
-  add_own<unsigned_type, ReduceOp::kMin>(table);
-  add_own<unsigned_type, ReduceOp::kAvg>(table);
+template <DataType type>
+void add_type(KernelTable& table) {
+  if constexpr (is_integer(type)) {
+    add_shared<type, ReduceOp::kSum, size_of(type) == 4>(table);
+    add_shared<type, ReduceOp::kProd>(table);
+    add_shared<type, ReduceOp::kPreMulSum>(table);
+    add_shared<type, ReduceOp::kAnd>(table);
+    add_shared<type, ReduceOp::kOr>(table);
+    add_shared<type, ReduceOp::kXor>(table);
+    add_own<type, ReduceOp::kMax>(table);
+    add_own<type, ReduceOp::kMin>(table);
+    add_own<type, ReduceOp::kAvg>(table);
+  }
 }
 
 void fill(KernelTable& table) {
-  add_width<DataType::kInt8, DataType::kUint8>(table);
-  add_width<DataType::kInt32, DataType::kUint32>(table);
-  add_width<DataType::kInt64, DataType::kUint64>(table);
+#define TUTTI_DATA_TYPE(enumerator, ...) add_type<DataType::enumerator>(table);
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
 }
 
 }  // namespace

@@ -20,18 +20,31 @@ std::uint64_t hash(std::uint64_t seed, int rank, std::size_t index) {
   return x ^ x >> 32;
 }
 
-/// Values are in 0 … this - 1, such that `ranks` of them add up exactly.
-std::uint64_t range_of(DataType type, int ranks) {
-  const auto n = static_cast<std::uint64_t>(ranks);
-  switch (type) {
-    case DataType::kInt8:
-    case DataType::kUint8: return 128;  // Sums wrap, in the library as here.
-    case DataType::kFloat16: return std::max<std::uint64_t>(2, 1024 / (3 * n));
-    case DataType::kBfloat16: return std::max<std::uint64_t>(2, 256 / (3 * n));
-    case DataType::kFloat8E4M3:
-    case DataType::kFloat8E5M2: return 3;
-    default: return 1 << 16;
+/// Values are in 0 ... this - 1, such that `ranks` of them add up exactly.
+template <DataType type>
+std::uint64_t range_of(std::uint64_t ranks) {
+  if constexpr (is_integer(type)) {  // Sums of small ones wrap, in the library as here.
+    return std::uint64_t{1} << std::min<std::size_t>(16, 8 * size_of(type) - 1);
+  } else if constexpr (size_of(type) == 1) {
+    return 3;
+  } else if constexpr (type == DataType::kFloat16) {
+    return std::max<std::uint64_t>(2, 1024 / (3 * ranks));
+  } else if constexpr (type == DataType::kBfloat16) {
+    return std::max<std::uint64_t>(2, 256 / (3 * ranks));
+  } else {
+    static_assert(type == DataType::kFloat32 || type == DataType::kFloat64, "a range for this");
+    return 1 << 16;
   }
+}
+std::uint64_t range_of(DataType type, int ranks) {
+  switch (type) {
+#define TUTTI_DATA_TYPE(enumerator, ...) \
+  case DataType::enumerator:             \
+    return range_of<DataType::enumerator>(static_cast<std::uint64_t>(ranks));
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+  }
+  return 0;
 }
 
 /// A real number in the bits of `type`, rounded once.
@@ -39,19 +52,12 @@ class Encoder {
  public:
   explicit Encoder(DataType type) : type_(type) {}
   void operator()(double value, std::byte* to) const {
-    switch (type_) {
-      case DataType::kFloat64: return put(value, to);
-      case DataType::kFloat32: return put(static_cast<float>(value), to);
-      case DataType::kInt8:
-      case DataType::kUint8:
-        return put(static_cast<std::int8_t>(static_cast<std::int64_t>(value)), to);
-      case DataType::kInt32:
-      case DataType::kUint32:
-        return put(static_cast<std::int32_t>(static_cast<std::int64_t>(value)), to);
-      case DataType::kInt64:
-      case DataType::kUint64: return put(static_cast<std::int64_t>(value), to);
-      default: break;
+    if (is_integer(type_)) {  // Little-endian: the lowest bytes.
+      const auto integer = static_cast<std::int64_t>(value);
+      std::memcpy(to, &integer, size_of(type_));
+      return;
     }
+    if (accumulator_of(type_) == DataType::kFloat64) return put(value, to);
     const auto partial = static_cast<float>(value);
     const kernels::Source source{reinterpret_cast<const std::byte*>(&partial), Form::kPartial,
                                  false};
@@ -77,9 +83,12 @@ double contribution(const Shape& shape, std::uint64_t seed, int rank, std::size_
 }
 
 double wrapped(DataType type, double value) {
-  if (type == DataType::kInt8) return static_cast<std::int8_t>(static_cast<std::int64_t>(value));
-  if (type == DataType::kUint8) return static_cast<std::uint8_t>(static_cast<std::int64_t>(value));
-  return value;
+  if (!is_integer(type) || size_of(type) == sizeof(std::int64_t)) return value;
+  const std::size_t bits = 8 * size_of(type);
+  const auto all = static_cast<std::int64_t>(value);
+  const std::int64_t low = all & ((std::int64_t{1} << bits) - 1);
+  const bool negative = kind_of(type) == NumberKind::kSigned && low >> (bits - 1) != 0;
+  return static_cast<double>(negative ? low - (std::int64_t{1} << bits) : low);
 }
 
 /// The exact reduction at an index of the inputs.

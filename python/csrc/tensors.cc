@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -9,22 +10,42 @@
 namespace tutti::python {
 namespace {
 
+/// PyTorch's name of a type. One without does not compile.
+template <DataType type>
+struct TorchType;
+template <>
+struct TorchType<DataType::kInt8> : std::integral_constant<at::ScalarType, at::kChar> {};
+template <>
+struct TorchType<DataType::kUint8> : std::integral_constant<at::ScalarType, at::kByte> {};
+template <>
+struct TorchType<DataType::kInt32> : std::integral_constant<at::ScalarType, at::kInt> {};
+template <>
+struct TorchType<DataType::kUint32> : std::integral_constant<at::ScalarType, at::kUInt32> {};
+template <>
+struct TorchType<DataType::kInt64> : std::integral_constant<at::ScalarType, at::kLong> {};
+template <>
+struct TorchType<DataType::kUint64> : std::integral_constant<at::ScalarType, at::kUInt64> {};
+template <>
+struct TorchType<DataType::kFloat16> : std::integral_constant<at::ScalarType, at::kHalf> {};
+template <>
+struct TorchType<DataType::kFloat32> : std::integral_constant<at::ScalarType, at::kFloat> {};
+template <>
+struct TorchType<DataType::kFloat64> : std::integral_constant<at::ScalarType, at::kDouble> {};
+template <>
+struct TorchType<DataType::kBfloat16> : std::integral_constant<at::ScalarType, at::kBFloat16> {};
+template <>
+struct TorchType<DataType::kFloat8E4M3>
+    : std::integral_constant<at::ScalarType, at::kFloat8_e4m3fn> {};
+template <>
+struct TorchType<DataType::kFloat8E5M2> : std::integral_constant<at::ScalarType, at::kFloat8_e5m2> {
+};
+
 std::optional<DataType> own_type(at::ScalarType type) {
-  switch (type) {
-    case at::kChar: return DataType::kInt8;
-    case at::kByte: return DataType::kUint8;
-    case at::kInt: return DataType::kInt32;
-    case at::kUInt32: return DataType::kUint32;
-    case at::kLong: return DataType::kInt64;
-    case at::kUInt64: return DataType::kUint64;
-    case at::kHalf: return DataType::kFloat16;
-    case at::kFloat: return DataType::kFloat32;
-    case at::kDouble: return DataType::kFloat64;
-    case at::kBFloat16: return DataType::kBfloat16;
-    case at::kFloat8_e4m3fn: return DataType::kFloat8E4M3;
-    case at::kFloat8_e5m2: return DataType::kFloat8E5M2;
-    default: return std::nullopt;
-  }
+#define TUTTI_DATA_TYPE(enumerator, ...) \
+  if (type == TorchType<DataType::enumerator>::value) return DataType::enumerator;
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+  return std::nullopt;
 }
 
 const char* name_of(c10d::ReduceOp::RedOpType op) {

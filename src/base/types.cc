@@ -5,7 +5,7 @@
 namespace tutti {
 
 std::optional<DataType> parse_data_type(std::string_view text) {
-#define TUTTI_DATA_TYPE(enumerator, name, bytes, value) \
+#define TUTTI_DATA_TYPE(enumerator, name, bytes, value, ...) \
   if (text == name) return DataType::enumerator;
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE

@@ -55,11 +55,11 @@ constexpr bool has(const std::array<Name, n>& names, int value, std::string_view
   return name != nullptr && name->text == text;
 }
 
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) \
   static_assert(has(kTypes, value, text), "tutti.h lacks the data type " text);
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) +1
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) +1
 static_assert(0
 #include "tutti/data_types.def"
                   == kTypes.size(),

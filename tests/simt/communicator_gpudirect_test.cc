@@ -9,6 +9,7 @@
 #include "simt/runtime.h"
 #include "support/catch.h"
 #include "support/fake_rdma.h"
+#include "support/kinds.h"
 
 namespace tutti {
 namespace {
@@ -117,7 +118,7 @@ std::string run_all(DeviceCluster& cluster, std::mt19937_64& random) {
     one.collective = static_cast<Collective>(i);
     one.ranks = static_cast<int>(cluster.comms.size());
     for (const std::size_t count : {1, 333, 5000}) {
-      one.type = static_cast<DataType>(random() % 12);
+      one.type = test::any_type(random);
       one.op = static_cast<ReduceOp>(random() % 6);
       one.count = count;
       one.root = static_cast<int>(random() % static_cast<unsigned>(one.ranks));

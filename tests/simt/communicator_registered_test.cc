@@ -8,6 +8,7 @@
 
 #include "simt/device_communicators.h"
 #include "support/catch.h"
+#include "support/kinds.h"
 #include "support/sample.h"
 
 namespace tutti {
@@ -51,7 +52,7 @@ Case any_case(std::mt19937_64& random, int collective, int ranks, std::size_t co
   test.collective = static_cast<Collective>(collective);
   test.ranks = ranks;
   test.count = count;
-  test.type = static_cast<DataType>(random() % 12);
+  test.type = test::any_type(random);
   test.op = static_cast<ReduceOp>(random() % 6);
   test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   test.in_place = random() % 2 == 0;

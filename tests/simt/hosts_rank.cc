@@ -5,6 +5,7 @@
 #include <random>
 
 #include "simt/device_communicators.h"
+#include "support/kinds.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ std::string run(tutti::DeviceCommunicator& comm, cudaStream_t stream, std::uint6
       Case test;
       test.collective = static_cast<tutti::Collective>(i);
       test.ranks = comm.rank_count();
-      test.type = static_cast<tutti::DataType>(random() % 12);
+      test.type = tutti::test::any_type(random);
       test.op = static_cast<tutti::ReduceOp>(random() % 6);
       test.count = count;
       test.root = static_cast<int>(random() % static_cast<unsigned>(test.ranks));

@@ -14,6 +14,12 @@ inline std::vector<DataType> all_types() {
   };
 }
 
+template <class Random>
+DataType any_type(Random& random) {
+  const std::vector<DataType> all = all_types();
+  return all[random() % all.size()];
+}
+
 inline std::vector<ReduceOp> all_ops() {
   return {
 #define TUTTI_REDUCE_OP(enumerator, ...) ReduceOp::enumerator,

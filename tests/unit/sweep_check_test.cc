@@ -126,7 +126,7 @@ TEST_CASE("sizes as people write them") {
 }
 
 TEST_CASE("names of types and operations come back") {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) \
   CHECK(parse_type(type_name(DataType::enumerator)) == DataType::enumerator);
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE

@@ -17,7 +17,7 @@ namespace {
 /// Null among them: what there is not.
 std::set<const void*> all_kernels() {
   constexpr DataType kTypes[] = {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value) DataType::enumerator,
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, ...) DataType::enumerator,
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
   };
