@@ -14,7 +14,7 @@ namespace {
 
 using Check = void (*)(const Machine&, Findings&);
 constexpr Check kChecks[] = {
-#define TUTTI_CHECK_OF(name) name,
+#define TUTTI_CHECK_OF(name, ...) name,
 #include "topology/checks/checks.def"
 #undef TUTTI_CHECK_OF
 };

@@ -68,7 +68,7 @@ void rank(Findings& findings);
 /// published case (NCCL issue 1412): an example, not a measurement of this machine.
 inline constexpr double kLossWithoutGpuDirect = 0.65;
 
-#define TUTTI_CHECK_OF(name) void name(const Machine& machine, Findings& findings);
+#define TUTTI_CHECK_OF(name, ...) void name(const Machine& machine, Findings& findings);
 #include "topology/checks/checks.def"
 #undef TUTTI_CHECK_OF
 
