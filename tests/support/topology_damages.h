@@ -235,6 +235,13 @@ inline const std::vector<Damage>& nic_damages() {
        [](Graph& g) { node(g, "host0/mlx5_4").facts["speed_mbps"] = "400000000"; }},
       {"nic-mtu", "host0/mlx5_4", kWarning, 0,
        [](Graph& g) { node(g, "host0/mlx5_4").facts["mtu"] = "1500"; }},
+      {"nic-firmware", "host0/mlx5_4", kWarning, 0,
+       [](Graph& g) {
+         for (Node& each : g.nodes) {
+           if (each.kind == NodeKind::kNic) each.facts["firmware"] = "28.39.1002";
+         }
+         node(g, "host0/mlx5_4").facts["firmware"] = "28.35.2000";
+       }},
       {"nic-pcie-narrow", "host0/mlx5_4", kWarning, 0.52,
        [](Graph& g) {
          // Two functions of one device behind one link.

@@ -156,6 +156,30 @@ void check_nic_mtu(const Machine& machine, Findings& findings) {
   }
 }
 
+void check_nic_firmware(const Machine& machine, Findings& findings) {
+  const Graph& graph = machine.graph;
+  std::map<std::string, std::map<std::string, int>> times;  // Of each firmware, by make.
+  for (const NodeId nic : graph.all(NodeKind::kNic)) {
+    const std::string make = make_of(machine, nic), &firmware = fact(graph[nic], "firmware");
+    if (!make.empty() && !firmware.empty()) ++times[make][firmware];
+  }
+  for (const NodeId nic : graph.all(NodeKind::kNic)) {
+    const std::string& firmware = fact(graph[nic], "firmware");
+    const auto known = times.find(make_of(machine, nic));
+    if (known == times.end() || firmware.empty()) continue;
+    const auto usual = std::max_element(known->second.begin(), known->second.end(),
+                                        [](auto& a, auto& b) { return a.second < b.second; });
+    if (known->second[firmware] == usual->second) continue;  // The usual one, or one of two halves.
+    findings.push_back(
+        {Severity::kWarning, "nic-firmware", graph[nic].name,
+         "the NIC has other firmware than most of its make",
+         fmt::format("{} (kernel), {} others have {}", firmware, usual->second, usual->first),
+         "bring all NICs to one version (mlxfwmanager); defaults of congestion "
+         "control and known errors differ between versions",
+         0});
+  }
+}
+
 void check_nic_pcie(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   struct Device {
