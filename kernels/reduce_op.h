@@ -54,6 +54,8 @@ struct Element<DataType::kInt8> : PlainElement<std::int8_t> {};
 template <>
 struct Element<DataType::kUint8> : PlainElement<std::uint8_t> {};
 template <>
+struct Element<DataType::kInt16> : PlainElement<std::int16_t> {};
+template <>
 struct Element<DataType::kInt32> : PlainElement<std::int32_t> {};
 template <>
 struct Element<DataType::kUint32> : PlainElement<std::uint32_t> {};

@@ -73,7 +73,8 @@ enum {
   TUTTI_FLOAT64 = 8,
   TUTTI_BFLOAT16 = 9,
   TUTTI_FLOAT8E4M3 = 10,
-  TUTTI_FLOAT8E5M2 = 11
+  TUTTI_FLOAT8E5M2 = 11,
+  TUTTI_INT16 = 12
 };
 
 typedef int tutti_op_t;

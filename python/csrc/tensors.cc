@@ -18,6 +18,8 @@ struct TorchType<DataType::kInt8> : std::integral_constant<at::ScalarType, at::k
 template <>
 struct TorchType<DataType::kUint8> : std::integral_constant<at::ScalarType, at::kByte> {};
 template <>
+struct TorchType<DataType::kInt16> : std::integral_constant<at::ScalarType, at::kShort> {};
+template <>
 struct TorchType<DataType::kInt32> : std::integral_constant<at::ScalarType, at::kInt> {};
 template <>
 struct TorchType<DataType::kUint32> : std::integral_constant<at::ScalarType, at::kUInt32> {};
@@ -116,7 +118,7 @@ Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* op
   }
   if (reduction.op == ReduceOp::kPreMulSum && c10::isIntegralType(type, false))
     refuse("a factor is a fraction; convert the tensor first");
-  if (type == at::kShort || type == at::kUInt16)
+  if (type == at::kUInt16 || (type == at::kShort && averages))  // Whose sums may not fit.
     return {{DataType::kInt32, 1}, reduction, at::kInt};
   if (c10::isComplexType(type)) {
     if (reduction.op != ReduceOp::kSum && !averages)

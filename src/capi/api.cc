@@ -35,6 +35,7 @@ constexpr std::array kTypes{
     Name{TUTTI_BFLOAT16, "bfloat16"},
     Name{TUTTI_FLOAT8E4M3, "float8e4m3"},
     Name{TUTTI_FLOAT8E5M2, "float8e5m2"},
+    Name{TUTTI_INT16, "int16"},
 };
 constexpr std::array kOps{
     Name{TUTTI_SUM, "sum"}, Name{TUTTI_PROD, "prod"}, Name{TUTTI_MAX, "max"},
