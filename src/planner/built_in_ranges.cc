@@ -18,10 +18,10 @@ std::size_t plain_packets(int rank_count) {
              : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
 }
 
-/// A rooted packet lets the root, or those who give, run ahead; a plan joins all ranks. Measured
-/// on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94 to 1.16,
-/// a gather 0.69; the others of 2 KiB 0.55 to 0.76, and about 1 between CPUs that are far from each
-/// other; of 4 KiB 0.75 to 0.93, and 1.3 there.
+/// A rooted packet lets the root, or the ranks that send, run ahead; a plan joins all ranks.
+/// Measured on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94
+/// to 1.16, a gather 0.69; the others of 2 KiB 0.55 to 0.76, and about 1 between CPUs that are far
+/// from each other; of 4 KiB 0.75 to 0.93, and 1.3 there.
 std::size_t mapped_packets(Collective collective, int rank_count) {
   if (collective == Collective::kGather) return 16384;
   if (has_root(collective)) return 8192;
@@ -86,7 +86,7 @@ std::size_t built_in_read_from(Collective collective) {
   return reduces(collective) ? std::numeric_limits<std::size_t>::max() : std::size_t{16} << 10;
 }
 
-/// A packet takes one hop, and everybody's goes to everybody: worth it while what a host sends
+/// A packet takes one hop, and all ranks send to all. That is worth it while what a host sends
 /// takes no longer than one more hop would.
 std::vector<Range> network_ranges(const std::vector<int>& hosts, const NetworkCost& cost) {
   const auto most = static_cast<double>(std::max<std::size_t>(1, most_pairs_across(hosts)));

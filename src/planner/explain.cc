@@ -153,7 +153,7 @@ void find_bound(const Request& request, const Knowledge& knowledge, CallExplanat
                   knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
 }
 
-/// What ranks own in a weighted exchange, and who says so.
+/// What ranks own in a weighted exchange, and what decided it.
 std::string weights_in_words(const Request& request, const Knowledge& knowledge) {
   if (request.shape.weights.empty()) return {};
   std::string text = fmt::format("{} by rank, ", fmt::join(request.shape.weights, ","));

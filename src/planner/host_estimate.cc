@@ -205,7 +205,7 @@ double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
   const double n = request.shape.rank_count;
   const CollectiveTraits traits = traits_of(request.shape.collective);
   const auto bytes = static_cast<double>(request.bytes);
-  // Of the larger of input and output: what a rank writes, and what it reads of all.
+  // `bytes` is the larger of input and output: what a rank writes, and what it reads from all.
   const double given = bytes / (traits.output_each && !traits.input_each ? n : 1);
   const double read = traits.root_input                         ? given
                       : traits.input_each && traits.output_each ? given

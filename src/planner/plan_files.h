@@ -37,7 +37,7 @@ class PlanFiles {
   bool has(Collective collective, int rank_count) const;
   /// The most lanes of a plan for so many ranks; at least 1.
   std::size_t lanes(int rank_count) const;
-  /// Of what all of them do; 0: there are none. Comments and blanks don't matter.
+  /// A hash of what all of them do; 0: there are none. Comments and blanks don't matter.
   std::uint64_t hash() const;
   /// One line for each file, of a communicator of so many ranks.
   std::string describe(int rank_count) const;

@@ -22,7 +22,7 @@ double since_us(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// Of a plan that somebody wrote, its hash is enough.
+// For a plan from a file, its hash is enough.
 using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
                        std::vector<int>, std::vector<plan::SpanningTree>, plan::Mapped, bool, bool,
                        bool, std::vector<int>, std::uint32_t, bool>;

@@ -1,4 +1,4 @@
-// File: planner/planner.h: which way a call goes, and the verified plans it can go by.
+// File: planner/planner.h: which plan a call takes, and makes verified plans.
 //
 // Pure: the same request, shape and settings give the same choice on every rank.
 #pragma once
@@ -25,7 +25,7 @@ struct VerifiedPlan {
   double verify_us = 0;
 };
 
-/// What a plan is made from: an algorithm and a shape, or a plan that somebody wrote, and how it is
+/// What a plan is made from: an algorithm and a shape, or a plan from a file, and how it is
 /// lowered.
 struct Recipe {
   const Algorithm* algorithm = nullptr;
@@ -71,11 +71,11 @@ struct Hosts {
 std::vector<std::size_t> ranks_on(const std::vector<int>& hosts);
 /// Whether some ranks share memory: buffers that peers can map mean nothing where none do.
 bool some_share_memory(const std::vector<int>& hosts);
-/// Of one host the most pairs of a rank there and one elsewhere: what crosses the network when all
-/// send to all. 0: there is one host.
+/// The most pairs that a host has, of a rank there and one elsewhere: what crosses its network when
+/// all send to all. 0: there is one host.
 std::size_t most_pairs_across(const std::vector<int>& hosts);
 
-/// Of a communicator: each costs memory, for channels between all ranks.
+/// The most lanes of a communicator. Each costs memory, for channels between all ranks.
 inline constexpr std::uint32_t kMostLanes = 64;
 /// Between devices a lane's share of a piece is worth a block of its own from so many bytes on. Not
 /// measured.

@@ -88,7 +88,7 @@ std::size_t size_class(std::size_t bytes) {
   return std::bit_ceil(std::clamp<std::size_t>(bytes, 64, std::size_t{1} << 40));
 }
 
-/// Of ranks on CPUs, on one host or several.
+/// For ranks on CPUs, on one host or several.
 class HostPlanCosts final : public PlanCosts {
  public:
   explicit HostPlanCosts(const Knowledge& knowledge) : knowledge_(knowledge) {}
@@ -194,7 +194,7 @@ class Listing {
     const auto packet_refusal =
         candidate.packet ? costs_.packet_refusal(request_) : std::optional<std::string>("");
     if (!packet_refusal) return;
-    // Of the registry only what no source spoke of; of a table every number of lanes.
+    // The registry adds what no source named; a table may name an algorithm with several lanes.
     for (const Candidate& other : list_) {
       if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
         return;
@@ -323,8 +323,8 @@ Result<std::vector<Candidate>> candidates(const Request& request, const Knowledg
 Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCosts& costs) {
   TUTTI_TRY(auto list, listed(request, costs, at_first_plan));
   std::erase_if(list, [](const Candidate& candidate) { return candidate.packet; });
-  // Of blocks that differ in size each rank knows other bytes: estimates would put plans in another
-  // order on each. There the registry's has to do.
+  // Where blocks differ in size, each rank knows other bytes, and estimates would put plans in
+  // another order on each. So the order of the registry stays.
   const bool guess = !request.uneven && list.front().refused.empty() &&
                      list.front().evidence == Evidence::kEstimated;
   if (guess) estimate(list, request, costs);
@@ -375,7 +375,7 @@ Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
 
 namespace {
 
-/// Lanes of what is there for weights alone: who has these has them for it.
+/// Lanes of the algorithms that apply only with these weights: users who set weights want them.
 std::size_t lanes_for_weights(const plan::Shape& shape) {
   if (shape.weights.empty()) return 1;
   plan::Shape plain = shape;

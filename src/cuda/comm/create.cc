@@ -28,7 +28,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kMostRanks = cuda::kMostRanks;
-/// Of a rank's memory for slots, where the user does not say how many.
+/// A rank's memory for slots, at most, where the user does not say how many.
 constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 /// With more lanes than this a collective would leave too few multiprocessors to others.
 constexpr std::uint32_t kMostLanes = 16;
@@ -232,7 +232,7 @@ Status check_in(DeviceRank& self, Introduction& mine) {
   return ok();
 }
 
-/// Everybody's device, once all have agreed on the settings.
+/// The devices of all ranks, once all have agreed on the settings.
 Result<std::vector<Introduction>> meet(DeviceRank& self) {
   Introduction mine;
   const Status status = check_in(self, mine);

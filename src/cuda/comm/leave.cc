@@ -1,4 +1,4 @@
-// Leaving: a rank's memory stays until nobody writes to it any more.
+// Leaving: a rank's memory stays until no peer writes to it any more.
 //
 // Peers' kernels post into a rank's memory after its own have ended. So a rank that leaves first
 // waits for its own kernels, and then tells the others (a barrier of the control communicator that

@@ -34,7 +34,7 @@ planner::DeviceLink link_to(int device, const Introduction& mine, const Introduc
                             int& performance) {
   using planner::DeviceLink;
   if (same_device(mine, other)) return DeviceLink::kSame;
-  // Of MIG instances of one GPU some share memory, which the other process's sample tells.
+  // Some MIG instances of one GPU share memory; the other process's sample shows which.
   if (std::strncmp(mine.bus, other.bus, sizeof mine.bus) == 0)
     return same_process(mine, other) ? DeviceLink::kHost : DeviceLink::kPcie;
   int peer = 0;

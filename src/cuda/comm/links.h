@@ -26,7 +26,7 @@ struct Introduction {
   std::uint64_t settings = 0;
 };
 
-/// Of ranks of one host.
+/// Whether two ranks of one host have the same device.
 bool same_device(const Introduction& one, const Introduction& other);
 
 /// How all reach each other; the worse of both ways. Sets the machine's links, what is staged, and

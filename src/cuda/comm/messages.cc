@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-/// Calls of a thread's group, and on whose behalf.
+/// Calls and messages of a thread's group, by communicator.
 class DeviceGroup : public GroupPart {
  public:
   void add(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-/// Of the larger of input and output, in bytes.
+/// The bytes of the larger of input and output.
 std::size_t message_bytes(const Request& request, int rank_count) {
   const CollectiveTraits traits = traits_of(request.collective);
   const bool each = traits.input_each || traits.output_each;

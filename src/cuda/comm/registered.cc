@@ -26,7 +26,7 @@ struct Done {
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, what}; }
 
-/// Of what all ranks have alike.
+/// Whether devices reach each other's memory; all ranks have the same answer.
 Status check_reach(const planner::DeviceMachine& machine) {
   const std::size_t ranks = machine.device_of.size();
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -65,7 +65,7 @@ Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMa
 /// usable_plans().
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine);
 
-/// How a candidate's plan is made. Of mapped buffers within each host.
+/// How a candidate's plan is made. Buffers are mapped within each host.
 Recipe device_recipe(const Algorithm& algorithm, const Request& request,
                      const DeviceMachine& machine, std::uint32_t lanes);
 

@@ -22,7 +22,7 @@ struct Trouble {
   }
 };
 
-/// Everybody's, or the error of this rank or of the first other that has one.
+/// The words of all ranks, or the error of this rank or of the first other that has one.
 template <class Word>
 Result<std::vector<Word>> tell(Communicator& control, const Word& mine, const Status& status) {
   std::vector<Word> all(static_cast<std::size_t>(control.rank_count()));

@@ -80,8 +80,8 @@ Result<CUcontext> context_of(int device) {
   const std::string what = "using device " + std::to_string(device);
   if (device < 0 || device >= kMostDevices || cuda_driver().context == nullptr)
     return Error{Code::kUnsupported, what + ": no such device, or no CUDA driver"};
-  // relaxed: a handle, which says nothing of other memory. Who loses the race has made it keep
-  // twice.
+  // relaxed: a handle, which says nothing of other memory. A thread that loses the race has
+  // retained the context twice.
   std::atomic<CUcontext>& known = contexts[static_cast<std::size_t>(device)];
   CUcontext context = known.load(std::memory_order_relaxed);
   if (context != nullptr) return context;

@@ -68,7 +68,7 @@ class CudaMapping {
   static Result<CudaMapping> reserve(std::size_t bytes);
   /// What comes next in the range. The handle may be released then.
   Status add(CUmemGenericAllocationHandle handle, std::size_t bytes);
-  /// Of these devices, to all that is mapped.
+  /// Gives these devices access to all that is mapped.
   Status allow(const std::vector<int>& devices);
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return data_.get_deleter().reserved; }
@@ -82,7 +82,7 @@ class CudaMapping {
   std::unique_ptr<std::byte, Unmap> data_;
   std::size_t mapped_ = 0;  // Of all parts.
 };
-/// The same of a range that somebody else mapped.
+/// Gives these devices access to a range that is mapped already.
 Status allow_access(std::byte* at, std::size_t bytes, const std::vector<int>& devices);
 
 }  // namespace tutti::exec

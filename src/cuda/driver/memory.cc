@@ -41,7 +41,7 @@ Status cuda_status(cudaError_t error, const std::string& what) {
 
 OnDevice::OnDevice(int device) {
   const auto context = context_of(device);
-  if (!context) return;  // Said to who joins (introduce), before there is anything on the device.
+  if (!context) return;  // `introduce` has reported it before anything is on the device.
   CUcontext current = nullptr;
   if (cuda_driver().current(&current) == CUDA_SUCCESS && current == *context) return;
   pushed_ = cuda_driver().push(*context) == CUDA_SUCCESS;
@@ -175,7 +175,7 @@ Status CudaMemory::read(std::size_t offset, void* to, std::size_t bytes) const {
 
 namespace {
 
-/// Pinned memory that nobody has, by its bytes. Never destroyed: it may be given back late.
+/// Pinned memory that is not in use, by its bytes. Never destroyed: memory may come back late.
 struct Spare {
   std::mutex mutex;
   std::multimap<std::size_t, std::byte*> by_bytes;

@@ -44,9 +44,10 @@ class RelaxedCapture {
 /// Zeroes memory of this thread's device; waits for that, and for nothing else that runs there.
 Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what);
 
-/// Memory of a device, freed with it: whoever has it knows that nothing touches it any more, which
-/// is not waited for. That of cudaMalloc and of the driver may yet be freed only when the device is
-/// idle ("may perform implicit synchronization"); all else waits for nothing that runs there.
+/// Memory of a device, freed with the object. The owner makes sure that nothing touches it by then:
+/// the destructor does not wait for that. But freeing memory of cudaMalloc or of the driver may
+/// wait until the device is idle ("may perform implicit synchronization"). Nothing else here waits
+/// for what runs on the device.
 class CudaMemory {
  public:
   /// Zeroed, and aligned to 256 bytes.
@@ -68,7 +69,7 @@ class CudaMemory {
     CudaMapping mapping;  // If it is the driver's.
     void operator()(std::byte* data);
   };
-  /// kUnsupported: the system lets nobody have such memory.
+  /// kUnsupported: the system has no such memory.
   Status map(int device, std::size_t bytes);
   int device() const { return data_.get_deleter().device; }
 

@@ -37,7 +37,7 @@ class Handle {
   ~Handle() {
     if (there_) cuda_driver().release(handle_);
   }
-  /// Of memory that the driver mapped; nothing: this is none.
+  /// For memory that the driver mapped; empty for any other.
   static Handle at(std::byte* data) {
     CUmemGenericAllocationHandle handle = 0;
     if (!cuda_driver().has_memory || cuda_driver().retain(&handle, data) != CUDA_SUCCESS) return {};
@@ -132,7 +132,7 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
   return made;
 }
 
-/// What the runtime allocated, or nobody.
+/// For memory that the driver did not map.
 Status CudaExport::name_allocated(std::size_t bytes) {
   if (cuda_driver().has_memory) {
     std::byte* base = nullptr;

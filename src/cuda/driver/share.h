@@ -1,10 +1,10 @@
-// File: cuda/driver/share.h: how ranks of other processes, and other devices of this one, get at a
+// File: cuda/driver/share.h: gives other processes, and other devices of this process, access to a
 // device's memory.
 //
 // Memory of the runtime (cudaMalloc) goes by an IPC handle. Memory that the driver mapped (ours for
 // peers, ncclMemAlloc's, PyTorch's expandable segments) goes part by part as descriptors, which are
 // fetched as memfds are (transport/local/segments.h), or as a fabric handle where it was made for
-// no others. Who opens it does not have to know which: it has a CudaName, and gets an address.
+// no others. Opening memory takes its CudaName, whichever kind it is, and yields an address.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ Status enable_peer_access(int device, int peer);
 
 enum class CudaHandleKind : std::uint32_t { kNone, kIpc, kDescriptors, kFabric };
 
-/// Some memory, as others may be told of it; plain bytes.
+/// Names some memory to other processes; plain bytes.
 struct CudaName {
   std::uint64_t process[2] = {};  // Peer::process.
   std::byte* data = nullptr;      // As that process sees it,
@@ -34,7 +34,7 @@ struct CudaName {
   std::uint64_t whole_bytes = 0;  // which is so large.
   std::uint64_t first = 0;        // kDescriptors: an id for each part, one after the other,
   std::uint32_t parts = 0;
-  segments::Address address;  // and who has them.
+  segments::Address address;  // and the process that hands them out.
   union {
     cudaIpcMemHandle_t ipc;
     CUmemFabricHandle fabric;

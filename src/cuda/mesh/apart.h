@@ -34,7 +34,7 @@ class CudaApart {
   Apart description(std::span<const int> hosts) const;
   /// The descriptor is not needed any more.
   void close() { dma_buf_.reset(); }
-  /// Of the device, with what it takes to begin at a page.
+  /// Of device memory, including what it takes to begin at a page.
   std::size_t bytes() const { return memory_.size(); }
 
  private:

@@ -117,7 +117,7 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
   arguments.common = arguments_of(rank, call, {.kind = CudaCallName::kRmsNorm});
   arguments.common.op = ReduceOp::kSum;
   arguments.common.ranks = static_cast<std::uint32_t>(ranks);
-  if (ranks == 1) {  // Of no concern to peers: it is part of a call that they have compared.
+  if (ranks == 1) {  // Peers have compared the call that this is a part of.
     arguments.common.rank = 0;
     std::fill(std::begin(arguments.common.boards), std::end(arguments.common.boards), nullptr);
     arguments.common.staged_board = nullptr;

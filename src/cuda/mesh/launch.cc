@@ -169,7 +169,7 @@ Status CudaMesh::check_two_shot(const CudaCall& call) const {
   return Error{Code::kUnsupported, std::move(what)};
 }
 
-/// Of those that ranks reduce.
+/// The largest of the pieces that ranks reduce.
 std::size_t CudaMesh::largest_piece(const CudaCall& call) const {
   const auto ranks = static_cast<std::uint32_t>(options().devices.size());
   return plan::piece_of(call.count, ranks, 0, cuda::grain_of(call.type)).count;

@@ -12,10 +12,10 @@ namespace tutti::exec {
 
 struct CudaMeshOptions {
   std::vector<int> devices;  // By rank.
-  /// By rank, of a mesh of one: whose rings with this one are in the host's memory. Empty:
-  /// nobody's.
+  /// By rank, where one rank is here: which ranks' rings with it are in the host's memory. Empty:
+  /// none.
   std::vector<bool> staged;
-  /// By rank, of a mesh of one: which ranks are on another host. Rings with them are those of
+  /// By rank, where one rank is here: which ranks are on another host. Rings with them are those of
   /// `network`, which has the mesh's lanes and slots and is carried (network.h). Empty: none.
   std::vector<bool> away;
   Region network;
@@ -23,7 +23,7 @@ struct CudaMeshOptions {
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
-  /// Of a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
+  /// For a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
   std::size_t area_bytes = std::size_t{8} << 10;
   unsigned threads = 512;                                       // Of a block: whole warps.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a kernel that waits.

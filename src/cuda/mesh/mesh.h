@@ -52,8 +52,7 @@ struct CudaCall {
   std::size_t count = 0;  // Elements of a block.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  // By rank; for plans that touch peers' buffers, and of those which they touch. Null: of another
-  // host.
+  // By rank; for plans that touch peers' buffers. Null: the peer is on another host.
   std::vector<const std::byte*> peer_inputs;
   std::vector<std::byte*> peer_outputs;
   double scale = 1;
@@ -70,8 +69,8 @@ struct CudaMessage {
   std::size_t bytes = 0;
 };
 
-/// All-reduce of rows, plus a residual, and RMSNorm. Of `call`: type, peer_inputs, and
-/// peer_outputs, where the normalised rows go. Of one rank alone: what follows the all-reduce.
+/// All-reduce of rows, plus a residual, and RMSNorm. Uses type, peer_inputs and peer_outputs of
+/// `call`; the normalised rows go to the latter. With one residual: what follows the all-reduce.
 struct CudaRmsNorm {
   CudaCall call;
   std::vector<std::byte*> residuals;  // By rank: what is added, and then the sum.
@@ -80,8 +79,8 @@ struct CudaRmsNorm {
   float epsilon = 1e-6F;
 };
 
-/// Reduce-scatter of gradients, a step of SGD, and all-gather of parameters. Of `call`: type,
-/// count, peer_inputs (gradients), and peer_outputs (parameters).
+/// Reduce-scatter of gradients, a step of SGD, and all-gather of parameters. Uses type, count,
+/// peer_inputs (gradients) and peer_outputs (parameters) of `call`.
 struct CudaSgd {
   CudaCall call;
   float* master = nullptr;    // This rank's piece of the parameters (piece_of), in float32,

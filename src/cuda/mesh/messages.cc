@@ -1,7 +1,7 @@
 // File: cuda/mesh/messages.cc: a rank's messages, as launches of the kernel of messages.
 //
-// What a launch has has to be the same at both ends of each message, else a rank could wait in one
-// launch for what its peer only sends in a later one. So launches are cut by numbers that both ends
+// Both ends of a message must have it in the same launch. Otherwise a rank could wait in one launch
+// for what its peer sends in a later one. So launches are cut by numbers that both ends
 // know: a message to the rank r places on, or from the one r places back, is in round r, and a
 // launch has the rounds of a window; and of each queue kMostInQueue messages, by their place in it.
 // By induction over windows, and places in them, each message finds its other half.
@@ -20,7 +20,7 @@ struct Queue {
   std::span<const CudaMessage> messages;
 };
 
-/// Of `list`, which is sorted for it. Those of one round are neighbours.
+/// The queues of `list`, which gets sorted. Queues of one round are neighbours.
 std::vector<Queue> queues_of(std::vector<CudaMessage>& list, int rank, int ranks) {
   const auto round = [=](const CudaMessage& one) {
     const int way = one.sends ? one.peer - rank : rank - one.peer;

@@ -8,8 +8,8 @@
 // plans, calls or streams; so whatever runs in slots runs between hosts, captured or not, with the
 // same bits, and what is in one slot is under way while a kernel fills the next.
 //
-// Nobody tells the host that a kernel has filled a slot. While slots move the proxy polls; then its
-// naps grow from kShortNap to kLongNap. `wake` ends them, for whoever launches a kernel.
+// The host does not learn when a kernel has filled a slot. So while slots move, the proxy polls;
+// then its naps grow from kShortNap to kLongNap. A launch of a kernel ends the nap by `wake`.
 //
 // A connection that breaks ends nothing by itself: its rank may have left for good. Kernels that
 // wait for it end at their deadline, and `why_away` then says what is known. An abort of any rank
@@ -32,7 +32,7 @@ namespace tutti::exec {
 struct CudaNetworkOptions {
   const Transport* transport = nullptr;  // One that joins hosts.
   Opening opening;                       // Its `config`: lanes and slots of the mesh; `apart`.
-  std::vector<bool> away;                // By rank: who is on another host.
+  std::vector<bool> away;                // By rank: which are on another host.
   int device = 0;                        // This rank's.
 };
 
@@ -54,7 +54,7 @@ class CudaNetwork {
   Status start(std::function<void()> on_abort);
 
   const Region& region() const { return endpoint_->region(); }
-  /// Of the host, pinned.
+  /// Memory of the host that is pinned.
   std::size_t pinned_bytes() const;
   /// Kernels may have begun. Any thread; cheap.
   void wake();

@@ -154,7 +154,7 @@ Status CudaRings::join(std::span<const CudaMeshHandle> handles) {
   return connect(static_cast<std::size_t>(only_));
 }
 
-/// Of the rings that the network carries from here to another host, and back.
+/// The ends of rings that the network carries from here to another host, and back.
 CudaRings::Ends CudaRings::ends_away(std::size_t me, std::size_t peer, std::size_t lane) const {
   const int own = static_cast<int>(me), other = static_cast<int>(peer);
   const int number = static_cast<int>(lane);

@@ -2,9 +2,9 @@
 // time.
 //
 // Blocks of a rank wait for those of others, so a call whose blocks find no room waits for what is
-// there to end. One mesh is refused where it has no room by itself (mesh.h). Several may have
-// too little together: that matters only for calls that run side by side, so it is said, and calls
-// that wait for each other end at their deadline.
+// there to end. A mesh that has no room by itself is refused (mesh.h). Several meshes may have too
+// little room together. That matters only for calls that run side by side. So a warning says it,
+// and calls that wait for each other end at their deadline.
 #pragma once
 #include <cstddef>
 #include <utility>
@@ -31,7 +31,7 @@ class CudaRoom {
   }
   ~CudaRoom();
 
-  /// Of all meshes of this process. Any thread.
+  /// The blocks of all meshes of this process. Any thread.
   static std::size_t taken(int device);
 
  private:

@@ -102,7 +102,7 @@ Error error_of(const Report& report, int rank) {
                  " began while another kernel of this communicator and rank was running"};
   }
   error.rank = Rank{rank};
-  // Of two that differ, the other one.
+  // If two ranks differ, the peer is the other one.
   if (why != Why::kAborted) error.peer = Rank{peer == rank ? teller : peer};
   return error;
 }

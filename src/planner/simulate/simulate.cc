@@ -362,7 +362,8 @@ Result<const topology::Bound*> Simulator::bound(bool joins_in_switch) {
   }
   auto found = bounds_.find(fewer);
   if (found == bounds_.end()) {
-    // Every cut is crossed by the message, in both directions, whoever adds up: as in a broadcast.
+    // Every cut is crossed by the message, in both directions, wherever the sum is made: as in a
+    // broadcast.
     const topology::Pattern pattern = fewer ? topology::Pattern::kBroadcast : *usual;
     const bool rooted = options_.collective == Collective::kBroadcast;
     found = bounds_

@@ -3,8 +3,8 @@
 // A ring on n ranks has 2 n^2 steps: on thousands of ranks it can't be built. But every rank does
 // what rank 0 does, shifted. So where rank r + s does what rank r does, all peers shifted by s, the
 // plan lists s ranks and the estimator takes the others to do as these (plan/estimate/estimate.h).
-// Some ranks are compared for each of the s; the tests compare all, for smaller n. Nothing is said
-// of the machine here: whose links differ is told apart by the estimator.
+// Some ranks are compared for each of the s; the tests compare all, for smaller n. The machine
+// plays no part here: the estimator tells apart ranks whose links differ.
 #pragma once
 #include <optional>
 
