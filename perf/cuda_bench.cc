@@ -51,7 +51,7 @@ exec::CudaMeshOptions mesh_of(std::vector<int> devices) {
 /// Whether all kernels of the mesh ended as they should.
 Status check(const CudaMesh& mesh, std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    TUTTI_CHECK_OK(mesh.rings().check(static_cast<int>(rank)));
+    TUTTI_RETURN_IF_ERROR(mesh.rings().check(static_cast<int>(rank)));
   }
   return ok();
 }
@@ -66,7 +66,7 @@ Status fill(CudaMemory& memory) {
   }
   for (std::size_t at = 0; at < memory.size();) {
     const std::size_t part = std::min(words.size() * 8, memory.size() - at);
-    TUTTI_CHECK_OK(memory.write(at, words.data(), part));
+    TUTTI_RETURN_IF_ERROR(memory.write(at, words.data(), part));
     at += part;
   }
   return ok();
@@ -79,7 +79,7 @@ class Bench {
 
   Status prepare() {
     int multiprocessors = 0;
-    TUTTI_CHECK_OK(cuda_status(
+    TUTTI_RETURN_IF_ERROR(cuda_status(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "the device"));
     multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
     // Eight sources, eight targets; of 8 ranks each has a part of both.
@@ -156,12 +156,12 @@ class Bench {
           call.count = 2;
           call.input = inputs_.data() + rank * 256;
           call.output = outputs_.data() + rank * 256;
-          TUTTI_CHECK_OK(mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]));
+          TUTTI_RETURN_IF_ERROR(mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]));
         }
         return ok();
       };
       TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
-      TUTTI_CHECK_OK(check(*mesh, n));
+      TUTTI_RETURN_IF_ERROR(check(*mesh, n));
       constexpr double kGoal = 6;
       table_.add({.what = what,
                   .microseconds = median(times),
@@ -190,7 +190,7 @@ class Bench {
     for (int round = 0; round <= options_.rounds; ++round) {
       TUTTI_TRY(const double copied, copy());
       TUTTI_TRY(const double time, streams.microseconds(enqueue));
-      TUTTI_CHECK_OK(has_ended());
+      TUTTI_RETURN_IF_ERROR(has_ended());
       if (round == 0) continue;
       times.push_back(time);
       const double bound =
@@ -227,18 +227,18 @@ class Bench {
     const std::size_t moved = 2 * n * options_.bytes;
     constexpr double kGoal = 0.85;
     const auto has_ended = [&] { return check(*mesh, n); };
-    TUTTI_CHECK_OK(compare(has_ended, streams, "two-shot all-reduce" + of, moved,
-                           n == 8 ? kGoal : -1, [&](std::size_t rank) {
-                             return mesh->launch_two_shot(static_cast<int>(rank), calls[rank],
-                                                          streams[rank]);
-                           }));
+    TUTTI_RETURN_IF_ERROR(compare(has_ended, streams, "two-shot all-reduce" + of, moved,
+                                  n == 8 ? kGoal : -1, [&](std::size_t rank) {
+                                    return mesh->launch_two_shot(static_cast<int>(rank),
+                                                                 calls[rank], streams[rank]);
+                                  }));
     if (n == 1) return rms_norm(*mesh, streams, calls, of);  // Nothing is lowered for one.
     const auto two_shot = build(*find_algorithm(Collective::kAllReduce, "two_shot"),
                                 {Collective::kAllReduce, static_cast<int>(n)});
     const auto direct = plan::direct(two_shot);
     if (!direct) return Error{Code::kInvalidArgument, "two_shot can't be lowered"};
     TUTTI_TRY(const exec::CudaPlan plan, mesh->load(plan::replicate(*direct, mesh_options.lanes)));
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         compare(has_ended, streams, "the same, interpreted" + of, moved, -1, [&](std::size_t rank) {
           return mesh->launch(static_cast<int>(rank), plan, calls[rank], streams[rank]);
         }));
@@ -253,16 +253,17 @@ class Bench {
     settings.lanes = static_cast<int>(std::max<std::size_t>(1, multiprocessors_ / n / 2));
     const std::vector<int> devices(n, 0);
     TUTTI_TRY(auto comms, DeviceCommunicator::in_process(devices, settings));
-    TUTTI_CHECK_OK(register_buffers(comms));
+    TUTTI_RETURN_IF_ERROR(register_buffers(comms));
     const auto request = [&](std::size_t rank) {
       return Request{.input = inputs_.data() + rank * options_.bytes,
                      .output = outputs_.data() + rank * options_.bytes,
                      .count = options_.bytes / size_of(type),
                      .type = type};
     };
-    for (std::size_t rank = 0; rank < n; ++rank) TUTTI_CHECK_OK(comms[rank].prepare(request(rank)));
+    for (std::size_t rank = 0; rank < n; ++rank)
+      TUTTI_RETURN_IF_ERROR(comms[rank].prepare(request(rank)));
     const auto has_ended = [&]() -> Status {
-      for (const DeviceCommunicator& comm : comms) TUTTI_CHECK_OK(comm.check());
+      for (const DeviceCommunicator& comm : comms) TUTTI_RETURN_IF_ERROR(comm.check());
       return ok();
     };
     const Streams streams(devices);
@@ -287,7 +288,7 @@ class Bench {
         });
       }
     }
-    for (Status& outcome : outcomes) TUTTI_CHECK_OK(std::move(outcome));
+    for (Status& outcome : outcomes) TUTTI_RETURN_IF_ERROR(std::move(outcome));
     return ok();
   }
 
@@ -377,7 +378,7 @@ Status first_communicator(Table& table) {
                             streams[rank]);
   }));
   table.add({"the first call", since(start)});
-  for (const DeviceCommunicator& comm : comms) TUTTI_CHECK_OK(comm.check());
+  for (const DeviceCommunicator& comm : comms) TUTTI_RETURN_IF_ERROR(comm.check());
   return ok();
 }
 
@@ -385,8 +386,8 @@ void run(const Options& options, bool alone, Table& table) {
   if (!alone) table.measure("the first communicator", [&] { return first_communicator(table); });
   Bench bench(options, table);
   const bool there = table.measure("copy of the device, read and written", [&]() -> Status {
-    TUTTI_CHECK_OK(bench.prepare());
-    TUTTI_CHECK_OK(bench.warm_up());
+    TUTTI_RETURN_IF_ERROR(bench.prepare());
+    TUTTI_RETURN_IF_ERROR(bench.warm_up());
     return bench.copy_rate();
   });
   if (!there) return;  // Nor is there memory for the others.

@@ -71,7 +71,7 @@ struct Nccl {
     find(nccl.end, "ncclGroupEnd");
     find(nccl.text, "ncclGetErrorString");
     if (!all) return Error{Code::kUnsupported, file + " lacks some of NCCL's functions"};
-    TUTTI_CHECK_OK(nccl.said(nccl.version(&nccl.number), "ncclGetVersion"));
+    TUTTI_RETURN_IF_ERROR(nccl.said(nccl.version(&nccl.number), "ncclGetVersion"));
     return nccl;
   }
   Status said(int result, const char* what) const {
@@ -91,8 +91,8 @@ class Ranks {
   static Result<std::unique_ptr<Ranks>> join(const Nccl& nccl, const std::vector<int>& devices) {
     std::unique_ptr<Ranks> ranks(new Ranks(nccl, devices.size()));
     NcclId id;
-    TUTTI_CHECK_OK(nccl.said(nccl.unique_id(&id), "ncclGetUniqueId"));
-    TUTTI_CHECK_OK(nccl.said(nccl.start(), "ncclGroupStart"));
+    TUTTI_RETURN_IF_ERROR(nccl.said(nccl.unique_id(&id), "ncclGetUniqueId"));
+    TUTTI_RETURN_IF_ERROR(nccl.said(nccl.start(), "ncclGroupStart"));
     int first = 0;
     for (std::size_t rank = 0; rank < devices.size(); ++rank) {
       const exec::OnDevice on(devices[rank]);
@@ -101,7 +101,7 @@ class Ranks {
       if (first == 0) first = result;
     }
     const int ended = nccl.end();
-    TUTTI_CHECK_OK(nccl.said(first != 0 ? first : ended, "ncclCommInitRank"));
+    TUTTI_RETURN_IF_ERROR(nccl.said(first != 0 ? first : ended, "ncclCommInitRank"));
     return ranks;
   }
   ~Ranks() {
@@ -113,7 +113,7 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   Status all_reduce(const std::vector<exec::CudaCall>& calls, const Streams& streams) const {
-    TUTTI_CHECK_OK(nccl_.said(nccl_.start(), "ncclGroupStart"));
+    TUTTI_RETURN_IF_ERROR(nccl_.said(nccl_.start(), "ncclGroupStart"));
     int first = 0;
     for (std::size_t rank = 0; rank < comms_.size(); ++rank) {
       const int result =
@@ -163,7 +163,7 @@ class Comparison {
 
   Status run() {
     int multiprocessors = 0;
-    TUTTI_CHECK_OK(exec::cuda_status(
+    TUTTI_RETURN_IF_ERROR(exec::cuda_status(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, devices_[0]),
         "the device"));
     exec::CudaMeshOptions mesh_options;
@@ -181,7 +181,7 @@ class Comparison {
     const Streams streams(devices_);
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       const std::vector<exec::CudaCall> calls = calls_of(type, options_.bytes / size_of(type));
-      TUTTI_CHECK_OK(compare("all-reduce, " + std::string(to_string(type)), calls, streams));
+      TUTTI_RETURN_IF_ERROR(compare("all-reduce, " + std::string(to_string(type)), calls, streams));
     }
     return latency(streams);
   }
@@ -189,7 +189,7 @@ class Comparison {
   /// Whether our kernels ended as they should.
   Status check() const {
     for (std::size_t rank = 0; rank < devices_.size(); ++rank)
-      TUTTI_CHECK_OK(mesh_->rings().check(static_cast<int>(rank)));
+      TUTTI_RETURN_IF_ERROR(mesh_->rings().check(static_cast<int>(rank)));
     return ok();
   }
 
@@ -238,7 +238,7 @@ class Comparison {
       TUTTI_TRY(const double time, streams.microseconds([&](std::size_t rank) {
         return mesh_->launch_two_shot(static_cast<int>(rank), calls[rank], streams[rank]);
       }));
-      TUTTI_CHECK_OK(check());
+      TUTTI_RETURN_IF_ERROR(check());
       if (round > 0) ours.push_back(time);
       if (!why_.empty()) continue;
       const auto their_time =
@@ -253,12 +253,13 @@ class Comparison {
     const std::vector<exec::CudaCall> calls = calls_of(DataType::kFloat32, 2);
     const auto launch = [&]() -> Status {
       for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-        TUTTI_CHECK_OK(mesh_->launch_one_shot(static_cast<int>(rank), calls[rank], streams[rank]));
+        TUTTI_RETURN_IF_ERROR(
+            mesh_->launch_one_shot(static_cast<int>(rank), calls[rank], streams[rank]));
       }
       return ok();
     };
     TUTTI_TRY(const auto ours, streams.replayed(launch, options_.replays, options_.rounds));
-    TUTTI_CHECK_OK(check());
+    TUTTI_RETURN_IF_ERROR(check());
     std::vector<double> theirs;
     if (why_.empty()) {
       theirs = of_nccl(streams.replayed([&] { return ranks_->all_reduce(calls, streams); },

@@ -102,7 +102,7 @@ class Streams {
   /// The time of the work that `enqueue` gives each stream.
   Result<double> microseconds(const std::function<Status(std::size_t stream)>& enqueue) const {
     return microseconds_of_all([&]() -> Status {
-      for (std::size_t i = 0; i < size(); ++i) TUTTI_CHECK_OK(enqueue(i));
+      for (std::size_t i = 0; i < size(); ++i) TUTTI_RETURN_IF_ERROR(enqueue(i));
       return ok();
     });
   }
@@ -110,19 +110,20 @@ class Streams {
   Result<double> microseconds_of_all(const std::function<Status()>& enqueue) const {
     using exec::cuda_status;
     Gate gate(streams_[0]);
-    TUTTI_CHECK_OK(gate.take());
-    TUTTI_CHECK_OK(cuda_status(cudaEventRecord(begin_, streams_[0]), "recording an event"));
+    TUTTI_RETURN_IF_ERROR(gate.take());
+    TUTTI_RETURN_IF_ERROR(cuda_status(cudaEventRecord(begin_, streams_[0]), "recording an event"));
     for (std::size_t i = 1; i < size(); ++i) cudaStreamWaitEvent(streams_[i], begin_, 0);
-    TUTTI_CHECK_OK(enqueue());
+    TUTTI_RETURN_IF_ERROR(enqueue());
     for (std::size_t i = 1; i < size(); ++i) {
       cudaEventRecord(done_[i], streams_[i]);
       cudaStreamWaitEvent(streams_[0], done_[i], 0);
     }
     cudaEventRecord(end_, streams_[0]);
     gate.open();
-    TUTTI_CHECK_OK(cuda_status(cudaEventSynchronize(end_), "running a measurement"));
+    TUTTI_RETURN_IF_ERROR(cuda_status(cudaEventSynchronize(end_), "running a measurement"));
     float milliseconds = 0;
-    TUTTI_CHECK_OK(cuda_status(cudaEventElapsedTime(&milliseconds, begin_, end_), "the time"));
+    TUTTI_RETURN_IF_ERROR(
+        cuda_status(cudaEventElapsedTime(&milliseconds, begin_, end_), "the time"));
     return static_cast<double>(milliseconds) * 1e3;
   }
 
@@ -133,7 +134,7 @@ class Streams {
     using exec::cuda_status;
     std::vector<cudaGraphExec_t> graphs(size());
     for (cudaStream_t stream : streams_) {
-      TUTTI_CHECK_OK(
+      TUTTI_RETURN_IF_ERROR(
           cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capturing"));
     }
     Status status = ok();
@@ -161,7 +162,7 @@ class Streams {
     for (cudaGraphExec_t graph : graphs) {
       if (graph != nullptr) cudaGraphExecDestroy(graph);
     }
-    TUTTI_CHECK_OK(std::move(status));
+    TUTTI_RETURN_IF_ERROR(std::move(status));
     return times;
   }
 

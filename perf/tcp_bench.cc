@@ -121,7 +121,7 @@ class Frames : public Way {
     const std::array<std::byte, 8> word{};
     for (int i = 0; i < count; ++i) {
       if (me == 0) carrier_->send({.bytes = 8, .kind = 1}, word);
-      TUTTI_CHECK_OK(wait_for(++due_));
+      TUTTI_RETURN_IF_ERROR(wait_for(++due_));
       if (me == 1) carrier_->send({.bytes = 8, .kind = 1}, word);
     }
     return drain();
@@ -130,13 +130,13 @@ class Frames : public Way {
     const std::array<std::byte, 8> word{};
     const std::size_t frames = (memory.size() + frame_ - 1) / frame_;
     if (me == 1) {
-      TUTTI_CHECK_OK(wait_for(due_ += frames));
+      TUTTI_RETURN_IF_ERROR(wait_for(due_ += frames));
       carrier_->send({.bytes = 8, .kind = 1}, word);
       return drain();
     }
     for (std::size_t at = 0; at < memory.size(); at += frame_) {
       const auto payload = memory.subspan(at, std::min(frame_, memory.size() - at));
-      TUTTI_CHECK_OK(until([&] { return carrier_->held() < net::Carrier::kMostQueued; }));
+      TUTTI_RETURN_IF_ERROR(until([&] { return carrier_->held() < net::Carrier::kMostQueued; }));
       carrier_->send(
           {.bytes = static_cast<std::uint32_t>(payload.size()), .kind = 2, .position = at},
           payload);
@@ -189,9 +189,9 @@ class Plain : public Way {
   Status ping(int me, int count) override {
     std::array<std::byte, 8> word{};
     for (int i = 0; i < count; ++i) {
-      if (me == 0) TUTTI_CHECK_OK(give(word));
-      TUTTI_CHECK_OK(take(word));
-      if (me == 1) TUTTI_CHECK_OK(give(word));
+      if (me == 0) TUTTI_RETURN_IF_ERROR(give(word));
+      TUTTI_RETURN_IF_ERROR(take(word));
+      if (me == 1) TUTTI_RETURN_IF_ERROR(give(word));
     }
     return ok();
   }
@@ -296,10 +296,10 @@ Status measure(int me, const Options& options, std::vector<std::pair<Row, Way*>>
   for (int round = -1; round < options.rounds; ++round) {  // The first one warms up.
     for (auto& [row, way] : ways) {
       auto start = Clock::now();
-      TUTTI_CHECK_OK(way->ping(me, options.pings));
+      TUTTI_RETURN_IF_ERROR(way->ping(me, options.pings));
       if (round >= 0) row.ping_us.push_back(seconds_since(start) / options.pings / 2 * 1e6);
       start = Clock::now();
-      TUTTI_CHECK_OK(way->stream(me, memory));
+      TUTTI_RETURN_IF_ERROR(way->stream(me, memory));
       if (round >= 0)
         row.gigabytes.push_back(static_cast<double>(memory.size()) / seconds_since(start) / 1e9);
     }
@@ -380,7 +380,7 @@ Status run(const Options& options) {
         options.frame);
     std::fflush(stdout);
   }
-  TUTTI_CHECK_OK(measure(me, options, ways));
+  TUTTI_RETURN_IF_ERROR(measure(me, options, ways));
   if (me == 0) print(ways);
   if (options.iperf) {
     const std::string said = iperf(me, address, options.connections, *rendezvous);

@@ -41,10 +41,10 @@ double seconds_since(Clock::time_point start) {
 /// Long payloads lie in the image, at `position`.
 class Target final : public net::FrameSink {
  public:
-  explicit Target(std::byte* image) : image_(image) {}
+  explicit Target(std::byte* replica) : replica_(replica) {}
   Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
     return std::optional(header.bytes <= verbs::kShortBytes ? short_.data()
-                                                            : image_ + header.position);
+                                                            : replica_ + header.position);
   }
   Status arrived(const net::FrameHeader&) override {
     ++count;
@@ -53,20 +53,20 @@ class Target final : public net::FrameSink {
   std::uint64_t count = 0;
 
  private:
-  std::byte* image_;
+  std::byte* replica_;
   std::array<std::byte, verbs::kShortBytes> short_{};
 };
 
 class Bench {
  public:
-  Bench(verbs::VerbsNetwork& network, int me, std::byte* near, std::byte* image,
+  Bench(verbs::VerbsNetwork& network, int me, std::byte* near, std::byte* replica,
         const Options& options)
-      : network_(network), me_(me), near_(near), target_(image), options_(options), ready_(2) {}
+      : network_(network), me_(me), near_(near), target_(replica), options_(options), ready_(2) {}
 
   Status ping() {
     for (int i = 0; i < options_.pings; ++i) {
       if (me_ == 0) say();
-      TUTTI_CHECK_OK(wait_for(++due_));
+      TUTTI_RETURN_IF_ERROR(wait_for(++due_));
       if (me_ == 1) say();
     }
     return me_ == 1 ? drain() : ok();
@@ -74,17 +74,17 @@ class Bench {
   /// Rank 0 sends, rank 1 answers once it has them all.
   Status stream() {
     if (me_ == 1) {
-      TUTTI_CHECK_OK(wait_for(due_ += static_cast<std::uint64_t>(options_.frames)));
+      TUTTI_RETURN_IF_ERROR(wait_for(due_ += static_cast<std::uint64_t>(options_.frames)));
       say();
       return drain();
     }
     for (int i = 0; i < options_.frames; ++i) {
-      while (carrier().held() >= net::Carrier::kMostQueued - 1) TUTTI_CHECK_OK(look());
+      while (carrier().held() >= net::Carrier::kMostQueued - 1) TUTTI_RETURN_IF_ERROR(look());
       const std::size_t position = static_cast<std::size_t>(i) % kPlaces * options_.bytes;
       carrier().send(
           {.bytes = static_cast<std::uint32_t>(options_.bytes), .kind = 1, .position = position},
           net::Piece(near_ + position, options_.bytes));
-      TUTTI_CHECK_OK(look());
+      TUTTI_RETURN_IF_ERROR(look());
     }
     return wait_for(++due_);
   }
@@ -100,14 +100,14 @@ class Bench {
   Status wait_for(std::uint64_t count) {
     constexpr int kLooks = 1000;
     for (int fruitless = 0; target_.count < count;) {
-      TUTTI_CHECK_OK(look());
+      TUTTI_RETURN_IF_ERROR(look());
       fruitless = moved_ ? 0 : fruitless + 1;
       if (fruitless > kLooks) sched_yield();
     }
     return ok();
   }
   Status drain() {
-    while (carrier().pending() != 0) TUTTI_CHECK_OK(look());
+    while (carrier().pending() != 0) TUTTI_RETURN_IF_ERROR(look());
     return ok();
   }
 
@@ -135,9 +135,9 @@ Status run(const Options& options) {
   };
   const std::size_t bytes = kPlaces * std::max<std::size_t>(options.bytes, 4096);
   const Memory near(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
-  const Memory image(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
+  const Memory replica(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
   std::fill_n(near.get(), bytes, std::byte{1});
-  std::fill_n(image.get(), bytes, std::byte{0});
+  std::fill_n(replica.get(), bytes, std::byte{0});
   const Peer mine = this_process();
   TUTTI_TRY(const auto said, meet("peers", std::as_bytes(std::span(&mine, 1))));
   std::vector<Peer> peers(2);
@@ -156,15 +156,15 @@ Status run(const Options& options) {
   TUTTI_TRY(const auto network, verbs::connect({.opening = opening,
                                                 .far = {1 - me},
                                                 .near = {near.get(), bytes},
-                                                .image = {image.get(), bytes}},
+                                                .replica = {replica.get(), bytes}},
                                                verbs::probe_ports(), {.pairs = options.pairs}));
   if (me == 0) fmt::print("# {}, {} queue pairs\n", network->link(1)->where(), options.pairs);
-  Bench bench(*network, me, near.get(), image.get(), options);
+  Bench bench(*network, me, near.get(), replica.get(), options);
   auto start = Clock::now();
-  TUTTI_CHECK_OK(bench.ping());
+  TUTTI_RETURN_IF_ERROR(bench.ping());
   if (me == 0) fmt::print("8 B, us: {:.2f}\n", seconds_since(start) / options.pings / 2 * 1e6);
   start = Clock::now();
-  TUTTI_CHECK_OK(bench.stream());
+  TUTTI_RETURN_IF_ERROR(bench.stream());
   const double total = static_cast<double>(options.bytes) * options.frames;
   if (me == 0)
     fmt::print("{} B, MB/s: {:.2f}\n", options.bytes, total / seconds_since(start) / 1e6);

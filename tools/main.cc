@@ -34,9 +34,9 @@ std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
 int parse_and_run(CLI::App& app, int& exit_code, int argc, char** argv) {
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& wish) {  // --help or --version.
+  } catch (const CLI::Success& success) {  // --help or --version.
     std::ostringstream out;
-    const int code = app.exit(wish, out, out);
+    const int code = app.exit(success, out, out);
     tutti::put_output(out.str());
     return code;
   } catch (const CLI::ParseError& error) {

@@ -16,7 +16,7 @@
 namespace tutti::tools {
 namespace {
 
-constexpr int kMostRanks = 1024;
+constexpr int kMostPlanRanks = 1024;
 
 struct Options {
   std::string collective = "all_reduce", algorithm;
@@ -141,13 +141,13 @@ void define_plan(CLI::App& app, int& exit_code) {
   command->add_option("COLLECTIVE", options->collective, "all_reduce, broadcast, ...")
       ->capture_default_str();
   command->add_option("--ranks", options->ranks, "Rank count")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, kMostPlanRanks))
       ->capture_default_str();
   command->add_option(
       "--algorithm", options->algorithm,
       "The algorithm (see tutti info); if left out, the one that the library would choose");
   command->add_option("--root", options->root, "The root of a rooted collective")
-      ->check(CLI::Range(0, kMostRanks - 1))
+      ->check(CLI::Range(0, kMostPlanRanks - 1))
       ->capture_default_str();
   command->add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")
       ->delimiter(',');
@@ -160,7 +160,7 @@ void define_plan(CLI::App& app, int& exit_code) {
   command
       ->add_option("--host-ranks", options->host_ranks,
                    "With --direct: of so many ranks in a row, a host's; they alone do")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, kMostPlanRanks))
       ->needs(direct);
   command->add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
   command->add_option("--check", options->check, "Verify these files, and say what was proved");

@@ -49,7 +49,7 @@ Status Buckets::finish() {
   const auto begin = Clock::now();
   Clock::time_point busy_until{};  // Calls follow each other; their spans are not counted twice.
   for (Bucket& bucket : buckets_) {
-    TUTTI_CHECK_OK(bucket.work.wait());
+    TUTTI_RETURN_IF_ERROR(bucket.work.wait());
     const auto rep = bucket.ended->load(std::memory_order_relaxed);
     const auto ended = rep == 0 ? Clock::now() : Clock::time_point(Clock::duration(rep));
     const auto from = std::max(bucket.started, busy_until);

@@ -58,8 +58,8 @@ class Trainer {
     velocity_.assign(model_.size(), 0);
     model_.initialise(options_.seed, weights_.data());
     // The same already, if all were given the same seed; this makes sure.
-    TUTTI_CHECK_OK(comm_.broadcast(weights_.data(), weights_.data(), weights_.size(),
-                                   DataType::kFloat32, Rank{0}));
+    TUTTI_RETURN_IF_ERROR(comm_.broadcast(weights_.data(), weights_.data(), weights_.size(),
+                                          DataType::kFloat32, Rank{0}));
     buckets_.emplace(comm_, model_.layers(), gradient_.data(), options_.bucket_bytes);
     return ok();
   }
@@ -79,7 +79,7 @@ class Trainer {
     double totals[2] = {loss, 0};
     const auto [begin, end] = part_of(data_.test.size(), ranks(), me());
     totals[1] = static_cast<double>(model_.count_right(weights_.data(), data_.test, begin, end));
-    TUTTI_CHECK_OK(comm_.all_reduce(totals, totals, 2, DataType::kFloat64, ReduceOp::kSum));
+    TUTTI_RETURN_IF_ERROR(comm_.all_reduce(totals, totals, 2, DataType::kFloat64, ReduceOp::kSum));
     return Epoch{totals[0] / static_cast<double>(order_.size()),
                  totals[1] / static_cast<double>(data_.test.size())};
   }
@@ -93,7 +93,7 @@ class Trainer {
       hash = (hash ^ bits) * 1099511628211ULL;
     }
     std::vector<std::uint64_t> all(ranks());
-    TUTTI_CHECK_OK(comm_.all_gather(&hash, all.data(), 1, DataType::kUint64));
+    TUTTI_RETURN_IF_ERROR(comm_.all_gather(&hash, all.data(), 1, DataType::kUint64));
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
       return Error{Code::kInternal,
@@ -128,7 +128,7 @@ class Trainer {
       TUTTI_TRY(const double sum, accumulate(begin, end, b > 0, b + 1 == batches));
       loss += sum;
     }
-    TUTTI_CHECK_OK(buckets_->finish());
+    TUTTI_RETURN_IF_ERROR(buckets_->finish());
     const auto scale = static_cast<float>(1.0 / static_cast<double>(last - first));
     const auto mu = static_cast<float>(options_.momentum),
                decay = static_cast<float>(options_.weight_decay);
@@ -173,7 +173,7 @@ class Trainer {
   Result<double> idle(bool add, bool last_batch) {
     if (!add) std::fill_n(gradient_.data(), model_.size(), 0.0F);
     for (std::size_t l = model_.layers().size(); last_batch && l-- > 0;)
-      TUTTI_CHECK_OK(buckets_->ready(l));
+      TUTTI_RETURN_IF_ERROR(buckets_->ready(l));
     return 0.0;
   }
 
@@ -213,7 +213,7 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
                  {}};
   }
   Trainer trainer(comm, data, options);
-  TUTTI_CHECK_OK(trainer.prepare());
+  TUTTI_RETURN_IF_ERROR(trainer.prepare());
   Outcome outcome;
   const auto start = std::chrono::steady_clock::now();
   for (int epoch = 0; epoch < options.epochs; ++epoch) {

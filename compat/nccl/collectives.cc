@@ -175,7 +175,7 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
   const cudaEvent_t launched = has_event ? config->launchCompletionEvent : nullptr;
   return group.fail(
       group.add(function, comm, [request, stream, launched](DeviceCommunicator& device) -> Status {
-        TUTTI_CHECK_OK(record(launched, stream));
+        TUTTI_RETURN_IF_ERROR(record(launched, stream));
         return device.call(request, stream);
       }));
 }

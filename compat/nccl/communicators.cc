@@ -15,7 +15,7 @@
 namespace tutti::nccl {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostNcclRanks = 1 << 20;
 
 /// The ncclUniqueId is ours, byte for byte.
 UniqueId to_id(const ncclUniqueId& id) {
@@ -104,16 +104,16 @@ Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::st
   // and who has the id looks for them after it was put, so one of them tells the others.
   const std::string left = name + " given up";
   if (given) {
-    TUTTI_CHECK_OK(place->put(name, given->bytes));
+    TUTTI_RETURN_IF_ERROR(place->put(name, given->bytes));
     if (place->get(left, now)) {
       TUTTI_TRY(const auto child, connect(*given, settings));
-      TUTTI_CHECK_OK(child->fail(gave_up("a rank")));
+      TUTTI_RETURN_IF_ERROR(child->fail(gave_up("a rank")));
     }
     return *given;
   }
   for (;;) {
     const bool last = is_given_up(self);
-    if (last) TUTTI_CHECK_OK(place->put(left, {}));
+    if (last) TUTTI_RETURN_IF_ERROR(place->put(left, {}));
     const auto bytes = place->get(name, last ? now : Deadline::after(kLook));
     UniqueId id;
     if (bytes && bytes->size() == id.bytes.size()) {
@@ -157,7 +157,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   // Another thread may abort what this one waits for. Release: it sees the fields of the handle.
   const std::atomic_ref<ncclComm_t> place(*comm);
   place.store(nullptr, std::memory_order_release);
-  if (size < 1 || size > kMostRanks || rank < 0 || rank >= size) {
+  if (size < 1 || size > kMostNcclRanks || rank < 0 || rank >= size) {
     return group.fail(bad_argument(nullptr, function,
                                    "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                                        " ranks; it is from 0 to ranks - 1"));
@@ -276,7 +276,7 @@ ncclResult_t grow(const char* function, ncclComm_t comm, std::optional<Use>& use
                   const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
                   const ncclConfig_t* config) {
   Group& group = Group::current();
-  if (ranks <= comm->size || ranks > kMostRanks || (rank != -1 && rank != comm->rank)) {
+  if (ranks <= comm->size || ranks > kMostNcclRanks || (rank != -1 && rank != comm->rank)) {
     return group.fail(
         bad_argument(comm, function,
                      std::to_string(ranks) + " ranks, and this one as " + std::to_string(rank) +

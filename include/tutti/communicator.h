@@ -69,7 +69,7 @@ struct Request {
   /// For collectives with a block for each rank: blocks differ in size. Then these describe the
   /// buffers with a block for each rank, and `count` is the size of this rank's one block, if it
   /// has one.
-  bool uneven = false;
+  bool vector_variant = false;
   Blocks input_blocks = {}, output_blocks = {};
   /// For this call alone, goes before Settings::algorithm: an algorithm's name, "name:2" to repeat
   /// its lanes twice, "packet", or "^name" for any but that. Alike on all ranks. Read before the

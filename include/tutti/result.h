@@ -111,7 +111,7 @@ class [[nodiscard]] Result {
 };
 
 // Hands an error to the caller, keeps the value: `TUTTI_TRY(auto slot, acquire());`
-// and, for a Status: `TUTTI_CHECK_OK(connect());`
+// and, for a Status: `TUTTI_RETURN_IF_ERROR(connect());`
 #define TUTTI_CAT_(a, b) a##b
 #define TUTTI_CAT(a, b) TUTTI_CAT_(a, b)
 #define TUTTI_TRY_(result, declaration, ...)     \
@@ -120,7 +120,7 @@ class [[nodiscard]] Result {
   declaration = *std::move(result)
 #define TUTTI_TRY(declaration, ...) \
   TUTTI_TRY_(TUTTI_CAT(tutti_try_, __LINE__), declaration, __VA_ARGS__)
-#define TUTTI_CHECK_OK(...)                                                                       \
+#define TUTTI_RETURN_IF_ERROR(...)                                                                \
   do {                                                                                            \
     if (auto tutti_status = (__VA_ARGS__); !tutti_status) return std::move(tutti_status.error()); \
   } while (false)

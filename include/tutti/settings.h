@@ -24,7 +24,7 @@ struct TUTTI_API Settings {
   int slot_count = 0;          // TUTTI_SLOT_COUNT: slots per channel; 0 chooses.
   /// TUTTI_READ_FROM: bytes of a block from which ranks read each other's plain buffers, where the
   /// system lets them, instead of sending slots; 0 chooses; "off" (SIZE_MAX) never.
-  std::size_t read_from = 0;
+  std::size_t read_from_bytes = 0;
   int lanes = 0;  // TUTTI_LANES: parallel shares of a collective; 0 chooses.
   /// TUTTI_PLAN: files with plans to run instead of algorithms, "mine.plan" or "a.plan,b.plan".
   std::string plan;

@@ -40,7 +40,7 @@ class Interpreter {
 
  private:
   TUTTI_DEVICE void run_steps() {
-    if (arguments_.together) {
+    if (arguments_.entry_barrier) {
       // All ranks' lanes of this number have begun: peers' buffers may be touched.
       if (!meet_peers(arguments_, watch_)) failed_ = true;
       if (sync_block_or(failed_)) return;  // From here on all signals are the first thread's.

@@ -45,7 +45,7 @@ inline constexpr unsigned kMostSources = 8;
 inline constexpr unsigned kMostTargets = 16;
 inline constexpr unsigned kMostLocations = kMostSources + kMostTargets;
 /// Ranks that map each other's memory, at most: their buffers are in a launch's arguments.
-inline constexpr unsigned kMostRanks = 64;
+inline constexpr unsigned kMostDeviceRanks = 64;
 
 /// Elements in a unit of `type`.
 constexpr std::size_t unit_elements(DataType type) {
@@ -188,15 +188,15 @@ struct Arguments {
   std::uint32_t rank = 0;
   SlotFormat format = SlotFormat::kSimple;
   ReduceOp op = ReduceOp::kSum;
-  bool scaled = false;    // Contributions are multiplied where they are read, and travel wide.
-  bool together = false;  // All ranks meet before the first step.
+  bool scaled = false;         // Contributions are multiplied where they are read, and travel wide.
+  bool entry_barrier = false;  // All ranks meet before the first step.
   CallTag tag;
   std::uint32_t board_lanes = 0;
-  std::uint64_t staged_peers = 0;      // A bit for each peer that posts on staged_board.
-  std::byte* staged_board = nullptr;   // This rank's board in the host's memory.
-  std::byte* boards[kMostRanks] = {};  // By rank, with its own; null: a rank of another host.
-  const std::byte* peer_inputs[kMostRanks] = {};  // By rank; of plans that were lowered.
-  std::byte* peer_outputs[kMostRanks] = {};
+  std::uint64_t staged_peers = 0;            // A bit for each peer that posts on staged_board.
+  std::byte* staged_board = nullptr;         // This rank's board in the host's memory.
+  std::byte* boards[kMostDeviceRanks] = {};  // By rank, with its own; null: a rank of another host.
+  const std::byte* peer_inputs[kMostDeviceRanks] = {};  // By rank; of plans that were lowered.
+  std::byte* peer_outputs[kMostDeviceRanks] = {};
 };
 
 /// The flag of packed lines that were written at `position` of their ring; never 0.

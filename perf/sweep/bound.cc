@@ -70,7 +70,7 @@ LinksBound links_bound(const topology::Graph& host, Collective collective,
 Result<LinksBound> links_bound(Communicator& comm, Collective collective, int root) {
   const std::int32_t own = own_numa();
   std::vector<std::int32_t> all(static_cast<std::size_t>(comm.rank_count()));
-  TUTTI_CHECK_OK(comm.all_gather(&own, all.data(), 1, DataType::kInt32));
+  TUTTI_RETURN_IF_ERROR(comm.all_gather(&own, all.data(), 1, DataType::kInt32));
   LinksBound bound;
   if (comm.rank() == Rank{0}) {
     // Probing asks drivers, which takes its time, and is in vain where there is one node.
@@ -78,7 +78,7 @@ Result<LinksBound> links_bound(Communicator& comm, Collective collective, int ro
     bound = links_bound(none ? topology::Graph{} : topology::probe_machine().graph, collective, all,
                         root);
   }
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       comm.broadcast(&bound.us_per_byte, &bound.us_per_byte, 1, DataType::kFloat64, Rank{0}));
   return bound;
 }

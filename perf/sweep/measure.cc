@@ -35,7 +35,7 @@ Status iterate(Communicator& comm, const Options& options, const Shape& shape,
     TUTTI_TRY(auto work, comm.start(request));
     works.push_back(std::move(work));
   }
-  for (Work& work : works) TUTTI_CHECK_OK(work.wait());
+  for (Work& work : works) TUTTI_RETURN_IF_ERROR(work.wait());
   return ok();
 }
 
@@ -48,12 +48,13 @@ Result<double> reduce_scalar(Communicator& comm, double value, ReduceOp op) {
 /// The time of `iterations` iterations between two barriers, combined over ranks as -a says.
 Result<double> timed(Communicator& comm, const Options& options, const Shape& shape,
                      const std::byte* input, std::byte* output, int iterations) {
-  TUTTI_CHECK_OK(comm.barrier());
+  TUTTI_RETURN_IF_ERROR(comm.barrier());
   const double begin = now_us(options.report_cpu);
-  for (int i = 0; i < iterations; ++i) TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
+  for (int i = 0; i < iterations; ++i)
+    TUTTI_RETURN_IF_ERROR(iterate(comm, options, shape, input, output));
   double us = (now_us(options.report_cpu) - begin) / iterations / options.aggregate;
   if (options.average == 0) {
-    TUTTI_CHECK_OK(comm.broadcast(&us, &us, 1, DataType::kFloat64, Rank{0}));
+    TUTTI_RETURN_IF_ERROR(comm.broadcast(&us, &us, 1, DataType::kFloat64, Rank{0}));
     return us;
   }
   constexpr ReduceOp kHow[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
@@ -75,7 +76,7 @@ Status percentiles(Communicator& comm, const Options& options, const Shape& shap
   std::vector<double> singles;
   for (int i = 0; i < iterations; ++i) {
     const double begin = now_us(false);
-    TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
+    TUTTI_RETURN_IF_ERROR(iterate(comm, options, shape, input, output));
     singles.push_back((now_us(false) - begin) / options.aggregate);
   }
   std::sort(singles.begin(), singles.end());
@@ -120,18 +121,18 @@ Result<Timing> measure_placed(Communicator& comm, const Options& options, const 
     single.aggregate = 1;  // In place, the second call would reduce what the first one did.
     for (int round = 0; round < options.check_rounds; ++round) {
       fill(shape, options.check, comm.rank().value, ++seed, input);
-      TUTTI_CHECK_OK(iterate(comm, single, shape, input, output));
-      TUTTI_CHECK_OK(verify(comm, options, shape, seed, output, &timing));
+      TUTTI_RETURN_IF_ERROR(iterate(comm, single, shape, input, output));
+      TUTTI_RETURN_IF_ERROR(verify(comm, options, shape, seed, output, &timing));
     }
   }
   for (int i = 0; i < options.warmup; ++i)
-    TUTTI_CHECK_OK(iterate(comm, options, shape, input, output));
+    TUTTI_RETURN_IF_ERROR(iterate(comm, options, shape, input, output));
   TUTTI_TRY(const int iterations, choose_iterations(comm, options, shape, input, output));
   TUTTI_TRY(timing.us, timed(comm, options, shape, input, output, iterations));
   if (options.percentiles)
-    TUTTI_CHECK_OK(percentiles(comm, options, shape, input, output, iterations, &timing));
+    TUTTI_RETURN_IF_ERROR(percentiles(comm, options, shape, input, output, iterations, &timing));
   if (options.check != Check::kOff && separate)
-    TUTTI_CHECK_OK(verify(comm, options, shape, seed, output, &timing));
+    TUTTI_RETURN_IF_ERROR(verify(comm, options, shape, seed, output, &timing));
   timing.algbw = timing.us > 0 ? static_cast<double>(bytes) / timing.us / 1e3 : 0;
   timing.busbw = timing.algbw * bus_factor(shape);
   return timing;
@@ -151,7 +152,7 @@ Result<double> memory_rate(Communicator& comm, const Shape& shape, std::size_t b
       std::clamp<std::size_t>((std::size_t{8} << 20) / std::max<std::size_t>(bytes, 1), 3, 2000));
   double best = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    TUTTI_CHECK_OK(comm.barrier());
+    TUTTI_RETURN_IF_ERROR(comm.barrier());
     const double begin = now_us(false);
     for (int i = 0; i < rounds; ++i) {
       kernels::reduce({.type = DataType::kUint8}, std::span(&source, 1), std::span(&target, 1),

@@ -44,9 +44,9 @@ std::vector<Shape> shapes_of(const Options& options, int ranks) {
 }
 
 Status write_files(const Options& options, int ranks, const std::vector<Line>& lines) {
-  if (!options.csv.empty()) TUTTI_CHECK_OK(write_csv(options.csv, lines));
-  if (!options.json.empty()) TUTTI_CHECK_OK(write_json(options.json, options, ranks, lines));
-  if (!options.plot.empty()) TUTTI_CHECK_OK(write_plot(options.plot, options, ranks, lines));
+  if (!options.csv.empty()) TUTTI_RETURN_IF_ERROR(write_csv(options.csv, lines));
+  if (!options.json.empty()) TUTTI_RETURN_IF_ERROR(write_json(options.json, options, ranks, lines));
+  if (!options.plot.empty()) TUTTI_RETURN_IF_ERROR(write_plot(options.plot, options, ranks, lines));
   return ok();
 }
 
@@ -54,7 +54,7 @@ Status write_files(const Options& options, int ranks, const std::vector<Line>& l
 /// together.
 Result<bool> output_lost(Communicator& comm) {
   std::uint8_t lost = output_failure() != 0 ? 1 : 0;
-  TUTTI_CHECK_OK(comm.broadcast(&lost, &lost, 1, DataType::kUint8, Rank{0}));
+  TUTTI_RETURN_IF_ERROR(comm.broadcast(&lost, &lost, 1, DataType::kUint8, Rank{0}));
   return lost != 0;
 }
 

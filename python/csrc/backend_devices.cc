@@ -93,7 +93,7 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
   if (own) let_wait(stream, current);
   const Status status = link->use([&](const DeviceComm& comm) -> Status {
     for (const Request& request : job->requests)
-      TUTTI_CHECK_OK(comm.call(request, stream.native_handle()));
+      TUTTI_RETURN_IF_ERROR(comm.call(request, stream.native_handle()));
     return ok();
   });
   if (status && !job->copies.empty()) {

@@ -222,8 +222,8 @@ void TorchBackend::add_all_gather(Job& job, const at::Tensor& output, const at::
                   .output = to.data_ptr(),
                   .count = count_of(from, elements),
                   .type = elements.type};
-  if (auto counts = uneven_counts(parts, elements); !counts.empty()) {
-    request.uneven = true;
+  if (auto counts = vector_counts(parts, elements); !counts.empty()) {
+    request.vector_variant = true;
     request.output_blocks = {job.lists.emplace_back(std::move(counts)), {}};
   }
   job.requests.push_back(request);
@@ -342,8 +342,8 @@ void TorchBackend::add_reduce_scatter(Job& job, const at::Tensor& output, const 
                   .count = count_of(to, reduced.elements),
                   .type = reduced.elements.type,
                   .reduction = reduced.reduction};
-  if (auto counts = uneven_counts(parts, reduced.elements); !counts.empty()) {
-    request.uneven = true;
+  if (auto counts = vector_counts(parts, reduced.elements); !counts.empty()) {
+    request.vector_variant = true;
     request.input_blocks = {job.lists.emplace_back(std::move(counts)), {}};
   }
   job.requests.push_back(request);

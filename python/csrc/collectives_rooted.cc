@@ -115,7 +115,7 @@ TorchBackend::WorkPtr TorchBackend::alltoall_base(at::Tensor& output, at::Tensor
                   .output = to.data_ptr(),
                   .count = even ? gives.front() : 0,
                   .type = elements.type,
-                  .uneven = !even};
+                  .vector_variant = !even};
   if (!even) {
     request.input_blocks = {gives, {}};
     request.output_blocks = {gets, {}};
@@ -141,7 +141,7 @@ TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
                            .input = from.const_data_ptr(),
                            .output = to.data_ptr(),
                            .type = elements.type,
-                           .uneven = true,
+                           .vector_variant = true,
                            .input_blocks = {gives, {}},
                            .output_blocks = {gets, {}}});
   return issue(job, options.asyncOp);
@@ -215,7 +215,7 @@ TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
               .output = gathered.data_ptr(),
               .count = count_of(rows, elements),
               .type = elements.type,
-              .uneven = true},
+              .vector_variant = true},
              blocks);
     return gathered;
   };

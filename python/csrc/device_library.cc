@@ -130,7 +130,7 @@ tutti_result_t reduce(const Library& api, tutti_device_comm_t comm, const Reques
 Result<Bytes> DeviceComm::make_id() {
   if (!library()) return Error(library().error());
   tutti_unique_id_t id;
-  TUTTI_CHECK_OK(status_of(loaded(), loaded().get_unique_id(&id)));
+  TUTTI_RETURN_IF_ERROR(status_of(loaded(), loaded().get_unique_id(&id)));
   const auto* bytes = reinterpret_cast<const std::byte*>(id.bytes);
   return Bytes(bytes, bytes + sizeof id.bytes);
 }
@@ -145,8 +145,8 @@ Result<DeviceComm> DeviceComm::join(const Bytes& id, Rank me, int ranks, int dev
   constexpr std::int64_t kMostMs = std::numeric_limits<int>::max();
   const auto limit = static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 1, kMostMs));
   tutti_device_comm_t comm = nullptr;
-  TUTTI_CHECK_OK(status_of(loaded(), loaded().device_comm_init_rank_within(&comm, &copy, me.value,
-                                                                           ranks, device, limit)));
+  TUTTI_RETURN_IF_ERROR(status_of(loaded(), loaded().device_comm_init_rank_within(
+                                                &comm, &copy, me.value, ranks, device, limit)));
   return DeviceComm(comm);
 }
 
@@ -162,13 +162,14 @@ bool DeviceComm::is_capturing(void* stream) {
 
 Result<DeviceComm> DeviceComm::twin() const {
   int rank = 0;
-  TUTTI_CHECK_OK(status_of(loaded(), loaded().device_comm_rank(comm_.get(), &rank)));
+  TUTTI_RETURN_IF_ERROR(status_of(loaded(), loaded().device_comm_rank(comm_.get(), &rank)));
   tutti_device_comm_t comm = nullptr;
-  TUTTI_CHECK_OK(status_of(loaded(), loaded().device_comm_split(comm_.get(), 0, rank, &comm)));
+  TUTTI_RETURN_IF_ERROR(
+      status_of(loaded(), loaded().device_comm_split(comm_.get(), 0, rank, &comm)));
   return DeviceComm(comm);
 }
 
-Status DeviceComm::call_uneven(const Request& of, void* stream) const {
+Status DeviceComm::call_vector(const Request& of, void* stream) const {
   const Library& api = loaded();
   const int type = number(of.type);
   const std::size_t *gives = of.input_blocks.counts.data(), *gets = of.output_blocks.counts.data();
@@ -184,7 +185,7 @@ Status DeviceComm::call_uneven(const Request& of, void* stream) const {
 }
 
 Status DeviceComm::call(const Request& of, void* stream) const {
-  if (of.uneven) return call_uneven(of, stream);
+  if (of.vector_variant) return call_vector(of, stream);
   const Library& api = loaded();
   const tutti_device_comm_t comm = comm_.get();
   const int type = number(of.type), root = of.root.value;

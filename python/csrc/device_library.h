@@ -48,7 +48,7 @@ class DeviceComm {
     void operator()(tutti_device_comm_t comm) const;
   };
   explicit DeviceComm(tutti_device_comm_t comm) : comm_(comm) {}
-  Status call_uneven(const Request& request, void* stream) const;
+  Status call_vector(const Request& request, void* stream) const;
   std::unique_ptr<tutti_device_comm, Destroy> comm_;
 };
 

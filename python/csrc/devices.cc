@@ -29,7 +29,7 @@ Result<DeviceComm> Devices::join(const std::string& name, Rank me, int ranks, c1
   const auto meet = [&]() -> Result<DeviceComm> {
     if (me.value == 0) {
       TUTTI_TRY(const Bytes id, DeviceComm::make_id());
-      TUTTI_CHECK_OK(rendezvous.put("id", id));
+      TUTTI_RETURN_IF_ERROR(rendezvous.put("id", id));
       return DeviceComm::join(id, me, ranks, device.index(), group_.timeout);
     }
     TUTTI_TRY(const Bytes id, rendezvous.get("id", end));
@@ -148,7 +148,7 @@ std::vector<Devices::LinkPtr> Devices::links() {
 }
 
 Status Devices::check() {
-  for (const LinkPtr& link : links()) TUTTI_CHECK_OK(link->check());
+  for (const LinkPtr& link : links()) TUTTI_RETURN_IF_ERROR(link->check());
   return ok();
 }
 

@@ -55,7 +55,7 @@ class Messages : public std::enable_shared_from_this<Messages> {
     at::Tensor wanted;                   // Copied there at the end, if it is defined.
   };
   using ArrivalPtr = std::shared_ptr<Arrival>;
-  static constexpr int kMostRanks = 4096;
+  static constexpr int kMostMessageRanks = 4096;
 
   void send_to_self(const at::Tensor& tensor, int tag);
   void listen();

@@ -52,7 +52,7 @@ Result<Bytes> StoreRendezvous::get(std::string_view key, Deadline deadline) {
   try {
     for (;;) {
       if (store_->check({name})) return from_store(store_->get(name));
-      TUTTI_CHECK_OK(failure());
+      TUTTI_RETURN_IF_ERROR(failure());
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           deadline.at - std::chrono::steady_clock::now());
       if (left.count() <= 0) return Error{Code::kTimeout, "nobody has put " + name};

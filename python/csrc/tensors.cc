@@ -165,7 +165,7 @@ std::size_t count_of(const at::Tensor& tensor, const Elements& elements) {
   return static_cast<std::size_t>(tensor.numel()) * elements.each;
 }
 
-std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& list,
+std::vector<std::size_t> vector_counts(const std::vector<at::Tensor>& list,
                                        const Elements& elements) {
   std::vector<std::size_t> counts;
   for (const at::Tensor& tensor : list) counts.push_back(count_of(tensor, elements));

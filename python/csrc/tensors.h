@@ -41,7 +41,7 @@ void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type, con
 
 std::size_t count_of(const at::Tensor& tensor, const Elements& elements);
 /// The same of each, if they differ; empty if all are of one size.
-std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& list,
+std::vector<std::size_t> vector_counts(const std::vector<at::Tensor>& list,
                                        const Elements& elements);
 /// On any thread, whatever modes it and the tensors were made in; autograd sees nothing.
 void copy_over(const at::Tensor& to, const at::Tensor& from);

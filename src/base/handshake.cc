@@ -47,7 +47,7 @@ std::array<std::byte, kHashBytes> keyed_hash(
   return hash;
 }
 
-Error stranger(const std::string& what) { return {Code::kPeerFailed, what}; }
+Error unauthenticated(const std::string& what) { return {Code::kPeerFailed, what}; }
 
 }  // namespace
 
@@ -171,7 +171,7 @@ Status Handshake::take(std::span<const std::byte> bytes) {
   TUTTI_CHECK(bytes.size() <= wanted());
   if (bytes.empty()) return ok();
   // A peer that answers before the question is complete is guessing.
-  if (!to_send().empty()) return stranger("it spoke out of turn");
+  if (!to_send().empty()) return unauthenticated("it spoke out of turn");
   std::ranges::copy(bytes, buffer_.begin() + static_cast<std::ptrdiff_t>(received_));
   received_ += bytes.size();
   if (received_ < incoming_) return ok();
@@ -183,25 +183,26 @@ Status Handshake::take_message(std::span<const std::byte> message) {
     case State::kWantsHello: return take_hello(message);
     case State::kWantsAnswer: return take_answer(message);
     case State::kWantsProof:
-      if (!is_hash(kConnector, message)) return stranger("it does not know this job's secret");
+      if (!is_hash(kConnector, message))
+        return unauthenticated("it does not know this job's secret");
       expect(State::kProven, 0);
       return ok();
     case State::kWantsWelcome:
-      if (!is_hash(kWelcome, message)) return stranger("its welcome is not genuine");
+      if (!is_hash(kWelcome, message)) return unauthenticated("its welcome is not genuine");
       expect(State::kDone, 0);
       return ok();
     case State::kProven:
     case State::kDone: break;
   }
-  return stranger("it spoke out of turn");
+  return unauthenticated("it spoke out of turn");
 }
 
 Status Handshake::take_hello(std::span<const std::byte> message) {
   const auto hello = parse_hello(message.first<kHelloBytes>(), protocol_);
-  if (!hello) return stranger("it does not speak Tutti's protocol");
+  if (!hello) return unauthenticated("it does not speak Tutti's protocol");
   hello_ = *hello;
   // Told apart before anything is proved, so that an honest mistake gets an honest message; a
-  // wrong guess of these costs a stranger its connection.
+  // wrong guess of these costs an unauthenticated peer its connection.
   std::array<std::byte, kAnswerBytes> answer{};
   ByteWriter writer(answer);
   writer.copy(bytes_of(protocol_.magic));
@@ -212,10 +213,10 @@ Status Handshake::take_hello(std::span<const std::byte> message) {
     say(answer);  // Without a hash: the other side only learns the version.
     return other_version(hello->version);
   }
-  if (hello->job != job_of(secret_)) return stranger("it belongs to another job");
+  if (hello->job != job_of(secret_)) return unauthenticated("it belongs to another job");
   if (hello->to != me_ || hello->from == me_)
-    return stranger("it is rank " + std::to_string(hello->from) + " and looks for rank " +
-                    std::to_string(hello->to));
+    return unauthenticated("it is rank " + std::to_string(hello->from) + " and looks for rank " +
+                           std::to_string(hello->to));
   writer.copy(hash(kAcceptor));
   say(answer);
   expect(State::kWantsProof, kHashBytes);
@@ -226,13 +227,14 @@ Status Handshake::take_answer(std::span<const std::byte> message) {
   ByteReader reader(message);
   const auto magic = bytes_of(protocol_.magic);
   if (!std::ranges::equal(reader.take(magic.size()), magic))
-    return stranger("something else than Tutti is there");
+    return unauthenticated("something else than Tutti is there");
   const auto version = reader.number<std::uint32_t>();
   if (version != protocol_.version) return other_version(version);
-  if (reader.number<std::uint32_t>() != 0) return stranger("something else than Tutti is there");
+  if (reader.number<std::uint32_t>() != 0)
+    return unauthenticated("something else than Tutti is there");
   std::ranges::copy(reader.take(answer_nonce_.size()), answer_nonce_.begin());
   if (!is_hash(kAcceptor, reader.take(kHashBytes)))
-    return stranger("it does not know this job's secret");
+    return unauthenticated("it does not know this job's secret");
   say(hash(kConnector));
   expect(State::kWantsWelcome, kHashBytes);
   return ok();

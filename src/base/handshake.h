@@ -32,7 +32,8 @@
 
 namespace tutti::tcp {
 
-/// The protocol that a connection speaks. An end that speaks another one is a stranger.
+/// The protocol that a connection speaks. An end that speaks another one is an unauthenticated
+/// peer.
 struct Protocol {
   std::string_view magic;  // 8 bytes.
   std::uint32_t version = 1;
@@ -84,7 +85,7 @@ class Handshake {
   /// is expected. Never read more than this: what comes behind the handshake is not for it.
   std::size_t wanted() const { return incoming_ - received_; }
   /// Takes at most `wanted()` bytes. kMismatch: the other side has another version; kPeerFailed: it
-  /// is a stranger. After an error the connection is to be dropped.
+  /// is an unauthenticated peer. After an error the connection is to be dropped.
   Status take(std::span<const std::byte> bytes);
   /// The bytes to send now; `sent` removes them.
   std::span<const std::byte> to_send() const {

@@ -24,7 +24,7 @@ namespace {
 // Bounds: the widest values that any part of the library takes; a part may narrow them.
 constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
 constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
-constexpr std::int64_t kMostRanks = 4096;
+constexpr std::int64_t kMostListedRanks = 4096;
 constexpr std::size_t kMostGroups = 8;
 constexpr std::int64_t kMostWeight = 1024, kMostWeights = 65535;  // One rank's; all together.
 
@@ -108,7 +108,7 @@ std::string show_list(const std::vector<int>& list) {
 }
 
 bool set_groups(Settings& settings, std::string_view text) {
-  const auto list = parse_list(text, 2, kMostRanks, kMostGroups);
+  const auto list = parse_list(text, 2, kMostListedRanks, kMostGroups);
   if (!list) return false;
   for (std::size_t i = 1; i < list->size(); ++i) {
     if ((*list)[i] <= (*list)[i - 1] || (*list)[i] % (*list)[i - 1] != 0) return false;
@@ -118,7 +118,7 @@ bool set_groups(Settings& settings, std::string_view text) {
 }
 
 bool set_weights(Settings& settings, std::string_view text) {
-  const auto list = parse_list(text, 0, kMostWeight, kMostRanks);
+  const auto list = parse_list(text, 0, kMostWeight, kMostListedRanks);
   if (!list) return false;
   const auto sum = std::accumulate(list->begin(), list->end(), std::int64_t{0});
   if (sum == 0 || sum > kMostWeights) return false;
@@ -180,12 +180,12 @@ const std::array<Knob, 18> kKnobs{{
      [](const Settings& s) { return std::to_string(s.slot_count); }},
     {"TUTTI_READ_FROM", "read_from", "off, or 0 or bytes up to 1024M, with K or M for KiB or MiB",
      [](Settings& s, std::string_view text) {
-       if (text != "off") return assign(s.read_from, parse_bytes(text, kMostSlotBytes));
-       s.read_from = SIZE_MAX;
+       if (text != "off") return assign(s.read_from_bytes, parse_bytes(text, kMostSlotBytes));
+       s.read_from_bytes = SIZE_MAX;
        return true;
      },
      [](const Settings& s) {
-       return s.read_from == SIZE_MAX ? "off" : std::to_string(s.read_from);
+       return s.read_from_bytes == SIZE_MAX ? "off" : std::to_string(s.read_from_bytes);
      }},
     {"TUTTI_LANES", "lanes", "a number from 0 to 64",
      [](Settings& s, std::string_view text) { return assign(s.lanes, parse_integer(text, 0, 64)); },

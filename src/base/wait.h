@@ -87,11 +87,11 @@ bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, b
 }
 
 /// Waits until `ready()` is true. `spun()` is called once when the spins were not enough.
-/// `patrol()` is called now and then while waiting, after that; it returns false to end the wait
-/// (abort, deadline, a dead peer). True if ready.
-/// `sleep(ready, longest)` is one nap, as sleep_on; true if ready.
-template <class Ready, class Spun, class Patrol, class Sleep>
-bool wait_until(const WaitPolicy& policy, Ready&& ready, Spun&& spun, Patrol&& patrol,
+/// `check_health()` is called now and then while waiting, after that; it returns false to end the
+/// wait (abort, deadline, a dead peer). True if ready. `sleep(ready, longest)` is one nap, as
+/// sleep_on; true if ready.
+template <class Ready, class Spun, class HealthCheck, class Sleep>
+bool wait_until(const WaitPolicy& policy, Ready&& ready, Spun&& spun, HealthCheck&& check_health,
                 Sleep&& sleep) {
   for (int i = 0; i <= policy.spins; ++i) {
     if (ready()) return true;
@@ -102,7 +102,7 @@ bool wait_until(const WaitPolicy& policy, Ready&& ready, Spun&& spun, Patrol&& p
     wait_detail::yield_cpu();
     if (ready()) return true;
   }
-  while (patrol()) {
+  while (check_health()) {
     if (sleep(ready, std::chrono::milliseconds(20))) return true;
     if (ready()) return true;
   }

@@ -29,7 +29,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::uint32_t kContribution = 0x31637474, kTable = 0x31747474;
-constexpr int kMostRanks = 1 << 16;
+constexpr int kMostExchangeRanks = 1 << 16;
 constexpr std::size_t kMostNamed = 8;  // Missing ranks in a message; more are only counted.
 // How long a rank that has given up goes on to find out which ranks are missing.
 constexpr std::chrono::seconds kSearchTime{1};
@@ -221,7 +221,7 @@ Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
     table.insert(table.end(), rest.begin(), rest.end());
     all[static_cast<std::size_t>(rank)].assign(rest.begin(), rest.end());
   }
-  TUTTI_CHECK_OK(rendezvous_.put(phase_ + "/all", table));
+  TUTTI_RETURN_IF_ERROR(rendezvous_.put(phase_ + "/all", table));
   return all;
 }
 
@@ -312,7 +312,7 @@ Error Exchange::missing(int first) {
 }
 
 Result<std::vector<Bytes>> Exchange::run(std::span<const std::byte> mine) {
-  TUTTI_CHECK_OK(announce(mine));
+  TUTTI_RETURN_IF_ERROR(announce(mine));
   if (me_ == 0) return collect(mine);
   TUTTI_TRY(const auto table, wait(phase_ + "/all", 0));
   if (!table) return missing(0);
@@ -326,12 +326,13 @@ Result<std::vector<Bytes>> exchange(Rendezvous& rendezvous, Rank me, int rank_co
                                     Deadline deadline) {
   constexpr std::size_t kMostPhaseBytes = bootstrap::kMostKeyBytes - 16;
   constexpr std::size_t kMostBytes = bootstrap::kMostValueBytes - sizeof(Head) - sizeof(TableHead);
-  if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
-    return Error{
-        Code::kInvalidArgument,
-        "exchange: rank " + std::to_string(me.value) + " of " + std::to_string(rank_count) +
-            " ranks: a rank is in 0 to count - 1, a count in 1 to " + std::to_string(kMostRanks),
-        me};
+  if (rank_count < 1 || rank_count > kMostExchangeRanks || me.value < 0 || me.value >= rank_count) {
+    return Error{Code::kInvalidArgument,
+                 "exchange: rank " + std::to_string(me.value) + " of " +
+                     std::to_string(rank_count) +
+                     " ranks: a rank is in 0 to count - 1, a count in 1 to " +
+                     std::to_string(kMostExchangeRanks),
+                 me};
   }
   if (phase.empty() || phase.size() > kMostPhaseBytes || mine.size() > kMostBytes) {
     return Error{Code::kInvalidArgument,

@@ -269,7 +269,7 @@ Result<std::string> FileRendezvous::write_aside(std::span<const std::byte> bytes
 }
 
 Status FileRendezvous::put(std::string_view key, std::span<const std::byte> value) {
-  TUTTI_CHECK_OK(check_sizes(key, value.size()));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key, value.size()));
   const std::string path = key_path(key);
   for (auto slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1))
     ::mkdirat(directory_.get(), path.substr(0, slash).c_str(), 0700);  // Rename tells if not.
@@ -283,7 +283,7 @@ Status FileRendezvous::put(std::string_view key, std::span<const std::byte> valu
 }
 
 Result<Bytes> FileRendezvous::get(std::string_view key, Deadline deadline) {
-  TUTTI_CHECK_OK(check_sizes(key));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key));
   const std::string path = key_path(key);
   microseconds pause = kFirstPause;
   for (;;) {

@@ -22,7 +22,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostJobRanks = 1 << 20;
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
@@ -60,13 +60,13 @@ std::string both(const char* a, const char* b) {
 Result<LaunchInfo> read(std::string launcher, const Names& names) {
   LaunchInfo info;
   info.launcher = std::move(launcher);
-  TUTTI_TRY(info.rank_count, number(names.rank_count, 1, kMostRanks));
-  TUTTI_TRY(info.rank.value, number(names.rank, 0, kMostRanks));
+  TUTTI_TRY(info.rank_count, number(names.rank_count, 1, kMostJobRanks));
+  TUTTI_TRY(info.rank.value, number(names.rank, 0, kMostJobRanks));
   if (info.rank.value >= info.rank_count)
     return malformed(both(names.rank, names.rank_count) + ": ranks count from 0");
   if (!variable(names.local_rank_count)) return info;
-  TUTTI_TRY(info.local_rank_count, number(names.local_rank_count, 1, kMostRanks));
-  TUTTI_TRY(info.local_rank, number(names.local_rank, 0, kMostRanks));
+  TUTTI_TRY(info.local_rank_count, number(names.local_rank_count, 1, kMostJobRanks));
+  TUTTI_TRY(info.local_rank, number(names.local_rank, 0, kMostJobRanks));
   if (info.local_rank >= info.local_rank_count)
     return malformed(both(names.local_rank, names.local_rank_count) + ": ranks count from 0");
   if (info.local_rank_count > info.rank_count)
@@ -143,7 +143,7 @@ Result<LaunchInfo> from_slurm() {
   const char* count = variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   TUTTI_TRY(auto info, read("slurm", {"SLURM_PROCID", count, "", ""}));
   if (variable("SLURM_LOCALID")) {
-    TUTTI_TRY(info.local_rank, number("SLURM_LOCALID", 0, kMostRanks));
+    TUTTI_TRY(info.local_rank, number("SLURM_LOCALID", 0, kMostJobRanks));
   }
   // All ranks have to come to the same answer to "are we all on one host?", so there is no
   // guessing.
@@ -152,7 +152,7 @@ Result<LaunchInfo> from_slurm() {
   if (nodes == "1" || info.rank_count == 1) {
     info.local_rank_count = info.rank_count;
   } else {
-    TUTTI_TRY(const int node, number("SLURM_NODEID", 0, kMostRanks));
+    TUTTI_TRY(const int node, number("SLURM_NODEID", 0, kMostJobRanks));
     const auto here = bootstrap::tasks_of_node(counts, node);
     if (!here) {
       return malformed("SLURM_STEP_TASKS_PER_NODE='" + counts.substr(0, 64) +

@@ -29,7 +29,7 @@ RecordNonce nonce_of(std::uint64_t number) {
   return nonce;
 }
 
-Error stranger(const std::string& what) { return {Code::kPeerFailed, what}; }
+Error unauthenticated(const std::string& what) { return {Code::kPeerFailed, what}; }
 
 }  // namespace
 
@@ -63,7 +63,7 @@ Status Opener::open_all(Bytes& into) {
   while (rest.size() >= kLengthBytes) {
     const std::size_t length = ByteReader(rest).number<std::uint32_t>();
     if (length == 0 || length > kMostRecordBytes)
-      return stranger("rendezvous: a record of " + std::to_string(length) + " bytes came");
+      return unauthenticated("rendezvous: a record of " + std::to_string(length) + " bytes came");
     if (rest.size() < kLengthBytes + length + kTagBytes) break;
     const std::size_t at = into.size();
     into.resize(at + length);
@@ -73,7 +73,7 @@ Status Opener::open_all(Bytes& into) {
             length + kTagBytes, raw(rest.data()), kLengthBytes, raw(nonce.data()),
             raw(key_.data())) != 0) {
       into.resize(at);
-      return stranger("rendezvous: somebody has changed, repeated or added what came");
+      return unauthenticated("rendezvous: somebody has changed, repeated or added what came");
     }
     rest = rest.subspan(kLengthBytes + length + kTagBytes);
   }
@@ -95,16 +95,16 @@ Result<SecureLink> SecureLink::connect(Fd socket, const Secret& secret, int clie
     const auto got = sent ? receive_some(socket.get(), into, deadline)
                           : Result<std::size_t>(std::move(sent.error()));
     if (!got && got.error().code == Code::kTimeout)
-      return stranger("the other end says nothing, so it is no Tutti store");
+      return unauthenticated("the other end says nothing, so it is no Tutti store");
     if (!got) {
-      return stranger(heard
-                          ? "the store closed the connection during the handshake"
-                          : "the other end closed the connection before it said anything: a "
-                            "store of another job (TUTTI_JOB and TUTTI_SECRET have to be alike on "
-                            "all ranks), or one with too many strangers at its door");
+      return unauthenticated(
+          heard ? "the store closed the connection during the handshake"
+                : "the other end closed the connection before it said anything: a "
+                  "store of another job (TUTTI_JOB and TUTTI_SECRET have to be alike on "
+                  "all ranks), or one with too many unauthenticated peers");
     }
     heard = true;
-    TUTTI_CHECK_OK(handshake.take(into.first(*got)));
+    TUTTI_RETURN_IF_ERROR(handshake.take(into.first(*got)));
   }
   return SecureLink(std::move(socket), SessionKeys::of(handshake));
 }
@@ -116,7 +116,7 @@ Status SecureLink::send(std::span<const std::byte> bytes, Deadline deadline) {
     bytes = bytes.subspan(part.size());
     sealed.clear();
     sealer_.seal(part, sealed);
-    TUTTI_CHECK_OK(send_all(socket_.get(), sealed, deadline));
+    TUTTI_RETURN_IF_ERROR(send_all(socket_.get(), sealed, deadline));
   }
   return ok();
 }
@@ -126,7 +126,7 @@ Status SecureLink::receive(Bytes& into, Deadline deadline) {
   for (const std::size_t before = into.size(); into.size() == before;) {
     TUTTI_TRY(const std::size_t got, receive_some(socket_.get(), buffer, deadline));
     opener_.append(std::span(buffer).first(got));
-    TUTTI_CHECK_OK(opener_.open_all(into));
+    TUTTI_RETURN_IF_ERROR(opener_.open_all(into));
   }
   return ok();
 }

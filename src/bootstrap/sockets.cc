@@ -228,7 +228,7 @@ Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline)
     if (sent > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN) {
-      TUTTI_CHECK_OK(wait_for(socket, POLLOUT, deadline));
+      TUTTI_RETURN_IF_ERROR(wait_for(socket, POLLOUT, deadline));
     } else if (errno != EINTR) {
       return gone();
     }
@@ -242,7 +242,7 @@ Result<std::size_t> receive_some(int socket, std::span<std::byte> into, Deadline
     if (got > 0) return static_cast<std::size_t>(got);
     if (got == 0) return gone();
     if (errno == EAGAIN) {
-      TUTTI_CHECK_OK(wait_for(socket, POLLIN, deadline));
+      TUTTI_RETURN_IF_ERROR(wait_for(socket, POLLIN, deadline));
     } else if (errno != EINTR) {
       return gone();
     }

@@ -14,7 +14,7 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 }  // namespace
 
 Status Store::put(std::string_view key, std::span<const std::byte> value) {
-  TUTTI_CHECK_OK(check_sizes(key, value.size()));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key, value.size()));
   auto stored = std::make_shared<const Bytes>(value.begin(), value.end());
   const std::lock_guard lock(mutex_);
   if (failure_) return ok();  // No client would get the value.
@@ -41,13 +41,13 @@ Result<SharedBytes> Store::find_locked(std::string_view key) const {
 }
 
 Result<SharedBytes> Store::find(std::string_view key) const {
-  TUTTI_CHECK_OK(check_sizes(key));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key));
   const std::lock_guard lock(mutex_);
   return find_locked(key);
 }
 
 Result<SharedBytes> Store::wait(std::string_view key, Deadline deadline) const {
-  TUTTI_CHECK_OK(check_sizes(key));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key));
   std::unique_lock lock(mutex_);
   for (;;) {
     TUTTI_TRY(auto value, find_locked(key));

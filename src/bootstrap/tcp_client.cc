@@ -33,7 +33,7 @@ milliseconds time_left(Deadline deadline) {
 Result<Bytes> receive_frame(SecureLink& link, Deadline deadline) {
   wire::FrameReader reader(wire::kMostFrameBytes);
   for (Bytes opened;; opened.clear()) {
-    TUTTI_CHECK_OK(link.receive(opened, deadline));
+    TUTTI_RETURN_IF_ERROR(link.receive(opened, deadline));
     reader.append(opened);
     auto frame = reader.next();
     if (!frame) {
@@ -212,7 +212,7 @@ Result<wire::Message> TcpClient::ask(const wire::Message& request, Bytes& answer
 }
 
 Status TcpClient::put(std::string_view key, std::span<const std::byte> value) {
-  TUTTI_CHECK_OK(check_sizes(key, value.size()));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key, value.size()));
   Bytes answer;
   TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kPut, .key = key, .value = value}, answer,
                                     Deadline::after(patience_)));
@@ -220,7 +220,7 @@ Status TcpClient::put(std::string_view key, std::span<const std::byte> value) {
 }
 
 Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
-  TUTTI_CHECK_OK(check_sizes(key));
+  TUTTI_RETURN_IF_ERROR(check_sizes(key));
   const milliseconds wait = time_left(deadline);
   Bytes answer;
   TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kGet,

@@ -25,7 +25,7 @@ class TcpHost : public LocalRendezvous {
       : LocalRendezvous(std::move(store)), server_(std::move(server)), secret_(secret) {}
   ~TcpHost() override { server_->remove(secret_); }
   Status fail(const Error& error) override {
-    TUTTI_CHECK_OK(LocalRendezvous::fail(error));
+    TUTTI_RETURN_IF_ERROR(LocalRendezvous::fail(error));
     // This process may end right after this; waiting clients have to learn why first.
     server_->answer_all(secret_, Deadline::after(TcpServer::kTellTime));
     return ok();
@@ -41,7 +41,7 @@ class TcpHost : public LocalRendezvous {
 Result<std::unique_ptr<Rendezvous>> host_at(const std::shared_ptr<TcpServer>& server,
                                             const Secret& secret) {
   auto store = std::make_shared<Store>();
-  TUTTI_CHECK_OK(server->add(secret, store));
+  TUTTI_RETURN_IF_ERROR(server->add(secret, store));
   return std::unique_ptr<Rendezvous>(std::make_unique<TcpHost>(std::move(store), server, secret));
 }
 

@@ -131,7 +131,7 @@ bool TcpServer::let_in(Connection& connection) {
   }
   job->owed.fetch_add(1, std::memory_order_relaxed);  // Until its first request has come.
   connection.silent = true;
-  --strangers_;
+  --unauthenticated_;
   job->clients.insert(client);
   connection.handshake->welcome();
   if (!shake(connection, {})) return false;

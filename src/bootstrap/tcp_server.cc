@@ -78,17 +78,17 @@ TcpServer::~TcpServer() = default;
 
 Status TcpServer::prepare() {
   rlimit descriptors{};
-  most_strangers_ = kMostStrangers;
+  most_unauthenticated_ = kMostUnauthenticated;
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
-    most_strangers_ =
-        static_cast<std::size_t>(std::clamp<rlim_t>(descriptors.rlim_cur / 8, 4, kMostStrangers));
+    most_unauthenticated_ = static_cast<std::size_t>(
+        std::clamp<rlim_t>(descriptors.rlim_cur / 8, 4, kMostUnauthenticated));
   }
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll_ || !wake_) return system_error("rendezvous: epoll", errno);
-  TUTTI_CHECK_OK(watch(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
+  TUTTI_RETURN_IF_ERROR(watch(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         watch(epoll_.get(), EPOLL_CTL_ADD, listeners_[i].get(), EPOLLIN, kListenerBit | i));
   }
   return ok();
@@ -96,7 +96,7 @@ Status TcpServer::prepare() {
 
 Result<std::shared_ptr<TcpServer>> TcpServer::start(Listening listening, std::string place) {
   const std::shared_ptr<TcpServer> server(new TcpServer(std::move(listening), std::move(place)));
-  TUTTI_CHECK_OK(server->prepare());
+  TUTTI_RETURN_IF_ERROR(server->prepare());
   // Detached: it ends by itself, and keeps the server alive until then.
   TUTTI_TRY(auto thread,
             start_thread("rendezvous: the store's thread", [server] { server->serve(); }));
@@ -239,11 +239,11 @@ void TcpServer::stop_listening() {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   listeners_.clear();
   // A connection that has not joined can't join any more.
-  std::vector<std::uint64_t> strangers;
+  std::vector<std::uint64_t> unauthenticated;
   for (const auto& [id, connection] : connections_) {
-    if (!connection->job) strangers.push_back(id);
+    if (!connection->job) unauthenticated.push_back(id);
   }
-  for (const std::uint64_t id : strangers) close(id);
+  for (const std::uint64_t id : unauthenticated) close(id);
 }
 
 void TcpServer::accept_all(int listener) {
@@ -279,9 +279,9 @@ void TcpServer::accept_all(int listener) {
     set_timer(*connection, std::chrono::steady_clock::now() + kJoinTime);
     const std::uint64_t id = connection->id;
     connections_.emplace(id, std::move(connection));
-    ++strangers_;
+    ++unauthenticated_;
     on_event(id, EPOLLIN);  // Read what it has already sent: evict prefers silent connections.
-    if (strangers_ > most_strangers_) evict("too many strangers have come");
+    if (unauthenticated_ > most_unauthenticated_) evict("too many unauthenticated peers have come");
   }
 }
 
@@ -396,7 +396,7 @@ void TcpServer::close(std::uint64_t id) {
   ::shutdown(connection.socket.get(), SHUT_RDWR);
   note_asked(connection, false);
   note_spoken(connection);
-  if (!connection.job) --strangers_;
+  if (!connection.job) --unauthenticated_;
   if (connection.job) {
     const std::lock_guard lock(mutex_);
     --clients_;

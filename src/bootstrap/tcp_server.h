@@ -31,7 +31,7 @@ namespace tutti::bootstrap {
 class TcpServer : public std::enable_shared_from_this<TcpServer> {
  public:
   static constexpr std::chrono::seconds kJoinTime{10};
-  static constexpr std::size_t kMostStrangers = 128;
+  static constexpr std::size_t kMostUnauthenticated = 128;
   /// How long the end of the process is put off for clients that are still connected.
   static constexpr std::chrono::seconds kLingerTime{1};
   /// How long rank 0 waits after a failure until all joining ranks have learnt of it.
@@ -119,8 +119,9 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   std::set<Timer> timers_;
   std::optional<std::chrono::steady_clock::time_point> next_verdict_end_;
   std::uint64_t next_id_ = 1;
-  std::size_t most_strangers_ = 0, strangers_ = 0;  // Connections that have not proved themselves.
-  bool starved_ = false;                            // No descriptor was left, and the log says so.
+  std::size_t most_unauthenticated_ = 0,
+              unauthenticated_ = 0;  // Connections that have not proved themselves.
+  bool starved_ = false;             // No descriptor was left, and the log says so.
   std::optional<std::chrono::steady_clock::time_point> listen_again_;
 };
 

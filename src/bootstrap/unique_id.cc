@@ -67,7 +67,7 @@ bool write_address(UniqueId& id, Walk& walk, const SocketAddress& address) {
 }
 
 /// The addresses that fit. Loopback comes first: right on this host, refused at once on others, and
-/// the handshake tells a stranger's store that happens to listen there.
+/// the handshake tells an unauthenticated peer's store that happens to listen there.
 UniqueId encode(const TcpServer& server, const Secret& secret) {
   auto addresses = own_addresses();
   addresses.insert(addresses.begin(), ipv4_address({htonl(INADDR_LOOPBACK)}, 0));
@@ -144,7 +144,7 @@ Result<std::shared_ptr<TcpServer>> id_server() {
 Result<UniqueId> make_unique_id() {
   TUTTI_TRY(const auto server, bootstrap::id_server());
   TUTTI_TRY(const bootstrap::Secret secret, tcp::random_bytes());
-  TUTTI_CHECK_OK(server->add(secret, std::make_shared<bootstrap::Store>()));
+  TUTTI_RETURN_IF_ERROR(server->add(secret, std::make_shared<bootstrap::Store>()));
   return bootstrap::encode(*server, secret);
 }
 

@@ -40,7 +40,7 @@ Result<Request> with_blocks(const Communicator& comm, Result<Request> asked, con
   if (!asked) return asked;
   const auto ranks = static_cast<std::size_t>(comm.rank_count());
   const auto me = static_cast<std::size_t>(comm.rank().value);
-  asked->uneven = true;
+  asked->vector_variant = true;
   asked->input_blocks = blocks(lists.input_counts, lists.input_offsets, ranks);
   asked->output_blocks = blocks(lists.output_counts, lists.output_offsets, ranks);
   // Where all ranks know all counts, the rank's own is one of them.
@@ -60,8 +60,8 @@ tutti_result_t call(const char* function, tutti_comm_t comm, Result<Request> ask
     if (!asked) return asked.error();
     take_algorithm(comm, *asked);
     if (lists == nullptr) return communicator.call(*asked);
-    TUTTI_TRY(const Request uneven, with_blocks(communicator, asked, *lists));
-    return communicator.call(uneven);
+    TUTTI_TRY(const Request vector_variant, with_blocks(communicator, asked, *lists));
+    return communicator.call(vector_variant);
   });
 }
 
@@ -72,8 +72,8 @@ tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work
     if (!asked) return asked.error();
     take_algorithm(comm, *asked);
     if (lists == nullptr) return communicator.start(*asked);
-    TUTTI_TRY(const Request uneven, with_blocks(communicator, asked, *lists));
-    return communicator.start(uneven);
+    TUTTI_TRY(const Request vector_variant, with_blocks(communicator, asked, *lists));
+    return communicator.start(vector_variant);
   });
 }
 

@@ -56,7 +56,7 @@ Status Communicator::State::check(const exec::Call& call) const {
   if (call.root < 0 || call.root >= rank_count) {
     return bad(fmt::format("root {} is not one of the {} ranks", call.root, rank_count));
   }
-  if (call.uneven) return ok();  // check_blocks has seen to the rest.
+  if (call.vector_variant) return ok();  // check_blocks has seen to the rest.
   // Divisions would take a tenth of a call of 8 bytes.
   constexpr std::size_t kFewElements = std::size_t{1} << 31;
   const auto most = [&] {
@@ -86,14 +86,15 @@ Status Communicator::State::run(const exec::Call& call) {
 }
 
 Status Communicator::State::run_checked(const exec::Call& call, bool is_free) {
-  TUTTI_CHECK_OK(check(call));
-  if (call.count == 0 && !call.barrier && !call.uneven) return executor->look_at_abort(call);
+  TUTTI_RETURN_IF_ERROR(check(call));
+  if (call.count == 0 && !call.barrier && !call.vector_variant)
+    return executor->look_at_abort(call);
   if (in_group()) {
     TUTTI_TRY(auto work, start(call));
     return ok();
   }
   if (!is_free) {
-    TUTTI_CHECK_OK(Progress::may_wait(to_string(call.collective)));
+    TUTTI_RETURN_IF_ERROR(Progress::may_wait(to_string(call.collective)));
     TUTTI_TRY(auto work, Progress::instance().submit(*queue, call));
     return Work(std::move(work)).wait();
   }
@@ -104,7 +105,7 @@ Result<Work> Communicator::State::start(const exec::Call& call) {
   return guarded(to_string(call.collective), [&]() -> Result<Work> {
     if (auto checked = check(call); !checked) return std::move(checked.error());
     std::shared_ptr<Work::State> state;
-    if (call.count == 0 && !call.barrier && !call.uneven) {
+    if (call.count == 0 && !call.barrier && !call.vector_variant) {
       state = std::make_shared<Work::State>();
       state->done = true;
       if (auto alive = executor->look_at_abort(call); !alive) state->error = alive.error();
@@ -257,7 +258,7 @@ std::string describe_state(const Communicator::State& state) {
       fmt::format("contract: {}; instruction set: {}\n",
                   state.settings.contract == Contract::kDeterministic ? "deterministic" : "relaxed",
                   kernels::instruction_set());
-  text += state.choosing->describe();
+  text += state.selector->describe();
   text += executor.adapting().describe();
   const std::string plans = planner::describe_plans();
   return text + (plans.empty() ? "plans: none prepared yet\n"

@@ -20,10 +20,11 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostRanks = 4096;  // Images and connections have not been tried with more.
+constexpr int kMostCommunicatorRanks =
+    4096;  // Images and connections have not been tried with more.
 
 /// What every rank says first. Plain data.
-struct Hello {
+struct JoinInfo {
   char version[16] = {};
   std::int32_t rank_count = 0;
   std::uint32_t settings_hash = 0;  // Of what all ranks must have alike.
@@ -38,7 +39,7 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
                                         .add(settings.slot_bytes)
                                         .add(settings.slot_count)
                                         .add(settings.lanes)
-                                        .add(settings.read_from)
+                                        .add(settings.read_from_bytes)
                                         .add(settings.adapt ? 1 : 0)
                                         .add(static_cast<std::uint64_t>(settings.contract))
                                         .add(plans)
@@ -48,19 +49,19 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
 }
 
 /// What rank 0 says of its tables; a part of a communicator may have those of the whole.
-Bytes tuning_to_tell(const Founding& founding, const Tuning* whole) {
-  if (whole == nullptr) return pack_tuning(find_tuning(founding.settings));
-  auto found = find_tuning_of_part(founding.settings, founding.rank_count, *whole);
+Bytes tuning_to_tell(const CommunicatorConfig& comm_config, const Tuning* whole) {
+  if (whole == nullptr) return pack_tuning(find_tuning(comm_config.settings));
+  auto found = find_tuning_of_part(comm_config.settings, comm_config.rank_count, *whole);
   return found ? pack_tuning(*std::move(found)) : Bytes{};
 }
 
 /// Who the others are; `tuning` becomes what rank 0 found, if it says anything.
-Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_hash,
+Result<std::vector<Peer>> meet(const CommunicatorConfig& comm_config, std::uint32_t settings_hash,
                                const Exchange& exchange, std::shared_ptr<const Tuning>& tuning) {
-  const Rank me = founding.me;
-  const int rank_count = founding.rank_count;
-  const bool devices = founding.devices;
-  Hello mine;
+  const Rank me = comm_config.me;
+  const int rank_count = comm_config.rank_count;
+  const bool devices = comm_config.devices;
+  JoinInfo mine;
   std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
   mine.rank_count = rank_count;
   mine.settings_hash = settings_hash;
@@ -69,7 +70,7 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
   if (me.value == 0) {
-    const Bytes found = tuning_to_tell(founding, tuning.get());
+    const Bytes found = tuning_to_tell(comm_config, tuning.get());
     sent.insert(sent.end(), found.begin(), found.end());
   }
   TUTTI_TRY(const auto all, exchange("hello", sent));
@@ -80,8 +81,8 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
       return Error{Code::kMismatch, "rank " + std::to_string(rank) + " " + what, me,
                    Rank{static_cast<int>(rank)}};
     };
-    Hello theirs;
-    if (all[rank].size() < sizeof(Hello) || (rank != 0 && all[rank].size() != sizeof(Hello)))
+    JoinInfo theirs;
+    if (all[rank].size() < sizeof(JoinInfo) || (rank != 0 && all[rank].size() != sizeof(JoinInfo)))
       return mismatch("uses another version of Tutti than " TUTTI_VERSION);
     std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
     if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
@@ -107,25 +108,25 @@ Result<std::vector<Peer>> meet(const Founding& founding, std::uint32_t settings_
     }
     peers.push_back(theirs.peer);
   }
-  if (tuning == nullptr || all[0].size() != sizeof(Hello)) {
-    TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(Hello))));
+  if (tuning == nullptr || all[0].size() != sizeof(JoinInfo)) {
+    TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(JoinInfo))));
     tuning = std::make_shared<const Tuning>(std::move(found));
   }
   return peers;
 }
 
 /// The plans that users wrote. A part of a communicator has those of the whole.
-Result<Choosing::Plans> plans_for(int rank_count, const Settings& settings,
-                                  const Communicator::State* parent) {
+Result<PlanSelector::Plans> plans_for(int rank_count, const Settings& settings,
+                                      const Communicator::State* parent) {
   const std::size_t weights = settings.weights.size();
   if (weights != 0 && weights != static_cast<std::size_t>(rank_count)) {
     return Error{Code::kInvalidArgument, "TUTTI_WEIGHTS has " + std::to_string(weights) +
                                              " weights for " + std::to_string(rank_count) +
                                              " ranks; give one for each rank"};
   }
-  if (parent != nullptr) return parent->choosing->plans();
+  if (parent != nullptr) return parent->selector->plans();
   TUTTI_TRY(auto loaded, planner::PlanFiles::load(settings.plan, settings.contract));
-  return Choosing::Plans(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
+  return PlanSelector::Plans(std::make_shared<const planner::PlanFiles>(std::move(loaded)));
 }
 
 /// By rank, its process and host, for messages.
@@ -148,8 +149,8 @@ std::vector<Peer> of_my_machine(std::span<const Peer> peers, Rank me) {
 
 Result<RegionConfig> region_config(int rank_count, const Settings& settings,
                                    std::span<const Peer> peers, const Transport& transport,
-                                   const Choosing& choosing) {
-  const bool one_host = choosing.knowledge().hosts.of.empty();
+                                   const PlanSelector& selector) {
+  const bool one_host = selector.inputs().hosts.of.empty();
   RegionConfig config = one_host ? Region::default_config(rank_count)
                                  : Region::network_config(rank_count, transport.longest_slot);
   if (one_host && rank_count <= shared_cpus(peers)) config.calls = kCallsIfCpuEach;
@@ -160,8 +161,8 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
     config.multicast_slots = config.slot_count;
   }
   TUTTI_TRY(config.lanes,
-            planner::lanes_needed(rank_count, choosing.settings(), choosing.knowledge()));
-  const auto written = static_cast<std::uint32_t>(choosing.plans()->lanes(rank_count));
+            planner::lanes_needed(rank_count, selector.settings(), selector.inputs()));
+  const auto written = static_cast<std::uint32_t>(selector.plans()->lanes(rank_count));
   const auto repeated = static_cast<std::uint32_t>(std::max(settings.lanes, 1));
   if (written * repeated > planner::kMostLanes) {
     return Error{
@@ -179,12 +180,12 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
 
 /// Of hosts that a table may hold for asks all ranks what they are: alike on all ranks, as the
 /// tables are.
-Result<std::shared_ptr<Choosing>> make_choosing(const Settings& settings,
-                                                const Choosing::Plans& plans,
-                                                std::span<const Peer> peers,
-                                                const Transport& transport,
-                                                const std::shared_ptr<const Tuning>& tuning,
-                                                const Exchange& exchange) {
+Result<std::shared_ptr<PlanSelector>> make_selector(const Settings& settings,
+                                                    const PlanSelector::Plans& plans,
+                                                    std::span<const Peer> peers,
+                                                    const Transport& transport,
+                                                    const std::shared_ptr<const Tuning>& tuning,
+                                                    const Exchange& exchange) {
   planner::Hosts hosts{hosts_of(peers, transport), transport.network};
   TunedHosts tuned;
   const auto may_hold = [&](const planner::TuningTable& table) {
@@ -193,9 +194,9 @@ Result<std::shared_ptr<Choosing>> make_choosing(const Settings& settings,
   if (!hosts.of.empty() && std::any_of(tuning->tables.begin(), tuning->tables.end(), may_hold)) {
     TUTTI_TRY(tuned, meet_hosts(hosts.of, exchange));
   }
-  return std::make_shared<Choosing>(settings, plans, static_cast<int>(peers.size()),
-                                    shared_cpus(peers), tuning, std::string(transport.name),
-                                    std::move(hosts), tuned);
+  return std::make_shared<PlanSelector>(settings, plans, static_cast<int>(peers.size()),
+                                        shared_cpus(peers), tuning, std::string(transport.name),
+                                        std::move(hosts), tuned);
 }
 
 /// Of devices that were chosen for a transport that is not used.
@@ -206,35 +207,36 @@ void warn_of_vain(const Settings& settings, const Transport& used) {
       settings.transport.empty() ? ", as not all ranks have such devices" : ", by TUTTI_TRANSPORT");
 }
 
-Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding,
+Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig& comm_config,
                                                         const Exchange& exchange) {
-  const Rank me = founding.me;
-  const int rank_count = founding.rank_count;
-  const Settings& settings = founding.settings;
-  const Communicator::State* const parent = founding.parent;
+  const Rank me = comm_config.me;
+  const int rank_count = comm_config.rank_count;
+  const Settings& settings = comm_config.settings;
+  const Communicator::State* const parent = comm_config.parent;
   const auto start = std::chrono::steady_clock::now();
-  if (rank_count < 1 || rank_count > kMostRanks || me.value < 0 || me.value >= rank_count) {
+  if (rank_count < 1 || rank_count > kMostCommunicatorRanks || me.value < 0 ||
+      me.value >= rank_count) {
     return Error{Code::kInvalidArgument,
                  "rank " + std::to_string(me.value) + " of " + std::to_string(rank_count) +
                      " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
-                     std::to_string(kMostRanks)};
+                     std::to_string(kMostCommunicatorRanks)};
   }
   // What only this rank can't read must not keep the others waiting: they have to hear of it.
   const Status usable = parent != nullptr ? ok() : check_settings(settings);
   auto plans = plans_for(rank_count, settings, parent);
-  auto tuning = parent != nullptr ? parent->choosing->tuning() : nullptr;
+  auto tuning = parent != nullptr ? parent->selector->tuning() : nullptr;
   const auto met =
-      meet(founding, shared_settings_hash(settings, plans && usable ? (*plans)->hash() : ~0ULL),
+      meet(comm_config, shared_settings_hash(settings, plans && usable ? (*plans)->hash() : ~0ULL),
            exchange, tuning);
   if (!usable) return usable.error();
   if (!plans) return std::move(plans.error());
   TUTTI_TRY(const auto peers, met);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
-  TUTTI_TRY(const auto choosing,
-            make_choosing(settings, *plans, peers, *transport, tuning, exchange));
-  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *transport, *choosing));
-  if (me.value == 0 && !choosing->knowledge().hosts.of.empty()) warn_of_vain(settings, *transport);
-  choosing->set(config);
+  TUTTI_TRY(const auto selector,
+            make_selector(settings, *plans, peers, *transport, tuning, exchange));
+  TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *transport, *selector));
+  if (me.value == 0 && !selector->inputs().hosts.of.empty()) warn_of_vain(settings, *transport);
+  selector->set(config);
   const Opening opening{.me = me.value,
                         .peers = peers,
                         .rank = me.value,
@@ -243,28 +245,28 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
                         .rdma_devices = settings.rdma_devices,
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout),
-                        .look = founding.look};
+                        .look = comm_config.look};
   TUTTI_TRY(auto endpoint, transport->open(opening));
-  choosing->set(endpoint->network_cost());
+  selector->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
   state->me = me;
   state->rank_count = rank_count;
   state->settings = settings;
   state->transport = transport->name;
-  state->devices = founding.devices;
+  state->devices = comm_config.devices;
   const std::vector<Peer> here = of_my_machine(peers, me);
   state->node_ranks =
       std::max(parent != nullptr ? parent->node_ranks : 0, static_cast<int>(here.size()));
-  state->choosing = choosing;
+  state->selector = selector;
   state->cpus = shared_cpus(here);
   exec::HostExecutor::Options options;
   options.wait = wait_policy(state->node_ranks, state->cpus, settings.spin);
   options.timeout = settings.timeout;
   options.adapt = settings.adapt;
-  TUTTI_CHECK_OK(choosing->set_limits(options));
-  options.plans = choosing;
+  TUTTI_RETURN_IF_ERROR(selector->set_limits(options));
+  options.plans = selector;
   // Once the ranks' buffers no longer fit the cache: decision 0026.
-  options.stream_from = last_level_cache_bytes() / 8 * 5;
+  options.stream_from_bytes = last_level_cache_bytes() / 8 * 5;
   options.machine_ranks = static_cast<int>(here.size());
   options.places = places_of(peers);
   state->executor =
@@ -277,32 +279,32 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const Founding& founding
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         const Exchange& exchange) {
   // Mostly no memory or no thread: an error like any other, of which the other ranks must learn.
-  return walled("joining", [&] { return make_parts(founding, exchange); });
+  return walled("joining", [&] { return make_parts(comm_config, exchange); });
 }
 
-Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         Rendezvous& rendezvous,
                                                         std::string_view name) try {
-  const Deadline deadline = Deadline::after(founding.settings.timeout);
+  const Deadline deadline = Deadline::after(comm_config.settings.timeout);
   const Exchange through = [&, prefix = std::string(name)](std::string_view phase,
                                                            std::span<const std::byte> mine) {
-    return exchange(rendezvous, founding.me, founding.rank_count, prefix + "/" + std::string(phase),
-                    mine, deadline);
+    return exchange(rendezvous, comm_config.me, comm_config.rank_count,
+                    prefix + "/" + std::string(phase), mine, deadline);
   };
-  const Entered entered(rendezvous, founding.me);
-  auto state = make_state(watching(founding, rendezvous, name), through);
+  const Entered entered(rendezvous, comm_config.me);
+  auto state = make_state(watching(comm_config, rendezvous, name), through);
   if (state) return state;
-  if (state.error().rank.value < 0) state.error().rank = founding.me;
+  if (state.error().rank.value < 0) state.error().rank = comm_config.me;
   // Other ranks may have no error and wait for this one, so tell them. The first error told counts.
   // If telling fails, they wait until their deadlines.
   (void)rendezvous.fail(state.error());
   return state;
 } catch (const std::exception& thrown) {
   Error error = thrown_error("joining", thrown);
-  error.rank = error.peer = founding.me;
+  error.rank = error.peer = comm_config.me;
   (void)walled("joining", [&] { return rendezvous.fail(error); });
   return error;
 }
@@ -336,9 +338,9 @@ Result<Communicator> Communicator::from_environment() {
 namespace {
 
 Result<std::vector<Communicator>> make_in_process(int rank_count, const Settings& settings) {
-  if (rank_count < 1 || rank_count > kMostRanks) {
+  if (rank_count < 1 || rank_count > kMostCommunicatorRanks) {
     return Error{Code::kInvalidArgument,
-                 "in_process: a rank count is in 1 .. " + std::to_string(kMostRanks)};
+                 "in_process: a rank count is in 1 .. " + std::to_string(kMostCommunicatorRanks)};
   }
   const auto rendezvous = memory_rendezvous();
   std::vector<std::optional<Result<Communicator>>> made(static_cast<std::size_t>(rank_count));
@@ -423,7 +425,7 @@ Result<Communicator> Communicator::split(int color, int key) try {
   const auto parents = static_cast<std::size_t>(rank_count());
   const Choice mine{color, key, rank().value};
   std::vector<Choice> all(parents);
-  TUTTI_CHECK_OK(all_gather(&mine, all.data(), sizeof(Choice), DataType::kUint8));
+  TUTTI_RETURN_IF_ERROR(all_gather(&mine, all.data(), sizeof(Choice), DataType::kUint8));
   std::erase_if(all, [color](const Choice& choice) { return choice.color != color; });
   std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
     return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);

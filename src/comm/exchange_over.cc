@@ -17,7 +17,7 @@ Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::by
   constexpr std::size_t kMost = std::size_t{1} << 20;
   const auto ranks = static_cast<std::size_t>(control.rank_count());
   std::vector<std::uint64_t> all_said(ranks);
-  TUTTI_CHECK_OK(control.all_gather(&said, all_said.data(), 1, DataType::kUint64));
+  TUTTI_RETURN_IF_ERROR(control.all_gather(&said, all_said.data(), 1, DataType::kUint64));
   const auto size_of = [&](std::size_t rank) {
     return all_said[rank] == kNothing ? 0 : all_said[rank] & ~kIsError;
   };
@@ -35,7 +35,7 @@ Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::by
   std::vector<std::byte> sent(longest), got(longest * ranks);
   std::copy(mine.begin(), mine.end(), sent.begin());
   if (longest != 0)
-    TUTTI_CHECK_OK(control.all_gather(sent.data(), got.data(), longest, DataType::kUint8));
+    TUTTI_RETURN_IF_ERROR(control.all_gather(sent.data(), got.data(), longest, DataType::kUint8));
   std::vector<SetUp> all(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (all_said[rank] == kNothing) continue;

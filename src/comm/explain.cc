@@ -17,7 +17,7 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
   if (asked.input == nullptr) asked.input = &anything;
   if (asked.output == nullptr) asked.output = &anything;
   TUTTI_TRY(const exec::Call call, state.make_call(asked));
-  TUTTI_CHECK_OK(state.check(call));
+  TUTTI_RETURN_IF_ERROR(state.check(call));
   const auto segments = segments::snapshot();
   const auto mapped = [&](const void* data) {
     const auto at = reinterpret_cast<std::uintptr_t>(data);
@@ -25,7 +25,7 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
       return segment.begin <= at && at < segment.end;
     });
   };
-  const bool all_mapped = planner::some_share_memory(state.choosing->knowledge().hosts.of) &&
+  const bool all_mapped = planner::some_share_memory(state.selector->inputs().hosts.of) &&
                           mapped(request.input) && mapped(request.output);
   // Whether the root is in place is known of buffers that are given only.
   const exec::PeerBuffers& buffers = state.executor->buffers();
@@ -34,9 +34,9 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
                           exec::root_in_place(call, reinterpret_cast<std::uintptr_t>(call.input),
                                               reinterpret_cast<std::uintptr_t>(call.output));
   const exec::Access access = exec::access_of(all_mapped, buffers.may_read(call), root_idles);
-  planner::Request wanted = state.choosing->request_for(call, access);
-  wanted.wish = request.algorithm;
-  TUTTI_TRY(const auto found, planner::explain(wanted, state.choosing->knowledge()));
+  planner::Request wanted = state.selector->request_for(call, access);
+  wanted.algorithm_override = request.algorithm;
+  TUTTI_TRY(const auto found, planner::explain(wanted, state.selector->inputs()));
   return planner::to_text(
       found, wanted,
       fmt::format("{} of {} bytes ({} x {}) between {} ranks over {}, {} buffers, contract {}",

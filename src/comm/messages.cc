@@ -76,15 +76,15 @@ Result<bool> start_all(GroupMessages& of_group, bool all) {
   StartedMessages& started = *of_group.started;
   // relaxed: who asks is this thread; for others the group's end is as good a moment as any.
   started.work->begun.store(true, std::memory_order_relaxed);
-  TUTTI_CHECK_OK(match_own(started.messages, of_group.state->me));
+  TUTTI_RETURN_IF_ERROR(match_own(started.messages, of_group.state->me));
   if (started.messages.empty()) return true;
   // acquire: as in State::run.
   if (all && of_group.state->queue->pending.load(std::memory_order_acquire) == 0) {
     started.batch.messages = started.messages;
-    TUTTI_CHECK_OK(of_group.state->executor->run(started.batch));
+    TUTTI_RETURN_IF_ERROR(of_group.state->executor->run(started.batch));
     return true;
   }
-  TUTTI_CHECK_OK(Progress::may_wait("group"));
+  TUTTI_RETURN_IF_ERROR(Progress::may_wait("group"));
   TUTTI_TRY([[maybe_unused]] const auto work,
             Progress::instance().submit(*of_group.state->queue, std::move(of_group.started)));
   return false;
@@ -140,14 +140,14 @@ Status Communicator::State::check(const exec::Message& message) const {
 
 Status Communicator::State::run(exec::Message message) {
   return guarded(message.sends ? "send" : "recv", [&]() -> Status {
-    TUTTI_CHECK_OK(check(message));
+    TUTTI_RETURN_IF_ERROR(check(message));
     if (in_group()) {
       (void)add_to_group(*this, message);
       return ok();
     }
     // acquire: pairs with the progress thread's release when it left the executor.
     if (queue->pending.load(std::memory_order_acquire) != 0) {
-      TUTTI_CHECK_OK(Progress::may_wait(message.sends ? "send" : "recv"));
+      TUTTI_RETURN_IF_ERROR(Progress::may_wait(message.sends ? "send" : "recv"));
       TUTTI_TRY(Work work, start(message));
       return work.wait();
     }
@@ -158,7 +158,7 @@ Status Communicator::State::run(exec::Message message) {
 
 Result<Work> Communicator::State::start(const exec::Message& message) {
   return guarded(message.sends ? "send" : "recv", [&]() -> Result<Work> {
-    TUTTI_CHECK_OK(check(message));
+    TUTTI_RETURN_IF_ERROR(check(message));
     if (in_group()) return add_to_group(*this, message);
     auto started = std::make_unique<StartedMessages>();
     started->messages.push_back(message);

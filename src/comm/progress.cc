@@ -37,7 +37,7 @@ const HeldAcrossFork queues_held(ForkOrder::kProgressQueues, []() -> std::mutex&
 constexpr int kPollsBeforeRest = 200;
 constexpr std::chrono::milliseconds kLongestRest{20};
 // How often it looks at deadlines while something moves.
-constexpr std::int64_t kPatrolMs = 50;
+constexpr std::int64_t kHealthCheckMs = 50;
 
 /// The call, with its block lists copied into the work, which lives as long as the call does.
 exec::Call with_own_lists(const exec::Call& call, std::size_t ranks, Work::State& work) {
@@ -47,7 +47,7 @@ exec::Call with_own_lists(const exec::Call& call, std::size_t ranks, Work::State
     work.blocks.insert(work.blocks.end(), list, list + ranks);
     list = work.blocks.data() + (work.blocks.size() - ranks);
   };
-  if (call.uneven) {
+  if (call.vector_variant) {
     work.blocks.reserve(4 * ranks);  // So that the lists stay where they are.
     for (exec::BlockList* blocks : {&owned.input_blocks, &owned.output_blocks}) {
       own(blocks->counts);
@@ -116,7 +116,7 @@ Result<std::shared_ptr<Work::State>> Progress::submit(CallQueue& queue, const ex
       with_own_lists(call, static_cast<std::size_t>(queue.executor.team().ranks), *work);
   {
     const std::lock_guard lock(mutex_);
-    TUTTI_CHECK_OK(admit());
+    TUTTI_RETURN_IF_ERROR(admit());
     queue.calls.push_back({own, work});
     enter(queue);
   }
@@ -129,7 +129,7 @@ Result<std::shared_ptr<Work::State>> Progress::submit(CallQueue& queue,
   auto work = messages->work;
   {
     const std::lock_guard lock(mutex_);
-    TUTTI_CHECK_OK(admit());
+    TUTTI_RETURN_IF_ERROR(admit());
     queue.started.push_back(std::move(messages));
     enter(queue);
   }
@@ -195,9 +195,9 @@ void Progress::loop() {
       active_.assign(queues_.begin(), queues_.end());
     }
     // Calls that wait have deadlines, and may be aborted, also while those of others move.
-    if (const std::int64_t now = coarse_ms(); now >= next_patrol_) {
-      next_patrol_ = now + kPatrolMs;
-      (void)patrol();
+    if (const std::int64_t now = coarse_ms(); now >= next_health_check_) {
+      next_health_check_ = now + kHealthCheckMs;
+      (void)check_health();
     }
     bool progressed = false;
     for (CallQueue* queue : active_) progressed = advance(*queue) || progressed;
@@ -295,22 +295,22 @@ bool Progress::leave(CallQueue& queue, Work::State& work, Status status) {
 }
 
 /// Looks at the deadlines of all that is under way. False: something failed; its next poll says so.
-bool Progress::patrol() {
+bool Progress::check_health() {
   bool fine = true;
   for (CallQueue* queue : active_) {
     exec::HostExecutor& executor = queue->executor;
     const bool whole = executor.walled([&] {
-      if (queue->running) fine = executor.patrol() && fine;
-      if (!queue->under_way.empty()) fine = executor.messages().patrol() && fine;
+      if (queue->running) fine = executor.check_health() && fine;
+      if (!queue->under_way.empty()) fine = executor.messages().check_health() && fine;
     });
     fine = fine && whole;
   }
   return fine;
 }
 
-/// Nothing moves: patrols, and sleeps until a peer rings or a call is submitted.
+/// Nothing moves: checks the peers, and sleeps until a peer rings or a call is submitted.
 void Progress::rest() {
-  if (!patrol()) return;
+  if (!check_health()) return;
   // acquire: pairs with the release in submit.
   const std::uint32_t seen = submissions_.load(std::memory_order_acquire);
   const auto submitted = [this, seen] {

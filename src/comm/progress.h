@@ -98,7 +98,7 @@ class Progress {
   bool advance_call(CallQueue& queue, bool& in_use);
   bool advance_messages(CallQueue& queue);
   bool leave(CallQueue& queue, Work::State& work, Status status);
-  bool patrol();
+  bool check_health();
   void rest();
   bool same_queues(const exec::HostExecutor* executor);
 
@@ -107,7 +107,7 @@ class Progress {
   std::vector<CallQueue*> queues_;  // Those with calls. Guarded by mutex_.
   // The progress thread's copy. Changes under mutex_; `spare_` has the room that it will need.
   std::vector<CallQueue*> active_, spare_;
-  std::int64_t next_patrol_ = 0;               // The progress thread's; of coarse_ms.
+  std::int64_t next_health_check_ = 0;         // The progress thread's; of coarse_ms.
   std::atomic<std::uint32_t> submissions_{0};  // Changes with every submission; a futex word.
   const exec::HostExecutor* resting_on_ =
       nullptr;  // Where the thread sleeps with one queue at hand. Guarded by mutex_.

@@ -60,36 +60,37 @@ Status Communicator::State::check_blocks(const Request& request) const {
       return bad(fmt::format("the {} buffer is null, but not empty", name));
     return ok();
   };
-  TUTTI_CHECK_OK(check("input", request.input_blocks, traits.input_each,
-                       !traits.root_input || at_root, request.input));
-  TUTTI_CHECK_OK(check("output", request.output_blocks, traits.output_each,
-                       !traits.root_output || at_root, request.output));
+  TUTTI_RETURN_IF_ERROR(check("input", request.input_blocks, traits.input_each,
+                              !traits.root_input || at_root, request.input));
+  TUTTI_RETURN_IF_ERROR(check("output", request.output_blocks, traits.output_each,
+                              !traits.root_output || at_root, request.output));
   if (traits.input_each && traits.output_each && request.input == request.output &&
       request.input != nullptr)
     return bad("input and output are the same; blocks that differ in size can't change places");
   return ok();
 }
 
-Status Communicator::State::take_wish(exec::Call& call, std::string_view wish) const {
-  const exec::Call& last = wished.call;
-  if (wished.text != wish || last.collective != call.collective || last.root != call.root ||
-      last.uneven != call.uneven) {
-    wished.text.clear();
-    TUTTI_CHECK_OK(choosing->take_wish(call, wish));
-    wished = {std::string(wish), call};
+Status Communicator::State::take_override(exec::Call& call,
+                                          std::string_view algorithm_override) const {
+  const exec::Call& last = last_override.call;
+  if (last_override.text != algorithm_override || last.collective != call.collective ||
+      last.root != call.root || last.vector_variant != call.vector_variant) {
+    last_override.text.clear();
+    TUTTI_RETURN_IF_ERROR(selector->take_override(call, algorithm_override));
+    last_override = {std::string(algorithm_override), call};
   }
-  call.wish = last.wish;
-  call.packets = last.packets;
+  call.algorithm_override = last.algorithm_override;
+  call.eager_use = last.eager_use;
   return ok();
 }
 
 Result<exec::Call> Communicator::State::make_call(const Request& request) const {
   exec::Call call = make_call(request.collective, request.input, request.output, request.count,
                               request.type, request.reduction, request.root.value);
-  call.uneven = request.uneven;
-  if (!request.algorithm.empty()) TUTTI_CHECK_OK(take_wish(call, request.algorithm));
-  if (!request.uneven) return call;
-  TUTTI_CHECK_OK(check_blocks(request));
+  call.vector_variant = request.vector_variant;
+  if (!request.algorithm.empty()) TUTTI_RETURN_IF_ERROR(take_override(call, request.algorithm));
+  if (!request.vector_variant) return call;
+  TUTTI_RETURN_IF_ERROR(check_blocks(request));
   const auto list = [](const Blocks& blocks) {
     return exec::BlockList{blocks.counts.data(),
                            blocks.offsets.empty() ? nullptr : blocks.offsets.data()};
@@ -101,7 +102,7 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
 
 Status Communicator::call(const Request& request) {
   // The usual call is made where it is used: a Result of one would be copied twice.
-  if (!request.uneven && request.algorithm.empty()) [[likely]] {
+  if (!request.vector_variant && request.algorithm.empty()) [[likely]] {
     return state_->run(state_->make_call(request.collective, request.input, request.output,
                                          request.count, request.type, request.reduction,
                                          request.root.value));
@@ -126,7 +127,7 @@ Status Communicator::all_gather_v(const void* input, void* output, const Blocks&
                .output = output,
                .count = state_->own_count(blocks),
                .type = type,
-               .uneven = true,
+               .vector_variant = true,
                .output_blocks = blocks});
 }
 
@@ -138,7 +139,7 @@ Status Communicator::reduce_scatter_v(const void* input, const Blocks& blocks, v
                .count = state_->own_count(blocks),
                .type = type,
                .reduction = reduction,
-               .uneven = true,
+               .vector_variant = true,
                .input_blocks = blocks});
 }
 
@@ -148,7 +149,7 @@ Status Communicator::all_to_all_v(const void* input, const Blocks& input_blocks,
                .input = input,
                .output = output,
                .type = type,
-               .uneven = true,
+               .vector_variant = true,
                .input_blocks = input_blocks,
                .output_blocks = output_blocks});
 }
@@ -161,7 +162,7 @@ Status Communicator::gather_v(const void* input, std::size_t count, void* output
                .count = count,
                .type = type,
                .root = root,
-               .uneven = true,
+               .vector_variant = true,
                .output_blocks = blocks});
 }
 
@@ -173,7 +174,7 @@ Status Communicator::scatter_v(const void* input, const Blocks& blocks, void* ou
                .count = count,
                .type = type,
                .root = root,
-               .uneven = true,
+               .vector_variant = true,
                .input_blocks = blocks});
 }
 

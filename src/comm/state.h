@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "base/wall.h"
-#include "comm/choosing.h"
 #include "comm/exchange_over.h"
+#include "comm/plan_selector.h"
 #include "comm/progress.h"
 #include "exec/host_executor.h"
 #include "planner/plan_files.h"
@@ -24,15 +24,15 @@ struct Communicator::State {
   int node_ranks = 1;    // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
-  std::shared_ptr<const Choosing> choosing;
+  std::shared_ptr<const PlanSelector> selector;
   std::unique_ptr<exec::HostExecutor> executor;
   std::unique_ptr<CallQueue> queue;
-  /// The last call's wish of its own, so that a row of alike calls is looked up once.
-  struct Wished {
+  /// The last call's override of its own, so that a row of alike calls is looked up once.
+  struct LastOverride {
     std::string text;
-    exec::Call call;  // Its collective, root and unevenness, and what the wish made of it.
+    exec::Call call;  // Its collective, root and unevenness, and what the override made of it.
   };
-  mutable Wished wished;
+  mutable LastOverride last_override;
   int splits = 0;  // Numbers the splits, alike on every rank.
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
@@ -47,7 +47,7 @@ struct Communicator::State {
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
   Result<exec::Call> make_call(const Request& request) const;
-  Status take_wish(exec::Call& call, std::string_view wish) const;
+  Status take_override(exec::Call& call, std::string_view algorithm_override) const;
   Status check_blocks(const Request& request) const;
   /// Of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;
@@ -105,7 +105,7 @@ class GroupPart {
 std::unique_ptr<GroupPart>& group_part();
 
 /// What a communicator is made of.
-struct Founding {
+struct CommunicatorConfig {
   Rank me;
   int rank_count = 1;
   const Settings& settings;
@@ -116,10 +116,10 @@ struct Founding {
 
 /// Makes a communicator's insides: everybody says who he is, the transport is chosen and opened.
 /// Collective.
-Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         const Exchange& exchange);
 /// The same for ranks that meet at a rendezvous, whose phases begin with `name`.
-Result<std::unique_ptr<Communicator::State>> make_state(const Founding& founding,
+Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         Rendezvous& rendezvous,
                                                         std::string_view name);
 

@@ -11,21 +11,22 @@
 
 namespace tutti {
 
-/// A copy of the founding with a `look` that returns why the job has failed, once the rendezvous
-/// knows. A rank that connects waits for all others, and one of them may have ended. `rendezvous`
-/// has to outlive the copy. One thread.
-inline Founding watching(Founding founding, Rendezvous& rendezvous, std::string_view name) {
+/// A copy of the configuration with a `look` that returns why the job has failed, once the
+/// rendezvous knows. A rank that connects waits for all others, and one of them may have ended.
+/// `rendezvous` has to outlive the copy. One thread.
+inline CommunicatorConfig watching(CommunicatorConfig comm_config, Rendezvous& rendezvous,
+                                   std::string_view name) {
   using std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};  // A look may be a request over TCP.
-  founding.look = [&rendezvous, key = std::string(name) + "/look",
-                   next = steady_clock::now() + kPause]() mutable -> Status {
+  comm_config.look = [&rendezvous, key = std::string(name) + "/look",
+                      next = steady_clock::now() + kPause]() mutable -> Status {
     if (steady_clock::now() < next) return ok();
     // No rank puts that key. If the deadline has not passed, every rendezvous looks for deaths.
     const auto told = rendezvous.get(key, Deadline::after(std::chrono::milliseconds(1)));
     next = steady_clock::now() + kPause;
     return told || told.error().code == Code::kTimeout ? ok() : Status(told.error());
   };
-  return founding;
+  return comm_config;
 }
 
 /// While it lives, ranks that wait at the rendezvous learn if this process ends.

@@ -11,9 +11,9 @@ Status Work::wait() {
     return Error{Code::kInvalidArgument,
                  "wait: this message begins when the group ends that this thread has open"};
   }
-  TUTTI_CHECK_OK(state_->is_here());
+  TUTTI_RETURN_IF_ERROR(state_->is_here());
   std::unique_lock lock(state_->mutex);
-  if (!state_->done) TUTTI_CHECK_OK(Progress::may_wait("wait"));
+  if (!state_->done) TUTTI_RETURN_IF_ERROR(Progress::may_wait("wait"));
   state_->changed.wait(lock,
                        [this] { return state_->done; });  // Bounded by the call's own deadline.
   return state_->outcome();
@@ -21,9 +21,9 @@ Status Work::wait() {
 
 Status Work::wait(std::chrono::nanoseconds timeout) {
   if (state_ == nullptr) return Error{Code::kInvalidArgument, "wait: this Work was never started"};
-  TUTTI_CHECK_OK(state_->is_here());
+  TUTTI_RETURN_IF_ERROR(state_->is_here());
   std::unique_lock lock(state_->mutex);
-  if (!state_->done) TUTTI_CHECK_OK(Progress::may_wait("wait"));
+  if (!state_->done) TUTTI_RETURN_IF_ERROR(Progress::may_wait("wait"));
   if (!state_->changed.wait_until(lock, Deadline::after(timeout).at,
                                   [this] { return state_->done; })) {
     return Error{Code::kTimeout,

@@ -25,9 +25,9 @@ struct ActiveCall : Call {
     element = size_of(call.type);
     scaled = call.op == ReduceOp::kPreMulSum && reduces(call.collective);
     arithmetic = {call.type, call.op, ranks, call.scale, static_cast<std::int64_t>(call.scale)};
-    if (call.uneven) blocks.begin(call, me);
-    in_bytes = call.uneven ? blocks.input_elements * element : input_bytes(call, ranks);
-    out_bytes = call.uneven ? blocks.output_elements * element : output_bytes(call, ranks);
+    if (call.vector_variant) blocks.begin(call, me);
+    in_bytes = call.vector_variant ? blocks.input_elements * element : input_bytes(call, ranks);
+    out_bytes = call.vector_variant ? blocks.output_elements * element : output_bytes(call, ranks);
   }
   std::string describe() const { return describe_call(word, count); }
 };

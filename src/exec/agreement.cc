@@ -81,7 +81,7 @@ Error Agreement::mismatch(int rank, const Difference& found) const {
            (found.first ? "" : ", and the calls before it differ") + kSameOrder;
   } else if (!found.first) {
     text = "the calls of " + both + " before " + as + ", " + mine + ", differ" + kSameOrder;
-  } else if (call_.uneven) {
+  } else if (call_.vector_variant) {
     text = mine + ", " + as + ": " + both + " were given different counts for its blocks";
   } else {
     text =
@@ -115,9 +115,9 @@ std::optional<Error> Agreement::compare_waiting(Time now, bool begins, int await
   pause_ = std::min(2 * pause_, kLongestPause);
   next_comparison_ = now + pause_;
   // A rank on another host sees only calls with lines: now it is worth a message of their own.
-  if (board_.team().wire != nullptr && other && shown_ != board_.number()) {
+  if (board_.team().remote_link != nullptr && other && shown_ != board_.number()) {
     shown_ = board_.number();
-    board_.team().wire->show_calls(awaited);
+    board_.team().remote_link->show_calls(awaited);
   }
   return compare_all();
 }

@@ -1,9 +1,9 @@
 // File: exec/blocks.h: the sizes and places of blocks, in calls whose blocks differ in size.
 //
 // A rank knows the blocks that it gives and those that it gets, no others. So plans for such calls
-// touch only those (plan/passes/uneven.h), and at the start of a call every rank shows the others
-// its view: both ends of a block must agree on its size, and who reads or writes a peer's buffer
-// learns there where in it its block is.
+// touch only those (plan/passes/vector_variant.h), and at the start of a call every rank shows the
+// others its view: both ends of a block must agree on its size, and who reads or writes a peer's
+// buffer learns there where in it its block is.
 #pragma once
 #include <cstddef>
 #include <cstdint>

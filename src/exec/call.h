@@ -34,7 +34,7 @@ constexpr Access access_of(bool mapped, bool readable, bool root_idles) {
 }
 
 /// Whether a call goes by packets.
-enum class Packets : std::uint8_t { kBySize, kNever, kAlways };  // Always: if it fits one.
+enum class EagerUse : std::uint8_t { kBySize, kNever, kAlways };  // Always: if it fits one.
 
 struct Call {
   Collective collective = Collective::kAllReduce;
@@ -46,10 +46,11 @@ struct Call {
   std::byte* output = nullptr;
   std::size_t count = 0;  // Elements of a block, see Collective.
   double scale = 1;
-  bool uneven = false;  // Of the buffers with a block for each rank, these say how:
+  bool vector_variant = false;  // Of the buffers with a block for each rank, these say how:
   BlockList input_blocks, output_blocks;
-  std::uint16_t wish = 0;  // What the user wants of this call alone: a number of the planner's.
-  Packets packets = Packets::kBySize;  // As the wish says.
+  std::uint16_t algorithm_override =
+      0;  // What the user wants of this call alone: a number of the planner's.
+  EagerUse eager_use = EagerUse::kBySize;  // As the override says.
 };
 
 /// Of a whole input, and of a whole output, of a rank that has one.
@@ -80,21 +81,23 @@ constexpr bool root_in_place(const Call& call, std::uint64_t input_at, std::uint
 }
 
 /// What ranks have to agree on beside `pack`: blocks of one size have it, others differ by rank.
-constexpr std::uint64_t common_count(const Call& call) { return call.uneven ? 0 : call.count; }
+constexpr std::uint64_t common_count(const Call& call) {
+  return call.vector_variant ? 0 : call.count;
+}
 
-/// The call in one word, for records and for hashing: collective, type, operation, wish, root.
+/// The call in one word, for records and for hashing: collective, type, operation, override, root.
 constexpr std::uint64_t pack(const Call& call) {
-  return std::uint64_t{1} << 63 | std::uint64_t{call.uneven} << 57 |
+  return std::uint64_t{1} << 63 | std::uint64_t{call.vector_variant} << 57 |
          std::uint64_t{call.barrier} << 56 | static_cast<std::uint64_t>(call.collective) << 48 |
          static_cast<std::uint64_t>(call.type) << 40 | static_cast<std::uint64_t>(call.op) << 32 |
-         std::uint64_t{call.wish} << 16 | static_cast<std::uint16_t>(call.root);
+         std::uint64_t{call.algorithm_override} << 16 | static_cast<std::uint16_t>(call.root);
 }
 
 /// With what pack made: by packets; and which round of call lines of a call it is that goes by a
 /// plan. Not part of the call, but alike on all ranks.
-inline constexpr std::uint64_t kByPackets = std::uint64_t{1} << 62;
+inline constexpr std::uint64_t kEager = std::uint64_t{1} << 62;
 inline constexpr std::uint64_t kRound = std::uint64_t{1} << 58;  // 0, 1 or 2 of them.
-inline constexpr std::uint64_t kWayBits = kByPackets | 3 * kRound;
+inline constexpr std::uint64_t kWayBits = kEager | 3 * kRound;
 
 /// "all_reduce of 1024 float32 (sum)", from what pack made and a count; `what` may be a peer's
 /// bytes.

@@ -5,7 +5,7 @@ namespace tutti::exec {
 CallBoard::CallBoard(Endpoint& endpoint, int me)
     : team_{.endpoint = endpoint,
             .region = endpoint.region(),
-            .wire = endpoint.wire(),
+            .remote_link = endpoint.remote_link(),
             .me = me,
             .ranks = static_cast<int>(endpoint.region().config().rank_count),
             .fence = endpoint.region().config().fence != 0},
@@ -26,13 +26,13 @@ bool CallBoard::look_for_credit() {
   return has_credit();
 }
 
-void CallBoard::publish_on_wire() {
+void CallBoard::publish_on_link() {
   // What this rank reads in a call it has read when it publishes the next one.
   if (finished_due(number() - 1)) say_finished(number() - 1);
-  team_.wire->publish({.call = number(),
-                       .lines = round_.lines,
-                       .packet_bytes = round_.slot_bytes,
-                       .blocks = round_.blocks});
+  team_.remote_link->publish({.call = number(),
+                              .lines = round_.lines,
+                              .packet_bytes = round_.slot_bytes,
+                              .blocks = round_.blocks});
 }
 
 bool CallBoard::seen_all(int rank, const CallLine* line) {

@@ -26,7 +26,7 @@ namespace tutti::exec {
 struct Team {
   Endpoint& endpoint;
   Region region;
-  Wire* wire;  // Null: all ranks see each other's memory.
+  RemoteLink* remote_link;  // Null: all ranks see each other's memory.
   int me, ranks;
   bool fence;
 };
@@ -90,7 +90,7 @@ class CallBoard {
   /// Tells the others that this rank's lines of this round are there.
   void publish() {
     ring_others();
-    if (team_.wire != nullptr) publish_on_wire();
+    if (team_.remote_link != nullptr) publish_on_link();
   }
   /// Writes a payload that fits one line, and publishes it.
   template <class Payload>
@@ -172,16 +172,16 @@ class CallBoard {
   /// ready.
   template <class Ready>
   bool sleep(Ready&& ready, std::chrono::nanoseconds longest) {
-    if (team_.wire == nullptr)
+    if (team_.remote_link == nullptr)
       return sleep_on(region().doorbell(team_.me), ready, longest, team_.fence);
     if (ready()) return true;
-    team_.wire->sleep(longest);
+    team_.remote_link->sleep(longest);
     return false;
   }
   /// Ends a nap. Any thread.
   void wake() const {
-    if (team_.wire != nullptr)
-      team_.wire->wake();
+    if (team_.remote_link != nullptr)
+      team_.remote_link->wake();
     else
       ring(region().doorbell(team_.me));
   }
@@ -203,7 +203,7 @@ class CallBoard {
   /// its lines are: ranks that disagree have to see that.
   void next_place() {
     next_peer_ = 0;
-    if (team_.wire != nullptr) {
+    if (team_.remote_link != nullptr) {
       place_ = number() + 1;  // What is on its way stays where it is.
     } else if (round_.symmetric) {
       last_place_ = place_ | 1;
@@ -237,7 +237,7 @@ class CallBoard {
       if (rank != team_.me) notify(region().doorbell(rank), team_.fence);
     }
   }
-  void publish_on_wire();
+  void publish_on_link();
   bool finished_due(std::uint64_t number) const {
     return number - said_finished_ >= finished_period_;
   }

@@ -22,16 +22,17 @@ EagerPath::EagerPath(CallBoard& board, const ActiveCall& call, const PeerBuffers
 
 bool EagerPath::takes() const {
   // What fits a packet at one rank may not at another, where they don't all know all sizes.
-  if (call_.uneven && call_.collective != Collective::kAllGather) return false;
+  if (call_.vector_variant && call_.collective != Collective::kAllGather) return false;
   // A gather's output, a scatter's input: the largest thing that a rank handles.
   const std::size_t largest =
-      call_.uneven ? std::max(call_.blocks.gets_elements, call_.blocks.largest) * call_.element
-                   : std::max(call_.in_bytes, call_.out_bytes);
+      call_.vector_variant
+          ? std::max(call_.blocks.gets_elements, call_.blocks.largest) * call_.element
+          : std::max(call_.in_bytes, call_.out_bytes);
   const std::size_t wide =
       call_.scaled ? element_bytes(call_.type, Form::kPartial) / call_.element : 1;
-  if (call_.packets == Packets::kNever || largest * wide > board_.region().config().packet_bytes)
+  if (call_.eager_use == EagerUse::kNever || largest * wide > board_.region().config().packet_bytes)
     return false;
-  return call_.packets == Packets::kAlways ||
+  return call_.eager_use == EagerUse::kAlways ||
          adapt_.eager_limits.allow(call_.collective, largest, board_.number());
 }
 
@@ -40,7 +41,7 @@ void EagerPath::begin() {
   const Team& team = board_.team();
   const bool rooted = has_root(call_.collective);
   bytes_ = input_elements(call_, team.ranks) * element_bytes(call_.type, form());
-  const std::size_t most = call_.uneven ? call_.blocks.largest * call_.element : bytes_;
+  const std::size_t most = call_.vector_variant ? call_.blocks.largest * call_.element : bytes_;
   in_lines_ = most <= (rooted ? kRootedLines * kLinePayload : kCallPayload);
   if (!in_lines_ && !std::exchange(slots_touched_, true)) board_.region().touch_packets(team.me);
   receives_ = has_output(call_, team.me);
@@ -59,11 +60,11 @@ void EagerPath::begin() {
   find_lines(round);
   // Whether another time such a call is eager as well.
   const bool always =
-      call_.packets == Packets::kAlways ||
+      call_.eager_use == EagerUse::kAlways ||
       adapt_.eager_limits.always_allow(call_.collective, std::max(call_.in_bytes, call_.out_bytes));
-  repeatable_ = always && !call_.uneven && !call_.scaled && team.wire == nullptr;
-  board_.begin(round, call_.word | kByPackets, common_count(call_),
-               call_.uneven ? call_.blocks.hash(team.me) : call_.count);
+  repeatable_ = always && !call_.vector_variant && !call_.scaled && team.remote_link == nullptr;
+  board_.begin(round, call_.word | kEager, common_count(call_),
+               call_.vector_variant ? call_.blocks.hash(team.me) : call_.count);
 }
 
 /// If the input has a block for each rank, a rank reads its own block, and publishes the others'.
@@ -137,7 +138,7 @@ void EagerPath::collect(std::size_t block) {
   for (int rank = 0; rank < team.ranks; ++rank) {
     if (traits.root_input && rank != call_.root) continue;
     std::size_t at = traits.output_each ? static_cast<std::size_t>(rank) * block : 0;
-    if (call_.uneven) {
+    if (call_.vector_variant) {
       const auto r = static_cast<std::size_t>(rank);
       at = call_.blocks.output_at[r] * call_.element;
       block = call_.blocks.gets[r] * call_.element;
@@ -152,7 +153,8 @@ void EagerPath::collect(std::size_t block) {
 void EagerPath::finish() {
   const Team& team = board_.team();
   const std::size_t block = call_.count * call_.element;
-  if (receives_ && !reduces(call_.collective) && (block != 0 || call_.uneven)) collect(block);
+  if (receives_ && !reduces(call_.collective) && (block != 0 || call_.vector_variant))
+    collect(block);
   if (receives_ && reduces(call_.collective) && block != 0) {
     const bool each = traits_of(call_.collective).input_each;
     const std::size_t offset =

@@ -21,18 +21,18 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       board_(*endpoint_, me),
       call_(static_cast<std::size_t>(team().ranks)),
       adapt_{.on = options.adapt,
-             .eager_limits =
-                 EagerLimits(options.adapt, options.packet_limit, options.mapped_packet_limit),
+             .eager_limits = EagerLimits(options.adapt, options.eager_limit_bytes,
+                                         options.mapped_eager_limit_bytes),
              .plan_trials = PlanTrials(options.adapt),
              .slot_stores = SlotStores(options.adapt),
              .cpus = CpuBalancer(options.adapt, board_, options.wait.ranks_per_cpu)},
       plans_(board_, call_, adapt_,
-             {std::move(options.plans), options.read_from, options.stream_from,
+             {std::move(options.plans), options.read_from_bytes, options.stream_from_bytes,
               options.machine_ranks}),
       eager_(board_, call_, plans_.buffers(), adapt_),
       watchdog_(board_, call_, options.timeout, std::move(options.places)),
       agreement_(board_, call_),
-      messages_(board_, agreement_, watchdog_, options.stream_from / 2),
+      messages_(board_, agreement_, watchdog_, options.stream_from_bytes / 2),
       wait_(options.wait),
       owner_(getpid()) {
   awaited_.reserve(static_cast<std::size_t>(team().ranks));
@@ -43,12 +43,12 @@ HostExecutor::~HostExecutor() {
   if (broken() || board_.region().aborted() || getpid() != owner_) return;
   // release: what this rank wrote for others is there.
   board_.region().status(team().me).left.store(1 + board_.number(), std::memory_order_release);
-  if (team().wire != nullptr)
-    team().wire->say_left(std::min(watchdog_.timeout(), kLongestFarewell));
+  if (team().remote_link != nullptr)
+    team().remote_link->say_left(std::min(watchdog_.timeout(), kLongestFarewell));
 }
 
 void HostExecutor::begin(const Call& call) {
-  watchdog_.claim_wire();
+  watchdog_.claim_link();
   if (!watchdog_.over() && !writers_agree()) [[unlikely]]
     return;
   eager_call_ = exposed_ = false;
@@ -82,11 +82,11 @@ void HostExecutor::begin_again(const Call& call) {
 Poll HostExecutor::poll() {
   const Poll result = step();
   if (result != Poll::kPending) watchdog_.went_on();
-  if (team().wire == nullptr || result != Poll::kPending) return result;
+  if (team().remote_link == nullptr || result != Poll::kPending) return result;
   // A look at the network is a system call: not while there is something to do without. What it
   // moves may be of messages, so it is no news of this call.
-  looked_at_wire_ = coarse_ms();
-  return team().wire->progress() ? Poll::kProgressed : Poll::kPending;
+  looked_at_link_ = coarse_ms();
+  return team().remote_link->progress() ? Poll::kProgressed : Poll::kPending;
 }
 
 /// A round: waits for credit, writes this rank's lines, gathers those of the others, goes on.
@@ -138,7 +138,7 @@ Poll HostExecutor::step_lanes() {
   if (plans_.failed()) [[unlikely]]
     return fail(plans_.error());
   if (result == Poll::kDone) return finish();
-  if (result == Poll::kProgressed && team().wire != nullptr) team().wire->flush();
+  if (result == Poll::kProgressed && team().remote_link != nullptr) team().remote_link->flush();
   return result;
 }
 
@@ -146,21 +146,21 @@ Poll HostExecutor::finish() {
   phase_ = Phase::kDone;
   board_.finish();
   // As leave does.
-  return team().wire == nullptr && !board_.region().ending() ? Poll::kDone : leave();
+  return team().remote_link == nullptr && !board_.region().ending() ? Poll::kDone : leave();
 }
 
 /// This rank's part is done. What it wrote last still has to leave: nobody else will see to that.
 Poll HostExecutor::leave() {
-  if (Wire* const wire = team().wire; wire != nullptr) {
+  if (RemoteLink* const remote_link = team().remote_link; remote_link != nullptr) {
     phase_ = Phase::kLeave;
-    wire->flush();
-    if (wire->pending()) return Poll::kPending;
+    remote_link->flush();
+    if (remote_link->pending()) return Poll::kPending;
     // A rank that finds all it needs does not look at the network, where an abort may wait.
-    if (coarse_ms() - looked_at_wire_ > kLongUnseenMs) {
-      looked_at_wire_ = coarse_ms();
-      wire->progress();
+    if (coarse_ms() - looked_at_link_ > kLongUnseenMs) {
+      looked_at_link_ = coarse_ms();
+      remote_link->progress();
     }
-    wire->keep();  // What may have to be sent again.
+    remote_link->keep();  // What may have to be sent again.
     phase_ = Phase::kDone;
   }
   // No rank returns ok for a call that another rank was told has failed.

@@ -43,16 +43,16 @@ class HostExecutor {
     WaitPolicy wait;
     std::chrono::milliseconds timeout{60'000};
     /// Bytes up to which a collective is eager; the same on every rank.
-    EagerLimits::Bytes packet_limit{};
+    EagerLimits::Bytes eager_limit_bytes{};
     /// The same for ranks that lately used buffers which all of them can map.
-    EagerLimits::Bytes mapped_packet_limit{};
+    EagerLimits::Bytes mapped_eager_limit_bytes{};
     std::shared_ptr<const PlanSource> plans;
     /// Bytes of a block from which ranks read each other's plain inputs, if
     /// the endpoint can; the same on every rank.
-    PeerBuffers::Bytes read_from{};
+    PeerBuffers::Bytes read_from_bytes{};
     /// Bytes that the ranks of this machine read and write together, from which outputs go past the
     /// cache.
-    std::size_t stream_from = SIZE_MAX;
+    std::size_t stream_from_bytes = SIZE_MAX;
     int machine_ranks = 1;  // Of this communicator, on this machine.
     bool adapt = true;      // See adapting.h; the same on every rank.
     /// By rank, "pid 17 on node3", for errors; may be empty.
@@ -77,7 +77,7 @@ class HostExecutor {
   /// Whether a call is, but for its buffers, the one before, and eager whatever the buffers are.
   bool repeats(const Call& call) const {
     return eager_call_ && eager_.repeatable() && !watchdog_.broken() && call.count == call_.count &&
-           call.packets == call_.packets && pack(call) == call_.word;
+           call.eager_use == call_.eager_use && pack(call) == call_.word;
   }
   /// Sends and receives on this thread; returns when all messages of the batch are done.
   Status run(MessageBatch& batch);
@@ -101,10 +101,10 @@ class HostExecutor {
   Poll poll();
   /// Checks abort, deadline and peers; to be called now and then while `poll` is pending. False: it
   /// failed.
-  bool patrol();
-  /// The outcome, once poll said kDone or patrol said false.
+  bool check_health();
+  /// The outcome, once poll said kDone or check_health said false.
   Status take_status() {
-    watchdog_.free_wire();
+    watchdog_.free_link();
     return std::move(status_);
   }
   MessagePath& messages() { return messages_; }
@@ -167,7 +167,7 @@ class HostExecutor {
   bool writers_agree();
   bool look_for_news() const;
   bool has_news() const {
-    return phase_ != Phase::kGather || team().wire != nullptr || board_.has_news();
+    return phase_ != Phase::kGather || team().remote_link != nullptr || board_.has_news();
   }
   bool awaits(int rank) const;
   std::span<const int> find_awaited();
@@ -194,7 +194,7 @@ class HostExecutor {
   MessagePath messages_;
   WaitPolicy wait_;
   std::vector<int> awaited_;         // Ranks for which this one waits.
-  std::int64_t looked_at_wire_ = 0;  // Of the coarse clock.
+  std::int64_t looked_at_link_ = 0;  // Of the coarse clock.
   int owner_;                        // The process that made it.
 };
 

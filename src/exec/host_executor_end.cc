@@ -79,8 +79,8 @@ Status HostExecutor::finish_after(const std::exception& thrown) {
 }
 
 Status HostExecutor::look_at(std::span<const int> ranks, const std::string& waiting) {
-  watchdog_.claim_wire();
-  if (team().wire != nullptr) team().wire->progress();
+  watchdog_.claim_link();
+  if (team().remote_link != nullptr) team().remote_link->progress();
   Status found;
   if (board_.region().ending()) found = watchdog_.broken_error(waiting);
   for (const int rank : ranks) {
@@ -97,7 +97,7 @@ Status HostExecutor::look_at(std::span<const int> ranks, const std::string& wait
     messages_.give_up();
     watchdog_.pass_on_abort();
   }
-  watchdog_.free_wire();
+  watchdog_.free_link();
   return found;
 }
 

@@ -31,19 +31,20 @@ bool HostExecutor::look_for_news() const {
 /// there needs none of this.
 Status HostExecutor::finish_waiting(Poll result) {
   // A health check on the caller's own thread: while it waits, this rank does nothing else.
-  const auto patrol_alone = [this] {
+  const auto check_health_alone = [this] {
     if (phase_ == Phase::kGather) board_.say_blocked();
-    return patrol();
+    return check_health();
   };
   for (;; result = poll()) {
     if (result == Poll::kPending) {
       const bool moved = wait_until(
           wait_, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
-          [this] { adapt_.cpus.look_around(); }, patrol_alone,
+          [this] { adapt_.cpus.look_around(); }, check_health_alone,
           [this](auto& ready, auto longest) { return sleep(ready, longest); });
       if (!moved) return take_status();
     }
-    if (result == Poll::kDone || (watchdog_.patrol_due() && !patrol())) return take_status();
+    if (result == Poll::kDone || (watchdog_.health_check_due() && !check_health()))
+      return take_status();
   }
 }
 
@@ -63,7 +64,7 @@ void HostExecutor::run_posted(MessageBatch& batch) {
     if (messages_.poll()) continue;
     wait_until(
         wait_, [this] { return messages_.poll(); }, [this] { adapt_.cpus.look_around(); },
-        [this] { return messages_.patrol() && !messages_.find_stuck(); },
+        [this] { return messages_.check_health() && !messages_.find_stuck(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
 }
@@ -97,7 +98,7 @@ std::span<const int> HostExecutor::find_awaited() {
   return awaited_;
 }
 
-bool HostExecutor::patrol() {
+bool HostExecutor::check_health() {
   if (phase_ >= Phase::kStopping) return true;  // A poll says more.
   if (board_.region().ending()) return end_by_abort() != Poll::kDone;
   const auto now = std::chrono::steady_clock::now();

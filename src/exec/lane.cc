@@ -15,8 +15,8 @@ using plan::StepKind;
 
 namespace {
 
-// A slot of fewer bytes is as well written as lent.
-constexpr std::size_t kWorthLending = 4096;
+// A slot of fewer bytes is as well written as sent from the user's memory.
+constexpr std::size_t kLeastZeroCopyBytes = 4096;
 
 bool in_library_memory(Place place) {
   return place == Place::kSlot || place == Place::kMulticast || place == Place::kScratch;
@@ -71,7 +71,7 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
       slot_bytes_(slot_bytes) {
   std::size_t most_sources = 0, most_targets = 0;
   std::vector<bool> overwritten;
-  if (links.wire() != nullptr) overwritten = overwritten_inputs(plan, me);
+  if (links.remote() != nullptr) overwritten = overwritten_inputs(plan, me);
   locations_.resize(lane_.locations.size());
   for (const Step& step : lane_.steps) {
     chunks_.push_back(
@@ -92,12 +92,12 @@ BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& li
       if (from.place == Place::kMulticast && source)
         to.inbox = &links.multicast_from(from.peer, lane);
       if (from.place == Place::kMulticast && !source) to.outbox = &links.multicast(lane);
-      if (to.outbox == nullptr || links.wire() == nullptr) continue;
+      if (to.outbox == nullptr || links.remote() == nullptr) continue;
       const plan::Location& first = lane_.locations[step.first];
       // This rank would not know when a peer writes there.
       const bool stays = first.place != Place::kInput || !overwritten[first.chunk];
-      to.lendable =
-          stays && links.wire()->lendable(from.place == Place::kSlot ? from.peer : Wire::kAll);
+      to.allows_zero_copy = stays && links.remote()->allows_zero_copy(
+                                         from.place == Place::kSlot ? from.peer : RemoteLink::kAll);
     }
   }
   sources_.resize(most_sources);
@@ -119,8 +119,9 @@ bool BoundLane::only_sends(const Step& step) const {
 
 /// Which steps may be run early: those that only send, by rings into which no other step writes.
 void BoundLane::find_early() {
-  // Between hosts a slot that is sent early is lent longer, and outputs wait for that.
-  if (links_.wire() != nullptr) return;
+  // Between hosts a slot that is sent early holds the user's memory longer, and outputs wait for
+  // that.
+  if (links_.remote() != nullptr) return;
   for (std::size_t i = 0; i < lane_.steps.size(); ++i)
     chunks_[i].early = only_sends(lane_.steps[i]);
   std::vector<const Outbox*> in_turn;  // Rings of the other steps.
@@ -243,7 +244,7 @@ bool BoundLane::ready(const Step& step, const Range& range) {
   const BoundLocation* at = &locations_[step.first];
   for (std::uint32_t i = 0; i < step.source_count; ++i, ++at) {
     if (at->inbox == nullptr || at->inbox->has_slot()) continue;
-    if (links_.wire() != nullptr) expect(step, range);
+    if (links_.remote() != nullptr) expect(step, range);
     return waiting_for_ = at->peer, false;
   }
   for (std::uint32_t i = 0; i < step.target_count; ++i, ++at) {
@@ -251,7 +252,7 @@ bool BoundLane::ready(const Step& step, const Range& range) {
     const bool to_all = at->place == Place::kMulticast;
     return waiting_for_ = to_all ? links_.slowest_reader(lane_index_) : at->peer, false;
   }
-  if (links_.wire() == nullptr || !overwrites_lent(step, range)) return true;
+  if (links_.remote() == nullptr || !overwrites_zero_copy(step, range)) return true;
   return waiting_for_ = -1, false;  // For the network.
 }
 
@@ -260,43 +261,42 @@ void BoundLane::expect(const Step& step, const Range& range) {
   const BoundLocation& from = locations_[step.first];
   if (step.source_count != 1 || context_->scaled) return;
   const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, from.form);
-  if (bytes < kWorthLending || overwrites_lent(step, range)) return;
+  if (bytes < kLeastZeroCopyBytes || overwrites_zero_copy(step, range)) return;
   for (std::uint32_t i = 1; i <= step.target_count; ++i) {
     const BoundLocation& to = *(&from + i);
     if (to.place != Place::kOutput || !same_bytes(to.form, from.form)) continue;
-    links_.wire()->expect(from.peer, from.place == Place::kMulticast, lane_index_,
-                          from.inbox->position(), {target_at(to, range), bytes});
+    links_.remote()->expect(from.peer, from.place == Place::kMulticast, lane_index_,
+                            from.inbox->position(), {target_at(to, range), bytes});
     return;
   }
 }
 
 const std::byte* BoundLane::slot_of(const BoundLocation& location) const {
-  if (links_.wire() != nullptr) {
-    const std::byte* const landed =
-        links_.wire()->landed(location.peer, location.place == Place::kMulticast, lane_index_,
-                              location.inbox->position());
-    if (landed != nullptr) return landed;
+  if (links_.remote() != nullptr) {
+    const std::byte* const placed =
+        links_.remote()->placed(location.peer, location.place == Place::kMulticast, lane_index_,
+                                location.inbox->position());
+    if (placed != nullptr) return placed;
   }
   return location.inbox->slot();
 }
 
-/// Whether the step writes where something lies that an earlier one has lent to the wire.
-bool BoundLane::overwrites_lent(const Step& step, const Range& range) const {
+/// Whether the step writes where an earlier one has a zero-copy send under way.
+bool BoundLane::overwrites_zero_copy(const Step& step, const Range& range) const {
   const BoundLocation* const first = &locations_[step.first] + step.source_count;
   return std::any_of(first, first + step.target_count, [&](const BoundLocation& to) {
     const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, to.form);
-    return to.place == Place::kOutput && links_.wire()->lends({target_at(to, range), bytes});
+    return to.place == Place::kOutput && links_.remote()->is_sending({target_at(to, range), bytes});
   });
 }
 
-/// Where in the user's memory the step's value lies once it is done, if some slot can be lent that;
-/// null: nowhere.
+/// Where the finished value lies in the user's memory, if a slot can be sent from there; or null.
 const BoundLane::BoundLocation* BoundLane::find_home(const Step& step) const {
   const BoundLocation* const first = &locations_[step.first];
   const BoundLocation* const targets = first + step.source_count;
   const BoundLocation* const end = targets + step.target_count;
-  const auto lendable = [](const BoundLocation& at) { return at.lendable; };
-  if (std::none_of(targets, end, lendable)) return nullptr;
+  const auto allows_zero_copy = [](const BoundLocation& at) { return at.allows_zero_copy; };
+  if (std::none_of(targets, end, allows_zero_copy)) return nullptr;
   const bool copies = step.source_count == 1 && !context_->scaled;
   if (copies && (first->place == Place::kInput || first->place == Place::kOutput)) return first;
   const auto* const output = std::find_if(
@@ -305,8 +305,8 @@ const BoundLane::BoundLocation* BoundLane::find_home(const Step& step) const {
 }
 
 /// Whether the slot `to` stands for what lies at `home`.
-bool BoundLane::is_lent(const BoundLocation& to, const BoundLocation* home) const {
-  return home != nullptr && to.lendable && same_bytes(layout(to), home->form);
+bool BoundLane::is_zero_copy(const BoundLocation& to, const BoundLocation* home) const {
+  return home != nullptr && to.allows_zero_copy && same_bytes(layout(to), home->form);
 }
 
 /// Whether a value in the one form is bit for bit what it is in the other.
@@ -374,10 +374,10 @@ std::byte* BoundLane::target_at(const BoundLocation& location, const Range& rang
 }
 
 void BoundLane::move(const Step& step, const Range& range) {
-  const BoundLocation* home = links_.wire() != nullptr ? find_home(step) : nullptr;
+  const BoundLocation* home = links_.remote() != nullptr ? find_home(step) : nullptr;
   const std::size_t value_bytes =
       home == nullptr ? 0 : range.count * element_bytes(context_->arithmetic.type, home->form);
-  if (value_bytes < kWorthLending) home = nullptr;
+  if (value_bytes < kLeastZeroCopyBytes) home = nullptr;
   const BoundLocation* first = &locations_[step.first];
   const BoundLocation* first_target = first + step.source_count;
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
@@ -388,7 +388,7 @@ void BoundLane::move(const Step& step, const Range& range) {
   std::size_t slot_targets = 0;
   std::size_t back = step.target_count;
   for (std::uint32_t i = 0; i < step.target_count; ++i) {
-    if (is_lent(first_target[i], home)) continue;
+    if (is_zero_copy(first_target[i], home)) continue;
     const kernels::Target target{target_at(first_target[i], range), layout(first_target[i])};
     // A copy onto itself (in place) is left out: peers may be reading there.
     if (step.source_count == 1 && target.data == sources_[0].data && !sources_[0].scale) continue;
@@ -407,8 +407,7 @@ void BoundLane::move(const Step& step, const Range& range) {
   commit(step, range, home);
 }
 
-/// A step that copies from a peer's input, which is not mapped, to its first target, and from there
-/// to the others. False: it failed.
+/// Copies a peer's unmapped input to the first target, and on to the others. False: it failed.
 bool BoundLane::read(const Step& step, const Range& range) {
   const BoundLocation& from = locations_[step.first];
   const BoundLocation* const first = &from + step.source_count;
@@ -462,9 +461,10 @@ void BoundLane::commit(const Step& step, const Range& range, const BoundLocation
     const BoundLocation& to = first_target[i];
     if (to.outbox == nullptr) continue;
     const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, layout(to));
-    if (is_lent(to, home)) {
-      links_.wire()->lend(to.place == Place::kSlot ? to.peer : Wire::kAll, lane_index_,
-                          to.outbox->position(), {source_at(*home, range), bytes});
+    if (is_zero_copy(to, home)) {
+      links_.remote()->send_zero_copy(to.place == Place::kSlot ? to.peer : RemoteLink::kAll,
+                                      lane_index_, to.outbox->position(),
+                                      {source_at(*home, range), bytes});
     }
     to.outbox->commit(bytes);
   }

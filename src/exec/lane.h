@@ -22,7 +22,7 @@
 #include "exec/links.h"
 #include "kernels/host/reduce.h"
 #include "plan/partition.h"
-#include "plan/passes/uneven.h"
+#include "plan/passes/vector_variant.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
@@ -81,7 +81,7 @@ class BoundLane {
     std::uint32_t index;  // Of the block in an input or output, of the chunk in scratch.
     Inbox* inbox;
     Outbox* outbox;
-    bool lendable;  // A slot for which the user's memory can stand.
+    bool allows_zero_copy;  // A slot for which the user's memory can stand.
   };
 
   struct BoundChunk {
@@ -99,9 +99,9 @@ class BoundLane {
   bool ready(const plan::Step& step, const plan::Range& range);
   void expect(const plan::Step& step, const plan::Range& range);
   const std::byte* slot_of(const BoundLocation& location) const;
-  bool overwrites_lent(const plan::Step& step, const plan::Range& range) const;
+  bool overwrites_zero_copy(const plan::Step& step, const plan::Range& range) const;
   const BoundLocation* find_home(const plan::Step& step) const;
-  bool is_lent(const BoundLocation& to, const BoundLocation* home) const;
+  bool is_zero_copy(const BoundLocation& to, const BoundLocation* home) const;
   bool run_in_turn();
   bool run_move(const plan::Step& step, const plan::Range& range);
   void move(const plan::Step& step, const plan::Range& range);

@@ -2,8 +2,8 @@
 
 namespace tutti::exec {
 
-Links::Links(const Region& region, int me, Wire* wire)
-    : lanes_(region.config().lanes), me_(me), wire_(wire) {
+Links::Links(const Region& region, int me, RemoteLink* remote_link)
+    : lanes_(region.config().lanes), me_(me), remote_link_(remote_link) {
   const int ranks = static_cast<int>(region.config().rank_count);
   const bool fence = region.config().fence != 0;
   const std::size_t ends = static_cast<std::size_t>(ranks) * lanes_;

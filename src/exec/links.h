@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transport/region.h"
-#include "transport/wire.h"
+#include "transport/remote_link.h"
 
 namespace tutti::exec {
 
@@ -125,9 +125,9 @@ class SignalPair {
 /// All of them, by peer and lane.
 class Links {
  public:
-  /// `wire`: of this rank; null: all see each other's memory.
-  Links(const Region& region, int me, Wire* wire);
-  Wire* wire() const { return wire_; }
+  /// `remote_link`: of this rank; null: all see each other's memory.
+  Links(const Region& region, int me, RemoteLink* remote_link);
+  RemoteLink* remote() const { return remote_link_; }
   Outbox& to(int peer, std::size_t lane) { return outboxes_[index(peer, lane)]; }
   Inbox& from(int peer, std::size_t lane) { return inboxes_[index(peer, lane)]; }
   Outbox& multicast(std::size_t lane) { return multicast_out_[lane]; }
@@ -145,7 +145,7 @@ class Links {
   }
   std::size_t lanes_;
   int me_;
-  Wire* wire_;
+  RemoteLink* remote_link_;
   std::vector<Outbox> outboxes_, multicast_out_;
   std::vector<Inbox> inboxes_, multicast_in_;
   std::vector<SignalPair> signals_;

@@ -6,10 +6,10 @@ namespace tutti::exec {
 
 bool MessagePath::poll() {
   if (watchdog_.over()) [[unlikely]]
-    return patrol(), true;
+    return check_health(), true;
   bool moved = messages_.poll();
   // A look at the network is a system call: not while there is something to do without.
-  if (!moved && board_.team().wire != nullptr && board_.team().wire->progress()) {
+  if (!moved && board_.team().remote_link != nullptr && board_.team().remote_link->progress()) {
     (void)messages_.poll();
     moved = true;
   }
@@ -18,9 +18,10 @@ bool MessagePath::poll() {
   return true;
 }
 
-bool MessagePath::patrol() {
+bool MessagePath::check_health() {
   if (!watchdog_.over()) {
-    const auto failure = messages_.patrol(std::chrono::steady_clock::now(), watchdog_.timeout());
+    const auto failure =
+        messages_.check_health(std::chrono::steady_clock::now(), watchdog_.timeout());
     if (!failure) return true;
     end(*failure);
   }
@@ -47,14 +48,14 @@ bool MessagePath::find_stuck() {
 void MessagePath::end(const Error& failure) {
   Error own = watchdog_.with_place(failure);
   const bool first = board_.region().abort(own);
-  if (board_.team().wire != nullptr) board_.team().wire->progress();
+  if (board_.team().remote_link != nullptr) board_.team().remote_link->progress();
   give_up();
   // Another rank may have reported first: then error_of repeats its report.
   if (first || own.code == Code::kMismatch) failure_ = std::move(own);
 }
 
 void MessagePath::retire(MessageBatch& batch) {
-  watchdog_.free_wire();
+  watchdog_.free_link();
   if (!watchdog_.broken()) return;
   const auto last = std::chrono::steady_clock::now() + Watchdog::kLongestStop;
   for (const Message& message : batch.messages) {

@@ -12,26 +12,28 @@ namespace tutti::exec {
 class MessagePath {
  public:
   MessagePath(const CallBoard& board, const Agreement& agreement, Watchdog& watchdog,
-              std::size_t stream_from)
+              std::size_t stream_from_bytes)
       : board_(board),
         agreement_(agreement),
         watchdog_(watchdog),
-        messages_(board.team().endpoint, board.team().me, stream_from) {}
+        messages_(board.team().endpoint, board.team().me, stream_from_bytes) {}
 
   /// Posts a batch, which stays where it is until `retire`.
   void post(MessageBatch& batch) {
-    watchdog_.claim_wire();
+    watchdog_.claim_link();
     messages_.post(batch);
   }
   /// Moves what is under way. True if anything moved.
   bool poll();
   /// Checks abort, deadline and peers. False: all messages have failed.
-  bool patrol();
+  bool check_health();
   /// For a thread that waits for messages: whether the other end of one waits for a call of this
   /// rank, so that neither can go on. True: the messages have failed.
   bool find_stuck();
   /// Whether what messages have written is on its way.
-  bool left() const { return board_.team().wire == nullptr || !board_.team().wire->pending(); }
+  bool left() const {
+    return board_.team().remote_link == nullptr || !board_.team().remote_link->pending();
+  }
   /// A batch that was posted is over. If it failed, waits (1 s at most) until no peer copies from
   /// its buffers any more: the caller may free them after an error.
   void retire(MessageBatch& batch);

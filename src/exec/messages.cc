@@ -34,12 +34,12 @@ std::size_t bytes_of(const Message& message) { return message.count * size_of(me
 
 }  // namespace
 
-Messages::Messages(Endpoint& endpoint, int me, std::size_t stream_from)
+Messages::Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes)
     : endpoint_(endpoint),
       region_(endpoint.region()),
       me_(me),
       slot_bytes_(region_.config().message_bytes),
-      stream_from_(stream_from),
+      stream_from_bytes_(stream_from_bytes),
       peers_(region_.config().rank_count) {
   const bool fence = region_.config().fence != 0;
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
@@ -236,7 +236,8 @@ bool Messages::copy_part(Message& message) {
   reads_from.store(1 + static_cast<std::uint64_t>(message.peer), std::memory_order_seq_cst);
   const bool ended = region_.header().abort_state.load(std::memory_order_seq_cst) != 0;
   if (!ended) {
-    copy(message.data + message.moved, message.mapped + message.moved, part, bytes >= stream_from_);
+    copy(message.data + message.moved, message.mapped + message.moved, part,
+         bytes >= stream_from_bytes_);
     message.moved += part;
   }
   reads_from.store(0, std::memory_order_release);  // release: all reads of the part are over.
@@ -266,8 +267,8 @@ void Messages::copy(std::byte* to, const std::byte* from, std::size_t bytes, boo
                   kernels::Stores::kStreaming);
 }
 
-std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
-                                      std::chrono::milliseconds timeout) {
+std::optional<Error> Messages::check_health(std::chrono::steady_clock::time_point now,
+                                            std::chrono::milliseconds timeout) {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     for (Queue* queue : {&peer.receives, &peer.sends}) {
@@ -287,13 +288,13 @@ std::optional<Error> Messages::patrol(std::chrono::steady_clock::time_point now,
                                  describe_latest(region_.record(rank), "collective call")));
     }
   }
-  return patrol_any(now, timeout);
+  return check_health_any(now, timeout);
 }
 
 /// Of what may come from any rank: an error if a rank that is needed has ended, or all have, or it
 /// took too long.
-std::optional<Error> Messages::patrol_any(std::chrono::steady_clock::time_point now,
-                                          std::chrono::milliseconds timeout) {
+std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_point now,
+                                                std::chrono::milliseconds timeout) {
   if (any_.first == nullptr) return std::nullopt;
   const Message& message = *any_.first;
   bool alive = false;

@@ -66,8 +66,8 @@ struct MessageBatch {
 /// It has more than 20 functions: one for each way in which a message moves, and its end.
 class Messages {
  public:
-  /// `stream_from`: bytes from which a copy goes past the cache.
-  Messages(Endpoint& endpoint, int me, std::size_t stream_from);
+  /// `stream_from_bytes`: bytes from which a copy goes past the cache.
+  Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes);
 
   /// Adds all messages of a batch to those under way; their peers are other ranks. What may come
   /// from any goes to the first that sends while no other message is received from it.
@@ -83,8 +83,8 @@ class Messages {
 
   /// To be asked now and then: an error if a peer of a message has ended, or nothing has moved to
   /// or from a peer for longer than `timeout`, nor has its message been posted since.
-  std::optional<Error> patrol(std::chrono::steady_clock::time_point now,
-                              std::chrono::milliseconds timeout);
+  std::optional<Error> check_health(std::chrono::steady_clock::time_point now,
+                                    std::chrono::milliseconds timeout);
   /// Whether a message to or from that rank is under way.
   bool waits_for(int peer) const;
   /// The error of such a message that can't move, for a reason that follows ": ".
@@ -94,8 +94,8 @@ class Messages {
   struct Queue {
     Message* first = nullptr;
     Message* last = nullptr;
-    bool moved = false;                           // Anything, since the last patrol;
-    std::chrono::steady_clock::time_point since;  // and when a patrol last found that it had.
+    bool moved = false;                           // Anything, since the last health check;
+    std::chrono::steady_clock::time_point since;  // and when a health check last found that it had.
   };
   struct Peer {
     Outbox outbox;
@@ -103,8 +103,8 @@ class Messages {
     Queue sends, receives;
   };
 
-  std::optional<Error> patrol_any(std::chrono::steady_clock::time_point now,
-                                  std::chrono::milliseconds timeout);
+  std::optional<Error> check_health_any(std::chrono::steady_clock::time_point now,
+                                        std::chrono::milliseconds timeout);
   const MessageBatch* first_batch() const;
   static void append(Queue& queue, Message& message);
   bool place_any();
@@ -123,7 +123,7 @@ class Messages {
   Endpoint& endpoint_;
   Region region_;
   int me_;
-  std::size_t slot_bytes_, stream_from_;
+  std::size_t slot_bytes_, stream_from_bytes_;
   std::vector<Peer> peers_;  // By rank.
   Queue any_;                // Received from whoever sends first.
   std::optional<Error> error_;

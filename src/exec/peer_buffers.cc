@@ -4,8 +4,9 @@
 
 namespace tutti::exec {
 
-PeerBuffers::PeerBuffers(const CallBoard& board, const ActiveCall& call, const Bytes& read_from)
-    : board_(board), call_(call), read_from_(read_from) {
+PeerBuffers::PeerBuffers(const CallBoard& board, const ActiveCall& call,
+                         const Bytes& read_from_bytes)
+    : board_(board), call_(call), read_from_(read_from_bytes) {
   const auto ranks = static_cast<std::size_t>(board.team().ranks);
   const std::span<const int> hosts = board.team().endpoint.hosts();
   near_.assign(ranks, hosts.empty() && ranks > 1);
@@ -51,7 +52,8 @@ bool PeerBuffers::could_be_mapped() const {
 
 bool PeerBuffers::may_read(const Call& call) const {
   const std::size_t block = call.count * size_of(call.type);  // What a rank reads at once.
-  return board_.team().endpoint.reads_peers() && !call.uneven && !reduces(call.collective) &&
+  return board_.team().endpoint.reads_peers() && !call.vector_variant &&
+         !reduces(call.collective) &&
          block >= read_from_[static_cast<std::size_t>(call.collective)];
 }
 
@@ -101,13 +103,13 @@ Status PeerBuffers::map(CallContext& context) {
     // Of a peer's buffers only what this rank touches has to be there.
     const Blocks& blocks = call_.blocks;
     if (has_input(call_, rank)) {
-      const std::size_t bytes = call_.uneven
+      const std::size_t bytes = call_.vector_variant
                                     ? (blocks.peer_input_at[r] + blocks.gets[r]) * call_.element
                                     : input_bytes(call_, team.ranks);
       TUTTI_TRY(context.buffers.peer_inputs[r], team.endpoint.map(rank, inputs_[r], bytes));
     }
     if (has_output(call_, rank)) {
-      const std::size_t bytes = call_.uneven
+      const std::size_t bytes = call_.vector_variant
                                     ? (blocks.peer_output_at[r] + blocks.gives[r]) * call_.element
                                     : output_bytes(call_, team.ranks);
       TUTTI_TRY(context.buffers.peer_outputs[r], team.endpoint.map(rank, outputs_[r], bytes));

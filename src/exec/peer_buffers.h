@@ -25,8 +25,8 @@ class PeerBuffers {
   };
   using Bytes = std::array<std::size_t, kCollectiveCount>;
 
-  /// `read_from`: as HostExecutor::Options has it.
-  PeerBuffers(const CallBoard& board, const ActiveCall& call, const Bytes& read_from);
+  /// `read_from_bytes`: as HostExecutor::Options has it.
+  PeerBuffers(const CallBoard& board, const ActiveCall& call, const Bytes& read_from_bytes);
 
   /// Whether some ranks reach each other's memory.
   bool some_near() const { return some_near_; }

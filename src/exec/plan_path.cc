@@ -11,7 +11,7 @@ PlanPath::PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options 
       call_(call),
       adapt_(adapt),
       options_(std::move(options)),
-      buffers_(board, call, options_.read_from),
+      buffers_(board, call, options_.read_from_bytes),
       routes_(board, options_.plans, adapt.plan_trials) {
   const auto ranks = static_cast<std::size_t>(board.team().ranks);
   context_.region = &board.region();
@@ -24,15 +24,15 @@ PlanPath::PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options 
 void PlanPath::begin_round() {
   const std::uint32_t lines = board_.line_credit();
   const std::uint64_t count = common_count(call_);
-  board_.begin(
-      {.credit = call_.uneven ? std::min(lines, kBlockTables) : lines, .blocks = call_.uneven},
-      call_.word | kRound * static_cast<std::uint64_t>(stage_), count, count);
+  board_.begin({.credit = call_.vector_variant ? std::min(lines, kBlockTables) : lines,
+                .blocks = call_.vector_variant},
+               call_.word | kRound * static_cast<std::uint64_t>(stage_), count, count);
 }
 
 void PlanPath::announce() {
   switch (stage_) {
     case Stage::kBuffers: {
-      if (call_.uneven)
+      if (call_.vector_variant)
         call_.blocks.show(board_.region().blocks(board_.team().me, board_.number()));
       PeerBuffers::Announcement mine = buffers_.announcement();
       mine.took_ns = adapt_.plan_trials.took_ns();
@@ -47,11 +47,11 @@ void PlanPath::announce() {
 /// each other what they would run.
 Result<bool> PlanPath::proceed() {
   if (stage_ == Stage::kPlan) {
-    TUTTI_CHECK_OK(agree_on_plan());
+    TUTTI_RETURN_IF_ERROR(agree_on_plan());
     return false;
   }
   if (stage_ == Stage::kBuffers) {
-    TUTTI_CHECK_OK(learn_blocks());
+    TUTTI_RETURN_IF_ERROR(learn_blocks());
     if (adapt_.plan_trials.timing()) note_times();
     TUTTI_TRY(const bool known, buffers_.learn(context_));
     if (!known) {
@@ -72,7 +72,7 @@ Result<bool> PlanPath::proceed() {
 
 /// Where the peers have this rank's blocks; an error if they see them otherwise than this rank.
 Status PlanPath::learn_blocks() {
-  if (!call_.uneven) return ok();
+  if (!call_.vector_variant) return ok();
   const int me = board_.team().me;
   for (int rank = 0; rank < board_.team().ranks; ++rank) {
     const BlockView view = board_.region().blocks(rank, board_.number())[me];
@@ -127,11 +127,12 @@ bool PlanPath::start() {
   context_.arithmetic = call_.arithmetic;
   context_.scaled = call_.scaled;
   context_.count = call_.count;
-  context_.blocks = call_.uneven ? &call_.blocks : nullptr;
+  context_.blocks = call_.vector_variant ? &call_.blocks : nullptr;
   context_.tile_elements = route_->tile_elements;
   context_.tiles = route_->tiles;
   context_.streaming = writes_past_cache();
-  if (call_.uneven) {  // Blocks may be empty here and there, but every call runs its signals once.
+  if (call_.vector_variant) {  // Blocks may be empty here and there, but every call runs its
+                               // signals once.
     const std::size_t largest = call_.blocks.largest;
     if (!plan.tiled) context_.tile_elements = std::max<std::size_t>(1, largest);
     context_.tiles =
@@ -142,7 +143,7 @@ bool PlanPath::start() {
   }
   context_.buffers.input = call_.input;
   context_.buffers.output = call_.output;
-  adapt_.plan_trials.begin(route_->trial);
+  adapt_.plan_trials.begin(route_->online_tuning);
   for (BoundLane& lane : route_->plan->lanes) lane.start(context_);
   if (access == Access::kSlots) return true;
   // seq_cst: a rank that ends the call sees that this one may write into its buffers, or this rank
@@ -159,7 +160,7 @@ bool PlanPath::writes_past_cache() const {
   const std::size_t outputs = call_.out_bytes * (traits.root_output ? 1 : all);
   // In place they are the same bytes.
   const bool one = call_.input == call_.output;
-  return (one ? std::max(inputs, outputs) : inputs + outputs) >= options_.stream_from;
+  return (one ? std::max(inputs, outputs) : inputs + outputs) >= options_.stream_from_bytes;
 }
 
 Poll PlanPath::poll() {

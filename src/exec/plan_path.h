@@ -17,8 +17,9 @@ class PlanPath {
  public:
   struct Options {
     std::shared_ptr<const PlanSource> plans;
-    PeerBuffers::Bytes read_from{};  // This and the next two as HostExecutor::Options has them.
-    std::size_t stream_from = SIZE_MAX;
+    PeerBuffers::Bytes
+        read_from_bytes{};  // This and the next two as HostExecutor::Options has them.
+    std::size_t stream_from_bytes = SIZE_MAX;
     int machine_ranks = 1;
   };
   PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options options);

@@ -8,7 +8,7 @@ Routes::Routes(const CallBoard& board, std::shared_ptr<const PlanSource> source,
     : board_(board),
       source_(std::move(source)),
       trials_(trials),
-      links_(board.region(), board.team().me, board.team().wire) {}
+      links_(board.region(), board.team().me, board.team().remote_link) {}
 
 Result<Route*> Routes::find(const ActiveCall& call, Access access) {
   const std::uint64_t count = common_count(call);
@@ -20,16 +20,17 @@ Result<Route*> Routes::find(const ActiveCall& call, Access access) {
   for (Route* route : {&routes_[at], &routes_[at ^ 1]}) {
     if (route->word == call.word && route->count == count && route->access == access) known = route;
   }
-  if (known != nullptr) known->trial.begin();
-  if (known != nullptr && known->which == known->trial.plan()) return known;
+  if (known != nullptr) known->online_tuning.begin();
+  if (known != nullptr && known->which == known->online_tuning.plan()) return known;
   if (known != nullptr) trials_.count_try();
   Route& route = known != nullptr ? *known : routes_[routes_[at].word == 0 ? at : at ^ 1];
-  TUTTI_TRY(route, make(call, access, known != nullptr ? known->trial.plan() : 0,
-                        known != nullptr ? &known->trial : nullptr));
+  TUTTI_TRY(route, make(call, access, known != nullptr ? known->online_tuning.plan() : 0,
+                        known != nullptr ? &known->online_tuning : nullptr));
   return &route;
 }
 
-Result<Route> Routes::make(const ActiveCall& call, Access access, std::size_t which, Trial* known) {
+Result<Route> Routes::make(const ActiveCall& call, Access access, std::size_t which,
+                           OnlineTuning* known) {
   TUTTI_TRY(const PlanChoice choice, source_->choose(call, access, which));
   const plan::Plan* const plan = choice.plan;
   const RegionConfig& config = board_.region().config();
@@ -44,18 +45,19 @@ Result<Route> Routes::make(const ActiveCall& call, Access access, std::size_t wh
   const std::size_t fits = config.slot_bytes / element_bytes(call.type, widest);
   const std::size_t largest = plan::piece_of(count, plan->pieces, 0, grain).count;
   const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
-  return Route{.word = call.word,
-               .count = count,
-               .plan = &bound,
-               .tile_elements = tile,
-               .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
-               .access = access,
-               .which = which,
-               .trial = known != nullptr ? std::move(*known) : trial_of(call, choice)};
+  return Route{
+      .word = call.word,
+      .count = count,
+      .plan = &bound,
+      .tile_elements = tile,
+      .tiles = largest == 0 ? 0 : (largest + tile - 1) / tile,
+      .access = access,
+      .which = which,
+      .online_tuning = known != nullptr ? std::move(*known) : online_tuning_of(call, choice)};
 }
 
 /// Where plans are compared, rings are to be warm: what they hold has gone through once.
-Trial Routes::trial_of(const ActiveCall& call, const PlanChoice& choice) const {
+OnlineTuning Routes::online_tuning_of(const ActiveCall& call, const PlanChoice& choice) const {
   const RegionConfig& config = board_.region().config();
   const std::size_t ring =
       std::max(config.slot_count, config.multicast_slots) * std::size_t{config.slot_bytes};

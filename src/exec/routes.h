@@ -36,7 +36,7 @@ struct Route {
   std::size_t tile_elements = 0, tiles = 0;
   Access access = Access::kSlots;
   std::size_t which = 0;  // Of the plans that may be tried.
-  Trial trial = {};
+  OnlineTuning online_tuning = {};
   bool agreed = false;  // All ranks have said that they run this plan.
 };
 
@@ -50,9 +50,9 @@ class Routes {
  private:
   static constexpr std::size_t kRoutes = 512;  // With two places for each call.
 
-  Result<Route> make(const ActiveCall& call, Access access, std::size_t which, Trial* known);
+  Result<Route> make(const ActiveCall& call, Access access, std::size_t which, OnlineTuning* known);
   BoundPlan& bind(const plan::Plan& plan);
-  Trial trial_of(const ActiveCall& call, const PlanChoice& choice) const;
+  OnlineTuning online_tuning_of(const ActiveCall& call, const PlanChoice& choice) const;
 
   const CallBoard& board_;
   std::shared_ptr<const PlanSource> source_;

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kLongestGoodbye{100};
 // After this time a rank tells the others which rank it waits for.
 constexpr std::chrono::milliseconds kLongWait{1000};
 constexpr std::chrono::milliseconds kLookPause{50};
-constexpr std::int64_t kPatrolMs = 20;
+constexpr std::int64_t kHealthCheckMs = 20;
 
 }  // namespace
 
@@ -27,23 +27,23 @@ Watchdog::Watchdog(const CallBoard& board, const ActiveCall& call, Milliseconds 
 void Watchdog::claim() {
   // seq_cst, with those in abort: if one rank begins a call while another thread aborts, at least
   // one of the two sees the other.
-  wire_users_.fetch_add(1, std::memory_order_seq_cst);
+  link_users_.fetch_add(1, std::memory_order_seq_cst);
   while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
 }
 
 void Watchdog::abort(const Error& error) {
   (void)board_.region().abort(error);
-  Wire* const wire = board_.team().wire;
-  if (wire == nullptr) return;
-  wire->wake();
+  RemoteLink* const remote_link = board_.team().remote_link;
+  if (remote_link == nullptr) return;
+  remote_link->wake();
   if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
   // A thread that executes something passes the abort on by itself.
-  if (wire_users_.load(std::memory_order_seq_cst) == 0) {
+  if (link_users_.load(std::memory_order_seq_cst) == 0) {
     const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
     try {
       do {
-        wire->progress();
-      } while (wire->pending() && std::chrono::steady_clock::now() < last);
+        remote_link->progress();
+      } while (remote_link->pending() && std::chrono::steady_clock::now() < last);
     } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
     }
   }
@@ -51,11 +51,11 @@ void Watchdog::abort(const Error& error) {
 }
 
 void Watchdog::pass_on_abort() const {
-  Wire* const wire = board_.team().wire;
-  if (wire == nullptr) return;
-  wire->flush();  // To tell the others, before `keep` may end a connection.
-  wire->keep();   // Return the buffers to the caller.
-  wire->progress();
+  RemoteLink* const remote_link = board_.team().remote_link;
+  if (remote_link == nullptr) return;
+  remote_link->flush();  // To tell the others, before `keep` may end a connection.
+  remote_link->keep();   // Return the buffers to the caller.
+  remote_link->progress();
 }
 
 Error Watchdog::report(Error error) {
@@ -158,9 +158,9 @@ Error Watchdog::timeout_error(std::span<const int> awaited) const {
           Rank{blamed}};
 }
 
-bool Watchdog::patrol_due() {
-  if (board_.team().wire == nullptr || coarse_ms() < next_patrol_) return false;
-  next_patrol_ = coarse_ms() + kPatrolMs;
+bool Watchdog::health_check_due() {
+  if (board_.team().remote_link == nullptr || coarse_ms() < next_health_check_) return false;
+  next_health_check_ = coarse_ms() + kHealthCheckMs;
   return true;
 }
 

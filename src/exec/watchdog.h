@@ -36,14 +36,14 @@ class Watchdog {
   /// Whether it is, on any rank.
   bool over() const { return broken_ || board_.region().ending(); }
 
-  /// A thread that executes something drives the wire from `claim_wire` to `free_wire`; if none
+  /// A thread that executes something drives the wire from `claim_link` to `free_link`; if none
   /// does, a thread that aborts.
-  void claim_wire() {
-    if (board_.team().wire != nullptr) claim();
+  void claim_link() {
+    if (board_.team().remote_link != nullptr) claim();
   }
-  void free_wire() {
+  void free_link() {
     // release: pairs with the load in abort, which goes on with the wire.
-    if (board_.team().wire != nullptr) wire_users_.fetch_sub(1, std::memory_order_release);
+    if (board_.team().remote_link != nullptr) link_users_.fetch_sub(1, std::memory_order_release);
   }
   /// Ends the communicator on all ranks. Any thread.
   void abort(const Error& error);
@@ -71,7 +71,7 @@ class Watchdog {
   Error timeout_error(std::span<const int> awaited) const;
   /// Whether to look at abort, deadline and peers although the network is busy: messages of others
   /// may keep it busy for ever.
-  bool patrol_due();
+  bool health_check_due();
 
   /// A call has failed. It is over once no rank writes into its buffers any more; names in `error`
   /// those that still may, if that took too long.
@@ -92,11 +92,11 @@ class Watchdog {
   const ActiveCall& call_;
   Milliseconds timeout_;
   std::vector<std::string> places_;
-  std::atomic<int> wire_users_{0};  // Calls and batches of messages under way.
+  std::atomic<int> link_users_{0};  // Calls and batches of messages under way.
   std::atomic<bool> aborting_{false};
   bool broken_ = false, waiting_ = false;
   Time wait_start_, next_look_, stop_end_;
-  std::int64_t next_patrol_ = 0;  // Of the coarse clock.
+  std::int64_t next_health_check_ = 0;  // Of the coarse clock.
 };
 
 }  // namespace tutti::exec

@@ -31,7 +31,7 @@ std::uint64_t hash_of(const Plan& plan) {
     hash.add(static_cast<std::uint64_t>(tree.weight));
     hash.add_all(tree.parents);
   }
-  hash.add(static_cast<std::uint64_t>(plan.contract) << 2 | std::uint64_t{plan.together} << 1 |
+  hash.add(static_cast<std::uint64_t>(plan.contract) << 2 | std::uint64_t{plan.entry_barrier} << 1 |
            std::uint64_t{plan.apart});
   hash.add(plan.pieces);
   for (const RankPlan& rank : plan.ranks) {

@@ -123,7 +123,7 @@ struct Plan {
   /// No lane begins before all ranks have entered the call. The executor sees to that, where ranks
   /// have told each other at the start of a call where their buffers are; a plan that touches
   /// peers' buffers then needs no signals for it.
-  bool together = false;
+  bool entry_barrier = false;
   /// No rank's input shares memory with its output. All other plans may be run in place.
   bool apart = false;
   std::uint32_t pieces = 1;

@@ -86,7 +86,7 @@ class RankCheck {
       return plan_error(plan_,
                         fmt::format("rank {}: {} lanes: takes 1 to 65535", rank_, lanes.size()));
     }
-    for (lane_ = 0; lane_ < lanes.size(); ++lane_) TUTTI_CHECK_OK(check_lane(lanes[lane_]));
+    for (lane_ = 0; lane_ < lanes.size(); ++lane_) TUTTI_RETURN_IF_ERROR(check_lane(lanes[lane_]));
     return ok();
   }
 
@@ -105,11 +105,11 @@ class RankCheck {
               "step before");
         next += std::uint64_t{step.source_count} + step.target_count;
         if (next > lane.locations.size()) return error("names more locations than there are");
-        TUTTI_CHECK_OK(check_move(lane, step));
+        TUTTI_RETURN_IF_ERROR(check_move(lane, step));
       } else if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
         if (step.source_count != 0 || step.target_count != 0 || step.first != 0 || step.chunk != 0)
           return error("is not in normal form: signal and wait have no locations");
-        TUTTI_CHECK_OK(check_peer(step.peer));
+        TUTTI_RETURN_IF_ERROR(check_peer(step.peer));
       } else {
         return error("is of no known kind");
       }
@@ -129,10 +129,10 @@ class RankCheck {
     const Location* first = lane.locations.data() + step.first;
     const std::span sources(first, step.source_count);
     const std::span targets(first + step.source_count, step.target_count);
-    for (const Location& at : sources) TUTTI_CHECK_OK(check_location(at, step.chunk, true));
-    for (const Location& at : targets) TUTTI_CHECK_OK(check_location(at, step.chunk, false));
-    TUTTI_CHECK_OK(check_distinct(sources, true));
-    TUTTI_CHECK_OK(check_distinct(targets, false));
+    for (const Location& at : sources) TUTTI_RETURN_IF_ERROR(check_location(at, step.chunk, true));
+    for (const Location& at : targets) TUTTI_RETURN_IF_ERROR(check_location(at, step.chunk, false));
+    TUTTI_RETURN_IF_ERROR(check_distinct(sources, true));
+    TUTTI_RETURN_IF_ERROR(check_distinct(targets, false));
     return check_scratch_forms(sources, targets);
   }
 
@@ -166,7 +166,7 @@ class RankCheck {
     const Form form = reduces(plan_.shape.collective) ? Form::kContribution : Form::kResult;
     if (at.form != form)
       return error(fmt::format("an input is a {}, not a {}", to_string(form), to_string(at.form)));
-    TUTTI_CHECK_OK(check_owner(at));
+    TUTTI_RETURN_IF_ERROR(check_owner(at));
     const std::uint32_t owner = at.place == Place::kPeerInput ? at.peer : rank_;
     if (!has_input(plan_.shape, owner))
       return error(fmt::format(
@@ -179,7 +179,7 @@ class RankCheck {
   Status check_output(const Location& at, std::uint32_t chunk, bool is_source) {
     if (at.form != Form::kResult)
       return error(fmt::format("an output is a result, not a {}", to_string(at.form)));
-    TUTTI_CHECK_OK(check_owner(at));
+    TUTTI_RETURN_IF_ERROR(check_owner(at));
     const std::uint32_t owner = at.place == Place::kPeerOutput ? at.peer : rank_;
     if (!has_output(plan_.shape, owner))
       return error(fmt::format("touches the output of rank {}: only the root gets one", owner));
@@ -291,7 +291,7 @@ bool touches_peers(const Plan& plan) {
 }
 
 Status check_structure(const Plan& plan, const Limits& limits) {
-  TUTTI_CHECK_OK(check_shape(plan, limits));
+  TUTTI_RETURN_IF_ERROR(check_shape(plan, limits));
   std::uint64_t locations = 0;
   for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
     const std::uint32_t scratch = plan.ranks[rank].scratch_chunks;
@@ -299,7 +299,7 @@ Status check_structure(const Plan& plan, const Limits& limits) {
       return plan_error(plan, fmt::format("rank {}: {} scratch chunks: at most {}", rank, scratch,
                                           limits.scratch_chunks));
     }
-    TUTTI_CHECK_OK(RankCheck(plan, rank).check());
+    TUTTI_RETURN_IF_ERROR(RankCheck(plan, rank).check());
     for (const Lane& lane : plan.ranks[rank].lanes) locations += lane.locations.size();
   }
   // Every output chunk is written by some location. Asked here so that nothing of the size of all

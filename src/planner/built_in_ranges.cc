@@ -11,7 +11,7 @@ namespace {
 
 /// Beyond it two shots win: one shot makes every rank read every rank's whole message. With more
 /// ranks than CPUs that is weighed against one more round of switches.
-std::size_t plain_packets(int rank_count) {
+std::size_t plain_eager_bytes(int rank_count) {
   return rank_count <= 4 ? 16384
          : rank_count <= 8
              ? 8192
@@ -22,7 +22,7 @@ std::size_t plain_packets(int rank_count) {
 /// Measured on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94
 /// to 1.16, a gather 0.69; the others of 2 KiB 0.55 to 0.76, and about 1 between CPUs that are far
 /// from each other; of 4 KiB 0.75 to 0.93, and 1.3 there.
-std::size_t mapped_packets(Collective collective, int rank_count) {
+std::size_t mapped_eager_bytes(Collective collective, int rank_count) {
   if (collective == Collective::kGather) return 16384;
   if (has_root(collective)) return 8192;
   // Not measured where more ranks have a CPU each: every rank reads what all others give.
@@ -52,9 +52,9 @@ std::string_view large(Collective collective, int n, bool mapped) {
 /// cost a switch to every rank, and a packet's rooted call none. Measured on 2 CPUs, by packet and
 /// by plan: 4 ranks, 16 KiB, broadcast 0.93 us and 3.6, reduce 1.4 and 5.7, all-reduce 3.6 and 5.3;
 /// 8 ranks, 8 KiB, broadcast 1.1 and 8.1, all-reduce 9.9 and 16.
-std::size_t mapped_packets(Collective collective, int rank_count, bool crowded) {
-  const std::size_t most = plain_packets(rank_count);
-  return crowded ? most : std::min(mapped_packets(collective, rank_count), most);
+std::size_t mapped_eager_bytes(Collective collective, int rank_count, bool oversubscribed) {
+  const std::size_t most = plain_eager_bytes(rank_count);
+  return oversubscribed ? most : std::min(mapped_eager_bytes(collective, rank_count), most);
 }
 
 /// Where ranks share CPUs, a plan with fewer waits wins while messages are small, though one rank
@@ -62,7 +62,7 @@ std::size_t mapped_packets(Collective collective, int rank_count, bool crowded) 
 /// / of two_shot: reduce of 32 KiB 0.70 (3 ranks), 0.56 to 0.83 (4), 0.77 and 0.83 (8), plain 0.50
 /// to 0.67, of 128 KiB 1.01 and 1.11 (4); broadcast of 32 KiB 0.96 (3), 0.70 and 0.74 (4), 0.90 and
 /// 0.94 (8), of 128 KiB 1.45 (8).
-constexpr std::size_t kCrowdedOneShot = 32768;
+constexpr std::size_t kOversubscribedOneShotBytes = 32768;
 bool one_shot_wins(Collective collective) {
   return collective == Collective::kReduce || collective == Collective::kBroadcast;
 }
@@ -71,18 +71,18 @@ bool one_shot_wins(Collective collective) {
 
 std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_count,
                                    int usable_cpus) {
-  const bool crowded = rank_count > usable_cpus;
+  const bool oversubscribed = rank_count > usable_cpus;
   const std::string name(large(collective, rank_count, mapped));
-  const std::string small(crowded && one_shot_wins(collective) ? "direct" : name);
-  const std::size_t packets =
-      mapped ? mapped_packets(collective, rank_count, crowded) : plain_packets(rank_count);
-  std::vector<Range> ranges{{packets, {{std::string(kPacketWay), 1, 0}, {small, 1, 0}}}};
-  if (small != name) ranges.push_back({kCrowdedOneShot, {{small, 1, 0}}});
+  const std::string small(oversubscribed && one_shot_wins(collective) ? "direct" : name);
+  const std::size_t eager = mapped ? mapped_eager_bytes(collective, rank_count, oversubscribed)
+                                   : plain_eager_bytes(rank_count);
+  std::vector<Range> ranges{{eager, {{std::string(kEagerName), 1, 0}, {small, 1, 0}}}};
+  if (small != name) ranges.push_back({kOversubscribedOneShotBytes, {{small, 1, 0}}});
   ranges.push_back({std::numeric_limits<std::size_t>::max(), {{name, 1, 0}}});
   return ranges;
 }
 
-std::size_t built_in_read_from(Collective collective) {
+std::size_t built_in_read_from_bytes(Collective collective) {
   return reduces(collective) ? std::numeric_limits<std::size_t>::max() : std::size_t{16} << 10;
 }
 
@@ -91,7 +91,7 @@ std::size_t built_in_read_from(Collective collective) {
 std::vector<Range> network_ranges(const std::vector<int>& hosts, const NetworkCost& cost) {
   const auto most = static_cast<double>(std::max<std::size_t>(1, most_pairs_across(hosts)));
   const double bytes = cost.link.latency_us * cost.link.gigabytes_per_second * 1e3 / most;
-  return {{static_cast<std::size_t>(bytes), {{std::string(kPacketWay), 1, 0}}},
+  return {{static_cast<std::size_t>(bytes), {{std::string(kEagerName), 1, 0}}},
           {std::numeric_limits<std::size_t>::max(), {}}};
 }
 

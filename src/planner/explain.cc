@@ -118,16 +118,15 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
 namespace {
 
 /// What no way can be faster than, and why.
-void find_bound(const Request& request, const Knowledge& knowledge, CallExplanation& all) {
-  const HostCosts& costs = knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
-  const int cpus = std::clamp(knowledge.usable_cpus, 1, request.shape.rank_count);
+void find_bound(const Request& request, const PlannerInputs& inputs, CallExplanation& all) {
+  const HostCosts& costs = inputs.table != nullptr ? inputs.table->costs : inputs.costs;
+  const int cpus = std::clamp(inputs.usable_cpus, 1, request.shape.rank_count);
   const double rate = costs.reduce_gigabytes_per_second;
   all.bound_us = memory_traffic(request.shape, request.bytes) * 1e-3 / (rate * cpus);
-  all.bound_words =
-      fmt::format("inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})",
-                  cpus, cpus == 1 ? "" : "s", rate,
-                  knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
-  const Hosts& hosts = knowledge.hosts;
+  all.bound_words = fmt::format(
+      "inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})", cpus,
+      cpus == 1 ? "" : "s", rate, inputs.table != nullptr ? "measured by tutti tune" : "assumed");
+  const Hosts& hosts = inputs.hosts;
   if (hosts.of.empty()) return;
   double bytes = network_traffic(request.shape, request.bytes, hosts.of);
   double gigabytes_per_second = hosts.cost.link.gigabytes_per_second;
@@ -150,14 +149,14 @@ void find_bound(const Request& request, const Knowledge& knowledge, CallExplanat
   all.bound_words =
       fmt::format("{:.0f} bytes into a host or out of it at {:.3g} GB/s, after {:.3g} us ({})",
                   bytes, gigabytes_per_second, hosts.cost.link.latency_us,
-                  knowledge.table != nullptr ? "measured by tutti tune" : "assumed");
+                  inputs.table != nullptr ? "measured by tutti tune" : "assumed");
 }
 
 /// What ranks own in a weighted exchange, and what decided it.
-std::string weights_in_words(const Request& request, const Knowledge& knowledge) {
+std::string weights_in_words(const Request& request, const PlannerInputs& inputs) {
   if (request.shape.weights.empty()) return {};
   std::string text = fmt::format("{} by rank, ", fmt::join(request.shape.weights, ","));
-  const Hosts& hosts = knowledge.hosts;
+  const Hosts& hosts = inputs.hosts;
   if (hosts.rates.empty() || request.shape.weights != weights_for(hosts))
     return text + "as TUTTI_WEIGHTS says";
   std::string slow;
@@ -173,23 +172,23 @@ std::string weights_in_words(const Request& request, const Knowledge& knowledge)
 
 }  // namespace
 
-Result<CallExplanation> explain(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(auto list, candidates(request, knowledge));
+Result<CallExplanation> explain(const Request& request, const PlannerInputs& inputs) {
+  TUTTI_TRY(auto list, candidates(request, inputs));
   TUTTI_TRY(CallExplanation all, explained(std::move(list), request.shape.collective));
-  find_bound(request, knowledge, all);
-  all.weights_words = weights_in_words(request, knowledge);
-  if (!request.mapped && some_share_memory(knowledge.hosts.of)) {
+  find_bound(request, inputs, all);
+  all.weights_words = weights_in_words(request, inputs);
+  if (!request.mapped && some_share_memory(inputs.hosts.of)) {
     Request mapped = request;
     mapped.mapped = true;
     all.add_faster("memory that peers can map (mem_alloc, register_memory)",
-                   candidates(mapped, knowledge));
+                   candidates(mapped, inputs));
   }
   if (request.contract == Contract::kDeterministic && reduces(request.shape.collective)) {
     Request relaxed = request;
     relaxed.contract = Contract::kRelaxed;
-    all.add_faster("the relaxed contract", candidates(relaxed, knowledge));
+    all.add_faster("the relaxed contract", candidates(relaxed, inputs));
   }
-  if (knowledge.table == nullptr)
+  if (inputs.table == nullptr)
     all.to_be_faster.emplace_back(
         "nothing was measured here: `tutti tune` makes a table that comes before rules and "
         "estimates");

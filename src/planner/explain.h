@@ -50,7 +50,7 @@ Result<CallExplanation> explained(std::vector<Candidate> list, Collective collec
 
 /// For ranks on CPUs. Pure, but for estimates, which are kept. Errors: those of candidates(), and
 /// where there is nothing left to choose. Any thread.
-Result<CallExplanation> explain(const Request& request, const Knowledge& knowledge);
+Result<CallExplanation> explain(const Request& request, const PlannerInputs& inputs);
 
 /// A table and what follows from it, at most 100 columns wide. `heading` is its first line.
 std::string to_text(const CallExplanation& explanation, const Request& request,

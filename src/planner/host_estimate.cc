@@ -24,27 +24,27 @@ constexpr std::size_t kMostEvents = std::size_t{1} << 18;
 // Between hosts every plan that is not forced is estimated, at the first call of a size.
 constexpr std::size_t kMostNetworkEvents = std::size_t{1} << 15;
 
-const HostCosts& costs_of(const Knowledge& knowledge) {
-  return knowledge.table != nullptr ? knowledge.table->costs : knowledge.costs;
+const HostCosts& costs_of(const PlannerInputs& inputs) {
+  return inputs.table != nullptr ? inputs.table->costs : inputs.costs;
 }
 
-double hop_us(const Request& request, const Knowledge& knowledge) {
-  const double us = costs_of(knowledge).link.latency_us;
+double hop_us(const Request& request, const PlannerInputs& inputs) {
+  const double us = costs_of(inputs).link.latency_us;
   const double turns =
-      static_cast<double>(request.shape.rank_count) / std::max(1, knowledge.usable_cpus);
-  return knowledge.table != nullptr || turns <= 1 ? us : us + kSwitchUs * turns;
+      static_cast<double>(request.shape.rank_count) / std::max(1, inputs.usable_cpus);
+  return inputs.table != nullptr || turns <= 1 ? us : us + kSwitchUs * turns;
 }
 
 /// Adds the ways out of and into each host, and the links between ranks over them.
-void add_network(const Knowledge& knowledge, const LinkCost& near, double switch_us,
+void add_network(const PlannerInputs& inputs, const LinkCost& near, double switch_us,
                  plan::CostModel& model) {
-  const std::vector<int>& of = knowledge.hosts.of;
-  const NetworkCost& cost = knowledge.hosts.cost;
+  const std::vector<int>& of = inputs.hosts.of;
+  const NetworkCost& cost = inputs.hosts.cost;
   const auto first = static_cast<std::uint32_t>(model.resources.size());
   const int hosts = *std::max_element(of.begin(), of.end()) + 1;
   for (int host = 0; host < hosts; ++host) {
     plan::Resource out, in;
-    out.gigabytes_per_second = in.gigabytes_per_second = knowledge.hosts.rate_of(host);
+    out.gigabytes_per_second = in.gigabytes_per_second = inputs.hosts.rate_of(host);
     out.message_us = cost.message_us;
     model.resources.push_back(out);
     model.resources.push_back(in);
@@ -58,20 +58,20 @@ void add_network(const Knowledge& knowledge, const LinkCost& near, double switch
   };
 }
 
-/// `knowledge` has to outlive it.
-plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
-  const HostCosts& costs = costs_of(knowledge);
-  const LinkCost link{hop_us(request, knowledge), costs.link.gigabytes_per_second};
+/// `inputs` has to outlive it.
+plan::CostModel cost_model(const Request& request, const PlannerInputs& inputs) {
+  const HostCosts& costs = costs_of(inputs);
+  const LinkCost link{hop_us(request, inputs), costs.link.gigabytes_per_second};
   plan::CostModel model;
   model.link = [link](Rank, Rank) { return plan::Path(link); };
   const auto cpus = static_cast<std::uint32_t>(
-      std::clamp(knowledge.usable_cpus, 1, std::max(1, request.shape.rank_count)));
+      std::clamp(inputs.usable_cpus, 1, std::max(1, request.shape.rank_count)));
   for (std::uint32_t i = 0; i < cpus; ++i) {
     plan::Resource cpu;
     cpu.gigabytes_per_second = costs.reduce_gigabytes_per_second;
     model.resources.push_back(cpu);
   }
-  const bool one_host = knowledge.hosts.of.empty();
+  const bool one_host = inputs.hosts.of.empty();
   const auto ranks = static_cast<std::uint32_t>(std::max(1, request.shape.rank_count));
   model.compute = [=](Rank rank) {
     const auto r = static_cast<std::uint32_t>(rank.value);
@@ -79,27 +79,26 @@ plan::CostModel cost_model(const Request& request, const Knowledge& knowledge) {
     return plan::Use{
         one_host ? r % cpus : static_cast<std::uint32_t>(std::uint64_t{r} * cpus / ranks), 1};
   };
-  if (!one_host) add_network(knowledge, link, link.latency_us - costs.link.latency_us, model);
+  if (!one_host) add_network(inputs, link, link.latency_us - costs.link.latency_us, model);
   return model;
 }
 
 std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
-                                  const Knowledge& knowledge, plan::Recording* recording) {
+                                  const PlannerInputs& inputs, plan::Recording* recording) {
   const plan::Shape& shape = request.shape;
   const plan::RankPlan one = build(algorithm, shape, Rank{shape.rank_count / 2});
   std::size_t events = 0;
   for (const plan::Lane& lane : one.lanes) events += lane.steps.size() + lane.locations.size();
   events = std::max<std::size_t>(1, events * static_cast<std::size_t>(shape.rank_count));
   if (events > kMostEstimated) return std::nullopt;
-  const auto made = prepare(recipe_of(algorithm, request, knowledge, 1));
+  const auto made = prepare(recipe_of(algorithm, request, inputs, 1));
   if (!made) return std::nullopt;
-  return simulated_us(
-      (*made)->plan, cost_model(request, knowledge), request.bytes,
-      {.slot_bytes = knowledge.slot_bytes,
-       .slots = std::max(1, knowledge.slots),
-       .tile_events = events,
-       .most_events = knowledge.hosts.of.empty() ? kMostEvents : kMostNetworkEvents},
-      recording);
+  return simulated_us((*made)->plan, cost_model(request, inputs), request.bytes,
+                      {.slot_bytes = inputs.slot_bytes,
+                       .slots = std::max(1, inputs.slots),
+                       .tile_events = events,
+                       .most_events = inputs.hosts.of.empty() ? kMostEvents : kMostNetworkEvents},
+                      recording);
 }
 
 /// Estimates that were made in this process: by all that they depend on.
@@ -157,9 +156,9 @@ std::size_t most_pairs_across(const std::vector<int>& hosts) {
 }
 
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
-                                  const Knowledge& knowledge) {
+                                  const PlannerInputs& inputs) {
   const plan::Shape& shape = request.shape;
-  const HostCosts& costs = costs_of(knowledge);
+  const HostCosts& costs = costs_of(inputs);
   const EstimateKey key{&algorithm,
                         shape.rank_count,
                         shape.root,
@@ -169,26 +168,26 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                         bool(request.mapped),
                         request.read,
                         request.shared,
-                        request.uneven,
+                        request.vector_variant,
                         request.bytes,
-                        knowledge.usable_cpus,
-                        knowledge.table != nullptr,
+                        inputs.usable_cpus,
+                        inputs.table != nullptr,
                         costs.link.latency_us,
                         costs.link.gigabytes_per_second,
                         costs.reduce_gigabytes_per_second,
-                        knowledge.slot_bytes,
-                        knowledge.slots,
-                        knowledge.hosts.of,
-                        knowledge.hosts.cost.link.latency_us,
-                        knowledge.hosts.cost.link.gigabytes_per_second,
-                        knowledge.hosts.cost.message_us,
-                        knowledge.hosts.rates};
+                        inputs.slot_bytes,
+                        inputs.slots,
+                        inputs.hosts.of,
+                        inputs.hosts.cost.link.latency_us,
+                        inputs.hosts.cost.link.gigabytes_per_second,
+                        inputs.hosts.cost.message_us,
+                        inputs.hosts.rates};
   {
     const std::lock_guard lock(estimates().mutex);
     if (const auto found = estimates().known.find(key); found != estimates().known.end())
       return found->second;
   }
-  const auto us = simulate_us(algorithm, request, knowledge, nullptr);
+  const auto us = simulate_us(algorithm, request, inputs, nullptr);
   const std::lock_guard lock(estimates().mutex);
   if (estimates().known.size() >= kMostKnown) estimates().known.clear();
   estimates().known[key] = us;
@@ -196,12 +195,12 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
 }
 
 std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
-                                const Knowledge& knowledge, plan::Recording& recording) {
-  return simulate_us(algorithm, request, knowledge, &recording);
+                                const PlannerInputs& inputs, plan::Recording& recording) {
+  return simulate_us(algorithm, request, inputs, &recording);
 }
 
-double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
-  const HostCosts& costs = costs_of(knowledge);
+double estimate_eager_us(const Request& request, const PlannerInputs& inputs) {
+  const HostCosts& costs = costs_of(inputs);
   const double n = request.shape.rank_count;
   const CollectiveTraits traits = traits_of(request.shape.collective);
   const auto bytes = static_cast<double>(request.bytes);
@@ -210,15 +209,15 @@ double estimate_packet_us(const Request& request, const Knowledge& knowledge) {
   const double read = traits.root_input                         ? given
                       : traits.input_each && traits.output_each ? given
                                                                 : given * n;
-  const double turns = std::max(1.0, n / std::max(1, knowledge.usable_cpus));
+  const double turns = std::max(1.0, n / std::max(1, inputs.usable_cpus));
   const double moved = 2 * given + read;
-  if (const Hosts& hosts = knowledge.hosts; !hosts.of.empty()) {
+  if (const Hosts& hosts = inputs.hosts; !hosts.of.empty()) {
     // Every rank of a host sends to all that are elsewhere, one after the other.
     const auto sent = static_cast<double>(most_pairs_across(hosts.of));
     return hosts.cost.link.latency_us + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second +
            sent * (hosts.cost.message_us + given * 1e-3 / hosts.cost.link.gigabytes_per_second);
   }
-  return hop_us(request, knowledge) + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second;
+  return hop_us(request, inputs) + turns * moved * 1e-3 / costs.reduce_gigabytes_per_second;
 }
 
 }  // namespace tutti::planner

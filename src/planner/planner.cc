@@ -11,7 +11,7 @@
 #include "base/fork.h"
 #include "plan/hash.h"
 #include "plan/passes/passes.h"
-#include "plan/passes/uneven.h"
+#include "plan/passes/vector_variant.h"
 #include "plan/verify/verify.h"
 
 namespace tutti::planner {
@@ -44,7 +44,7 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   if (recipe.lanes > 1) made->plan = plan::replicate(made->plan, recipe.lanes);
   const auto apply = [&](auto pass) {
     auto lowered = pass(made->plan);
-    if (lowered && (!recipe.uneven || plan::runs_uneven(*lowered)))
+    if (lowered && (!recipe.vector_variant || plan::runs_vector(*lowered)))
       made->plan = std::move(*lowered);
   };
   if (recipe.direct)
@@ -55,7 +55,7 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   start = std::chrono::steady_clock::now();
   if (auto verified = plan::verify(made->plan); !verified) return std::move(verified.error());
   made->verify_us = since_us(start);
-  if (recipe.uneven && !plan::runs_uneven(made->plan)) {
+  if (recipe.vector_variant && !plan::runs_vector(made->plan)) {
     return Error{
         Code::kUnsupported,
         fmt::format("{} {} hands blocks on by way of ranks that don't know their sizes, so "
@@ -70,9 +70,10 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
   const plan::Shape& shape = recipe.shape;
   const std::uint64_t written = recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written);
-  const Key key{recipe.algorithm, written,      shape.rank_count, shape.root,   shape.groups.sizes,
-                shape.weights,    shape.trees,  recipe.direct,    recipe.read,  recipe.shared,
-                recipe.multicast, recipe.hosts, recipe.lanes,     recipe.uneven};
+  const Key key{
+      recipe.algorithm, written,      shape.rank_count, shape.root,           shape.groups.sizes,
+      shape.weights,    shape.trees,  recipe.direct,    recipe.read,          recipe.shared,
+      recipe.multicast, recipe.hosts, recipe.lanes,     recipe.vector_variant};
   const std::lock_guard lock(cache().mutex);
   auto& slot = cache().plans[key];
   if (slot == nullptr) {

@@ -37,7 +37,7 @@ struct Recipe {
   bool multicast = false;       // One slot to all, where a step sends to all.
   std::vector<int> hosts = {};  // With direct: see plan::HostOf.
   std::uint32_t lanes = 1;
-  bool uneven = false;  // For blocks of any sizes, see plan/passes/uneven.h.
+  bool vector_variant = false;  // For blocks of any sizes, see plan/passes/vector_variant.h.
 };
 
 /// Builds, lowers and verifies; or finds it done already. Plans live as long as the process. Any
@@ -52,9 +52,11 @@ struct Request {
                                 // host both or nothing.
   bool read = false;            // Not that, but all can read each other's inputs;
   bool shared = false;          // and one would wait for the other: see plan::read.
-  bool uneven = false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
+  bool vector_variant =
+      false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
-  std::string_view wish = {};  // For this call alone, see wish.h; goes before Knowledge::wishes.
+  std::string_view algorithm_override =
+      {};  // For this call alone, see override.h; goes before PlannerInputs::overrides.
 };
 
 /// Ranks on several hosts.
@@ -87,12 +89,12 @@ inline std::uint32_t lanes_worth(std::size_t piece_bytes, std::uint32_t most) {
 }
 
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
-struct Knowledge {
+struct PlannerInputs {
   const TuningTable* table = nullptr;  // Of this machine and these ranks, if there is one.
   HostCosts costs;                     // For estimates, where there is no table.
   Hosts hosts = {};
-  int usable_cpus = 2;           // Of all hosts together.
-  std::string_view wishes = {};  // Settings::algorithm.
+  int usable_cpus = 2;              // Of all hosts together.
+  std::string_view overrides = {};  // Settings::algorithm.
   std::uint32_t lanes = 0;       // Settings::lanes: how often lanes are repeated; 0: by the table.
   std::uint32_t most_lanes = 0;  // That the communicator has; 0: as many as anything needs.
   std::size_t packet_bytes = 32768;  // The largest packet,
@@ -101,18 +103,18 @@ struct Knowledge {
 };
 
 /// How a request's plan is made of an algorithm.
-Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Knowledge& knowledge,
+Recipe recipe_of(const Algorithm& algorithm, const Request& request, const PlannerInputs& inputs,
                  std::uint32_t lanes);
 
 /// The plan for a request: of the first of candidates() (select.h) that is not packets.
 /// kInvalidArgument if a forced one can't be taken, or everything is forbidden.
-Result<Recipe> choose(const Request& request, const Knowledge& knowledge);
+Result<Recipe> choose(const Request& request, const PlannerInputs& inputs);
 
 /// Bytes up to which a call goes by packets: the largest message of which they are the first of
 /// candidates(). With `request.mapped`: where ranks lately used buffers that all of them can map,
 /// as reading these saves the packet's copy. The request's bytes are not used. Estimates have no
 /// say.
-Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge);
+Result<std::size_t> eager_limit_bytes(Request request, const PlannerInputs& inputs);
 
 /// What the plan of a call is for, with the groups and weights that are set.
 plan::Shape shape_of(Collective collective, int rank_count, int root, const Settings& settings);
@@ -121,7 +123,7 @@ plan::Shape shape_of(Collective collective, int rank_count, int root, const Sett
 /// ranks. What is forced, tuned, a rule, or for weights alone has as many as it needs; what else is
 /// estimated has to do with them. kInvalidArgument where what is forced can't be taken.
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
-                                   const Knowledge& knowledge);
+                                   const PlannerInputs& inputs);
 
 /// One line per plan prepared so far: name, shape, steps, cost.
 std::string describe_plans();

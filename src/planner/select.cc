@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "planner/wish.h"
+#include "planner/override.h"
 
 namespace tutti::planner {
 namespace {
@@ -70,12 +70,12 @@ std::vector<Way> ways_of(const std::vector<Range>& ranges, std::size_t bytes) {
   return ways;
 }
 
-std::vector<Range> rules_for(const Request& request, const Knowledge& knowledge) {
-  const Hosts& hosts = knowledge.hosts;
+std::vector<Range> rules_for(const Request& request, const PlannerInputs& inputs) {
+  const Hosts& hosts = inputs.hosts;
   // Where blocks differ in size, ranks that estimate would not all find the same.
-  return hosts.of.empty() || request.uneven
+  return hosts.of.empty() || request.vector_variant
              ? built_in_ranges(request.shape.collective, bool(request.mapped),
-                               request.shape.rank_count, knowledge.usable_cpus)
+                               request.shape.rank_count, inputs.usable_cpus)
              : network_ranges(hosts.of, hosts.cost);
 }
 
@@ -91,36 +91,36 @@ std::size_t size_class(std::size_t bytes) {
 /// For ranks on CPUs, on one host or several.
 class HostPlanCosts final : public PlanCosts {
  public:
-  explicit HostPlanCosts(const Knowledge& knowledge) : knowledge_(knowledge) {}
+  explicit HostPlanCosts(const PlannerInputs& inputs) : inputs_(inputs) {}
 
-  std::string_view wishes() const override { return knowledge_.wishes; }
+  std::string_view overrides() const override { return inputs_.overrides; }
 
   std::vector<Way> ways(Evidence evidence, const Request& request) const override {
     const std::size_t bytes = request.bytes;
     if (evidence == Evidence::kTuned) {
       // Sizes of blocks that differ are not known to all: what is measured by size says nothing.
-      if (knowledge_.table == nullptr || request.uneven) return {};
-      return ways_of(knowledge_.table->of(request.shape.collective, bool(request.mapped)), bytes);
+      if (inputs_.table == nullptr || request.vector_variant) return {};
+      return ways_of(inputs_.table->of(request.shape.collective, bool(request.mapped)), bytes);
     }
-    std::vector<Way> rules = ways_of(rules_for(request, knowledge_), bytes);
-    const bool measured = request.shape.rank_count <= kBuiltInRanks || request.uneven;
-    if (!measured) std::erase_if(rules, [](const Way& way) { return way.name != kPacketWay; });
+    std::vector<Way> rules = ways_of(rules_for(request, inputs_), bytes);
+    const bool measured = request.shape.rank_count <= kBuiltInRanks || request.vector_variant;
+    if (!measured) std::erase_if(rules, [](const Way& way) { return way.name != kEagerName; });
     for (Way& way : rules) way.microseconds = 0;
     return rules;
   }
 
-  std::optional<std::string> packet_refusal(const Request& request) const override {
-    if (request.uneven) return "blocks that differ in size take a plan";
-    if (request.bytes <= knowledge_.packet_bytes) return "";
-    return fmt::format("a packet takes at most {} bytes", knowledge_.packet_bytes);
+  std::optional<std::string> eager_refusal(const Request& request) const override {
+    if (request.vector_variant) return "blocks that differ in size take a plan";
+    if (request.bytes <= inputs_.packet_bytes) return "";
+    return fmt::format("a packet takes at most {} bytes", inputs_.packet_bytes);
   }
 
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t by_source) const override {
     if (by_user != 0) return by_user;
-    if (knowledge_.lanes != 0) return knowledge_.lanes;
+    if (inputs_.lanes != 0) return inputs_.lanes;
     if (by_source != 0) return by_source;
-    if (knowledge_.hosts.of.empty() || !algorithm.applies(request.shape)) return 1;
+    if (inputs_.hosts.of.empty() || !algorithm.applies(request.shape)) return 1;
     const auto own = static_cast<std::uint32_t>(lanes_of(algorithm, request.shape));
     return std::max(1U, kNetworkLanes / own);
   }
@@ -130,14 +130,14 @@ class HostPlanCosts final : public PlanCosts {
     const std::size_t lanes = lanes_of(algorithm, request.shape) * repeated;
     if (lanes > kMostLanes)
       return fmt::format("takes {} lanes; a communicator has at most {}", lanes, kMostLanes);
-    if (knowledge_.most_lanes != 0 && lanes > knowledge_.most_lanes) {
+    if (inputs_.most_lanes != 0 && lanes > inputs_.most_lanes) {
       return fmt::format(
           "takes {} lanes, this communicator has {}; force it by TUTTI_ALGORITHM "
           "to have as many",
-          lanes, knowledge_.most_lanes);
+          lanes, inputs_.most_lanes);
     }
-    if (!request.uneven) return {};
-    const auto made = prepare(recipe_of(algorithm, request, knowledge_, repeated));
+    if (!request.vector_variant) return {};
+    const auto made = prepare(recipe_of(algorithm, request, inputs_, repeated));
     return made ? std::string{} : made.error().what;
   }
 
@@ -145,30 +145,30 @@ class HostPlanCosts final : public PlanCosts {
                                     const Request& request) const override {
     Request asked = request;
     asked.bytes = size_class(request.bytes);
-    if (candidate.packet) return estimate_packet_us(asked, knowledge_);
-    return planner::estimate_us(*candidate.algorithm, asked, knowledge_);
+    if (candidate.eager) return estimate_eager_us(asked, inputs_);
+    return planner::estimate_us(*candidate.algorithm, asked, inputs_);
   }
 
  private:
-  const Knowledge& knowledge_;
+  const PlannerInputs& inputs_;
 };
 
 /// Makes the list: first what the user, a table and the rules say, then all the rest.
 class Listing {
  public:
-  Listing(const Request& request, const PlanCosts& costs, Wish wish)
-      : request_(request), costs_(costs), wish_(std::move(wish)) {}
+  Listing(const Request& request, const PlanCosts& costs, Override algorithm_override)
+      : request_(request), costs_(costs), override_(std::move(algorithm_override)) {}
 
   /// Without times of what is estimated, which stands in the order of the registry. Ends with the
   /// first one for which `enough` is true.
   std::vector<Candidate> make(bool (*enough)(const Candidate&)) {
     enough_ = enough;
-    if (!wish_.forced.empty()) add(wish_.forced, 0, 0, Evidence::kForced);
+    if (!override_.forced.empty()) add(override_.forced, 0, 0, Evidence::kForced);
     for (const Evidence evidence : {Evidence::kTuned, Evidence::kRule}) {
       for (const Way& way : costs_.ways(evidence, request_))
         add(way.name, way.lanes, way.microseconds, evidence);
     }
-    add(kPacketWay, 1, 0, Evidence::kEstimated);
+    add(kEagerName, 1, 0, Evidence::kEstimated);
     for (const Algorithm* algorithm : algorithms()) {
       if (algorithm->collective == request_.shape.collective)
         add(algorithm->name, 0, 0, Evidence::kEstimated);
@@ -182,40 +182,40 @@ class Listing {
   void add(std::string_view name, std::uint32_t lanes, double microseconds, Evidence evidence) {
     if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;
-    candidate.packet = name == kPacketWay;
+    candidate.eager = name == kEagerName;
     candidate.microseconds = microseconds;
     candidate.evidence = evidence;
-    if (!candidate.packet) {
+    if (!candidate.eager) {
       candidate.algorithm = find_algorithm(request_.shape.collective, name);
       if (candidate.algorithm == nullptr) return;  // Of a table from elsewhere.
-      const std::uint32_t by_user = evidence == Evidence::kForced ? wish_.lanes : 0;
+      const std::uint32_t by_user = evidence == Evidence::kForced ? override_.lanes : 0;
       candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
     }
-    const auto packet_refusal =
-        candidate.packet ? costs_.packet_refusal(request_) : std::optional<std::string>("");
-    if (!packet_refusal) return;
+    const auto eager_refusal =
+        candidate.eager ? costs_.eager_refusal(request_) : std::optional<std::string>("");
+    if (!eager_refusal) return;
     // The registry adds what no source named; a table may name an algorithm with several lanes.
     for (const Candidate& other : list_) {
       if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
         return;
     }
     // Packets are taken as far as they go; what is larger goes as ever.
-    if (!wish_.forced.empty() && name != wish_.forced && wish_.forced != kPacketWay)
-      candidate.refused = fmt::format("{} is forced", wish_.forced);
-    else if (wish_.forced.empty() && wish_.forbids(name))
+    if (!override_.forced.empty() && name != override_.forced && override_.forced != kEagerName)
+      candidate.refused = fmt::format("{} is forced", override_.forced);
+    else if (override_.forced.empty() && override_.forbids(name))
       candidate.refused = "is forbidden";
-    else if (candidate.packet)
-      candidate.refused = *packet_refusal;
+    else if (candidate.eager)
+      candidate.refused = *eager_refusal;
     else
       candidate.refused = refusal(*candidate.algorithm, request_.shape, request_.contract);
-    if (candidate.refused.empty() && !candidate.packet)
+    if (candidate.refused.empty() && !candidate.eager)
       candidate.refused = costs_.refusal(*candidate.algorithm, candidate.lanes, request_);
     list_.push_back(std::move(candidate));
   }
 
   const Request& request_;
   const PlanCosts& costs_;
-  const Wish wish_;
+  const Override override_;
   bool (*enough_)(const Candidate&) = nullptr;
   std::vector<Candidate> list_;
 };
@@ -225,24 +225,26 @@ bool never(const Candidate&) { return false; }
 bool at_first(const Candidate& candidate) { return candidate.refused.empty(); }
 /// Estimates have to be compared.
 bool at_first_plan(const Candidate& candidate) {
-  return candidate.refused.empty() && !candidate.packet &&
+  return candidate.refused.empty() && !candidate.eager &&
          candidate.evidence != Evidence::kEstimated;
 }
 
 Result<std::vector<Candidate>> listed(const Request& request, const PlanCosts& costs,
                                       bool (*enough)(const Candidate&)) {
   const Collective collective = request.shape.collective;
-  TUTTI_TRY(Wish wish, wish_for(collective, costs.wishes(), "TUTTI_ALGORITHM"));
-  if (!request.wish.empty()) {
-    TUTTI_TRY(Wish own, wish_for(collective, request.wish, "algorithm"));
-    if (own.forced.empty() && !own.forbids(wish.forced)) {
-      own.forced = wish.forced;
-      own.lanes = wish.lanes;
+  TUTTI_TRY(Override algorithm_override,
+            override_for(collective, costs.overrides(), "TUTTI_ALGORITHM"));
+  if (!request.algorithm_override.empty()) {
+    TUTTI_TRY(Override own, override_for(collective, request.algorithm_override, "algorithm"));
+    if (own.forced.empty() && !own.forbids(algorithm_override.forced)) {
+      own.forced = algorithm_override.forced;
+      own.lanes = algorithm_override.lanes;
     }
-    own.forbidden.insert(own.forbidden.end(), wish.forbidden.begin(), wish.forbidden.end());
-    wish = std::move(own);
+    own.forbidden.insert(own.forbidden.end(), algorithm_override.forbidden.begin(),
+                         algorithm_override.forbidden.end());
+    algorithm_override = std::move(own);
   }
-  return Listing(request, costs, std::move(wish)).make(enough);
+  return Listing(request, costs, std::move(algorithm_override)).make(enough);
 }
 
 /// Puts in times, and in order what estimates decide.
@@ -265,17 +267,18 @@ void estimate(std::vector<Candidate>& list, const Request& request, const PlanCo
   });
 }
 
-bool is_plan(const Candidate& candidate) { return candidate.refused.empty() && !candidate.packet; }
+bool is_plan(const Candidate& candidate) { return candidate.refused.empty() && !candidate.eager; }
 
 Error nothing_left(const std::vector<Candidate>& list, const Request& request) {
   std::string reasons;
   for (const Candidate& candidate : list) {
-    if (candidate.packet) continue;
+    if (candidate.eager) continue;
     const std::string reason = fmt::format("{} {}", candidate.name(), candidate.refused);
     if (candidate.evidence == Evidence::kForced)
-      return {
-          Code::kInvalidArgument,
-          fmt::format("{}: {}", request.wish.empty() ? "TUTTI_ALGORITHM" : "algorithm", reason)};
+      return {Code::kInvalidArgument,
+              fmt::format("{}: {}",
+                          request.algorithm_override.empty() ? "TUTTI_ALGORITHM" : "algorithm",
+                          reason)};
     reasons += (reasons.empty() ? "" : "; ") + reason;
   }
   return {Code::kInvalidArgument,
@@ -295,9 +298,9 @@ std::string_view to_string(Evidence evidence) {
   return "";
 }
 
-std::string_view Candidate::name() const { return packet ? kPacketWay : algorithm->name; }
+std::string_view Candidate::name() const { return eager ? kEagerName : algorithm->name; }
 
-Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Knowledge& knowledge,
+Recipe recipe_of(const Algorithm& algorithm, const Request& request, const PlannerInputs& inputs,
                  std::uint32_t lanes) {
   return {.algorithm = &algorithm,
           .shape = request.shape,
@@ -305,9 +308,9 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Knowl
           .read = request.read,
           .shared = request.shared,
           .multicast = true,
-          .hosts = request.mapped ? knowledge.hosts.of : std::vector<int>{},
+          .hosts = request.mapped ? inputs.hosts.of : std::vector<int>{},
           .lanes = lanes,
-          .uneven = request.uneven};
+          .vector_variant = request.vector_variant};
 }
 
 Result<std::vector<Candidate>> candidates(const Request& request, const PlanCosts& costs) {
@@ -316,16 +319,16 @@ Result<std::vector<Candidate>> candidates(const Request& request, const PlanCost
   return list;
 }
 
-Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge) {
-  return candidates(request, HostPlanCosts(knowledge));
+Result<std::vector<Candidate>> candidates(const Request& request, const PlannerInputs& inputs) {
+  return candidates(request, HostPlanCosts(inputs));
 }
 
 Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCosts& costs) {
   TUTTI_TRY(auto list, listed(request, costs, at_first_plan));
-  std::erase_if(list, [](const Candidate& candidate) { return candidate.packet; });
+  std::erase_if(list, [](const Candidate& candidate) { return candidate.eager; });
   // Where blocks differ in size, each rank knows other bytes, and estimates would put plans in
   // another order on each. So the order of the registry stays.
-  const bool guess = !request.uneven && list.front().refused.empty() &&
+  const bool guess = !request.vector_variant && list.front().refused.empty() &&
                      list.front().evidence == Evidence::kEstimated;
   if (guess) estimate(list, request, costs);
   std::vector<Candidate> usable;
@@ -334,41 +337,41 @@ Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCo
   return usable;
 }
 
-Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(auto usable, usable_plans(request, HostPlanCosts(knowledge)));
-  const bool guess = !request.uneven && usable.front().evidence == Evidence::kEstimated;
+Result<std::vector<Candidate>> contenders(const Request& request, const PlannerInputs& inputs) {
+  TUTTI_TRY(auto usable, usable_plans(request, HostPlanCosts(inputs)));
+  const bool guess = !request.vector_variant && usable.front().evidence == Evidence::kEstimated;
   usable.resize(guess ? std::min(usable.size(), kMostTried) : 1);
   return usable;
 }
 
-Result<Recipe> choose(const Request& request, const Knowledge& knowledge) {
-  TUTTI_TRY(const auto usable, contenders(request, knowledge));
-  return recipe_of(*usable.front().algorithm, request, knowledge, usable.front().lanes);
+Result<Recipe> choose(const Request& request, const PlannerInputs& inputs) {
+  TUTTI_TRY(const auto usable, contenders(request, inputs));
+  return recipe_of(*usable.front().algorithm, request, inputs, usable.front().lanes);
 }
 
-Result<std::size_t> packet_limit(Request request, const Knowledge& knowledge) {
+Result<std::size_t> eager_limit_bytes(Request request, const PlannerInputs& inputs) {
   // The ends of ranges are where rules change. What is tuned is interpolated, so it changes between
   // them as well: seen in steps of a quarter.
-  std::vector<std::size_t> sizes{1, knowledge.packet_bytes};
+  std::vector<std::size_t> sizes{1, inputs.packet_bytes};
   const Collective collective = request.shape.collective;
-  for (const Range& range : rules_for(request, knowledge)) sizes.push_back(range.up_to);
-  if (knowledge.table != nullptr) {
-    for (const Range& range : knowledge.table->of(collective, bool(request.mapped)))
+  for (const Range& range : rules_for(request, inputs)) sizes.push_back(range.up_to);
+  if (inputs.table != nullptr) {
+    for (const Range& range : inputs.table->of(collective, bool(request.mapped)))
       sizes.push_back(range.up_to);
-    for (std::size_t bytes = 8; bytes < knowledge.packet_bytes; bytes += bytes / 4)
+    for (std::size_t bytes = 8; bytes < inputs.packet_bytes; bytes += bytes / 4)
       sizes.push_back(bytes);
   }
   std::sort(sizes.begin(), sizes.end());
   std::size_t limit = 0;
   for (const std::size_t bytes : sizes) {
-    if (bytes > knowledge.packet_bytes) break;
+    if (bytes > inputs.packet_bytes) break;
     request.bytes = bytes;
-    TUTTI_TRY(const auto list, listed(request, HostPlanCosts(knowledge), at_first));
-    const bool packet = std::any_of(list.begin(), list.end(), [](const Candidate& candidate) {
-      return candidate.packet && candidate.refused.empty() &&
+    TUTTI_TRY(const auto list, listed(request, HostPlanCosts(inputs), at_first));
+    const bool eager = std::any_of(list.begin(), list.end(), [](const Candidate& candidate) {
+      return candidate.eager && candidate.refused.empty() &&
              candidate.evidence != Evidence::kEstimated;
     });
-    if (packet) limit = bytes;
+    if (eager) limit = bytes;
   }
   return limit;
 }
@@ -392,7 +395,7 @@ std::size_t lanes_for_weights(const plan::Shape& shape) {
 }  // namespace
 
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
-                                   const Knowledge& knowledge) {
+                                   const PlannerInputs& inputs) {
   std::size_t most = 1;
   for (int i = 0; i < kCollectiveCount; ++i) {
     Request request;
@@ -402,13 +405,13 @@ Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
     for (const bool mapped : {false, true}) {
       request.mapped = mapped;
       std::vector<std::size_t> sizes{std::size_t{1} << 30};
-      if (knowledge.table != nullptr) {
-        for (const Range& range : knowledge.table->of(request.shape.collective, mapped))
+      if (inputs.table != nullptr) {
+        for (const Range& range : inputs.table->of(request.shape.collective, mapped))
           sizes.push_back(range.up_to);
       }
       for (const std::size_t bytes : sizes) {
         request.bytes = bytes;
-        TUTTI_TRY(const auto list, listed(request, HostPlanCosts(knowledge), at_first_plan));
+        TUTTI_TRY(const auto list, listed(request, HostPlanCosts(inputs), at_first_plan));
         const auto first = std::find_if(list.begin(), list.end(), is_plan);
         if (first == list.end()) return nothing_left(list, request);
         const bool estimated = first->evidence == Evidence::kEstimated;

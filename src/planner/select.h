@@ -3,7 +3,7 @@
 // Pure: the same request and costs give the same list on every rank. Four sources decide, in this
 // order:
 //
-//   the user    a forced candidate is the only one; a forbidden one is refused (wish.h)
+//   the user    a forced candidate is the only one; a forbidden one is refused (override.h)
 //   a table     the candidates that were measured on this machine, by their times
 //   the rules   built_in_ranges (tuning_table.h), for up to kBuiltInRanks ranks
 //   estimates   plan/estimate/estimate.h over what a hop and a byte cost here
@@ -12,8 +12,8 @@
 // measured three candidates puts these three first, and the others follow by estimate.
 //
 // One list serves hosts and devices. Each says through PlanCosts what it knows of plans: for hosts
-// that follows from a Knowledge, for devices see cuda/comm/select.h. The simulator (simulate/) is
-// another matter: it tries each algorithm with several shapes, rank orders and protocols.
+// that follows from a PlannerInputs, for devices see cuda/comm/select.h. The simulator (simulate/)
+// is another matter: it tries each algorithm with several shapes, rank orders and protocols.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,7 +34,7 @@ std::string_view to_string(Evidence evidence);
 
 struct Candidate {
   const Algorithm* algorithm = nullptr;  // Null: packets.
-  bool packet = false;
+  bool eager = false;
   std::uint32_t lanes = 1;  // How often its lanes are repeated.
   double microseconds =
       0;  // Measured if it is tuned, else estimated; 0: refused, or not estimated.
@@ -49,11 +49,11 @@ class PlanCosts {
  public:
   virtual ~PlanCosts() = default;
   /// Settings::algorithm.
-  virtual std::string_view wishes() const = 0;
+  virtual std::string_view overrides() const = 0;
   /// What a source other than the user and estimates says, best first.
   virtual std::vector<Way> ways(Evidence, const Request&) const { return {}; }
   /// Why packets can't be taken; empty: they can. None: they are no candidate.
-  virtual std::optional<std::string> packet_refusal(const Request&) const { return {}; }
+  virtual std::optional<std::string> eager_refusal(const Request&) const { return {}; }
   /// How often lanes are repeated: as the user says, or a source; 0: it does not.
   virtual std::uint32_t lanes(const Algorithm& algorithm, const Request& request,
                               std::uint32_t by_user, std::uint32_t by_source) const = 0;
@@ -66,9 +66,9 @@ class PlanCosts {
 };
 
 /// All candidates of the request's collective, best first, refused ones last, in the order of the
-/// registry. kInvalidArgument if the wishes name what there is not.
+/// registry. kInvalidArgument if the overrides name what there is not.
 Result<std::vector<Candidate>> candidates(const Request& request, const PlanCosts& costs);
-Result<std::vector<Candidate>> candidates(const Request& request, const Knowledge& knowledge);
+Result<std::vector<Candidate>> candidates(const Request& request, const PlannerInputs& inputs);
 
 /// The plans among them that can be taken, best first; never empty. With a source that decides, the
 /// first is the best, and nothing is estimated. kInvalidArgument: nothing is left.
@@ -77,21 +77,21 @@ Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCo
 /// The plans that are worth trying, best first: one, if that is known to be best, or blocks differ
 /// in size; up to kMostTried, if it is an estimate. Never empty; choose() takes the first. Errors
 /// as choose().
-Result<std::vector<Candidate>> contenders(const Request& request, const Knowledge& knowledge);
+Result<std::vector<Candidate>> contenders(const Request& request, const PlannerInputs& inputs);
 inline constexpr std::size_t kMostTried = 4;
 
 /// How long a plan of the algorithm would take. Bounded: a plan of more than kMostEstimated steps
 /// in all is not simulated, and has no value. Remembered for the process. Any thread.
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
-                                  const Knowledge& knowledge);
+                                  const PlannerInputs& inputs);
 inline constexpr std::size_t kMostEstimated = std::size_t{1} << 17;
 
 /// The same, with what happens when; not remembered.
 std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
-                                const Knowledge& knowledge, plan::Recording& recording);
+                                const PlannerInputs& inputs, plan::Recording& recording);
 
 /// The same for packets, whatever their size.
-double estimate_packet_us(const Request& request, const Knowledge& knowledge);
+double estimate_eager_us(const Request& request, const PlannerInputs& inputs);
 
 /// The time of a plan of the request's shape, with slots of `slot_bytes` or more: tiles are made so
 /// large that about `most_events` events are simulated, of which a tile has `tile_events`.

@@ -29,7 +29,7 @@
 namespace tutti::planner {
 
 /// What the way by packets is called where algorithms have names.
-inline constexpr std::string_view kPacketWay = "packet";
+inline constexpr std::string_view kEagerName = "packet";
 
 /// What a host's ranks need to estimate a plan. The defaults are of 2 cores of an AMD EPYC.
 struct HostCosts {
@@ -56,7 +56,7 @@ struct HostRate {
   friend auto operator<=>(const HostRate&, const HostRate&) = default;
 };
 
-/// A way that a call can go: kPacketWay or an algorithm's name; how its lanes are repeated; and how
+/// A way that a call can go: kEagerName or an algorithm's name; how its lanes are repeated; and how
 /// long it took, 0: not measured.
 struct Way {
   std::string name;
@@ -116,7 +116,7 @@ inline constexpr int kBuiltInRanks = 8;
 
 /// Bytes of a block, from which ranks read each other's plain inputs where they can
 /// (Request::read) instead of sending slots; SIZE_MAX: never.
-std::size_t built_in_read_from(Collective collective);
+std::size_t built_in_read_from_bytes(Collective collective);
 
 /// The same for ranks on several hosts, as `hosts` says by rank: which small messages go by
 /// packets. All else is estimated.

@@ -34,7 +34,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   const std::size_t ranks = config.rank_count, lanes = config.lanes;
   multicast_bytes_ = ring_bytes(ranks, config.slot_bytes, config.multicast_slots);
   channel_bytes_ = ring_bytes(1, config.slot_bytes, config.slot_count);
-  if (config.apart != 0) channel_bytes_ -= config.slot_count * config.slot_bytes;
+  if (config.gpudirect != 0) channel_bytes_ -= config.slot_count * config.slot_bytes;
   message_bytes_ = ring_bytes(1, config.message_bytes, config.message_slots);
   std::size_t offset = 0;
   const auto place = [&offset](std::size_t bytes) {
@@ -173,13 +173,13 @@ Ring Region::ring_at(std::byte* base, std::size_t readers, std::size_t slot_byte
   std::byte* first = base + (1 + readers) * sizeof(Counter);
   auto* used = reinterpret_cast<std::uint32_t*>(first + slots * slot_bytes);
   Ring ring{first, &counters[0], &counters[1], slot_bytes, slots};
-  if (config_.wire != 0) ring.used = used, ring.stamps = used + slots;
+  if (config_.replica != 0) ring.used = used, ring.stamps = used + slots;
   return ring;
 }
 
 std::size_t Region::ring_bytes(std::size_t readers, std::size_t slot_bytes,
                                std::uint32_t slots) const {
-  const std::size_t said = config_.wire != 0 ? 2 * slots * sizeof(std::uint32_t) : 0;
+  const std::size_t said = config_.replica != 0 ? 2 * slots * sizeof(std::uint32_t) : 0;
   return (1 + readers) * sizeof(Counter) + slots * slot_bytes + round_up(said, kCacheLine);
 }
 
@@ -187,22 +187,22 @@ Ring Region::channel(int from, int to, int lane) const {
   const auto index = place_among_peers(from, to) * config_.lanes + static_cast<std::size_t>(lane);
   Ring ring = ring_at(at<std::byte>(to, channels_) + index * channel_bytes_, 1, config_.slot_bytes,
                       config_.slot_count);
-  if (config_.apart == 0) return ring;
+  if (config_.gpudirect == 0) return ring;
   if (ring.used != nullptr) {
     ring.used = reinterpret_cast<std::uint32_t*>(ring.slots);
     ring.stamps = ring.used + ring.slot_count;
   }
-  ring.slots = slots_apart(from, to, lane);
+  ring.slots = gpudirect_slots(from, to, lane);
   return ring;
 }
 
 /// Null: that channel has none.
-std::byte* Region::slots_apart(int from, int to, int lane) const {
-  if (apart_ == nullptr || (from != me_ && to != me_)) return nullptr;
+std::byte* Region::gpudirect_slots(int from, int to, int lane) const {
+  if (gpudirect_ == nullptr || (from != me_ && to != me_)) return nullptr;
   const bool out = from == me_;
-  const ApartRanges at = apart_ranges(config_, apart_->hosts, me_, out ? to : from);
+  const GpuDirectRanges at = gpudirect_ranges(config_, gpudirect_->hosts, me_, out ? to : from);
   if (at.bytes == 0) return nullptr;
-  return apart_->memory.data() + (out ? at.out : at.in) +
+  return gpudirect_->memory.data() + (out ? at.out : at.in) +
          static_cast<std::size_t>(lane) * config_.slot_count * config_.slot_bytes;
 }
 

@@ -11,7 +11,7 @@
 //               packets          packet_slots slots for messages that outgrow a line
 //               multicast rings  one per lane, rank r writes, all others read
 //               channels         per (sender, lane): the ring from that sender to r; its slots may
-//                                be apart (apart.h)
+//                                be apart (gpudirect_slots.h)
 //               messages         per sender: the ring for messages from that sender to r
 //               signals          per (sender, lane): the counter that r waits on
 //
@@ -26,7 +26,7 @@
 #include <string>
 
 #include "base/wait.h"
-#include "transport/apart.h"
+#include "transport/gpudirect_slots.h"
 #include "transport/ring.h"
 #include "tutti/result.h"
 
@@ -57,8 +57,8 @@ struct RegionConfig {
   std::uint64_t packet_bytes = 32768;
   std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
   std::uint32_t message_slots = 2;
-  std::uint32_t wire = 0;   // 1: an image of one rank's own, see wire.h.
-  std::uint32_t apart = 0;  // 1: no channel has its slots in here, see apart.h.
+  std::uint32_t replica = 0;    // 1: a replica of one rank's own, see remote_link.h.
+  std::uint32_t gpudirect = 0;  // 1: no channel has its slots in here, see gpudirect_slots.h.
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
@@ -96,7 +96,7 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> blocked_on{0};
   alignas(kCacheLine) std::array<CallEntry, kCalls> calls{};
 
-  /// Notes a call. The rank itself does so, or the wire on its behalf. Numbers may be left out.
+  /// Notes a call. The rank itself does so, or the link on its behalf. Numbers may be left out.
   void note(std::uint64_t of, const CallSeen& call) {
     put(of, call);
     // release: a reader that sees the number sees the entry.
@@ -170,7 +170,7 @@ class Region {
   Region() = default;
   Region(std::byte* base, const RegionConfig& config);
   /// The same region with sections in several places: `bases` has, by rank, the base of the region
-  /// or image in which that rank's section lies, and has to stay where it is. The header is
+  /// or replica in which that rank's section lies, and has to stay where it is. The header is
   /// `base`'s.
   Region(std::byte* base, const RegionConfig& config, std::byte* const* bases)
       : Region(base, config) {
@@ -178,9 +178,9 @@ class Region {
   }
   /// For a region with config.apart: where the slots of `me`'s channels are. That object has to
   /// outlive the region. Other channels have no slots.
-  void lay_apart(int me, const Apart& apart) {
+  void use_gpudirect_slots(int me, const GpuDirectSlots& gpudirect) {
     me_ = me;
-    apart_ = &apart;
+    gpudirect_ = &gpudirect;
   }
 
   static std::size_t bytes_for(const RegionConfig& config);
@@ -247,7 +247,7 @@ class Region {
   Ring ring_at(std::byte* base, std::size_t readers, std::size_t slot_bytes,
                std::uint32_t slots) const;
   std::size_t ring_bytes(std::size_t readers, std::size_t slot_bytes, std::uint32_t slots) const;
-  std::byte* slots_apart(int from, int to, int lane) const;
+  std::byte* gpudirect_slots(int from, int to, int lane) const;
 
   template <class T>
   T* at(int rank, std::size_t offset) const {
@@ -258,7 +258,7 @@ class Region {
 
   std::byte* base_ = nullptr;
   std::byte* const* bases_ = nullptr;  // By rank; null: all in one.
-  const Apart* apart_ = nullptr;
+  const GpuDirectSlots* gpudirect_ = nullptr;
   int me_ = -1;  // The rank whose slots are in apart_.
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.

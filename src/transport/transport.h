@@ -17,7 +17,7 @@
 #include "base/cpus.h"
 #include "base/link_cost.h"
 #include "transport/region.h"
-#include "transport/wire.h"
+#include "transport/remote_link.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
 
@@ -111,7 +111,7 @@ class Endpoint {
   /// Why, in words that follow "rank 3 ".
   virtual std::string why_dead(int) const { return "has ended (killed or crashed)"; }
   /// Carries what this rank writes to those that don't see its memory; null if all do.
-  virtual Wire* wire() { return nullptr; }
+  virtual RemoteLink* remote_link() { return nullptr; }
   /// The cost of a hop over its network, as far as that was learnt when it was made, alike on all
   /// ranks; zero: not at all.
   virtual NetworkCost network_cost() const { return {}; }
@@ -141,7 +141,7 @@ struct Opening {
   bool near_waits = true;
   /// Slots that are not in the region, on all ranks or on none, of a transport that can do that.
   /// Its memory outlives the endpoint; its descriptor is not needed once that is made.
-  Apart apart = {};
+  GpuDirectSlots gpudirect = {};
 };
 
 struct Transport {

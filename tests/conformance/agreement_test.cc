@@ -71,7 +71,7 @@ std::vector<Status> outcomes(
     options.plans = std::make_shared<Chosen>(choose, me);
     adjust(me, options);
     prepare(me, *endpoint);
-    TUTTI_CHECK_OK(exchange(*meeting, Rank{me}, ranks, "prepared", {}, deadline));
+    TUTTI_RETURN_IF_ERROR(exchange(*meeting, Rank{me}, ranks, "prepared", {}, deadline));
     exec::HostExecutor executor(std::move(endpoint), me, std::move(options));
     const std::size_t bytes = (kCount + 1) * sizeof(float) * static_cast<std::size_t>(ranks);
     std::vector<std::byte> input(bytes), output(bytes);
@@ -82,7 +82,7 @@ std::vector<Status> outcomes(
       call.input = input.data();
       call.output = output.data();
       call.count = kCount + static_cast<std::size_t>(i % 2);
-      TUTTI_CHECK_OK(executor.run(call));
+      TUTTI_RETURN_IF_ERROR(executor.run(call));
     }
     return ok();
   };
@@ -174,8 +174,8 @@ TEST_CASE("one rank by packets and one by a plan is an error on both") {
             Collective::kAllReduce, ranks, 1,
             [&](int, Collective collective) { return named(collective, "two_shot", ranks); },
             [](int rank, exec::HostExecutor::Options& options) {
-              options.packet_limit.fill(rank == 0 ? 1 << 20 : 0);
-              options.mapped_packet_limit.fill(1 << 20);
+              options.eager_limit_bytes.fill(rank == 0 ? 1 << 20 : 0);
+              options.mapped_eager_limit_bytes.fill(1 << 20);
             }),
         {"packets", "rank 0"});
   }
@@ -188,8 +188,8 @@ TEST_CASE("lines of a call so old that its number ends alike are not mistaken fo
              Collective::kAllReduce, 3, kCallsMade,
              [&](int, Collective collective) { return named(collective, "two_shot", 3); },
              [&](int, exec::HostExecutor::Options&options) {
-               options.packet_limit.fill(packets);
-               options.mapped_packet_limit.fill(packets);
+               options.eager_limit_bytes.fill(packets);
+               options.mapped_eager_limit_bytes.fill(packets);
              },
              [](int rank, Endpoint&endpoint) {
                for (std::uint64_t place = 0; place < kCalls; ++place) {

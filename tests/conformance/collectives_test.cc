@@ -47,7 +47,7 @@ void check_cases(const Settings& settings, Collective collective, int ranks, int
   INFO("settings: algorithm '" << settings.algorithm << "' transport " << settings.transport
                                << " slot_bytes " << settings.slot_bytes << " slots "
                                << settings.slot_count << " lanes " << settings.lanes
-                               << " read from " << settings.read_from << "; " << ranks
+                               << " read from " << settings.read_from_bytes << "; " << ranks
                                << " ranks, seed " << seed);
   auto comms = Communicator::in_process(ranks, settings);
   if (!comms) FAIL(comms.error().to_string());
@@ -71,7 +71,8 @@ Settings test_settings(std::string_view transport, std::mt19937_64& random) {
   settings.slot_bytes = std::size_t{64} << random() % 7;  // Small slots: many tiles.
   settings.slot_count = 1 + static_cast<int>(random() % 3);
   settings.lanes = 1 + static_cast<int>(random() % 3);
-  settings.read_from = random() % 2 == 0 ? 1 : 0;  // Plain buffers are read at all sizes, or large.
+  settings.read_from_bytes =
+      random() % 2 == 0 ? 1 : 0;  // Plain buffers are read at all sizes, or large.
   return settings;
 }
 

@@ -159,26 +159,26 @@ void every_allocation(const Settings& settings, After after, const Part& part) {
 Status all_kinds_of_calls(Communicator& comm, Buffers& buffers) {
   auto& [in, out] = buffers;
   const Rank other{1 - comm.rank().value};
-  TUTTI_CHECK_OK(comm.all_reduce(in.data(), out.data(), 10, kF32, ReduceOp::kSum));
-  TUTTI_CHECK_OK(comm.all_reduce(in.data(), out.data(), in.size(), kF32, ReduceOp::kSum));
-  TUTTI_CHECK_OK(comm.all_gather(in.data(), out.data(), in.size(), kF32));
+  TUTTI_RETURN_IF_ERROR(comm.all_reduce(in.data(), out.data(), 10, kF32, ReduceOp::kSum));
+  TUTTI_RETURN_IF_ERROR(comm.all_reduce(in.data(), out.data(), in.size(), kF32, ReduceOp::kSum));
+  TUTTI_RETURN_IF_ERROR(comm.all_gather(in.data(), out.data(), in.size(), kF32));
   const std::array<std::size_t, 2> counts{30'000, 50'000};
   const Blocks blocks{counts, {}};
-  TUTTI_CHECK_OK(comm.all_gather_v(in.data(), out.data(), blocks, kF32));
-  TUTTI_CHECK_OK(comm.call({.collective = Collective::kBroadcast,
-                            .input = in.data(),
-                            .output = out.data(),
-                            .count = in.size(),
-                            .type = kF32,
-                            .algorithm = "binomial"}));
+  TUTTI_RETURN_IF_ERROR(comm.all_gather_v(in.data(), out.data(), blocks, kF32));
+  TUTTI_RETURN_IF_ERROR(comm.call({.collective = Collective::kBroadcast,
+                                   .input = in.data(),
+                                   .output = out.data(),
+                                   .count = in.size(),
+                                   .type = kF32,
+                                   .algorithm = "binomial"}));
   if (comm.rank().value == 0) {
-    TUTTI_CHECK_OK(comm.send(in.data(), in.size(), kF32, other));
+    TUTTI_RETURN_IF_ERROR(comm.send(in.data(), in.size(), kF32, other));
   } else {
-    TUTTI_CHECK_OK(comm.recv(out.data(), in.size(), kF32, other));
+    TUTTI_RETURN_IF_ERROR(comm.recv(out.data(), in.size(), kF32, other));
   }
   Group group;
-  TUTTI_CHECK_OK(comm.send(in.data(), 100, kF32, other));
-  TUTTI_CHECK_OK(comm.recv(out.data(), 100, kF32, other));
+  TUTTI_RETURN_IF_ERROR(comm.send(in.data(), 100, kF32, other));
+  TUTTI_RETURN_IF_ERROR(comm.recv(out.data(), 100, kF32, other));
   return group.end();
 }
 

@@ -117,7 +117,7 @@ Ints blocks_of(const std::array<std::size_t, kRanks>& counts,
 }
 
 /// Runs body(comm, rank, output) on every rank; its output has to be wanted(rank).
-void check_uneven(const std::function<Status(Communicator&, std::size_t, std::int32_t*)>& body,
+void check_vector(const std::function<Status(Communicator&, std::size_t, std::int32_t*)>& body,
                   const std::function<Ints(std::size_t)>& wanted) {
   auto comms = three_ranks();
   CHECK(on_all_ranks(comms, [&](Communicator& comm) -> std::string {
@@ -153,12 +153,12 @@ Ints all_own_blocks() {
 }
 
 TEST_CASE("all_gather_v and gather_v") {
-  check_uneven(
+  check_vector(
       [](Communicator& comm, std::size_t me, std::int32_t* output) {
         return comm.all_gather_v(own_block(me).data(), output, kBlocks, kType);
       },
       [](std::size_t) { return all_own_blocks(); });
-  check_uneven(
+  check_vector(
       [](Communicator& comm, std::size_t me, std::int32_t* output) {
         const bool root = comm.rank().value == kRoot;
         return comm.gather_v(own_block(me).data(), kCounts[me], root ? output : nullptr,
@@ -173,13 +173,13 @@ TEST_CASE("reduce_scatter_v and scatter_v") {
       return alone(kCounts[me], [&](std::size_t i) { return value(rank, me, i); });
     };
   };
-  check_uneven(
+  check_vector(
       [](Communicator& comm, std::size_t, std::int32_t* output) {
         return comm.reduce_scatter_v(blocks_from(comm.rank().value).data(), kBlocks, output, kType,
                                      ReduceOp::kMax);
       },
       of_rank(kRanks - 1));
-  check_uneven(
+  check_vector(
       [](Communicator& comm, std::size_t me, std::int32_t* output) {
         const bool root = comm.rank().value == kRoot;
         return comm.scatter_v(root ? blocks_from(kRoot).data() : nullptr, root ? kBlocks : Blocks{},
@@ -195,7 +195,7 @@ TEST_CASE("all_to_all_v") {
     counts.fill(kCounts[me]);
     return counts;
   };
-  check_uneven(
+  check_vector(
       [&](Communicator& comm, std::size_t me, std::int32_t* output) {
         const auto counts = each(me);
         return comm.all_to_all_v(blocks_from(comm.rank().value).data(), kBlocks, output,

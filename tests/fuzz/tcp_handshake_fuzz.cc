@@ -10,7 +10,7 @@
 
 #include "base/handshake.h"
 #include "transport/net/frame.h"
-#include "transport/tcp/card.h"
+#include "transport/tcp/endpoint_info.h"
 
 namespace {
 
@@ -46,9 +46,9 @@ void check_parsers(std::span<const std::byte> bytes) {
       require(std::ranges::equal(encode(*header), first));
     }
   }
-  if (const auto card = parse_card(bytes)) {
-    require(card->addresses.size() <= kMostAddresses);
-    const auto again = encode(*card);
+  if (const auto info = parse_endpoint_info(bytes)) {
+    require(info->addresses.size() <= kMostAddresses);
+    const auto again = encode(*info);
     require(std::ranges::equal(again, bytes));
   }
 }

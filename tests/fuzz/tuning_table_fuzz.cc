@@ -29,15 +29,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto again = parse_tuning(tuning_text(*tables), "fuzz");
   require(again && *again == *tables, "another table after writing and reading");
   for (const TuningTable& table : *tables) {
-    Knowledge knowledge;
-    knowledge.table = &table;
+    PlannerInputs inputs;
+    inputs.table = &table;
     for (int i = 0; i < kCollectiveCount; ++i) {
       Request request;
       request.shape = {static_cast<Collective>(i), 3, 0};
       request.bytes = 5000;
-      require(bool(choose(request, knowledge)), "no choice");
-      const auto limit = packet_limit(request, knowledge);
-      require(limit && *limit <= knowledge.packet_bytes, "packets beyond their size");
+      require(bool(choose(request, inputs)), "no choice");
+      const auto limit = eager_limit_bytes(request, inputs);
+      require(limit && *limit <= inputs.packet_bytes, "packets beyond their size");
     }
   }
   return 0;

@@ -61,7 +61,7 @@ std::string run_all(Communicator& comm, std::uint64_t seed) {
 }
 
 /// Blocks that differ in size: rank r has r + s + 1 times 1000 bytes for rank s, of its number.
-std::string exchange_uneven(Communicator& comm) {
+std::string exchange_vector(Communicator& comm) {
   const auto ranks = static_cast<std::size_t>(comm.rank_count());
   const auto me = static_cast<std::size_t>(comm.rank().value);
   std::vector<std::size_t> counts(ranks), offsets(ranks);
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   auto comm = tutti::Communicator::from_environment();
   std::string error = comm ? "" : comm.error().to_string();
   if (error.empty()) error = tutti::test::run_all(*comm, seed);
-  if (error.empty()) error = tutti::test::exchange_uneven(*comm);
+  if (error.empty()) error = tutti::test::exchange_vector(*comm);
   if (error.empty()) error = tutti::test::send_all(*comm);
   if (error.empty()) {
     auto part = comm->split(comm->rank().value / 3, 0);  // Not as the hosts are.

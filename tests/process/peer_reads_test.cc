@@ -74,7 +74,7 @@ TEST_CASE(
       Processes processes(ranks, [&](int rank) -> std::string {
         if (forbidden != 0 && rank == ranks - 1 && !forbid(forbidden)) return "";
         Settings settings;
-        settings.read_from = 1;
+        settings.read_from_bytes = 1;
         auto comm = join(meeting, rank, ranks, settings);
         if (!comm) return comm.error().to_string();
         if (forbidden != 0 && reads(*comm)) return "gets at peers, which one rank is forbidden";
@@ -98,7 +98,7 @@ TEST_CASE("of two ranks the root does half of what it has in place") {
     const ScratchDirectory meeting;
     Processes processes(2, [&](int rank) -> std::string {
       Settings settings;
-      settings.read_from = 1;
+      settings.read_from_bytes = 1;
       auto comm = join(meeting, rank, 2, settings);
       if (!comm) return comm.error().to_string();
       for (const Collective collective :
@@ -126,7 +126,7 @@ TEST_CASE("one setting keeps ranks from reading") {
   const ScratchDirectory meeting;
   Processes processes(2, [&](int rank) -> std::string {
     Settings settings;
-    settings.read_from = SIZE_MAX;
+    settings.read_from_bytes = SIZE_MAX;
     auto comm = join(meeting, rank, 2, settings);
     if (!comm) return comm.error().to_string();
     if (auto wrong = run_all(*comm, 1); !wrong.empty()) return wrong;
@@ -142,7 +142,7 @@ TEST_CASE("a buffer that ends too early is an error on all ranks, and no crash")
   const ScratchDirectory meeting;
   Processes processes(3, [&](int rank) -> std::string {
     Settings settings;
-    settings.read_from = 1;
+    settings.read_from_bytes = 1;
     auto comm = join(meeting, rank, 3, settings);
     if (!comm) return comm.error().to_string();
     if (!reads(*comm)) return "";
@@ -167,7 +167,7 @@ TEST_CASE("an output that ends too early is an error on all ranks too") {
   const ScratchDirectory meeting;
   Processes processes(3, [&](int rank) -> std::string {
     Settings settings;
-    settings.read_from = 1;
+    settings.read_from_bytes = 1;
     auto comm = join(meeting, rank, 3, settings);
     if (!comm) return comm.error().to_string();
     if (!reads(*comm)) return "";

@@ -22,7 +22,7 @@ suite collectives_test "every algorithm on every transport gives the reference's
 suite collectives_test "what is chosen by default gives the reference's bits" 3
 suite messages_test "blocking messages*"
 suite messages_test "two ends that do not fit together are an error on both ranks*"
-suite uneven_test "ranks that see a block's size differently are told so"
+suite vector_test "ranks that see a block's size differently are told so"
 suite communicator_test "asynchronous calls take place in order and mix with blocking ones"
 suite communicator_test "splits are communicators of their own*"
 echo "ok"

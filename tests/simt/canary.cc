@@ -37,7 +37,7 @@ plan::Plan signals_first() {
   plan::Plan plan;
   plan.name = "signals_first";
   plan.shape = {Collective::kBroadcast, kRanks};
-  plan.together = true;
+  plan.entry_barrier = true;
   plan.ranks.resize(kRanks);
   const auto step = [](plan::StepKind kind, std::uint16_t peer) {
     return plan::Step{kind, peer, 0, 0, 0, 0};

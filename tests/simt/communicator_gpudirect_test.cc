@@ -108,7 +108,7 @@ std::string slots_of(const Settings& settings) {
   return line.substr(key.size());
 }
 
-const std::string kApart = "in device memory (GPUDirect over fake0:1)";
+const std::string kGpuDirect = "in device memory (GPUDirect over fake0:1)";
 
 /// Everything once, and what is wrong.
 std::string run_all(DeviceCluster& cluster, std::mt19937_64& random) {
@@ -167,7 +167,7 @@ TEST_CASE("messages and a part of all ranks have slots in devices' memory too") 
           return;
         }
         const bool alone = rank == 2;
-        const bool apart = part->describe().find(kApart) != std::string::npos;
+        const bool apart = part->describe().find(kGpuDirect) != std::string::npos;
         if (apart == alone) wrong[rank] = part->describe();
         wrong[rank] += test::exchange_messages(cluster.comms[rank], cluster.streams[rank]);
         wrong[rank] += test::exchange_messages(*part, cluster.streams[rank]);
@@ -194,7 +194,7 @@ TEST_CASE("rings to other hosts are in the device's memory, and only counters in
 }
 
 TEST_CASE("where slots are, and why, is one answer of all ranks") {
-  CHECK(slots_of(verbs_settings("on")) == kApart);
+  CHECK(slots_of(verbs_settings("on")) == kGpuDirect);
   CHECK(slots_of(verbs_settings("off")) == "in pinned memory: TUTTI_GPUDIRECT=off");
   CHECK_THAT(slots_of(verbs_settings("auto")),
              Catch::Contains("rank 0: sysfs does not say where GPU 0000:10:00.0 is connected") &&
@@ -209,14 +209,14 @@ TEST_CASE("where slots are, and why, is one answer of all ranks") {
 TEST_CASE("auto takes cards that are below the device's root complex, for all ranks or none") {
   {
     const Machine near("pci0000:10", "pci0000:10/0000:10:01.0", "pci0000:10/0000:16:00.0");
-    CHECK(slots_of(verbs_settings("auto")) == kApart);
+    CHECK(slots_of(verbs_settings("auto")) == kGpuDirect);
   }
   {
     const Machine far("pci0000:10", "pci0000:11", "pci0000:10");
     CHECK_THAT(slots_of(verbs_settings("auto")),
                Catch::StartsWith("in pinned memory: rank 1: GPU 0000:11:00.0 is below pci0000:11, "
                                  "fake0:1 below pci0000:10"));
-    CHECK(slots_of(verbs_settings("on")) == kApart);
+    CHECK(slots_of(verbs_settings("on")) == kGpuDirect);
   }
   const Machine software("pci0000:10", "pci0000:10", "virtual/net");
   CHECK_THAT(slots_of(verbs_settings("auto")), Catch::Contains("fake0:1 is no PCI device"));
@@ -236,7 +236,7 @@ TEST_CASE("each rank takes the cards that are near its device") {
     // Who asks for others gets these: none is near.
     settings.rdma_devices = "fake0";
     CHECK_THAT(slots_of(settings),
-               Catch::StartsWith(gpudirect == "on" ? kApart : "in pinned memory: rank 0: GPU"));
+               Catch::StartsWith(gpudirect == "on" ? kGpuDirect : "in pinned memory: rank 0: GPU"));
   }
 }
 
@@ -253,11 +253,11 @@ TEST_CASE("memory that a card does not take is told, and an error where it has t
   // A dma-buf does where there is one; where it is refused the address may.
   simt::settings().dma_buf = true;
   const int before = FakeRdma::the().dma_bufs();
-  CHECK(slots_of(verbs_settings("auto")) == kApart);
+  CHECK(slots_of(verbs_settings("auto")) == kGpuDirect);
   CHECK(FakeRdma::the().dma_bufs() == before + 4);  // To try, and for good.
   {
     const Kinds others({.no_dma_buf = ~std::uint64_t{0}});
-    CHECK(slots_of(verbs_settings("on")) == kApart);
+    CHECK(slots_of(verbs_settings("on")) == kGpuDirect);
     CHECK(FakeRdma::the().dma_bufs() == before + 4);
   }
   {
@@ -282,7 +282,7 @@ TEST_CASE(
     "a device that orders nothing and can't be flushed keeps its slots in the host's memory") {
   const Machine near("pci0000:10", "pci0000:10", "pci0000:10");
   const Unordered devices;
-  CHECK(slots_of(verbs_settings("auto")) == kApart);
+  CHECK(slots_of(verbs_settings("auto")) == kGpuDirect);
   simt::settings().rdma_flush = false;
   CHECK_THAT(slots_of(verbs_settings("auto")), Catch::Contains("has no flush from the host"));
   CHECK_THAT(slots_of(verbs_settings("on")),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# simt/gpu_check_test.sh BENCH TESTS NCCL STAND_IN: scripts/gpu-check without a GPU, and its whole way with programs on
+# simt/gpu_check_test.sh BENCH TESTS NCCL FAKE_DRIVER: scripts/gpu-check without a GPU, and its whole way with programs on
 # simulated devices in the place of those for a GPU, and an nvidia-smi that says there is one.
 set -euo pipefail
 bench=$1 tests=$2 nccl=$3

@@ -27,12 +27,12 @@ using test::Case;
 using test::DeviceRanks;
 using test::said;
 
-constexpr int kMostRanks = 8;
+constexpr int kMostTestRanks = 8;
 
 /// What the processes of a test share.
 struct Meeting {
-  exec::CudaMeshHandle handles[kMostRanks];
-  exec::CudaName inputs[kMostRanks], outputs[kMostRanks];
+  exec::CudaMeshHandle handles[kMostTestRanks];
+  exec::CudaName inputs[kMostTestRanks], outputs[kMostTestRanks];
   std::atomic<int> arrived{0};
 
   /// The `round`-th time, from 1, that all meet.
@@ -170,12 +170,12 @@ class UserMemory {
     TUTTI_TRY(made.mapping_, exec::CudaMapping::reserve(one ? kPart : 2 * kPart));
     for (int part = 0; part < (one ? 1 : 2); ++part) {
       CUmemGenericAllocationHandle handle = 0;
-      TUTTI_CHECK_OK(
+      TUTTI_RETURN_IF_ERROR(
           exec::driver_status(exec::cuda_driver().create(&handle, kPart, &wanted, 0), "a part"));
-      TUTTI_CHECK_OK(made.mapping_.add(handle, kPart));
+      TUTTI_RETURN_IF_ERROR(made.mapping_.add(handle, kPart));
       exec::cuda_driver().release(handle);
     }
-    TUTTI_CHECK_OK(made.mapping_.allow({device}));
+    TUTTI_RETURN_IF_ERROR(made.mapping_.allow({device}));
     made.data_ = made.mapping_.data() + (one ? kBefore : kPart - kBefore);
     return made;
   }

@@ -150,9 +150,9 @@ TEST_CASE("trees go over NVLinks alone, and all ranks find the same ones") {
 
 TEST_CASE("trees can be forced and forbidden, and need a lane each") {
   DeviceMachine machine = machine_of("dgx1-v100", 6);
-  machine.wishes = "^packed_trees";
+  machine.overrides = "^packed_trees";
   CHECK_FALSE(are_offered(ways_for(machine, Collective::kBroadcast, Contract::kDeterministic)));
-  machine.wishes = "packed_trees";
+  machine.overrides = "packed_trees";
   const auto forced = ways_for(machine, Collective::kBroadcast, Contract::kDeterministic, 1024);
   REQUIRE(forced.size() == 1);
   CHECK(forced[0].algorithm->name == "packed_trees");
@@ -162,7 +162,7 @@ TEST_CASE("trees can be forced and forbidden, and need a lane each") {
   };
   CHECK(none(machine));  // The contract.
   machine.lanes = 2;
-  machine.wishes = "";
+  machine.overrides = "";
   REQUIRE(planner::device_shape(Collective::kBroadcast, 0, Contract::kDeterministic, machine)
               .trees.size() > 2);
   CHECK_FALSE(are_offered(ways_for(machine, Collective::kBroadcast, Contract::kDeterministic)));

@@ -71,7 +71,7 @@ TEST_CASE("the plan that it stands for does in one move what the kernel does") {
     const auto plan = plan::direct(two_shot);
     REQUIRE(plan);
     REQUIRE(plan::verify(*plan));
-    REQUIRE(plan->together);
+    REQUIRE(plan->entry_barrier);
     for (std::size_t rank = 0; rank < plan->ranks.size(); ++rank) {
       REQUIRE(plan->ranks[rank].lanes.size() == 1);
       const plan::Lane& lane = plan->ranks[rank].lanes[0];

@@ -21,13 +21,14 @@ struct Kind {
   ReduceOp op = ReduceOp::kSum;
   std::size_t more = 0;  // Elements.
   std::string_view algorithm = {};
-  bool uneven = false, barrier = false;
+  bool vector_variant = false, barrier = false;
   friend bool operator==(const Kind&, const Kind&) = default;
 
   /// How errors begin to name it.
   std::string name(std::size_t count) const {
     if (barrier) return "barrier";
-    if (uneven) return std::string(to_string(collective)) + "_v of " + std::string(to_string(type));
+    if (vector_variant)
+      return std::string(to_string(collective)) + "_v of " + std::string(to_string(type));
     return std::string(to_string(collective)) + " of " + std::string(std::to_string(count + more)) +
            " " + std::string(to_string(type));
   }
@@ -55,7 +56,7 @@ inline std::vector<Kind> all_kinds(int ranks) {
   kinds.push_back({.collective = Collective::kBroadcast, .more = 2139});
   kinds.push_back({.collective = Collective::kBroadcast, .type = DataType::kInt32});
   kinds.push_back({.collective = Collective::kReduce, .op = ReduceOp::kMax});
-  kinds.push_back({.collective = Collective::kAllGather, .uneven = true});
+  kinds.push_back({.collective = Collective::kAllGather, .vector_variant = true});
   return kinds;
 }
 
@@ -80,8 +81,8 @@ inline Status call_kind(Communicator& comm, const Kind& kind, std::size_t count,
                   .root = Rank{kind.root}};
   request.algorithm = kind.algorithm;
   const std::vector<std::size_t> counts(static_cast<std::size_t>(comm.rank_count()), count);
-  if (kind.uneven) {
-    request.uneven = true;
+  if (kind.vector_variant) {
+    request.vector_variant = true;
     request.output_blocks = {.counts = counts, .offsets = {}};
   }
   return comm.call(request);

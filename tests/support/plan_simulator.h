@@ -176,7 +176,7 @@ class PlanSimulator {
   // One event of a lane; false if it has to wait or is done.
   bool advance(std::size_t r, std::size_t l) {
     LaneState& at = ranks_[r].lanes[l];
-    if (at.done || (plan_.together && !all_have_entered(ranks_[r].call))) return false;
+    if (at.done || (plan_.entry_barrier && !all_have_entered(ranks_[r].call))) return false;
     const auto& steps = plan_.ranks[r].lanes[l].steps;
     if (at.step == steps.size()) {
       at.step = 0;

@@ -31,21 +31,21 @@ struct Pair {
 inline Pair connect(int connections, int buffer_bytes = 0) {
   Pair pair;
   for (int index = 0; index < connections; ++index) {
-    const Fd door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     SocketAddress address = ipv4_address({htonl(INADDR_LOOPBACK)}, 0);
-    REQUIRE(::bind(door.get(), address.get(), address.length) == 0);
-    REQUIRE(::listen(door.get(), 1) == 0);
-    address = own_end(door.get());
+    REQUIRE(::bind(listener.get(), address.get(), address.length) == 0);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    address = own_end(listener.get());
     Fd there(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (buffer_bytes != 0) {
-      for (const int socket : {door.get(), there.get()}) {
+      for (const int socket : {listener.get(), there.get()}) {
         setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof(buffer_bytes));
         setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(buffer_bytes));
       }
     }
     set_options(there.get(), std::chrono::seconds(5));
     REQUIRE(::connect(there.get(), address.get(), address.length) == 0);
-    Fd here(::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Fd here(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     for (int rank = 0; rank < 2; ++rank) {
       Fd& socket = rank == 0 ? here : there;
       REQUIRE(fcntl(socket.get(), F_SETFL, O_NONBLOCK) == 0);

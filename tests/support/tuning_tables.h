@@ -16,7 +16,7 @@ inline std::vector<planner::Range> random_ranges(Collective collective, std::mt1
   for (std::size_t count = random() % 8; count > 0; --count) {
     up_to = up_to * 2 + 1 + random() % 5000;
     planner::Range range{up_to, {}};
-    range.ways.push_back({std::string(planner::kPacketWay), 1, 0});
+    range.ways.push_back({std::string(planner::kEagerName), 1, 0});
     for (const Algorithm* algorithm : algorithms()) {
       if (algorithm->collective == collective)
         range.ways.push_back({std::string(algorithm->name), 1, 0});

@@ -35,14 +35,14 @@ std::byte content(int from, std::uint32_t number, std::size_t at) {
 /// `position`.
 class Sink final : public net::FrameSink {
  public:
-  explicit Sink(std::span<std::byte> image) : image_(image) {}
+  explicit Sink(std::span<std::byte> replica) : replica_(replica) {}
   Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
     if (header.bytes <= verbs::kShortBytes) return std::optional(short_of(header));
-    return std::optional(image_.data() + header.position + shift);
+    return std::optional(replica_.data() + header.position + shift);
   }
   Status arrived(const net::FrameHeader& header) override {
     const std::byte* const from =
-        header.bytes <= verbs::kShortBytes ? short_of(header) : image_.data() + header.position;
+        header.bytes <= verbs::kShortBytes ? short_of(header) : replica_.data() + header.position;
     bytes.assign(from, from + header.bytes);
     if (check) check(header, bytes);
     ++count;
@@ -54,7 +54,7 @@ class Sink final : public net::FrameSink {
   std::function<void(const net::FrameHeader&, const std::vector<std::byte>&)> check;
 
  private:
-  std::span<std::byte> image_;
+  std::span<std::byte> replica_;
   /// Rails announce later what came early.
   std::byte* short_of(const net::FrameHeader& header) {
     return shorts_[header.channel % shorts_.size()].data();
@@ -77,7 +77,7 @@ Status progress(const VerbsRank& rank, std::vector<std::unique_ptr<Sink>>& sinks
 
 std::vector<std::unique_ptr<Sink>> sinks_of(const VerbsRank& rank, std::size_t ranks) {
   std::vector<std::unique_ptr<Sink>> sinks;
-  while (sinks.size() < ranks) sinks.push_back(std::make_unique<Sink>(rank.image.span()));
+  while (sinks.size() < ranks) sinks.push_back(std::make_unique<Sink>(rank.replica.span()));
   return sinks;
 }
 

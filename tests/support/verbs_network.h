@@ -31,10 +31,10 @@ class Pages {
   std::unique_ptr<std::byte, Free> memory_;
 };
 
-/// One rank; what it writes to others lies in `near`, what they write in `image`.
+/// One rank; what it writes to others lies in `near`, what they write in `replica`.
 struct VerbsRank {
-  explicit VerbsRank(std::size_t bytes) : near(bytes), image(bytes) {}
-  Pages near, image;  // Outlive the network.
+  explicit VerbsRank(std::size_t bytes) : near(bytes), replica(bytes) {}
+  Pages near, replica;  // Outlive the network.
   ~VerbsRank() {
     network.reset();
     if (after) after();
@@ -95,7 +95,7 @@ inline std::vector<std::unique_ptr<VerbsRank>> join_verbs(const VerbsFabric& fab
                                 },
                             .deadline = deadline};
       net::Joining to{
-          .opening = opening, .far = {}, .near = mine.near.span(), .image = mine.image.span()};
+          .opening = opening, .far = {}, .near = mine.near.span(), .replica = mine.replica.span()};
       for (int rank = 0; rank < options.ranks; ++rank) {
         if (rank != me) to.far.push_back(rank);
       }

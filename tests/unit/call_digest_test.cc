@@ -16,7 +16,7 @@ namespace {
 std::uint64_t all_reduce_word() {
   Call call;
   call.type = DataType::kFloat32;
-  return pack(call) | kByPackets;
+  return pack(call) | kEager;
 }
 
 TEST_CASE("counts of any distance have other digests") {

@@ -28,7 +28,7 @@ planner::Request request_of(Collective collective, int ranks, std::size_t bytes)
 }  // namespace
 
 TEST_CASE("what is taken is the planner's first candidate, and the others have reasons") {
-  planner::Knowledge knowledge;
+  planner::PlannerInputs inputs;
   for (int i = 0; i < kCollectiveCount; ++i) {
     for (const int ranks : {2, 3, 8}) {
       for (const std::size_t bytes : {std::size_t{8}, std::size_t{65536}, std::size_t{8} << 20}) {
@@ -37,8 +37,8 @@ TEST_CASE("what is taken is the planner's first candidate, and the others have r
           request.mapped = mapped;
           INFO(to_string(request.shape.collective)
                << ", " << ranks << " ranks, " << bytes << " bytes, mapped " << mapped);
-          const auto list = planner::candidates(request, knowledge);
-          const auto found = planner::explain(request, knowledge);
+          const auto list = planner::candidates(request, inputs);
+          const auto found = planner::explain(request, inputs);
           REQUIRE(list);
           REQUIRE(found);
           REQUIRE(found->ways.size() == list->size());
@@ -68,11 +68,11 @@ TEST_CASE("memory traffic is every input once and every output once") {
 }
 
 TEST_CASE("a faster contract or faster memory is named, with how much faster") {
-  planner::Knowledge knowledge;
+  planner::PlannerInputs inputs;
   planner::Request request = request_of(Collective::kAllReduce, 4, std::size_t{16} << 20);
-  const auto plain = planner::explain(request, knowledge);
+  const auto plain = planner::explain(request, inputs);
   request.mapped = true;
-  const auto mapped = planner::candidates(request, knowledge);
+  const auto mapped = planner::candidates(request, inputs);
   REQUIRE(plain);
   REQUIRE(mapped);
   REQUIRE(mapped->front().microseconds < plain->ways.front().candidate.microseconds);
@@ -87,11 +87,11 @@ TEST_CASE("between hosts memory that peers can map is named where ranks share a 
   table.of(Collective::kAllReduce, false) = {{std::size_t{1} << 20, {{"two_shot", 1, 900}}}};
   table.of(Collective::kAllReduce, true) = {{std::size_t{1} << 20, {{"two_shot", 1, 300}}}};
   for (const bool shared : {false, true}) {
-    planner::Knowledge knowledge;
-    knowledge.table = &table;
-    knowledge.hosts.of = shared ? std::vector<int>{0, 1, 1, 2} : std::vector<int>{0, 1, 2, 3};
+    planner::PlannerInputs inputs;
+    inputs.table = &table;
+    inputs.hosts.of = shared ? std::vector<int>{0, 1, 1, 2} : std::vector<int>{0, 1, 2, 3};
     const auto found =
-        planner::explain(request_of(Collective::kAllReduce, 4, std::size_t{1} << 20), knowledge);
+        planner::explain(request_of(Collective::kAllReduce, 4, std::size_t{1} << 20), inputs);
     REQUIRE(found);
     std::string all;
     for (const std::string& sentence : found->to_be_faster) all += sentence + "\n";
@@ -100,12 +100,12 @@ TEST_CASE("between hosts memory that peers can map is named where ranks share a 
 }
 
 TEST_CASE("nothing left to choose is one line") {
-  planner::Knowledge knowledge;
-  knowledge.wishes = "all_reduce=no_such";
+  planner::PlannerInputs inputs;
+  inputs.overrides = "all_reduce=no_such";
   const auto request = request_of(Collective::kAllReduce, 4, 1 << 20);
-  CHECK_FALSE(planner::explain(request, knowledge));
-  knowledge.wishes = "ring";  // Relaxed, and forced.
-  const auto found = planner::explain(request, knowledge);
+  CHECK_FALSE(planner::explain(request, inputs));
+  inputs.overrides = "ring";  // Relaxed, and forced.
+  const auto found = planner::explain(request, inputs);
   REQUIRE_FALSE(found);
   CHECK_THAT(found.error().what, Catch::Contains("relaxed"));
   CHECK(found.error().what.find('\n') == std::string::npos);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "comm/choosing.h"
+#include "comm/plan_selector.h"
 #include "planner/explain.h"
 #include "planner/select.h"
 #include "planner/weights.h"
@@ -24,12 +24,12 @@ Peer peer_of(std::uint64_t machine, std::uint64_t network, int cpus = 4) {
   return peer;
 }
 
-planner::Knowledge knowledge_of(std::vector<int> hosts) {
-  planner::Knowledge knowledge;
-  knowledge.hosts = {std::move(hosts), tcp_transport.network};
-  knowledge.usable_cpus = 2 * (1 + *std::max_element(knowledge.hosts.of.begin(),  //
-                                                     knowledge.hosts.of.end()));
-  return knowledge;
+planner::PlannerInputs inputs_of(std::vector<int> hosts) {
+  planner::PlannerInputs inputs;
+  inputs.hosts = {std::move(hosts), tcp_transport.network};
+  inputs.usable_cpus = 2 * (1 + *std::max_element(inputs.hosts.of.begin(),  //
+                                                  inputs.hosts.of.end()));
+  return inputs;
 }
 
 planner::Request request_of(Collective collective, int ranks, int group, std::size_t bytes) {
@@ -44,11 +44,12 @@ std::vector<int> groups_for(const std::vector<int>& hosts, std::vector<int> set 
   Settings settings;
   settings.groups = std::move(set);
   const auto ranks = static_cast<int>(hosts.size());
-  const Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(), ranks, 4,
-                          std::make_shared<const Tuning>(), "tcp", {hosts, tcp_transport.network});
+  const PlanSelector selector(settings, std::make_shared<const planner::PlanFiles>(), ranks, 4,
+                              std::make_shared<const Tuning>(), "tcp",
+                              {hosts, tcp_transport.network});
   exec::Call call;
   call.count = 1;
-  return choosing.request_for(call, exec::Access::kSlots).shape.groups.sizes;
+  return selector.request_for(call, exec::Access::kSlots).shape.groups.sizes;
 }
 
 }  // namespace
@@ -84,13 +85,13 @@ TEST_CASE("Between hosts the plan that crosses less is chosen for long messages"
     for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{16} << 20}) {
       INFO(to_string(collective) << " of " << bytes << " bytes");
       const planner::Request request = request_of(collective, 8, 2, bytes);
-      const auto between = knowledge_of({0, 0, 1, 1, 2, 2, 3, 3});
+      const auto between = inputs_of({0, 0, 1, 1, 2, 2, 3, 3});
       const auto list = planner::candidates(request, between);
       REQUIRE(list);
       CHECK(list->front().name() == "hierarchical");
       CHECK(list->front().evidence == planner::Evidence::kEstimated);
       // And not because of its name: one host has no use for it.
-      const auto alone = planner::candidates(request, planner::Knowledge{});
+      const auto alone = planner::candidates(request, planner::PlannerInputs{});
       REQUIRE(alone);
       CHECK(alone->front().name() != "hierarchical");
     }
@@ -98,12 +99,12 @@ TEST_CASE("Between hosts the plan that crosses less is chosen for long messages"
 }
 
 TEST_CASE("Where blocks differ in size, ranks choose alike whatever they see of them") {
-  const auto between = knowledge_of({0, 0, 1, 1, 2, 2, 3, 3});
+  const auto between = inputs_of({0, 0, 1, 1, 2, 2, 3, 3});
   for (int i = 0; i < kCollectiveCount; ++i) {
     std::string_view first;
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 16, std::size_t{16} << 20}) {
       planner::Request request = request_of(static_cast<Collective>(i), 8, 2, bytes);
-      request.uneven = true;
+      request.vector_variant = true;
       const auto plans = planner::contenders(request, between);
       if (!plans) continue;  // This collective has no such calls.
       INFO(to_string(request.shape.collective) << " of " << bytes << " bytes");
@@ -117,19 +118,19 @@ TEST_CASE("Where blocks differ in size, ranks choose alike whatever they see of 
 
 TEST_CASE("What a network costs is in the estimates") {
   const planner::Request request = request_of(Collective::kAllReduce, 4, 2, 1 << 20);
-  auto knowledge = knowledge_of({0, 0, 1, 1});
+  auto inputs = inputs_of({0, 0, 1, 1});
   const auto us = [&] {
     return planner::estimate_us(*find_algorithm(Collective::kAllReduce, "two_shot"), request,
-                                knowledge)
+                                inputs)
         .value();
   };
   const double before = us();
-  knowledge.hosts.cost.link.latency_us += 100;
+  inputs.hosts.cost.link.latency_us += 100;
   const double farther = us();
   CHECK(farther > before + 199);  // Two hops.
-  knowledge.hosts.cost.link.gigabytes_per_second /= 2;
+  inputs.hosts.cost.link.gigabytes_per_second /= 2;
   CHECK(us() > farther + 500);  // A host sends at least 1 MiB, which took about 900 us.
-  knowledge.hosts = {};
+  inputs.hosts = {};
   CHECK(us() < before / 2);
 }
 
@@ -138,7 +139,7 @@ TEST_CASE("The bound of a call between hosts is the network's, and nothing beats
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{4} << 20}) {
       planner::Request request = request_of(static_cast<Collective>(i), 8, 2, bytes);
       INFO(to_string(request.shape.collective) << " of " << bytes << " bytes");
-      const auto found = planner::explain(request, knowledge_of({0, 0, 1, 1, 2, 2, 3, 3}));
+      const auto found = planner::explain(request, inputs_of({0, 0, 1, 1, 2, 2, 3, 3}));
       REQUIRE(found);
       CHECK_THAT(found->bound_words, Catch::Contains("into a host or out of it"));
       for (const auto& way : found->ways) {
@@ -169,17 +170,17 @@ TEST_CASE("Hosts that carry less own less, each of their ranks alike") {
 TEST_CASE("A host that carries less holds up what estimates and bounds say, and weights help") {
   planner::Request request = request_of(Collective::kAllReduce, 4, 1, 16 << 20);
   request.shape.groups = {};
-  auto knowledge = knowledge_of({0, 1, 2, 3});
+  auto inputs = inputs_of({0, 1, 2, 3});
   const auto us = [&](std::string_view name) {
-    return planner::estimate_us(*find_algorithm(Collective::kAllReduce, name), request, knowledge)
+    return planner::estimate_us(*find_algorithm(Collective::kAllReduce, name), request, inputs)
         .value();
   };
-  const auto bound_us = [&] { return planner::explain(request, knowledge)->bound_us; };
+  const auto bound_us = [&] { return planner::explain(request, inputs)->bound_us; };
   const double alike = us("two_shot"), alike_bound = bound_us();
-  const double rate = knowledge.hosts.cost.link.gigabytes_per_second;
+  const double rate = inputs.hosts.cost.link.gigabytes_per_second;
   for (const double carried : {rate, rate, rate, rate / 4})
-    knowledge.hosts.rates.push_back({"host", carried});
-  request.shape.weights = planner::weights_for(knowledge.hosts);
+    inputs.hosts.rates.push_back({"host", carried});
+  request.shape.weights = planner::weights_for(inputs.hosts);
   // Of 16 MiB each host sends and takes 24, the last one at a quarter of the rate, unless it owns
   // nothing: then 16.
   CHECK(us("two_shot") > 3 * alike);
@@ -188,15 +189,15 @@ TEST_CASE("A host that carries less holds up what estimates and bounds say, and 
   CHECK(us("weighted") > bound_us());
   Settings settings;
   settings.weights = request.shape.weights;
-  knowledge.most_lanes = *planner::lanes_needed(4, settings, knowledge);
-  CHECK(planner::candidates(request, knowledge)->front().name() == "weighted");
+  inputs.most_lanes = *planner::lanes_needed(4, settings, inputs);
+  CHECK(planner::candidates(request, inputs)->front().name() == "weighted");
 }
 
 TEST_CASE("Packets go between hosts as long as they take no longer than a hop") {
   for (int i = 0; i < kCollectiveCount; ++i) {
     planner::Request request = request_of(static_cast<Collective>(i), 8, 2, 0);
     const auto limit = [&](std::vector<int> hosts) {
-      const auto bytes = planner::packet_limit(request, knowledge_of(std::move(hosts)));
+      const auto bytes = planner::eager_limit_bytes(request, inputs_of(std::move(hosts)));
       REQUIRE(bytes);
       return *bytes;
     };

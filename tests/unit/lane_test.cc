@@ -177,19 +177,19 @@ TEST_CASE("a rank that has to wait sends as many tiles as its rings take") {
 }
 
 /// To which every rank can be sent from any memory; counts what is.
-class LendingWire final : public Wire {
+class ZeroCopyLink final : public RemoteLink {
  public:
-  int lent = 0;
+  int zero_copy = 0;
   void publish(const Published&) override {}
   void show_calls(int) override {}
   void flush() override {}
   bool progress() override { return false; }
   bool pending() const override { return false; }
-  bool lendable(int) const override { return true; }
-  void lend(int, std::size_t, std::uint64_t, Lent) override { ++lent; }
-  bool lends(Lent) const override { return false; }
+  bool allows_zero_copy(int) const override { return true; }
+  void send_zero_copy(int, std::size_t, std::uint64_t, SendBuffer) override { ++zero_copy; }
+  bool is_sending(SendBuffer) const override { return false; }
   void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
-  const std::byte* landed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
+  const std::byte* placed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
   void keep() override {}
   void say_left(std::chrono::milliseconds) override {}
   void sleep(std::chrono::nanoseconds) override {}
@@ -229,8 +229,8 @@ TEST_CASE("an input that a peer may write over in place is not lent") {
     std::memset(memory.data(), 0, Region::bytes_for(config));
     Region region(memory.data(), config);
     region.format();
-    LendingWire wire;
-    exec::Links links(region, 0, &wire);
+    ZeroCopyLink remote_link;
+    exec::Links links(region, 0, &remote_link);
     exec::BoundLane lane(*plan, 0, 0, links, nullptr, config.slot_bytes);
     std::vector<float> buffer(4096);
     exec::CallContext context;
@@ -240,7 +240,7 @@ TEST_CASE("an input that a peer may write over in place is not lent") {
     context.count = context.tile_elements = buffer.size();
     lane.start(context);
     CHECK(lane.poll() == Poll::kProgressed);
-    CHECK(wire.lent == (writes ? 0 : 1));
+    CHECK(remote_link.zero_copy == (writes ? 0 : 1));
   }
 }
 

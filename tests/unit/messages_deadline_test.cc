@@ -54,16 +54,16 @@ TEST_CASE("a message that moves is not late, one that has stopped is") {
   for (int round = 0; round < 10; ++round, now += 900ms) {
     REQUIRE(sender.poll());
     REQUIRE(receiver.poll());
-    REQUIRE_FALSE(sender.patrol(now, kTimeout));
-    REQUIRE_FALSE(receiver.patrol(now, kTimeout));
+    REQUIRE_FALSE(sender.check_health(now, kTimeout));
+    REQUIRE_FALSE(receiver.check_health(now, kTimeout));
   }
   REQUIRE(sent.open == 1);
   // The receiver looks no more: the sender fills the ring once, and then nothing moves.
   sender.poll();
   REQUIRE_FALSE(sender.poll());
-  CHECK_FALSE(sender.patrol(now, kTimeout));
-  CHECK_FALSE(sender.patrol(now + kTimeout, kTimeout));
-  const auto late = sender.patrol(now + kTimeout + 1ms, kTimeout);
+  CHECK_FALSE(sender.check_health(now, kTimeout));
+  CHECK_FALSE(sender.check_health(now + kTimeout, kTimeout));
+  const auto late = sender.check_health(now + kTimeout + 1ms, kTimeout);
   REQUIRE(late);
   CHECK(late->code == Code::kTimeout);
 }

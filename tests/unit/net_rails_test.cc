@@ -166,7 +166,7 @@ TEST_CASE("frames that no rails send are refused") {
   };
   CHECK(said({.kind = 1, .order = 5}, 2).find("a frame came twice") != std::string::npos);
   CHECK(said({.kind = 1, .order = 1000}, 1).find("stream is corrupt") != std::string::npos);
-  CHECK(said({.kind = 1, .heard = 1}, 1).find("it has heard more than was said") !=
+  CHECK(said({.kind = 1, .acked = 1}, 1).find("it has heard more than was said") !=
         std::string::npos);
   CHECK(said({.bytes = 8, .kind = 0xff00}, 1).find("stream is corrupt") != std::string::npos);
   CHECK(said({.kind = 0xff01, .channel = 9}, 1).find("stream is corrupt") != std::string::npos);

@@ -59,7 +59,7 @@ TEST_CASE("no field of a plan can change without its hash") {
   change("a tree's weight", [](plan::Plan& p) { p.shape.trees = {{2, {0, 0}}}; });
   change("a tree's parents", [](plan::Plan& p) { p.shape.trees = {{1, {1, 1}}}; });
   change("contract", [](plan::Plan& p) { p.contract = Contract::kRelaxed; });
-  change("together", [](plan::Plan& p) { p.together = true; });
+  change("together", [](plan::Plan& p) { p.entry_barrier = true; });
   change("apart", [](plan::Plan& p) { p.apart = true; });
   change("pieces", [](plan::Plan& p) { ++p.pieces; });
   change("scratch", [](plan::Plan& p) { ++p.ranks[3].scratch_chunks; });

@@ -194,7 +194,7 @@ TEST_CASE("direct two-shot is one step and exit") {
   const auto plan = plan::direct(built(Collective::kAllReduce, "two_shot", 3));
   REQUIRE(plan);
   CHECK(plan->name == "two_shot+direct");
-  CHECK(plan->together);
+  CHECK(plan->entry_barrier);
   CHECK(plan::to_text(*plan, Rank{1}) ==
         "rank 1\n"
         " lane 0\n"
@@ -233,7 +233,7 @@ TEST_CASE("plans for the kernel only copy, and go one way: reads, or writes to a
     CHECK(!reduces(plan.shape.collective));
     const bool writes = traits_of(plan.shape.collective).root_output;
     CHECK(reading->name == plan.name + (writes ? "+write" : "+read"));
-    CHECK(reading->together);
+    CHECK(reading->entry_barrier);
     CHECK(has_place(*reading, plan::Place::kPeerInput) == !writes);
     CHECK(has_place(*reading, plan::Place::kPeerOutput) == writes);
     for (const plan::RankPlan& rank : reading->ranks) {

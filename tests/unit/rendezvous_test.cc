@@ -225,11 +225,11 @@ TEST_CASE(
     const auto outcomes = on_ranks(
         *meeting, ranks_to(3), [&](std::size_t i, Rendezvous& rendezvous) -> Result<Bytes> {
           if (i == 2) {
-            TUTTI_CHECK_OK(rendezvous.put("there", bytes_of("a value")));
+            TUTTI_RETURN_IF_ERROR(rendezvous.put("there", bytes_of("a value")));
             TUTTI_TRY([[maybe_unused]] const auto value,
                       rendezvous.get("there", Deadline::after(5s)));
-            TUTTI_CHECK_OK(rendezvous.fail(told));
-            TUTTI_CHECK_OK(rendezvous.fail({Code::kInternal, "too late"}));
+            TUTTI_RETURN_IF_ERROR(rendezvous.fail(told));
+            TUTTI_RETURN_IF_ERROR(rendezvous.fail({Code::kInternal, "too late"}));
             return rendezvous.get("there", Deadline::after(5min));
           }
           return rendezvous.get("never put", Deadline::after(5min));

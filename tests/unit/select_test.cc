@@ -35,8 +35,8 @@ void for_all_requests(Check check) {
   }
 }
 
-std::vector<Candidate> listed(const Request& request, const Knowledge& knowledge) {
-  auto list = candidates(request, knowledge);
+std::vector<Candidate> listed(const Request& request, const PlannerInputs& inputs) {
+  auto list = candidates(request, inputs);
   INFO((list ? "" : list.error().what));
   REQUIRE(list);
   return *std::move(list);
@@ -48,11 +48,11 @@ void check_sound(const std::vector<Candidate>& list, const Request& request) {
   for (const Candidate& candidate : list) {
     INFO(candidate.name());
     names.insert(candidate.name());
-    CHECK((candidate.algorithm == nullptr) == candidate.packet);
+    CHECK((candidate.algorithm == nullptr) == candidate.eager);
     CHECK(candidate.refused.find('\n') == std::string::npos);
     refused = refused || !candidate.refused.empty();
     CHECK(refused == !candidate.refused.empty());  // Those come last.
-    if (refused || candidate.packet) continue;
+    if (refused || candidate.eager) continue;
     CHECK(candidate.algorithm->applies(request.shape));
     if (request.contract == Contract::kDeterministic)
       CHECK(candidate.algorithm->contract(request.shape) == Contract::kDeterministic);
@@ -68,10 +68,10 @@ void check_sound(const std::vector<Candidate>& list, const Request& request) {
 
 /// choose() takes the first that is a plan.
 void check_chosen(const std::vector<Candidate>& list, const Request& request,
-                  const Knowledge& knowledge) {
-  const auto chosen = choose(request, knowledge);
+                  const PlannerInputs& inputs) {
+  const auto chosen = choose(request, inputs);
   const auto first = std::find_if(list.begin(), list.end(), [](const Candidate& candidate) {
-    return !candidate.packet && candidate.refused.empty();
+    return !candidate.eager && candidate.refused.empty();
   });
   REQUIRE(bool(chosen) == (first != list.end()));
   if (!chosen) return;
@@ -81,11 +81,11 @@ void check_chosen(const std::vector<Candidate>& list, const Request& request,
 }
 
 TEST_CASE("every way is listed once, best first, and the first plan is chosen") {
-  const Knowledge knowledge;
+  const PlannerInputs inputs;
   for_all_requests([&](const Request& request) {
-    const auto list = listed(request, knowledge);
+    const auto list = listed(request, inputs);
     check_sound(list, request);
-    check_chosen(list, request, knowledge);
+    check_chosen(list, request, inputs);
     for (std::size_t i = 1; i < list.size(); ++i) {
       const Candidate &a = list[i - 1], &b = list[i];
       if (!b.refused.empty() || a.evidence != b.evidence || a.evidence != Evidence::kEstimated)
@@ -104,16 +104,16 @@ TEST_CASE("a way that was measured goes before rules and estimates, and the fast
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     const TuningTable table = test::random_table(random);
-    Knowledge knowledge;
-    knowledge.table = &table;
+    PlannerInputs inputs;
+    inputs.table = &table;
     for_all_requests([&](Request request) {
       const auto& ranges = table.of(request.shape.collective, bool(request.mapped));
       if (ranges.empty()) return;
       const Range& range = ranges[random() % ranges.size()];
       request.bytes = range.up_to;
-      const auto list = listed(request, knowledge);
+      const auto list = listed(request, inputs);
       check_sound(list, request);
-      check_chosen(list, request, knowledge);
+      check_chosen(list, request, inputs);
       // At the end of a range, times are those that were measured.
       std::size_t at = 0;
       for (const Way& way : range.ways) {
@@ -134,13 +134,13 @@ TEST_CASE("between two sizes a time is between theirs, and beyond the last it gr
   TuningTable table;
   table.of(Collective::kAllReduce, false) = {{1024, {{"two_shot", 1, 10}, {"one_shot", 1, 20}}},
                                              {65536, {{"one_shot", 1, 40}, {"two_shot", 1, 100}}}};
-  Knowledge knowledge;
-  knowledge.table = &table;
+  PlannerInputs inputs;
+  inputs.table = &table;
   Request request;
   request.shape = {Collective::kAllReduce, 4, 0};
   const auto us = [&](std::size_t bytes, std::string_view name) {
     request.bytes = bytes;
-    for (const Candidate& candidate : listed(request, knowledge)) {
+    for (const Candidate& candidate : listed(request, inputs)) {
       if (candidate.name() == name) return candidate.microseconds;
     }
     return 0.0;
@@ -157,7 +157,7 @@ TEST_CASE("between two sizes a time is between theirs, and beyond the last it gr
   // Where the two lines cross the choice changes, not only at the ends of ranges.
   const auto name = [&](std::size_t bytes) {
     request.bytes = bytes;
-    return choose(request, knowledge)->algorithm->name;
+    return choose(request, inputs)->algorithm->name;
   };
   CHECK(name(1025) == "two_shot");
   CHECK(name(60000) == "one_shot");
@@ -166,8 +166,8 @@ TEST_CASE("between two sizes a time is between theirs, and beyond the last it gr
 TEST_CASE("what the user forces goes before a table; what is forbidden is never taken") {
   std::mt19937_64 random(3);
   const TuningTable table = test::random_table(random);
-  Knowledge knowledge;
-  knowledge.table = &table;
+  PlannerInputs inputs;
+  inputs.table = &table;
   for_all_requests([&](Request request) {
     if (request.bytes != 40000) return;
     std::string all;
@@ -178,27 +178,27 @@ TEST_CASE("what the user forces goes before a table; what is forbidden is never 
                        (request.contract == Contract::kRelaxed ||
                         algorithm->contract(request.shape) == Contract::kDeterministic);
       for (const bool by_call : {false, true}) {
-        Knowledge wished = knowledge;
-        (by_call ? request.wish : wished.wishes) = algorithm->name;
-        if (by_call) wished.wishes = "direct,one_shot";  // The call's own word counts.
+        PlannerInputs wished = inputs;
+        (by_call ? request.algorithm_override : wished.overrides) = algorithm->name;
+        if (by_call) wished.overrides = "direct,one_shot";  // The call's own word counts.
         const auto forced = choose(request, wished);
         REQUIRE(bool(forced) == may);
         if (may) CHECK(forced->algorithm == algorithm);
         const std::string forbidden = "^" + std::string(algorithm->name);
-        (by_call ? request.wish : wished.wishes) = forbidden;
-        if (by_call) wished.wishes = {};
+        (by_call ? request.algorithm_override : wished.overrides) = forbidden;
+        if (by_call) wished.overrides = {};
         const auto other = choose(request, wished);
         if (other) CHECK(other->algorithm != algorithm);
-        request.wish = {};
+        request.algorithm_override = {};
       }
     }
-    knowledge.wishes = all;
-    const auto none = choose(request, knowledge);
+    inputs.overrides = all;
+    const auto none = choose(request, inputs);
     REQUIRE_FALSE(none);
     CHECK(none.error().code == Code::kInvalidArgument);
     CHECK(none.error().what.find('\n') == std::string::npos);
     CHECK_THAT(none.error().what, Catch::Contains("nothing left to choose"));
-    knowledge.wishes = {};
+    inputs.overrides = {};
   });
 }
 
@@ -212,41 +212,41 @@ TEST_CASE("packets are taken up to where they are the best, and never if a plan 
       request.shape = {static_cast<Collective>(i), 4, 0};
       for (const bool mapped : {false, true}) {
         request.mapped = mapped;
-        Knowledge knowledge;
-        knowledge.table = &table;
-        const auto limit = packet_limit(request, knowledge);
+        PlannerInputs inputs;
+        inputs.table = &table;
+        const auto limit = eager_limit_bytes(request, inputs);
         REQUIRE(limit);
-        CHECK(*limit <= knowledge.packet_bytes);
+        CHECK(*limit <= inputs.packet_bytes);
         request.bytes = *limit;
-        if (*limit > 0) CHECK(listed(request, knowledge).front().packet);
+        if (*limit > 0) CHECK(listed(request, inputs).front().eager);
         // At no end of a range beyond it.
         for (const Range& range : table.of(request.shape.collective, mapped)) {
           request.bytes = range.up_to;
-          if (range.up_to > *limit && range.up_to <= knowledge.packet_bytes) {
-            const auto list = listed(request, knowledge);
-            CHECK_FALSE((list.front().packet && list.front().evidence == Evidence::kTuned));
+          if (range.up_to > *limit && range.up_to <= inputs.packet_bytes) {
+            const auto list = listed(request, inputs);
+            CHECK_FALSE((list.front().eager && list.front().evidence == Evidence::kTuned));
           }
         }
-        knowledge.wishes = "direct,two_shot";
-        CHECK(*packet_limit(request, knowledge) == 0);
-        knowledge.wishes = "^packet";
-        CHECK(*packet_limit(request, knowledge) == 0);
-        knowledge.wishes = "packet";
-        CHECK(*packet_limit(request, knowledge) == knowledge.packet_bytes);
+        inputs.overrides = "direct,two_shot";
+        CHECK(*eager_limit_bytes(request, inputs) == 0);
+        inputs.overrides = "^packet";
+        CHECK(*eager_limit_bytes(request, inputs) == 0);
+        inputs.overrides = "packet";
+        CHECK(*eager_limit_bytes(request, inputs) == inputs.packet_bytes);
       }
     }
   }
 }
 
 TEST_CASE("where nothing was measured, the built-in rules hold") {
-  Knowledge knowledge;  // Of 2 CPUs.
+  PlannerInputs inputs;  // Of 2 CPUs.
   const auto chosen = [&](Collective collective, int ranks, bool mapped,
                           std::size_t bytes = 1 << 20) {
     Request request;
     request.shape = {collective, ranks, 0};
     request.bytes = bytes;
     request.mapped = mapped;
-    return choose(request, knowledge)->algorithm->name;
+    return choose(request, inputs)->algorithm->name;
   };
   CHECK(chosen(Collective::kAllReduce, 2, false) == "one_shot");
   CHECK(chosen(Collective::kAllReduce, 2, true) == "two_shot");
@@ -260,7 +260,7 @@ TEST_CASE("where nothing was measured, the built-in rules hold") {
     Request request;
     request.shape = {collective, ranks, 0};
     request.mapped = mapped;
-    return *packet_limit(request, knowledge);
+    return *eager_limit_bytes(request, inputs);
   };
   CHECK(limit(Collective::kAllReduce, 4, false) == 16384);
   CHECK(limit(Collective::kAllReduce, 8, false) == 8192);
@@ -273,7 +273,7 @@ TEST_CASE("where nothing was measured, the built-in rules hold") {
   CHECK(limit(Collective::kBroadcast, 4, true) == 16384);
   CHECK(chosen(Collective::kReduce, 4, true, 32768) == "direct");
   CHECK(chosen(Collective::kReduce, 4, true, 32772) == "two_shot");
-  knowledge.usable_cpus = 4;
+  inputs.usable_cpus = 4;
   CHECK(limit(Collective::kScatter, 4, true) == 8192);
   CHECK(limit(Collective::kAllToAll, 4, true) == 1024);
   CHECK(chosen(Collective::kReduce, 4, true, 32768) == "two_shot");
@@ -285,15 +285,15 @@ TEST_CASE("a communicator has the lanes that anything it is sure to choose needs
     std::mt19937_64 random(seed);
     const TuningTable table = test::random_table(random);
     for (const bool tuned : {false, true}) {
-      Knowledge knowledge;
-      knowledge.table = tuned ? &table : nullptr;
-      const auto lanes = lanes_needed(4, {}, knowledge);
+      PlannerInputs inputs;
+      inputs.table = tuned ? &table : nullptr;
+      const auto lanes = lanes_needed(4, {}, inputs);
       REQUIRE(lanes);
-      knowledge.most_lanes = *lanes;
+      inputs.most_lanes = *lanes;
       for_all_requests([&](Request request) {
         if (request.shape.rank_count != 4 || request.shape.root != 2) return;
         request.contract = Contract::kDeterministic;
-        const auto chosen = choose(request, knowledge);
+        const auto chosen = choose(request, inputs);
         REQUIRE(chosen);
         const auto plan = build(*chosen->algorithm, request.shape, Rank{0});
         CHECK(plan.lanes.size() * chosen->lanes <= *lanes);
@@ -305,11 +305,11 @@ TEST_CASE("a communicator has the lanes that anything it is sure to choose needs
 TEST_CASE("more lanes than a communicator can have are refused before it is made") {
   Settings settings;
   settings.contract = Contract::kRelaxed;
-  const auto said = [&](const char* wish, std::uint32_t repeated) -> std::string {
-    Knowledge knowledge;
-    knowledge.wishes = wish;
-    knowledge.lanes = repeated;
-    const auto lanes = lanes_needed(3, settings, knowledge);
+  const auto said = [&](const char* algorithm_override, std::uint32_t repeated) -> std::string {
+    PlannerInputs inputs;
+    inputs.overrides = algorithm_override;
+    inputs.lanes = repeated;
+    const auto lanes = lanes_needed(3, settings, inputs);
     return lanes ? std::to_string(*lanes) : lanes.error().what;
   };
   CHECK(said("double_tree:32", 0) == "64");
@@ -325,12 +325,12 @@ TEST_CASE("many ranks: a choice is made of what can be estimated in bounded time
     Request request;
     request.shape = {static_cast<Collective>(i), 96, 0};
     request.bytes = 1 << 22;
-    Knowledge knowledge;
-    knowledge.usable_cpus = 96;
-    const auto list = listed(request, knowledge);
+    PlannerInputs inputs;
+    inputs.usable_cpus = 96;
+    const auto list = listed(request, inputs);
     INFO(to_string(request.shape.collective));
     CHECK(list.front().refused.empty());
-    check_chosen(list, request, knowledge);
+    check_chosen(list, request, inputs);
   }
 }
 

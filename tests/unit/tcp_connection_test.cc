@@ -38,19 +38,19 @@ TEST_CASE("what paces is replaced, and nothing else") {
 }
 
 TEST_CASE("who is accepted has it of the door") {
-  const Fd door = socket_with("bbr");
-  if (!door) {
+  const Fd listener = socket_with("bbr");
+  if (!listener) {
     WARN("not tested: this system has no bbr");
     return;
   }
-  set_options(door.get(), std::chrono::seconds(5));
+  set_options(listener.get(), std::chrono::seconds(5));
   SocketAddress address = ipv4_address({htonl(INADDR_LOOPBACK)}, 0);
-  REQUIRE(::bind(door.get(), address.get(), address.length) == 0);
-  REQUIRE(::listen(door.get(), 1) == 0);
-  address = own_end(door.get());
+  REQUIRE(::bind(listener.get(), address.get(), address.length) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  address = own_end(listener.get());
   const Fd there(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(::connect(there.get(), address.get(), address.length) == 0);
-  const Fd here(::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const Fd here(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   CHECK(congestion_control(here.get()) == "reno");
 }
 

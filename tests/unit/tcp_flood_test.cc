@@ -1,4 +1,4 @@
-// The TCP store under a flood of strangers.
+// The TCP store under a flood of unauthenticated peers.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -41,11 +41,11 @@ TEST_CASE(
   const auto host = tcp_rendezvous("127.0.0.1", free_port, Rank{0}, Deadline::after(10s), "secret");
   REQUIRE(host);
   const std::size_t before = open_descriptors();
-  std::vector<Fd> strangers;
+  std::vector<Fd> unauthenticated;
   for (std::size_t i = 0; i < kFlood; ++i) {
     auto one = connect_to(address(free_port), Deadline::after(10s));
     REQUIRE(one);
-    strangers.push_back(*std::move(one));
+    unauthenticated.push_back(*std::move(one));
     if (i % 100 == 99) {
       const auto client =
           tcp_rendezvous("127.0.0.1", free_port, Rank{1}, Deadline::after(20s), "secret");
@@ -53,8 +53,9 @@ TEST_CASE(
       REQUIRE((*client)->put("k", {}));
     }
   }
-  // The strangers' own ends, and those that the store keeps; clients that left may still be there.
-  CHECK(open_descriptors() <= before + kFlood + TcpServer::kMostStrangers + 8);
+  // The unauthenticated peers' own ends, and those that the store keeps; clients that left may
+  // still be there.
+  CHECK(open_descriptors() <= before + kFlood + TcpServer::kMostUnauthenticated + 8);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ Result<std::size_t> move(Handshake& from, Handshake& to, std::size_t piece) {
   const std::size_t count = std::min({piece, all.size(), to.wanted()});
   const std::vector<std::byte> bytes(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
   from.sent(count);
-  TUTTI_CHECK_OK(to.take(bytes));
+  TUTTI_RETURN_IF_ERROR(to.take(bytes));
   return count;
 }
 
@@ -67,7 +67,8 @@ TEST_CASE("who does not know the secret gets nowhere") {
   CHECK(met.error().what.find("another job") != std::string::npos);
   CHECK_FALSE(a.committed());
 
-  // The job's number travels in the clear, so a stranger can have it. It helps neither side.
+  // The job's number travels in the clear, so an unauthenticated peer can have it. It helps neither
+  // side.
   const auto forged = [](bool as_connector) {
     auto hello = Hello{.from = 7, .to = 3};
     hello.job = job_of(kOurs);
@@ -81,7 +82,7 @@ TEST_CASE("who does not know the secret gets nowhere") {
       REQUIRE_FALSE(proved);
       return proved.error().what;
     }
-    // A stranger's server that was given an answer made for another hello.
+    // An unauthenticated peer's server that was given an answer made for another hello.
     Handshake client = connector(kOurs, 7, 3);
     client.sent(kHelloBytes);
     const std::vector<std::byte> answer(server.to_send().begin(), server.to_send().end());
@@ -94,24 +95,26 @@ TEST_CASE("who does not know the secret gets nowhere") {
 }
 
 TEST_CASE("a stranger can't use a rank against itself or against another one") {
-  // Reflection: rank 3 connects, and the stranger sends what it gets back to rank 3's own door.
-  Handshake client = connector(kOurs, 3, 1), door = acceptor(kOurs, 3);
+  // Reflection: rank 3 connects, and the unauthenticated peer sends what it gets back to rank 3's
+  // own listener.
+  Handshake client = connector(kOurs, 3, 1), listener = acceptor(kOurs, 3);
   const std::vector<std::byte> hello(client.to_send().begin(), client.to_send().end());
-  const Status reflected = door.take(hello);
+  const Status reflected = listener.take(hello);
   REQUIRE_FALSE(reflected);
   CHECK(reflected.error().what == "it is rank 3 and looks for rank 1");
   // The same with a hello that names the ranks the other way round: the hash is of another hello.
-  Handshake victim = connector(kOurs, 3, 1), other_door = acceptor(kOurs, 3);
+  Handshake victim = connector(kOurs, 3, 1), other_listener = acceptor(kOurs, 3);
   auto turned = Hello{.from = 1, .to = 3};
   turned.job = job_of(kOurs);
   turned.nonce = victim.hello().nonce;
-  REQUIRE(other_door.take(encode(turned)));
+  REQUIRE(other_listener.take(encode(turned)));
   victim.sent(kHelloBytes);
-  const std::vector<std::byte> answer(other_door.to_send().begin(), other_door.to_send().end());
+  const std::vector<std::byte> answer(other_listener.to_send().begin(),
+                                      other_listener.to_send().end());
   CHECK_FALSE(victim.take(answer));
   // An acceptor's hash is no connector's: sent back as a proof it is refused.
-  other_door.sent(kAnswerBytes);
-  CHECK_FALSE(other_door.take(std::span(answer).last(kHashBytes)));
+  other_listener.sent(kAnswerBytes);
+  CHECK_FALSE(other_listener.take(std::span(answer).last(kHashBytes)));
   // A proof is good once.
   Handshake a = connector(kOurs, 7, 3), b = acceptor(kOurs, 3), c = acceptor(kOurs, 3);
   const std::vector<std::byte> first(a.to_send().begin(), a.to_send().end());

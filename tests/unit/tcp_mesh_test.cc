@@ -1,4 +1,5 @@
-// Connections between all ranks: complete, authenticated, and made in spite of strangers.
+// Connections between all ranks: complete, authenticated, and made in spite of unauthenticated
+// peers.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -86,7 +87,7 @@ TEST_CASE("every two ranks are connected, each connection with its counterpart")
       INFO(ranks << " ranks, " << connections << " connections");
       auto meshes = test::join_mesh(ranks, [&](Joining& one) { one.connections = connections; });
       CHECK(check_all(meshes, connections) == "");
-      for (auto& mesh : meshes) CHECK(mesh->strangers == 0);
+      for (auto& mesh : meshes) CHECK(mesh->unauthenticated == 0);
     }
   }
 }
@@ -139,9 +140,9 @@ TEST_CASE("who is out of descriptors does not wait for some, and goes on once th
   auto meshes = test::join_mesh(2, [](Joining& one) { one.connections = 2; });
   for (const auto& mesh : meshes) REQUIRE(mesh);
   MeshBuilder& host = *meshes[0]->builder;
-  MeshBuilder& guest = *meshes[1]->builder;
+  MeshBuilder& pending = *meshes[1]->builder;
   CHECK_FALSE(host.again(1, 0));
-  CHECK_FALSE(guest.again(0, 0));  // It stands at the door.
+  CHECK_FALSE(pending.again(0, 0));  // It stands at the listener.
   rlimit limit{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
   const rlimit none{0, limit.rlim_max};
@@ -155,7 +156,7 @@ TEST_CASE("who is out of descriptors does not wait for some, and goes on once th
   std::optional<Connection> here, there;
   while ((!here || !there) && std::chrono::steady_clock::now() < end) {
     if (!here) here = host.again(1, 0);
-    if (!there) there = guest.again(0, 0);
+    if (!there) there = pending.again(0, 0);
   }
   CHECK((here && there));
 }
@@ -198,7 +199,7 @@ TEST_CASE("only those who are named as peers are connected") {
   }
 }
 
-// Strangers.
+// Unauthenticated peers.
 
 Fd connect_to(const SocketAddress& address) {
   Fd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -206,11 +207,11 @@ Fd connect_to(const SocketAddress& address) {
   return socket;
 }
 
-/// Comes to a door in all the ways that a scanner or a wrong client may; keeps what stays open.
-void annoy(const SocketAddress& door, std::vector<Fd>& open, std::uint32_t seed) {
+/// Comes to a listener in all the ways that a scanner or a wrong client may; keeps what stays open.
+void annoy(const SocketAddress& listener, std::vector<Fd>& open, std::uint32_t seed) {
   std::mt19937 random(seed);
   for (int i = 0; i < 150; ++i) {
-    Fd socket = connect_to(door);
+    Fd socket = connect_to(listener);
     if (!socket) return;
     Secret wrong;
     wrong.fill(std::byte{7});
@@ -233,7 +234,7 @@ void annoy(const SocketAddress& door, std::vector<Fd>& open, std::uint32_t seed)
   }
 }
 
-TEST_CASE("strangers at the doors neither get in nor hold up the ranks") {
+TEST_CASE("unauthenticated peers neither get in nor hold up the ranks") {
   const std::uint32_t seed = Catch::rngSeed();
   INFO("seed " << seed);
   std::vector<std::vector<Fd>> open(3);
@@ -242,36 +243,37 @@ TEST_CASE("strangers at the doors neither get in nor hold up the ranks") {
     const auto plain = one.exchange;
     one.exchange = [&, plain, me = one.me](std::string_view phase,
                                            std::span<const std::byte> mine) {
-      auto cards = plain(phase, mine);
-      // Between the exchange and the connecting: the doors are open and nobody else has come.
-      for (int rank = 0; cards && me == 2 && rank < 3; ++rank) {
-        const auto card = parse_card((*cards)[static_cast<std::size_t>(rank)]);
-        annoy(card->addresses.front().address, open[static_cast<std::size_t>(rank)],
+      auto infos = plain(phase, mine);
+      // Between the exchange and the connecting: the listeners are open and nobody else has come.
+      for (int rank = 0; infos && me == 2 && rank < 3; ++rank) {
+        const auto info = parse_endpoint_info((*infos)[static_cast<std::size_t>(rank)]);
+        annoy(info->addresses.front().address, open[static_cast<std::size_t>(rank)],
               seed + static_cast<std::uint32_t>(rank));
       }
-      return cards;
+      return infos;
     };
   });
   CHECK(check_all(meshes, 2) == "");
-  CHECK(meshes[0]->strangers > 0);
+  CHECK(meshes[0]->unauthenticated > 0);
 }
 
-TEST_CASE("silent strangers are bounded in number: the oldest ones go") {
-  constexpr int kStrangers = 300;
+TEST_CASE("silent unauthenticated peers are bounded in number: the oldest ones go") {
+  constexpr int kUnauthenticated = 300;
   std::vector<Fd> open;
   auto meshes = test::join_mesh(2, [&](Joining& one) {
     const auto plain = one.exchange;
     one.exchange = [&, plain, me = one.me](std::string_view phase,
                                            std::span<const std::byte> mine) {
-      auto cards = plain(phase, mine);
-      // They stand before rank 1 in the queue of rank 0's door.
-      for (int i = 0; cards && me == 1 && i < kStrangers; ++i)
-        open.push_back(connect_to(parse_card((*cards)[0])->addresses.front().address));
-      return cards;
+      auto infos = plain(phase, mine);
+      // They stand before rank 1 in the queue of rank 0's listener.
+      for (int i = 0; infos && me == 1 && i < kUnauthenticated; ++i)
+        open.push_back(connect_to(parse_endpoint_info((*infos)[0])->addresses.front().address));
+      return infos;
     };
   });
   CHECK(check_all(meshes, 1) == "");
-  CHECK(meshes[0]->strangers >= kStrangers - 65);  // 64, and the one rank that is expected.
+  CHECK(meshes[0]->unauthenticated >=
+        kUnauthenticated - 65);  // 64, and the one rank that is expected.
 }
 
 TEST_CASE("an address that leads nowhere, or to somebody else, is passed over") {
@@ -283,13 +285,13 @@ TEST_CASE("an address that leads nowhere, or to somebody else, is passed over") 
   auto meshes = test::join_mesh(2, [&](Joining& one) {
     const auto plain = one.exchange;
     one.exchange = [&, plain](std::string_view phase, std::span<const std::byte> mine) {
-      auto card = parse_card(mine);
-      const InterfaceAddress real = card->addresses.front();
+      auto info = parse_endpoint_info(mine);
+      const InterfaceAddress real = info->addresses.front();
       InterfaceAddress closed = real, foreign = real;
       closed.address.set_port(1);
       foreign.address.set_port(own_end(silent.get()).port());
-      card->addresses = {closed, foreign, real};
-      return plain(phase, encode(*card));
+      info->addresses = {closed, foreign, real};
+      return plain(phase, encode(*info));
     };
   });
   CHECK(check_all(meshes, 1) == "");
@@ -339,7 +341,7 @@ TEST_CASE("a rank that never connects is named, with host, interface, address an
   }
 }
 
-TEST_CASE("a rank with another secret is a stranger to all") {
+TEST_CASE("no rank accepts a rank with another secret") {
   auto meshes = test::join_mesh(
       3,
       [](Joining& one) {
@@ -410,30 +412,31 @@ std::vector<std::string> order(const std::vector<InterfaceAddress>& mine,
 }
 
 TEST_CASE("a card comes out as it went in") {
-  Card card{"node7", {at("eth0", "10.0.0.7", 24, 1000), at("ib0", "fd00::7", 64, 200'000)}};
-  const Bytes bytes = encode(card);
-  const auto parsed = parse_card(bytes);
+  EndpointInfo info{"node7", {at("eth0", "10.0.0.7", 24, 1000), at("ib0", "fd00::7", 64, 200'000)}};
+  const Bytes bytes = encode(info);
+  const auto parsed = parse_endpoint_info(bytes);
   REQUIRE(parsed);
   CHECK(parsed->host == "node7");
   REQUIRE(parsed->addresses.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
-    CHECK(parsed->addresses[i].interface == card.addresses[i].interface);
-    CHECK(parsed->addresses[i].address.text() == card.addresses[i].address.text());
-    CHECK(parsed->addresses[i].prefix_bits == card.addresses[i].prefix_bits);
-    CHECK(parsed->addresses[i].speed_mbps == card.addresses[i].speed_mbps);
+    CHECK(parsed->addresses[i].interface == info.addresses[i].interface);
+    CHECK(parsed->addresses[i].address.text() == info.addresses[i].address.text());
+    CHECK(parsed->addresses[i].prefix_bits == info.addresses[i].prefix_bits);
+    CHECK(parsed->addresses[i].speed_mbps == info.addresses[i].speed_mbps);
   }
   for (std::size_t size = 0; size < bytes.size(); ++size)
-    CHECK_FALSE(parse_card(std::span(bytes).first(size)));
+    CHECK_FALSE(parse_endpoint_info(std::span(bytes).first(size)));
   Bytes longer = bytes;
   longer.push_back(std::byte{});
-  CHECK_FALSE(parse_card(longer));
+  CHECK_FALSE(parse_endpoint_info(longer));
   // Names from outside are printed: nothing else than printable ASCII.
-  CHECK(parse_card(encode(Card{"evil\nhost\x1b[2J", {}}))->host == "evil?host?[2J");
-  Bytes evil = encode(Card{"node7", {}});
+  CHECK(parse_endpoint_info(encode(EndpointInfo{"evil\nhost\x1b[2J", {}}))->host ==
+        "evil?host?[2J");
+  Bytes evil = encode(EndpointInfo{"node7", {}});
   evil[2] = std::byte{'\n'};
-  CHECK_FALSE(parse_card(evil));
-  card.addresses.assign(100, at("eth0", "10.0.0.7", 24, 1));
-  CHECK(parse_card(encode(card))->addresses.size() == kMostAddresses);
+  CHECK_FALSE(parse_endpoint_info(evil));
+  info.addresses.assign(100, at("eth0", "10.0.0.7", 24, 1));
+  CHECK(parse_endpoint_info(encode(info))->addresses.size() == kMostAddresses);
 }
 
 TEST_CASE("addresses of a peer are tried in the order that is likely to work, and be fast") {

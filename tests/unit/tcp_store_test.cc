@@ -1,4 +1,4 @@
-// The TCP store against strangers, and the bytes on the wire.
+// The TCP store against unauthenticated peers, and the bytes on the wire.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -76,9 +76,9 @@ bool is_thrown_out_of(int socket) {
 }
 
 /// A socket to the store, for saying whatever one likes.
-class Stranger {
+class UnknownClient {
  public:
-  explicit Stranger(int port) : socket_(connect_to_port(port)) {}
+  explicit UnknownClient(int port) : socket_(connect_to_port(port)) {}
   /// False once the other side has closed.
   bool say(std::span<const std::byte> bytes) {
     return static_cast<bool>(send_all(socket_.get(), bytes, Deadline::after(10s)));
@@ -149,7 +149,7 @@ TEST_CASE("garbage closes that connection only") {
   std::mt19937_64 random(seed);
   Served served;
   for (int round = 0; round < 50; ++round) {
-    Stranger before_hello(served.port), before_proof(served.port);
+    UnknownClient before_hello(served.port), before_proof(served.port);
     before_hello.say(random_bytes(random, tcp::kHelloBytes + random() % 1000));
     CHECK(before_hello.is_thrown_out());
     REQUIRE(before_proof.says_hello(secret_of_test()));
@@ -194,11 +194,11 @@ TEST_CASE("who does not know the secret, or speaks another version, is not let i
     REQUIRE_FALSE(link);
     CHECK_THAT(link.error().what, Catch::Contains("TUTTI_SECRET have to be alike on all ranks"));
   }
-  Stranger no_proof(served.port);
+  UnknownClient no_proof(served.port);
   REQUIRE(no_proof.says_hello(secret_of_test()));
   no_proof.say(wire::encode({.kind = Kind::kPut, .key = "k", .value = Bytes(100)}));
   CHECK(no_proof.is_thrown_out());
-  Stranger other_version(served.port);
+  UnknownClient other_version(served.port);
   REQUIRE(other_version.says_hello(secret_of_test(), {"tutti-st", 9}));
   CHECK(other_version.is_thrown_out());
   CHECK(served.host().get("k", Deadline::after(0s)).error().code == Code::kTimeout);
@@ -263,10 +263,10 @@ TEST_CASE("an eavesdropper reads nothing, and a recorded session can't be replay
     CHECK_FALSE(contains(said, secret_of_test()));
   }
   const auto replay = [&] {
-    Stranger whole(served->port);
+    UnknownClient whole(served->port);
     whole.say(recorder.to_store);
     CHECK(whole.is_thrown_out());
-    Stranger reflected(served->port);
+    UnknownClient reflected(served->port);
     reflected.say(recorder.to_client);
     CHECK(reflected.is_thrown_out());
     served->still_works();
@@ -339,7 +339,7 @@ TEST_CASE("who speaks out of turn, answers instead of asking, or leaves, harms n
     REQUIRE(leaving.say(wire::encode({.kind = Kind::kGet, .wait_ms = 60'000, .key = "proof"})));
     Member half(served.port);
     half.say(with_length(1'000'000, Bytes(1000)));  // And then not the rest.
-    Stranger silent(served.port);
+    UnknownClient silent(served.port);
   }
   served.still_works();
 }

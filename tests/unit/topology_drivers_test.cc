@@ -1,5 +1,5 @@
-// NVML, CUDA and libibverbs by way of stand-ins that are really loaded and called; what they say,
-// in the graph and in captures.
+// NVML, CUDA and libibverbs by way of fake drivers that are really loaded and called; what they
+// say, in the graph and in captures.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -19,20 +19,20 @@ using namespace tutti::topology;
 
 namespace {
 
-std::string stand_in(const std::string& name) {
+std::string fake_driver(const std::string& name) {
   const char* const build = std::getenv("TEST_BUILD_DIR");
-  return fmt::format("{}/tests/stand_in_{}.so", build == nullptr ? "." : build, name);
+  return fmt::format("{}/tests/fake_driver_{}.so", build == nullptr ? "." : build, name);
 }
 
-Result<NvmlFacts> nvml() { return read_nvml(stand_in("nvml").c_str()); }
-Result<CudaFacts> cuda() { return read_cuda(stand_in("cuda").c_str()); }
-Result<VerbsFacts> verbs() { return read_verbs(stand_in("verbs").c_str()); }
+Result<NvmlFacts> nvml() { return read_nvml(fake_driver("nvml").c_str()); }
+Result<CudaFacts> cuda() { return read_cuda(fake_driver("cuda").c_str()); }
+Result<VerbsFacts> verbs() { return read_verbs(fake_driver("verbs").c_str()); }
 
-// What the stand-in has opened and not closed again.
+// What the fake driver has opened and not closed again.
 int open_count(const std::string& name) {
-  void* const handle = dlopen(stand_in(name).c_str(), RTLD_NOW);
+  void* const handle = dlopen(fake_driver(name).c_str(), RTLD_NOW);
   REQUIRE(handle != nullptr);
-  const auto count = reinterpret_cast<int (*)()>(dlsym(handle, "tutti_stand_in_open_count"));
+  const auto count = reinterpret_cast<int (*)()>(dlsym(handle, "tutti_fake_driver_open_count"));
   REQUIRE(count != nullptr);
   return count();
 }
@@ -80,12 +80,12 @@ TEST_CASE("NVML's answers arrive, and it is shut down again") {
   CHECK(b.bus == "0000:98:00.0");
   CHECK(b.uuid == "GPU-b");
   for (const NvmlGpu& gpu : facts->gpus) {
-    const auto links = read_nvlinks(gpu.bus, stand_in("nvml").c_str());
+    const auto links = read_nvlinks(gpu.bus, fake_driver("nvml").c_str());
     REQUIRE(links);
     CHECK(*links == gpu.links);
   }
   CHECK(open_count("nvml") == 0);
-  CHECK_FALSE(read_nvlinks("0000:20:00.0", stand_in("nvml").c_str()));
+  CHECK_FALSE(read_nvlinks("0000:20:00.0", fake_driver("nvml").c_str()));
   CHECK(a.name == "a GPU");
   CHECK(a.sm == 90);
   CHECK(a.current == PcieRate{2.5, 8});
@@ -191,7 +191,7 @@ TEST_CASE("Whichever function of a library fails, the others' answers stay") {
     if (name.rfind("nvml", 0) == 0) CHECK(bool(n) == !none);
     if (name.rfind("cu", 0) == 0) CHECK(bool(c) == !none);
     if (name.rfind("ibv", 0) == 0 && v) CHECK(!none);
-    const auto links = read_nvlinks("0000:98:00.0", stand_in("nvml").c_str());
+    const auto links = read_nvlinks("0000:98:00.0", fake_driver("nvml").c_str());
     CHECK(bool(links) == (name != "nvmlInit_v2" && name != "nvmlDeviceGetHandleByPciBusId_v2"));
     // The same facts but for what the function tells: none are made up, and the graph is sound.
     if (n && n->gpus.size() == 2 && name != "nvmlDeviceGetNvLinkState") {
@@ -208,7 +208,7 @@ TEST_CASE("Whichever function of a library fails, the others' answers stay") {
 }
 
 TEST_CASE("A library without the functions, or none at all, is absent and says so") {
-  const std::string bare = stand_in("bare");
+  const std::string bare = fake_driver("bare");
   CHECK(read_nvml(bare.c_str()).error().what ==
         fmt::format("no NVML: {} does not find a driver", bare));
   CHECK(read_cuda(bare.c_str()).error().what == fmt::format("no CUDA: {} has no cuInit", bare));
@@ -239,7 +239,7 @@ TEST_CASE("What libraries answered comes back from a capture as it was") {
 
 TEST_CASE("A capture of this machine has what each library answered") {
   const TempDir dir;
-  const ProbeOptions options{"/", stand_in("nvml"), stand_in("cuda"), stand_in("verbs")};
+  const ProbeOptions options{"/", fake_driver("nvml"), fake_driver("cuda"), fake_driver("verbs")};
   REQUIRE(capture(options, dir.path + "/here.tar"));
   const auto again = probe_archive(dir.path + "/here.tar");
   REQUIRE(again);

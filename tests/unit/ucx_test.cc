@@ -1,5 +1,6 @@
 // Frames over UCX: all of them arrive, in order, right where they belong, whatever their sizes and
-// whenever there is room; strangers get nowhere; and who leaves has got all that was sent.
+// whenever there is room; unauthenticated peers get nowhere; and who leaves has got all that was
+// sent.
 #if __has_include(<ucp/api/ucp.h>)
 #include <algorithm>
 #include <cstring>
@@ -153,7 +154,7 @@ TEST_CASE("ucx: frames of any size arrive in order, each where it belongs, in bo
   }));
   CHECK_FALSE(failed);
   for (const Taker& taker : takers) CHECK((taker.right && taker.count == kFrames));
-  CHECK(pair.ends[0]->strangers() == 0);
+  CHECK(pair.ends[0]->unauthenticated() == 0);
 }
 
 TEST_CASE("ucx: who leaves has sent all; the other one is told, after the last frame") {
@@ -231,7 +232,7 @@ TEST_CASE("ucx: what is taken back is the caller's again, whether or not the pee
 
 TEST_CASE("ucx: messages without the key, or that make no sense, reach nobody") {
   Pair pair;
-  // A stranger that knows where rank 0's worker is.
+  // An unauthenticated peer that knows where rank 0's worker is.
   auto stranger = Worker::open(ucx(), "lo");
   REQUIRE(stranger);
   ucp_ep_params_t params{};
@@ -277,7 +278,7 @@ TEST_CASE("ucx: messages without the key, or that make no sense, reach nobody") 
     (*stranger)->progress();
     pair.ends[0]->look(ready);
     failed = failed || !pair.carriers[0]->progress(taker);
-    return pair.ends[0]->strangers() == headers.size();
+    return pair.ends[0]->unauthenticated() == headers.size();
   }));
   CHECK_FALSE(failed);
   CHECK(taker.count == 0);
@@ -308,24 +309,25 @@ TEST_CASE("ucx: messages and cards come back as they were, and nothing else is o
   CHECK_FALSE(parse_message(bytes, key_of(5), 78, 4));
   CHECK_FALSE(parse_message(bytes, key_of(5), 77, 3));
 
-  Card card{.ucx_version = 0x1000d, .host = "node 7\n", .key = key_of(2), .address = Bytes(300)};
-  for (auto& one : card.address) one = static_cast<std::byte>(random());
-  const Bytes encoded = encode(card);
-  const auto parsed = parse_card(encoded);
+  EndpointInfo info{
+      .ucx_version = 0x1000d, .host = "node 7\n", .key = key_of(2), .address = Bytes(300)};
+  for (auto& one : info.address) one = static_cast<std::byte>(random());
+  const Bytes encoded = encode(info);
+  const auto parsed = parse_endpoint_info(encoded);
   REQUIRE(parsed);
-  CHECK((parsed->ucx_version == card.ucx_version && parsed->key == card.key &&
-         parsed->address == card.address && parsed->host == "node?7?"));
+  CHECK((parsed->ucx_version == info.ucx_version && parsed->key == info.key &&
+         parsed->address == info.address && parsed->host == "node?7?"));
   // All that is cut off within the card's head, or within a host's name that is too long.
-  for (std::size_t length = 0; length < encoded.size() - card.address.size() + 1; ++length)
-    CHECK_FALSE(parse_card(std::span(encoded).first(length)));
+  for (std::size_t length = 0; length < encoded.size() - info.address.size() + 1; ++length)
+    CHECK_FALSE(parse_endpoint_info(std::span(encoded).first(length)));
   Bytes long_host = encoded;
   long_host[8] = std::byte{65};
-  CHECK_FALSE(parse_card(long_host));
+  CHECK_FALSE(parse_endpoint_info(long_host));
   Bytes other_version = encoded;
   other_version[0] ^= std::byte{1};
-  CHECK_FALSE(parse_card(other_version));
-  card.address.assign(kMostAddressBytes + 1, std::byte{1});
-  CHECK_FALSE(parse_card(encode(card)));
+  CHECK_FALSE(parse_endpoint_info(other_version));
+  info.address.assign(kMostAddressBytes + 1, std::byte{1});
+  CHECK_FALSE(parse_endpoint_info(encode(info)));
 }
 
 TEST_CASE("ucx: devices are the interfaces of TCP and the ports that are up, by rule") {

@@ -68,8 +68,8 @@ Port port(const std::string& device, int speed_mbps, LinkLayer layer = kRoce) {
           .gids = {{.index = 3, .gid = gid_of(last), .version_2 = true, .interface = "eth0"}}};
 }
 
-std::string chosen(const std::vector<Port>& ports, const PortWish& wish = {}) {
-  const auto choice = choose_ports(ports, wish);
+std::string chosen(const std::vector<Port>& ports, const PortPreference& preference = {}) {
+  const auto choice = choose_ports(ports, preference);
   return choice ? name_of(choice->rails[choice->first].port) : choice.error().what;
 }
 
@@ -151,10 +151,10 @@ TEST_CASE("the fastest port is taken, equal ones in turn, and a rule decides bef
 }
 
 TEST_CASE("ports as fast as the best one are rails, which the ranks of a host share out") {
-  const auto rails = [](int count, const PortWish& wish) {
+  const auto rails = [](int count, const PortPreference& preference) {
     std::vector<Port> ports{port("slow", 1000)};
     for (int i = 0; i < count; ++i) ports.push_back(port(std::to_string(i), 100000));
-    const auto choice = choose_ports(ports, wish);
+    const auto choice = choose_ports(ports, preference);
     REQUIRE(choice);
     std::string names;
     for (std::size_t i = 0; i < choice->rails.size(); ++i)

@@ -2,8 +2,8 @@
 #include <random>
 
 #include "support/catch.h"
-#include "transport/verbs/card.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/endpoint_info.h"
 #include "transport/verbs/record.h"
 
 using namespace tutti;
@@ -25,7 +25,7 @@ Record random_record(std::mt19937_64& random) {
   record.offset = random();
   if (record.header.bytes > kShortBytes) record.target = static_cast<Target>(1 + random() % 3);
   // What lies apart is in no record, however short.
-  if (record.header.bytes != 0 && random() % 4 == 0) record.target = Target::kApart;
+  if (record.header.bytes != 0 && random() % 4 == 0) record.target = Target::kGpuDirect;
   return record;
 }
 
@@ -34,20 +34,20 @@ bool same(const Record& a, const Record& b) {
          a.offset == b.offset && net::encode(a.header) == net::encode(b.header);
 }
 
-Card a_card() {
-  Card card;
-  card.host = "node7";
-  card.device = "mlx5_0:1";
-  card.address = "10.0.0.3";
-  for (std::size_t i = 0; i < card.gid.size(); ++i) card.gid[i] = static_cast<std::uint8_t>(i);
-  card.lid = 4711;
-  card.layer = kInfiniBand;
-  card.mtu = IBV_MTU_2048;
-  card.near = {1, 2, 3};
-  card.image = {0xfedcba9876543210, 5, 6};
-  card.records = {7, 8, 0xffffffff};
-  card.apart = {0x123456789abcdef0, 9, 10};
-  return card;
+EndpointInfo an_endpoint_info() {
+  EndpointInfo info;
+  info.host = "node7";
+  info.device = "mlx5_0:1";
+  info.address = "10.0.0.3";
+  for (std::size_t i = 0; i < info.gid.size(); ++i) info.gid[i] = static_cast<std::uint8_t>(i);
+  info.lid = 4711;
+  info.layer = kInfiniBand;
+  info.mtu = IBV_MTU_2048;
+  info.near = {1, 2, 3};
+  info.replica = {0xfedcba9876543210, 5, 6};
+  info.records = {7, 8, 0xffffffff};
+  info.gpudirect = {0x123456789abcdef0, 9, 10};
+  return info;
 }
 
 }  // namespace
@@ -64,13 +64,14 @@ TEST_CASE("a record is read as it was written, and nothing else is a record") {
     CHECK(same(*read, record));
     // A payload in the wrong place, or too long to be there.
     const bool is_short = record.header.bytes <= kShortBytes;
-    for (const auto target : {Target::kRecord, Target::kNear, Target::kImage, Target::kApart}) {
+    for (const auto target :
+         {Target::kRecord, Target::kNear, Target::kReplica, Target::kGpuDirect}) {
       Record other = record;
       other.target = target;
       encode(other, head);
-      const bool sound = target == Target::kApart    ? record.header.bytes != 0
-                         : target == Target::kRecord ? is_short
-                                                     : !is_short;
+      const bool sound = target == Target::kGpuDirect ? record.header.bytes != 0
+                         : target == Target::kRecord  ? is_short
+                                                      : !is_short;
       CHECK(parse_record(head).has_value() == sound);
     }
     Record beyond = record;
@@ -80,7 +81,7 @@ TEST_CASE("a record is read as it was written, and nothing else is a record") {
     // Nothing at all has no place apart.
     Record empty = record;
     empty.header.bytes = 0;
-    empty.target = Target::kApart;
+    empty.target = Target::kGpuDirect;
     encode(empty, head);
     CHECK(!parse_record(head));
   }
@@ -110,41 +111,41 @@ TEST_CASE("a ticket is found again in a completion") {
 }
 
 TEST_CASE("a card is read as it was written") {
-  const Card card = a_card();
-  const auto read = parse_card(encode(card));
+  const EndpointInfo info = an_endpoint_info();
+  const auto read = parse_endpoint_info(encode(info));
   REQUIRE(read);
-  CHECK(encode(*read) == encode(card));
+  CHECK(encode(*read) == encode(info));
   CHECK(read->host == "node7");
-  CHECK(read->image.address == 0xfedcba9876543210);
+  CHECK(read->replica.address == 0xfedcba9876543210);
   CHECK(read->records.key == 0xffffffff);
-  CHECK(read->apart.address == 0x123456789abcdef0);
-  CHECK(read->apart.bytes == 9);
-  CHECK(read->apart.key == 10);
+  CHECK(read->gpudirect.address == 0x123456789abcdef0);
+  CHECK(read->gpudirect.bytes == 9);
+  CHECK(read->gpudirect.key == 10);
   CHECK(read->layer == kInfiniBand);
 }
 
 TEST_CASE("a card that was cut, lengthened or changed is refused or read within its bounds") {
-  const Bytes whole = encode(a_card());
+  const Bytes whole = encode(an_endpoint_info());
   for (std::size_t length = 0; length < whole.size(); ++length)
-    CHECK(!parse_card(std::span(whole).first(length)));
+    CHECK(!parse_endpoint_info(std::span(whole).first(length)));
   Bytes longer = whole;
   longer.emplace_back();
-  CHECK(!parse_card(longer));
+  CHECK(!parse_endpoint_info(longer));
   std::mt19937_64 random(Catch::rngSeed());
   for (int i = 0; i < 5000; ++i) {
     Bytes changed = whole;
     changed[random() % changed.size()] = static_cast<std::byte>(random());
-    const auto read = parse_card(changed);
+    const auto read = parse_endpoint_info(changed);
     if (read) CHECK(encode(*read).size() <= 400);
   }
 }
 
 TEST_CASE("what kept a rank from having a card is told instead") {
-  const auto read = parse_card(encode(Error{Code::kSystem, "verbs: rxe0:1: no"}));
+  const auto read = parse_endpoint_info(encode(Error{Code::kSystem, "verbs: rxe0:1: no"}));
   REQUIRE(!read);
   CHECK(read.error().code == Code::kSystem);
   CHECK(read.error().what == "verbs: rxe0:1: no");
-  const auto cut = parse_card(encode(Error{Code::kSystem, std::string(5000, 'x')}));
+  const auto cut = parse_endpoint_info(encode(Error{Code::kSystem, std::string(5000, 'x')}));
   REQUIRE(!cut);
   CHECK(cut.error().what == std::string(kMostErrorText, 'x'));
 }

@@ -67,7 +67,7 @@ Result<std::string> prove(const planner::Sample& best) {
     return fmt::format("not verified here: about {} steps; a communicator verifies each plan\n",
                        steps);
   }
-  TUTTI_CHECK_OK(plan::verify(build(*best.algorithm, best.shape)));
+  TUTTI_RETURN_IF_ERROR(plan::verify(build(*best.algorithm, best.shape)));
   return std::string();
 }
 
@@ -90,7 +90,7 @@ Status explain(const Options& options) {
   TUTTI_TRY(const SimulateJob job, understand(options));
   if (job.bytes.size() != 1) return bad("--bytes: one size at a time, such as 64M");
   if (job.ranks.size() > 1) return bad("--ranks: one number at a time");
-  TUTTI_CHECK_OK(check_outputs({{"--svg", options.svg}}));
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"--svg", options.svg}}));
   const int ranks = job.ranks.empty() ? 0 : static_cast<int>(job.ranks[0]);
   if (options.source.from.empty() && options.source.model.empty()) {
     if (!options.algorithms.empty() || !options.protocols.empty())

@@ -19,29 +19,29 @@
 namespace tutti::tools {
 namespace {
 
-constexpr int kMostRanks = 256;  // On one host; more would take long to estimate.
+constexpr int kMostEstimatedRanks = 256;  // On one host; more would take long to estimate.
 constexpr std::string_view kTransport = "shared_memory";
 
-std::string where(const planner::Knowledge& knowledge) {
-  const std::size_t hosts = planner::ranks_on(knowledge.hosts.of).size();
+std::string where(const planner::PlannerInputs& inputs) {
+  const std::size_t hosts = planner::ranks_on(inputs.hosts.of).size();
   return hosts == 0 ? "this machine" : fmt::format("{} hosts", hosts);
 }
 
-std::string title(const HostQuestion& question, const planner::Knowledge& knowledge) {
+std::string title(const HostQuestion& question, const planner::PlannerInputs& inputs) {
   return fmt::format(
       "{} of {} of {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
       to_string(question.collective), amount_text(question.bytes), to_string(question.type),
-      question.ranks, where(knowledge), knowledge.usable_cpus,
-      knowledge.usable_cpus == 1 ? "" : "s", question.mapped ? "mapped" : "plain",
+      question.ranks, where(inputs), inputs.usable_cpus, inputs.usable_cpus == 1 ? "" : "s",
+      question.mapped ? "mapped" : "plain",
       question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
 }
 
-std::string to_json(const HostQuestion& question, const planner::Knowledge& knowledge,
+std::string to_json(const HostQuestion& question, const planner::PlannerInputs& inputs,
                     const planner::CallExplanation& explanation) {
   nlohmann::ordered_json json{{"collective", std::string(to_string(question.collective))},
-                              {"machine", where(knowledge)},
+                              {"machine", where(inputs)},
                               {"ranks", question.ranks},
-                              {"usable_cpus", knowledge.usable_cpus},
+                              {"usable_cpus", inputs.usable_cpus},
                               {"bytes", question.bytes},
                               {"type", std::string(to_string(question.type))},
                               {"mapped", question.mapped},
@@ -65,18 +65,19 @@ std::string to_json(const HostQuestion& question, const planner::Knowledge& know
 }
 
 Status draw(const HostQuestion& question, const planner::Request& request,
-            const planner::Knowledge& knowledge, const planner::Candidate& taken, double bound_us) {
-  if (taken.packet)
+            const planner::PlannerInputs& inputs, const planner::Candidate& taken,
+            double bound_us) {
+  if (taken.eager)
     return bad("--svg: packets have no plan to draw; each rank writes once and reads all");
   plan::Recording recording;
-  const auto us = planner::record_us(*taken.algorithm, request, knowledge, recording);
+  const auto us = planner::record_us(*taken.algorithm, request, inputs, recording);
   if (!us) return bad("--svg: the plan has too many steps; choose fewer ranks");
   TUTTI_TRY(const auto* made,
-            planner::prepare(planner::recipe_of(*taken.algorithm, request, knowledge, 1)));
+            planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, 1)));
   const double factor = planner::bus_factor(question.collective, question.ranks);
   return write_text(
       question.svg,
-      to_svg({.title = title(question, knowledge),
+      to_svg({.title = title(question, inputs),
               .words = fmt::format(
                   "{}: {} us by estimate, bus bandwidth {} GB/s", taken.name(), time_text(*us),
                   rate_text(static_cast<double>(question.bytes) / *us * 1e-3 * factor)),
@@ -87,45 +88,45 @@ Status draw(const HostQuestion& question, const planner::Request& request,
 }
 
 Status print_plan(const HostQuestion& question, const planner::Request& request,
-                  const planner::Knowledge& knowledge, const planner::Candidate& taken) {
+                  const planner::PlannerInputs& inputs, const planner::Candidate& taken) {
   if (question.rank >= question.ranks)
     return bad(
         fmt::format("--rank {}: there are ranks 0 to {}", question.rank, question.ranks - 1));
-  if (taken.packet) return bad("--plan: packets have none; each rank writes once and reads all");
-  TUTTI_TRY(const auto* made, planner::prepare(planner::recipe_of(*taken.algorithm, request,
-                                                                  knowledge, taken.lanes)));
+  if (taken.eager) return bad("--plan: packets have none; each rank writes once and reads all");
+  TUTTI_TRY(const auto* made,
+            planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, taken.lanes)));
   say("\n{}", question.rank < 0 ? plan::to_text(made->plan)
                                 : plan::to_text(made->plan, Rank{question.rank}));
   return ok();
 }
 
-Status answer(const HostQuestion& question, const Choosing& choosing) {
-  if (question.mapped && !planner::some_share_memory(choosing.knowledge().hosts.of))
+Status answer(const HostQuestion& question, const PlanSelector& selector) {
+  if (question.mapped && !planner::some_share_memory(selector.inputs().hosts.of))
     return bad("--mapped: no two of these ranks share a host");
   planner::Request request;
   request.shape =
-      planner::shape_of(question.collective, question.ranks, question.root, choosing.settings());
+      planner::shape_of(question.collective, question.ranks, question.root, selector.settings());
   request.bytes = question.bytes;
   request.mapped = question.mapped;
   request.contract = question.contract;
-  TUTTI_TRY(const auto explanation, planner::explain(request, choosing.knowledge()));
+  TUTTI_TRY(const auto explanation, planner::explain(request, selector.inputs()));
   const planner::Candidate& taken = explanation.ways.front().candidate;
-  if (!taken.packet)  // Proves what is called chosen, as a communicator does before it runs it.
-    TUTTI_CHECK_OK(planner::prepare(
-        planner::recipe_of(*taken.algorithm, request, choosing.knowledge(), taken.lanes)));
+  if (!taken.eager)  // Proves what is called chosen, as a communicator does before it runs it.
+    TUTTI_RETURN_IF_ERROR(planner::prepare(
+        planner::recipe_of(*taken.algorithm, request, selector.inputs(), taken.lanes)));
   if (question.json)
-    say("{}", to_json(question, choosing.knowledge(), explanation));
+    say("{}", to_json(question, selector.inputs(), explanation));
   else
-    say("{}", planner::to_text(explanation, request, title(question, choosing.knowledge())));
+    say("{}", planner::to_text(explanation, request, title(question, selector.inputs())));
   if (question.plan || question.rank >= 0)
-    TUTTI_CHECK_OK(print_plan(question, request, choosing.knowledge(), taken));
+    TUTTI_RETURN_IF_ERROR(print_plan(question, request, selector.inputs(), taken));
   if (question.svg.empty()) return ok();
-  return draw(question, request, choosing.knowledge(), taken, explanation.bound_us);
+  return draw(question, request, selector.inputs(), taken, explanation.bound_us);
 }
 
 Status check_ranks(const HostQuestion& question) {
-  if (question.ranks < 2 || question.ranks > kMostRanks)
-    return bad(fmt::format("--ranks {}: choose 2 to {}", question.ranks, kMostRanks));
+  if (question.ranks < 2 || question.ranks > kMostEstimatedRanks)
+    return bad(fmt::format("--ranks {}: choose 2 to {}", question.ranks, kMostEstimatedRanks));
   if (question.root < 0 || question.root >= question.ranks)
     return bad(
         fmt::format("--root {}: there are ranks 0 to {}", question.root, question.ranks - 1));
@@ -139,12 +140,12 @@ Status explain_launched(HostQuestion question, const LaunchInfo& launch, const S
                            launch.rank_count));
   }
   question.ranks = launch.rank_count;
-  TUTTI_CHECK_OK(check_ranks(question));
+  TUTTI_RETURN_IF_ERROR(check_ranks(question));
   TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
   TUTTI_TRY(auto comm, Communicator::create(*rendezvous, launch.rank, launch.rank_count, settings));
   Status answered = ok();
-  if (launch.rank.value == 0) answered = answer(question, *Insides::of(comm).choosing);
-  TUTTI_CHECK_OK(comm.barrier());  // A rank that leaves earlier is reported as missing.
+  if (launch.rank.value == 0) answered = answer(question, *Insides::of(comm).selector);
+  TUTTI_RETURN_IF_ERROR(comm.barrier());  // A rank that leaves earlier is reported as missing.
   return answered;
 }
 
@@ -158,16 +159,16 @@ Status explain_host(const HostQuestion& asked) {
   if (launch.rank_count > 1) return explain_launched(question, launch, settings);
   const int cpus = usable_cpus();
   if (question.ranks == 0) question.ranks = std::max(2, cpus);
-  TUTTI_CHECK_OK(check_ranks(question));
+  TUTTI_RETURN_IF_ERROR(check_ranks(question));
   TUTTI_TRY(auto tuning, find_tuning(settings));
   TUTTI_TRY(auto plans, planner::PlanFiles::load(settings.plan, settings.contract));
-  Choosing choosing(settings, std::make_shared<const planner::PlanFiles>(std::move(plans)),
-                    question.ranks, cpus, std::make_shared<const Tuning>(std::move(tuning)),
-                    std::string(kTransport), {});
+  PlanSelector selector(settings, std::make_shared<const planner::PlanFiles>(std::move(plans)),
+                        question.ranks, cpus, std::make_shared<const Tuning>(std::move(tuning)),
+                        std::string(kTransport), {});
   RegionConfig config = Region::default_config(question.ranks);
-  TUTTI_TRY(config.lanes, planner::lanes_needed(question.ranks, settings, choosing.knowledge()));
-  choosing.set(config);
-  return answer(question, choosing);
+  TUTTI_TRY(config.lanes, planner::lanes_needed(question.ranks, settings, selector.inputs()));
+  selector.set(config);
+  return answer(question, selector);
 }
 
 }  // namespace tutti::tools

@@ -18,7 +18,7 @@
 namespace tutti::tools {
 namespace {
 
-constexpr int kMostRanks = 4096;
+constexpr int kMostProcesses = 4096;
 constexpr std::size_t kSecretBytes = 32;
 // Without a terminal, and never asking for a password: nobody could answer for all hosts.
 constexpr const char* kSsh = "ssh -T -o BatchMode=yes";
@@ -146,7 +146,7 @@ void define_run(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Run a program as several ranks");
   command->add_option("-n,--ranks", options->rank_count, "How many ranks")
       ->type_name("COUNT")
-      ->check(CLI::Range(1, kMostRanks).description(""));
+      ->check(CLI::Range(1, kMostProcesses).description(""));
   command
       ->add_option("--hosts", options->hosts,
                    "Where: names or addresses, each with the ranks that it takes (a,b:4); without "

@@ -11,7 +11,7 @@ namespace tutti::tools {
 namespace {
 
 constexpr std::size_t kMostRows = 1000;
-constexpr int kMostRanks = 16384;
+constexpr int kMostSimulatedRanks = 16384;
 constexpr double kMostBytes = 1e15;
 
 /// "8", "8,64K", "8:16G" or "8:16G:4": one, some, or from the first by a factor up to the last.
@@ -91,7 +91,7 @@ Result<SimulateJob> understand(const SimulateWords& words) {
                              bytes, words.type, size_of(*type)));
   }
   if (!words.ranks.empty()) {
-    TUTTI_TRY(job.ranks, parse_range("--ranks", words.ranks, 2, kMostRanks));
+    TUTTI_TRY(job.ranks, parse_range("--ranks", words.ranks, 2, kMostSimulatedRanks));
   }
   if (job.bytes.size() * std::max<std::size_t>(1, job.ranks.size()) > kMostRows)
     return bad(fmt::format("--bytes and --ranks make {} rows; choose at most {}",

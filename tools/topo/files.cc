@@ -48,7 +48,7 @@ Status write(const Files& options, const std::function<Result<topology::Imported
     return Error{Code::kInvalidArgument,
                  fmt::format("--format: '{}' is not one of {}", options.format, writer_names())};
   }
-  TUTTI_CHECK_OK(check_outputs({{"--output", options.output}}));
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"--output", options.output}}));
   TUTTI_TRY(const auto machine, read());
   TUTTI_TRY(const auto text, writer->second(machine.graph));
   for (const topology::Finding& finding : machine.findings)

@@ -42,14 +42,14 @@ Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
   std::uint64_t data = 0;
   std::vector<double> rounds;
   for (int round = 0; round < 5; ++round) {
-    TUTTI_CHECK_OK(comm.barrier());
+    TUTTI_RETURN_IF_ERROR(comm.barrier());
     const auto start = Clock::now();
     const int me = comm.rank().value;
     for (int i = 0; i < kTimes && me < 2; ++i) {
       for (const bool there : {true, false}) {
         const bool sends = (me == 0) == there;
-        TUTTI_CHECK_OK(sends ? comm.send(&data, 1, DataType::kUint64, Rank{1 - me})
-                             : comm.recv(&data, 1, DataType::kUint64, Rank{1 - me}));
+        TUTTI_RETURN_IF_ERROR(sends ? comm.send(&data, 1, DataType::kUint64, Rank{1 - me})
+                                    : comm.recv(&data, 1, DataType::kUint64, Rank{1 - me}));
       }
     }
     TUTTI_TRY(const double us, slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0));
@@ -74,7 +74,7 @@ Result<double> network_hop_us(Communicator& comm, int other, perf::Noise* noise)
                           .output = &data,
                           .count = 1,
                           .type = DataType::kUint64,
-                          .algorithm = planner::kPacketWay};
+                          .algorithm = planner::kEagerName};
     std::vector<double> rounds;
     for (int round = 0; round < 5; ++round) {
       TUTTI_TRY(us, timed(*pair, request, kTimes));
@@ -231,13 +231,13 @@ Pairing pairing(const std::vector<int>& hosts, int round) {
 /// So many bytes both ways, so often; microseconds of one time.
 Result<double> exchange_us(Communicator& comm, int partner, std::size_t bytes, int times,
                            const perf::Buffer& out, const perf::Buffer& in) {
-  TUTTI_CHECK_OK(comm.barrier());
+  TUTTI_RETURN_IF_ERROR(comm.barrier());
   const auto start = Clock::now();
   for (int i = 0; i < times && partner >= 0; ++i) {
     Group group;
     TUTTI_TRY(auto sent, comm.start_send(out.data(), bytes, DataType::kUint8, Rank{partner}));
     TUTTI_TRY(auto got, comm.start_recv(in.data(), bytes, DataType::kUint8, Rank{partner}));
-    TUTTI_CHECK_OK(group.end());
+    TUTTI_RETURN_IF_ERROR(group.end());
   }
   return partner >= 0 ? since_us(start) / times : 0;
 }
@@ -246,7 +246,7 @@ Result<double> exchange_us(Communicator& comm, int partner, std::size_t bytes, i
 Result<std::vector<double>> by_host(Communicator& comm, const std::vector<int>& hosts, double us) {
   std::vector<double> all(planner::ranks_on(hosts).size(), 0);
   all[static_cast<std::size_t>(hosts[static_cast<std::size_t>(comm.rank().value)])] = us;
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       comm.all_reduce(all.data(), all.data(), all.size(), DataType::kFloat64, ReduceOp::kMax));
   return all;
 }
@@ -307,7 +307,7 @@ Status measure_network(Communicator& comm, const std::vector<std::string>& names
   TUTTI_TRY(const auto measured, rates_by_host(comm, hosts));
   const std::vector<double> rates = alike(measured);
   const double fastest = *std::max_element(rates.begin(), rates.end());
-  table.network = Insides::of(comm).choosing->knowledge().hosts.cost;
+  table.network = Insides::of(comm).selector->inputs().hosts.cost;
   table.network.link = {hop, fastest};
   if (*std::min_element(rates.begin(), rates.end()) < fastest) {
     for (std::size_t host = 0; host < rates.size(); ++host)
@@ -357,34 +357,34 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
 }  // namespace
 
 int ranks_here(const Communicator& comm) {
-  const auto hosts = Insides::of(comm).choosing->key().hosts;
+  const auto hosts = Insides::of(comm).selector->key().hosts;
   if (hosts.empty()) return comm.rank_count();
   const auto on = planner::ranks_on(hosts);
   return *std::max_element(on.begin(), on.end());
 }
 
-bool crowded(const Communicator& comm) { return ranks_here(comm) > Insides::of(comm).cpus; }
+bool oversubscribed(const Communicator& comm) { return ranks_here(comm) > Insides::of(comm).cpus; }
 
 Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigure>& figures,
                                         perf::Noise& noise) {
   planner::TuningTable table;
   const Communicator::State& state = Insides::of(comm);
-  table.key = state.choosing->key();
+  table.key = state.selector->key();
   const bool first = comm.rank().value == 0;
-  perf::Noise* const steady = crowded(comm) ? nullptr : &noise;
+  perf::Noise* const steady = oversubscribed(comm) ? nullptr : &noise;
   if (first) {  // While the others wait.
     TUTTI_TRY(const LinkCost threads, thread_cost(state.settings, noise));
     figures.push_back({"in_process", "threads", threads});
   }
-  TUTTI_CHECK_OK(comm.barrier());
-  TUTTI_CHECK_OK(measure_host(comm, table, figures, steady));
+  TUTTI_RETURN_IF_ERROR(comm.barrier());
+  TUTTI_RETURN_IF_ERROR(measure_host(comm, table, figures, steady));
   if (table.key.hosts.empty()) {
     table.key.machine = topology::fingerprint_of_this_machine();
     return table;
   }
   TUTTI_TRY(const TunedHosts met, meet_hosts(table.key.hosts, exchange_over(comm)));
   table.key.machine = met.machine;
-  TUTTI_CHECK_OK(measure_network(comm, met.names, table, steady));
+  TUTTI_RETURN_IF_ERROR(measure_network(comm, met.names, table, steady));
   if (first) figures.push_back({table.key.transport, "hosts", table.network.link});
   return table;
 }

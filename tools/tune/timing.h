@@ -20,21 +20,21 @@ using perf::median;
 
 /// The slowest rank's.
 inline Result<double> slowest(Communicator& comm, double us) {
-  TUTTI_CHECK_OK(comm.call({.collective = Collective::kAllReduce,
-                            .input = &us,
-                            .output = &us,
-                            .count = 1,
-                            .type = DataType::kFloat64,
-                            .reduction = ReduceOp::kMax,
-                            .algorithm = planner::kPacketWay}));
+  TUTTI_RETURN_IF_ERROR(comm.call({.collective = Collective::kAllReduce,
+                                   .input = &us,
+                                   .output = &us,
+                                   .count = 1,
+                                   .type = DataType::kFloat64,
+                                   .reduction = ReduceOp::kMax,
+                                   .algorithm = planner::kEagerName}));
   return us;
 }
 
 /// Microseconds a call, of so many in a row.
 inline Result<double> timed(Communicator& comm, const Request& request, int calls) {
-  TUTTI_CHECK_OK(comm.barrier());
+  TUTTI_RETURN_IF_ERROR(comm.barrier());
   const auto start = Clock::now();
-  for (int i = 0; i < calls; ++i) TUTTI_CHECK_OK(comm.call(request));
+  for (int i = 0; i < calls; ++i) TUTTI_RETURN_IF_ERROR(comm.call(request));
   return slowest(comm, since_us(start) / calls);
 }
 

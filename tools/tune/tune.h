@@ -30,7 +30,7 @@ struct LinkFigure {
 
 /// Whether this host has fewer CPUs than ranks. Then rounds differ also on a quiet machine, since
 /// the scheduling of the ranks is part of what is measured.
-bool crowded(const Communicator& comm);
+bool oversubscribed(const Communicator& comm);
 /// The number of ranks on the host that has most.
 int ranks_here(const Communicator& comm);
 

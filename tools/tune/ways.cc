@@ -35,7 +35,7 @@ constexpr int kMostCalls = 2000;
 
 struct Contender {
   std::string_view name;
-  std::string wish;  // The name with lanes, if these are to be said.
+  std::string algorithm_override;  // The name with lanes, if these are to be said.
   std::uint32_t lanes = 1;
   bool usual = true;  // Else it is looked at if it does well with its usual lanes.
   bool deterministic = true;
@@ -44,32 +44,33 @@ struct Contender {
 };
 
 /// How often an algorithm's lanes are repeated; first what is usual.
-std::vector<std::uint32_t> repeats(std::size_t own, const planner::Knowledge& knowledge) {
-  if (knowledge.hosts.of.empty()) return {1};
+std::vector<std::uint32_t> repeats(std::size_t own, const planner::PlannerInputs& inputs) {
+  if (inputs.hosts.of.empty()) return {1};
   const auto of = [own](std::size_t lanes) {
     return static_cast<std::uint32_t>(std::max<std::size_t>(1, lanes / own));
   };
   std::vector<std::uint32_t> all{of(kUsualLanes)};
   for (std::size_t lanes = 1; lanes <= kMostTunedLanes; lanes *= 2) {
     const std::uint32_t repeated = of(lanes);
-    const bool fits = own * repeated <= knowledge.most_lanes;
+    const bool fits = own * repeated <= inputs.most_lanes;
     if (fits && std::find(all.begin(), all.end(), repeated) == all.end()) all.push_back(repeated);
   }
   return all;
 }
 
-std::vector<Contender> contenders(const plan::Shape& shape, const planner::Knowledge& knowledge) {
+std::vector<Contender> contenders(const plan::Shape& shape, const planner::PlannerInputs& inputs) {
   std::vector<Contender> all;
-  all.push_back(
-      {.name = planner::kPacketWay, .wish = std::string(planner::kPacketWay), .rounds = {}});
+  all.push_back({.name = planner::kEagerName,
+                 .algorithm_override = std::string(planner::kEagerName),
+                 .rounds = {}});
   for (const Algorithm* algorithm : algorithms()) {
     if (algorithm->collective != shape.collective || !algorithm->applies(shape)) continue;
     const std::size_t own = build(*algorithm, shape, Rank{0}).lanes.size();
-    if (own > knowledge.most_lanes) continue;
+    if (own > inputs.most_lanes) continue;
     bool usual = true;
-    for (const std::uint32_t lanes : repeats(own, knowledge)) {
+    for (const std::uint32_t lanes : repeats(own, inputs)) {
       all.push_back({.name = algorithm->name,
-                     .wish = fmt::format("{}:{}", algorithm->name, lanes),
+                     .algorithm_override = fmt::format("{}:{}", algorithm->name, lanes),
                      .lanes = lanes,
                      .usual = usual,
                      .deterministic = algorithm->contract(shape) == Contract::kDeterministic,
@@ -97,7 +98,7 @@ std::vector<planner::Way> ranked(const std::vector<Contender*>& measured, bool f
     const bool near = ways.size() < kMostListed && us <= kRunnerUp * order.front().first;
     // A plan has to be there as well: packets are not for every call.
     const bool needed =
-        contender->deterministic && !deterministic && contender->name != planner::kPacketWay;
+        contender->deterministic && !deterministic && contender->name != planner::kEagerName;
     if (near || needed) ways.push_back({std::string(contender->name), contender->lanes, us});
     deterministic = deterministic || needed;
   }
@@ -112,11 +113,11 @@ class List {
       : comm_(comm),
         options_(options),
         noise_(noise),
-        crowded_(crowded(comm)),
-        knowledge_(Insides::of(comm).choosing->knowledge()),
+        oversubscribed_(oversubscribed(comm)),
+        inputs_(Insides::of(comm).selector->inputs()),
         shape_(planner::shape_of(collective, comm.rank_count(), 0,
-                                 Insides::of(comm).choosing->settings())),
-        contenders_(contenders(shape_, knowledge_)),
+                                 Insides::of(comm).selector->settings())),
+        contenders_(contenders(shape_, inputs_)),
         input_(options.most_bytes, mapped),
         output_(options.most_bytes, mapped) {}
 
@@ -140,11 +141,11 @@ class List {
       const bool hopeless = contender->first_us > kHopeless * best;
       if (!hopeless || is_last_plan(contender, looked_at, best)) left.push_back(contender);
     }
-    TUTTI_CHECK_OK(in_turns(request, left, start, late_us));
-    if (!crowded_) {
+    TUTTI_RETURN_IF_ERROR(in_turns(request, left, start, late_us));
+    if (!oversubscribed_) {
       for (const Contender* contender : left) noise_.add(contender->rounds);
     }
-    return planner::Range{whole, ranked(left, !crowded_ && knowledge_.hosts.of.empty())};
+    return planner::Range{whole, ranked(left, !oversubscribed_ && inputs_.hosts.of.empty())};
   }
 
  private:
@@ -152,10 +153,10 @@ class List {
                             std::vector<Contender*>& looked_at) {
     double best = 0, usual_us = 0;
     for (Contender& contender : contenders_) {
-      if (contender.name == planner::kPacketWay && bytes > knowledge_.packet_bytes) continue;
+      if (contender.name == planner::kEagerName && bytes > inputs_.packet_bytes) continue;
       // With other lanes it follows itself with the usual ones.
       if (!contender.usual && usual_us > kNear * best) continue;
-      request.algorithm = contender.wish;
+      request.algorithm = contender.algorithm_override;
       TUTTI_TRY(const double cold, timed(comm_, request, 1));  // Makes the plan, too.
       contender.first_us = cold;
       if (cold < 50 * options_.round_us) {
@@ -172,9 +173,9 @@ class List {
   /// Whether it is the best of the plans that keep every contract, which a table always has.
   static bool is_last_plan(const Contender* contender, const std::vector<Contender*>& all,
                            double best) {
-    if (!contender->deterministic || contender->name == planner::kPacketWay) return false;
+    if (!contender->deterministic || contender->name == planner::kEagerName) return false;
     return std::none_of(all.begin(), all.end(), [&](const Contender* other) {
-      return other->deterministic && other->name != planner::kPacketWay &&
+      return other->deterministic && other->name != planner::kEagerName &&
              (other->first_us <= kHopeless * best || other->first_us < contender->first_us);
     });
   }
@@ -188,7 +189,7 @@ class List {
         const double us = std::max(contender->first_us, 0.05);
         const int calls =
             static_cast<int>(std::clamp(options_.round_us / us, 1.0, 1.0 * kMostCalls));
-        request.algorithm = contender->wish;
+        request.algorithm = contender->algorithm_override;
         TUTTI_TRY(const double took, timed(comm_, request, calls));
         contender->rounds.push_back(took);
       }
@@ -199,8 +200,8 @@ class List {
   Communicator& comm_;
   const TuneOptions& options_;
   perf::Noise& noise_;
-  const bool crowded_;
-  const planner::Knowledge& knowledge_;
+  const bool oversubscribed_;
+  const planner::PlannerInputs& inputs_;
   plan::Shape shape_;
   std::vector<Contender> contenders_;
   perf::Buffer input_, output_;

@@ -90,7 +90,7 @@ tutti_result_t call(const char* function, tutti_device_comm_t comm, Collective c
 }
 
 /// Of blocks of different sizes.
-tutti_result_t call_uneven(const char* function, tutti_device_comm_t comm, Collective collective,
+tutti_result_t call_vector(const char* function, tutti_device_comm_t comm, Collective collective,
                            const Arguments& from) noexcept {
   return on_device_comm(function, comm, [&](DeviceCommunicator& communicator) -> Status {
     const int ranks = communicator.rank_count();
@@ -98,7 +98,7 @@ tutti_result_t call_uneven(const char* function, tutti_device_comm_t comm, Colle
     request.collective = collective;
     request.input = from.input;
     request.output = from.output;
-    request.uneven = true;
+    request.vector_variant = true;
     request.input_blocks = blocks(from.input_counts, from.input_offsets, ranks);
     request.output_blocks = blocks(from.output_counts, from.output_offsets, ranks);
     if (collective == Collective::kAllGather && from.output_counts != nullptr)
@@ -154,7 +154,7 @@ using tutti::Settings;
 using tutti::Status;
 using tutti::c_api::asked_about;
 using tutti::c_api::call;
-using tutti::c_api::call_uneven;
+using tutti::c_api::call_vector;
 using tutti::c_api::checked_op;
 using tutti::c_api::checked_type;
 using tutti::c_api::give;
@@ -371,7 +371,7 @@ tutti_result_t tutti_all_gather_v_on_stream(tutti_device_comm_t comm, const void
                                             void* output, const size_t* counts,
                                             const size_t* offsets, tutti_data_type_t type,
                                             void* stream) {
-  return call_uneven(__func__, comm, Collective::kAllGather,
+  return call_vector(__func__, comm, Collective::kAllGather,
                      {.input = input,
                       .output = output,
                       .type = type,
@@ -385,7 +385,7 @@ tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void
                                             void* output, const size_t* output_counts,
                                             const size_t* output_offsets, tutti_data_type_t type,
                                             void* stream) {
-  return call_uneven(__func__, comm, Collective::kAllToAll,
+  return call_vector(__func__, comm, Collective::kAllToAll,
                      {.input = input,
                       .output = output,
                       .type = type,

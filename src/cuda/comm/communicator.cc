@@ -21,17 +21,17 @@ std::int64_t integer_scale_of(double scale) {
 }  // namespace
 
 Status DeviceCommunicator::State::check(const Request& request) const {
-  const bool reduces_uneven = request.uneven && reduces(request.collective);
-  if (reduces_uneven || !request.algorithm.empty()) {
+  const bool reduces_vector = request.vector_variant && reduces(request.collective);
+  if (reduces_vector || !request.algorithm.empty()) {
     return Error{Code::kUnsupported,
                  fmt::format("{}: on devices {}", to_string(request.collective),
-                             reduces_uneven ? "blocks that are reduced are of one size"
+                             reduces_vector ? "blocks that are reduced are of one size"
                                             : "no algorithm is named for one call; set "
                                               "TUTTI_ALGORITHM"),
                  rank.me};
   }
   TUTTI_TRY(const exec::Call call, rank.host().make_call(request));
-  TUTTI_CHECK_OK(rank.host().check(call));
+  TUTTI_RETURN_IF_ERROR(rank.host().check(call));
   return health.failure();
 }
 
@@ -61,8 +61,8 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
 }
 
 std::size_t DeviceCommunicator::State::device_bytes() const {
-  return rank.mesh->rings().bytes() + rank.sample.memory.size() + rank.between_hosts.apart.bytes() +
-         plans.bytes();
+  return rank.mesh->rings().bytes() + rank.sample.memory.size() +
+         rank.between_hosts.gpudirect.bytes() + plans.bytes();
 }
 
 std::string DeviceCommunicator::State::describe() const {
@@ -76,12 +76,12 @@ std::string DeviceCommunicator::State::describe() const {
   text += fmt::format(
       "device memory of this rank: {:.2f} MiB: rings {:.2f}, {} plans {:.2f}, for others to try "
       "{:.2f}\n",
-      mib(device_bytes()), mib(rank.mesh->rings().bytes() + rank.between_hosts.apart.bytes()),
+      mib(device_bytes()), mib(rank.mesh->rings().bytes() + rank.between_hosts.gpudirect.bytes()),
       plans.count(), mib(plans.bytes()), mib(rank.sample.memory.size()));
   if (const auto room = exec::blocks_of_device(rank.device)) {
     text += fmt::format(
         "blocks at a time: {}; of all communicators of this process on the device {} of {}\n",
-        machine.lanes, exec::CudaRoom::taken(rank.device), *room);
+        machine.lanes, exec::CudaResidency::taken(rank.device), *room);
   }
   if (rank.mesh->rings().staged_bytes() != 0) {
     text += fmt::format(
@@ -126,14 +126,14 @@ int DeviceCommunicator::rank_count() const { return state_->rank.rank_count; }
 int DeviceCommunicator::device() const { return state_->rank.device; }
 
 Status DeviceCommunicator::call(const Request& request, Stream stream) {
-  TUTTI_CHECK_OK(state_->check(request));
-  if (request.uneven) return state_->start_uneven(request, cuda_stream(stream));
+  TUTTI_RETURN_IF_ERROR(state_->check(request));
+  if (request.vector_variant) return state_->start_uneven(request, cuda_stream(stream));
   if (request.count == 0) return ok();
   if (in_group()) {
     add_to_group(*state_, request, cuda_stream(stream));
     return ok();
   }
-  TUTTI_CHECK_OK(state_->prepare(request));
+  TUTTI_RETURN_IF_ERROR(state_->prepare(request));
   return state_->launch(request, cuda_stream(stream));
 }
 
@@ -142,8 +142,8 @@ Status DeviceCommunicator::prepare(const Request& request) {
   static std::byte somewhere[2];
   if (asked.input == nullptr) asked.input = somewhere;
   if (asked.output == nullptr) asked.output = somewhere + 1;
-  TUTTI_CHECK_OK(state_->check(asked));
-  return request.count == 0 || request.uneven ? ok() : state_->prepare(asked);
+  TUTTI_RETURN_IF_ERROR(state_->check(asked));
+  return request.count == 0 || request.vector_variant ? ok() : state_->prepare(asked);
 }
 
 Status DeviceCommunicator::check() const { return state_->health.failure(); }

@@ -17,17 +17,17 @@
 #include "base/settings_table.h"
 #include "base/threads.h"
 #include "comm/exchange_over.h"
+#include "cuda/comm/exchange_status.h"
 #include "cuda/comm/gpudirect.h"
 #include "cuda/comm/links.h"
 #include "cuda/comm/state.h"
-#include "cuda/comm/tell.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostRanks = cuda::kMostRanks;
+constexpr std::size_t kMostDeviceRanks = cuda::kMostDeviceRanks;
 /// A rank's memory for slots, at most, where the user does not say how many.
 constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 /// With more lanes than this a collective would leave too few multiprocessors to others.
@@ -46,20 +46,20 @@ std::uint64_t hash_of(const Settings& settings) {
       .value();
 }
 
-Status introduce(int device, Introduction& mine) {
+Status fill_device_info(int device, DeviceInfo& mine) {
   mine.peer = this_process();
   int devices = 0;
-  TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
+  TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
   if (device < 0 || device >= devices) {
     return Error{Code::kInvalidArgument,
                  fmt::format("there is no device {}; this process sees {}", device, devices)};
   }
   TUTTI_TRY([[maybe_unused]] const CUcontext context, exec::context_of(device));
   const std::string what = fmt::format("asking device {} for its identity", device);
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
   if (exec::cuda_driver().uuid != nullptr)
-    TUTTI_CHECK_OK(exec::driver_status(exec::cuda_driver().uuid(&mine.uuid, device), what));
+    TUTTI_RETURN_IF_ERROR(exec::driver_status(exec::cuda_driver().uuid(&mine.uuid, device), what));
   return exec::cuda_status(
       cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
 }
@@ -96,12 +96,12 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
 }
 
 struct Memory {
-  Trouble trouble;
+  ExchangedStatus status;
   exec::CudaMeshHandle handle;
 };
 
 struct Outcome {
-  Trouble trouble;
+  ExchangedStatus status;
 };
 
 /// The control communicator's: what users set is for devices, and only small things go by it.
@@ -130,7 +130,7 @@ Result<Communicator> make_control(Rank me, int rank_count, const Settings& setti
 }
 
 /// Which devices are the same, from 0 on; `hosts` as planner::Hosts::of.
-std::vector<int> devices_of(const std::vector<Introduction>& all, const std::vector<int>& hosts) {
+std::vector<int> devices_of(const std::vector<DeviceInfo>& all, const std::vector<int>& hosts) {
   std::vector<int> device_of;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::size_t first = 0;
@@ -161,7 +161,7 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
     const int other = machine.device_of[rank];
     options.devices.push_back(other == own ? self.device : -1 - other);
     options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
-    options.away.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
+    options.remote.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
   }
   return options;
 }
@@ -182,7 +182,7 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
                     exec::CudaMeshOptions& options) {
   exec::CudaNetworkOptions asked;
   asked.transport = &transport;
-  asked.away = options.away;
+  asked.remote = options.remote;
   asked.device = self.device;
   asked.opening = {.me = self.me.value,
                    .peers = peers,
@@ -197,9 +197,9 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
                        },
                    .deadline = Deadline::after(self.settings.timeout),
                    .near_waits = false};
-  TUTTI_CHECK_OK(choose_apart(self, transport, asked.opening));
+  TUTTI_RETURN_IF_ERROR(choose_gpudirect(self, transport, asked.opening));
   TUTTI_TRY(self.between_hosts.network, exec::CudaNetwork::open(std::move(asked)));
-  self.between_hosts.apart.close();
+  self.between_hosts.gpudirect.close();
   options.network = self.between_hosts.network->region();
   return ok();
 }
@@ -212,35 +212,35 @@ Status make_mesh(DeviceRank& self, exec::CudaMeshOptions options, Memory& mine) 
 }
 
 /// This rank's device, and whether ranks and settings can go together.
-Status check_in(DeviceRank& self, Introduction& mine) {
-  TUTTI_CHECK_OK(check_settings(self.settings));
-  TUTTI_CHECK_OK(introduce(self.device, mine));
+Status check_in(DeviceRank& self, DeviceInfo& mine) {
+  TUTTI_RETURN_IF_ERROR(check_settings(self.settings));
+  TUTTI_RETURN_IF_ERROR(fill_device_info(self.device, mine));
   constexpr std::size_t kSampleBytes = 256;
   TUTTI_TRY(self.sample.memory, exec::CudaMemory::allocate_for_peers(self.device, kSampleBytes));
   TUTTI_TRY(self.sample.exported,
             exec::CudaExport::of(self.device, self.sample.memory.data(), kSampleBytes));
   mine.sample = self.sample.exported.name();
-  if (static_cast<std::size_t>(self.rank_count) > kMostRanks) {
+  if (static_cast<std::size_t>(self.rank_count) > kMostDeviceRanks) {
     return Error{Code::kUnsupported, fmt::format("{} ranks; devices of up to {} can be joined",
-                                                 self.rank_count, kMostRanks)};
+                                                 self.rank_count, kMostDeviceRanks)};
   }
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
-    TUTTI_TRY(const bool allowed, planner::packets_allowed(collective, self.machine));
+    TUTTI_TRY(const bool allowed, planner::eager_allowed(collective, self.machine));
     if (collective == Collective::kAllReduce) self.eager = allowed;
   }
   return ok();
 }
 
 /// The devices of all ranks, once all have agreed on the settings.
-Result<std::vector<Introduction>> meet(DeviceRank& self) {
-  Introduction mine;
+Result<std::vector<DeviceInfo>> meet(DeviceRank& self) {
+  DeviceInfo mine;
   const Status status = check_in(self, mine);
-  mine.trouble = Trouble(status);
+  mine.status = ExchangedStatus(status);
   mine.settings = hash_of(self.settings);
   std::random_device random;
   mine.token = std::uint64_t{random()} << 32 | random();
-  TUTTI_TRY(auto all, tell(self.control, mine, status));
+  TUTTI_TRY(auto all, exchange_status(self.control, mine, status));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].settings == mine.settings) continue;
     return Error{Code::kMismatch,
@@ -256,11 +256,11 @@ Result<std::vector<Introduction>> meet(DeviceRank& self) {
 /// Which ranks are on which hosts, as the control communicator joins them. Where somebody wants to
 /// see a network though there is one host, each rank is a host of its own, or each group.
 void learn_hosts(DeviceRank& self, std::span<const Peer> peers) {
-  const Choosing& choosing = *self.host().choosing;
+  const PlanSelector& selector = *self.host().selector;
   planner::DeviceMachine& machine = self.machine;
-  machine.hosts = choosing.knowledge().hosts;
-  machine.groups.sizes = choosing.settings().groups;
-  machine.weights = choosing.settings().weights;
+  machine.hosts = selector.inputs().hosts;
+  machine.groups.sizes = selector.settings().groups;
+  machine.weights = selector.settings().weights;
   const auto& groups = self.settings.groups;
   if (machine.hosts.of.empty() || groups.empty() || !net::on_one_host(peers)) return;
   for (std::size_t rank = 0; rank < peers.size(); ++rank)
@@ -284,35 +284,36 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   DeviceRank& self = state->rank;
   self.device = device;
   self.settings = settings;
-  self.machine.wishes = settings.algorithm;
+  self.machine.overrides = settings.algorithm;
 
   TUTTI_TRY(const auto all, meet(self));
   self.token = all[0].token;
   std::vector<Peer> peers;
-  for (const Introduction& one : all) peers.push_back(one.peer);
+  for (const DeviceInfo& one : all) peers.push_back(one.peer);
   learn_hosts(self, peers);
   self.machine.device_of = devices_of(all, self.machine.hosts.of);
-  TUTTI_CHECK_OK(learn_links(self, all));
+  TUTTI_RETURN_IF_ERROR(learn_links(self, all));
   int multiprocessors = all[0].multiprocessors;
-  for (const Introduction& one : all)
+  for (const DeviceInfo& one : all)
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, self.host().transport));
   exec::CudaMeshOptions options = mesh_options(self, multiprocessors, transport->longest_slot);
-  const bool any_away =
-      std::find(options.away.begin(), options.away.end(), true) != options.away.end();
+  const bool any_remote =
+      std::find(options.remote.begin(), options.remote.end(), true) != options.remote.end();
   Memory memory;
-  Status status = any_away ? open_network(self, *transport, peers, options) : ok();
+  Status status = any_remote ? open_network(self, *transport, peers, options) : ok();
   if (status) status = make_mesh(self, std::move(options), memory);
-  memory.trouble = Trouble(status);
-  TUTTI_TRY(const auto memories, tell(self.control, memory, status));
+  memory.status = ExchangedStatus(status);
+  TUTTI_TRY(const auto memories, exchange_status(self.control, memory, status));
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
   status = self.mesh->rings().join(handles);
   if (status && self.network() != nullptr)
     status = self.network()->start(
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
-  TUTTI_TRY(const auto outcomes, tell(self.control, Outcome{Trouble(status)}, status));
-  TUTTI_CHECK_OK(state->order.make());
+  TUTTI_TRY(const auto outcomes,
+            exchange_status(self.control, Outcome{ExchangedStatus(status)}, status));
+  TUTTI_RETURN_IF_ERROR(state->order.make());
   self.created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(self.token);
@@ -338,7 +339,7 @@ Result<DeviceCommunicator> DeviceCommunicator::from_environment() {
   TUTTI_TRY(const auto settings, Settings::from_environment());
   TUTTI_TRY(const auto launch, detect_launch());
   int devices = 0;
-  TUTTI_CHECK_OK(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
+  TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaGetDeviceCount(&devices), "counting CUDA devices"));
   if (launch.launcher.empty()) return create(*memory_rendezvous(), Rank{0}, 1, 0, settings);
   TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
   return create(*rendezvous, launch.rank, launch.rank_count,
@@ -347,9 +348,9 @@ Result<DeviceCommunicator> DeviceCommunicator::from_environment() {
 
 Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span<const int> devices,
                                                                        const Settings& settings) {
-  if (devices.empty() || devices.size() > kMostRanks) {
+  if (devices.empty() || devices.size() > kMostDeviceRanks) {
     return Error{Code::kInvalidArgument, fmt::format("in_process: {} devices; 1 to {} are possible",
-                                                     devices.size(), kMostRanks)};
+                                                     devices.size(), kMostDeviceRanks)};
   }
   const auto rendezvous = memory_rendezvous();
   const int ranks = static_cast<int>(devices.size());

@@ -9,7 +9,7 @@
 #include "comm/state.h"
 #include "cuda/comm/select.h"
 #include "cuda/driver/share.h"
-#include "cuda/mesh/apart.h"
+#include "cuda/mesh/gpudirect_memory.h"
 #include "cuda/mesh/mesh.h"
 #include "cuda/mesh/network.h"
 #include "tutti/device_communicator.h"
@@ -26,7 +26,7 @@ struct SampleMemory {
 
 /// The rings between this rank and ranks of other hosts.
 struct HostLinks {
-  exec::CudaApart apart;                       // Their slots, if these are in device memory.
+  exec::GpuDirectMemory gpudirect;             // Their slots, if these are in device memory.
   std::string cards;                           // The cards that reach the slots, for `network`.
   std::string slots_words;                     // Where the slots are and why, for describe().
   std::unique_ptr<exec::CudaNetwork> network;  // Carries them. Null: all ranks are on one host.

@@ -44,8 +44,8 @@ void add_faster(planner::CallExplanation& all, const planner::Request& request,
 }  // namespace
 
 Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
-  TUTTI_CHECK_OK(check(request));
-  if (request.uneven)
+  TUTTI_RETURN_IF_ERROR(check(request));
+  if (request.vector_variant)
     return std::string("Blocks that differ in size are messages between pairs.\n");
   planner::Request asked = plans.planner_request(request, memory.mapped_of(request));
   const std::size_t bytes = asked.bytes;

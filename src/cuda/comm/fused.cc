@@ -44,9 +44,9 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
   if (norm.columns != 0 && norm.rows > kMostElements / norm.columns)
     return invalid(fmt::format("{}: {} rows of {}", kName, norm.rows, norm.columns));
   const std::size_t count = norm.rows * norm.columns, bytes = count * size_of(norm.type);
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       check_call(kName, norm, count, {norm.input, norm.residual, norm.output, norm.weight}));
-  TUTTI_CHECK_OK(health.failure());
+  TUTTI_RETURN_IF_ERROR(health.failure());
   if (count == 0) return ok();
   exec::CudaRmsNorm call;
   call.call.type = norm.type;
@@ -70,23 +70,23 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
     call.call.peer_inputs = {output};
     call.call.peer_outputs = {output};
     call.residuals = {static_cast<std::byte*>(norm.residual)};
-    TUTTI_CHECK_OK(rank.mesh->check_rms_norm(call));
+    TUTTI_RETURN_IF_ERROR(rank.mesh->check_rms_norm(call));
     const Request request{.collective = Collective::kAllReduce,
                           .input = norm.input,
                           .output = norm.output,
                           .count = count,
                           .type = norm.type};
-    TUTTI_CHECK_OK(check(request));
-    TUTTI_CHECK_OK(prepare(request));
-    TUTTI_CHECK_OK(launch(request, stream));
+    TUTTI_RETURN_IF_ERROR(check(request));
+    TUTTI_RETURN_IF_ERROR(prepare(request));
+    TUTTI_RETURN_IF_ERROR(launch(request, stream));
   }
   return in_order(stream, [&] { return rank.mesh->launch_rms_norm(rank.me.value, call, stream); });
 }
 
 Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream) {
   constexpr const char* kName = "sgd_step";
-  TUTTI_CHECK_OK(check_call(kName, step, step.count, {step.gradients, step.parameters}));
-  TUTTI_CHECK_OK(health.failure());
+  TUTTI_RETURN_IF_ERROR(check_call(kName, step, step.count, {step.gradients, step.parameters}));
+  TUTTI_RETURN_IF_ERROR(health.failure());
   if (step.count == 0) return ok();
   const std::size_t bytes = step.count * size_of(step.type);
   exec::CudaSgd call;

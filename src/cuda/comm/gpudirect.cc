@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cuda/comm/tell.h"
+#include "cuda/comm/exchange_status.h"
 #include "topology/probe/same_root.h"
 
 namespace tutti {
@@ -21,17 +21,17 @@ Result<Cards> near_cards(std::string_view bus, const Cards& cards) {
 }
 
 struct Offer {
-  Trouble trouble;
-  Trouble without;  // Why this rank's slots are not to be apart, where that is no trouble.
+  ExchangedStatus status;
+  ExchangedStatus without;  // Why this rank's slots are not to be apart, where that is no trouble.
 };
 
 /// Which cards to use: those near the device, if there are any. Before anything is made.
 Result<Cards> choose_cards(DeviceRank& self, const Transport& transport, const Opening& opening) {
-  TUTTI_CHECK_OK(exec::CudaApart::check(self.device));
+  TUTTI_RETURN_IF_ERROR(exec::GpuDirectMemory::check(self.device));
   TUTTI_TRY(Cards cards, transport.cards(opening));
   char bus[20] = {};
-  TUTTI_CHECK_OK(exec::cuda_status(cudaDeviceGetPCIBusId(bus, sizeof bus - 1, self.device),
-                                   "asking a device where it is"));
+  TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaDeviceGetPCIBusId(bus, sizeof bus - 1, self.device),
+                                          "asking a device where it is"));
   auto near = near_cards(bus, cards);
   if (near) {
     cards = *std::move(near);
@@ -46,10 +46,10 @@ Result<Cards> choose_cards(DeviceRank& self, const Transport& transport, const O
 /// Makes the memory, and tries whether the cards take it.
 Status make(DeviceRank& self, const Transport& transport, const Cards& chosen, Opening& opening) {
   const std::vector<int>& hosts = self.machine.hosts.of;
-  TUTTI_TRY(
-      self.between_hosts.apart,
-      exec::CudaApart::allocate(self.device, apart_bytes(opening.config, hosts, self.me.value)));
-  opening.apart = self.between_hosts.apart.description(hosts);
+  TUTTI_TRY(self.between_hosts.gpudirect,
+            exec::GpuDirectMemory::allocate(self.device,
+                                            gpudirect_bytes(opening.config, hosts, self.me.value)));
+  opening.gpudirect = self.between_hosts.gpudirect.description(hosts);
   self.between_hosts.cards = fmt::format("{}", fmt::join(chosen, ","));
   opening.rdma_devices = self.between_hosts.cards;
   TUTTI_TRY(const Cards cards, transport.cards(opening));
@@ -60,17 +60,17 @@ Status make(DeviceRank& self, const Transport& transport, const Cards& chosen, O
 
 /// Whether all ranks can; if not, the words say which can't. An error where one has to.
 Result<bool> all_can(DeviceRank& self, const Status& mine) {
-  Status trouble = ok();
+  Status failure = ok();
   Offer offer;
   if (!mine && self.settings.gpudirect == "on") {
-    trouble = Error{mine.error().code, "TUTTI_GPUDIRECT=on: " + mine.error().what, self.me};
-    offer.trouble = Trouble(trouble);
+    failure = Error{mine.error().code, "TUTTI_GPUDIRECT=on: " + mine.error().what, self.me};
+    offer.status = ExchangedStatus(failure);
   } else {
-    offer.without = Trouble(mine);
+    offer.without = ExchangedStatus(mine);
   }
-  TUTTI_TRY(auto offers, tell(self.control, offer, trouble));
+  TUTTI_TRY(auto offers, exchange_status(self.control, offer, failure));
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
-    Trouble& without = offers[rank].without;
+    ExchangedStatus& without = offers[rank].without;
     if (without.code == 0) continue;
     without.text[sizeof without.text - 1] = 0;
     self.between_hosts.slots_words =
@@ -84,7 +84,7 @@ Result<bool> all_can(DeviceRank& self, const Status& mine) {
 
 void use_files(const topology::FileTree* files) { used_files = files; }
 
-Status choose_apart(DeviceRank& self, const Transport& transport, Opening& opening) {
+Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& opening) {
   if (self.settings.gpudirect == "off") {
     self.between_hosts.slots_words = "in pinned memory: TUTTI_GPUDIRECT=off";
     return ok();
@@ -101,7 +101,7 @@ Status choose_apart(DeviceRank& self, const Transport& transport, Opening& openi
   TUTTI_TRY(all, all_can(self, make(self, transport, *cards, opening)));
   // What was made is kept: to free it would wait for all that the device does.
   if (all) return ok();
-  opening.apart = {};
+  opening.gpudirect = {};
   opening.rdma_devices = self.settings.rdma_devices;
   return ok();
 }

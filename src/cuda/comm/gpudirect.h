@@ -1,5 +1,6 @@
 // File: cuda/comm/gpudirect.h: whether slots between devices of different hosts lie in the devices'
-// memory (cuda/mesh/apart.h): on all ranks or on none, as TUTTI_GPUDIRECT says and ranks can.
+// memory (cuda/mesh/gpudirect_memory.h): on all ranks or on none, as TUTTI_GPUDIRECT says and ranks
+// can.
 #pragma once
 #include "cuda/comm/device_rank.h"
 #include "topology/probe/sources/file_tree.h"
@@ -9,7 +10,7 @@ namespace tutti {
 
 /// Sets opening.apart and the cards to use, if so, and the state's memory and words for it. Where
 /// TUTTI_GPUDIRECT=on can't be had it is an error that names the rank. Collective.
-Status choose_apart(DeviceRank& self, const Transport& transport, Opening& opening);
+Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& opening);
 
 /// For tests: the files that say where devices and cards are; null: this machine's.
 void use_files(const topology::FileTree* files);

@@ -40,7 +40,7 @@ Status Health::failure() const {
   own.error().what += fmt::format("; this rank has begun {} calls", order_.calls());
   const int peer = own.error().peer.value;
   if (network != nullptr && peer >= 0 && own.error().code == Code::kTimeout) {
-    const std::string why = network->why_away(peer);
+    const std::string why = network->why_unreachable(peer);
     if (!why.empty()) own.error().what += fmt::format("; rank {} {}", peer, why);
   }
   // Where the others look.
@@ -70,7 +70,7 @@ std::string Health::why_ended(int peer) const {
     case Presence::State::kDead: return endpoint.why_dead(peer);
     case Presence::State::kHere: break;
   }
-  return rank_.network() != nullptr ? rank_.network()->why_away(peer) : "";
+  return rank_.network() != nullptr ? rank_.network()->why_unreachable(peer) : "";
 }
 
 /// Whether calls have not ended.

@@ -6,8 +6,8 @@ namespace tutti {
 
 Status CudaEvent::make() {
   cudaEvent_t event = nullptr;
-  TUTTI_CHECK_OK(exec::cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                   "making an event"));
+  TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                          "making an event"));
   event_.reset(event);
   return ok();
 }
@@ -31,16 +31,16 @@ Status CudaEvent::synchronize() const {
 
 Status LaunchOrder::make() {
   for (CudaEvent* event : {&launched_.event, &in_capture_.event, &join_})
-    TUTTI_CHECK_OK(event->make());
+    TUTTI_RETURN_IF_ERROR(event->make());
   return ok();
 }
 
 Status LaunchOrder::enter(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long capture_id = 0, stream_id = 0;
-  TUTTI_CHECK_OK(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &capture_id),
-                                   "asking a stream whether it is captured"));
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &capture_id),
+                                          "asking a stream whether it is captured"));
+  TUTTI_RETURN_IF_ERROR(
       exec::cuda_status(cudaStreamGetId(stream, &stream_id), "asking for a stream's id"));
   const bool capturing = status == cudaStreamCaptureStatusActive;
   current_ = capturing ? &in_capture_ : &launched_;
@@ -60,12 +60,12 @@ Status LaunchOrder::enter(cudaStream_t stream) {
 Status LaunchOrder::leave(cudaStream_t stream) {
   calls_.fetch_add(1, std::memory_order_relaxed);
   current_->there = true;
-  if (current_ == &in_capture_) TUTTI_CHECK_OK(launched_.event.record_by_graph(stream));
+  if (current_ == &in_capture_) TUTTI_RETURN_IF_ERROR(launched_.event.record_by_graph(stream));
   return current_->event.record(stream);
 }
 
 Status LaunchOrder::join(cudaStream_t other, cudaStream_t main) const {
-  TUTTI_CHECK_OK(join_.record(other));
+  TUTTI_RETURN_IF_ERROR(join_.record(other));
   return join_.hold(main);
 }
 

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-bool same_process(const Introduction& one, const Introduction& other) {
+bool same_process(const DeviceInfo& one, const DeviceInfo& other) {
   return std::equal(std::begin(one.peer.process), std::end(one.peer.process), other.peer.process);
 }
 
@@ -30,7 +30,7 @@ int performance_rank(int device, int peer) {
 }
 
 /// How this process's `device`, which is `mine`, reaches another one.
-planner::DeviceLink link_to(int device, const Introduction& mine, const Introduction& other,
+planner::DeviceLink link_to(int device, const DeviceInfo& mine, const DeviceInfo& other,
                             int& performance) {
   using planner::DeviceLink;
   if (same_device(mine, other)) return DeviceLink::kSame;
@@ -59,13 +59,13 @@ planner::DeviceLink link_to(int device, const Introduction& mine, const Introduc
 
 /// Empty, or why memory of a rank of another process can't be opened on a device: containers may
 /// keep processes apart, and some systems know no handles.
-std::string refused(int device, const Introduction& other, Deadline deadline) {
+std::string refused(int device, const DeviceInfo& other, Deadline deadline) {
   const auto opened = exec::CudaImport::open(device, other.sample, deadline);
   return opened ? "" : "its memory can't be opened: " + opened.error().what;
 }
 
 /// How a rank's device reaches that of another rank of its host.
-planner::DeviceLink link_to(DeviceRank& self, const Introduction& mine, const Introduction& other,
+planner::DeviceLink link_to(DeviceRank& self, const DeviceInfo& mine, const DeviceInfo& other,
                             std::size_t rank, int& performance) {
   const auto link = link_to(self.device, mine, other, performance);
   if (same_process(mine, other) || link == planner::DeviceLink::kHost) return link;
@@ -75,15 +75,15 @@ planner::DeviceLink link_to(DeviceRank& self, const Introduction& mine, const In
 
 /// How it reaches the others' devices.
 struct Reach {
-  Trouble trouble;
-  std::uint8_t links[cuda::kMostRanks] = {};
-  std::int32_t performance[cuda::kMostRanks] = {};
+  ExchangedStatus status;
+  std::uint8_t links[cuda::kMostDeviceRanks] = {};
+  std::int32_t performance[cuda::kMostDeviceRanks] = {};
 };
 
 /// GB/s of NVLinks that join just it and another.
 struct Direct {
-  Trouble trouble;
-  float rates[cuda::kMostRanks] = {};
+  ExchangedStatus status;
+  float rates[cuda::kMostDeviceRanks] = {};
 };
 
 /// GB/s of an NVLink of this process's device.
@@ -97,7 +97,7 @@ double nvlink_rate(int device) {
 }
 
 /// Which NVLinks lead from the device to just one other; none where there is no NVML.
-Direct ask_nvml(DeviceRank& self, const std::vector<Introduction>& all) {
+Direct ask_nvml(DeviceRank& self, const std::vector<DeviceInfo>& all) {
   Direct mine;
   const auto me = self.index();
   // A program that has NVML in it, as one on simulated GPUs does, is asked itself.
@@ -117,7 +117,7 @@ Direct ask_nvml(DeviceRank& self, const std::vector<Introduction>& all) {
 }
 
 /// Asks where that can make a difference: NVML takes some ms. Collective.
-Status learn_direct(DeviceRank& self, const std::vector<Introduction>& all,
+Status learn_direct(DeviceRank& self, const std::vector<DeviceInfo>& all,
                     const std::vector<Reach>& reaches) {
   using planner::DeviceLink;
   planner::DeviceMachine& machine = self.machine;
@@ -132,7 +132,7 @@ Status learn_direct(DeviceRank& self, const std::vector<Introduction>& all,
     }
   }
   if (!any || kinds.size() < 2) return ok();
-  TUTTI_TRY(const auto told, tell(self.control, ask_nvml(self, all), ok()));
+  TUTTI_TRY(const auto told, exchange_status(self.control, ask_nvml(self, all), ok()));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     for (std::size_t peer = 0; peer < all.size(); ++peer) {
       constexpr float kMost = 1e4F;
@@ -146,24 +146,24 @@ Status learn_direct(DeviceRank& self, const std::vector<Introduction>& all,
 
 }  // namespace
 
-bool same_device(const Introduction& one, const Introduction& other) {
+bool same_device(const DeviceInfo& one, const DeviceInfo& other) {
   return std::strncmp(one.bus, other.bus, sizeof one.bus) == 0 &&
          std::equal(std::begin(one.uuid.bytes), std::end(one.uuid.bytes), other.uuid.bytes);
 }
 
-Status learn_links(DeviceRank& self, const std::vector<Introduction>& all) {
+Status learn_links(DeviceRank& self, const std::vector<DeviceInfo>& all) {
   Reach mine;
   const std::vector<int>& hosts = self.machine.hosts.of;
   const auto me = self.index();
   const exec::OnDevice on(self.device);
   self.refusals.resize(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const bool away = !hosts.empty() && hosts[rank] != hosts[me];
-    const auto link = away ? planner::DeviceLink::kNetwork
-                           : link_to(self, all[me], all[rank], rank, mine.performance[rank]);
+    const bool remote = !hosts.empty() && hosts[rank] != hosts[me];
+    const auto link = remote ? planner::DeviceLink::kNetwork
+                             : link_to(self, all[me], all[rank], rank, mine.performance[rank]);
     mine.links[rank] = static_cast<std::uint8_t>(link);
   }
-  TUTTI_TRY(const auto reaches, tell(self.control, mine, ok()));
+  TUTTI_TRY(const auto reaches, exchange_status(self.control, mine, ok()));
   for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
     for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
       const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);

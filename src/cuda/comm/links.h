@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/comm/device_rank.h"
-#include "cuda/comm/tell.h"
+#include "cuda/comm/exchange_status.h"
 #include "cuda/driver/share.h"
 #include "transport/transport.h"
 #include "tutti/result.h"
@@ -15,8 +15,8 @@
 namespace tutti {
 
 /// A rank's device.
-struct Introduction {
-  Trouble trouble;
+struct DeviceInfo {
+  ExchangedStatus status;
   Peer peer;
   char bus[20] = {};      // The same in every process,
   CUuuid uuid = {};       // and another one for each MIG instance of a GPU.
@@ -27,10 +27,10 @@ struct Introduction {
 };
 
 /// Whether two ranks of one host have the same device.
-bool same_device(const Introduction& one, const Introduction& other);
+bool same_device(const DeviceInfo& one, const DeviceInfo& other);
 
 /// How all reach each other; the worse of both ways. Sets the machine's links, what is staged, and
 /// refusals; hosts have to be known. Collective.
-Status learn_links(DeviceRank& self, const std::vector<Introduction>& all);
+Status learn_links(DeviceRank& self, const std::vector<DeviceInfo>& all);
 
 }  // namespace tutti

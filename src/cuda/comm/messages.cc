@@ -23,7 +23,7 @@ class DeviceGroup : public GroupPart {
 
   /// First all is made that is needed: what is under way might keep it from being made.
   Status end() override {
-    for (const Call& call : calls_) TUTTI_CHECK_OK(call.state->prepare(call.request));
+    for (const Call& call : calls_) TUTTI_RETURN_IF_ERROR(call.state->prepare(call.request));
     Status first;
     const auto note_error = [&first](Status status) {
       if (!status && first) first = std::move(status);
@@ -79,7 +79,7 @@ Status match_own(Rank me, std::vector<DeviceMessage>& list, cudaStream_t stream)
                    me};
     }
     if (receives[i].data == sends[i].data) continue;  // In place.
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         exec::cuda_status(cudaMemcpyAsync(receives[i].data, sends[i].data, bytes_of(sends[i]),
                                           cudaMemcpyDeviceToDevice, stream),
                           "copying a message to oneself"));
@@ -136,7 +136,7 @@ Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
   host.type = message.type;
   host.data = message.data;
   host.count = message.count;
-  TUTTI_CHECK_OK(rank.host().check(host));
+  TUTTI_RETURN_IF_ERROR(rank.host().check(host));
   return health.failure();
 }
 
@@ -148,17 +148,17 @@ Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
       const cudaStream_t other = message.stream;
       if (other == main || std::count(others.begin(), others.end(), other) != 0) continue;
       others.push_back(other);
-      TUTTI_CHECK_OK(order.join(other, main));
+      TUTTI_RETURN_IF_ERROR(order.join(other, main));
     }
-    TUTTI_CHECK_OK(match_own(rank.me, list, main));
+    TUTTI_RETURN_IF_ERROR(match_own(rank.me, list, main));
     std::vector<exec::CudaMessage> messages;
     for (const DeviceMessage& message : list)
       messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
     return rank.mesh->launch_messages(rank.me.value, std::move(messages), main);
   };
-  TUTTI_CHECK_OK(in_order(main, put));
+  TUTTI_RETURN_IF_ERROR(in_order(main, put));
   const exec::OnDevice on(rank.device);
-  for (const cudaStream_t other : others) TUTTI_CHECK_OK(order.fork(other));
+  for (const cudaStream_t other : others) TUTTI_RETURN_IF_ERROR(order.fork(other));
   return ok();
 }
 
@@ -181,7 +181,7 @@ Status DeviceCommunicator::send(const void* data, std::size_t count, DataType ty
   auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(data));
   const DeviceMessage message{true,  to.value, type,
                               bytes, count,    static_cast<cudaStream_t>(stream)};
-  TUTTI_CHECK_OK(state_->check(message));
+  TUTTI_RETURN_IF_ERROR(state_->check(message));
   return count == 0 ? ok() : state_->start({message});
 }
 
@@ -190,7 +190,7 @@ Status DeviceCommunicator::recv(void* data, std::size_t count, DataType type, Ra
   const DeviceMessage message{false, from.value,
                               type,  static_cast<std::byte*>(data),
                               count, static_cast<cudaStream_t>(stream)};
-  TUTTI_CHECK_OK(state_->check(message));
+  TUTTI_RETURN_IF_ERROR(state_->check(message));
   return count == 0 ? ok() : state_->start({message});
 }
 

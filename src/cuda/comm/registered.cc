@@ -8,19 +8,19 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
-#include "cuda/comm/tell.h"
+#include "cuda/comm/exchange_status.h"
 
 namespace tutti {
 namespace {
 
 /// A rank's memory, for the others.
 struct Shown {
-  Trouble trouble;
+  ExchangedStatus status;
   exec::CudaName name;
   std::uint64_t bytes = 0;
 };
 struct Done {
-  Trouble trouble;
+  ExchangedStatus status;
   std::uint64_t number = 0;  // Of the memory that is deregistered.
 };
 
@@ -47,8 +47,8 @@ Status check_memory(int device, const std::byte* data, std::size_t bytes) {
     return invalid("register_memory: no memory given, or more than 2^46 bytes");
   for (const std::byte* const at : {data, data + bytes - 1}) {
     cudaPointerAttributes attributes = {};
-    TUTTI_CHECK_OK(exec::cuda_status(cudaPointerGetAttributes(&attributes, at),
-                                     "asking which device holds an address"));
+    TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaPointerGetAttributes(&attributes, at),
+                                            "asking which device holds an address"));
     if (attributes.type == cudaMemoryTypeDevice && attributes.device == device) continue;
     return invalid(fmt::format("register_memory: of these {} bytes not all are memory of device {}",
                                bytes, device));
@@ -60,7 +60,7 @@ Status check_memory(int device, const std::byte* data, std::size_t bytes) {
 
 /// Exports this rank's memory, which is not registered yet, as `name`.
 Status RegisteredMemory::export_own(Entry& made, exec::CudaName& name) const {
-  TUTTI_CHECK_OK(check_memory(rank_.device, made.data, made.bytes));
+  TUTTI_RETURN_IF_ERROR(check_memory(rank_.device, made.data, made.bytes));
   const bool overlaps = std::any_of(list_.begin(), list_.end(), [&](const Entry& one) {
     return std::less<>()(one.data, made.data + made.bytes) &&
            std::less<>()(made.data, one.data + one.bytes);
@@ -89,7 +89,7 @@ Status RegisteredMemory::open_others(Entry& made, const std::vector<exec::CudaNa
 
 Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   if (in_group()) return invalid("register_memory is not for groups; end the group first");
-  TUTTI_CHECK_OK(check_reach(rank_.machine));
+  TUTTI_RETURN_IF_ERROR(check_reach(rank_.machine));
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
   Entry made;
@@ -99,8 +99,8 @@ Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   Shown mine;
   mine.bytes = bytes;
   Status status = export_own(made, mine.name);
-  mine.trouble = Trouble(status);
-  TUTTI_TRY(const auto shown, tell(rank_.control, mine, status));
+  mine.status = ExchangedStatus(status);
+  TUTTI_TRY(const auto shown, exchange_status(rank_.control, mine, status));
   std::vector<exec::CudaName> names;
   for (const Shown& one : shown) {
     if (one.bytes != bytes && status) {
@@ -114,8 +114,8 @@ Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   }
   if (status) status = open_others(made, names);
   Done done;
-  done.trouble = Trouble(status);
-  TUTTI_TRY([[maybe_unused]] const auto all, tell(rank_.control, done, status));
+  done.status = ExchangedStatus(status);
+  TUTTI_TRY([[maybe_unused]] const auto all, exchange_status(rank_.control, done, status));
   made.number = ++registrations_;
   list_.push_back(std::move(made));
   return ok();
@@ -128,7 +128,7 @@ Status RegisteredMemory::close_window(void* data) {
   if (found == list_.end()) return invalid("close_window: there is none of this memory");
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
-  TUTTI_CHECK_OK(order_.synchronize());
+  TUTTI_RETURN_IF_ERROR(order_.synchronize());
   list_.erase(found);
   return ok();
 }
@@ -145,9 +145,9 @@ Status RegisteredMemory::remove(void* data) {
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
   if (status) status = order_.synchronize();
-  done.trouble = Trouble(status);
+  done.status = ExchangedStatus(status);
   if (status) done.number = found->number;
-  TUTTI_TRY(const auto ended, tell(rank_.control, done, status));
+  TUTTI_TRY(const auto ended, exchange_status(rank_.control, done, status));
   for (std::size_t rank = 0; rank < ended.size(); ++rank) {
     if (ended[rank].number == done.number) continue;
     return Error{
@@ -159,7 +159,7 @@ Status RegisteredMemory::remove(void* data) {
   }
   list_.erase(found);
   const Done closing;
-  TUTTI_TRY([[maybe_unused]] const auto closed, tell(rank_.control, closing, ok()));
+  TUTTI_TRY([[maybe_unused]] const auto closed, exchange_status(rank_.control, closing, ok()));
   return ok();
 }
 

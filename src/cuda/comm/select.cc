@@ -12,8 +12,8 @@
 #include "plan/passes/passes.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
+#include "planner/override.h"
 #include "planner/weights.h"
-#include "planner/wish.h"
 
 namespace tutti::planner {
 namespace {
@@ -163,7 +163,7 @@ class DevicePlanCosts final : public PlanCosts {
   explicit DevicePlanCosts(const DeviceMachine& machine)
       : machine_(machine), model_(cost_model(machine)) {}
 
-  std::string_view wishes() const override { return machine_.wishes; }
+  std::string_view overrides() const override { return machine_.overrides; }
 
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t /*by_source*/) const override {
@@ -249,9 +249,11 @@ Recipe device_recipe(const Algorithm& algorithm, const Request& request,
           .lanes = lanes};
 }
 
-Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine) {
-  TUTTI_TRY(const Wish wish, wish_for(collective, machine.wishes, "TUTTI_ALGORITHM"));
-  return wish.forced.empty() ? !wish.forbids(kPacketWay) : wish.forced == kPacketWay;
+Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine) {
+  TUTTI_TRY(const Override algorithm_override,
+            override_for(collective, machine.overrides, "TUTTI_ALGORITHM"));
+  return algorithm_override.forced.empty() ? !algorithm_override.forbids(kEagerName)
+                                           : algorithm_override.forced == kEagerName;
 }
 
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {

@@ -33,7 +33,7 @@ struct DeviceMachine {
   Hosts hosts;
   plan::GroupSizes groups;
   std::vector<int> weights = {};  // Settings::weights.
-  std::string wishes;             // Settings::algorithm.
+  std::string overrides;          // Settings::algorithm.
   std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
@@ -73,8 +73,8 @@ Recipe device_recipe(const Algorithm& algorithm, const Request& request,
 /// device over all links that it has.
 double device_bound_us(const Request& request, const DeviceMachine& machine);
 
-/// Whether wishes let a call of that collective go by packets (the one-shot kernel).
-Result<bool> packets_allowed(Collective collective, const DeviceMachine& machine);
+/// Whether overrides let a call of that collective go by packets (the one-shot kernel).
+Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);
 
 /// What stands for all sizes near this one.
 std::size_t device_size_class(std::size_t bytes);

@@ -72,8 +72,8 @@ struct DeviceCommunicator::State {
   template <class Launch>
   Status in_order(cudaStream_t stream, Launch launch) {
     const exec::OnDevice on(rank.device);
-    TUTTI_CHECK_OK(order.enter(stream));
-    TUTTI_CHECK_OK(launch());
+    TUTTI_RETURN_IF_ERROR(order.enter(stream));
+    TUTTI_RETURN_IF_ERROR(launch());
     if (rank.network() != nullptr) rank.network()->wake();
     return order.leave(stream);
   }

@@ -85,7 +85,7 @@ Result<CUcontext> context_of(int device) {
   std::atomic<CUcontext>& known = contexts[static_cast<std::size_t>(device)];
   CUcontext context = known.load(std::memory_order_relaxed);
   if (context != nullptr) return context;
-  TUTTI_CHECK_OK(driver_status(cuda_driver().context(&context, device), what));
+  TUTTI_RETURN_IF_ERROR(driver_status(cuda_driver().context(&context, device), what));
   known.store(context, std::memory_order_relaxed);
   return context;
 }
@@ -109,8 +109,9 @@ void CudaMapping::Unmap::operator()(std::byte* data) const {
 Result<CudaMapping> CudaMapping::reserve(std::size_t bytes) {
   CudaMapping mapping;
   CUdeviceptr at = 0;
-  TUTTI_CHECK_OK(driver_status(cuda_driver().reserve(&at, bytes, 0, 0, 0),
-                               "reserving addresses for " + std::to_string(bytes) + " bytes"));
+  TUTTI_RETURN_IF_ERROR(
+      driver_status(cuda_driver().reserve(&at, bytes, 0, 0, 0),
+                    "reserving addresses for " + std::to_string(bytes) + " bytes"));
   mapping.data_.reset(reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at)));
   mapping.data_.get_deleter().reserved = bytes;
   return mapping;
@@ -122,7 +123,7 @@ Status CudaMapping::add(CUmemGenericAllocationHandle handle, std::size_t bytes) 
     return Error{Code::kMismatch,
                  what + ": only " + std::to_string(size() - mapped_) + " were said to be there"};
   }
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       driver_status(cuda_driver().map(address_of(data()) + mapped_, bytes, 0, handle, 0), what));
   data_.get_deleter().parts.push_back(bytes);
   mapped_ += bytes;

@@ -53,9 +53,9 @@ Status loaded_as(cudaError_t error, int device) {
   if (!lacks_code(error)) return cuda_status(error, "loading the kernels on device " + number);
   int major = 0, minor = 0;
   const std::string what = "asking device " + number + " for its capability";
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), what));
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), what));
   const std::string capability = std::to_string(major) + std::to_string(minor);
   Status status = cuda_status(error, "device " + number + " is an sm_" + capability +
@@ -79,7 +79,7 @@ Status load_kernels(int device) {
     if (kernel == nullptr) continue;
     // Loads it: of what this tells, the most threads of a block need a loaded function (cuda.h,
     // cuFuncGetAttribute).
-    TUTTI_CHECK_OK(loaded_as(cudaFuncGetAttributes(&attributes, kernel), device));
+    TUTTI_RETURN_IF_ERROR(loaded_as(cudaFuncGetAttributes(&attributes, kernel), device));
   }
   loaded.insert(device);
   return ok();

@@ -41,7 +41,7 @@ Status cuda_status(cudaError_t error, const std::string& what) {
 
 OnDevice::OnDevice(int device) {
   const auto context = context_of(device);
-  if (!context) return;  // `introduce` has reported it before anything is on the device.
+  if (!context) return;  // `fill_device_info` has reported it before anything is on the device.
   CUcontext current = nullptr;
   if (cuda_driver().current(&current) == CUDA_SUCCESS && current == *context) return;
   pushed_ = cuda_driver().push(*context) == CUDA_SUCCESS;
@@ -92,9 +92,9 @@ Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
   memory.bytes_ = bytes;
   if (bytes == 0) return memory;
   void* data = nullptr;
-  TUTTI_CHECK_OK(cuda_status(cudaMalloc(&data, bytes), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(cuda_status(cudaMalloc(&data, bytes), allocating(device, bytes)));
   memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
-  TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -106,13 +106,13 @@ Result<CudaMemory> CudaMemory::allocate_for_peers(int device, std::size_t bytes)
     if (mapped.error().code != Code::kUnsupported) return std::move(mapped.error());
     return allocate(device, bytes);
   }
-  TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
 Result<CudaMemory> CudaMemory::allocate_private(int device, std::size_t bytes) {
   int pools = 0;
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       cuda_status(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device),
                   "asking device " + std::to_string(device) + " for memory pools"));
   if (pools == 0) return allocate(device, bytes);
@@ -124,9 +124,9 @@ Result<CudaMemory> CudaMemory::allocate_private(int device, std::size_t bytes) {
   // In the order of a stream, which is all that either of them waits for: cudaFree "will not
   // perform any implicit synchronization" of such memory.
   const auto enqueue = [&](cudaStream_t stream) { return cudaMallocAsync(&data, bytes, stream); };
-  TUTTI_CHECK_OK(cuda_status(at_once(enqueue), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(cuda_status(at_once(enqueue), allocating(device, bytes)));
   memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
-  TUTTI_CHECK_OK(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -138,7 +138,7 @@ Status CudaMemory::map(int device, std::size_t bytes) {
   wanted.location = location_of(device);
   wanted.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(shareable(device));
   std::size_t granule = 1;
-  TUTTI_CHECK_OK(driver_status(
+  TUTTI_RETURN_IF_ERROR(driver_status(
       driver.memory_granularity(&granule, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM), what));
   bytes_ = (bytes + granule - 1) / granule * granule;
   CUmemGenericAllocationHandle handle = 0;
@@ -153,7 +153,7 @@ Status CudaMemory::map(int device, std::size_t bytes) {
   Status added = mapping ? mapping->add(handle, bytes_) : Status(mapping.error());
   driver.release(handle);  // It stays while it is mapped.
   if (!added) return added;
-  TUTTI_CHECK_OK(mapping->allow({device}));
+  TUTTI_RETURN_IF_ERROR(mapping->allow({device}));
   std::byte* const data = mapping->data();
   data_ = {data, Free{device, *std::move(mapping)}};
   return ok();
@@ -212,7 +212,7 @@ Result<CudaHostMemory> CudaHostMemory::allocate(std::size_t bytes) {
   CudaHostMemory memory;
   void* data = take_spare(bytes);
   if (data == nullptr) {
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         cuda_status(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
                     "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
   }

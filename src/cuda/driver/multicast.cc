@@ -36,20 +36,20 @@ Result<std::unique_ptr<CudaMulticast>> CudaMulticast::create(std::vector<int> de
   if (!cuda_driver().has_multicast) return unsupported("the CUDA driver knows of none");
   for (const int device : memory->devices_) {
     int supported = 0;
-    TUTTI_CHECK_OK(said(
+    TUTTI_RETURN_IF_ERROR(said(
         cuda_driver().device_attribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device),
         "asking device " + std::to_string(device)));
     if (supported == 0) return unsupported("device " + std::to_string(device) + " has none");
   }
-  TUTTI_CHECK_OK(memory->allocate());
+  TUTTI_RETURN_IF_ERROR(memory->allocate());
   return memory;
 }
 
 /// Where all devices may access it.
 Result<CudaMapping> CudaMulticast::map(CUmemGenericAllocationHandle handle) const {
   TUTTI_TRY(CudaMapping mapping, CudaMapping::reserve(whole_));
-  TUTTI_CHECK_OK(mapping.add(handle, whole_));
-  TUTTI_CHECK_OK(mapping.allow(devices_));
+  TUTTI_RETURN_IF_ERROR(mapping.add(handle, whole_));
+  TUTTI_RETURN_IF_ERROR(mapping.allow(devices_));
   return mapping;
 }
 
@@ -68,19 +68,19 @@ Status CudaMulticast::allocate() {
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location = location_of(devices_[0]);
   std::size_t granule = 1, of_memory = 1;
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       said(driver.multicast_granularity(&granule, &object, CU_MULTICAST_GRANULARITY_MINIMUM),
            "its granules"));
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       said(driver.memory_granularity(&of_memory, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
            "granules of memory"));
   granule = std::max(granule, of_memory);  // Both are powers of two.
   whole_ = object.size = (object.size + granule - 1) / granule * granule;
   CUmemGenericAllocationHandle multicast = 0;
-  TUTTI_CHECK_OK(said(driver.multicast_create(&multicast, &object), "making it"));
+  TUTTI_RETURN_IF_ERROR(said(driver.multicast_create(&multicast, &object), "making it"));
   handles_.push_back(multicast);
   for (const int device : devices_) {
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         said(driver.add_device(multicast, device), "adding device " + std::to_string(device)));
   }
   own_.resize(devices_.size());
@@ -88,12 +88,12 @@ Status CudaMulticast::allocate() {
     const std::string where = "memory of device " + std::to_string(devices_[rank]);
     wanted.location = location_of(devices_[rank]);
     CUmemGenericAllocationHandle handle = 0;
-    TUTTI_CHECK_OK(said(driver.create(&handle, whole_, &wanted, 0), where));
+    TUTTI_RETURN_IF_ERROR(said(driver.create(&handle, whole_, &wanted, 0), where));
     handles_.push_back(handle);
-    TUTTI_CHECK_OK(said(driver.bind(multicast, 0, handle, 0, whole_, 0), where));
+    TUTTI_RETURN_IF_ERROR(said(driver.bind(multicast, 0, handle, 0, whole_, 0), where));
     TUTTI_TRY(own_[rank], map(handle));
     const OnDevice on(devices_[rank]);
-    TUTTI_CHECK_OK(clear_memory(own_[rank].data(), whole_, where));
+    TUTTI_RETURN_IF_ERROR(clear_memory(own_[rank].data(), whole_, where));
   }
   TUTTI_TRY(multicast_, map(multicast));
   return ok();

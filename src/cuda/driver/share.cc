@@ -54,8 +54,8 @@ class Handle {
 /// Where the allocation, or the mapping, that has the address begins, and its bytes.
 Status range_of(std::byte* data, std::byte*& base, std::size_t& bytes) {
   CUdeviceptr begin = 0;
-  TUTTI_CHECK_OK(driver_status(cuda_driver().address_range(&begin, &bytes, address_of(data)),
-                               "asking where a device's memory begins"));
+  TUTTI_RETURN_IF_ERROR(driver_status(cuda_driver().address_range(&begin, &bytes, address_of(data)),
+                                      "asking where a device's memory begins"));
   base = pointer_of(begin);
   return ok();
 }
@@ -66,13 +66,13 @@ Status check_reach(int device, int owner) {
   int can = 0;
   const std::string what = "access from device " + std::to_string(device) +
                            " to the memory of device " + std::to_string(owner);
-  TUTTI_CHECK_OK(cuda_status(cudaDeviceCanAccessPeer(&can, device, owner), what));
+  TUTTI_RETURN_IF_ERROR(cuda_status(cudaDeviceCanAccessPeer(&can, device, owner), what));
   return can != 0 ? ok() : unsupported("no " + what);
 }
 
 /// Memory of this process.
 Status let_in(int device, const CudaName& name) {
-  TUTTI_CHECK_OK(check_reach(device, name.device));
+  TUTTI_RETURN_IF_ERROR(check_reach(device, name.device));
   if (name.parts > 0) return allow_access(name.data - name.offset, name.whole_bytes, {device});
   return enable_peer_access(device, name.device);
 }
@@ -81,7 +81,7 @@ Status let_in(int device, const CudaName& name) {
 
 Status enable_peer_access(int device, int peer) {
   if (device == peer) return ok();
-  TUTTI_CHECK_OK(check_reach(device, peer));
+  TUTTI_RETURN_IF_ERROR(check_reach(device, peer));
   const OnDevice on(device);
   const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
   if (error != cudaErrorPeerAccessAlreadyEnabled) {
@@ -108,24 +108,24 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
     return Error{Code::kInvalidArgument, exporting(device) + ": more than 2^46 bytes"};
   const Handle handle = Handle::at(data);
   if (!handle.there()) {
-    TUTTI_CHECK_OK(made.name_allocated(bytes));
+    TUTTI_RETURN_IF_ERROR(made.name_allocated(bytes));
     return made;
   }
   CUmemAllocationProp properties = {};
-  TUTTI_CHECK_OK(driver_status(cuda_driver().properties(&properties, handle.get()),
-                               "asking how memory was made"));
+  TUTTI_RETURN_IF_ERROR(driver_status(cuda_driver().properties(&properties, handle.get()),
+                                      "asking how memory was made"));
   std::byte* base = nullptr;
   std::size_t part = 0;
-  TUTTI_CHECK_OK(range_of(data, base, part));
+  TUTTI_RETURN_IF_ERROR(range_of(data, base, part));
   name.offset = static_cast<std::size_t>(data - base);
   const std::size_t needed = name.offset + bytes;
   const unsigned types = static_cast<unsigned>(properties.requestedHandleTypes);
   const bool descriptors = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
-  TUTTI_CHECK_OK(made.add_parts(
+  TUTTI_RETURN_IF_ERROR(made.add_parts(
       base, needed,
       descriptors ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE));
   if (descriptors || (types & CU_MEM_HANDLE_TYPE_FABRIC) == 0 || name.parts != 1) return made;
-  TUTTI_CHECK_OK(driver_status(
+  TUTTI_RETURN_IF_ERROR(driver_status(
       cuda_driver().export_handle(&name.handle.fabric, handle.get(), CU_MEM_HANDLE_TYPE_FABRIC, 0),
       exporting(device)));
   name.kind = CudaHandleKind::kFabric;
@@ -136,7 +136,7 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
 Status CudaExport::name_allocated(std::size_t bytes) {
   if (cuda_driver().has_memory) {
     std::byte* base = nullptr;
-    TUTTI_CHECK_OK(range_of(name_.data, base, name_.whole_bytes));
+    TUTTI_RETURN_IF_ERROR(range_of(name_.data, base, name_.whole_bytes));
     name_.offset = static_cast<std::size_t>(name_.data - base);
     if (bytes > name_.whole_bytes - name_.offset) {
       return Error{Code::kInvalidArgument, exporting(name_.device) + ": " + std::to_string(bytes) +
@@ -213,7 +213,7 @@ Result<CudaImport> CudaImport::open(int device, const CudaName& name, Deadline d
   CudaImport opened;
   const Peer self = this_process();
   if (std::equal(std::begin(name.process), std::end(name.process), self.process)) {
-    TUTTI_CHECK_OK(let_in(device, name));
+    TUTTI_RETURN_IF_ERROR(let_in(device, name));
     opened.data_ = name.data;
     return opened;
   }
@@ -224,7 +224,7 @@ Result<CudaImport> CudaImport::open(int device, const CudaName& name, Deadline d
   const OnDevice on(device);
   if (name.kind == CudaHandleKind::kIpc) {
     void* ipc = nullptr;
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         cuda_status(cudaIpcOpenMemHandle(&ipc, name.handle.ipc, cudaIpcMemLazyEnablePeerAccess),
                     "opening an IPC handle"));
     opened.ipc_ = {ipc, Close{device}};
@@ -236,7 +236,7 @@ Result<CudaImport> CudaImport::open(int device, const CudaName& name, Deadline d
                            ? "its device exports no memory"
                            : "this CUDA driver imports no memory that another mapped");
   }
-  TUTTI_CHECK_OK(opened.open_parts(device, name, deadline));
+  TUTTI_RETURN_IF_ERROR(opened.open_parts(device, name, deadline));
   opened.data_ = opened.mapping_.data() + name.offset;
   return opened;
 }
@@ -245,7 +245,7 @@ Status CudaImport::open_parts(int device, const CudaName& name, Deadline deadlin
   TUTTI_TRY(mapping_, CudaMapping::reserve(name.whole_bytes));
   if (name.kind == CudaHandleKind::kFabric) {
     CUmemFabricHandle fabric = name.handle.fabric;
-    TUTTI_CHECK_OK(add(&fabric, CU_MEM_HANDLE_TYPE_FABRIC, name.whole_bytes));
+    TUTTI_RETURN_IF_ERROR(add(&fabric, CU_MEM_HANDLE_TYPE_FABRIC, name.whole_bytes));
     return mapping_.allow({device});
   }
   for (std::uint32_t part = 0; part < name.parts; ++part) {
@@ -262,8 +262,8 @@ Status CudaImport::open_parts(int device, const CudaName& name, Deadline deadlin
 
 Status CudaImport::add(void* shared, CUmemAllocationHandleType type, std::size_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
-  TUTTI_CHECK_OK(driver_status(cuda_driver().import_handle(&handle, shared, type),
-                               "importing memory of another process"));
+  TUTTI_RETURN_IF_ERROR(driver_status(cuda_driver().import_handle(&handle, shared, type),
+                                      "importing memory of another process"));
   const Handle owned(handle);
   return mapping_.add(handle, bytes);
 }

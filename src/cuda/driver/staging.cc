@@ -8,7 +8,7 @@ void CudaStaging::Unpin::operator()(std::byte* data) const {
 }
 
 Status CudaStaging::pin(std::byte* data, std::size_t bytes, bool own) {
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       cuda_status(cudaHostRegister(data, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
                   "pinning " + std::to_string(bytes) + " bytes of memory that processes share"));
   data_ = {data, Unpin{own}};
@@ -37,7 +37,7 @@ Result<CudaStaging> CudaStaging::open(const Name& name, Deadline deadline) {
   CudaStaging staging;
   TUTTI_TRY(staging.mapping_, segments::fetch({name.address}, name.id, deadline));
   staging.mapping_.close_fd();
-  TUTTI_CHECK_OK(staging.pin(staging.mapping_.data(), staging.mapping_.bytes(), false));
+  TUTTI_RETURN_IF_ERROR(staging.pin(staging.mapping_.data(), staging.mapping_.bytes(), false));
   return staging;
 }
 

@@ -46,10 +46,10 @@ Status CudaMesh::launch_multimem_all_reduce(int rank, const CudaMulticast& memor
                                             std::size_t count, cudaStream_t stream) {
   constexpr const char* kWhat = "a multimem all-reduce";
   const void* kernel = cuda::multimem_all_reduce_kernel(type);
-  TUTTI_CHECK_OK(check_type(kernel, kWhat, type));
+  TUTTI_RETURN_IF_ERROR(check_type(kernel, kWhat, type));
   const std::size_t bytes = count * size_of(type);
-  TUTTI_CHECK_OK(check_range(memory, kWhat, input, bytes));
-  TUTTI_CHECK_OK(check_range(memory, kWhat, output, bytes));
+  TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, input, bytes));
+  TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, output, bytes));
   if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
   if (count == 0) return ok();
   const auto me = static_cast<std::size_t>(rank);
@@ -69,7 +69,7 @@ Status CudaMesh::launch_multimem_broadcast(int rank, const CudaMulticast& memory
                                            const std::byte* input, std::size_t output,
                                            std::size_t bytes, cudaStream_t stream) {
   constexpr const char* kWhat = "a multimem broadcast";
-  TUTTI_CHECK_OK(check_range(memory, kWhat, output, bytes));
+  TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, output, bytes));
   if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
   if (rank == root && !aligned(input)) return invalid(kWhat, "input is not aligned to 16 bytes");
   if (bytes == 0) return ok();
@@ -93,7 +93,7 @@ constexpr const char* kRmsNorm = "an all-reduce with RMSNorm";
 
 Status CudaMesh::check_rms_norm(const CudaRmsNorm& norm) const {
   const CudaCall& call = norm.call;
-  TUTTI_CHECK_OK(check_type(cuda::rms_norm_kernel(call.type), kRmsNorm, call.type));
+  TUTTI_RETURN_IF_ERROR(check_type(cuda::rms_norm_kernel(call.type), kRmsNorm, call.type));
   const std::size_t ranks = norm.residuals.size();
   if (ranks != 1 && ranks != options().devices.size())
     return invalid(kRmsNorm, "it takes a residual for each rank");
@@ -110,7 +110,7 @@ Status CudaMesh::check_rms_norm(const CudaRmsNorm& norm) const {
 }
 
 Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t stream) {
-  TUTTI_CHECK_OK(check_rms_norm(norm));
+  TUTTI_RETURN_IF_ERROR(check_rms_norm(norm));
   const CudaCall& call = norm.call;
   const std::size_t ranks = norm.residuals.size();
   cuda::RmsNormArguments arguments;
@@ -123,7 +123,7 @@ Status CudaMesh::launch_rms_norm(int rank, const CudaRmsNorm& norm, cudaStream_t
     arguments.common.staged_board = nullptr;
     arguments.common.states = nullptr;
   }
-  TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
+  TUTTI_RETURN_IF_ERROR(add_peers(call, true, true, arguments.common));
   if (norm.rows == 0 || norm.columns == 0) return ok();
   std::copy(norm.residuals.begin(), norm.residuals.end(), arguments.residuals);
   arguments.weight = norm.weight;
@@ -140,7 +140,7 @@ Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) 
   const CudaCall& call = step.call;
   const std::size_t ranks = options().devices.size();
   const void* kernel = cuda::sgd_kernel(call.type);
-  TUTTI_CHECK_OK(check_type(kernel, kWhat, call.type));
+  TUTTI_RETURN_IF_ERROR(check_type(kernel, kWhat, call.type));
   const std::size_t piece =
       plan::piece_of(call.count, static_cast<std::uint32_t>(ranks), 0, cuda::grain_of(call.type))
           .count;
@@ -152,7 +152,7 @@ Status CudaMesh::launch_sgd(int rank, const CudaSgd& step, cudaStream_t stream) 
   cuda::SgdArguments arguments;
   arguments.common = arguments_of(rank, call, {.kind = CudaCallName::kSgd});
   arguments.common.op = ReduceOp::kSum;  // The kernel takes the average before the step.
-  TUTTI_CHECK_OK(add_peers(call, true, true, arguments.common));
+  TUTTI_RETURN_IF_ERROR(add_peers(call, true, true, arguments.common));
   if (!aligned(step.master) || !aligned(step.momentum)) {
     return invalid(kWhat, "master or momentum is not aligned to 16 bytes");
   }

@@ -54,7 +54,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   arguments.scratch_bytes = options().slot_bytes;
   arguments.pieces = plan.pieces_;
   arguments.scaled &= reduces(plan.shape_.collective);
-  arguments.together = plan.together_;
+  arguments.entry_barrier = plan.entry_barrier_;
 
   const std::size_t unit = cuda::unit_elements(call.type);
   const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
@@ -83,7 +83,7 @@ Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cu
   }
   if (call.count == 0) return ok();
   Arguments arguments = arguments_of(rank, plan, call);
-  TUTTI_CHECK_OK(add_peers(call, plan.reads_peers_, plan.writes_peers_, arguments));
+  TUTTI_RETURN_IF_ERROR(add_peers(call, plan.reads_peers_, plan.writes_peers_, arguments));
   return start(rank, kernel, plan.lanes_, &arguments, stream, "the interpreter");
 }
 
@@ -176,10 +176,10 @@ std::size_t CudaMesh::largest_piece(const CudaCall& call) const {
 }
 
 Status CudaMesh::launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream) {
-  TUTTI_CHECK_OK(check_two_shot(call));
+  TUTTI_RETURN_IF_ERROR(check_two_shot(call));
   if (call.count == 0) return ok();
   Arguments arguments = arguments_of(rank, call);
-  TUTTI_CHECK_OK(add_peers(call, true, true, arguments));
+  TUTTI_RETURN_IF_ERROR(add_peers(call, true, true, arguments));
   return start(rank, cuda::two_shot_kernel(call.type, call.op),
                blocks_for(largest_piece(call), call.type), &arguments, stream,
                "the two-shot all-reduce");

@@ -17,7 +17,7 @@ struct CudaMeshOptions {
   std::vector<bool> staged;
   /// By rank, where one rank is here: which ranks are on another host. Rings with them are those of
   /// `network`, which has the mesh's lanes and slots and is carried (network.h). Empty: none.
-  std::vector<bool> away;
+  std::vector<bool> remote;
   Region network;
   std::uint32_t lanes = 1;  // The most that a plan may have.
   std::uint32_t slot_count = 8;
@@ -31,7 +31,7 @@ struct CudaMeshOptions {
 
 /// Some of a mesh's ranks, a bit for each.
 using CudaRanks = std::uint64_t;
-static_assert(cuda::kMostRanks <= 64);
+static_assert(cuda::kMostDeviceRanks <= 64);
 
 /// Bytes between counters in a rank's memory, and what everything there begins at.
 inline constexpr std::size_t kCudaMeshLine = 128;

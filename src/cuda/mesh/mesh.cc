@@ -21,9 +21,9 @@ Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA
 
 Status check_options(const CudaMeshOptions& options) {
   const std::size_t ranks = options.devices.size();
-  if (ranks == 0 || ranks > cuda::kMostRanks) {
+  if (ranks == 0 || ranks > cuda::kMostDeviceRanks) {
     return invalid(std::to_string(ranks) + " ranks; it has 1 to " +
-                   std::to_string(cuda::kMostRanks));
+                   std::to_string(cuda::kMostDeviceRanks));
   }
   if (options.lanes == 0 || options.slot_count == 0) return invalid("no lanes, or no slots");
   if (options.threads % cuda::kWarpLanes != 0 || options.threads == 0 ||
@@ -45,10 +45,10 @@ Status check_options(const CudaMeshOptions& options) {
 
 /// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
 /// What of that a mesh of one rank, or of all, takes.
-Result<std::vector<CudaRoom>> take_room(const CudaMeshOptions& options, int only) {
+Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
   for (const int device : options.devices) blocks[device] += options.lanes;
-  std::vector<CudaRoom> taken;
+  std::vector<CudaResidency> taken;
   for (const auto& [device, wanted] : blocks) {
     if (only >= 0 && device != only) continue;
     TUTTI_TRY(const std::size_t room, blocks_of_device(device));
@@ -109,14 +109,14 @@ Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
   std::size_t at = whole_lines(rank.lanes.size() * sizeof(LaneSteps));
   for (const plan::Lane& lane : rank.lanes) {
     const std::size_t locations = at + whole_lines(bytes_of(lane.steps));
-    TUTTI_CHECK_OK(memory.write(at, lane.steps.data(), bytes_of(lane.steps)));
-    TUTTI_CHECK_OK(memory.write(locations, lane.locations.data(), bytes_of(lane.locations)));
+    TUTTI_RETURN_IF_ERROR(memory.write(at, lane.steps.data(), bytes_of(lane.steps)));
+    TUTTI_RETURN_IF_ERROR(memory.write(locations, lane.locations.data(), bytes_of(lane.locations)));
     table.push_back({reinterpret_cast<const plan::Step*>(memory.data() + at),
                      reinterpret_cast<const plan::Location*>(memory.data() + locations),
                      static_cast<std::uint32_t>(lane.steps.size())});
     at = locations + whole_lines(bytes_of(lane.locations));
   }
-  TUTTI_CHECK_OK(memory.write(0, table.data(), bytes_of(table)));
+  TUTTI_RETURN_IF_ERROR(memory.write(0, table.data(), bytes_of(table)));
   return memory;
 }
 
@@ -130,31 +130,31 @@ std::size_t CudaPlan::bytes() const {
 }
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
-  TUTTI_CHECK_OK(check_options(options));
-  TUTTI_TRY(auto room, take_room(options, -1));
+  TUTTI_RETURN_IF_ERROR(check_options(options));
+  TUTTI_TRY(auto room, take_residency(options, -1));
   // Calls name peers' buffers, which may be of the runtime.
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
-    TUTTI_CHECK_OK(load_kernels(device));
-    for (const int peer : devices) TUTTI_CHECK_OK(enable_peer_access(device, peer));
+    TUTTI_RETURN_IF_ERROR(load_kernels(device));
+    for (const int peer : devices) TUTTI_RETURN_IF_ERROR(enable_peer_access(device, peer));
   }
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), -1));
-  mesh->room_ = std::move(room);
-  TUTTI_CHECK_OK(mesh->rings_.allocate());
-  TUTTI_CHECK_OK(mesh->rings_.open_to_all());
+  mesh->residency_ = std::move(room);
+  TUTTI_RETURN_IF_ERROR(mesh->rings_.allocate());
+  TUTTI_RETURN_IF_ERROR(mesh->rings_.open_to_all());
   return mesh;
 }
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int rank) {
-  TUTTI_CHECK_OK(check_options(options));
+  TUTTI_RETURN_IF_ERROR(check_options(options));
   if (rank < 0 || static_cast<std::size_t>(rank) >= options.devices.size()) {
     return invalid("there is no rank " + std::to_string(rank));
   }
-  TUTTI_TRY(auto room, take_room(options, options.devices[static_cast<std::size_t>(rank)]));
-  TUTTI_CHECK_OK(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
+  TUTTI_TRY(auto room, take_residency(options, options.devices[static_cast<std::size_t>(rank)]));
+  TUTTI_RETURN_IF_ERROR(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
-  mesh->room_ = std::move(room);
-  TUTTI_CHECK_OK(mesh->rings_.allocate());
+  mesh->residency_ = std::move(room);
+  TUTTI_RETURN_IF_ERROR(mesh->rings_.allocate());
   return mesh;
 }
 
@@ -176,12 +176,12 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
     return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
                                              " ranks, the mesh has " + std::to_string(ranks)};
   }
-  TUTTI_CHECK_OK(suits(plan));
+  TUTTI_RETURN_IF_ERROR(suits(plan));
   CudaPlan loaded;
   loaded.shape_ = plan.shape;
   loaded.pieces_ = plan.pieces;
   loaded.lanes_ = static_cast<std::uint32_t>(plan.ranks[0].lanes.size());
-  loaded.together_ = plan.together;
+  loaded.entry_barrier_ = plan.entry_barrier;
   loaded.tiled_ = is_tiled(plan);
   loaded.partials_ = has_partials(plan);
   loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);

@@ -10,7 +10,7 @@
 // device of the process (cuda/driver/kernels.h).
 //
 // Blocks of a rank wait for those of others, so all of them have to run at a time. Making a mesh
-// checks that the device has room for so many (room.h).
+// checks that the device has room for so many (residency.h).
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -21,8 +21,8 @@
 
 #include "cuda/driver/memory.h"
 #include "cuda/driver/multicast.h"
+#include "cuda/mesh/residency.h"
 #include "cuda/mesh/rings.h"
-#include "cuda/mesh/room.h"
 #include "cuda/mesh/tag.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
@@ -40,7 +40,7 @@ class CudaPlan {
   plan::Shape shape_;
   std::uint32_t pieces_ = 1;
   std::uint32_t lanes_ = 1;
-  bool together_ = false, tiled_ = false, partials_ = false;
+  bool entry_barrier_ = false, tiled_ = false, partials_ = false;
   bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
   std::vector<CudaMemory> programs_, scratches_;     // By rank.
 };
@@ -163,7 +163,7 @@ class CudaMesh {
   Status start(int rank, const void* kernel, std::size_t blocks, void* arguments,
                cudaStream_t stream, const char* what, std::size_t units = cuda::kMostThreads) const;
 
-  std::vector<CudaRoom> room_;
+  std::vector<CudaResidency> residency_;
   CudaRings rings_;
 };
 

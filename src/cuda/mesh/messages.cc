@@ -87,9 +87,9 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
     for (std::size_t first = 0; first < longest; first += cuda::kMostInQueue) {
       auto arguments = message_arguments(common, window, first, options().lanes);
       arguments.counts = rings_.counts(rank);
-      TUTTI_CHECK_OK(start(rank, cuda::messages_kernel(),
-                           std::size_t{arguments.queue_count} * arguments.blocks, &arguments,
-                           stream, "the messages"));
+      TUTTI_RETURN_IF_ERROR(start(rank, cuda::messages_kernel(),
+                                  std::size_t{arguments.queue_count} * arguments.blocks, &arguments,
+                                  stream, "the messages"));
     }
   }
   return ok();

@@ -13,13 +13,13 @@ constexpr std::chrono::microseconds kShortNap{20}, kLongNap{1000};
 constexpr std::uintptr_t kPage = 4096;
 
 /// From the first byte of a ring to its last, of what is in the host's memory.
-std::span<std::byte> memory_of(const Ring& ring, bool apart) {
+std::span<std::byte> memory_of(const Ring& ring, bool gpudirect) {
   auto* first = reinterpret_cast<std::byte*>(ring.head);
   std::byte* end = first;
   const auto parts = {
       std::pair(first, sizeof(Counter)),
       std::pair(reinterpret_cast<std::byte*>(ring.tails), sizeof(Counter)),
-      std::pair(apart ? first : ring.slots, apart ? 0 : ring.slot_count * ring.slot_bytes),
+      std::pair(gpudirect ? first : ring.slots, gpudirect ? 0 : ring.slot_count * ring.slot_bytes),
       std::pair(reinterpret_cast<std::byte*>(ring.used), ring.slot_count * sizeof(*ring.used)),
       std::pair(reinterpret_cast<std::byte*>(ring.stamps), ring.slot_count * sizeof(*ring.stamps))};
   for (const auto& [at, bytes] : parts) {
@@ -73,9 +73,9 @@ Result<std::unique_ptr<CudaNetwork>> CudaNetwork::open(CudaNetworkOptions option
   // What these refer to is the caller's, and not needed any more.
   network->options_.opening.peers = {};
   network->options_.opening.exchange = nullptr;
-  network->options_.opening.apart = {};
-  TUTTI_CHECK_OK(network->pin());
-  network->why_away_.resize(asked.away.size());
+  network->options_.opening.gpudirect = {};
+  TUTTI_RETURN_IF_ERROR(network->pin());
+  network->why_unreachable_.resize(asked.remote.size());
   return network;
 }
 
@@ -89,7 +89,7 @@ CudaNetwork::~CudaNetwork() {
   // release: the proxy has no more to do than what came before.
   stop_.store(true, std::memory_order_release);
   if (proxy_.joinable()) {
-    endpoint_->wire()->wake();
+    endpoint_->remote_link()->wake();
     proxy_.join();
   }
   const OnDevice on(options_.device);
@@ -100,16 +100,16 @@ CudaNetwork::~CudaNetwork() {
 std::vector<CudaNetwork::Range> CudaNetwork::rings() const {
   std::vector<Range> ranges;
   const int me = options_.opening.rank;
-  const bool apart = region().config().apart != 0;
+  const bool gpudirect = region().config().gpudirect != 0;
   const auto counter = [&](Counter& at) {
     ranges.emplace_back(reinterpret_cast<std::byte*>(&at), sizeof(at));
   };
-  for (std::size_t rank = 0; rank < options_.away.size(); ++rank) {
-    if (!options_.away[rank]) continue;
+  for (std::size_t rank = 0; rank < options_.remote.size(); ++rank) {
+    if (!options_.remote[rank]) continue;
     const int peer = static_cast<int>(rank);
     for (int lane = 0; lane < static_cast<int>(region().config().lanes); ++lane) {
-      ranges.push_back(memory_of(region().channel(me, peer, lane), apart));
-      ranges.push_back(memory_of(region().channel(peer, me, lane), apart));
+      ranges.push_back(memory_of(region().channel(me, peer, lane), gpudirect));
+      ranges.push_back(memory_of(region().channel(peer, me, lane), gpudirect));
       counter(region().signal(me, peer, lane));
       counter(region().signal(peer, me, lane));
     }
@@ -120,7 +120,7 @@ std::vector<CudaNetwork::Range> CudaNetwork::rings() const {
 Status CudaNetwork::pin() {
   const OnDevice on(options_.device);
   for (const Range& range : in_pages(rings())) {
-    TUTTI_CHECK_OK(
+    TUTTI_RETURN_IF_ERROR(
         cuda_status(cudaHostRegister(range.data(), range.size(),
                                      cudaHostRegisterPortable | cudaHostRegisterMapped),
                     "pinning " + std::to_string(range.size()) + " bytes of rings to other hosts"));
@@ -137,13 +137,13 @@ std::size_t CudaNetwork::pinned_bytes() const {
 
 void CudaNetwork::wake() {
   // relaxed: a nap that has just begun is short of kLongNap anyway.
-  if (napping_.load(std::memory_order_relaxed)) endpoint_->wire()->wake();
+  if (napping_.load(std::memory_order_relaxed)) endpoint_->remote_link()->wake();
 }
 
 void CudaNetwork::drain(Deadline deadline) {
   // release: pairs with the proxy's acquire, so that it sees what this thread saw end.
   const std::uint64_t mine = drains_.fetch_add(1, std::memory_order_release) + 1;
-  endpoint_->wire()->wake();
+  endpoint_->remote_link()->wake();
   // acquire: pairs with the proxy's release.
   while (drained_.load(std::memory_order_acquire) < mine && !deadline.passed())
     std::this_thread::sleep_for(kShortNap);
@@ -151,12 +151,12 @@ void CudaNetwork::drain(Deadline deadline) {
 
 void CudaNetwork::abort(const Error& error) {
   region().abort(error);
-  endpoint_->wire()->wake();
+  endpoint_->remote_link()->wake();
 }
 
-std::string CudaNetwork::why_away(int peer) const {
+std::string CudaNetwork::why_unreachable(int peer) const {
   const std::lock_guard lock(mutex_);
-  return why_away_[static_cast<std::size_t>(peer)];
+  return why_unreachable_[static_cast<std::size_t>(peer)];
 }
 
 /// What ends kernels, or explains why they end.
@@ -165,11 +165,11 @@ void CudaNetwork::look() {
     abort_seen_ = true;
     on_abort_();
   }
-  for (std::size_t rank = 0; rank < options_.away.size(); ++rank) {
+  for (std::size_t rank = 0; rank < options_.remote.size(); ++rank) {
     const int peer = static_cast<int>(rank);
-    if (!options_.away[rank] || endpoint_->alive(peer)) continue;
+    if (!options_.remote[rank] || endpoint_->alive(peer)) continue;
     const std::lock_guard lock(mutex_);
-    if (why_away_[rank].empty()) why_away_[rank] = endpoint_->why_dead(peer);
+    if (why_unreachable_[rank].empty()) why_unreachable_[rank] = endpoint_->why_dead(peer);
   }
 }
 
@@ -178,18 +178,18 @@ void CudaNetwork::run() {
   cudaSetDevice(options_.device);
   auto mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);
-  Wire& wire = *endpoint_->wire();
+  RemoteLink& remote_link = *endpoint_->remote_link();
   int idle = 0;
   std::chrono::nanoseconds nap = kShortNap;
   while (!stop_.load(std::memory_order_acquire)) {  // acquire: pairs with the destructor.
     // acquire, release: see drain.
     const std::uint64_t asked = drains_.load(std::memory_order_acquire);
-    if (wire.progress()) {
+    if (remote_link.progress()) {
       idle = 0;
       nap = kShortNap;
       continue;
     }
-    if (drained_.load(std::memory_order_relaxed) != asked && !wire.pending())
+    if (drained_.load(std::memory_order_relaxed) != asked && !remote_link.pending())
       drained_.store(asked, std::memory_order_release);
     if (idle < kPollsBeforeNap) {
       ++idle;
@@ -198,7 +198,7 @@ void CudaNetwork::run() {
     }
     look();
     napping_.store(true, std::memory_order_relaxed);  // relaxed: see wake.
-    wire.sleep(nap);
+    remote_link.sleep(nap);
     napping_.store(false, std::memory_order_relaxed);
     nap = std::min<std::chrono::nanoseconds>(nap + nap / 4, kLongNap);
   }

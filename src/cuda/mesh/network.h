@@ -2,18 +2,18 @@
 //
 // Model. The rings of such ranks are those of a transport's region (transport/region.h), pinned, so
 // that kernels write and read them as any others: the writer a ring at its side, the reader one at
-// its own. Their slots may lie apart, in the device's memory (apart.h). A thread of each rank,
-// the proxy, carries what has changed from side to side: it drives the transport's wire
-// (transport/wire.h), which compares heads, tails and signals with what it has sent. It knows no
-// plans, calls or streams; so whatever runs in slots runs between hosts, captured or not, with the
-// same bits, and what is in one slot is under way while a kernel fills the next.
+// its own. Their slots may lie apart, in the device's memory (gpudirect_memory.h). A thread of each
+// rank, the proxy, carries what has changed from side to side: it drives the transport's wire
+// (transport/remote_link.h), which compares heads, tails and signals with what it has sent. It
+// knows no plans, calls or streams; so whatever runs in slots runs between hosts, captured or not,
+// with the same bits, and what is in one slot is under way while a kernel fills the next.
 //
 // The host does not learn when a kernel has filled a slot. So while slots move, the proxy polls;
 // then its naps grow from kShortNap to kLongNap. A launch of a kernel ends the nap by `wake`.
 //
 // A connection that breaks ends nothing by itself: its rank may have left for good. Kernels that
-// wait for it end at their deadline, and `why_away` then says what is known. An abort of any rank
-// reaches all.
+// wait for it end at their deadline, and `why_unreachable` then says what is known. An abort of any
+// rank reaches all.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -31,8 +31,8 @@ namespace tutti::exec {
 
 struct CudaNetworkOptions {
   const Transport* transport = nullptr;  // One that joins hosts.
-  Opening opening;                       // Its `config`: lanes and slots of the mesh; `apart`.
-  std::vector<bool> away;                // By rank: which are on another host.
+  Opening opening;                       // Its `config`: lanes and slots of the mesh; `gpudirect`.
+  std::vector<bool> remote;              // By rank: which are on another host.
   int device = 0;                        // This rank's.
 };
 
@@ -65,7 +65,7 @@ class CudaNetwork {
   bool aborted() const { return region().aborted(); }
   Error abort_error() const { return region().abort_error(); }
   /// Empty, or why that rank can't be reached any more, in words that follow "rank 3 ". Any thread.
-  std::string why_away(int peer) const;
+  std::string why_unreachable(int peer) const;
 
  private:
   using Range = std::span<std::byte>;
@@ -82,8 +82,8 @@ class CudaNetwork {
   std::atomic<bool> stop_{false}, napping_{false};
   std::atomic<std::uint64_t> drains_{0}, drained_{0};
   mutable std::mutex mutex_;
-  std::vector<std::string> why_away_;  // By rank. Guarded by mutex_.
-  bool abort_seen_ = false;            // The proxy's.
+  std::vector<std::string> why_unreachable_;  // By rank. Guarded by mutex_.
+  bool abort_seen_ = false;                   // The proxy's.
   std::thread proxy_;
 };
 

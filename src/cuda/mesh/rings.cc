@@ -72,7 +72,7 @@ Status CudaRings::allocate() {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!is_here(rank)) continue;
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-      if (peer == rank || is_away(peer)) continue;
+      if (peer == rank || is_remote(peer)) continue;
       (is_staged(peer) ? staged_ : mapped_)[rank] |= CudaRanks{1} << peer;
     }
     TUTTI_TRY(memories_[rank],
@@ -91,8 +91,9 @@ std::size_t CudaRings::staged_bytes() const {
 }
 
 bool CudaRings::is_mapped() const {
-  const auto& away = options_.away;
-  return staging_.data() == nullptr && std::find(away.begin(), away.end(), true) == away.end();
+  const auto& remote = options_.remote;
+  return staging_.data() == nullptr &&
+         std::find(remote.begin(), remote.end(), true) == remote.end();
 }
 
 Status CudaRings::open_to_all() {
@@ -104,7 +105,7 @@ Status CudaRings::open_to_all() {
                 CudaImport::open(device, exported.name(), Deadline::after(options_.timeout)));
     }
   }
-  for (std::size_t rank = 0; rank < bases_.size(); ++rank) TUTTI_CHECK_OK(connect(rank));
+  for (std::size_t rank = 0; rank < bases_.size(); ++rank) TUTTI_RETURN_IF_ERROR(connect(rank));
   return ok();
 }
 
@@ -131,7 +132,7 @@ Status CudaRings::join(std::span<const CudaMeshHandle> handles) {
   const OnDevice on(device);
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     const CudaMeshHandle& other = handles[rank];
-    if (is_here(rank) || is_away(rank)) continue;
+    if (is_here(rank) || is_remote(rank)) continue;
     const std::string what = "mapping the memory of rank " + std::to_string(rank);
     mapped_[rank] = other.mapped;
     staged_[rank] = other.staged;
@@ -155,7 +156,7 @@ Status CudaRings::join(std::span<const CudaMeshHandle> handles) {
 }
 
 /// The ends of rings that the network carries from here to another host, and back.
-CudaRings::Ends CudaRings::ends_away(std::size_t me, std::size_t peer, std::size_t lane) const {
+CudaRings::Ends CudaRings::remote_ends(std::size_t me, std::size_t peer, std::size_t lane) const {
   const int own = static_cast<int>(me), other = static_cast<int>(peer);
   const int number = static_cast<int>(lane);
   const auto word = [](Counter& counter) { return reinterpret_cast<std::uint64_t*>(&counter); };
@@ -195,15 +196,15 @@ Status CudaRings::connect(std::size_t me) {
   for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
     for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
       if (peer == me) continue;
-      const Ends both = is_away(peer) ? ends_away(me, peer, lane) : ends_of(me, peer, lane);
+      const Ends both = is_remote(peer) ? remote_ends(me, peer, lane) : ends_of(me, peer, lane);
       inboxes[layout_.index(lane, peer)] = both.inbox;
       outboxes[layout_.index(lane, peer)] = both.outbox;
       signals[layout_.index(lane, peer)] = both.signal;
     }
   }
   CudaMemory& memory = memories_[me];
-  TUTTI_CHECK_OK(memory.write(at.inboxes, inboxes.data(), bytes_in(inboxes)));
-  TUTTI_CHECK_OK(memory.write(at.outboxes, outboxes.data(), bytes_in(outboxes)));
+  TUTTI_RETURN_IF_ERROR(memory.write(at.inboxes, inboxes.data(), bytes_in(inboxes)));
+  TUTTI_RETURN_IF_ERROR(memory.write(at.outboxes, outboxes.data(), bytes_in(outboxes)));
   return memory.write(at.signal_ends, signals.data(), bytes_in(signals));
 }
 
@@ -233,7 +234,7 @@ void CudaRings::add_boards(std::size_t rank, cuda::Arguments& arguments) const {
   arguments.board_lanes = options_.lanes;
   if (staging_.data() != nullptr) arguments.staged_board = staging_.data() + board;
   for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-    if (peer != rank && is_away(peer)) continue;
+    if (peer != rank && is_remote(peer)) continue;
     const bool staged = peer != rank && is_staged(peer);
     arguments.boards[peer] = (staged ? staged_bases_[peer] : bases_[peer]) + board;
     if (staged) arguments.staged_peers |= std::uint64_t{1} << peer;

@@ -2,9 +2,9 @@
 //
 // Between any two ranks there is a ring of slots for each lane and direction. It lies in the
 // reader's device; or in memory of the host, where the two devices do not reach each other's
-// (`staged`); or, between hosts (`away`), in both hosts, with a network that carries slots from one
-// to the other (network.h). A rank's memory also has what its kernels and its peers' kernels share
-// besides: counters, areas of the one-shot kernel, boards and states (layout.h).
+// (`staged`); or, between hosts (`remote`), in both hosts, with a network that carries slots from
+// one to the other (network.h). A rank's memory also has what its kernels and its peers' kernels
+// share besides: counters, areas of the one-shot kernel, boards and states (layout.h).
 //
 // All ranks are of this process; or one is, which joins the others by their handles.
 #pragma once
@@ -77,14 +77,14 @@ class CudaRings {
     cuda::RingEnd inbox, outbox;
     cuda::SignalEnd signal;
   };
-  Ends ends_away(std::size_t me, std::size_t peer, std::size_t lane) const;
+  Ends remote_ends(std::size_t me, std::size_t peer, std::size_t lane) const;
   Ends ends_of(std::size_t me, std::size_t peer, std::size_t lane) const;
   Status connect(std::size_t rank);
   bool is_staged(std::size_t peer) const {
     return peer < options_.staged.size() && options_.staged[peer];
   }
-  bool is_away(std::size_t peer) const {
-    return peer < options_.away.size() && options_.away[peer];
+  bool is_remote(std::size_t peer) const {
+    return peer < options_.remote.size() && options_.remote[peer];
   }
   void add_boards(std::size_t rank, cuda::Arguments& arguments) const;
   cuda::Report* report_of(int rank) const;

@@ -7,7 +7,7 @@
 namespace tutti::exec {
 
 CpuBalancer::CpuBalancer(bool adapts, const CallBoard& board, int ranks_per_cpu)
-    : adapts_(adapts), board_(board), ranks_per_cpu_(ranks_per_cpu), crowding_(shares()) {
+    : adapts_(adapts), board_(board), ranks_per_cpu_(ranks_per_cpu), cpu_rebalancing_(shares()) {
   neighbours_.reserve(static_cast<std::size_t>(board.team().ranks));
 }
 
@@ -38,11 +38,11 @@ void CpuBalancer::look_around() {
     before += rank < board_.team().me ? 1 : 0;
   }
   if (!adapts_ || here < 0) return;
-  const auto move =
-      crowding_.look(std::chrono::steady_clock::now(), board_.number(), before >= ranks_per_cpu_);
-  if (move == Crowding::Move::kStay) return;
+  const auto move = cpu_rebalancing_.look(std::chrono::steady_clock::now(), board_.number(),
+                                          before >= ranks_per_cpu_);
+  if (move == CpuRebalancing::Move::kStay) return;
   moves_.fetch_add(1, std::memory_order_relaxed);  // relaxed: to be shown.
-  if (move == Crowding::Move::kAside && leave_cpus(full)) return;
+  if (move == CpuRebalancing::Move::kAside && leave_cpus(full)) return;
   // Back; or nowhere to go, as the ranks' affinity masks say so.
   CpuSet only{};
   const auto cpu = static_cast<std::size_t>(here) % ranks_on.size();

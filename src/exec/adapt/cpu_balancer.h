@@ -1,5 +1,5 @@
 // File: exec/adapt/cpu_balancer.h: moves a rank off a CPU that has more ranks than others, if that
-// makes calls faster (crowding.h).
+// makes calls faster (cpu_rebalancing.h).
 //
 // Measured on 2 cores: 2 ranks, 8 bytes, 8 us a call on one CPU instead of 0.08; barrier of 4
 // ranks, 1.5 us with 2 of them on each, 3.3 or 4.6 with 3 or 4 on one.
@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "exec/adapt/crowding.h"
+#include "exec/adapt/cpu_rebalancing.h"
 #include "exec/call_board.h"
 
 namespace tutti::exec {
@@ -36,7 +36,7 @@ class CpuBalancer {
   bool adapts_;
   const CallBoard& board_;
   int ranks_per_cpu_;
-  Crowding crowding_;
+  CpuRebalancing cpu_rebalancing_;
   std::vector<int> neighbours_;
   std::uint64_t next_look_ = 0;  // The round from which on to look again.
   std::atomic<std::uint64_t> moves_{0};

@@ -1,5 +1,5 @@
 // File: exec/adapt/plan_trials.h: the calls that are timed while their plans are on trial
-// (trial.h).
+// (online_tuning.h).
 //
 // A rank announces with its next call's buffers how long the last call on trial took. All ranks
 // read the same announcements, so all note the same slowest rank's time.
@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "exec/adapt/trial.h"
+#include "exec/adapt/online_tuning.h"
 
 namespace tutti::exec {
 
@@ -18,13 +18,13 @@ class PlanTrials {
   explicit PlanTrials(bool adapts) : adapts_(adapts) {}
 
   /// A trial as its constructor says; one that always takes the first plan if nothing adapts.
-  Trial make(std::size_t plans, double predicted_us, std::size_t uncounted) const {
-    return adapts_ ? Trial(plans, predicted_us, uncounted) : Trial();
+  OnlineTuning make(std::size_t plans, double predicted_us, std::size_t uncounted) const {
+    return adapts_ ? OnlineTuning(plans, predicted_us, uncounted) : OnlineTuning();
   }
-  /// The plan of a call begins, and ends. `trial` stays where it is until `note`.
-  void begin(Trial& trial) {
-    if (trial.settled()) return;
-    timed_ = &trial;
+  /// The plan of a call begins, and ends. `online_tuning` stays where it is until `note`.
+  void begin(OnlineTuning& online_tuning) {
+    if (online_tuning.converged()) return;
+    timed_ = &online_tuning;
     start_ = std::chrono::steady_clock::now();
   }
   void end() {
@@ -49,7 +49,7 @@ class PlanTrials {
 
  private:
   bool adapts_;
-  Trial* timed_ = nullptr;
+  OnlineTuning* timed_ = nullptr;
   std::chrono::steady_clock::time_point start_;
   std::uint32_t took_ns_ = 0;
   std::atomic<std::uint64_t> tried_{0};

@@ -23,15 +23,15 @@ struct Labels {
 // Labels of the plan's actors and channels on one order.
 class Labelling {
  public:
-  Labelling(const Cast& cast, std::uint32_t lanes, const PieceKinds& kinds)
-      : cast_(cast), lanes_(lanes), kinds_(kinds) {}
+  Labelling(const Instances& instances, std::uint32_t lanes, const PieceKinds& kinds)
+      : instances_(instances), lanes_(lanes), kinds_(kinds) {}
 
   Labels of_order(std::uint32_t order) const {
-    Labels labels{{}, std::vector<std::uint64_t>(cast_.channels_each())};
-    for (std::uint32_t i = 0; i < cast_.listed_count(); ++i) {
-      const auto [rank, number] = cast_.listed[i];
-      const LaneTraffic& traffic = cast_.traffic.lanes[rank][number];
-      const Lane& lane = cast_.plan.ranks[rank].lanes[number];
+    Labels labels{{}, std::vector<std::uint64_t>(instances_.channels_each())};
+    for (std::uint32_t i = 0; i < instances_.listed_count(); ++i) {
+      const auto [rank, number] = instances_.listed[i];
+      const LaneTraffic& traffic = instances_.traffic.lanes[rank][number];
+      const Lane& lane = instances_.plan.ranks[rank].lanes[number];
       std::uint64_t label = mix(number);  // Lanes take turns.
       std::uint64_t ordinal = 0;          // Of steps in which there is something to do.
       for (std::size_t at = 0; at < lane.steps.size(); ++at) {
@@ -57,11 +57,11 @@ class Labelling {
   // The sizes of a step's chunk in all lanes on the order; 0: nothing.
   std::uint64_t pieces_of(const Step& step, std::uint32_t order) const {
     if (kinds_.empty() || step.kind != StepKind::kMove) return 1;
-    const std::size_t copies = std::size_t{lanes_} * cast_.orders;
-    const std::size_t first = step.chunk % cast_.plan.pieces * copies + order;
+    const std::size_t copies = std::size_t{lanes_} * instances_.orders;
+    const std::size_t first = step.chunk % instances_.plan.pieces * copies + order;
     std::uint64_t hash = 0;
     bool any = false;
-    for (std::size_t at = first; at < first + copies; at += cast_.orders) {
+    for (std::size_t at = first; at < first + copies; at += instances_.orders) {
       hash = mix(hash + kinds_[at]);
       any = any || kinds_[at] != 0;
     }
@@ -85,45 +85,47 @@ class Labelling {
     return all;
   }
 
-  const Cast& cast_;
+  const Instances& instances_;
   const std::uint32_t lanes_;
   const PieceKinds& kinds_;
 };
 
 // The labels of all nodes (refine.h).
-std::vector<std::uint64_t> labels_of(const Cast& cast, const Ways& ways, std::uint32_t lanes,
-                                     const PieceKinds& kinds) {
+std::vector<std::uint64_t> labels_of(const Instances& instances, const Ways& ways,
+                                     std::uint32_t lanes, const PieceKinds& kinds) {
   std::vector<std::uint64_t> all;
-  all.reserve(std::size_t{cast.actor_count()} + cast.channel_count() + ways.server_count());
+  all.reserve(std::size_t{instances.actor_count()} + instances.channel_count() +
+              ways.server_count());
   std::vector<Labels> by_order;
-  for (std::uint32_t order = 0; order < (kinds.empty() ? 1 : cast.orders); ++order)
-    by_order.push_back(Labelling(cast, lanes, kinds).of_order(order));
+  for (std::uint32_t order = 0; order < (kinds.empty() ? 1 : instances.orders); ++order)
+    by_order.push_back(Labelling(instances, lanes, kinds).of_order(order));
   const auto of_instance = [&](std::uint32_t instance) -> const Labels& {
-    return by_order[kinds.empty() ? 0 : instance / cast.images];
+    return by_order[kinds.empty() ? 0 : instance / instances.images];
   };
-  for (std::uint32_t actor = 0; actor < cast.actor_count(); ++actor) {
+  for (std::uint32_t actor = 0; actor < instances.actor_count(); ++actor) {
     const Processor& at = ways.processor(actor);
     std::uint64_t label =
-        of_instance(actor / cast.listed_count()).actors[actor % cast.listed_count()];
+        of_instance(actor / instances.listed_count()).actors[actor % instances.listed_count()];
     for (const std::int32_t joined : ways.joined(actor))
       label = mix(label + static_cast<std::uint32_t>(joined));
     all.push_back(mix(label + bits(at.step)) + bits(at.per_byte));
   }
-  for (std::uint32_t channel = 0; channel < cast.channel_count(); ++channel) {
-    const std::uint32_t listed = channel % cast.channels_each();
-    std::uint64_t label = of_instance(channel / cast.channels_each()).channels[listed];
-    label = mix(label + (cast.traffic.channels[listed].is_signal ? 1 : 0));
+  for (std::uint32_t channel = 0; channel < instances.channel_count(); ++channel) {
+    const std::uint32_t listed = channel % instances.channels_each();
+    std::uint64_t label = of_instance(channel / instances.channels_each()).channels[listed];
+    label = mix(label + (instances.traffic.channels[listed].is_signal ? 1 : 0));
     label = mix(label + static_cast<std::uint64_t>(ways.latency(ways.of_channel(channel))));
     all.push_back(mix(label + static_cast<std::uint64_t>(ways.way_back(channel))));
   }
-  for (std::uint32_t actor = 0; actor < cast.actor_count(); ++actor) {
+  for (std::uint32_t actor = 0; actor < instances.actor_count(); ++actor) {
     const std::span<const std::int32_t> joined = ways.joined(actor);
-    const LaneTraffic& traffic = cast.traffic_of(actor);
+    const LaneTraffic& traffic = instances.traffic_of(actor);
     for (std::size_t at = 0; at < joined.size(); ++at) {
       if (joined[at] == 0) continue;
       const std::uint32_t channel =
-          cast.sent_on(actor / cast.listed_count(), traffic.of_location[at]);
-      all[cast.actor_count() + channel] += mix(mix(at) + static_cast<std::uint32_t>(joined[at]));
+          instances.sent_on(actor / instances.listed_count(), traffic.of_location[at]);
+      all[instances.actor_count() + channel] +=
+          mix(mix(at) + static_cast<std::uint32_t>(joined[at]));
     }
   }
   for (std::uint32_t server = 0; server < ways.server_count(); ++server) {
@@ -137,26 +139,26 @@ std::vector<std::uint64_t> labels_of(const Cast& cast, const Ways& ways, std::ui
   return all;
 }
 
-// Makes a troupe of a partition.
+// Makes a set of representatives of a partition.
 class Casting {
  public:
-  Casting(const Cast& cast, const Ways& ways, const Partition& alike)
-      : cast_(cast), ways_(ways), alike_(alike) {}
+  Casting(const Instances& instances, const Ways& ways, const Partition& alike)
+      : instances_(instances), ways_(ways), alike_(alike) {}
 
-  Troupe troupe() {
-    troupe_.of_channel = alike_.channels.of;
-    troupe_.of_server = alike_.servers.of;
+  Representatives representatives() {
+    representatives_.of_channel = alike_.channels.of;
+    representatives_.of_server = alike_.servers.of;
     for (const std::uint32_t server : alike_.servers.first) {
-      Troupe::Server& at = troupe_.servers.emplace_back();
+      Representatives::Server& at = representatives_.servers.emplace_back();
       if (!ways_.joins(server)) continue;
       at = {ways_.resource(server)->joins, ways_.resource(server)->join_efficiency,
             alike_.servers.of[ways_.mirror(server)]};
     }
     for (std::uint32_t i = 0; i < alike_.channels.first.size(); ++i) add_channel(i);
-    sent_.resize(troupe_.channels.size());
-    taken_.resize(troupe_.channels.size());
+    sent_.resize(representatives_.channels.size());
+    taken_.resize(representatives_.channels.size());
     for (std::uint32_t i = 0; i < alike_.actors.first.size(); ++i) add_actor(i);
-    return std::move(troupe_);
+    return std::move(representatives_);
   }
 
  private:
@@ -167,14 +169,14 @@ class Casting {
 
   void add_channel(std::uint32_t number) {
     const std::uint32_t channel = alike_.channels.first[number];
-    Troupe::Channel at{
-        .writer = alike_.actors.of[cast_.writer(channel)],
-        .reader = alike_.actors.of[cast_.reader(channel)],
+    Representatives::Channel at{
+        .writer = alike_.actors.of[instances_.writer(channel)],
+        .reader = alike_.actors.of[instances_.reader(channel)],
         .latency = ways_.latency(ways_.of_channel(channel)),
         .back = ways_.way_back(channel),
-        .first = static_cast<std::uint32_t>(troupe_.loads.size()),
-        .is_signal = cast_.traffic.channels[channel % cast_.channels_each()].is_signal,
-        .is_own = cast_.is_own(channel)};
+        .first = static_cast<std::uint32_t>(representatives_.loads.size()),
+        .is_signal = instances_.traffic.channels[channel % instances_.channels_each()].is_signal,
+        .is_own = instances_.is_own(channel)};
     legs_.clear();
     if (!at.is_own) {
       for (const Leg& leg : ways_.legs(ways_.of_channel(channel)))
@@ -186,24 +188,24 @@ class Casting {
       const auto [server, per_byte, per_message] = legs_[i];
       const std::uint32_t weight = divided(std::uint64_t{alike_.channels.size[number]} * (end - i),
                                            alike_.servers.size[server]);
-      troupe_.loads.push_back({server, weight, per_byte, per_message});
+      representatives_.loads.push_back({server, weight, per_byte, per_message});
     }
-    at.count = static_cast<std::uint32_t>(troupe_.loads.size()) - at.first;
-    troupe_.channels.push_back(at);
+    at.count = static_cast<std::uint32_t>(representatives_.loads.size()) - at.first;
+    representatives_.channels.push_back(at);
   }
 
   void add_actor(std::uint32_t number) {
     const std::uint32_t actor = alike_.actors.first[number];
-    const std::uint32_t instance = actor / cast_.listed_count();
-    const Lane& lane = cast_.lane_of(actor);
-    const LaneTraffic& traffic = cast_.traffic_of(actor);
+    const std::uint32_t instance = actor / instances_.listed_count();
+    const Lane& lane = instances_.lane_of(actor);
+    const LaneTraffic& traffic = instances_.traffic_of(actor);
     Processor processor = ways_.processor(actor);
     processor.server = alike_.servers.of[processor.server];
-    Troupe::Actor at{
+    Representatives::Actor at{
         .actor = actor,
-        .rank = cast_.rank_of(actor),
-        .lane = cast_.listed[actor % cast_.listed_count()].lane,
-        .order = instance / cast_.images,
+        .rank = instances_.rank_of(actor),
+        .lane = instances_.listed[actor % instances_.listed_count()].lane,
+        .order = instance / instances_.images,
         .steps = lane.steps,
         .locations = lane.locations.data(),
         .of_location = traffic.of_location,
@@ -214,7 +216,7 @@ class Casting {
     const auto choose = [&](std::uint32_t& channel, bool sends) {
       if (channel == kNoChannel) return;
       const std::uint32_t own =
-          sends ? cast_.sent_on(instance, channel) : cast_.read_from(instance, channel);
+          sends ? instances_.sent_on(instance, channel) : instances_.read_from(instance, channel);
       channel = alike_.channels.of[own];
       Chosen& chosen = (sends ? sent_ : taken_)[channel];
       if (chosen.actor != number) chosen = {number, own};
@@ -226,30 +228,31 @@ class Casting {
       for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k)
         choose(at.of_location[step.first + k], k >= step.source_count);
     }
-    troupe_.actors.push_back(std::move(at));
+    representatives_.actors.push_back(std::move(at));
   }
 
   // Of an actor's channels of one class, that which stands for them.
   struct Chosen {
     std::uint32_t actor = kNoChannel, channel = 0;
   };
-  const Cast& cast_;
+  const Instances& instances_;
   const Ways& ways_;
   const Partition& alike_;
-  Troupe troupe_;
+  Representatives representatives_;
   std::vector<Chosen> sent_, taken_;  // By class of channels.
   std::vector<std::tuple<std::uint32_t, double, double>> legs_;
 };
 
 }  // namespace
 
-Troupe all_of(const Cast& cast, const Ways& ways) {
-  return Casting(cast, ways, nobody_alike(cast, ways)).troupe();
+Representatives all_of(const Instances& instances, const Ways& ways) {
+  return Casting(instances, ways, nobody_alike(instances, ways)).representatives();
 }
 
-Troupe one_of_each(const Cast& cast, const Ways& ways, std::uint32_t lanes,
-                   const PieceKinds& kinds) {
-  return Casting(cast, ways, refine(cast, ways, labels_of(cast, ways, lanes, kinds))).troupe();
+Representatives one_of_each(const Instances& instances, const Ways& ways, std::uint32_t lanes,
+                            const PieceKinds& kinds) {
+  return Casting(instances, ways, refine(instances, ways, labels_of(instances, ways, lanes, kinds)))
+      .representatives();
 }
 
 }  // namespace tutti::plan

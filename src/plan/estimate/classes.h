@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/estimate/cast.h"
+#include "plan/estimate/instances.h"
 
 namespace tutti::plan {
 
@@ -25,9 +25,9 @@ namespace tutti::plan {
 using PieceKinds = std::vector<std::uint32_t>;
 
 /// What is simulated: one of each class.
-struct Troupe {
+struct Representatives {
   struct Actor {
-    std::uint32_t actor = 0;  // That of the cast which is simulated.
+    std::uint32_t actor = 0;  // That of the instances that are simulated.
     std::uint32_t rank = 0, lane = 0, order = 0;
     std::span<const Step> steps;
     const Location* locations = nullptr;
@@ -56,7 +56,7 @@ struct Troupe {
     std::uint32_t mirror = 0;
   };
   std::vector<Server> servers;
-  // Classes of the cast's.
+  // Classes of the instances.
   std::vector<std::uint32_t> of_channel, of_server;
 
   std::span<const Load> loads_of(std::uint32_t channel) const {
@@ -65,10 +65,10 @@ struct Troupe {
 };
 
 /// Every one by itself.
-Troupe all_of(const Cast& cast, const Ways& ways);
+Representatives all_of(const Instances& instances, const Ways& ways);
 /// One of each class; `lanes`: on each order. Plans in which nobody uses a peer's memory or a
 /// multicast ring.
-Troupe one_of_each(const Cast& cast, const Ways& ways, std::uint32_t lanes,
-                   const PieceKinds& kinds);
+Representatives one_of_each(const Instances& instances, const Ways& ways, std::uint32_t lanes,
+                            const PieceKinds& kinds);
 
 }  // namespace tutti::plan

@@ -1,4 +1,4 @@
-// A plan with all that is kept of it between sizes (cast.h, classes.h).
+// A plan with all that is kept of it between sizes (instances.h, classes.h).
 //
 // Large messages. Tile after tile is simulated up to a bound on the work. Beyond it, two runs of A
 // and 2A full tiles give the time that each further tile adds once the pipeline is full, and the
@@ -42,25 +42,25 @@ struct Estimator::Parts {
   const int slots;
   const bool may_be_alike;
   const std::size_t slot_bytes, widest;
-  const Cast cast;
+  const Instances instances;
   Ways ways;
-  std::uint32_t lanes = 1;  // On each order, the most.
-  std::size_t steps = 0;    // Of a tile of one lane of all that are simulated.
-  const Troupe even;        // For pieces that are all alike.
+  std::uint32_t lanes = 1;     // On each order, the most.
+  std::size_t steps = 0;       // Of a tile of one lane of all that are simulated.
+  const Representatives even;  // For pieces that are all alike.
   // Runs of full tiles, by lanes and their number.
   std::map<std::pair<std::uint32_t, std::size_t>, Estimate> full_runs;
 
   Parts(const Plan& plan, const CostModel& model, DataType of, std::size_t slot, int slot_count)
       : type(of),
         slots(slot_count),
-        may_be_alike(model.may_be_alike && !plan.together),
+        may_be_alike(model.may_be_alike && !plan.entry_barrier),
         slot_bytes(slot),
         widest(widest_element(plan, of)),
-        cast(plan, model),
-        ways(cast, model),
-        even(troupe(1, {})) {
+        instances(plan, model),
+        ways(instances, model),
+        even(representatives(1, {})) {
     std::size_t size = 0;
-    for (const Troupe::Actor& actor : even.actors) {
+    for (const Representatives::Actor& actor : even.actors) {
       steps += actor.steps.size();
       size += actor.steps.size() + actor.of_location.size();
     }
@@ -72,10 +72,12 @@ struct Estimator::Parts {
   std::uint32_t at_most(std::uint32_t wanted) const {
     return wanted == 0 ? lanes : std::min(wanted, lanes);
   }
-  std::uint32_t pieces(std::uint32_t each) const { return cast.plan.pieces * each * cast.orders; }
-  Troupe troupe(std::uint32_t each, const PieceKinds& kinds) const {
-    const bool all = !may_be_alike || cast.shares_memory;
-    return all ? all_of(cast, ways) : one_of_each(cast, ways, each, kinds);
+  std::uint32_t pieces(std::uint32_t each) const {
+    return instances.plan.pieces * each * instances.orders;
+  }
+  Representatives representatives(std::uint32_t each, const PieceKinds& kinds) const {
+    const bool all = !may_be_alike || instances.shares_memory;
+    return all ? all_of(instances, ways) : one_of_each(instances, ways, each, kinds);
   }
   /// With `each` lanes on every order.
   Estimate run(std::uint32_t each, std::size_t count, std::size_t tile, std::size_t full_tiles,
@@ -83,9 +85,10 @@ struct Estimator::Parts {
     const Pieces cut(count, pieces(each), type, tile, full_tiles);
     const PieceKinds kinds = cut.kinds();
     if (recording == nullptr && kinds.empty())
-      return play({cast, ways, even, cut, type, slots, each});
-    const Troupe other = recording == nullptr ? troupe(each, kinds) : all_of(cast, ways);
-    return play({cast, ways, other, cut, type, slots, each, recording});
+      return play({instances, ways, even, cut, type, slots, each});
+    const Representatives other =
+        recording == nullptr ? representatives(each, kinds) : all_of(instances, ways);
+    return play({instances, ways, other, cut, type, slots, each, recording});
   }
   const Estimate& full_run(std::uint32_t each, std::size_t tile, std::size_t tiles) {
     const std::pair key{each, tiles};
@@ -104,7 +107,7 @@ Estimator::Estimator(const Plan& plan, const CostModel& model, DataType type,
 Estimator::~Estimator() = default;
 
 std::uint32_t Estimator::lanes(std::uint32_t most_lanes) const {
-  return parts_->at_most(most_lanes) * parts_->cast.orders;
+  return parts_->at_most(most_lanes) * parts_->instances.orders;
 }
 
 Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t most_lanes) {

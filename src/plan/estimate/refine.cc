@@ -34,33 +34,34 @@ class Lists {
 
 class Refinement {
  public:
-  Refinement(const Cast& cast, const Ways& ways, const std::vector<std::uint64_t>& labels)
-      : cast_(cast),
+  Refinement(const Instances& instances, const Ways& ways, const std::vector<std::uint64_t>& labels)
+      : instances_(instances),
         ways_(ways),
-        channels_(cast.actor_count()),
-        servers_(channels_ + cast.channel_count()),
+        channels_(instances.actor_count()),
+        servers_(channels_ + instances.channel_count()),
         colours_(labels.size()),
         signatures_(labels),
-        sizes_{cast.actor_count(), cast.channel_count(), ways.server_count()},
+        sizes_{instances.actor_count(), instances.channel_count(), ways.server_count()},
         is_due_(labels.size()),
-        of_listed_(cast.listed_count(),
+        of_listed_(instances.listed_count(),
                    [&](auto visit) {
-                     for (std::uint32_t c = 0; c < cast.channels_each(); ++c) {
-                       if (cast.is_own(c)) continue;
-                       visit(cast.writer(c) % cast.listed_count(), End{c, false});
-                       visit(cast.reader(c) % cast.listed_count(), End{c, true});
+                     for (std::uint32_t c = 0; c < instances.channels_each(); ++c) {
+                       if (instances.is_own(c)) continue;
+                       visit(instances.writer(c) % instances.listed_count(), End{c, false});
+                       visit(instances.reader(c) % instances.listed_count(), End{c, true});
                      }
                    }),
         channels_of_(ways.server_count(),
                      [&](auto visit) {
-                       for (std::uint32_t c = 0; c < cast.channel_count(); ++c) {
-                         if (cast.is_own(c)) continue;
+                       for (std::uint32_t c = 0; c < instances.channel_count(); ++c) {
+                         if (instances.is_own(c)) continue;
                          for (const Leg& leg : ways.legs(ways.of_channel(c)))
                            visit(leg.server, Load{c, leg.kind});
                        }
                      }),
         actors_of_(ways.server_count(), [&](auto visit) {
-          for (std::uint32_t a = 0; a < cast.actor_count(); ++a) visit(ways.processor(a).server, a);
+          for (std::uint32_t a = 0; a < instances.actor_count(); ++a)
+            visit(ways.processor(a).server, a);
         }) {
     std::fill(colours_.begin() + channels_, colours_.begin() + servers_, 1U);
     std::fill(colours_.begin() + servers_, colours_.end(), 2U);
@@ -97,11 +98,11 @@ class Refinement {
   // Calls visit(channel, whether it is read) for all of an actor.
   template <class Visit>
   void for_each_channel(std::uint32_t actor, Visit visit) const {
-    const std::uint32_t instance = actor / cast_.listed_count();
-    for (const End& end : of_listed_[actor % cast_.listed_count()]) {
-      visit(
-          end.reads ? cast_.read_from(instance, end.channel) : cast_.sent_on(instance, end.channel),
-          end.reads);
+    const std::uint32_t instance = actor / instances_.listed_count();
+    for (const End& end : of_listed_[actor % instances_.listed_count()]) {
+      visit(end.reads ? instances_.read_from(instance, end.channel)
+                      : instances_.sent_on(instance, end.channel),
+            end.reads);
     }
   }
 
@@ -115,10 +116,10 @@ class Refinement {
       sum = mix(sum + seen(servers_ + ways_.processor(node).server));
     } else if (node < servers_) {
       const std::uint32_t channel = node - channels_;
-      if (cast_.is_own(channel)) return 0;
+      if (instances_.is_own(channel)) return 0;
       for (const Leg& leg : ways_.legs(ways_.of_channel(channel)))
         sum += seen(servers_ + leg.server, leg.kind);
-      sum = mix(sum + seen(cast_.writer(channel))) + seen(cast_.reader(channel));
+      sum = mix(sum + seen(instances_.writer(channel))) + seen(instances_.reader(channel));
     } else {
       const std::uint32_t server = node - servers_;
       for (const Load& load : channels_of_[server])
@@ -180,9 +181,9 @@ class Refinement {
       look_at(servers_ + ways_.processor(node).server);
     } else if (node < servers_) {
       const std::uint32_t channel = node - channels_;
-      if (cast_.is_own(channel)) return;
-      look_at(cast_.writer(channel));
-      look_at(cast_.reader(channel));
+      if (instances_.is_own(channel)) return;
+      look_at(instances_.writer(channel));
+      look_at(instances_.reader(channel));
       for (const Leg& leg : ways_.legs(ways_.of_channel(channel))) look_at(servers_ + leg.server);
     } else {
       const std::uint32_t server = node - servers_;
@@ -218,7 +219,7 @@ class Refinement {
     return found;
   }
 
-  const Cast& cast_;
+  const Instances& instances_;
   const Ways& ways_;
   const std::uint32_t channels_, servers_;  // The first node of each kind; actors are first.
   std::vector<std::uint32_t> colours_;
@@ -233,18 +234,20 @@ class Refinement {
 
 }  // namespace
 
-Partition nobody_alike(const Cast& cast, const Ways& ways) {
+Partition nobody_alike(const Instances& instances, const Ways& ways) {
   const auto single = [](std::uint32_t count) {
     Classes all{std::vector<std::uint32_t>(count), {}, std::vector<std::uint32_t>(count, 1)};
     std::iota(all.of.begin(), all.of.end(), 0U);
     all.first = all.of;
     return all;
   };
-  return {single(cast.actor_count()), single(cast.channel_count()), single(ways.server_count())};
+  return {single(instances.actor_count()), single(instances.channel_count()),
+          single(ways.server_count())};
 }
 
-Partition refine(const Cast& cast, const Ways& ways, const std::vector<std::uint64_t>& labels) {
-  return Refinement(cast, ways, labels).run();
+Partition refine(const Instances& instances, const Ways& ways,
+                 const std::vector<std::uint64_t>& labels) {
+  return Refinement(instances, ways, labels).run();
 }
 
 }  // namespace tutti::plan

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/estimate/cast.h"
+#include "plan/estimate/instances.h"
 
 namespace tutti::plan {
 
@@ -20,9 +20,10 @@ struct Partition {
   Classes actors, channels, servers;
 };
 
-Partition nobody_alike(const Cast& cast, const Ways& ways);
+Partition nobody_alike(const Instances& instances, const Ways& ways);
 
 /// Labels: what tells nodes apart to begin with. Nodes are actors, then channels, then servers.
-Partition refine(const Cast& cast, const Ways& ways, const std::vector<std::uint64_t>& labels);
+Partition refine(const Instances& instances, const Ways& ways,
+                 const std::vector<std::uint64_t>& labels);
 
 }  // namespace tutti::plan

@@ -11,18 +11,19 @@ using Joins = Resource::Joins;
 
 }  // namespace
 
-Servers::Servers(const Cast& cast, const Ways& ways, const Troupe& troupe)
-    : cast_(cast),
+Servers::Servers(const Instances& instances, const Ways& ways,
+                 const Representatives& representatives)
+    : instances_(instances),
       ways_(ways),
-      troupe_(troupe),
-      servers_(troupe.servers.size()),
-      sent_(troupe.channels.size()),
-      mapped_(cast.maps ? ways.count() : 0) {}
+      representatives_(representatives),
+      servers_(representatives.servers.size()),
+      sent_(representatives.channels.size()),
+      mapped_(instances.maps ? ways.count() : 0) {}
 
 void Servers::carry(std::uint32_t channel, Picoseconds now, double bytes, int joined) {
   sent_[channel] += bytes;
-  for (const Troupe::Load& load : troupe_.loads_of(channel)) {
-    const Troupe::Server& at = troupe_.servers[load.server];
+  for (const Representatives::Load& load : representatives_.loads_of(channel)) {
+    const Representatives::Server& at = representatives_.servers[load.server];
     if (joined == 0 || at.joins == Joins::kNothing) {
       servers_[load.server].work(now,
                                  load.weight * rounded(bytes * load.per_byte + load.per_message));
@@ -38,9 +39,9 @@ void Servers::carry(std::uint32_t channel, Picoseconds now, double bytes, int jo
 
 Picoseconds Servers::done(std::uint32_t channel, Picoseconds now, int joined) const {
   Picoseconds end = now;
-  for (const Troupe::Load& load : troupe_.loads_of(channel)) {
+  for (const Representatives::Load& load : representatives_.loads_of(channel)) {
     end = std::max(end, servers_[load.server].until);
-    const Troupe::Server& at = troupe_.servers[load.server];
+    const Representatives::Server& at = representatives_.servers[load.server];
     if (joined != 0 && at.joins == (joined > 0 ? Joins::kMulticast : Joins::kReduce))
       end = std::max(end, servers_[at.mirror].until);
   }
@@ -60,7 +61,7 @@ Picoseconds Servers::done_mapped(std::uint32_t way, Picoseconds now) const {
   return end;
 }
 
-void Servers::compute(const Troupe::Actor& actor, Picoseconds now, double bytes) {
+void Servers::compute(const Representatives::Actor& actor, Picoseconds now, double bytes) {
   const Processor& at = actor.processor;
   servers_[at.server].work(now, actor.weight * rounded(at.step + bytes * at.per_byte));
 }
@@ -69,9 +70,9 @@ double Servers::bytes_on_busiest_link() const {
   std::vector<double> carried = mapped_;
   carried.resize(ways_.count());
   double most = 0;
-  for (std::uint32_t channel = 0; channel < cast_.channel_count(); ++channel) {
-    if (!cast_.is_own(channel))
-      carried[ways_.of_channel(channel)] += sent_[troupe_.of_channel[channel]];
+  for (std::uint32_t channel = 0; channel < instances_.channel_count(); ++channel) {
+    if (!instances_.is_own(channel))
+      carried[ways_.of_channel(channel)] += sent_[representatives_.of_channel[channel]];
   }
   for (const double bytes : carried) most = std::max(most, bytes);
   return most;
@@ -80,7 +81,8 @@ double Servers::bytes_on_busiest_link() const {
 std::vector<double> Servers::busy_us() const {
   std::vector<double> busy;
   for (const std::uint32_t server : ways_.servers())
-    busy.push_back(server == kNoServer ? 0 : to_us(servers_[troupe_.of_server[server]].worked));
+    busy.push_back(
+        server == kNoServer ? 0 : to_us(servers_[representatives_.of_server[server]].worked));
   return busy;
 }
 

@@ -10,7 +10,7 @@ namespace tutti::plan {
 
 class Servers {
  public:
-  Servers(const Cast& cast, const Ways& ways, const Troupe& troupe);
+  Servers(const Instances& instances, const Ways& ways, const Representatives& representatives);
 
   /// Gives a message to all servers on a channel's way, from `now` on.
   void carry(std::uint32_t channel, Picoseconds now, double bytes, int joined);
@@ -20,8 +20,8 @@ class Servers {
   void carry_mapped(std::uint32_t way, Picoseconds now, double bytes);
   Picoseconds done_mapped(std::uint32_t way, Picoseconds now) const;
   /// The same for a step that moves so many bytes.
-  void compute(const Troupe::Actor& actor, Picoseconds now, double bytes);
-  Picoseconds computed(const Troupe::Actor& actor) const {
+  void compute(const Representatives::Actor& actor, Picoseconds now, double bytes);
+  Picoseconds computed(const Representatives::Actor& actor) const {
     return servers_[actor.processor.server].until;
   }
 
@@ -39,9 +39,9 @@ class Servers {
     }
   };
 
-  const Cast& cast_;
+  const Instances& instances_;
   const Ways& ways_;
-  const Troupe& troupe_;
+  const Representatives& representatives_;
   std::vector<Server> servers_;
   std::vector<double> sent_;    // Bytes, by channel: on that which is simulated.
   std::vector<double> mapped_;  // By way.

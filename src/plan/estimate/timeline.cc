@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/estimate/agenda.h"
+#include "plan/estimate/event_queue.h"
 #include "plan/estimate/servers.h"
 
 namespace tutti::plan {
@@ -27,37 +27,37 @@ namespace {
 class Timeline {
  public:
   explicit Timeline(const Play& play)
-      : cast_(play.cast),
+      : instances_(play.instances),
         ways_(play.ways),
-        troupe_(play.troupe),
+        representatives_(play.representatives),
         pieces_(play.pieces),
         type_(play.type),
         lanes_(play.lanes),
         tiles_(play.pieces.tiles()),
-        servers_(play.cast, play.ways, play.troupe),
-        queues_(play.troupe.channels.size() * play.lanes) {
+        servers_(play.instances, play.ways, play.representatives),
+        queues_(play.representatives.channels.size() * play.lanes) {
     if (play.recording != nullptr) {
       play.recording->tiles = tiles_;
       recorder_.emplace(*play.recording, queues_.size(), play.slots);
     }
     for (Queue& queue : queues_) queue.rooms.add_at_start(static_cast<std::uint32_t>(play.slots));
-    for (const Troupe::Actor& actor : troupe_.actors) {
+    for (const Representatives::Actor& actor : representatives_.actors) {
       for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
         State& state = states_.emplace_back();
         state.actor = &actor;
         state.number = lane;
         state.turn = actor.lane * lanes_ + lane;
-        state.share = lane * cast_.orders + actor.order;
+        state.share = lane * instances_.orders + actor.order;
       }
     }
   }
 
   Estimate run() {
     if (tiles_ == 0) return {};
-    if (cast_.plan.together) meet();
+    if (instances_.plan.entry_barrier) meet();
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
-    while (!agenda_.empty()) {
-      const Moment now = agenda_.take(batch_);
+    while (!event_queue_.empty()) {
+      const Moment now = event_queue_.take(batch_);
       now.leaves ? depart(now.at) : begin(now.at);
     }
     Event end;
@@ -66,7 +66,7 @@ class Timeline {
       end = later(end, state.now);
     }
     std::vector<std::uint32_t> ranks;
-    for (const Troupe::Actor& actor : troupe_.actors) ranks.push_back(actor.rank);
+    for (const Representatives::Actor& actor : representatives_.actors) ranks.push_back(actor.rank);
     std::sort(ranks.begin(), ranks.end());
     const auto different = std::unique(ranks.begin(), ranks.end()) - ranks.begin();
     return {to_us(end.at),      servers_.bytes_on_busiest_link(),
@@ -79,7 +79,7 @@ class Timeline {
 
   // A lane. What it waits for is a channel; a step's conditions that hold stay so (`checked`).
   struct State {
-    const Troupe::Actor* actor = nullptr;
+    const Representatives::Actor* actor = nullptr;
     std::uint32_t number = 0;  // Of lanes on the order,
     std::uint32_t share = 0;   // and of all lanes: which of the parts of a piece it has.
     std::uint32_t turn = 0;
@@ -103,7 +103,7 @@ class Timeline {
   void meet() {
     for (State& state : states_) {
       Picoseconds latency = 0;
-      for (std::uint32_t peer = 0; peer < cast_.traffic.ranks; ++peer) {
+      for (std::uint32_t peer = 0; peer < instances_.traffic.ranks; ++peer) {
         if (peer != state.actor->rank)
           latency = std::max(
               latency, ways_.latency(ways_.of_mapped(state.actor->order, peer, state.actor->rank)));
@@ -115,16 +115,16 @@ class Timeline {
   const Step& step_of(const State& state) const { return state.actor->steps[state.step]; }
   // Elements of the current tile of a step's chunk.
   std::size_t elements(const State& state, const Step& step) const {
-    const std::uint32_t piece = step.chunk % cast_.plan.pieces * (lanes_ * cast_.orders);
+    const std::uint32_t piece = step.chunk % instances_.plan.pieces * (lanes_ * instances_.orders);
     return pieces_.elements(piece + state.share, state.tile);
   }
-  // Of the lane that a state is, among those of the troupe's channel.
+  // Of the lane that a state is, among those of the representatives' channel.
   std::uint32_t queue_of(const State& state, std::uint32_t channel) const {
     return channel * lanes_ + state.number;
   }
 
-  // Puts a lane on the agenda if its next step can start; else it is offered again when what it
-  // lacks comes.
+  // Puts a lane on the event queue if its next step can start; else it is offered again when what
+  // it lacks comes.
   void offer(std::uint32_t actor) {
     State& state = states_[actor];
     skip_empty(state);
@@ -136,7 +136,7 @@ class Timeline {
       state.waited = Recording::Waited::kForNothing;
     }
     state.blocked_on = kNobody;
-    if (can_start(state)) agenda_.add({state.start.at, false, state.turn}, actor);
+    if (can_start(state)) event_queue_.add({state.start.at, false, state.turn}, actor);
   }
 
   // Goes to the next step of which there is something in this tile.
@@ -151,7 +151,7 @@ class Timeline {
 
   bool can_start(State& state) {
     const Step& step = step_of(state);
-    const Troupe::Actor& actor = *state.actor;
+    const Representatives::Actor& actor = *state.actor;
     if (step.kind == StepKind::kSignal) return true;
     if (step.kind == StepKind::kWait)
       return has_come(state, actor.of_step[state.step], &Queue::arrivals);
@@ -163,9 +163,10 @@ class Timeline {
         if (!has_come(state, channel, &Queue::arrivals)) return false;
         continue;
       }
-      const std::uint32_t width = cast_.traffic.width(actor.locations[step.first + state.checked]);
+      const std::uint32_t width =
+          instances_.traffic.width(actor.locations[step.first + state.checked]);
       for (std::uint32_t i = 0; i < width; ++i) {
-        if (troupe_.channels[channel + i].is_own) continue;
+        if (representatives_.channels[channel + i].is_own) continue;
         if (!has_come(state, channel + i, &Queue::rooms)) return false;
       }
     }
@@ -195,7 +196,7 @@ class Timeline {
   template <class Visit>
   void for_each_sent(const State& state, Visit visit) const {
     const Step& step = step_of(state);
-    const Troupe::Actor& actor = *state.actor;
+    const Representatives::Actor& actor = *state.actor;
     if (step.kind == StepKind::kSignal) {
       visit(actor.of_step[state.step], std::size_t{kNobody}, 0.0);
       return;
@@ -207,17 +208,17 @@ class Timeline {
       if (channel == kNoChannel) continue;
       const Location& at = actor.locations[location];
       const double amount = bytes(state, step, at);
-      for (std::uint32_t k = 0; k < cast_.traffic.width(at); ++k) {
-        if (!troupe_.channels[channel + k].is_own) visit(channel + k, location, amount);
+      for (std::uint32_t k = 0; k < instances_.traffic.width(at); ++k) {
+        if (!representatives_.channels[channel + k].is_own) visit(channel + k, location, amount);
       }
     }
   }
   // Calls visit(way, bytes, is_read) for every access of the current step to a peer's memory.
   template <class Visit>
   void for_each_mapped(const State& state, Visit visit) {
-    if (!cast_.maps) return;
+    if (!instances_.maps) return;
     const Step& step = step_of(state);
-    const Troupe::Actor& actor = *state.actor;
+    const Representatives::Actor& actor = *state.actor;
     for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
       const Location& at = actor.locations[step.first + i];
       if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
@@ -261,7 +262,7 @@ class Timeline {
     }
   }
 
-  // The steps of the batch begin; each is put on the agenda for when it is done.
+  // The steps of the batch begin; each is put on the event queue for when it is done.
   void begin(Picoseconds now) {
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       fetch_behind(i);
@@ -282,7 +283,7 @@ class Timeline {
       });
       if (recorder_) record(state, end.at);
       state.now = end;
-      agenda_.add({end.at, true, state.turn}, batch_[i]);
+      event_queue_.add({end.at, true, state.turn}, batch_[i]);
     }
   }
 
@@ -299,7 +300,7 @@ class Timeline {
       fetch_behind(i);
       State& state = states_[batch_[i]];
       for_each_sent(state, [&](std::uint32_t channel, std::size_t location, double amount) {
-        const Troupe::Channel& at = troupe_.channels[channel];
+        const Representatives::Channel& at = representatives_.channels[channel];
         const Picoseconds sent = servers_.done(channel, now, joined(state, location));
         Queue& queue = queues_[queue_of(state, channel)];
         queue.arrivals.push(
@@ -318,7 +319,7 @@ class Timeline {
 
   void free_sources(const State& state) {
     for_each_taken(state, [&](std::uint32_t channel) {
-      const Troupe::Channel& at = troupe_.channels[channel];
+      const Representatives::Channel& at = representatives_.channels[channel];
       Queue& queue = queues_[queue_of(state, channel)];
       queue.arrivals.pop();
       if (!at.is_signal)
@@ -328,13 +329,13 @@ class Timeline {
   }
   // As in a plan with all lanes (replicate in passes.h).
   std::uint32_t lane_of(const State& state) const {
-    return state.actor->lane * (lanes_ * cast_.orders) + state.share;
+    return state.actor->lane * (lanes_ * instances_.orders) + state.share;
   }
   void record_sent(const State& state, std::uint32_t channel, double amount, Picoseconds now,
                    Picoseconds sent) {
-    const Troupe::Channel& at = troupe_.channels[channel];
+    const Representatives::Channel& at = representatives_.channels[channel];
     recorder_->send(
-        {state.actor->rank, troupe_.actors[at.reader].rank, lane_of(state), state.recorded,
+        {state.actor->rank, representatives_.actors[at.reader].rank, lane_of(state), state.recorded,
          Recording::kNone, amount, to_us(now), to_us(sent), to_us(sent + at.latency)},
         queue_of(state, channel), !at.is_signal);
   }
@@ -353,7 +354,7 @@ class Timeline {
   template <class Visit>
   void for_each_taken(const State& state, Visit visit) const {
     const Step& step = step_of(state);
-    const Troupe::Actor& actor = *state.actor;
+    const Representatives::Actor& actor = *state.actor;
     if (step.kind == StepKind::kWait) visit(actor.of_step[state.step]);
     for (std::uint32_t i = 0; i < step.source_count; ++i) {
       const std::uint32_t channel = actor.of_location[step.first + i];
@@ -364,10 +365,10 @@ class Timeline {
   void finish(std::uint32_t index) {
     State& state = states_[index];
     for_each_sent(state, [&](std::uint32_t channel, std::size_t, double) {
-      wake(troupe_.channels[channel].reader, state.number, channel);
+      wake(representatives_.channels[channel].reader, state.number, channel);
     });
     for_each_taken(state, [&](std::uint32_t channel) {
-      wake(troupe_.channels[channel].writer, state.number, channel);
+      wake(representatives_.channels[channel].writer, state.number, channel);
     });
     state.is_new = true;
     ++state.step;
@@ -379,17 +380,17 @@ class Timeline {
     if (states_[index].blocked_on == channel) offer(index);
   }
 
-  const Cast& cast_;
+  const Instances& instances_;
   Ways& ways_;
-  const Troupe& troupe_;
+  const Representatives& representatives_;
   const Pieces& pieces_;
   const DataType type_;
   const std::uint32_t lanes_;
   const std::size_t tiles_;
   Servers servers_;
-  std::vector<State> states_;  // Lane by lane of the troupe's actors.
+  std::vector<State> states_;  // Lane by lane of the representatives' actors.
   std::vector<Queue> queues_;  // Lane by lane of its channels.
-  Agenda agenda_;
+  EventQueue event_queue_;
   std::vector<std::uint32_t> batch_;
   std::optional<Recorder> recorder_;  // Only if somebody wants to know.
 };

@@ -1,4 +1,5 @@
-// File: plan/estimate/timeline.h: plays the events of a message on a troupe (classes.h).
+// File: plan/estimate/timeline.h: plays the events of a message on a set of representatives
+// (classes.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -41,9 +42,9 @@ class Pieces {
 
 /// What is played. All of it has to live as long.
 struct Play {
-  const Cast& cast;
+  const Instances& instances;
   Ways& ways;
-  const Troupe& troupe;
+  const Representatives& representatives;
   const Pieces& pieces;
   DataType type;
   int slots;

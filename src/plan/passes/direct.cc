@@ -76,7 +76,7 @@ class Lowering {
       }
     }
     trim_scratch(lowered);
-    lowered.together = true;
+    lowered.entry_barrier = true;
     return lowered;
   }
 

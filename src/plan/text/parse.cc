@@ -115,7 +115,7 @@ class Parser {
       ++number;
       if (whole.size() > kMaxLine) return Line({}, number).error("the line is longer than 4 MiB");
       Line line(whole.substr(0, whole.find('#')), number);
-      if (!line.at_end()) TUTTI_CHECK_OK(statement(line));
+      if (!line.at_end()) TUTTI_RETURN_IF_ERROR(statement(line));
     }
     Line end({}, number + 1);
     if (!has_header_) return end.expected("'plan'");
@@ -151,11 +151,11 @@ class Parser {
     if (!collective) return line.expected("a collective (" + collective_names() + ")");
     plan_.shape.collective = *collective;
     line.word();
-    TUTTI_CHECK_OK(expect_word(line, "ranks"));
-    TUTTI_CHECK_OK(line.number("a rank count", 1, kMaxRanks, plan_.shape.rank_count));
-    TUTTI_CHECK_OK(expect_word(line, "pieces"));
-    TUTTI_CHECK_OK(line.number("a number of pieces", 1, kMaxIndex, plan_.pieces));
-    TUTTI_CHECK_OK(expect_word(line, "contract"));
+    TUTTI_RETURN_IF_ERROR(expect_word(line, "ranks"));
+    TUTTI_RETURN_IF_ERROR(line.number("a rank count", 1, kMaxRanks, plan_.shape.rank_count));
+    TUTTI_RETURN_IF_ERROR(expect_word(line, "pieces"));
+    TUTTI_RETURN_IF_ERROR(line.number("a number of pieces", 1, kMaxIndex, plan_.pieces));
+    TUTTI_RETURN_IF_ERROR(expect_word(line, "contract"));
     const std::string_view contract = line.peek();
     if (contract != "deterministic" && contract != "relaxed")
       return line.expected("deterministic or relaxed");
@@ -163,18 +163,18 @@ class Parser {
     line.word();
     const auto ranks = static_cast<std::uint64_t>(plan_.shape.rank_count);
     if (accept_word(line, "root"))
-      TUTTI_CHECK_OK(line.number("a rank", 0, ranks - 1, plan_.shape.root));
+      TUTTI_RETURN_IF_ERROR(line.number("a rank", 0, ranks - 1, plan_.shape.root));
     if (accept_word(line, "group"))
-      TUTTI_CHECK_OK(numbers(line, "a group size", 1, kMaxRanks, plan_.shape.groups.sizes));
+      TUTTI_RETURN_IF_ERROR(numbers(line, "a group size", 1, kMaxRanks, plan_.shape.groups.sizes));
     if (accept_word(line, "weights"))
-      TUTTI_CHECK_OK(numbers(line, "a weight", 0, kMaxWeight, plan_.shape.weights));
+      TUTTI_RETURN_IF_ERROR(numbers(line, "a weight", 0, kMaxWeight, plan_.shape.weights));
     while (accept_word(line, "tree")) {
       SpanningTree& tree = plan_.shape.trees.emplace_back();
-      TUTTI_CHECK_OK(line.number("a weight", 1, kMaxWeight, tree.weight));
-      TUTTI_CHECK_OK(line.expect(":"));
-      TUTTI_CHECK_OK(numbers(line, "a rank", 0, ranks - 1, tree.parents));
+      TUTTI_RETURN_IF_ERROR(line.number("a weight", 1, kMaxWeight, tree.weight));
+      TUTTI_RETURN_IF_ERROR(line.expect(":"));
+      TUTTI_RETURN_IF_ERROR(numbers(line, "a rank", 0, ranks - 1, tree.parents));
     }
-    plan_.together = accept_word(line, "together");
+    plan_.entry_barrier = accept_word(line, "together");
     plan_.apart = accept_word(line, "apart");
     has_header_ = true;
     return line.finish();
@@ -185,7 +185,7 @@ class Parser {
                         std::vector<int>& into) {
     do {
       if (into.size() == kMaxRanks) return line.error("a list of more numbers than ranks");
-      TUTTI_CHECK_OK(line.number(what, least, most, into.emplace_back()));
+      TUTTI_RETURN_IF_ERROR(line.number(what, least, most, into.emplace_back()));
     } while (line.accept(","));
     return ok();
   }
@@ -196,10 +196,11 @@ class Parser {
       return line.error(fmt::format("the plan is for {} ranks, this is one more", next));
     line.word();
     std::uint64_t index = 0;
-    TUTTI_CHECK_OK(line.number("the next rank", next, next, index));
+    TUTTI_RETURN_IF_ERROR(line.number("the next rank", next, next, index));
     RankPlan rank;
     if (accept_word(line, "scratch"))
-      TUTTI_CHECK_OK(line.number("a number of scratch chunks", 0, kMaxIndex, rank.scratch_chunks));
+      TUTTI_RETURN_IF_ERROR(
+          line.number("a number of scratch chunks", 0, kMaxIndex, rank.scratch_chunks));
     plan_.ranks.push_back(std::move(rank));
     return line.finish();
   }
@@ -208,7 +209,7 @@ class Parser {
     auto& lanes = plan_.ranks.back().lanes;
     line.word();
     std::uint64_t index = 0;
-    TUTTI_CHECK_OK(line.number("the next lane", lanes.size(), lanes.size(), index));
+    TUTTI_RETURN_IF_ERROR(line.number("the next lane", lanes.size(), lanes.size(), index));
     lanes.emplace_back();
     return line.finish();
   }
@@ -216,8 +217,8 @@ class Parser {
   Status sync(Line& line, StepKind kind) {
     line.word();
     Step step{.kind = kind};
-    TUTTI_CHECK_OK(peer(line, step.peer));
-    TUTTI_CHECK_OK(add(line, step));
+    TUTTI_RETURN_IF_ERROR(peer(line, step.peer));
+    TUTTI_RETURN_IF_ERROR(add(line, step));
     return line.finish();
   }
 
@@ -226,12 +227,12 @@ class Parser {
     Step step;
     step.first = static_cast<std::uint32_t>(current().locations.size());
     const std::uint64_t chunks = message_blocks(plan_.shape) * plan_.pieces;
-    TUTTI_CHECK_OK(line.number("a chunk", 0, std::min(chunks - 1, kMaxIndex), step.chunk));
-    TUTTI_CHECK_OK(line.expect(":"));
-    TUTTI_CHECK_OK(locations(line, true, step.source_count));
-    TUTTI_CHECK_OK(line.expect("->"));
-    TUTTI_CHECK_OK(locations(line, false, step.target_count));
-    TUTTI_CHECK_OK(add(line, step));
+    TUTTI_RETURN_IF_ERROR(line.number("a chunk", 0, std::min(chunks - 1, kMaxIndex), step.chunk));
+    TUTTI_RETURN_IF_ERROR(line.expect(":"));
+    TUTTI_RETURN_IF_ERROR(locations(line, true, step.source_count));
+    TUTTI_RETURN_IF_ERROR(line.expect("->"));
+    TUTTI_RETURN_IF_ERROR(locations(line, false, step.target_count));
+    TUTTI_RETURN_IF_ERROR(add(line, step));
     return line.finish();
   }
 
@@ -240,7 +241,7 @@ class Parser {
     do {
       if (++found > kMaxLocations) return line.error("more than 65535 sources or targets");
       Location at;
-      TUTTI_CHECK_OK(location(line, is_source, at));
+      TUTTI_RETURN_IF_ERROR(location(line, is_source, at));
       current().locations.push_back(at);
     } while (line.accept(","));
     count = static_cast<std::uint16_t>(found);
@@ -254,20 +255,20 @@ class Parser {
     if (place == "scratch") {
       at.place = Place::kScratch;
       line.word();
-      TUTTI_CHECK_OK(index(line, at.chunk));
+      TUTTI_RETURN_IF_ERROR(index(line, at.chunk));
     } else if (place == (is_source ? "from" : "to")) {
       at.place = Place::kSlot;
       line.word();
-      TUTTI_CHECK_OK(peer_in_parentheses(line, at.peer));
+      TUTTI_RETURN_IF_ERROR(peer_in_parentheses(line, at.peer));
     } else if (place == "multicast") {
       at.place = Place::kMulticast;
       line.word();
-      if (is_source) TUTTI_CHECK_OK(peer_in_parentheses(line, at.peer));
+      if (is_source) TUTTI_RETURN_IF_ERROR(peer_in_parentheses(line, at.peer));
     } else {
       return line.expected(is_source ? "input, output, scratch, from or multicast"
                                      : "output, scratch, to or multicast");
     }
-    TUTTI_CHECK_OK(line.expect(":"));
+    TUTTI_RETURN_IF_ERROR(line.expect(":"));
     return form(line, at.form);
   }
 
@@ -279,8 +280,8 @@ class Parser {
     at.place = own;
     if (line.accept("(")) {
       at.place = peers;
-      TUTTI_CHECK_OK(peer(line, at.peer));
-      TUTTI_CHECK_OK(line.expect(")"));
+      TUTTI_RETURN_IF_ERROR(peer(line, at.peer));
+      TUTTI_RETURN_IF_ERROR(line.expect(")"));
     }
     return index(line, at.chunk);
   }
@@ -296,8 +297,8 @@ class Parser {
   }
 
   Status index(Line& line, std::uint32_t& chunk) {
-    TUTTI_CHECK_OK(line.expect("["));
-    TUTTI_CHECK_OK(line.number("a chunk", 0, kMaxIndex, chunk));
+    TUTTI_RETURN_IF_ERROR(line.expect("["));
+    TUTTI_RETURN_IF_ERROR(line.number("a chunk", 0, kMaxIndex, chunk));
     return line.expect("]");
   }
   Status peer(Line& line, std::uint16_t& peer) {
@@ -305,8 +306,8 @@ class Parser {
     return line.number("a rank", 0, last, peer);
   }
   Status peer_in_parentheses(Line& line, std::uint16_t& rank) {
-    TUTTI_CHECK_OK(line.expect("("));
-    TUTTI_CHECK_OK(peer(line, rank));
+    TUTTI_RETURN_IF_ERROR(line.expect("("));
+    TUTTI_RETURN_IF_ERROR(peer(line, rank));
     return line.expect(")");
   }
 
@@ -335,7 +336,7 @@ class Parser {
 
 Result<Plan> parse(std::string_view text) {
   Parser parser(text);
-  TUTTI_CHECK_OK(parser.parse());
+  TUTTI_RETURN_IF_ERROR(parser.parse());
   return std::move(parser.plan());
 }
 

@@ -80,7 +80,7 @@ std::string to_text(const Plan& plan) {
   list("weights", plan.shape.weights);
   for (const SpanningTree& tree : plan.shape.trees)
     list(fmt::format("tree {}:", tree.weight), tree.parents);
-  if (plan.together) text += " together";
+  if (plan.entry_barrier) text += " together";
   if (plan.apart) text += " apart";
   text += '\n';
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) print_rank(text, plan, rank);

@@ -57,7 +57,7 @@ bool Races::ordered(const Access& earlier, Actor now) const {
 Status Races::check_entry(Actor actor, std::size_t step, std::uint32_t owner) {
   if (owner == actor.rank) return ok();
   const Clock& mine = clock(actor);
-  if (!plan_.together && (mine.seen.empty() || mine.seen[owner] == 0)) {
+  if (!plan_.entry_barrier && (mine.seen.empty() || mine.seen[owner] == 0)) {
     return step_error(
         plan_, actor.rank, actor.lane, step,
         fmt::format("race: touches the buffers of rank {0}, which may not have entered "
@@ -69,21 +69,21 @@ Status Races::check_entry(Actor actor, std::size_t step, std::uint32_t owner) {
 }
 
 Status Races::read_input(Actor actor, std::size_t step, std::uint32_t owner, std::uint32_t chunk) {
-  TUTTI_CHECK_OK(check_entry(actor, step, owner));
+  TUTTI_RETURN_IF_ERROR(check_entry(actor, step, owner));
   const std::uint32_t same = in_place_output(plan_, owner, chunk);
   return same == kNoChunk ? ok() : read(access(actor, step), owner, same, true);
 }
 
 Status Races::read_output(Actor actor, std::size_t step, std::uint32_t owner, std::uint32_t chunk) {
-  TUTTI_CHECK_OK(check_entry(actor, step, owner));
-  TUTTI_CHECK_OK(read(access(actor, step), owner, chunk, false));
+  TUTTI_RETURN_IF_ERROR(check_entry(actor, step, owner));
+  TUTTI_RETURN_IF_ERROR(read(access(actor, step), owner, chunk, false));
   return read(access(actor, step), owner, chunk, true);
 }
 
 Status Races::write_output(Actor actor, std::size_t step, std::uint32_t owner, std::uint32_t chunk,
                            bool self_copy) {
-  TUTTI_CHECK_OK(check_entry(actor, step, owner));
-  TUTTI_CHECK_OK(write(access(actor, step), owner, chunk, false));
+  TUTTI_RETURN_IF_ERROR(check_entry(actor, step, owner));
+  TUTTI_RETURN_IF_ERROR(write(access(actor, step), owner, chunk, false));
   return self_copy ? read(access(actor, step), owner, chunk, true)
                    : write(access(actor, step), owner, chunk, true);
 }

@@ -10,7 +10,7 @@
 // The caller. Between two calls a rank's caller may read its output and write both buffers, and the
 // next plan may be any other. So whoever touches a peer's buffer has to come after that peer's
 // start of the call, and before its end. This covers every pair of consecutive calls. Plans whose
-// ranks start together (Plan::together) come after every peer's start as they are.
+// ranks start together (Plan::entry_barrier) come after every peer's start as they are.
 //
 // In place and out of place. Each chunk of output has two cells: one for the output alone, and one
 // for the memory that output and input share when they are the same. Both have to be free of races.

@@ -137,7 +137,7 @@ Status Run::all() {
   while (!runnable_.empty()) {
     const Actor actor = runnable_.back();
     runnable_.pop_back();
-    TUTTI_CHECK_OK(advance(actor));
+    TUTTI_RETURN_IF_ERROR(advance(actor));
   }
   return check_done();
 }
@@ -148,7 +148,7 @@ Status Run::advance(Actor actor) {
   const auto& steps = lane(actor).steps;
   for (; at.step < steps.size(); ++at.step, at.checked = 0) {
     if (!ready(actor, steps[at.step])) return ok();
-    TUTTI_CHECK_OK(execute(actor, steps[at.step]));
+    TUTTI_RETURN_IF_ERROR(execute(actor, steps[at.step]));
   }
   return ok();
 }
@@ -206,13 +206,13 @@ Status Run::move(Actor actor, const Step& step) {
   for (std::uint32_t i = step.first; i < first_target; ++i) acquire(actor, messages[i]);
   for (std::uint32_t i = step.first; i < first_target; ++i) {
     Value value;
-    TUTTI_CHECK_OK(read(actor, step, i, value));
+    TUTTI_RETURN_IF_ERROR(read(actor, step, i, value));
     values_.push_back(value);
   }
   Value value;
-  TUTTI_CHECK_OK(combine(actor, value));
+  TUTTI_RETURN_IF_ERROR(combine(actor, value));
   for (std::uint32_t i = first_target; i < first_target + step.target_count; ++i)
-    TUTTI_CHECK_OK(write(actor, step, i, value));
+    TUTTI_RETURN_IF_ERROR(write(actor, step, i, value));
   // A slot is given back only after the targets were written: until then its bytes are needed.
   for (std::uint32_t i = step.first; i < first_target; ++i) release(messages[i]);
   return ok();
@@ -221,10 +221,10 @@ Status Run::move(Actor actor, const Step& step) {
 Status Run::read(Actor actor, const Step& step, std::uint32_t location, Value& value) {
   const Location& at = lane(actor).locations[location];
   switch (at.place) {
-    case Place::kInput: TUTTI_CHECK_OK(read_input(actor, actor.rank, at, value)); break;
-    case Place::kPeerInput: TUTTI_CHECK_OK(read_input(actor, at.peer, at, value)); break;
-    case Place::kOutput: TUTTI_CHECK_OK(read_output(actor, actor.rank, at, value)); break;
-    case Place::kPeerOutput: TUTTI_CHECK_OK(read_output(actor, at.peer, at, value)); break;
+    case Place::kInput: TUTTI_RETURN_IF_ERROR(read_input(actor, actor.rank, at, value)); break;
+    case Place::kPeerInput: TUTTI_RETURN_IF_ERROR(read_input(actor, at.peer, at, value)); break;
+    case Place::kOutput: TUTTI_RETURN_IF_ERROR(read_output(actor, actor.rank, at, value)); break;
+    case Place::kPeerOutput: TUTTI_RETURN_IF_ERROR(read_output(actor, at.peer, at, value)); break;
     case Place::kScratch: value = scratch_[actor.rank][at.chunk]; break;
     case Place::kSlot:
     case Place::kMulticast: value = messages_[wires(actor).of_location[location]].value; break;
@@ -244,7 +244,7 @@ Status Run::read(Actor actor, const Step& step, std::uint32_t location, Value& v
 
 Status Run::read_input(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
   value = {owner, chunk_of_input(plan_.shape, plan_.pieces, owner, at.chunk), at.form};
-  if (races_) TUTTI_CHECK_OK(races_->read_input(actor, state(actor).step, owner, at.chunk));
+  if (races_) TUTTI_RETURN_IF_ERROR(races_->read_input(actor, state(actor).step, owner, at.chunk));
   const std::uint32_t same = in_place_output(plan_, owner, at.chunk);
   if (same == kNoChunk || keeps_content(owner, at.chunk, same)) return ok();
   if (written_[std::size_t{owner} * output_chunks_ + same] != 0) {
@@ -257,7 +257,7 @@ Status Run::read_input(Actor actor, std::uint32_t owner, const Location& at, Val
 }
 
 Status Run::read_output(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
-  if (races_) TUTTI_CHECK_OK(races_->read_output(actor, state(actor).step, owner, at.chunk));
+  if (races_) TUTTI_RETURN_IF_ERROR(races_->read_output(actor, state(actor).step, owner, at.chunk));
   if (written_[std::size_t{owner} * output_chunks_ + at.chunk] != 0)
     value = promised(owner, at.chunk);
   return ok();
@@ -280,7 +280,7 @@ Status Run::combine(Actor actor, Value& value) {
 
 Status Run::write(Actor actor, const Step& step, std::uint32_t location, Value value) {
   const Location& at = lane(actor).locations[location];
-  TUTTI_CHECK_OK(convert(actor, step, at, value));
+  TUTTI_RETURN_IF_ERROR(convert(actor, step, at, value));
   switch (at.place) {
     case Place::kScratch: scratch_[actor.rank][at.chunk] = value; break;
     case Place::kSlot:
@@ -422,7 +422,7 @@ std::string Run::waiting(Actor actor, Actor& next) {
 }  // namespace
 
 Status verify(const Plan& plan, const Limits& limits) {
-  TUTTI_CHECK_OK(check_structure(plan, limits));
+  TUTTI_RETURN_IF_ERROR(check_structure(plan, limits));
   auto wiring = wire(plan);
   if (!wiring) return std::move(wiring.error());
   return Run(plan, limits, *wiring).all();

@@ -100,7 +100,7 @@ class Numberer {
     for (std::uint32_t rank = 0; rank < plan_.ranks.size(); ++rank) {
       for (std::uint32_t lane = 0; lane < plan_.ranks[rank].lanes.size(); ++lane)
         number_lane(rank, lane);
-      TUTTI_CHECK_OK(finish_multicasts(rank));
+      TUTTI_RETURN_IF_ERROR(finish_multicasts(rank));
     }
     for (std::size_t index = 0; index < wiring_.wires.size(); ++index) {
       const Wire& wire = wiring_.wires[index];
@@ -162,7 +162,7 @@ class Numberer {
 Result<Wiring> wire(const Plan& plan) {
   Wiring wiring;
   Counter(plan, wiring).count();
-  TUTTI_CHECK_OK(Numberer(plan, wiring).number());
+  TUTTI_RETURN_IF_ERROR(Numberer(plan, wiring).number());
   return wiring;
 }
 

@@ -87,7 +87,7 @@ class GatherBound {
   }
 
   Result<Proof> run(const std::vector<NodeId>& sinks) {
-    TUTTI_CHECK_OK(start());
+    TUTTI_RETURN_IF_ERROR(start());
     std::size_t passed = 0;
     TUTTI_TRY(std::int64_t supply, scale());
     for (std::size_t i = 0; passed < sinks.size(); i = (i + 1) % sinks.size()) {
@@ -301,8 +301,8 @@ Status worst_part(const Network& network, const Parts& parts, Proof& best) {
 Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gather,
                          std::span<const NodeId> centres) {
   Proof best;
-  TUTTI_CHECK_OK(worst_part(network, host_parts(graph, network), best));
-  TUTTI_CHECK_OK(worst_part(network, single_parts(network), best));
+  TUTTI_RETURN_IF_ERROR(worst_part(network, host_parts(graph, network), best));
+  TUTTI_RETURN_IF_ERROR(worst_part(network, single_parts(network), best));
   std::vector<std::vector<bool>> cuts{std::move(gather.inside)};
   for (auto& circle : circles(network, centres.first(std::min(centres.size(), kMostCentres))))
     cuts.push_back(std::move(circle));

@@ -121,7 +121,7 @@ Result<std::unique_ptr<MemoryTree>> read_archive(std::string_view bytes, std::st
     if (count == kMostArchiveEntries) {
       return bad(source, fmt::format("it has more than {} entries", kMostArchiveEntries));
     }
-    TUTTI_CHECK_OK(add_entry(*tree, handle.get(), entry, source, total));
+    TUTTI_RETURN_IF_ERROR(add_entry(*tree, handle.get(), entry, source, total));
   }
   if (tree->items().empty()) return bad(source, "the archive is empty");
   return without_top(std::move(tree));

@@ -158,7 +158,7 @@ void check_nic_mtu(const Machine& machine, Findings& findings) {
 
 void check_nic_firmware(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
-  std::map<std::string, std::map<std::string, int>> times;  // Of each firmware, by make.
+  std::map<std::string, std::map<std::string, int>> times;  // Firmware versions, by make.
   for (const NodeId nic : graph.all(NodeKind::kNic)) {
     const std::string make = make_of(machine, nic), &firmware = fact(graph[nic], "firmware");
     if (!make.empty() && !firmware.empty()) ++times[make][firmware];

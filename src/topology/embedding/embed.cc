@@ -136,15 +136,15 @@ class Search {
       if (found.reached > best.reached * 1.001) best = std::move(found);
       return ok();
     };
-    TUTTI_CHECK_OK(consider("rotations of the order of the machine's file",
-                            rotations(graph_, router_, groups_)));
+    TUTTI_RETURN_IF_ERROR(consider("rotations of the order of the machine's file",
+                                   rotations(graph_, router_, groups_)));
     if (best.reached < enough) {
       const auto walks = make_groups(graph_, endpoints_, true);
-      TUTTI_CHECK_OK(
+      TUTTI_RETURN_IF_ERROR(
           consider("a walk of the PCI Express trees", rotations(graph_, router_, walks)));
     }
     if (best.reached < enough)
-      TUTTI_CHECK_OK(
+      TUTTI_RETURN_IF_ERROR(
           consider("packed rings", packed(graph_, router_, groups_, options_.most_packed)));
     return best;
   }

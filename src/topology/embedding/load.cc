@@ -27,7 +27,7 @@ Status check_spread(const Lane& lane, std::size_t routes, std::size_t group, std
   std::vector<std::size_t> path;
   for (std::size_t member = 0; member < size; ++member) {
     for (std::size_t m = member; !reached[m]; m = line[m].from - first) {
-      TUTTI_CHECK_OK(check_ends(lane, routes, line[m]));
+      TUTTI_RETURN_IF_ERROR(check_ends(lane, routes, line[m]));
       if (line[m].from < first || line[m].from >= first + size || path.size() > size)
         return bad("a tree does not start at its root, or leaves its group");
       path.push_back(m);
@@ -49,7 +49,7 @@ Status check_entries(const Lane& lane, std::size_t routes, std::size_t root) {
   std::vector<std::size_t> path;
   for (std::size_t group = 0; group < groups; ++group) {
     for (std::size_t g = group; !reached[g]; g = lane.group_of(entries[g].source.from)) {
-      TUTTI_CHECK_OK(check_ends(lane, routes, entries[g].source));
+      TUTTI_RETURN_IF_ERROR(check_ends(lane, routes, entries[g].source));
       const std::size_t at = entries[g].at;
       if (at < lane.starts[g] || at >= lane.starts[g + 1] || path.size() > groups)
         return bad("a block enters a group outside of it, or never leaves its root");
@@ -73,8 +73,8 @@ Status check_forest(const Lane& lane, std::size_t routes) {
       lane.spread.size() != size * widest)
     return bad("a lane is neither a ring nor a forest: its tables do not fit its endpoints");
   for (std::size_t root = 0; root < size; ++root) {
-    TUTTI_CHECK_OK(check_spread(lane, routes, lane.group_of(root), root));
-    TUTTI_CHECK_OK(check_entries(lane, routes, root));
+    TUTTI_RETURN_IF_ERROR(check_spread(lane, routes, lane.group_of(root), root));
+    TUTTI_RETURN_IF_ERROR(check_entries(lane, routes, root));
   }
   return ok();
 }
@@ -92,7 +92,7 @@ Status check_lanes(const Graph& graph, std::span<const Lane> lanes, std::size_t 
     if (!(lane.gigabytes_per_second > 0) || !std::isfinite(lane.gigabytes_per_second))
       return bad("a lane's weight is not positive");
     if (!lane.is_ring()) {
-      TUTTI_CHECK_OK(check_forest(lane, routes));
+      TUTTI_RETURN_IF_ERROR(check_forest(lane, routes));
       continue;
     }
     if (lane.hops.size() != lane.order.size()) return bad("a ring has not a hop for each endpoint");
@@ -118,8 +118,8 @@ class Traffic {
     const double block = lane.gigabytes_per_second / others;
     if (lane.is_ring()) {
       for (std::size_t i = 0; i < lane.order.size(); ++i)
-        TUTTI_CHECK_OK(cross(lane, {static_cast<std::uint32_t>(i), lane.hops[i]}, i + 1,
-                             lane.gigabytes_per_second));
+        TUTTI_RETURN_IF_ERROR(cross(lane, {static_cast<std::uint32_t>(i), lane.hops[i]}, i + 1,
+                                    lane.gigabytes_per_second));
       return ok();
     }
     std::vector<double> entered(lane.order.size());  // Blocks that enter a group here, or start.
@@ -127,14 +127,14 @@ class Traffic {
     for (std::size_t i = 0; i < lane.entries.size(); ++i) {
       const Lane::Entry& entry = lane.entries[i];
       entered[entry.at] += block;
-      if (entry.at != i / groups) TUTTI_CHECK_OK(cross(lane, entry.source, entry.at, block));
+      if (entry.at != i / groups) TUTTI_RETURN_IF_ERROR(cross(lane, entry.source, entry.at, block));
     }
     for (std::size_t g = 0; g < groups; ++g) {
       for (std::size_t at = lane.starts[g]; at < lane.starts[g + 1]; ++at) {
         for (std::size_t to = lane.starts[g]; to < lane.starts[g + 1]; ++to) {
           if (to == at || entered[at] <= 0) continue;
           const Source& source = lane.spread[at * lane.width() + to - lane.starts[g]];
-          TUTTI_CHECK_OK(cross(lane, source, to, entered[at]));
+          TUTTI_RETURN_IF_ERROR(cross(lane, source, to, entered[at]));
         }
       }
     }
@@ -148,7 +148,7 @@ class Traffic {
   Status cross(const Lane& lane, const Source& source, std::size_t to, double rate) {
     const std::pair hop{lane.order[source.from], lane.order[to % lane.order.size()]};
     if (ends_[source.hop] != hop)
-      TUTTI_CHECK_OK(check_route(routes_[source.hop], hop.first, hop.second));
+      TUTTI_RETURN_IF_ERROR(check_route(routes_[source.hop], hop.first, hop.second));
     ends_[source.hop] = hop;
     rates_[source.hop] += rate;
     return ok();
@@ -195,12 +195,12 @@ class Traffic {
 }  // namespace
 
 Result<Load> load(const Graph& graph, std::span<const Lane> lanes, std::span<const Route> routes) {
-  TUTTI_CHECK_OK(check_lanes(graph, lanes, routes.size()));
+  TUTTI_RETURN_IF_ERROR(check_lanes(graph, lanes, routes.size()));
   Traffic traffic(graph, routes);
   double total = 0;
   for (const Lane& lane : lanes) {
     total += lane.gigabytes_per_second;
-    TUTTI_CHECK_OK(traffic.add(lane));
+    TUTTI_RETURN_IF_ERROR(traffic.add(lane));
   }
   const std::vector<double>& weights = traffic.rates();
   Load result;

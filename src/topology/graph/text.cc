@@ -192,7 +192,7 @@ Status Parser::split(std::string_view line) {
       token.value = line.substr(value, at - value);
     }
     if (token.value.empty() && at < line.size() && line[at] == '"') {
-      TUTTI_CHECK_OK(quoted(line, at, token.value));
+      TUTTI_RETURN_IF_ERROR(quoted(line, at, token.value));
     } else if (token.value.empty()) {
       return error(at + 1, token.key.empty() ? "this character must stand in quotes"
                                              : "a value is missing after '='; write \"\" if empty");
@@ -302,8 +302,9 @@ Status Parser::node(NodeKind kind) {
   if (made.name.empty() || made.name.find_first_of(" \t\r\n") != std::string::npos) {
     return error(tokens_[1].column, "a name must have characters, and no white space");
   }
-  TUTTI_CHECK_OK(fields_once(2));
-  for (std::size_t i = 2; i < tokens_.size(); ++i) TUTTI_CHECK_OK(node_field(made, tokens_[i]));
+  TUTTI_RETURN_IF_ERROR(fields_once(2));
+  for (std::size_t i = 2; i < tokens_.size(); ++i)
+    TUTTI_RETURN_IF_ERROR(node_field(made, tokens_[i]));
   if (!by_name_.emplace(made.name, static_cast<std::uint32_t>(graph_.nodes.size())).second) {
     return error(tokens_[1].column, fmt::format("there is a node '{}' already", made.name));
   }
@@ -334,8 +335,9 @@ Status Parser::link(LinkKind kind) {
   made.kind = kind;
   TUTTI_TRY(made.a, end(tokens_[1]));
   TUTTI_TRY(made.b, end(tokens_[2]));
-  TUTTI_CHECK_OK(fields_once(3));
-  for (std::size_t i = 3; i < tokens_.size(); ++i) TUTTI_CHECK_OK(link_field(made, tokens_[i]));
+  TUTTI_RETURN_IF_ERROR(fields_once(3));
+  for (std::size_t i = 3; i < tokens_.size(); ++i)
+    TUTTI_RETURN_IF_ERROR(link_field(made, tokens_[i]));
   graph_.add(made);
   return ok();
 }
@@ -370,8 +372,8 @@ Result<Graph> Parser::parse() {
       if (line != kHeader) break;
       continue;
     }
-    TUTTI_CHECK_OK(split(line));
-    TUTTI_CHECK_OK(entry());
+    TUTTI_RETURN_IF_ERROR(split(line));
+    TUTTI_RETURN_IF_ERROR(entry());
   }
   if (line_ == 1) return error(1, fmt::format("the first line must be '{}'", kHeader));
   for (const HostOf& host : hosts_) {

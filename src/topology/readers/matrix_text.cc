@@ -194,7 +194,7 @@ Result<Matrix> MatrixParser::parse(std::string_view text) {
     const std::size_t stop = std::min(text.find('\n'), text.size());
     std::string_view one = text.substr(0, stop);
     while (!one.empty() && (one.back() == '\r' || one.back() == ' ')) one.remove_suffix(1);
-    TUTTI_CHECK_OK(line(one));
+    TUTTI_RETURN_IF_ERROR(line(one));
     text.remove_prefix(std::min(stop + 1, text.size()));
   }
   if (!header_seen_) return error("no table with columns GPU0, GPU1, ...");

@@ -85,7 +85,7 @@ Status NcclReader::peers() {
   for (const auto& [element, gpu, numa] : gpus_) {
     for (const pugi::xml_node child : element.children()) {
       const std::string_view name = child.name();
-      if (name == "nvlink" || name == "xgmi") TUTTI_CHECK_OK(peer(child, gpu, numa));
+      if (name == "nvlink" || name == "xgmi") TUTTI_RETURN_IF_ERROR(peer(child, gpu, numa));
     }
   }
   for (const Pair& pair : pairs_) {

@@ -112,13 +112,13 @@ Status NcclReader::children(pugi::xml_node element, NodeId parent, NodeId numa) 
     if (child.type() != pugi::node_element) continue;
     const std::string_view name = child.name();
     if (name == "pci") {
-      TUTTI_CHECK_OK(pci(child, parent, numa));
+      TUTTI_RETURN_IF_ERROR(pci(child, parent, numa));
     } else if (name == "nic" && parent == numa) {
       for (const pugi::xml_node port : child.children("net")) {
-        TUTTI_CHECK_OK(nic(port, numa, false));
+        TUTTI_RETURN_IF_ERROR(nic(port, numa, false));
       }
     } else if (name == "net" && parent == numa) {
-      TUTTI_CHECK_OK(nic(child, numa, false));
+      TUTTI_RETURN_IF_ERROR(nic(child, numa, false));
     } else if (name == "pcilink") {
       pcilinks_.emplace_back(child, parent);
     } else if (name != "gpu" && name != "nic" && name != "net") {
@@ -174,10 +174,10 @@ Status NcclReader::pci(pugi::xml_node element, NodeId parent, NodeId numa) {
           "dump the file on the machine itself: NCCL_TOPO_DUMP_FILE");
   }
   pci_link(element, parent, node);
-  if (kind == NodeKind::kGpu) TUTTI_CHECK_OK(gpu(gpu_element, node, numa));
+  if (kind == NodeKind::kGpu) TUTTI_RETURN_IF_ERROR(gpu(gpu_element, node, numa));
   const pugi::xml_node nics = element.child("nic") ? element.child("nic") : element;
   for (const pugi::xml_node port : nics.children("net")) {
-    if (kind != NodeKind::kGpu) TUTTI_CHECK_OK(nic(port, node, kind == NodeKind::kNic));
+    if (kind != NodeKind::kGpu) TUTTI_RETURN_IF_ERROR(nic(port, node, kind == NodeKind::kNic));
   }
   return children(element, node, numa);
 }
@@ -283,15 +283,15 @@ Result<Imported> NcclReader::read() {
   }
   for (const pugi::xml_node child : root.children()) {
     if (std::string_view(child.name()) == "cpu") {
-      TUTTI_CHECK_OK(cpu(child));
+      TUTTI_RETURN_IF_ERROR(cpu(child));
     } else if (child.type() == pugi::node_element) {
       found(Severity::kNote, "element-ignored", child,
             fmt::format("element <{}> is not known in <system>", child.name()));
     }
   }
   if (made_.graph.nodes.empty()) return xml_.error(root, "a <system> without any <cpu>");
-  TUTTI_CHECK_OK(peers());
-  TUTTI_CHECK_OK(pci_links());
+  TUTTI_RETURN_IF_ERROR(peers());
+  TUTTI_RETURN_IF_ERROR(pci_links());
   sockets();
   finish();
   return std::move(made_);

@@ -184,10 +184,10 @@ void find_unknown(const Graph& graph, Findings& findings) {
 }  // namespace
 
 Result<Findings> validate(const Graph& graph, std::string_view source) {
-  TUTTI_CHECK_OK(check_nodes(graph, source));
-  TUTTI_CHECK_OK(check_links(graph, source));
-  TUTTI_CHECK_OK(check_nvlinks(graph, source));
-  TUTTI_CHECK_OK(check_bridges(graph, source));
+  TUTTI_RETURN_IF_ERROR(check_nodes(graph, source));
+  TUTTI_RETURN_IF_ERROR(check_links(graph, source));
+  TUTTI_RETURN_IF_ERROR(check_nvlinks(graph, source));
+  TUTTI_RETURN_IF_ERROR(check_bridges(graph, source));
   Findings findings;
   find_unequal(graph, findings);
   find_lone(graph, findings);

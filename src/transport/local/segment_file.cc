@@ -159,7 +159,7 @@ Status check_mapping(const void* data, std::size_t bytes, int fd, std::size_t of
   }
   TUTTI_TRY(const auto of_sample, lines_of(sample.at(), sample.at() + 1));
   for (const Line& one : of_memory)
-    TUTTI_CHECK_OK(check_line(one, of_sample.front(), begin, offset));
+    TUTTI_RETURN_IF_ERROR(check_line(one, of_sample.front(), begin, offset));
   return ok();
 }
 

@@ -277,7 +277,7 @@ class Asking {
         return error(Code::kPeerFailed, "its process has ended");
       if (errno != EAGAIN && errno != EINTR)
         return error(Code::kSystem, "its process does not answer: " + reason(errno));
-      TUTTI_CHECK_OK(waits());  // EAGAIN: many are asking it at once.
+      TUTTI_RETURN_IF_ERROR(waits());  // EAGAIN: many are asking it at once.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (same_user(fd)) return ok();
@@ -288,7 +288,7 @@ class Asking {
   Result<std::optional<Found>> ask_once() const {
     const Fd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!client) return error(Code::kSystem, "socket: " + reason(errno));
-    TUTTI_CHECK_OK(connect_to(client.get()));
+    TUTTI_RETURN_IF_ERROR(connect_to(client.get()));
     const Question question{owner_.address.token, id_};
     // The question is the first thing that is sent, so there is room.
     if (send(client.get(), &question, sizeof(question), MSG_NOSIGNAL) !=
@@ -309,7 +309,7 @@ class Asking {
       const ssize_t got = recvmsg(client.get(), &message, MSG_CMSG_CLOEXEC);
       if (got == static_cast<ssize_t>(sizeof(found.reply))) break;
       if (got >= 0 || (errno != EAGAIN && errno != EINTR)) return std::optional<Found>();
-      TUTTI_CHECK_OK(waits());
+      TUTTI_RETURN_IF_ERROR(waits());
     }
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
@@ -328,7 +328,7 @@ class Asking {
 Result<Address> serve() {
   const std::lock_guard lock(serve_mutex);
   if (server.pid != getpid()) {  // The first time, and after a fork.
-    TUTTI_CHECK_OK(start());
+    TUTTI_RETURN_IF_ERROR(start());
   }
   return server.address;
 }

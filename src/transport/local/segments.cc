@@ -130,7 +130,7 @@ Status free(void* data) {
 Status add(void* data, std::size_t bytes, int fd, std::size_t offset) {
   if (data == nullptr || bytes == 0)
     return Error{Code::kInvalidArgument, "register_memory: no memory given"};
-  TUTTI_CHECK_OK(check_mapping(data, bytes, fd, offset));
+  TUTTI_RETURN_IF_ERROR(check_mapping(data, bytes, fd, offset));
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) return system_error("register_memory: duplicating the descriptor", errno);
   const auto begin = reinterpret_cast<std::uintptr_t>(data);

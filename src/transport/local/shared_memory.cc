@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kPatience{5};  // With a peer whose memory is map
 
 /// Every rank's endpoint info: where its segments are served, where its mark is, and, from rank 0,
 /// which segment is the region.
-struct Hello {
+struct SegmentInfo {
   segments::Address address;
   std::uint64_t region = 0;
   std::uint64_t mark = 0;
@@ -215,7 +215,7 @@ class RegionMemory {
 };
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
-  Hello hello;
+  SegmentInfo hello;
   TUTTI_TRY(hello.address, segments::serve());
   hello.mark = own_mark();
   hello.pid_namespace = own_pid_namespace();
@@ -224,19 +224,19 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     if (auto made = memory.make(opening.config); !made) return std::move(made.error());
     hello.region = memory.id();
   }
-  TUTTI_TRY(const auto hellos, opening.exchange("segments", std::as_bytes(std::span(&hello, 1))));
+  TUTTI_TRY(const auto infos, opening.exchange("segments", std::as_bytes(std::span(&hello, 1))));
   std::vector<segments::Owner> owners;
   std::vector<PeerMemory> memories;
   std::vector<PeerProcess> processes;
-  for (std::size_t at = 0; at < hellos.size(); ++at) {
+  for (std::size_t at = 0; at < infos.size(); ++at) {
     const int rank = opening.ranks.empty() ? static_cast<int>(at) : opening.ranks[at];
-    if (hellos[at].size() != sizeof(Hello)) {
+    if (infos[at].size() != sizeof(SegmentInfo)) {
       return Error{Code::kMismatch,
                    "shared_memory: rank " + std::to_string(rank) + " speaks another version",
                    Rank{}, Rank{rank}};
     }
-    Hello peer;
-    std::memcpy(&peer, hellos[at].data(), sizeof(peer));
+    SegmentInfo peer;
+    std::memcpy(&peer, infos[at].data(), sizeof(peer));
     owners.push_back({peer.address, rank});
     memories.emplace_back(opening.peers[at], peer.mark);
     // The kernel gives out process numbers in turn, so this is still the process that sent it.
@@ -248,7 +248,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   owners[0].give_up = [&] { return !hopeless(); };
   auto fetched = segments::fetch(owners[0], hello.region, opening.deadline);
   if (!fetched) {
-    TUTTI_CHECK_OK(hopeless());
+    TUTTI_RETURN_IF_ERROR(hopeless());
     return std::move(fetched.error());
   }
   auto mapping = *std::move(fetched);

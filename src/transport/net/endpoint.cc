@@ -8,23 +8,23 @@
 
 #include <fmt/format.h>
 
-#include "transport/net/mirror.h"
+#include "transport/net/replicator.h"
 
 namespace tutti::net {
 namespace {
 
-/// One rank's image of what others have in the region. Only what is touched takes memory.
-class Image {
+/// One rank's replica of what others have in the region. Only what is touched takes memory.
+class Replica {
  public:
-  explicit Image(const RegionConfig& config)
+  explicit Replica(const RegionConfig& config)
       : bytes_(Region::bytes_for(config)),
         base_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
-  ~Image() {
+  ~Replica() {
     if (there()) munmap(base_, bytes_);
   }
-  Image(const Image&) = delete;
-  Image& operator=(const Image&) = delete;
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
   bool there() const { return base_ != MAP_FAILED; }
   std::byte* base() const { return static_cast<std::byte*>(base_); }
   std::size_t bytes() const { return bytes_; }
@@ -73,22 +73,22 @@ std::byte* base_of(const Endpoint& near) {
 class NetEndpoint final : public Endpoint {
  public:
   NetEndpoint(std::string_view name, std::vector<int> hosts, std::unique_ptr<Endpoint> near,
-              std::span<const int> near_ranks, std::unique_ptr<Image> image,
+              std::span<const int> near_ranks, std::unique_ptr<Replica> replica,
               const RegionConfig& config, const Opening& opening, std::unique_ptr<Network> network)
       : name_(name),
         hosts_(std::move(hosts)),
         near_(std::move(near)),
-        image_(std::move(image)),
+        replica_(std::move(replica)),
         near_index_(index_of(near_ranks, config.rank_count)),
-        bases_(bases_of(near_index_, *near_, *image_)),
-        apart_hosts_(opening.apart.hosts.begin(), opening.apart.hosts.end()),
-        apart_{.memory = opening.apart.memory, .hosts = apart_hosts_},
+        bases_(bases_of(near_index_, *near_, *replica_)),
+        gpudirect_hosts_(opening.gpudirect.hosts.begin(), opening.gpudirect.hosts.end()),
+        gpudirect_{.memory = opening.gpudirect.memory, .hosts = gpudirect_hosts_},
         region_(region_of(opening, config)),
         cost_(network->cost()),
-        mirror_(region_, opening.me, std::move(network),
-                {.near = opening.near_waits && near_ranks.size() > 1,
-                 .on_machine = on_machine(opening),
-                 .flush = opening.apart.flush}) {}
+        replicator_(region_, opening.me, std::move(network),
+                    {.near = opening.near_waits && near_ranks.size() > 1,
+                     .on_machine = on_machine(opening),
+                     .flush = opening.gpudirect.flush}) {}
 
   const Region& region() const override { return region_; }
   std::span<const int> hosts() const override { return hosts_; }
@@ -101,27 +101,27 @@ class NetEndpoint final : public Endpoint {
   }
   bool alive(int peer) const override {
     const int near = near_index_[static_cast<std::size_t>(peer)];
-    return near >= 0 ? near_->alive(near) : !mirror_.failure(peer);
+    return near >= 0 ? near_->alive(near) : !replicator_.failure(peer);
   }
   std::string why_dead(int peer) const override {
-    const auto& failure = mirror_.failure(peer);
+    const auto& failure = replicator_.failure(peer);
     return failure ? "can't be reached any more: " + failure->what : Endpoint::why_dead(peer);
   }
-  Wire* wire() override { return &mirror_; }
+  RemoteLink* remote_link() override { return &replicator_; }
   NetworkCost network_cost() const override { return cost_; }
   std::size_t shared_bytes() const override { return near_->shared_bytes(); }
 
  private:
   Region region_of(const Opening& opening, const RegionConfig& config) {
     Region region(base_of(*near_), config, bases_.data());
-    if (apart_.there()) region.lay_apart(opening.me, apart_);
+    if (gpudirect_.there()) region.use_gpudirect_slots(opening.me, gpudirect_);
     return region;
   }
   static std::vector<bool> on_machine(const Opening& opening) {
-    std::vector<bool> mates;
+    std::vector<bool> local;
     for (const Peer& peer : opening.peers)
-      mates.push_back(on_one_machine(peer, opening.peers[static_cast<std::size_t>(opening.me)]));
-    return mates;
+      local.push_back(on_one_machine(peer, opening.peers[static_cast<std::size_t>(opening.me)]));
+    return local;
   }
   static std::vector<int> index_of(std::span<const int> near_ranks, std::size_t count) {
     std::vector<int> index(count, -1);
@@ -130,23 +130,23 @@ class NetEndpoint final : public Endpoint {
     return index;
   }
   static std::vector<std::byte*> bases_of(const std::vector<int>& near_index, const Endpoint& near,
-                                          const Image& image) {
+                                          const Replica& replica) {
     std::vector<std::byte*> bases;
-    for (const int index : near_index) bases.push_back(index >= 0 ? base_of(near) : image.base());
+    for (const int index : near_index) bases.push_back(index >= 0 ? base_of(near) : replica.base());
     return bases;
   }
 
   std::string name_;
   std::vector<int> hosts_;  // By rank.
   std::unique_ptr<Endpoint> near_;
-  std::unique_ptr<Image> image_;
+  std::unique_ptr<Replica> replica_;
   std::vector<int> near_index_;    // By rank, in near_; -1: elsewhere.
-  std::vector<std::byte*> bases_;  // By rank, of the region or the image.
-  std::vector<int> apart_hosts_;
-  Apart apart_;
+  std::vector<std::byte*> bases_;  // By rank, of the region or the replica.
+  std::vector<int> gpudirect_hosts_;
+  GpuDirectSlots gpudirect_;
   Region region_;
   NetworkCost cost_;
-  Mirror mirror_;
+  Replicator replicator_;
 };
 
 }  // namespace
@@ -168,25 +168,25 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
   std::vector<int> hosts = hosts_of(opening.peers);
   const std::vector<int> near = near_ranks(hosts, opening.me);
   RegionConfig config = opening.config;
-  config.wire = 1;
-  config.apart = opening.apart.there() ? 1 : 0;
+  config.replica = 1;
+  config.gpudirect = opening.gpudirect.there() ? 1 : 0;
   TUTTI_TRY(auto shared, open_near(opening, near, config));
-  auto image = std::make_unique<Image>(config);
-  if (!image->there()) {
+  auto replica = std::make_unique<Replica>(config);
+  if (!replica->there()) {
     return Error{Code::kSystem, std::string(name) + ": no memory for " +
-                                    std::to_string(image->bytes()) + " bytes"};
+                                    std::to_string(replica->bytes()) + " bytes"};
   }
   Joining joining{.opening = opening,
                   .far = {},
-                  .near = {base_of(*shared), image->bytes()},
-                  .image = {image->base(), image->bytes()}};
+                  .near = {base_of(*shared), replica->bytes()},
+                  .replica = {replica->base(), replica->bytes()}};
   for (int rank = 0; rank < static_cast<int>(opening.peers.size()); ++rank) {
     if (std::find(near.begin(), near.end(), rank) == near.end()) joining.far.push_back(rank);
   }
   TUTTI_TRY(auto network, connect(joining));
   return std::unique_ptr<Endpoint>(
       std::make_unique<NetEndpoint>(name, std::move(hosts), std::move(shared), near,
-                                    std::move(image), config, opening, std::move(network)));
+                                    std::move(replica), config, opening, std::move(network)));
 }
 
 }  // namespace tutti::net

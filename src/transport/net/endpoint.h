@@ -1,7 +1,7 @@
 // File: transport/net/endpoint.h: ranks on any hosts, joined by a network.
 //
-// Those of one host share a region; of all others each rank has an image of its own, which a wire
-// over the network keeps up to date (net/mirror.h). A transport only has to make the network.
+// Those of one host share a region; of all others each rank has a replica of its own, which a wire
+// over the network keeps up to date (net/replicator.h). A transport only has to make the network.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,9 +18,9 @@ namespace tutti::net {
 /// from either, or from the link's own small buffers.
 struct Joining {
   const Opening& opening;
-  std::vector<int> far;        // Ranks to join, ascending.
-  std::span<std::byte> near;   // The region shared with ranks of this host: own sections.
-  std::span<std::byte> image;  // Sections of those that are far.
+  std::vector<int> far;          // Ranks to join, ascending.
+  std::span<std::byte> near;     // The region shared with ranks of this host: own sections.
+  std::span<std::byte> replica;  // Sections of those that are far.
 };
 
 /// Collective over all of opening.peers: `connect` is called on each of them. If all ranks share a

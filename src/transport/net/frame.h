@@ -42,7 +42,7 @@ struct FrameHeader {
   std::uint32_t sequence = 0;  // The carrier's own.
   // For Rails (rails.h), if there are several carriers to a rank: this frame's number, and how many
   // frames of the other direction were announced.
-  std::uint32_t order = 0, heard = 0;
+  std::uint32_t order = 0, acked = 0;
 };
 
 inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
@@ -54,7 +54,7 @@ inline std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
   writer.number(header.channel);
   writer.number(header.sequence);
   writer.number(header.order);
-  writer.number(header.heard);
+  writer.number(header.acked);
   writer.number(header.stamp);
   writer.number(header.position);
   return bytes;
@@ -70,7 +70,7 @@ inline std::optional<FrameHeader> parse_header(std::span<const std::byte, kHeade
   header.channel = reader.number<std::uint32_t>();
   header.sequence = reader.number<std::uint32_t>();
   header.order = reader.number<std::uint32_t>();
-  header.heard = reader.number<std::uint32_t>();
+  header.acked = reader.number<std::uint32_t>();
   header.stamp = reader.number<std::uint32_t>();
   header.position = reader.number<std::uint64_t>();
   if (header.bytes > kMostFrameBytes || header.kind == 0 || zero != 0) return std::nullopt;

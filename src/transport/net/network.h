@@ -1,9 +1,9 @@
 // File: transport/net/network.h: what a transport between hosts has to do: carry frames.
 //
 // A Carrier takes frames to one peer and brings those from it, in order; a Network has the carriers
-// of a rank, knows which of them have something, and sleeps until one has. All the rest (images of
-// the region, what is sent when, errors and their words) is in net/mirror.h and net/endpoint.h, for
-// every transport alike.
+// of a rank, knows which of them have something, and sleeps until one has. All the rest (replicas
+// of the region, what is sent when, errors and their words) is in net/replicator.h and
+// net/endpoint.h, for every transport alike.
 //
 // Threads: one at a time, but for `wake`.
 #pragma once
@@ -46,8 +46,9 @@ class Carrier {
   /// into it are to go there. For carriers of any memory. A carrier that can't redirect a transfer
   /// may wait for it, and end the connection.
   virtual void moved(Piece /*from*/, std::byte* /*to*/) {}
-  /// Whether a payload lies apart (transport/apart.h): where only the network may look at it.
-  virtual bool apart(Piece) const { return false; }
+  /// Whether a payload lies apart (transport/gpudirect_slots.h): where only the network may look at
+  /// it.
+  virtual bool gpudirect(Piece) const { return false; }
   /// Frames that are not released.
   virtual std::size_t pending() const = 0;
   /// Frames whose payload may still be read, by what may have to send it again; at most

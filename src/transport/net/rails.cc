@@ -18,7 +18,7 @@ enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain };
 constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
 
 // So many frames that nothing has gone back for are worth one. Well below what a sender keeps.
-constexpr std::uint32_t kWorthTelling = Carrier::kMostQueued / 4;
+constexpr std::uint32_t kWorthAdvertising = Carrier::kMostQueued / 4;
 // Frames of a rail that are left for what rails say to each other.
 constexpr std::size_t kLeftFree = Carrier::kMostQueued / 4;
 // Every how many looks one of the rails besides the first is looked at, if nothing came there.
@@ -59,7 +59,7 @@ void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
   frame.header.order = static_cast<std::uint32_t>(queued_++);
   frame.count = pieces.size();
   std::ranges::copy(pieces, frame.pieces.begin());
-  if (header.bytes <= kKeptBytes && (pieces.empty() || !apart(pieces[0]))) {
+  if (header.bytes <= kKeptBytes && (pieces.empty() || !gpudirect(pieces[0]))) {
     std::byte* end = frame.copy.data();
     for (const Piece piece : pieces) end = std::ranges::copy(piece, end).out;
     frame.pieces[0] = {frame.copy.data(), end};
@@ -69,9 +69,9 @@ void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
 }
 
 /// The count that the next frame acknowledges.
-std::uint32_t Rails::tell() {
-  long_untold_ = false;
-  return told_ = expected_;
+std::uint32_t Rails::advertise() {
+  long_unadvertised_ = false;
+  return advertised_ = expected_;
 }
 
 void Rails::give(Kept& frame, std::size_t rail) {
@@ -82,7 +82,7 @@ void Rails::give(Kept& frame, std::size_t rail) {
   frame.waits = any_waits_ || unsettled_ != 0 || to.carrier->pending() >= kMostQueued - kLeftFree;
   any_waits_ = frame.waits;
   if (frame.waits) return;
-  frame.header.heard = tell();
+  frame.header.acked = advertise();
   frame.ticket = to.given++;
   to.carrier->send(frame.header, std::span(frame.pieces).first(frame.count));
 }
@@ -90,7 +90,7 @@ void Rails::give(Kept& frame, std::size_t rail) {
 /// The frames that could not be given, in order.
 void Rails::give_waiting() {
   if (unsettled_ != 0 || !std::exchange(any_waits_, false)) return;
-  for (std::uint64_t number = heard_; number != queued_; ++number) {
+  for (std::uint64_t number = acked_; number != queued_; ++number) {
     if (kept(number).waits) give(kept(number), pick(kept(number).header.bytes));
   }
 }
@@ -102,7 +102,7 @@ void Rails::say(std::size_t rail, std::uint16_t kind, std::size_t about) {
   to.carrier->send({.kind = kind,
                     .channel = static_cast<std::uint32_t>(about),
                     .position = rails_[about].times,
-                    .heard = tell()},
+                    .acked = advertise()},
                    Piece());
 }
 
@@ -137,10 +137,10 @@ Result<bool> Rails::progress(FrameSink& sink) {
     moved = moved || rail.busy;
     if (some) continue;
     if (inlet.refused()) return std::move(some.error());
-    TUTTI_CHECK_OK(lose(i, std::move(some.error())));
+    TUTTI_RETURN_IF_ERROR(lose(i, std::move(some.error())));
   }
   // Somebody may wait for memory: for what is long, if there is nothing else to do or to say.
-  const bool due = expected_ - told_ >= kWorthTelling || (!moved && long_untold_);
+  const bool due = expected_ - advertised_ >= kWorthAdvertising || (!moved && long_unadvertised_);
   if (due && rails_[first_].carrier->pending() == 0) {
     say(first_, kHeard, 0);
     TUTTI_TRY(const bool said, flush());
@@ -148,7 +148,7 @@ Result<bool> Rails::progress(FrameSink& sink) {
   }
   give_waiting();
   settle();
-  if (coarse_ms() >= next_tick_) TUTTI_CHECK_OK(look_for_stuck());
+  if (coarse_ms() >= next_tick_) TUTTI_RETURN_IF_ERROR(look_for_stuck());
   return moved;
 }
 
@@ -159,7 +159,7 @@ Result<bool> Rails::flush() {
     if (rail.failure || rail.carrier->pending() == 0) continue;
     auto some = rail.carrier->flush();
     moved = moved || (some && *some);
-    if (!some) TUTTI_CHECK_OK(lose(i, std::move(some.error())));
+    if (!some) TUTTI_RETURN_IF_ERROR(lose(i, std::move(some.error())));
   }
   give_waiting();
   settle();
@@ -172,7 +172,7 @@ bool Rails::any_memory() const {
 }
 
 void Rails::moved(Piece from, std::byte* to) {
-  for (std::uint64_t number = heard_; number != queued_; ++number) {
+  for (std::uint64_t number = acked_; number != queued_; ++number) {
     for (Piece& piece : std::span(kept(number).pieces).first(kept(number).count)) {
       if (piece.data() >= from.data() && piece.data() < from.data() + from.size())
         piece = {to + (piece.data() - from.data()), piece.size()};
@@ -225,7 +225,7 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
 }
 
 Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
-  TUTTI_CHECK_OK(hear(header.heard));
+  TUTTI_RETURN_IF_ERROR(acknowledge(header.acked));
   if (is_own(header)) return take_own(header, rail);
   if (came(header)) return corrupt("a frame came twice");
   if (header.order != expected_) {
@@ -233,11 +233,11 @@ Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t ra
     early = {header, rail, early.shelved};
     return ok();
   }
-  TUTTI_CHECK_OK(announce(header, sink));
+  TUTTI_RETURN_IF_ERROR(announce(header, sink));
   for (;;) {
     Early& next = early_[expected_ % kMostQueued];
     if (next.header.kind == 0) return ok();
-    TUTTI_CHECK_OK(announce(std::exchange(next.header, {}), sink));
+    TUTTI_RETURN_IF_ERROR(announce(std::exchange(next.header, {}), sink));
   }
 }
 
@@ -262,7 +262,7 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
     renewal_->drop(lost);
   } else if (!about.failure) {
     const std::string where = about.carrier->where();
-    TUTTI_CHECK_OK(lose(lost, {Code::kPeerFailed, where + ": given up by the peer"}));
+    TUTTI_RETURN_IF_ERROR(lose(lost, {Code::kPeerFailed, where + ": given up by the peer"}));
   }
   forget_early(lost);
   say(rail, kAgain, lost);  // By the way that it came: the peer may have lost the first one.
@@ -276,17 +276,17 @@ Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
     std::copy_n(shelf(header), header.bytes, *to);
   }
   ++expected_;
-  long_untold_ = long_untold_ || header.bytes > kKeptBytes;
+  long_unadvertised_ = long_unadvertised_ || header.bytes > kKeptBytes;
   return sink.arrived(header);
 }
 
-Status Rails::hear(std::uint32_t heard) {
-  const std::uint32_t more = heard - static_cast<std::uint32_t>(heard_);
+Status Rails::acknowledge(std::uint32_t acked) {
+  const std::uint32_t more = acked - static_cast<std::uint32_t>(acked_);
   // With several rails, an older count may come after a newer one.
   if (more > std::numeric_limits<std::uint32_t>::max() / 2) return ok();
   if (more > held()) return corrupt("it has heard more than was said");
-  heard_ += more;
-  released_ = std::max(released_, heard_);
+  acked_ += more;
+  released_ = std::max(released_, acked_);
   return ok();
 }
 
@@ -303,7 +303,7 @@ Status Rails::lose(std::size_t rail, Error why) {
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     if (rails_[i].failure) say(first_, kLost, i);
   }
-  for (std::uint64_t number = heard_; number != queued_; ++number) {
+  for (std::uint64_t number = acked_; number != queued_; ++number) {
     if (kept(number).rail == rail) released_ = std::min(released_, number);
   }
   return ok();
@@ -320,7 +320,7 @@ void Rails::forget_early(std::size_t rail) {
 void Rails::send_again(std::size_t rail) {
   if (std::exchange(rails_[rail].settled, true)) return;
   --unsettled_;
-  for (std::uint64_t number = heard_; number != queued_; ++number) {
+  for (std::uint64_t number = acked_; number != queued_; ++number) {
     if (kept(number).rail == rail) kept(number).waits = any_waits_ = true;
   }
   give_waiting();
@@ -330,12 +330,12 @@ Status Rails::look_for_stuck() {
   next_tick_ = coarse_ms() + kTickMs;
   // Not at once: where the peer has ended, all its connections have, and that is told otherwise.
   for (Rail& one : rails_) {
-    if (!one.failure || std::exchange(one.told, true)) continue;
+    if (!one.failure || std::exchange(one.reported, true)) continue;
     log::warn("{}; {} of {} ways there are left", one.failure->what, alive(), rails_.size());
   }
   for (std::size_t i = 0; i < rails_.size() && alive() > 1; ++i) {
     if (rails_[i].failure) continue;
-    if (auto why = rails_[i].carrier->stuck()) TUTTI_CHECK_OK(lose(i, *std::move(why)));
+    if (auto why = rails_[i].carrier->stuck()) TUTTI_RETURN_IF_ERROR(lose(i, *std::move(why)));
   }
   if (lost_ != 0 && renewal_ != nullptr) renew();
   return ok();

@@ -9,14 +9,14 @@
 //
 // Frames that the peer has not acknowledged are kept: headers and short payloads as copies, long
 // payloads and those in GPUDirect slots where they are. Their memory belongs to the link
-// (net/mirror.h): a slot is not written again before its reader has read, and so acknowledged, it;
-// a zero-copy payload is copied there when its call ends (Carrier::held). When a rail fails, its
-// carrier is abandoned, and a frame over another rail says so (kLost). The peer abandons its end as
-// well, forgets the frames that came by it and could not be announced yet, and answers with its
-// acknowledgement (kAgain). Then all unacknowledged frames of the lost rail are sent again, before
-// anything new. So no frame arrives twice. A device may write late; nothing of a lost rail is
-// written into memory that has been used again. A frame that had come in part is placed once more,
-// from its beginning.
+// (net/replicator.h): a slot is not written again before its reader has read, and so acknowledged,
+// it; a zero-copy payload is copied there when its call ends (Carrier::held). When a rail fails,
+// its carrier is abandoned, and a frame over another rail says so (kLost). The peer abandons its
+// end as well, forgets the frames that came by it and could not be announced yet, and answers with
+// its acknowledgement (kAgain). Then all unacknowledged frames of the lost rail are sent again,
+// before anything new. So no frame arrives twice. A device may write late; nothing of a lost rail
+// is written into memory that has been used again. A frame that had come in part is placed once
+// more, from its beginning.
 //
 // Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
 // (Renewal). Both count how often that happened, so that frames of an earlier time are known as
@@ -71,10 +71,12 @@ class Rails final : public Carrier {
   Result<bool> progress(FrameSink& sink) override;
   Result<bool> flush() override;
   bool any_memory() const override;
-  bool apart(Piece payload) const override { return rails_[first_].carrier->apart(payload); }
+  bool gpudirect(Piece payload) const override {
+    return rails_[first_].carrier->gpudirect(payload);
+  }
   void moved(Piece from, std::byte* to) override;
   std::size_t pending() const override;
-  std::size_t held() const override { return static_cast<std::size_t>(queued_ - heard_); }
+  std::size_t held() const override { return static_cast<std::size_t>(queued_ - acked_); }
   std::string where() const override { return rails_[first_].carrier->where(); }
   void leave() override;
   bool left() override;
@@ -90,7 +92,7 @@ class Rails final : public Carrier {
     std::optional<Error> failure;
     std::uint64_t given = 0;  // Frames.
     bool busy = false;        // Something moved there the last time.
-    bool told = false;        // People have been told of the failure.
+    bool reported = false;    // People have been told of the failure.
     bool settled = false;     // The peer has answered it.
     std::uint32_t times = 0;  // That it was taken again.
   };
@@ -137,7 +139,7 @@ class Rails final : public Carrier {
 
   Kept& kept(std::uint64_t number) { return kept_[number % kMostQueued]; }
   std::size_t pick(std::size_t bytes) const;
-  std::uint32_t tell();
+  std::uint32_t advertise();
   void give(Kept& frame, std::size_t rail);
   void give_waiting();
   void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
@@ -149,7 +151,7 @@ class Rails final : public Carrier {
   Result<std::optional<std::byte*>> place(const FrameHeader& header, FrameSink& sink);
   Status arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail);
   Status announce(const FrameHeader& header, FrameSink& sink);
-  Status hear(std::uint32_t heard);
+  Status acknowledge(std::uint32_t acked);
   Status take_own(const FrameHeader& header, std::size_t rail);
   void forget_early(std::size_t rail);
   void send_again(std::size_t rail);
@@ -165,13 +167,13 @@ class Rails final : public Carrier {
   std::size_t lost_ = 0, unsettled_ = 0;
   std::unique_ptr<Renewal> renewal_;
   std::vector<Kept> kept_;  // By count, modulo.
-  std::uint64_t queued_ = 0, released_ = 0, heard_ = 0;
+  std::uint64_t queued_ = 0, released_ = 0, acked_ = 0;
   bool any_waits_ = false;  // Among the kept frames.
   // Receiving.
-  std::uint32_t expected_ = 0;  // Order of the next frame to be announced.
-  std::uint32_t told_ = 0;      // That the peer knows of.
-  bool long_untold_ = false;    // Among what it does not know of is a long frame.
-  std::vector<Early> early_;    // By order, modulo;
+  std::uint32_t expected_ = 0;      // Order of the next frame to be announced.
+  std::uint32_t advertised_ = 0;    // That the peer knows of.
+  bool long_unadvertised_ = false;  // Among what it does not know of is a long frame.
+  std::vector<Early> early_;        // By order, modulo;
   // and payloads that wait for their turn, kKeptBytes each. Null: a single rail keeps the order.
   std::unique_ptr<std::byte[]> shelf_;
   std::byte nothing_{};  // Where frames without payload go.

@@ -147,7 +147,7 @@ std::string refuse(const InterfaceAddress& one, const Rule& rule, bool one_host)
 }
 
 /// Smaller is better.
-auto order_of(const InterfaceAddress& one, const Rule& rule, const AddressWish& wish) {
+auto order_of(const InterfaceAddress& one, const Rule& rule, const AddressPreference& preference) {
   const auto fits = [&one](const Pattern& pattern) { return pattern.fits(one); };
   const auto named = std::find_if(rule.wanted.begin(), rule.wanted.end(), fits);
   const bool loopback = one.loopback || one.address.is_loopback();
@@ -155,10 +155,10 @@ auto order_of(const InterfaceAddress& one, const Rule& rule, const AddressWish& 
                    : is_tunnel(one.interface)  ? 2
                    : loopback                  ? 0
                                                : 1;
-  const bool near =
-      std::any_of(wish.peers.begin(), wish.peers.end(), [&one](const SocketAddress& peer) {
-        return same_prefix(one.address, peer, one.prefix_bits);
-      });
+  const bool near = std::any_of(preference.peers.begin(), preference.peers.end(),
+                                [&one](const SocketAddress& peer) {
+                                  return same_prefix(one.address, peer, one.prefix_bits);
+                                });
   const int speed = one.speed_mbps > 0 ? one.speed_mbps : kAssumedMbps;
   return std::tuple(named - rule.wanted.begin(), tier, !near, -speed,
                     one.address.family() == AF_INET ? 0 : 1);
@@ -230,12 +230,12 @@ Result<std::vector<InterfaceAddress>> probe_interfaces(const std::string& root) 
 }
 
 Result<ChosenAddresses> choose_addresses(std::span<const InterfaceAddress> facts,
-                                         const AddressWish& wish) {
-  TUTTI_TRY(const Rule rule, parse_rule(wish.rule));
+                                         const AddressPreference& preference) {
+  TUTTI_TRY(const Rule rule, parse_rule(preference.rule));
   ChosenAddresses chosen;
   std::vector<std::pair<std::string, std::string>> refused;
   for (const InterfaceAddress& one : facts) {
-    const std::string reason = refuse(one, rule, wish.one_host);
+    const std::string reason = refuse(one, rule, preference.one_host);
     if (reason.empty())
       chosen.addresses.push_back(one);
     else
@@ -243,14 +243,15 @@ Result<ChosenAddresses> choose_addresses(std::span<const InterfaceAddress> facts
   }
   if (chosen.addresses.empty()) {
     const std::string there = facts.empty() ? "none at all" : describe_refused(refused);
-    if (!wish.rule.empty()) return bad_rule(wish.rule, "no interface fits; there is " + there);
+    if (!preference.rule.empty())
+      return bad_rule(preference.rule, "no interface fits; there is " + there);
     return Error{Code::kUnsupported,
                  "tcp: no interface has an address that another host could reach; there is " +
                      there + "; TUTTI_NET_INTERFACES names one that is to be taken all the same"};
   }
   std::stable_sort(chosen.addresses.begin(), chosen.addresses.end(),
                    [&](const InterfaceAddress& a, const InterfaceAddress& b) {
-                     return order_of(a, rule, wish) < order_of(b, rule, wish);
+                     return order_of(a, rule, preference) < order_of(b, rule, preference);
                    });
   // Link-local ones are the last resort, unless somebody asked for them.
   if (rule.wanted.empty() && !chosen.addresses.front().address.is_link_local()) {
@@ -263,7 +264,8 @@ Result<ChosenAddresses> choose_addresses(std::span<const InterfaceAddress> facts
   if (chosen.addresses.size() > kMostAddresses) chosen.addresses.resize(kMostAddresses);
   for (const InterfaceAddress& one : chosen.addresses)
     chosen.why += (chosen.why.empty() ? "" : ", ") + describe(one);
-  if (!wish.rule.empty()) chosen.why += fmt::format(", by TUTTI_NET_INTERFACES={}", wish.rule);
+  if (!preference.rule.empty())
+    chosen.why += fmt::format(", by TUTTI_NET_INTERFACES={}", preference.rule);
   if (!refused.empty()) chosen.why += "; not " + describe_refused(refused);
   return chosen;
 }

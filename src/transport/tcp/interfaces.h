@@ -39,7 +39,7 @@ struct InterfaceAddress {
 /// /sys/class/net, for tests.
 Result<std::vector<InterfaceAddress>> probe_interfaces(const std::string& root = "");
 
-struct AddressWish {
+struct AddressPreference {
   /// Which interfaces to take, best first, by commas: names, prefixes with a star, networks
   /// ("eth0,ib*,10.0.0.0/8"). From a ^ on they are excluded ("^docker0,wlan*"). Empty: by the order
   /// above.
@@ -58,7 +58,7 @@ inline constexpr std::size_t kMostAddresses = 16;
 /// kInvalidArgument: the rule can't be read, or nothing fits it; kUnsupported: without a rule there
 /// is nothing to choose. Both name what there is. Pure.
 Result<ChosenAddresses> choose_addresses(std::span<const InterfaceAddress> facts,
-                                         const AddressWish& wish);
+                                         const AddressPreference& preference);
 
 /// "eth0 10.0.0.3 (100 Gbit/s)".
 std::string describe(const InterfaceAddress& one);

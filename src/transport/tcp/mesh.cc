@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // Unauthenticated peers that may wait at a time, besides the ranks that are expected.
-constexpr std::size_t kMostStrangers = 64;
+constexpr std::size_t kMostUnauthenticated = 64;
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
 // How many of the missing ranks are described.
 constexpr std::size_t kMostDescribed = 4;
@@ -30,12 +30,12 @@ constexpr std::size_t kMostDescribed = 4;
 constexpr int kGlanceMs = 20;
 // Later each end looks ten times a second at best, and not at all between calls; an attempt takes
 // four looks of both. And what is lost may stay so for hours.
-constexpr MeshTimes kWhileJoining{.guest = 10s,
+constexpr MeshTimes kWhileJoining{.pending = 10s,
                                   .first_patience = 300ms,
                                   .longest_patience = 10s,
                                   .first_pause = 2ms,
                                   .longest_pause = 500ms};
-constexpr MeshTimes kLater{.guest = 60s,
+constexpr MeshTimes kLater{.pending = 60s,
                            .first_patience = 2s,
                            .longest_patience = 60s,
                            .first_pause = 500ms,
@@ -84,30 +84,31 @@ MeshBuilder::MeshBuilder(const Joining& joining)
       start_(steady_clock::now()),
       times_(kWhileJoining) {}
 
-Status MeshBuilder::open_doors() {
+Status MeshBuilder::open_listeners() {
   std::string reasons;
   for (const InterfaceAddress& one : joining_.addresses) {
-    Door door{Fd(::socket(one.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
-              one};
+    Listener listener{
+        Fd(::socket(one.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), one};
     const int on = 1;
-    if (door.socket) {
-      set_options(door.socket.get(), silence_);  // Accepted sockets inherit them.
+    if (listener.socket) {
+      set_options(listener.socket.get(), silence_);  // Accepted sockets inherit them.
       if (one.address.family() == AF_INET6)
-        setsockopt(door.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+        setsockopt(listener.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
     }
-    if (!door.socket || ::bind(door.socket.get(), one.address.get(), one.address.length) != 0 ||
-        ::listen(door.socket.get(), kBacklog) != 0) {
+    if (!listener.socket ||
+        ::bind(listener.socket.get(), one.address.get(), one.address.length) != 0 ||
+        ::listen(listener.socket.get(), kBacklog) != 0) {
       const int number = errno;
       reasons += (reasons.empty() ? "" : "; ") + describe(one) + ": " +
                  std::generic_category().message(number);
       continue;
     }
-    door.address.address.set_port(own_end(door.socket.get()).port());
-    TUTTI_CHECK_OK(watch(epoll_.get(), EPOLL_CTL_ADD, door.socket.get(), EPOLLIN,
-                         event_number(About::kDoor, doors_.size())));
-    doors_.push_back(std::move(door));
+    listener.address.address.set_port(own_end(listener.socket.get()).port());
+    TUTTI_RETURN_IF_ERROR(watch(epoll_.get(), EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN,
+                                event_number(About::kListener, listeners_.size())));
+    listeners_.push_back(std::move(listener));
   }
-  if (doors_.empty()) {
+  if (listeners_.empty()) {
     return Error{Code::kSystem,
                  fmt::format("tcp: rank {} ({}) can't listen at any of its addresses: "
                              "{}; TUTTI_NET_INTERFACES names others",
@@ -117,22 +118,22 @@ Status MeshBuilder::open_doors() {
   return ok();
 }
 
-Status MeshBuilder::exchange_cards() {
-  Card mine{joining_.host, {}};
-  for (const Door& door : doors_) mine.addresses.push_back(door.address);
+Status MeshBuilder::exchange_endpoint_info() {
+  EndpointInfo mine{joining_.host, {}};
+  for (const Listener& listener : listeners_) mine.addresses.push_back(listener.address);
   TUTTI_TRY(const auto all, joining_.exchange("tcp", encode(mine)));
   if (all.size() != static_cast<std::size_t>(joining_.rank_count))
     return Error{Code::kInternal, "tcp: the exchange of addresses gave the wrong number of them"};
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    auto card = parse_card(all[rank]);
-    if (!card) {
+    auto info = parse_endpoint_info(all[rank]);
+    if (!info) {
       return Error{Code::kMismatch,
                    fmt::format("tcp: what rank {} says of its addresses makes no sense: all ranks "
                                "need the same Tutti",
                                rank),
                    Rank{joining_.me}, Rank{static_cast<int>(rank)}};
     }
-    cards_.push_back(*std::move(card));
+    endpoints_.push_back(*std::move(info));
   }
   return ok();
 }
@@ -150,11 +151,11 @@ Status MeshBuilder::make_calls() {
       wanted_.emplace_back();
     }
     if (peer > joining_.me) {
-      most_guests_ += static_cast<std::size_t>(joining_.connections);
+      most_pending_ += static_cast<std::size_t>(joining_.connections);
       continue;
     }
-    const Card& card = cards_[static_cast<std::size_t>(peer)];
-    const auto ways = candidates(joining_.addresses, card);
+    const EndpointInfo& info = endpoints_[static_cast<std::size_t>(peer)];
+    const auto ways = candidates(joining_.addresses, info);
     if (ways.empty()) {
       return Error{
           Code::kUnsupported,
@@ -174,7 +175,7 @@ Status MeshBuilder::make_calls() {
       calls_.push_back(std::move(call));
     }
   }
-  most_guests_ += kMostStrangers;
+  most_pending_ += kMostUnauthenticated;
   return ok();
 }
 
@@ -201,7 +202,8 @@ bool MeshBuilder::complete() const {
 
 std::string MeshBuilder::name(int peer) const {
   const auto index = static_cast<std::size_t>(peer);
-  return fmt::format("rank {} ({})", peer, index < cards_.size() ? cards_[index].host : "?");
+  return fmt::format("rank {} ({})", peer,
+                     index < endpoints_.size() ? endpoints_[index].host : "?");
 }
 
 std::string MeshBuilder::interface_of(const SocketAddress& own) const {
@@ -216,8 +218,8 @@ int MeshBuilder::milliseconds_to_next() const {
   for (const Call& call : calls_) {
     if (wanted_[slot(call.peer, call.index)].wanted) next = std::min(next, call.next);
   }
-  if (!guests_.empty()) next = std::min(next, guests_.begin()->second.until);
-  if (doors_shut_until_) next = std::min(next, *doors_shut_until_);
+  if (!pending_.empty()) next = std::min(next, pending_.begin()->second.until);
+  if (listeners_paused_until_) next = std::min(next, *listeners_paused_until_);
   const auto left = std::chrono::ceil<milliseconds>(next - steady_clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
@@ -226,13 +228,13 @@ Status MeshBuilder::loop() {
   while (!complete()) {
     if (joining_.deadline.passed()) return missing();
     end_calls(steady_clock::now());
-    end_guests(steady_clock::now());
+    end_pending(steady_clock::now());
     if (!joining_.look) {
-      TUTTI_CHECK_OK(round(milliseconds_to_next()));
+      TUTTI_RETURN_IF_ERROR(round(milliseconds_to_next()));
       continue;
     }
-    TUTTI_CHECK_OK(joining_.look());
-    TUTTI_CHECK_OK(round(std::min(milliseconds_to_next(), kGlanceMs)));
+    TUTTI_RETURN_IF_ERROR(joining_.look());
+    TUTTI_RETURN_IF_ERROR(round(std::min(milliseconds_to_next(), kGlanceMs)));
   }
   return ok();
 }
@@ -247,9 +249,9 @@ Status MeshBuilder::round(int longest_ms) {
     const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
     const std::uint64_t index = number & kIndexMask;
     switch (static_cast<About>(number >> kAboutShift)) {
-      case About::kDoor: on_door(doors_[index]); break;
+      case About::kListener: on_listener(listeners_[index]); break;
       case About::kCall: on_call(calls_[index]); break;
-      case About::kGuest: on_guest(index); break;
+      case About::kPending: on_pending(index); break;
     }
   }
   return ok();
@@ -262,11 +264,11 @@ std::string MeshBuilder::missing_peer(int peer) const {
         return name(peer) + " at " + (call.last.empty() ? "an address not yet tried" : call.last);
     }
   }
-  std::string doors;
-  for (const Door& door : doors_)
-    doors +=
-        (doors.empty() ? "" : " or ") + door.address.interface + " " + door.address.address.text();
-  return name(peer) + " did not come to " + doors;
+  std::string listeners;
+  for (const Listener& listener : listeners_)
+    listeners += (listeners.empty() ? "" : " or ") + listener.address.interface + " " +
+                 listener.address.address.text();
+  return name(peer) + " did not come to " + listeners;
 }
 
 Error MeshBuilder::missing() const {
@@ -290,12 +292,12 @@ Error MeshBuilder::missing() const {
 Result<Mesh> MeshBuilder::run() {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error("epoll", errno);
-  TUTTI_CHECK_OK(open_doors());
-  TUTTI_CHECK_OK(exchange_cards());
-  TUTTI_CHECK_OK(make_calls());
-  TUTTI_CHECK_OK(loop());
+  TUTTI_RETURN_IF_ERROR(open_listeners());
+  TUTTI_RETURN_IF_ERROR(exchange_endpoint_info());
+  TUTTI_RETURN_IF_ERROR(make_calls());
+  TUTTI_RETURN_IF_ERROR(loop());
   Mesh made;
-  made.strangers = mesh_.strangers;
+  made.unauthenticated = mesh_.unauthenticated;
   for (Connection& one : mesh_.connections) {
     Connection& given = made.connections.emplace_back(std::exchange(one, {}));
     one.peer = given.peer;
@@ -316,7 +318,7 @@ std::optional<Connection> MeshBuilder::again(int peer, int index) {
   }
   (void)round(0);  // Before the time of any is up: it may be long since the last look.
   end_calls(steady_clock::now());
-  end_guests(steady_clock::now());
+  end_pending(steady_clock::now());
   if (!connection.socket) return std::nullopt;
   Connection given = std::exchange(connection, {});
   connection.peer = peer;
@@ -332,7 +334,7 @@ void MeshBuilder::drop(int peer, int index) {
 }
 
 Result<Mesh> connect_mesh(const Joining& joining) {
-  TUTTI_CHECK_OK(check(joining));
+  TUTTI_RETURN_IF_ERROR(check(joining));
   auto builder = std::make_shared<MeshBuilder>(joining);
   TUTTI_TRY(auto mesh, builder->run());
   if (joining.connections > 1) mesh.builder = std::move(builder);

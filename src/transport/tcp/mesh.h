@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "base/handshake.h"
-#include "transport/tcp/card.h"
 #include "transport/tcp/connection.h"
+#include "transport/tcp/endpoint_info.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti::tcp {
@@ -58,12 +58,12 @@ class MeshBuilder;
 struct Mesh {
   std::vector<Connection> connections;   // By peer, and by index; peers.size() * connections.
   std::shared_ptr<MeshBuilder> builder;  // Makes them anew; null: each is the only one to a peer.
-  int strangers = 0;                     // Peers that failed the handshake.
+  int unauthenticated = 0;               // Peers that failed the handshake.
 };
 
 /// Collective over all ranks (the exchange is), even those without peers. kTimeout names the ranks
-/// that are missing, with host, interface, address and what was last tried; kSystem: no door could
-/// be opened.
+/// that are missing, with host, interface, address and what was last tried; kSystem: no listener
+/// could be opened.
 Result<Mesh> connect_mesh(const Joining& joining);
 
 }  // namespace tutti::tcp

@@ -2,7 +2,7 @@
 // that are made anew.
 //
 // Its files are mesh.cc (set-up, the loop, missing ranks at the end), mesh_calls.cc (outgoing
-// connections) and mesh_guests.cc (incoming connections). One thread at a time.
+// connections) and mesh_pending.cc (incoming connections). One thread at a time.
 #pragma once
 #include <chrono>
 #include <map>
@@ -16,7 +16,7 @@ namespace tutti::tcp {
 
 /// How long things take: while all join, and later, when each end looks only now and then.
 struct MeshTimes {
-  std::chrono::milliseconds guest;
+  std::chrono::milliseconds pending;
   // For one attempt at one address, doubled while nobody answers. An address that leads nowhere
   // must not use up the time, and a rank that is busy must get its chance.
   std::chrono::milliseconds first_patience, longest_patience;
@@ -44,12 +44,12 @@ class MeshBuilder {
     bool wanted = true;
     std::string own;  // This rank's address, once it is known.
   };
-  struct Door {
+  struct Listener {
     Fd socket;
     InterfaceAddress address;  // With its port.
   };
   /// An incoming connection that has not passed the handshake.
-  struct Guest {
+  struct PendingConnection {
     Fd socket;
     Handshake handshake;
     std::string name, source;  // Its address, with the port and without.
@@ -70,8 +70,8 @@ class MeshBuilder {
   };
 
   // mesh.cc
-  Status open_doors();
-  Status exchange_cards();
+  Status open_listeners();
+  Status exchange_endpoint_info();
   Status make_calls();
   Status loop();
   Status round(int longest_ms);
@@ -93,28 +93,28 @@ class MeshBuilder {
   bool bind_own(const Call& call) const;
   void end_calls(Time now);
 
-  // mesh_guests.cc
-  void on_door(const Door& door);
-  void watch_doors(bool watched);
-  void on_guest(std::uint64_t id);
-  /// Lets a proven guest in; false if it may not come in.
-  bool admit(Guest& guest);
+  // mesh_pending.cc
+  void on_listener(const Listener& listener);
+  void watch_listeners(bool watched);
+  void on_pending(std::uint64_t id);
+  /// Lets a proven pending connection in; false if it may not come in.
+  bool admit(PendingConnection& pending);
   void send_away(std::uint64_t id, const std::string& why);
   /// Closes one unauthenticated connection when there are too many.
   void evict(const std::string& why);
-  void end_guests(Time now);
+  void end_pending(Time now);
 
   Joining joining_;
   const std::chrono::milliseconds silence_;
   const Time start_;
   Fd epoll_;
-  std::vector<Door> doors_;
-  std::optional<Time> doors_shut_until_;  // Nobody looks at them before.
-  std::vector<Card> cards_;               // By rank.
+  std::vector<Listener> listeners_;
+  std::optional<Time> listeners_paused_until_;  // Nobody looks at them before.
+  std::vector<EndpointInfo> endpoints_;         // By rank.
   std::vector<Call> calls_;
-  std::map<std::uint64_t, Guest> guests_;  // Ids grow: the first one is the oldest.
-  std::uint64_t next_guest_ = 0;
-  std::size_t most_guests_ = 0;
+  std::map<std::uint64_t, PendingConnection> pending_;  // Ids grow: the first one is the oldest.
+  std::uint64_t next_pending_ = 0;
+  std::size_t most_pending_ = 0;
   std::vector<int> slots_;  // By rank: where its connections begin in mesh_, or -1.
   MeshTimes times_;
   Mesh mesh_;  // Keeps the facts about connections that were handed out.
@@ -122,7 +122,7 @@ class MeshBuilder {
 };
 
 // An event's subject, in the upper bits of its number.
-enum class About : std::uint64_t { kDoor = 0, kCall = 1, kGuest = 2 };
+enum class About : std::uint64_t { kListener = 0, kCall = 1, kPending = 2 };
 inline constexpr int kAboutShift = 62;
 constexpr std::uint64_t event_number(About about, std::uint64_t index) {
   return static_cast<std::uint64_t>(about) << kAboutShift | index;

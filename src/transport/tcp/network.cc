@@ -71,7 +71,7 @@ Result<std::unique_ptr<TcpNetwork>> TcpNetwork::open(Mesh mesh, Wakers wakers,
                                                      std::size_t rank_count,
                                                      const NetworkCost& cost) {
   std::unique_ptr<TcpNetwork> network(new TcpNetwork(std::move(wakers), rank_count, cost));
-  TUTTI_CHECK_OK(network->take(std::move(mesh)));
+  TUTTI_RETURN_IF_ERROR(network->take(std::move(mesh)));
   return network;
 }
 

@@ -185,14 +185,14 @@ Result<bool> Stream::send_batch(bool* more) {
 Result<bool> Stream::receive(FrameSink& sink) {
   bool moved = false;
   for (int i = 0; i < kMostCalls; ++i) {
-    TUTTI_CHECK_OK(use_staged(sink, &moved));
+    TUTTI_RETURN_IF_ERROR(use_staged(sink, &moved));
     // The sink has no place for now: leave the rest to the kernel, which then slows the sender.
     if (current_ && !target_) break;
     bool more = false;
     TUTTI_TRY(const bool read, read_socket(&more));
     moved |= read;
     if (!more) {
-      if (read) TUTTI_CHECK_OK(use_staged(sink, &moved));
+      if (read) TUTTI_RETURN_IF_ERROR(use_staged(sink, &moved));
       break;
     }
   }
@@ -235,7 +235,7 @@ Status Stream::use_staged(FrameSink& sink, bool* moved) {
   for (;;) {
     if (!current_) {
       if (staged_ - used_ < kHeaderBytes) return ok();
-      TUTTI_CHECK_OK(begin_frame());
+      TUTTI_RETURN_IF_ERROR(begin_frame());
     }
     if (!target_) {
       TUTTI_TRY(target_, sink.place(*current_));
@@ -249,7 +249,7 @@ Status Stream::use_staged(FrameSink& sink, bool* moved) {
     const FrameHeader header = *std::exchange(current_, std::nullopt);
     target_.reset();
     *moved = true;
-    TUTTI_CHECK_OK(sink.arrived(header));
+    TUTTI_RETURN_IF_ERROR(sink.arrived(header));
   }
 }
 

@@ -285,7 +285,7 @@ Result<bool> UcxCarrier::announce(net::FrameSink& sink) {
       say_bye();  // It waits for that.
       fail(UCS_ERR_NOT_CONNECTED, "connected");
     } else {
-      TUTTI_CHECK_OK(sink.arrived(at.header));
+      TUTTI_RETURN_IF_ERROR(sink.arrived(at.header));
     }
   }
   return moved;

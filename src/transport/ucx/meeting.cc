@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/handshake.h"
-#include "transport/tcp/card.h"
+#include "transport/tcp/endpoint_info.h"
 #include "transport/ucx/devices.h"
 
 namespace tutti::ucx {
@@ -29,31 +29,32 @@ std::string in_words(std::uint32_t version) {
 }
 
 /// Everybody's, by rank.
-Result<std::vector<Card>> exchange_cards(const Opening& opening, const Card& mine) {
+Result<std::vector<EndpointInfo>> exchange_endpoint_info(const Opening& opening,
+                                                         const EndpointInfo& mine) {
   TUTTI_TRY(const auto all, opening.exchange("ucx card", encode(mine)));
-  std::vector<Card> cards;
+  std::vector<EndpointInfo> infos;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    auto card = parse_card(all[rank]);
+    auto info = parse_endpoint_info(all[rank]);
     const Rank me{opening.me}, peer{static_cast<int>(rank)};
-    if (!card) {
+    if (!info) {
       return Error{Code::kMismatch,
                    fmt::format("ucx: rank {} speaks another version of this transport; all ranks "
                                "need the same version of Tutti",
                                rank),
                    me, peer};
     }
-    if (card->ucx_version != mine.ucx_version) {
+    if (info->ucx_version != mine.ucx_version) {
       return Error{
           Code::kMismatch,
           fmt::format("ucx: rank {} ({}) has UCX {}, rank {} ({}) has {}; install the same "
                       "on all hosts",
-                      rank, card->host, in_words(card->ucx_version), opening.me, mine.host,
+                      rank, info->host, in_words(info->ucx_version), opening.me, mine.host,
                       in_words(mine.ucx_version)),
           me, peer};
     }
-    cards.push_back(*std::move(card));
+    infos.push_back(*std::move(info));
   }
-  return cards;
+  return infos;
 }
 
 /// Ranks of `far` that have not said hello.
@@ -64,14 +65,14 @@ std::vector<int> missing(const net::Joining& to, UcxNetwork& network) {
   return ranks;
 }
 
-Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Card> cards) {
+Status greet(const net::Joining& to, UcxNetwork& network, std::span<const EndpointInfo> infos) {
   for (const int rank : to.far) {
-    const Card& card = cards[static_cast<std::size_t>(rank)];
+    const EndpointInfo& info = infos[static_cast<std::size_t>(rank)];
     UcxCarrier& carrier = network.add({.me = to.opening.me,
                                        .peer = rank,
-                                       .peer_name = fmt::format("rank {} ({})", rank, card.host),
-                                       .peer_key = card.key});
-    TUTTI_CHECK_OK(carrier.connect(card.address));
+                                       .peer_name = fmt::format("rank {} ({})", rank, info.host),
+                                       .peer_key = info.key});
+    TUTTI_RETURN_IF_ERROR(carrier.connect(info.address));
   }
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
@@ -103,38 +104,38 @@ Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Card> 
 
 }  // namespace
 
-Bytes encode(const Card& card) {
-  const std::size_t host_bytes = std::min(card.host.size(), kMostHostBytes);
-  Bytes bytes(4 + 4 + 1 + host_bytes + card.key.size() + card.address.size());
+Bytes encode(const EndpointInfo& info) {
+  const std::size_t host_bytes = std::min(info.host.size(), kMostHostBytes);
+  Bytes bytes(4 + 4 + 1 + host_bytes + info.key.size() + info.address.size());
   ByteWriter writer(bytes);
   writer.number(kVersion);
-  writer.number(card.ucx_version);
+  writer.number(info.ucx_version);
   writer.number(static_cast<std::uint8_t>(host_bytes));
-  writer.copy(std::as_bytes(std::span(card.host).first(host_bytes)));
-  writer.copy(card.key);
-  writer.copy(card.address);
+  writer.copy(std::as_bytes(std::span(info.host).first(host_bytes)));
+  writer.copy(info.key);
+  writer.copy(info.address);
   return bytes;
 }
 
-std::optional<Card> parse_card(std::span<const std::byte> bytes) {
+std::optional<EndpointInfo> parse_endpoint_info(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  Card card;
+  EndpointInfo info;
   const auto version = reader.number<std::uint32_t>();
-  card.ucx_version = reader.number<std::uint32_t>();
+  info.ucx_version = reader.number<std::uint32_t>();
   const auto host_bytes = reader.number<std::uint8_t>();
   const auto host = reader.take(host_bytes);
-  const auto key = reader.take(card.key.size());
+  const auto key = reader.take(info.key.size());
   const auto address = reader.take_rest();
-  if (version != kVersion || host_bytes > kMostHostBytes || key.size() != card.key.size() ||
+  if (version != kVersion || host_bytes > kMostHostBytes || key.size() != info.key.size() ||
       address.empty() || address.size() > kMostAddressBytes || !reader.whole())
     return std::nullopt;
-  card.host.assign(reinterpret_cast<const char*>(host.data()), host.size());
+  info.host.assign(reinterpret_cast<const char*>(host.data()), host.size());
   // It is printed.
   std::replace_if(
-      card.host.begin(), card.host.end(), [](char c) { return c <= 0x20 || c >= 0x7f; }, '?');
-  std::ranges::copy(key, card.key.begin());
-  card.address.assign(address.begin(), address.end());
-  return card;
+      info.host.begin(), info.host.end(), [](char c) { return c <= 0x20 || c >= 0x7f; }, '?');
+  std::ranges::copy(key, info.key.begin());
+  info.address.assign(address.begin(), address.end());
+  return info;
 }
 
 Result<std::unique_ptr<net::Network>> meet(const net::Joining& to) {
@@ -143,16 +144,16 @@ Result<std::unique_ptr<net::Network>> meet(const net::Joining& to) {
   TUTTI_TRY(const auto devices,
             choose_devices(opening.net_interfaces, net::on_one_host(opening.peers)));
   TUTTI_TRY(auto worker, Worker::open(*ucx, devices));
-  Card mine{.ucx_version = version_of(*ucx),
-            .host = tcp::host_name(),
-            .key = {},
-            .address = worker->address()};
+  EndpointInfo mine{.ucx_version = version_of(*ucx),
+                    .host = tcp::host_name(),
+                    .key = {},
+                    .address = worker->address()};
   TUTTI_TRY(const auto random, tcp::random_bytes());
   std::copy_n(random.begin(), mine.key.size(), mine.key.begin());
-  TUTTI_TRY(const auto cards, exchange_cards(opening, mine));
+  TUTTI_TRY(const auto infos, exchange_endpoint_info(opening, mine));
   TUTTI_TRY(auto network,
             UcxNetwork::open(std::move(worker), mine.key, static_cast<int>(opening.peers.size())));
-  TUTTI_CHECK_OK(greet(to, *network, cards));
+  TUTTI_RETURN_IF_ERROR(greet(to, *network, infos));
   return std::unique_ptr<net::Network>(std::move(network));
 }
 

@@ -18,16 +18,16 @@ namespace tutti::ucx {
 inline constexpr std::size_t kMostHostBytes = 64;
 inline constexpr std::size_t kMostAddressBytes = std::size_t{64} << 10;
 
-struct Card {
+struct EndpointInfo {
   std::uint32_t ucx_version = 0;  // Major << 16 | minor: two of them may speak differently.
   std::string host;               // For messages only.
   Key key{};                      // For messages to this rank.
   Bytes address;
 };
 
-Bytes encode(const Card& card);
+Bytes encode(const EndpointInfo& info);
 /// Empty: no card of this version of ours.
-std::optional<Card> parse_card(std::span<const std::byte> bytes);
+std::optional<EndpointInfo> parse_endpoint_info(std::span<const std::byte> bytes);
 
 /// Collective over all of to.opening.peers. kMismatch: another UCX; kSystem: no way to a rank;
 /// kTimeout, kPeerFailed: one did not come or went; each names the rank and its host.

@@ -58,7 +58,7 @@ ucs_status_t UcxNetwork::on_message(void* network, const void* header, std::size
                                      self.key_, bytes, static_cast<int>(self.carriers_.size()));
   UcxCarrier* const carrier = message ? self.carrier(message->from) : nullptr;
   if (carrier == nullptr) {
-    ++self.strangers_;
+    ++self.unauthenticated_;
     return UCS_OK;
   }
   return carrier->take(*message, data, how->recv_attr);

@@ -22,7 +22,7 @@ class UcxNetwork final : public net::Network {
   Worker& worker() { return *worker_; }
   /// A rank that this network joins; once for each.
   UcxCarrier& add(const Ends& ends);
-  std::uint64_t strangers() const { return strangers_; }  // Messages that were dropped.
+  std::uint64_t unauthenticated() const { return unauthenticated_; }  // Messages that were dropped.
 
   UcxCarrier* carrier(int rank) override { return carriers_[static_cast<std::size_t>(rank)].get(); }
   void look(std::vector<bool>& ready) override;
@@ -36,7 +36,7 @@ class UcxNetwork final : public net::Network {
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* how);
 
   Key key_;
-  std::uint64_t strangers_ = 0;
+  std::uint64_t unauthenticated_ = 0;
   std::vector<std::unique_ptr<UcxCarrier>> carriers_;  // By rank; null: not joined by this.
   std::unique_ptr<Worker> worker_;  // Gone first: it calls back to all of the above.
 };

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "transport/verbs/card.h"
+#include "transport/verbs/endpoint_info.h"
 
 namespace tutti::verbs {
 namespace {
@@ -36,8 +36,8 @@ constexpr std::size_t kToldBytes = std::size_t{32} << 10;
 constexpr std::uint32_t kLeastMessage = 1 << 20;
 
 std::string host_name() {
-  std::array<char, kMostCardText + 1> name{};
-  if (gethostname(name.data(), kMostCardText) != 0 || name[0] == 0) return "an unnamed host";
+  std::array<char, kMostEndpointText + 1> name{};
+  if (gethostname(name.data(), kMostEndpointText) != 0 || name[0] == 0) return "an unnamed host";
   return name.data();
 }
 
@@ -74,12 +74,12 @@ class Connecting {
 
   Result<Rail> run() {
     auto prepared = prepare();
-    TUTTI_TRY(const auto cards, exchange_cards(prepared));
+    TUTTI_TRY(const auto infos, exchange_endpoint_info(prepared));
     TUTTI_TRY(const auto numbers, exchange_numbers(*prepared));
-    auto rail = join(*std::move(prepared), cards, numbers);
-    TUTTI_CHECK_OK(agree("connected", rail ? ok() : Status(rail.error())));
+    auto rail = join(*std::move(prepared), infos, numbers);
+    TUTTI_RETURN_IF_ERROR(agree("connected", rail ? ok() : Status(rail.error())));
     const Status tried = try_all(*rail, opening_.deadline.at);
-    TUTTI_CHECK_OK(agree("tried", tried ? ok() : Status(tried.error())));
+    TUTTI_RETURN_IF_ERROR(agree("tried", tried ? ok() : Status(tried.error())));
     return rail;
   }
 
@@ -93,14 +93,14 @@ class Connecting {
   std::size_t ring_bytes() const { return pairs_ * depth_ * kRecordBytes; }
 
   Result<Prepared> prepare() const;
-  Card card_of(const Prepared& prepared) const;
-  Result<std::vector<Card>> exchange_cards(const Result<Prepared>& prepared) const;
+  EndpointInfo endpoint_info_of(const Prepared& prepared) const;
+  Result<std::vector<EndpointInfo>> exchange_endpoint_info(const Result<Prepared>& prepared) const;
   Result<Numbers> exchange_numbers(const Prepared& prepared) const;
-  Result<Rail> join(Prepared prepared, const std::vector<Card>& cards,
+  Result<Rail> join(Prepared prepared, const std::vector<EndpointInfo>& infos,
                     const Numbers& numbers) const;
-  ApartMemory apart_of(const Resources& made, int peer, const Card& card) const;
-  Status connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank, const Card& peer,
-                      std::uint32_t number) const;
+  GpuDirectMemories gpudirect_of(const Resources& made, int peer, const EndpointInfo& info) const;
+  Status connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank,
+                      const EndpointInfo& peer, std::uint32_t number) const;
   Status agree(std::string_view name, const Status& mine) const;
   std::uint32_t first_packet(std::size_t rank, std::uint32_t number) const;
   Error of_rank(std::size_t rank, Error error) const {
@@ -130,10 +130,10 @@ Result<Prepared> Connecting::prepare() const {
                              made.device->name(), made.device->port().max_msg_sz)};
   }
   TUTTI_TRY(made.near, made.device->enroll(to_.near));
-  TUTTI_TRY(made.image, made.device->enroll(to_.image));
-  const Apart& apart = opening_.apart;
-  if (apart.there()) {
-    TUTTI_TRY(made.apart, made.device->enroll_apart(apart.memory, apart.dma_buf));
+  TUTTI_TRY(made.replica, made.device->enroll(to_.replica));
+  const GpuDirectSlots& gpudirect = opening_.gpudirect;
+  if (gpudirect.there()) {
+    TUTTI_TRY(made.gpudirect, made.device->enroll_gpudirect(gpudirect.memory, gpudirect.dma_buf));
   }
   // For each peer the ring that it writes, and the records that this rank writes into its ring.
   made.record_bytes = std::max(2 * to_.far.size() * ring_bytes(), kPage);
@@ -154,16 +154,17 @@ Result<Prepared> Connecting::prepare() const {
   return prepared;
 }
 
-Card Connecting::card_of(const Prepared& prepared) const {
+EndpointInfo Connecting::endpoint_info_of(const Prepared& prepared) const {
   const Resources& made = *prepared.resources;
   const auto memory = [](const ibv_mr& registered) {
     return RemoteMemory{reinterpret_cast<std::uintptr_t>(registered.addr), registered.length,
                         registered.rkey};
   };
-  RemoteMemory apart;
-  if (made.apart != nullptr) {  // For a dma-buf the library notes the offset as the address.
-    const auto bytes = opening_.apart.memory;
-    apart = {reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(), made.apart->rkey};
+  RemoteMemory gpudirect;
+  if (made.gpudirect != nullptr) {  // For a dma-buf the library notes the offset as the address.
+    const auto bytes = opening_.gpudirect.memory;
+    gpudirect = {reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(),
+                 made.gpudirect->rkey};
   }
   return {.host = host_name(),
           .device = made.device->name(),
@@ -174,30 +175,32 @@ Card Connecting::card_of(const Prepared& prepared) const {
           .layer = chosen_.port.layer,
           .mtu = static_cast<std::uint8_t>(made.device->port().active_mtu),
           .near = memory(*made.near),
-          .image = memory(*made.image),
+          .replica = memory(*made.replica),
           .records = memory(*made.records),
-          .apart = apart};
+          .gpudirect = gpudirect};
 }
 
-Result<std::vector<Card>> Connecting::exchange_cards(const Result<Prepared>& prepared) const {
-  const Bytes mine = prepared ? encode(card_of(*prepared)) : encode(prepared.error());
+Result<std::vector<EndpointInfo>> Connecting::exchange_endpoint_info(
+    const Result<Prepared>& prepared) const {
+  const Bytes mine = prepared ? encode(endpoint_info_of(*prepared)) : encode(prepared.error());
   TUTTI_TRY(const auto all, opening_.exchange(phase("card"), mine));
   if (!prepared) return prepared.error();
-  std::vector<Card> cards;
+  std::vector<EndpointInfo> infos;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    auto card = parse_card(all[rank]);
-    if (!card) return of_rank(rank, card.error());
-    const RemoteMemory& theirs = card->near;
-    if (card->image.bytes != to_.image.size() || theirs.bytes != to_.near.size())
+    auto info = parse_endpoint_info(all[rank]);
+    if (!info) return of_rank(rank, info.error());
+    const RemoteMemory& theirs = info->near;
+    if (info->replica.bytes != to_.replica.size() || theirs.bytes != to_.near.size())
       return of_rank(rank, {Code::kMismatch, "verbs: its region has another size"});
-    const Apart& apart = opening_.apart;
-    const std::size_t needed =
-        apart.there() ? apart_bytes(opening_.config, apart.hosts, static_cast<int>(rank)) : 0;
-    if (card->apart.bytes < needed || (needed == 0 && card->apart.bytes != 0))
+    const GpuDirectSlots& gpudirect = opening_.gpudirect;
+    const std::size_t needed = gpudirect.there() ? gpudirect_bytes(opening_.config, gpudirect.hosts,
+                                                                   static_cast<int>(rank))
+                                                 : 0;
+    if (info->gpudirect.bytes < needed || (needed == 0 && info->gpudirect.bytes != 0))
       return of_rank(rank, {Code::kMismatch, "verbs: its slots are not where this rank's are"});
-    cards.push_back(*std::move(card));
+    infos.push_back(*std::move(info));
   }
-  return cards;
+  return infos;
 }
 
 /// By rank, the numbers of its queue pairs for each other rank; zero: it has none for it.
@@ -232,7 +235,7 @@ std::uint32_t Connecting::first_packet(std::size_t rank, std::uint32_t number) c
 }
 
 Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank,
-                                const Card& peer, std::uint32_t number) const {
+                                const EndpointInfo& peer, std::uint32_t number) const {
   const auto modify = [&](ibv_qp_attr& attributes, int which) -> Status {
     const int error = library().modify_qp(&pair, &attributes, which);
     if (error == 0) return ok();
@@ -248,7 +251,7 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = static_cast<std::uint8_t>(chosen_.port.number);
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  TUTTI_CHECK_OK(
+  TUTTI_RETURN_IF_ERROR(
       modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
   attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
@@ -267,9 +270,9 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
     attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen_.gid.index);
     attributes.ah_attr.grh.hop_limit = kHops;
   }
-  TUTTI_CHECK_OK(modify(attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                        IBV_QP_MIN_RNR_TIMER));
+  TUTTI_RETURN_IF_ERROR(modify(attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                                               IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = kTimeout;
@@ -281,43 +284,44 @@ Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::siz
 }
 
 /// The ranges of both ranks for each other.
-ApartMemory Connecting::apart_of(const Resources& made, int peer, const Card& card) const {
-  if (made.apart == nullptr) return {};
-  const Apart& apart = opening_.apart;
+GpuDirectMemories Connecting::gpudirect_of(const Resources& made, int peer,
+                                           const EndpointInfo& info) const {
+  if (made.gpudirect == nullptr) return {};
+  const GpuDirectSlots& gpudirect = opening_.gpudirect;
   const int me = opening_.me;
-  const ApartRanges mine = apart_ranges(opening_.config, apart.hosts, me, peer);
-  const ApartRanges theirs = apart_ranges(opening_.config, apart.hosts, peer, me);
-  return {.out = {apart.memory.subspan(mine.out, mine.bytes), made.apart->lkey},
-          .in = {apart.memory.subspan(mine.in, mine.bytes), made.apart->lkey},
-          .peer_in = {card.apart.address + theirs.in, theirs.bytes, card.apart.key}};
+  const GpuDirectRanges mine = gpudirect_ranges(opening_.config, gpudirect.hosts, me, peer);
+  const GpuDirectRanges theirs = gpudirect_ranges(opening_.config, gpudirect.hosts, peer, me);
+  return {.out = {gpudirect.memory.subspan(mine.out, mine.bytes), made.gpudirect->lkey},
+          .in = {gpudirect.memory.subspan(mine.in, mine.bytes), made.gpudirect->lkey},
+          .peer_in = {info.gpudirect.address + theirs.in, theirs.bytes, info.gpudirect.key}};
 }
 
-Result<Rail> Connecting::join(Prepared prepared, const std::vector<Card>& cards,
+Result<Rail> Connecting::join(Prepared prepared, const std::vector<EndpointInfo>& infos,
                               const Numbers& numbers) const {
   Resources& made = *prepared.resources;
-  const Card& mine = cards[me_];
+  const EndpointInfo& mine = infos[me_];
   const std::span records(made.record_memory.get(), made.record_bytes);
   const std::uint32_t most_message =
       std::min(made.device->port().max_msg_sz, static_cast<std::uint32_t>(net::kMostFrameBytes));
   std::vector<std::unique_ptr<Link>> links(ranks_);
   for (std::size_t i = 0; i < to_.far.size(); ++i) {
     const auto rank = static_cast<std::size_t>(to_.far[i]);
-    const Card& card = cards[rank];
-    if (card.layer != mine.layer) {
+    const EndpointInfo& info = infos[rank];
+    if (info.layer != mine.layer) {
       return of_rank(rank, {Code::kUnsupported,
                             "verbs: one side has InfiniBand, the other one "
                             "Ethernet; TUTTI_TRANSPORT=tcp does without"});
     }
     for (std::size_t pair = 0; pair < pairs_; ++pair) {
       const std::uint32_t number = numbers[rank][me_ * pairs_ + pair];
-      TUTTI_CHECK_OK(connect_pair(prepared, *prepared.pairs[i][pair], rank, card, number));
+      TUTTI_RETURN_IF_ERROR(connect_pair(prepared, *prepared.pairs[i][pair], rank, info, number));
     }
     // At the peer this rank's ring comes after those of lower ranks that it is connected with.
     std::size_t place = 0;
     for (std::size_t other = 0; other < me_; ++other) {
       if (numbers[rank][other * pairs_] != 0) ++place;
     }
-    RemoteMemory peer_in = card.records;
+    RemoteMemory peer_in = info.records;
     if (peer_in.bytes < (2 * place + 1) * ring_bytes())
       return of_rank(rank, {Code::kMismatch, "verbs: it has too little memory for records"});
     peer_in.address += 2 * place * ring_bytes();
@@ -327,23 +331,23 @@ Result<Rail> Connecting::join(Prepared prepared, const std::vector<Card>& cards,
             .me = opening_.me,
             .peer = to_.far[i],
             .index = static_cast<std::uint32_t>(i),
-            .where = fmt::format("verbs: rank {} ({}) over {}, {} to {} {}", rank, card.host,
-                                 mine.device, mine.address, card.device, card.address),
+            .where = fmt::format("verbs: rank {} ({}) over {}, {} to {} {}", rank, info.host,
+                                 mine.device, mine.address, info.device, info.address),
             .pairs = std::move(prepared.pairs[i]),
             .depth = depth_,
             .inline_bytes = prepared.inline_bytes,
             .most_message = most_message,
             .told_bytes = told_bytes_,
             .near = {to_.near, made.near->lkey},
-            .image = {to_.image, made.image->lkey},
-            .peer_near = card.near,
-            .peer_image = card.image,
-            .apart = apart_of(made, to_.far[i], card),
+            .replica = {to_.replica, made.replica->lkey},
+            .peer_near = info.near,
+            .peer_replica = info.replica,
+            .gpudirect = gpudirect_of(made, to_.far[i], info),
             .in = {records.subspan(2 * i * ring_bytes(), ring_bytes()), made.records->lkey},
             .out = {records.subspan((2 * i + 1) * ring_bytes(), ring_bytes()), made.records->lkey},
             .peer_in = peer_in,
             .patience = patience_});
-    TUTTI_CHECK_OK(links[rank]->begin());
+    TUTTI_RETURN_IF_ERROR(links[rank]->begin());
   }
   return Rail{std::move(prepared.resources), std::move(links)};
 }
@@ -353,31 +357,33 @@ Status Connecting::agree(std::string_view name, const Status& mine) const {
   TUTTI_TRY(const auto all, opening_.exchange(phase(name), mine ? Bytes{} : encode(mine.error())));
   if (!mine) return mine.error();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) return of_rank(rank, parse_card(all[rank]).error());
+    if (!all[rank].empty()) return of_rank(rank, parse_endpoint_info(all[rank]).error());
   }
   return ok();
 }
 
 /// The ports that this rank would prefer, joined with these.
-PortWish wish_of(const Opening& opening, std::span<const int> far) {
+PortPreference preference_of(const Opening& opening, std::span<const int> far) {
   const auto me = static_cast<std::size_t>(opening.me);
   const Peer& own = opening.peers[me];
-  PortWish wish{.layers = own.rdma, .rule = opening.rdma_devices, .turn = 0, .sharers = 0};
-  for (const int rank : far) wish.layers &= opening.peers[static_cast<std::size_t>(rank)].rdma;
+  PortPreference preference{
+      .layers = own.rdma, .rule = opening.rdma_devices, .turn = 0, .sharers = 0};
+  for (const int rank : far)
+    preference.layers &= opening.peers[static_cast<std::size_t>(rank)].rdma;
   for (std::size_t rank = 0; rank < opening.peers.size(); ++rank) {
     if (!std::equal(own.host, own.host + 2, opening.peers[rank].host)) continue;
-    ++wish.sharers;
-    if (rank < me) ++wish.turn;
+    ++preference.sharers;
+    if (rank < me) ++preference.turn;
   }
-  return wish;
+  return preference;
 }
 
 /// As many of each rank as the one with the fewest has.
 Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port> ports) {
   const Opening& opening = to.opening;
   const auto me = static_cast<std::size_t>(opening.me);
-  PortWish wish = wish_of(opening, to.far);
-  const auto mine = choose_ports(ports, wish);
+  PortPreference preference = preference_of(opening, to.far);
+  const auto mine = choose_ports(ports, preference);
   // Its length tells a number from an error.
   const Bytes said =
       mine ? Bytes{static_cast<std::byte>(mine->rails.size())} : encode(mine.error());
@@ -386,14 +392,14 @@ Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port>
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto count = all[rank].size() == 1 ? static_cast<std::size_t>(all[rank][0]) : 0;
     if (count == 0) {
-      const auto told = parse_card(all[rank]);
+      const auto told = parse_endpoint_info(all[rank]);
       return of_rank(
           me, rank,
           told ? Error{Code::kMismatch, "verbs: it speaks another version"} : told.error());
     }
-    wish.most = std::min(wish.most, count);
+    preference.most = std::min(preference.most, count);
   }
-  return choose_ports(ports, wish);
+  return choose_ports(ports, preference);
 }
 
 }  // namespace
@@ -401,21 +407,21 @@ Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port>
 Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<const Port> ports) {
   std::vector<int> all(opening.peers.size());
   std::iota(all.begin(), all.end(), 0);
-  const bool to_use = opening.apart.there();
-  PortWish wish = wish_of(opening, all);
+  const bool to_use = opening.gpudirect.there();
+  PortPreference preference = preference_of(opening, all);
   if (!to_use) {  // As if it were alone on its host, and had no use for a limit.
-    wish.turn = 0;
-    wish.sharers = 1;
-    wish.most = std::max<std::size_t>(ports.size(), 1);
+    preference.turn = 0;
+    preference.sharers = 1;
+    preference.most = std::max<std::size_t>(ports.size(), 1);
   }
-  TUTTI_TRY(const auto chosen, choose_ports(ports, wish));
+  TUTTI_TRY(const auto chosen, choose_ports(ports, preference));
   std::vector<std::string> cards;
   for (const ChosenPort& one : chosen.rails) {
     cards.push_back(name_of(one.port));
     if (!to_use) continue;
     TUTTI_TRY(const auto device, Device::open(one, 1));
     TUTTI_TRY([[maybe_unused]] const auto memory,
-              device->enroll_apart(opening.apart.memory, opening.apart.dma_buf));
+              device->enroll_gpudirect(opening.gpudirect.memory, opening.gpudirect.dma_buf));
   }
   return cards;
 }

@@ -2,10 +2,10 @@
 //
 // Everybody chooses ports, and says how many; all use as many as the rank with the fewest. For each
 // of them, one rail after the other, everybody opens the port, registers memory and makes queue
-// pairs; says where all that is (card.h), or why it could not; connects; and writes to each peer
-// once, so that a network that loses packets of RDMA is an error of joining and not of the first
-// call. After each of these steps all ranks know which rank failed, and do without that rail; if
-// none is left all fail with the same words.
+// pairs; says where all that is (endpoint_info.h), or why it could not; connects; and writes to
+// each peer once, so that a network that loses packets of RDMA is an error of joining and not of
+// the first call. After each of these steps all ranks know which rank failed, and do without that
+// rail; if none is left all fail with the same words.
 #pragma once
 #include <memory>
 

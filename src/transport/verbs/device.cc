@@ -101,7 +101,7 @@ Result<Memory> Device::enroll(std::span<std::byte> bytes) const {
                  locked);
 }
 
-Result<Memory> Device::enroll_apart(std::span<std::byte> bytes, int dma_buf) const {
+Result<Memory> Device::enroll_gpudirect(std::span<std::byte> bytes, int dma_buf) const {
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
   std::string tried;
   if (dma_buf >= 0 && library().reg_dmabuf_mr != nullptr) {

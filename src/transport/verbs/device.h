@@ -52,7 +52,7 @@ class Device {
   Result<Memory> enroll(std::span<std::byte> bytes) const;
   /// The same for memory of a device, by a dma-buf of it (-1: there is none), else by its address,
   /// which takes a module of the kernel that knows such memory (nvidia_peermem).
-  Result<Memory> enroll_apart(std::span<std::byte> bytes, int dma_buf) const;
+  Result<Memory> enroll_gpudirect(std::span<std::byte> bytes, int dma_buf) const;
   /// Reliable and connected. `capacity` becomes what the device gives.
   Result<Pair> make_pair(ibv_qp_cap& capacity) const;
 

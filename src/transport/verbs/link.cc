@@ -106,12 +106,12 @@ void Link::send(net::FrameHeader header, std::span<const net::Piece> pieces) {
   ++queued_;
 }
 
-bool Link::apart(net::Piece payload) const {
-  return !payload.empty() && offset_in(parts_.apart.out.bytes, payload).has_value();
+bool Link::gpudirect(net::Piece payload) const {
+  return !payload.empty() && offset_in(parts_.gpudirect.out.bytes, payload).has_value();
 }
 
 bool Link::in_record(const Frame& frame) const {
-  return frame.header.bytes <= kShortBytes && !(frame.count == 1 && apart(frame.pieces[0]));
+  return frame.header.bytes <= kShortBytes && !(frame.count == 1 && gpudirect(frame.pieces[0]));
 }
 
 std::size_t Link::writes_of(const Frame& frame) const {
@@ -128,16 +128,16 @@ std::size_t Link::pair_of(const Frame& frame) const {
 
 Link::Landing Link::landing(net::Piece payload) const {
   if (const auto offset = offset_in(parts_.near.bytes, payload)) {
-    return {Target::kImage, *offset, parts_.near.key, parts_.peer_image.address + *offset,
-            parts_.peer_image.key};
+    return {Target::kReplica, *offset, parts_.near.key, parts_.peer_replica.address + *offset,
+            parts_.peer_replica.key};
   }
-  if (const auto offset = offset_in(parts_.apart.out.bytes, payload)) {
-    return {Target::kApart, *offset, parts_.apart.out.key, parts_.apart.peer_in.address + *offset,
-            parts_.apart.peer_in.key};
+  if (const auto offset = offset_in(parts_.gpudirect.out.bytes, payload)) {
+    return {Target::kGpuDirect, *offset, parts_.gpudirect.out.key,
+            parts_.gpudirect.peer_in.address + *offset, parts_.gpudirect.peer_in.key};
   }
-  const auto offset = offset_in(parts_.image.bytes, payload);
+  const auto offset = offset_in(parts_.replica.bytes, payload);
   TUTTI_CHECK(offset.has_value());  // Nothing else has long payloads.
-  return {Target::kNear, *offset, parts_.image.key, parts_.peer_near.address + *offset,
+  return {Target::kNear, *offset, parts_.replica.key, parts_.peer_near.address + *offset,
           parts_.peer_near.key};
 }
 
@@ -185,7 +185,7 @@ void Link::put_record(std::size_t pair, Record record, std::span<const net::Piec
   QueuePair& at = pairs_[pair];
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     record.consumed[i] = static_cast<std::uint32_t>(pairs_[i].consumed);
-    pairs_[i].told = pairs_[i].consumed;
+    pairs_[i].advertised = pairs_[i].consumed;
   }
   const std::size_t place = (pair * parts_.depth + at.sent % parts_.depth) * kRecordBytes;
   const auto bytes = parts_.out.bytes.subspan(place, kRecordBytes);
@@ -259,7 +259,7 @@ bool Link::post() {
 
 void Link::say_consumed() {
   const auto due = [this](const QueuePair& at) {
-    return at.consumed - at.told >= parts_.depth / 2;
+    return at.consumed - at.advertised >= parts_.depth / 2;
   };
   if (failure_ || std::none_of(pairs_.begin(), pairs_.end(), due) || !room(pairs_[0], 0, 1)) return;
   put_record(0, {.what = What::kCredit, .header = {.kind = 1}}, {});
@@ -334,8 +334,8 @@ bool Link::take_credits(const Record& record) {
 }
 
 std::span<const std::byte> Link::memory_of(Target target) const {
-  if (target == Target::kApart) return parts_.apart.in.bytes;
-  return (target == Target::kNear ? parts_.near : parts_.image).bytes;
+  if (target == Target::kGpuDirect) return parts_.gpudirect.in.bytes;
+  return (target == Target::kNear ? parts_.near : parts_.replica).bytes;
 }
 
 /// False: not now.
@@ -343,8 +343,8 @@ Result<bool> Link::take(const Record& record, const std::byte* payload, net::Fra
   TUTTI_TRY(const auto place, sink.place(record.header));
   if (!place) return false;
   const net::Piece wanted(*place, record.header.bytes);
-  const bool is_apart = net::overlap(parts_.apart.in.bytes, wanted);
-  if (is_apart != (record.target == Target::kApart))
+  const bool is_gpudirect = net::overlap(parts_.gpudirect.in.bytes, wanted);
+  if (is_gpudirect != (record.target == Target::kGpuDirect))
     return corrupt("a payload is not where it belongs");
   if (record.target == Target::kRecord) {
     if (!wanted.empty()) std::memcpy(*place, payload, wanted.size());
@@ -352,14 +352,15 @@ Result<bool> Link::take(const Record& record, const std::byte* payload, net::Fra
     const auto memory = memory_of(record.target);
     if (record.offset > memory.size() || memory.size() - record.offset < wanted.size())
       return corrupt("a payload lies outside of the memory");
-    const std::byte* const landed = memory.data() + record.offset;
-    if (*place != landed) {
-      if (is_apart || offset_in(parts_.near.bytes, wanted) || offset_in(parts_.image.bytes, wanted))
+    const std::byte* const placed = memory.data() + record.offset;
+    if (*place != placed) {
+      if (is_gpudirect || offset_in(parts_.near.bytes, wanted) ||
+          offset_in(parts_.replica.bytes, wanted))
         return corrupt("a payload is not where it belongs");
-      std::memcpy(*place, landed, wanted.size());  // Its taker wants it somewhere else.
+      std::memcpy(*place, placed, wanted.size());  // Its taker wants it somewhere else.
     }
   }
-  TUTTI_CHECK_OK(sink.arrived(record.header));
+  TUTTI_RETURN_IF_ERROR(sink.arrived(record.header));
   return true;
 }
 

@@ -4,9 +4,9 @@
 // gives the peer a completion. A short payload is in the record. A long one lies in the region or
 // in the replica, which are laid out alike on both sides: it is written to its place in the peer's
 // memory, without a copy, by the same queue pair and before its record. So is a payload in a
-// GPUDirect slot (transport/apart.h), whatever its length: nothing here reads or writes there. No
-// other order is relied upon: frames of several queue pairs are announced by sequence, and payloads
-// for one place always go by the same queue pair.
+// GPUDirect slot (transport/gpudirect_slots.h), whatever its length: nothing here reads or writes
+// there. No other order is relied upon: frames of several queue pairs are announced by sequence,
+// and payloads for one place always go by the same queue pair.
 //
 // A ring has room for `depth` records of each queue pair; each record says how many of the other
 // direction were consumed. A few places are kept for records that say only that, so both sides can
@@ -48,7 +48,7 @@ struct LocalMemory {
 };
 
 /// Ranges of what lies apart: of this rank those for the peer, and the peer's one for `out`.
-struct ApartMemory {
+struct GpuDirectMemories {
   LocalMemory out, in;
   RemoteMemory peer_in;
 };
@@ -61,13 +61,13 @@ struct LinkParts {
   std::vector<Pair> pairs;  // At most kMostPairs, connected.
   std::uint32_t depth = 0;  // Records that each queue pair's ring holds, on both sides.
   std::uint32_t inline_bytes = 0;
-  std::uint32_t most_message = 0;      // Bytes of one write.
-  std::size_t told_bytes = 0;          // The device tells at least every so many that they arrived.
-  LocalMemory near, image;             // Where payloads lie,
-  RemoteMemory peer_near, peer_image;  // and where they land: those of near in peer_image.
-  ApartMemory apart;                   // If some do.
-  LocalMemory in, out;                 // Rings of records: by queue pair, by place.
-  RemoteMemory peer_in;                // Where those of `out` go.
+  std::uint32_t most_message = 0;  // Bytes of one write.
+  std::size_t told_bytes = 0;      // The device tells at least every so many that they arrived.
+  LocalMemory near, replica;       // Where payloads lie,
+  RemoteMemory peer_near, peer_replica;  // and where they land: those of near in peer_replica.
+  GpuDirectMemories gpudirect;           // If some do.
+  LocalMemory in, out;                   // Rings of records: by queue pair, by place.
+  RemoteMemory peer_in;                  // Where those of `out` go.
   std::chrono::steady_clock::duration patience{};  // Until silence is an error.
 };
 
@@ -92,7 +92,7 @@ class Link final : public net::Carrier, private CompletionSink {
   std::size_t pending() const override { return static_cast<std::size_t>(queued_ - taken_); }
   /// Payloads that the device has count until they are known to have arrived.
   std::size_t unsent_bytes() const override;
-  bool apart(net::Piece payload) const override;
+  bool gpudirect(net::Piece payload) const override;
   std::string where() const override { return parts_.where; }
   std::optional<Error> stuck() override;
   /// Its queue pairs are destroyed: after that no device reads or writes memory for them.
@@ -132,12 +132,12 @@ class Link final : public net::Carrier, private CompletionSink {
   struct QueuePair {
     Pair pair;
     // Records.
-    std::uint64_t sent = 0;      // Written to the peer's ring,
-    std::uint64_t taken = 0;     // and consumed by the peer.
-    std::uint64_t arrived = 0;   // In this rank's ring,
-    std::uint64_t consumed = 0;  // and consumed.
-    std::uint64_t told = 0;      // That the peer knows of.
-    std::uint64_t receives = 0;  // Posted.
+    std::uint64_t sent = 0;        // Written to the peer's ring,
+    std::uint64_t taken = 0;       // and consumed by the peer.
+    std::uint64_t arrived = 0;     // In this rank's ring,
+    std::uint64_t consumed = 0;    // and consumed.
+    std::uint64_t advertised = 0;  // That the peer knows of.
+    std::uint64_t receives = 0;    // Posted.
     // Writes.
     std::uint64_t posted = 0, done = 0, signaled = 0;
     std::uint64_t probe = 0;  // The write that asked for a sign of life, by count.

@@ -21,7 +21,7 @@ struct Resources {
   std::unique_ptr<std::byte, Free> record_memory;  // On pages of its own.
   std::size_t record_bytes = 0;
   std::unique_ptr<Device> device;
-  Memory near, image, records, apart;
+  Memory near, replica, records, gpudirect;
 };
 
 /// A port's links; by rank, null: it is not joined by this network.

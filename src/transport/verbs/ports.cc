@@ -160,9 +160,9 @@ struct Candidates {
   std::string refused;    // Which others there are, and why not.
 };
 
-Candidates find_candidates(std::span<const Port> ports, const PortWish& wish) {
-  const Rule rule = parse_rule(wish.rule);
-  const std::uint32_t common = wish.layers & usable_layers(ports);
+Candidates find_candidates(std::span<const Port> ports, const PortPreference& preference) {
+  const Rule rule = parse_rule(preference.rule);
+  const std::uint32_t common = preference.layers & usable_layers(ports);
   const LinkLayer layer = (common & kInfiniBand) != 0 ? kInfiniBand : kRoce;
   Candidates found;
   for (const Port& port : ports) {
@@ -243,20 +243,20 @@ std::uint32_t usable_layers(std::span<const Port> ports) {
   return layers;
 }
 
-Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortWish& wish) {
-  const Candidates found = find_candidates(ports, wish);
+Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreference& preference) {
+  const Candidates found = find_candidates(ports, preference);
   if (found.good.empty()) {
     const std::string there = found.refused.empty() ? "none at all" : found.refused;
-    return Error{wish.rule.empty() ? Code::kUnsupported : Code::kInvalidArgument,
+    return Error{preference.rule.empty() ? Code::kUnsupported : Code::kInvalidArgument,
                  fmt::format("verbs: no port of an RDMA device can be used; there is {}; "
                              "TUTTI_TRANSPORT=tcp does without",
                              there)};
   }
   constexpr std::size_t kLeastRails = 2;
-  const auto sharers = static_cast<std::size_t>(std::max(wish.sharers, 1));
-  const auto turn = static_cast<std::size_t>(wish.turn);
+  const auto sharers = static_cast<std::size_t>(std::max(preference.sharers, 1));
+  const auto turn = static_cast<std::size_t>(preference.turn);
   const std::size_t alike = found.alike, share = (alike + sharers - 1) / sharers;
-  const std::size_t count = std::min({std::max(share, kLeastRails), alike, wish.most});
+  const std::size_t count = std::min({std::max(share, kLeastRails), alike, preference.most});
   const std::size_t own = (alike > sharers ? turn * alike / sharers : turn) % alike;
   ChosenPorts chosen;
   for (std::size_t i = 0; i < alike; ++i) {
@@ -270,7 +270,8 @@ Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortWish& wi
                     port.speed_mbps / 1000.0, best_gid(port)->index, ip_text(best_gid(port)->gid));
   }
   if (alike > count) chosen.why += fmt::format(", in turn of {} alike", alike);
-  if (!wish.rule.empty()) chosen.why += fmt::format(", by TUTTI_RDMA_DEVICES={}", wish.rule);
+  if (!preference.rule.empty())
+    chosen.why += fmt::format(", by TUTTI_RDMA_DEVICES={}", preference.rule);
   if (!found.refused.empty()) chosen.why += "; not " + found.refused;
   return chosen;
 }

@@ -52,7 +52,7 @@ std::uint32_t usable_layers(std::span<const Port> ports);
 
 inline constexpr std::size_t kMostRails = 8;  // For one rank.
 
-struct PortWish {
+struct PortPreference {
   std::uint32_t layers = kInfiniBand | kRoce;  // That all ranks have; InfiniBand is taken first.
   /// Which devices to take, best first, by commas: names, prefixes with a star, ports
   /// ("mlx5_0,mlx5_1:2,rxe*"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
@@ -73,7 +73,7 @@ struct ChosenPorts {
 };
 /// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule. Both say what
 /// there is. Pure.
-Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortWish& wish);
+Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreference& preference);
 
 /// "mlx5_0:1".
 std::string name_of(const Port& port);

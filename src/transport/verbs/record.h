@@ -4,9 +4,9 @@
 //   what u32 · target u32 · consumed u32 x kMostPairs · offset u64 · frame header (net/frame.h),
 //   then the payload, if it is at most kShortBytes
 //
-// A longer payload lies in the region or the image, and was written to the same offset of the
-// peer's image or region before its record. One that lies apart (transport/apart.h) was too,
-// however short it is; its offset is that in the range for this peer.
+// A longer payload lies in the region or the replica, and was written to the same offset of the
+// peer's replica or region before its record. One that lies apart (transport/gpudirect_slots.h) was
+// too, however short it is; its offset is that in the range for this peer.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -29,8 +29,8 @@ enum class What : std::uint32_t {
   kBye,     // The last one, in sequence with the frames.
 };
 /// Where a payload lies, on the side that gets it: short ones in the record, long ones in near or
-/// image, of any length but none apart.
-enum class Target : std::uint32_t { kRecord = 0, kNear, kImage, kApart };
+/// replica, of any length but none apart.
+enum class Target : std::uint32_t { kRecord = 0, kNear, kReplica, kGpuDirect };
 
 struct Record {
   What what = What::kFrame;
@@ -42,7 +42,7 @@ struct Record {
 };
 
 inline bool fits(Target target, std::uint32_t bytes) {
-  if (target == Target::kApart) return bytes != 0;
+  if (target == Target::kGpuDirect) return bytes != 0;
   return (target == Target::kRecord) == (bytes <= kShortBytes);
 }
 
@@ -65,7 +65,7 @@ inline std::optional<Record> parse_record(std::span<const std::byte, kRecordHead
   record.offset = reader.number<std::uint64_t>();
   if (what < static_cast<std::uint32_t>(What::kFrame) ||
       what > static_cast<std::uint32_t>(What::kBye) ||
-      target > static_cast<std::uint32_t>(Target::kApart))
+      target > static_cast<std::uint32_t>(Target::kGpuDirect))
     return std::nullopt;
   record.what = static_cast<What>(what);
   record.target = static_cast<Target>(target);

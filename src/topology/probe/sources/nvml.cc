@@ -204,7 +204,7 @@ Status open(const char* name, Library& library) {
 
 Result<std::vector<NvmlLink>> read_nvlinks(const std::string& bus, const char* name) {
   Library library;
-  TUTTI_CHECK_OK(open(name, library));
+  TUTTI_RETURN_IF_ERROR(open(name, library));
   Handle device = nullptr;
   if (!ask(library.by_bus, bus.c_str(), &device))
     return absent(fmt::format("NVML knows no GPU at {}", bus));
@@ -213,7 +213,7 @@ Result<std::vector<NvmlLink>> read_nvlinks(const std::string& bus, const char* n
 
 Result<NvmlFacts> read_nvml(const char* name) {
   Library library;
-  TUTTI_CHECK_OK(open(name, library));
+  TUTTI_RETURN_IF_ERROR(open(name, library));
   NvmlFacts facts;
   std::array<char, 96> driver{};
   if (ask(library.driver, driver.data(), 96U)) facts.driver = driver.data();

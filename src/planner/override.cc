@@ -1,0 +1,136 @@
+#include "planner/override.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "algorithms/algorithm.h"
+#include "base/check.h"
+#include "planner/tuning_table.h"
+
+namespace tutti::planner {
+namespace {
+
+// A number: whether it forbids, lanes, a name.
+constexpr std::uint16_t kForbids = 0x8000;
+constexpr int kLanesFrom = 9;
+constexpr std::uint16_t kNames = (1U << kLanesFrom) - 1;
+static_assert((kMostOverrideLanes << kLanesFrom | kNames | kForbids) == 0xFFFF);
+constexpr std::uint16_t kEagerNumber = 1;  // Algorithms count on, in the order of the registry.
+
+bool has(std::optional<Collective> collective, std::string_view name) {
+  if (name == kEagerName) return true;
+  const auto all = algorithms();
+  return std::any_of(all.begin(), all.end(), [&](const Algorithm* algorithm) {
+    return algorithm->name == name && (!collective || algorithm->collective == *collective);
+  });
+}
+
+Error unknown(std::string_view who, std::string_view name, std::optional<Collective> collective) {
+  std::string known;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (collective && algorithm->collective != *collective) continue;
+    if (known.find(fmt::format(" {},", algorithm->name)) == std::string::npos)
+      known += fmt::format(" {},", algorithm->name);
+  }
+  std::string text =
+      fmt::format("{}: no {} algorithm is called '{}'; there are{} {}", who,
+                  collective ? to_string(*collective) : std::string_view("registered"), name, known,
+                  kEagerName);
+  if (name.find(':') != std::string_view::npos) {
+    text += fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {} or ^NAME",
+                        kMostOverrideLanes, kEagerName);
+  }
+  return {Code::kInvalidArgument, std::move(text)};
+}
+
+/// Takes ":2" off a name, and returns the 2; 0: there is none. What is no such number stays, and is
+/// a name that nothing has.
+std::uint32_t take_lanes(std::string_view& name) {
+  const auto colon = name.find(':');
+  if (colon == std::string_view::npos) return 0;
+  const char* const end = name.data() + name.size();
+  std::uint32_t lanes = 0;
+  const auto [read_to, failure] = std::from_chars(name.data() + colon + 1, end, lanes);
+  const bool good = failure == std::errc{} && read_to == end && lanes >= 1 &&
+                    lanes <= kMostOverrideLanes && name.substr(0, colon) != kEagerName;
+  if (!good) return 0;
+  name = name.substr(0, colon);
+  return lanes;
+}
+
+}  // namespace
+
+bool Override::forbids(std::string_view name) const {
+  return std::find(forbidden.begin(), forbidden.end(), name) != forbidden.end();
+}
+
+Result<Override> override_for(Collective collective, std::string_view list, std::string_view who) {
+  Override algorithm_override;
+  Override for_all;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    std::string_view entry = list.substr(0, comma);
+    list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
+    std::optional<Collective> only;
+    if (const auto equals = entry.find('='); equals != std::string_view::npos) {
+      only = parse_collective(entry.substr(0, equals));
+      if (!only) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("{}: '{}' is no collective; there are {}", who,
+                                 entry.substr(0, equals), collective_names())};
+      }
+      entry.remove_prefix(equals + 1);
+    }
+    const bool forbidden = entry.starts_with('^');
+    if (forbidden) entry.remove_prefix(1);
+    const std::uint32_t lanes = forbidden ? 0 : take_lanes(entry);
+    if (!has(only, entry)) return unknown(who, entry, only);
+    if ((only && *only != collective) || !has(collective, entry)) continue;
+    if (forbidden) {
+      algorithm_override.forbidden.emplace_back(entry);
+    } else {
+      Override& whose = only ? algorithm_override : for_all;
+      whose.forced = entry;
+      whose.lanes = lanes;
+    }
+  }
+  if (algorithm_override.forced.empty()) {
+    algorithm_override.forced = for_all.forced;
+    algorithm_override.lanes = for_all.lanes;
+  }
+  return algorithm_override;
+}
+
+Result<std::uint16_t> override_number(Collective collective, std::string_view algorithm_override) {
+  if (algorithm_override.empty()) return std::uint16_t{0};
+  const bool forbids = algorithm_override.starts_with('^');
+  std::string_view name = forbids ? algorithm_override.substr(1) : algorithm_override;
+  const std::uint32_t lanes = forbids ? 0 : take_lanes(name);
+  const auto flag = static_cast<std::uint16_t>((forbids ? kForbids : 0U) | (lanes << kLanesFrom));
+  if (name == kEagerName) return static_cast<std::uint16_t>(kEagerNumber | flag);
+  const auto all = algorithms();
+  TUTTI_CHECK(all.size() + kEagerNumber <= kNames);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->collective == collective && all[i]->name == name)
+      return static_cast<std::uint16_t>((i + 1 + kEagerNumber) | flag);
+  }
+  return unknown("algorithm", name, collective);
+}
+
+std::string override_text(std::uint16_t number) {
+  if (number == 0) return {};
+  const std::string flag = (number & kForbids) != 0 ? "^" : "";
+  const std::size_t which = number & kNames;
+  const unsigned lanes = (number & ~kForbids) >> kLanesFrom;
+  const auto all = algorithms();
+  if (which <= kEagerNumber || which > all.size() + kEagerNumber)
+    return flag + std::string(kEagerName);
+  const std::string_view name = all[which - 1 - kEagerNumber]->name;
+  return lanes == 0 ? fmt::format("{}{}", flag, name) : fmt::format("{}{}:{}", flag, name, lanes);
+}
+
+}  // namespace tutti::planner

@@ -1,0 +1,482 @@
+// Executors over a network that takes its time: frames wait for as long as a seed says, payloads
+// are read when they leave and not when they are queued, and ranks run in any order. What is lent
+// to the wire must not change before it has left, and is left alone once a call has ended.
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "exec/host_executor.h"
+#include "planner/planner.h"
+#include "planner/select.h"
+#include "support/catch.h"
+#include "support/cluster.h"
+#include "transport/net/rails.h"
+#include "transport/net/replicator.h"
+
+namespace tutti::test {
+namespace {
+
+using net::FrameHeader;
+using net::FrameSink;
+using net::Piece;
+
+/// What is on its way from one rank to another.
+struct Frame {
+  FrameHeader header;
+  Buffer payload;
+};
+struct Pipe {
+  std::deque<Frame> frames;
+  std::size_t sent = 0;  // Frames, ever.
+  bool cut = false;
+};
+/// From each rank to each.
+using Pipes = std::vector<std::vector<Pipe>>;
+
+/// What all ranks of a test share.
+struct Slowness {
+  explicit Slowness(std::uint64_t seed) : random(seed) {}
+  std::mt19937_64 random;
+  unsigned least = 0, most = 4;    // Frames that move at once.
+  std::size_t longest = SIZE_MAX;  // That leaves at all, bytes.
+  unsigned cut_one_in = 0;         // Of so many moves one cuts a rail, unless it is the last one.
+  std::function<void()> asleep = [] {};  // What happens while a rank sleeps.
+  std::size_t draw() { return least + random() % (most - least + 1); }
+};
+
+class SlowCarrier final : public net::Carrier {
+ public:
+  SlowCarrier(Pipe& out, Pipe& in, Slowness& slowness, bool last)
+      : out_(out), in_(in), slowness_(slowness), last_(last) {}
+  void send(FrameHeader header, std::span<const Piece> pieces) override {
+    queued_.push_back({header, {pieces.begin(), pieces.end()}});
+  }
+  using Carrier::send;
+  Result<bool> flush() override {
+    if (cut()) return broken();
+    bool moved = false;
+    for (std::size_t i = slowness_.draw(); i > 0 && !queued_.empty(); --i, moved = true) {
+      if (queued_.front().header.bytes > slowness_.longest) break;
+      Frame frame{queued_.front().header, {}};
+      for (const Piece piece : queued_.front().pieces)
+        frame.payload.insert(frame.payload.end(), piece.begin(), piece.end());
+      out_.frames.push_back(std::move(frame));
+      ++out_.sent;
+      queued_.pop_front();
+    }
+    return moved;
+  }
+  Result<bool> progress(FrameSink& sink) override {
+    TUTTI_TRY(bool moved, flush());
+    for (std::size_t i = slowness_.draw(); i > 0 && !in_.frames.empty(); --i) {
+      const Frame& frame = in_.frames.front();
+      TUTTI_TRY(const auto place, sink.place(frame.header));
+      if (!place) break;
+      if (cut()) {  // In the middle of a frame.
+        std::fill_n(*place, frame.header.bytes / 2, std::byte{0xbb});
+        return broken();
+      }
+      std::ranges::copy(frame.payload, *place);
+      TUTTI_RETURN_IF_ERROR(sink.arrived(frame.header));
+      if (in_.frames.empty()) return true;  // Given up meanwhile.
+      in_.frames.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+  bool any_memory() const override { return true; }
+  void moved(Piece from, std::byte* to) override {
+    for (Queued& one : queued_) {
+      for (Piece& piece : one.pieces) {
+        if (piece.data() >= from.data() && piece.data() < from.data() + from.size())
+          piece = {to + (piece.data() - from.data()), piece.size()};
+      }
+    }
+  }
+  std::size_t pending() const override { return queued_.size(); }
+  std::size_t unsent_bytes() const override { return slowness_.random() % 1000; }
+  std::string where() const override { return "slow"; }
+  void abandon() override {
+    queued_.clear();
+    in_.frames.clear();
+    out_.frames.clear();
+  }
+  void leave() override {}
+  bool left() override { return true; }
+
+ private:
+  struct Queued {
+    FrameHeader header;
+    std::vector<Piece> pieces;
+  };
+  /// What is on its way is lost, both ways.
+  bool cut() {
+    if (!last_ && slowness_.cut_one_in != 0 && slowness_.random() % slowness_.cut_one_in == 0)
+      out_.cut = in_.cut = true;
+    return out_.cut;
+  }
+  static Error broken() { return {Code::kPeerFailed, "cut"}; }
+
+  Pipe& out_;
+  Pipe& in_;
+  Slowness& slowness_;
+  bool last_;
+  std::deque<Queued> queued_;
+};
+
+class SlowNetwork final : public net::Network {
+ public:
+  /// `rails`: pipes of each. With one it is the carrier itself.
+  SlowNetwork(std::vector<Pipes>& rails, std::size_t me, Slowness& slowness) : slowness_(slowness) {
+    for (std::size_t rank = 0; rank < rails.front().size(); ++rank) {
+      std::vector<std::unique_ptr<net::Carrier>> carriers;
+      for (Pipes& pipes : rails) {
+        carriers.push_back(std::make_unique<SlowCarrier>(pipes[me][rank], pipes[rank][me], slowness,
+                                                         &pipes == &rails.back()));
+      }
+      if (rank == me)
+        carriers_.push_back(nullptr);
+      else if (rails.size() == 1)
+        carriers_.push_back(std::move(carriers.front()));
+      else
+        carriers_.push_back(std::make_unique<net::Rails>(std::move(carriers), kSpread));
+    }
+  }
+  net::Carrier* carrier(int rank) override {
+    return carriers_[static_cast<std::size_t>(rank)].get();
+  }
+  void look(std::vector<bool>& ready) override { std::fill(ready.begin(), ready.end(), true); }
+  void sleep(std::chrono::nanoseconds) override { slowness_.asleep(); }
+  void wake() override {}
+  void forget(int) override {}
+
+ private:
+  static constexpr std::size_t kSpread = 2048;
+  Slowness& slowness_;
+  std::vector<std::unique_ptr<net::Carrier>> carriers_;
+};
+
+class SlowEndpoint final : public Endpoint {
+ public:
+  SlowEndpoint(const RegionConfig& config, int me, std::unique_ptr<net::Network> network)
+      : memory_(Region::bytes_for(config) + kCacheLine),
+        region_(aligned(memory_.data()), config),
+        replicator_((region_.format(), region_), me, std::move(network), {}) {}
+  const Region& region() const override { return region_; }
+  BufferName name(const void*, std::size_t) override { return {}; }
+  Result<std::byte*> map(int, BufferName, std::size_t) override { return Error{Code::kSystem, ""}; }
+  bool alive(int) const override { return true; }
+  RemoteLink* remote_link() override { return &replicator_; }
+  std::size_t shared_bytes() const override { return 0; }
+
+ private:
+  static std::byte* aligned(std::byte* at) {
+    const auto address = reinterpret_cast<std::uintptr_t>(at);
+    return at + (kCacheLine - address % kCacheLine) % kCacheLine;
+  }
+  Buffer memory_;
+  Region region_;
+  net::Replicator replicator_;
+};
+
+/// Ranks of one test, all polled by this thread.
+class Ranks {
+ public:
+  Ranks(int count, const std::string& algorithm, std::uint64_t seed, std::size_t rails = 1,
+        std::uint32_t message_slots = 8)
+      : slowness_(seed), rails_(rails) {
+    plans_->name = algorithm;
+    const auto ranks = static_cast<std::size_t>(count);
+    for (Pipes& pipes : rails_) pipes.assign(ranks, std::vector<Pipe>(ranks));
+    RegionConfig config = Region::default_config(count);
+    config.slot_bytes = 8192;  // Longer than what is worth lending.
+    config.slot_count = config.multicast_slots = 3;
+    config.message_slots = message_slots;
+    config.lanes = 8;
+    config.replica = 1;
+    for (int rank = 0; rank < count; ++rank) plans_->hosts.of.push_back(rank);
+    for (int rank = 0; rank < count; ++rank) {
+      exec::HostExecutor::Options options;
+      options.wait = {.spins = 0, .yields = 0};  // They sleep as soon as they may.
+      options.plans = plans_;
+      executors_.push_back(std::make_unique<exec::HostExecutor>(
+          std::make_unique<SlowEndpoint>(
+              config, rank,
+              std::make_unique<SlowNetwork>(rails_, static_cast<std::size_t>(rank), slowness_)),
+          rank, std::move(options)));
+    }
+  }
+  /// All leave once they have heard each other: here no rank answers while another one leaves.
+  ~Ranks() {
+    slowness_.cut_one_in = 0;
+    const auto pending = [](const auto& one) { return one->endpoint().remote_link()->pending(); };
+    for (int turns = 0; turns < 10'000 && std::ranges::any_of(executors_, pending); ++turns) {
+      for (const auto& executor : executors_) executor->endpoint().remote_link()->progress();
+    }
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  Slowness& slowness() { return slowness_; }
+  /// Frames of one of two ranks: all, and those that the other has not taken.
+  std::size_t sent_by(std::size_t rank) const { return rails_.front()[rank][1 - rank].sent; }
+  std::size_t under_way_from(std::size_t rank) const {
+    return rails_.front()[rank][1 - rank].frames.size();
+  }
+  exec::HostExecutor& operator[](int rank) { return *executors_[static_cast<std::size_t>(rank)]; }
+  /// Polls ranks in any order until all are done, each of which is told to `done_with`. Empty, or
+  /// what a rank's status says.
+  std::string finish(const std::function<void(std::size_t)>& done_with) {
+    const std::size_t count = executors_.size();
+    std::vector<bool> done(count);
+    for (std::size_t left = count, turns = 0; left != 0; ++turns) {
+      if (turns == 10'000'000) return "it goes on for ever";
+      const std::size_t rank = slowness_.random() % count;
+      // Who is done goes on to something else that drives the wire.
+      if (done[rank]) executors_[rank]->endpoint().remote_link()->progress();
+      if (done[rank] || executors_[rank]->poll() != exec::Poll::kDone) continue;
+      done[rank] = true;
+      --left;
+      if (const Status status = executors_[rank]->take_status(); !status)
+        return status.error().to_string();
+      done_with(rank);
+    }
+    return {};
+  }
+
+ private:
+  /// One algorithm's plans, for ranks that are a host each.
+  struct OneAlgorithm : exec::PlanSource {
+    std::string name;
+    planner::Hosts hosts;
+    Result<exec::PlanChoice> choose(const exec::Call& call, exec::Access access,
+                                    std::size_t) const override {
+      planner::Request request;
+      request.shape = {call.collective, static_cast<int>(hosts.of.size()), call.root};
+      request.bytes = exec::output_bytes(call, request.shape.rank_count);
+      request.mapped = access == exec::Access::kMapped;
+      planner::PlannerInputs planner_inputs;
+      planner_inputs.hosts = hosts;
+      planner_inputs.overrides = name;
+      TUTTI_TRY(const auto recipe, planner::choose(request, planner_inputs));
+      TUTTI_TRY(const auto* verified, planner::prepare(recipe));
+      return exec::PlanChoice{&verified->plan, 1, 0};
+    }
+  };
+
+  Slowness slowness_;
+  std::vector<Pipes> rails_;
+  std::shared_ptr<OneAlgorithm> plans_ = std::make_shared<OneAlgorithm>();
+  std::vector<std::unique_ptr<exec::HostExecutor>> executors_;
+};
+
+exec::Call call_of(const Case& test, const std::byte* in, std::byte* out) {
+  exec::Call call;
+  call.collective = test.collective;
+  call.type = test.type;
+  call.op = test.op;
+  call.root = test.root;
+  call.input = in;
+  call.output = out;
+  call.count = test.count;
+  return call;
+}
+
+/// Where a rank's input and output lie in memory of the longer of the two.
+std::pair<std::size_t, std::size_t> offsets(const Case& test, int rank) {
+  const CollectiveTraits traits = traits_of(test.collective);
+  const std::size_t own = static_cast<std::size_t>(rank) * test.count * size_of(test.type);
+  const bool gathers = traits.output_each && !traits.input_each;
+  const bool scatters = traits.input_each && !traits.output_each;
+  return {gathers ? own : 0, scatters ? own : 0};
+}
+
+std::string run(Ranks& ranks, const Case& test, std::uint64_t seed) {
+  const auto count = static_cast<std::size_t>(test.ranks);
+  std::vector<Buffer> inputs(count, Buffer(test.input_bytes()));
+  std::vector<Buffer> apart = inputs, memory(count);
+  for (int rank = 0; rank < test.ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const auto [in_at, out_at] = offsets(test, rank);
+    fill(test, rank, seed, inputs[r].data());
+    memory[r].resize(std::max(test.input_bytes(), test.output_bytes()));
+    apart[r] = inputs[r];
+    if (test.in_place)
+      std::ranges::copy(inputs[r], memory[r].begin() + static_cast<std::ptrdiff_t>(in_at));
+    ranks[rank].begin(call_of(test, test.in_place ? memory[r].data() + in_at : apart[r].data(),
+                              memory[r].data() + (test.in_place ? out_at : 0)));
+  }
+  std::vector<Buffer> result(count);
+  const auto take = [&](std::size_t rank) {
+    result[rank] = memory[rank];
+    // It is the user's again, whatever the others still need.
+    std::ranges::fill(memory[rank], std::byte{0xdd});
+    std::ranges::fill(apart[rank], std::byte{0xdd});
+  };
+  if (auto said = ranks.finish(take); !said.empty()) return said;
+  for (int rank = 0; rank < test.ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const Buffer want = expected(test, rank, inputs);
+    const std::size_t at = test.in_place ? offsets(test, rank).second : 0;
+    if (!std::equal(want.begin(), want.end(), result[r].begin() + static_cast<std::ptrdiff_t>(at)))
+      return test.to_string() + ": rank " + std::to_string(rank) + " has a wrong result";
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("A slow network changes nothing, in place or not") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const Algorithm* algorithm : algorithms()) {
+    for (const int count : {2, 3, 4}) {
+      const plan::Shape shape{algorithm->collective, count, count - 1};
+      if (!algorithm->applies(shape) || algorithm->contract(shape) != Contract::kDeterministic)
+        continue;
+      Ranks ranks(count, std::string(algorithm->name), random());
+      for (const bool in_place : {false, true, true}) {
+        if (in_place && algorithm->collective == Collective::kAllToAll) continue;
+        Case test;
+        test.collective = algorithm->collective;
+        test.count = 1 + random() % 9000;
+        test.ranks = count;
+        test.root = count - 1;
+        test.in_place = in_place;
+        ranks.slowness().most = 1 + static_cast<unsigned>(random() % 4);
+        INFO(algorithm->name << ", " << test.to_string());
+        const std::string said = run(ranks, test, random());
+        CHECK(said.empty());
+        if (!said.empty()) FAIL(said);
+      }
+    }
+  }
+}
+
+TEST_CASE("Rails that are lost in the middle of calls change nothing") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const Algorithm* algorithm : algorithms()) {
+    const int count = 2 + static_cast<int>(random() % 3);
+    const plan::Shape shape{algorithm->collective, count, 0};
+    if (!algorithm->applies(shape) || algorithm->contract(shape) != Contract::kDeterministic)
+      continue;
+    for (int round = 0; round < 4; ++round) {
+      Ranks ranks(count, std::string(algorithm->name), random(), 2 + random() % 2);
+      ranks.slowness().cut_one_in = 20 + static_cast<unsigned>(random() % 2000);
+      for (int call = 0; call < 6; ++call) {
+        Case test;
+        test.collective = algorithm->collective;
+        test.count = 1 + random() % (call % 2 == 0 ? 9000 : 200);
+        test.ranks = count;
+        test.in_place = random() % 2 == 0 && algorithm->collective != Collective::kAllToAll;
+        INFO(algorithm->name << ", call " << call << ", " << test.to_string());
+        const std::string said = run(ranks, test, random());
+        CHECK(said.empty());
+        if (!said.empty()) FAIL(said);
+      }
+    }
+  }
+}
+
+TEST_CASE("A call that fails gives lent memory back at once") {
+  Ranks ranks(2, "one_shot", 7);
+  Case test;
+  test.count = 4000;
+  test.ranks = 2;
+  REQUIRE(run(ranks, test, 1).empty());  // The plan is agreed on.
+  std::vector<Buffer> input(2, Buffer(test.input_bytes(), std::byte{1})), output = input;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    ranks[rank].begin(call_of(test, input[r].data(), output[r].data()));
+  }
+  RemoteLink& remote_link = *ranks[0].endpoint().remote_link();
+  const auto zero_copy = [&] { return remote_link.is_sending(input[0]); };
+  ranks.slowness().longest = 1000;  // Call lines pass.
+  for (int turn = 0; turn < 10'000 && !zero_copy(); ++turn) ranks[turn % 2].poll();
+  REQUIRE(zero_copy());
+  ranks[0].abort({Code::kAborted, "enough", Rank{0}, Rank{0}});
+  CHECK_FALSE(ranks[0].check_health());
+  CHECK_FALSE(ranks[0].take_status());
+  CHECK_FALSE(zero_copy());
+}
+
+TEST_CASE("How far messages were read goes with the next message, and in time") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const std::uint32_t slots : {1U, 2U, 3U, 8U}) {
+    Ranks ranks(2, "one_shot", seed, 1, slots);
+    std::uint64_t sent = 0, got = 0;
+    const auto move = [&](int me, bool sends) {
+      exec::Message message;
+      message.sends = sends;
+      message.peer = 1 - me;
+      message.data = reinterpret_cast<std::byte*>(sends ? &++sent : &got);
+      message.count = sizeof(sent);
+      exec::MessageBatch batch{.messages = std::span(&message, 1), .open = 0, .start = {}};
+      return ranks[me].run(batch);
+    };
+    INFO(slots << " slots");
+    // There and back: what a rank has to say when it has received, it says when it answers.
+    for (std::size_t turn = 0; turn < 200; ++turn) {
+      const std::size_t me = turn % 2, peer = 1 - me;
+      const std::size_t mine = ranks.sent_by(me), peers = ranks.sent_by(peer);
+      REQUIRE(move(static_cast<int>(me), true));
+      CHECK(ranks.sent_by(me) - mine == (turn == 0 || slots == 1 ? 1 : 2));
+      REQUIRE(move(static_cast<int>(peer), false));
+      CHECK(ranks.sent_by(peer) - peers == (slots == 1 ? 1 : 0));
+      REQUIRE(got == sent);
+    }
+    // One way: as many as there is room for, though the receiver takes what has come without a look
+    // at the network.
+    ranks.slowness().most = 64;
+    const std::size_t before = sent, said = ranks.sent_by(1);
+    for (int turn = 0; turn < 50; ++turn) {
+      const std::uint32_t room = turn == 0 ? slots : slots - slots / 2;
+      for (std::uint32_t i = 0; i < room; ++i) REQUIRE(move(0, true));
+      for (std::uint32_t i = 0; i < room; ++i) REQUIRE(move(1, false));
+      REQUIRE(got == sent);
+    }
+    if (slots >= 8) CHECK(2 * (ranks.sent_by(1) - said) < sent - before);
+  }
+}
+
+TEST_CASE("Who waits for a message sleeps only once all that has come is taken") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const std::uint32_t slots : {1U, 2U, 8U}) {
+    Ranks ranks(2, "one_shot", seed, 1, slots);
+    ranks.slowness().least = 1;
+    Buffer from(1'000'000), to(from.size());
+    std::generate(from.begin(), from.end(), [&] { return std::byte(ranks.slowness().random()); });
+    const auto message = [](bool sends, int peer, Buffer& data) {
+      exec::Message one;
+      one.sends = sends;
+      one.peer = peer;
+      one.data = data.data();
+      one.count = data.size();
+      return one;
+    };
+    exec::Message sent = message(true, 1, from), received = message(false, 0, to);
+    exec::MessageBatch sends{.messages = std::span(&sent, 1), .open = 0, .start = {}};
+    exec::MessageBatch receives{.messages = std::span(&received, 1), .open = 0, .start = {}};
+    ranks[0].messages().post(sends);
+    std::size_t naps = 0, too_soon = 0;
+    ranks.slowness().asleep = [&] {
+      ++naps;
+      if (ranks.under_way_from(0) != 0) ++too_soon;
+      while (ranks[0].messages().poll()) {
+      }
+    };
+    REQUIRE(ranks[1].run(receives));
+    CHECK(naps != 0);
+    CHECK(too_soon == 0);
+    CHECK(from == to);
+    while (sends.open != 0 || !ranks[0].messages().left()) ranks[0].messages().poll();
+    ranks[0].messages().retire(sends);
+  }
+}
+
+}  // namespace tutti::test
