@@ -1,9 +1,9 @@
 // File: kernels/reduce_op.h: the one definition of the arithmetic, for the host, devices and the
 // reference.
 //
-// Model. An Element says how a message's elements widen to accumulators and round back; an
-// Operation says how two accumulators combine, what a rank's own input is multiplied by first, and
-// what a finished accumulator is divided by. Nothing else enters a result: not who computes it, in
+// Model. An Element says how a message's elements widen to accumulators and round back. An
+// Operation says how two accumulators combine, the factor of a rank's own input, and the divisor of
+// a finished accumulator. Nothing else enters a result: not the rank that computes it, nor in
 // which memory, or in what batches. The order is the canonical tree's, split by `left_part`.
 //
 //   sum avg premulsum prod   integers wrap, floats round once for each operation
@@ -22,7 +22,7 @@
 
 namespace tutti::kernels {
 
-/// Of n > 1 leaves, how many the canonical tree has on its left: the largest power of two below n.
+/// How many of n > 1 leaves the canonical tree has on its left: the largest power of two below n.
 TUTTI_HD constexpr std::size_t left_part(std::size_t n) {
   std::size_t part = 1;
   while (part * 2 < n) part *= 2;
@@ -162,7 +162,7 @@ TUTTI_HD T combine(T a, T b) {
   }
 }
 
-/// What is done to the root of the tree before it is rounded to a result.
+/// The last operation on the root of the tree, before it is rounded to a result.
 template <ReduceOp op, class T>
 TUTTI_HD T finish(T value, int rank_count) {
   if constexpr (op == ReduceOp::kAvg) {

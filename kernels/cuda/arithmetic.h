@@ -85,7 +85,7 @@ struct Arithmetic {
     return values;
   }
 
-  /// Of premulsum: a leaf.
+  /// Multiplies a leaf of premulsum by the scale.
   TUTTI_DEVICE static Values scaled(const Arguments& arguments, Values values) {
     if constexpr (op == ReduceOp::kSum) {
       const auto factor = kernels::scale_as<Accumulator>(arguments.scale, arguments.integer_scale);

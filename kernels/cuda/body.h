@@ -6,11 +6,11 @@
 
 namespace tutti::cuda {
 
-/// What a block works on, in its shared memory: a step whose locations were looked up.
+/// A block's work, in its shared memory: a step whose locations were looked up.
 struct Work {
   Resolved locations[kMostLocations];  // Sources, then targets.
   unsigned source_count, target_count;
-  unsigned elements;  // Of the tile.
+  unsigned elements;  // In the tile.
   unsigned scaled;    // Sources that are multiplied first: a bit for each.
   bool lined;         // A location is a slot of lines: units are in rows, warps stay together.
   bool plain;         // All is in plain memory, aligned and of the message's type, and all targets
@@ -27,7 +27,7 @@ struct Work {
 /// threads 64 KiB of a multiprocessor, which needs some 30 for its share of an H200's memory
 /// (docs/kernels-predicted.md).
 ///
-/// What threads don't load they set to zero: else values are kept from one turn of a loop to the
+/// Threads set to zero what they don't load: else values are kept from one turn of a loop to the
 /// next, in registers that nothing else can have.
 inline constexpr unsigned kInFlight = 8;
 

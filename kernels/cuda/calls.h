@@ -45,7 +45,7 @@ TUTTI_DEVICE std::uint64_t* claimed_on(std::byte* board) {
   return reinterpret_cast<std::uint64_t*>(board) + 1;
 }
 
-/// What a rank posted; number 0: nothing, or the post is being written.
+/// A rank's post; number 0: nothing, or the post is being written.
 struct Posted {
   std::uint32_t number, chain;
   KnownCall call;
@@ -83,7 +83,7 @@ TUTTI_DEVICE Posted latest(const std::byte* line) {
 
 enum class Heard { kNothing, kSame, kOther, kLater };
 
-/// What a line says about call `number`.
+/// A line's news about call `number`.
 TUTTI_DEVICE Heard heard(const std::byte* line, std::uint32_t number, std::uint32_t chain) {
   const Vector16 first = load_halves(line + number % kBoardEntries * kEntryBytes);
   if (first.word[1] == number && first.word[3] == number)
@@ -197,7 +197,7 @@ TUTTI_DEVICE void post_call(const Watch& watch, const CallTag& tag, unsigned fir
   }
 }
 
-/// What keeps a block from beginning, if it is not 0.
+/// The reason that keeps a block from beginning, if it is not 0.
 struct Asked {
   std::uint64_t busy = 0, told = 0;
 };

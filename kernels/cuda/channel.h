@@ -1,9 +1,9 @@
 // File: kernels/cuda/channel.h: one end of a ring of slots: taking its next slot, and passing it
 // on.
 //
-// Who takes a slot waits until it is full (a source's), or free. A ring's position moves on when
-// its slot is taken, and survives the launch. In each direction a ring has one user at a time: the
-// block that works for its lane.
+// A thread that takes a slot waits until the slot is full (a source's), or free (a target's). A
+// ring's position moves on when its slot is taken, and survives the launch. In each direction a
+// ring has one user at a time: the block that works for its lane.
 #pragma once
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/prim.h"

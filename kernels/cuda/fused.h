@@ -17,7 +17,7 @@ struct MultimemArguments {
   Arguments common;
   const std::byte* input = nullptr;   // All-reduce: multicast. Broadcast: the root's own.
   std::byte* output = nullptr;        // Multicast.
-  std::uint64_t* counters = nullptr;  // Multicast, by block, kCounterBytes apart: who has come,
+  std::uint64_t* counters = nullptr;  // Multicast, by block, kCounterBytes apart: how many came,
   const std::uint64_t* arrived = nullptr;  // this rank's own address of them,
   std::uint64_t* rounds = nullptr;         // and by block how often it has met.
   std::uint32_t root = 0;
@@ -27,19 +27,19 @@ const void* multimem_all_reduce_kernel(DataType type);
 /// Moves bits: `count` is of bytes.
 const void* multimem_broadcast_kernel();
 
-/// All-reduce of `rows` rows of `columns`, plus a residual, and RMSNorm (rms_norm.h). Of `common`
-/// it takes peers' inputs, and, as peer_outputs, where normalised rows go. Rows are of whole units.
+/// All-reduce of `rows` rows of `columns`, plus a residual, and RMSNorm (rms_norm.h). It uses the
+/// peers' inputs of `common`, and writes normalised rows to peer_outputs. Rows are of whole units.
 struct RmsNormArguments {
   Arguments common;
-  std::byte* residuals[kMostSources] = {};  // By rank: what is added, and then the sum.
+  std::byte* residuals[kMostSources] = {};  // By rank: a summand, and then the sum.
   const std::byte* weight = nullptr;        // By column.
   std::uint64_t rows = 0, columns = 0;
   float epsilon = 0;
 };
 const void* rms_norm_kernel(DataType type);
 
-/// Reduce-scatter of gradients, a step of SGD, and all-gather of parameters (sgd.h). Of `common` it
-/// takes peers' inputs, which are gradients, and, as peer_outputs, where parameters go.
+/// Reduce-scatter of gradients, a step of SGD, and all-gather of parameters (sgd.h). It uses the
+/// peers' inputs of `common`, which are gradients, and writes parameters to peer_outputs.
 struct SgdArguments {
   Arguments common;
   float* master = nullptr;    // This rank's piece of the parameters, in float32,

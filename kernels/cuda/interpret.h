@@ -9,7 +9,7 @@
 //   threads publish   one location each: head or tail, with release
 //
 // Positions in rings move on before the second barrier, as another thread may look the ring up in
-// the next step. Whoever gives up waiting says so at the next barrier, and the whole block returns.
+// the next step. A thread that gives up waiting says so at the next barrier, and its block returns.
 #pragma once
 #include "kernels/cuda/body.h"
 #include "kernels/cuda/channel.h"

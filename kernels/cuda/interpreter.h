@@ -53,10 +53,10 @@ constexpr std::size_t unit_elements(DataType type) {
   return fit < 8 ? fit : 8;
 }
 
-/// What pieces of a block are cut at, in elements: a cache line, as on the host.
+/// A block is cut into pieces at multiples of this, in elements: a cache line, as on the host.
 constexpr std::size_t grain_of(DataType type) { return 64 / size_of(type); }
 
-// Of a line format: a warp has 4 lines, 28 lanes with data.
+// In a line format, a warp has 4 lines, 28 lanes with data.
 inline constexpr unsigned kWarpLanes = 32;
 inline constexpr unsigned kLineLanes = 8;
 inline constexpr unsigned kWarpUnits = kWarpLanes - kWarpLanes / kLineLanes;
@@ -110,7 +110,7 @@ struct LaneSteps {
   std::uint32_t step_count = 0;
 };
 
-/// What must be the same on all ranks in a call: as a hash, and as words (cuda/mesh/tag.h).
+/// All that must be the same on all ranks in a call: as a hash, and as words (cuda/mesh/tag.h).
 struct CallTag {
   std::uint32_t digest = 0;
   std::uint32_t words[3] = {};
@@ -176,7 +176,7 @@ struct Arguments {
   BlockState* states = nullptr;  // By block; null: calls are not compared.
   std::uint64_t timeout_ns = 0;
   std::uint64_t slot_bytes = 0;
-  std::uint64_t scratch_bytes = 0;  // Of a scratch chunk.
+  std::uint64_t scratch_bytes = 0;  // Size of a scratch chunk.
   std::uint64_t count = 0;          // Elements of a block of the message.
   std::uint64_t tile_elements = 0;
   std::uint64_t tiles = 0;
@@ -208,7 +208,7 @@ constexpr std::uint64_t packed_flags(std::uint32_t first, std::uint32_t second) 
   return first | std::uint64_t{second} << 32;
 }
 
-/// The arguments of the one-shot all-reduce (one_shot.h). Of `common` it takes all that is not
+/// The arguments of the one-shot all-reduce (one_shot.h). It uses all of `common` that is not
 /// about a plan. Areas lie as [block][2][from rank], area_bytes each.
 struct OneShotArguments {
   std::byte* areas[kMostSources] = {};  // By rank, whose memory it is.

@@ -15,7 +15,7 @@ TUTTI_DEVICE SignalEnd& signal_end(const Arguments& arguments, unsigned peer) {
   return arguments.signals[blockIdx.x * arguments.ranks + peer];
 }
 
-inline constexpr unsigned kSignalBits = 48;  // Of the counter.
+inline constexpr unsigned kSignalBits = 48;  // Bits of the counter.
 
 /// By one thread.
 TUTTI_DEVICE void send_signal(const Arguments& arguments, unsigned peer, const Watch& watch) {

@@ -36,12 +36,12 @@ struct MessageQueue {
 /// of `common`.
 struct MessageArguments {
   Arguments common;
-  Message messages[kMostQueues * kMostInQueue] = {};  // Of queue q from q * kMostInQueue on.
+  Message messages[kMostQueues * kMostInQueue] = {};  // Queue q's from q * kMostInQueue on.
   MessageQueue queues[kMostQueues] = {};
   std::uint64_t* counts = nullptr;  // By peer: the number of messages from it, and of those to it.
   std::uint32_t queue_count = 0;
-  std::uint32_t blocks = 1;  // Of each queue.
-  std::uint32_t lanes = 1;   // That a message may have.
+  std::uint32_t blocks = 1;  // For each queue.
+  std::uint32_t lanes = 1;   // At most, for a message.
 };
 static_assert(sizeof(MessageArguments) <= 4096, "what a launch may have for arguments");
 

@@ -20,7 +20,7 @@ TUTTI_DEVICE bool meet_by_multimem(const MultimemArguments& arguments, Watch& wa
   if (threadIdx.x != 0) return true;
   constexpr std::size_t kApart = kCounterBytes / sizeof(std::uint64_t);
   const std::uint64_t round = ++arguments.rounds[blockIdx.x];
-  fence_alias();  // What was done by the one address is seen by the other.
+  fence_alias();  // Writes by the one address are seen by the other.
   // release: what the block did to members' memory is over before they count it.
   multimem_count_release(arguments.counters + blockIdx.x * kApart);
   // acquire: pairs with all ranks' releases.

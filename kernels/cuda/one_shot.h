@@ -5,10 +5,10 @@
 // data say themselves that they are there: one trip over the link, and no barrier between the two
 // halves. A thread gives a unit to all, and then reduces it.
 //
-// There is no credit either. Ranks take turns with two areas, by the number of the call: who writes
-// into an area again, two calls later, has got everybody's contribution to the call in between,
-// which nobody gives before it is done reading. That number is the block's own, in device memory,
-// so that a captured call can be replayed.
+// There is no credit either. Ranks alternate between two areas, by the number of the call. A rank
+// that writes into an area again, two calls later, has got all contributions to the call between;
+// and a rank gives that contribution only when it has read the area. The number is the block's own,
+// in device memory, so that a captured call can be replayed.
 //
 // A line's first flag is that number, which no older line has. Its second flag also contains the
 // chain of calls (calls.h), so a contribution to another call is never taken for one to this call.
@@ -77,7 +77,7 @@ class OneShot {
     post_call(watch_, common_.tag, threadIdx.x, threads);
   }
 
-  /// Of all ranks. What is scaled travels as a partial sum of one.
+  /// The result of all ranks. A scaled contribution travels as a partial sum of one rank.
   TUTTI_DEVICE Values sum_with(Bits<kBytes> own, const Position& position, std::uint64_t call,
                                bool& failed) {
     if constexpr (op != ReduceOp::kSum) {
@@ -119,7 +119,7 @@ class OneShot {
       Bits<kTravels> bits[kAtOnce];
       bool there[kAtOnce];
       // Without a branch, so that all are asked for before any is looked at; where there is no
-      // other rank, it is an area that nobody writes into.
+      // other rank, it is an area that no rank writes into.
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned from = first + i < common_.ranks ? first + i : common_.rank;

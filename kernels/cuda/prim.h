@@ -25,7 +25,7 @@
 
 namespace tutti::cuda {
 
-/// What one thread moves with one access.
+/// The data that one thread moves with one access.
 struct alignas(16) Vector16 {
   std::uint32_t word[4];
 };
@@ -58,7 +58,7 @@ TUTTI_DEVICE std::uint64_t exchange(std::uint64_t* at, std::uint64_t value) {
                : "memory");
   return before;
 }
-/// Always; the simulator may plant that nobody waits.
+/// Always true; the simulator may plant a bug in which no thread waits.
 TUTTI_DEVICE bool waits() { return true; }
 
 // Bulk data, which is never in shared memory: what is known of that stays in registers.

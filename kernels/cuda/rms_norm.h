@@ -49,7 +49,7 @@ class RmsNorm {
     const plan::Range rows = plan::piece_of(arguments_.rows, common_.ranks, common_.rank, 1);
     for (std::uint64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
       const std::uint64_t offset = (rows.offset + row) * arguments_.columns * size_of(type);
-      // Who has passed the second barrier of the row before reads none of this any more.
+      // A thread that passed the second barrier of the row before reads none of this any more.
       if (threadIdx.x == 0) locate(offset);
       if (sync_block_or(failed)) return;
       const float squares = warp_sum(add_residual(sum, offset));
@@ -102,7 +102,7 @@ class RmsNorm {
     return sum;
   }
 
-  /// What this thread wrote to the residual, it reads again.
+  /// A thread reads again the part of the residual that it wrote itself.
   TUTTI_DEVICE void normalise(std::uint64_t offset, float squares) const {
     const float mean = squares / static_cast<float>(arguments_.columns);
     const float factor = 1 / sqrtf(mean + arguments_.epsilon);

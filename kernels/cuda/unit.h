@@ -1,7 +1,7 @@
 // File: kernels/cuda/unit.h: units of data, from and to memory and slots.
 //
-// A unit on its way is kept as bits; only arithmetic (body.h) looks into it. Whoever waits for data
-// in a packed slot does so here, bounded by a Watch.
+// A unit on its way is kept as bits; only arithmetic (body.h) looks into it. A thread waits here
+// for data in a packed slot, bounded by a Watch.
 #pragma once
 #include <cstring>
 
@@ -13,9 +13,9 @@ namespace tutti::cuda {
 
 /// A source or target of the current step, looked up.
 struct Resolved {
-  std::byte* at;           // Of the tile.
+  std::byte* at;           // The tile's first byte.
   std::uint64_t flag;      // The slot's flag, in the packed (packed_flags) and the line format.
-  std::uint64_t position;  // Of the slot in its ring.
+  std::uint64_t position;  // The slot's, in its ring.
   RingEnd* ring;           // Null: no slot.
   std::uint16_t peer;
   SlotFormat format;  // kSimple: plain data.
@@ -29,7 +29,7 @@ struct Resolved {
 struct Position {
   unsigned unit;   // In the tile.
   unsigned valid;  // Elements of it that are in the message; 0: this thread has none.
-  unsigned row;    // Of the warp: units are in rows of kWarpUnits.
+  unsigned row;    // The warp's row, of kWarpUnits units.
   unsigned lane;
   TUTTI_DEVICE bool flag_lane() const { return lane % kLineLanes == kLineLanes - 1; }
 };

@@ -21,7 +21,7 @@ struct Target {
   Form form;
 };
 
-/// What is computed. `rank_count` divides the sum for avg; `scale` is this rank's pre-multiplier,
+/// The computation. `rank_count` divides the sum for avg; `scale` is this rank's pre-multiplier,
 /// in both kinds so that 64-bit integers keep all their bits.
 struct Arithmetic {
   DataType type = DataType::kFloat32;
