@@ -56,7 +56,7 @@ enum class StepKind : std::uint8_t {
 
 struct Step {
   StepKind kind = StepKind::kMove;
-  std::uint16_t peer = 0;  // Signal and wait: whom.
+  std::uint16_t peer = 0;  // Signal and wait: the other rank.
   std::uint16_t source_count =
       0;  // Move: locations[first .. first + source_count) are the sources,
   std::uint16_t target_count = 0;  // and the next target_count the targets.
@@ -66,14 +66,14 @@ struct Step {
 };
 static_assert(sizeof(Step) == 16, "a kernel loads one step with one 16-byte read");
 
-/// What one rank does in one lane, in order. Lanes of a rank run side by side.
+/// The steps of one rank in one lane, in order. Lanes of a rank run side by side.
 struct Lane {
   std::vector<Step> steps;
   std::vector<Location> locations;
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
-/// What one rank does.
+/// The plan of one rank.
 struct RankPlan {
   std::uint32_t scratch_chunks = 0;
   std::vector<Lane> lanes;
@@ -106,7 +106,7 @@ struct SpanningTree {
 struct Shape {
   Collective collective = Collective::kAllReduce;
   int rank_count = 1;
-  int root = 0;  // Of rooted collectives.
+  int root = 0;  // For rooted collectives.
   GroupSizes groups = {};
   /// By rank: how much of an all-reduce it owns, compared with the others. Empty: all the same.
   std::vector<int> weights = {};

@@ -231,7 +231,7 @@ class RankCheck {
     seen_.clear();
     for (const Location& at : locations) {
       const bool is_ring = at.place == Place::kSlot || at.place == Place::kMulticast;
-      if (is_source && !is_ring) continue;  // Reading the same memory twice harms nobody.
+      if (is_source && !is_ring) continue;  // Reading the same memory twice is harmless.
       seen_.push_back((std::uint64_t{static_cast<std::uint8_t>(at.place)} << 48) |
                       (std::uint64_t{at.peer} << 32) | at.chunk);
     }

@@ -33,7 +33,7 @@ class Labelling {
       const LaneTraffic& traffic = instances_.traffic.lanes[rank][number];
       const Lane& lane = instances_.plan.ranks[rank].lanes[number];
       std::uint64_t label = mix(number);  // Lanes take turns.
-      std::uint64_t ordinal = 0;          // Of steps in which there is something to do.
+      std::uint64_t ordinal = 0;          // Counts steps in which there is something to do.
       for (std::size_t at = 0; at < lane.steps.size(); ++at) {
         const Step& step = lane.steps[at];
         const std::uint64_t pieces = pieces_of(step, order);
@@ -72,7 +72,7 @@ class Labelling {
                               std::uint64_t ordinal, Labels& labels) const {
     std::uint64_t all = 0;
     for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k) {
-      // Of any type: forms tell sizes apart.
+      // The same for any type: forms tell sizes apart.
       const auto bytes = static_cast<std::uint64_t>(
                              lane.locations[step.first + k].form == Form::kPartial ? 1 : 0) +
                          1;
@@ -231,7 +231,7 @@ class Casting {
     representatives_.actors.push_back(std::move(at));
   }
 
-  // Of an actor's channels of one class, that which stands for them.
+  // The channel that stands for all of an actor's channels of one class.
   struct Chosen {
     std::uint32_t actor = kNoChannel, channel = 0;
   };

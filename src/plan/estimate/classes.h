@@ -1,10 +1,10 @@
-// File: plan/estimate/classes.h: who is alike in a simulation, so that one of them can be simulated
-// for all. Exact: no time differs.
+// File: plan/estimate/classes.h: which parts of a simulation are alike, so that one of them can be
+// simulated for all. Exact: no time differs.
 //
 // Actors, channels and servers are in classes such that those of one class can't be told apart by
 // what is around them: actors do the same steps, on channels of the same classes in the same steps;
 // a channel's writer, reader and way are of the same classes; the channels and actors that give
-// work to a server are as many of each class. Who is alike at the start then stays alike: at every
+// work to a server are as many of each class. Parts alike at the start stay alike: at every
 // moment all of a class do the same, and a server is given a multiple of what one of them gives
 // (the coarsest equitable partition, by refinement of colours: P. Berkholz, P. Bonsma, M. Grohe:
 // Tight lower and upper bounds for the complexity of canonical colour refinement, 2017).
@@ -20,11 +20,11 @@
 
 namespace tutti::plan {
 
-/// Of how many sizes the pieces of all lanes of a message are: by piece a number, 0 if there is
-/// nothing in it. Empty: all alike.
+/// By piece, in all lanes of a message: a number that stands for its size, 0 if there is nothing in
+/// it. Empty: all pieces are alike.
 using PieceKinds = std::vector<std::uint32_t>;
 
-/// What is simulated: one of each class.
+/// The simulated parts: one of each class.
 struct Representatives {
   struct Actor {
     std::uint32_t actor = 0;  // That of the instances that are simulated.
@@ -66,7 +66,7 @@ struct Representatives {
 
 /// Every one by itself.
 Representatives all_of(const Instances& instances, const Ways& ways);
-/// One of each class; `lanes`: on each order. Plans in which nobody uses a peer's memory or a
+/// One of each class; `lanes`: on each order. Plans in which no rank uses a peer's memory or a
 /// multicast ring.
 Representatives one_of_each(const Instances& instances, const Ways& ways, std::uint32_t lanes,
                             const PieceKinds& kinds);

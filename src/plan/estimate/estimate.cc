@@ -17,8 +17,8 @@ namespace tutti::plan {
 namespace {
 
 constexpr std::size_t kMostTiles = 32;                    // Simulated one by one.
-constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // Of all simulated tiles together.
-// And steps, of a tile: up to which lanes are added.
+constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // In all simulated tiles together.
+// Locations and steps of a tile. Lanes are added until there are so many.
 constexpr std::size_t kFewLocations = std::size_t{1} << 21;
 
 // Bytes of an element in slots and scratch; 0 if there are none.
@@ -45,7 +45,7 @@ struct Estimator::Parts {
   const Instances instances;
   Ways ways;
   std::uint32_t lanes = 1;     // On each order, the most.
-  std::size_t steps = 0;       // Of a tile of one lane of all that are simulated.
+  std::size_t steps = 0;       // Per tile and lane, in all that is simulated.
   const Representatives even;  // For pieces that are all alike.
   // Runs of full tiles, by lanes and their number.
   std::map<std::pair<std::uint32_t, std::size_t>, Estimate> full_runs;

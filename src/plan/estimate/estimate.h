@@ -28,13 +28,13 @@ namespace tutti::plan {
 /// Something that messages share: a direction of a link. 0 GB/s: bytes take no time.
 struct Resource {
   double gigabytes_per_second = 0;
-  double message_us = 0;  // That each message keeps it busy, whatever its bytes.
-  /// A switch at one of its ends can join messages. Into it (kMulticast): what a step sends to
-  /// several ranks goes once. Out of it (kReduce): what a step adds up comes once. What the rank
-  /// itself has part in goes through the switch as well, over `mirror`, the other direction.
+  double message_us = 0;  // Each message keeps it busy so long, whatever its bytes.
+  /// A switch at one of its ends can join messages. Into it (kMulticast): data that a step
+  /// sends to several ranks goes once. Out of it (kReduce): data that a step adds up comes once.
+  /// The rank's own part goes through the switch as well, over `mirror`, the other direction.
   enum class Joins : std::uint8_t { kNothing, kMulticast, kReduce } joins = Joins::kNothing;
   std::uint32_t mirror = 0;
-  double join_efficiency = 1;  // Of its rate, for what is joined.
+  double join_efficiency = 1;  // The share of its rate that joined messages get.
 };
 
 /// How much of a message a resource has to carry.
@@ -51,7 +51,7 @@ struct Path {
   Path(LinkCost cost, std::vector<Use> shared = {}) : own(cost), uses(std::move(shared)) {}
 };
 
-/// What the estimator needs to know of the machine.
+/// All that the estimator needs to know about the machine.
 struct CostModel {
   /// A slot (or a mapped access) from one place to another.
   std::function<Path(Rank from, Rank to)> link;

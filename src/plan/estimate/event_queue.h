@@ -11,7 +11,7 @@
 
 namespace tutti::plan {
 
-// When something takes place; what does at one moment, does together.
+// When something takes place. All that has the same moment takes place together.
 struct Moment {
   Picoseconds at = 0;
   bool leaves = false;  // Steps' slots depart; else steps begin.
@@ -29,7 +29,7 @@ class EventQueue {
     if (latest_ == due_.end() || latest_->first != moment) latest_ = find(moment);
     latest_->second.push_back(actor);
   }
-  /// The earliest moment, and who is due then, in order.
+  /// The earliest moment, and the lanes that are due then, in order.
   Moment take(std::vector<std::uint32_t>& actors) {
     if (latest_ == due_.begin()) latest_ = due_.end();
     auto first = due_.extract(due_.begin());
@@ -56,7 +56,7 @@ class EventQueue {
 
   Due due_;
   Due::iterator latest_ = due_.end();  // To which a lane was added.
-  std::vector<Due::node_type> spare_;  // Of moments that have passed, with their memory.
+  std::vector<Due::node_type> spare_;  // From moments that have passed, with their memory.
 };
 
 }  // namespace tutti::plan

@@ -208,7 +208,7 @@ void Ways::open_processors() {
 }
 
 // Resources that are in the same bundles are one server. Those that join have a server each, as
-// what they do is not told by their ways alone; so have those that somebody computes with.
+// what they do is not told by their ways alone; so have those that some rank computes with.
 void Ways::give_servers() {
   std::vector<std::uint64_t> within(model_.resources.size());
   for (std::size_t i = 0; i < bundles_.size(); ++i) {

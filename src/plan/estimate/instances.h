@@ -1,5 +1,5 @@
-// File: plan/estimate/instances.h: who and what takes part in a simulation, before it is looked at
-// who is alike (classes.h): actors, channels, the ways they take, the servers on these.
+// File: plan/estimate/instances.h: all that takes part in a simulation, before classes.h finds
+// which are alike: actors, channels, the ways they take, the servers on these.
 //
 // An actor is a lane of a rank on one rank order. A plan that lists s ranks of n has n / s images
 // of each, shifted by multiples of s (estimate.h). An instance is an image on an order; all actors
@@ -27,13 +27,13 @@ class Instances {
   const Plan& plan;
   const Traffic traffic;
   const std::uint32_t orders, images;
-  /// Of the plan's actors, one after the other: rank and lane; and the first of each rank.
+  /// The plan's actors, one after the other: rank and lane; and the first of each rank.
   struct Listed {
     std::uint32_t rank = 0, lane = 0;
   };
   std::vector<Listed> listed;
   std::vector<std::uint32_t> first;
-  bool maps = false;           // Somebody reads or writes a peer's memory,
+  bool maps = false;           // Some rank reads or writes a peer's memory,
   bool shares_memory = false;  // or that of a multicast ring.
 
   std::uint32_t instance_count() const { return orders * images; }
@@ -44,7 +44,7 @@ class Instances {
     return static_cast<std::uint32_t>(traffic.channels.size());
   }
 
-  /// Who sends and who reads on a channel: actors.
+  /// The actor that sends on a channel, and the one that reads from it.
   std::uint32_t writer(std::uint32_t channel) const;
   std::uint32_t reader(std::uint32_t channel) const;
   /// The channel of an actor's instance that is the plan's `channel`, sent on or read from.
@@ -52,11 +52,11 @@ class Instances {
     return instance * channels_each() + channel;
   }
   std::uint32_t read_from(std::uint32_t instance, std::uint32_t channel) const;
-  /// A multicast ring's channel to its own writer: nobody's.
+  /// A multicast ring's channel to its own writer: no rank reads it.
   bool is_own(std::uint32_t channel) const {
     return traffic.channels[channel % channels_each()].distance == 0;
   }
-  /// The rank that an actor is: among all, not among those listed.
+  /// An actor's rank: among all, not among those listed.
   std::uint32_t rank_of(std::uint32_t actor) const;
   Rank place(std::uint32_t order, std::uint32_t rank) const;
   const LaneTraffic& traffic_of(std::uint32_t actor) const {
@@ -72,13 +72,13 @@ class Instances {
   const CostModel& model_;
 };
 
-/// What a message costs a server on its path, in picoseconds.
+/// The cost of a message to a server on its path, in picoseconds.
 struct Leg {
   std::uint32_t server = 0;
-  std::uint32_t kind = 0;  // Of those that cost as much.
+  std::uint32_t kind = 0;  // The same for legs that cost as much.
   double per_byte = 0, per_message = 0;
 };
-/// What a step costs the server that it computes with, in picoseconds.
+/// The cost of a step to the server that it computes with, in picoseconds.
 struct Processor {
   std::uint32_t server = 0;
   double step = 0, per_byte = 0;
@@ -105,9 +105,9 @@ class Ways {
   const Processor& processor(std::uint32_t actor) const { return processors_[actor]; }
 
   std::uint32_t server_count() const { return static_cast<std::uint32_t>(resources_.size()); }
-  /// By resource; kNoServer: nobody uses it.
+  /// By resource; kNoServer: no actor uses it.
   const std::vector<std::uint32_t>& servers() const { return of_resource_; }
-  /// What a server stands for; null: what two ranks or a rank have alone.
+  /// The resource that a server stands for; null: one that two ranks or a rank have alone.
   const Resource* resource(std::uint32_t server) const {
     const std::uint32_t at = resources_[server];
     return at == kNoServer ? nullptr : &model_.resources[at];
@@ -115,7 +115,7 @@ class Ways {
   bool joins(std::uint32_t server) const {
     return resource(server) != nullptr && resource(server)->joins != Resource::Joins::kNothing;
   }
-  /// Of one that joins.
+  /// The other direction of a server that joins.
   std::uint32_t mirror(std::uint32_t server) const {
     return of_resource_[resource(server)->mirror];
   }

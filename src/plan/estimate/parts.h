@@ -20,7 +20,7 @@ inline Picoseconds to_picoseconds(double microseconds) {
 inline double to_us(Picoseconds time) { return static_cast<double>(time) * 1e-6; }
 
 /// A moment, how many messages came one after the other to make it as late as it is, and for how
-/// long these were underway for distance alone. Of two that are equally late the longer chain
+/// long these were underway for distance alone. If two are equally late, the longer chain
 /// counts, so that the answer does not depend on an order.
 struct Event {
   Picoseconds at = 0;
@@ -86,7 +86,7 @@ class Recorder {
  private:
   Recording& into_;
   std::vector<std::deque<std::uint32_t>> underway_;  // Messages, by channel.
-  std::vector<std::deque<std::uint32_t>> rooms_;     // Who made them: steps, by channel.
+  std::vector<std::deque<std::uint32_t>> rooms_;     // The steps that made them, by channel.
 };
 
 }  // namespace tutti::plan

@@ -31,7 +31,7 @@ struct Recording {
   struct Message {
     std::uint32_t from = 0, to = 0, lane = 0;
     std::uint32_t sender = kNone, receiver = kNone;  // Steps; no receiver: read later than this.
-    double bytes = 0;                                // Of a signal 0.
+    double bytes = 0;                                // 0 for a signal.
     double departs_us = 0;
     double sent_us = 0;  // All links on its way have carried it.
     double arrives_us = 0;

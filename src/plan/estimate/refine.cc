@@ -80,17 +80,17 @@ class Refinement {
   }
 
  private:
-  // Of an actor: a channel of the plan that it sends on or reads from.
+  // A channel of the plan that an actor sends on or reads from.
   struct End {
     std::uint32_t channel = 0;
     bool reads = false;
   };
-  // Of a server: a channel that gives it work.
+  // A channel that gives a server work.
   struct Load {
     std::uint32_t channel = 0, kind = 0;
   };
 
-  // What is added up of a node, and of how it is joined to who looks at it.
+  // A neighbour adds this up for a node, and for how the two are joined.
   std::uint64_t seen(std::uint32_t node, std::uint32_t how = 0) const {
     return mix(std::uint64_t{how} << 32 | colours_[node]);
   }
@@ -106,7 +106,7 @@ class Refinement {
     }
   }
 
-  // What a node sees around it. Sums, as there is no order among neighbours.
+  // The neighbourhood of a node. Sums, as there is no order among neighbours.
   std::uint64_t signature(std::uint32_t node) const {
     std::uint64_t sum = 0;
     if (node < channels_) {
@@ -149,7 +149,7 @@ class Refinement {
       if (group_of[i] == fresh) groups.push_back({colour});
       ++groups[group_of[i]].size;
     }
-    // Of a class that was looked at as a whole, the largest group keeps the name.
+    // If a class was looked at as a whole, its largest group keeps the name.
     std::vector<std::uint32_t> largest(sizes_.size(), kNone);
     for (std::uint32_t i = 0; i < groups.size(); ++i) {
       const Group& group = groups[i];
@@ -202,7 +202,7 @@ class Refinement {
     due_.push_back(node);
   }
 
-  // Of the nodes [begin, end), numbered anew.
+  // The classes of the nodes [begin, end), numbered anew.
   Classes classes(std::uint32_t begin, std::uint32_t end) const {
     Classes found;
     std::vector<std::uint32_t> numbers(sizes_.size(), kNone);

@@ -1,9 +1,9 @@
 // File: plan/estimate/refine.h: the coarsest partition of actors, channels and servers in which
 // those of a class have the same neighbours (classes.h), by refinement.
 //
-// Round by round, the classes of those whose neighbours were told apart are looked at again, and
-// split where neighbours differ. Who was not looked at keeps his class, so of a large class that
-// loses a few only these few have neighbours to look at in the next round.
+// In each round, the classes of those whose neighbours were told apart are looked at again, and
+// split where neighbours differ. A part that was not looked at keeps its class. So if a large class
+// loses a few parts, only these few have neighbours to look at in the next round.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -77,11 +77,11 @@ class Timeline {
  private:
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 
-  // A lane. What it waits for is a channel; a step's conditions that hold stay so (`checked`).
+  // A lane. It waits for a channel; a step's conditions that hold stay so (`checked`).
   struct State {
     const Representatives::Actor* actor = nullptr;
-    std::uint32_t number = 0;  // Of lanes on the order,
-    std::uint32_t share = 0;   // and of all lanes: which of the parts of a piece it has.
+    std::uint32_t number = 0;  // Among lanes on the order,
+    std::uint32_t share = 0;   // and among all lanes: which part of a piece it has.
     std::uint32_t turn = 0;
     std::uint32_t step = 0;
     std::size_t tile = 0;
@@ -90,11 +90,11 @@ class Timeline {
     std::uint32_t checked = 0;
     std::uint32_t blocked_on = kNobody;
     bool is_new = true;  // Nothing of the next step was checked.
-    // Of recordings: what made `start` as late as it is, and the step that began.
+    // For recordings: what made `start` as late as it is, and the step that began.
     Recording::Waited waited = Recording::Waited::kForNothing;
     std::uint32_t waited_on = kNobody, recorded = Recording::kNone;
   };
-  // What the reader of a channel finds, and its writer.
+  // Messages for the reader of a channel, and room for its writer.
   struct Queue {
     Fifo arrivals, rooms;
   };
@@ -118,7 +118,7 @@ class Timeline {
     const std::uint32_t piece = step.chunk % instances_.plan.pieces * (lanes_ * instances_.orders);
     return pieces_.elements(piece + state.share, state.tile);
   }
-  // Of the lane that a state is, among those of the representatives' channel.
+  // The queue of a state's lane, among those of the representatives' channel.
   std::uint32_t queue_of(const State& state, std::uint32_t channel) const {
     return channel * lanes_ + state.number;
   }
@@ -339,7 +339,7 @@ class Timeline {
          Recording::kNone, amount, to_us(now), to_us(sent), to_us(sent + at.latency)},
         queue_of(state, channel), !at.is_signal);
   }
-  // Of a step that begins, while state.now is still the end of the one before it.
+  // Records a step that begins, while state.now is still the end of the one before it.
   void record(State& state, Picoseconds end) {
     state.recorded = recorder_->start({.rank = state.actor->rank,
                                        .lane = lane_of(state),
@@ -392,7 +392,7 @@ class Timeline {
   std::vector<Queue> queues_;  // Lane by lane of its channels.
   EventQueue event_queue_;
   std::vector<std::uint32_t> batch_;
-  std::optional<Recorder> recorder_;  // Only if somebody wants to know.
+  std::optional<Recorder> recorder_;  // Only if the caller wants a recording.
 };
 
 }  // namespace

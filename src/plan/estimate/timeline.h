@@ -40,7 +40,7 @@ class Pieces {
   std::size_t tiles_ = 0;
 };
 
-/// What is played. All of it has to live as long.
+/// The input of a timeline. All of it has to live as long.
 struct Play {
   const Instances& instances;
   Ways& ways;

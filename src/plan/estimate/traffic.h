@@ -1,5 +1,5 @@
-// File: plan/estimate/traffic.h: which channel every slot location of a plan is, for those who only
-// count.
+// File: plan/estimate/traffic.h: which channel every slot location of a plan is, for code that only
+// counts.
 //
 // Channels are first in, first out, so the estimator needs no messages (wiring.h), only channels.
 // They are numbered for plans of all ranks and for plans of a few (estimate.h): the channel from
@@ -15,9 +15,9 @@ namespace tutti::plan {
 inline constexpr std::uint32_t kNoChannel = ~std::uint32_t{0};
 
 /// A ring or the signals from a rank to a reader. A multicast ring is n of them, one after the
-/// other by distance; distance 0 is the writer's own, which nobody reads.
+/// other by distance; distance 0 is the writer's own, which no rank reads.
 struct TrafficChannel {
-  std::uint32_t from = 0;      // Of the ranks that the plan lists.
+  std::uint32_t from = 0;      // Among the ranks that the plan lists.
   std::uint32_t distance = 0;  // To the reader, modulo n.
   std::uint32_t lane = 0;
   bool is_signal = false;
@@ -25,7 +25,7 @@ struct TrafficChannel {
 
 struct LaneTraffic {
   std::vector<std::uint32_t> of_location;  // The (first) channel; kNoChannel: no slot.
-  std::vector<std::uint32_t> of_step;      // Of signals and waits.
+  std::vector<std::uint32_t> of_step;      // For signals and waits.
 };
 
 struct Traffic {

@@ -5,9 +5,9 @@
 //           signals; the receiver waits for the signal, and goes on from its output if it had other
 //           targets.
 //
-// Entry. Nobody touches a peer's buffers before the peer has entered the call: the plan asks for
+// Entry. No rank touches a peer's buffers before the peer has entered the call: the plan asks for
 // ranks that start together, as they do once they have told each other where their buffers are.
-// Exit. Nobody returns while a peer may still touch its buffers: after its last access to a peer's
+// Exit. No rank returns while a peer may still touch its buffers: after its last access to a peer's
 // buffers a rank signals that peer, unless a write's signal does so already, and the peer waits for
 // that at its end.
 //
@@ -81,7 +81,7 @@ class Lowering {
   }
 
  private:
-  // Somebody who touches a rank's buffers.
+  // A rank that touches another rank's buffers.
   struct Toucher {
     std::uint16_t rank;
     bool needs_exit_wait;  // No write's signal that the rank waits for comes after the last touch.
@@ -106,7 +106,7 @@ class Lowering {
     if (read && write && allowed.halves) return sender.chunk % 2 == 0 ? Fate::kRead : Fate::kWrite;
     if (read && write) {
       // Both save the slot. Where one rank has the data and many want it, each reads for itself.
-      // Elsewhere everybody sends the same to all, which is one read and many writes.
+      // Elsewhere each rank sends the same to all, which is one read and many writes.
       return traits_of(plan_.shape.collective).root_input ? Fate::kRead : Fate::kWrite;
     }
     return read ? Fate::kRead : Fate::kWrite;

@@ -1,7 +1,7 @@
 // A step that fills one slot for every other rank fills one multicast slot instead: one store that
-// all see. The order of slots needs no look: a receiver takes the slots of a sender in the order in
-// which they were sent, and dropping the others from that order keeps it. Whether the shared ring
-// holds somebody back who had a ring alone before is for the verifier to say.
+// all see. The order of slots is no matter: a receiver takes the slots of a sender in the order in
+// which they were sent, and dropping the others from that order keeps it. The verifier finds
+// whether the shared ring holds a rank back that had a ring of its own before.
 #include <algorithm>
 
 #include "plan/passes/draft.h"

@@ -5,10 +5,10 @@
 // its reading, if the slot is of the lowest piece in its lane. (A tile of a higher piece may be
 // empty, and then its slots are skipped, while a lower piece's tile is there: pieces never grow
 // with their index. So a slot of the lowest piece is there whenever any other is.) That a full ring
-// holds a sender back is not relied upon: how many slots there are is not the plan's to know.
+// holds a sender back is not relied upon: the plan does not know how many slots there are.
 //
 // The caller. Between two calls a rank's caller may read its output and write both buffers, and the
-// next plan may be any other. So whoever touches a peer's buffer has to come after that peer's
+// next plan may be any other. So an access to a peer's buffer has to come after that peer's
 // start of the call, and before its end. This covers every pair of consecutive calls. Plans whose
 // ranks start together (Plan::entry_barrier) come after every peer's start as they are.
 //
@@ -35,7 +35,7 @@ struct Actor {
   friend bool operator==(const Actor&, const Actor&) = default;
 };
 
-/// What a message says of its sender's past. Empty: nothing.
+/// A message's knowledge of its sender's past. Empty: nothing.
 struct Stamp {
   std::shared_ptr<const std::vector<std::uint32_t>> seen;
   std::uint32_t tick = 0;

@@ -48,7 +48,7 @@ class Trees {
     Tree left, right;
   };
   std::uint32_t rank_count_;
-  std::size_t words_;  // Of a set of ranks; 0 when not counting.
+  std::size_t words_;  // In a set of ranks; 0 when not counting.
   std::uint32_t overlap_ = 0;
   std::vector<Node> nodes_;  // Tree rank_count_ + i is nodes_[i].
   std::vector<std::uint64_t> sets_;

@@ -24,7 +24,7 @@
 namespace tutti::plan {
 namespace {
 
-/// What a chunk's memory or a slot holds.
+/// The content of a chunk's memory or of a slot.
 struct Value {
   Tree tree = kNoTree;  // kNoTree: undefined.
   std::uint32_t chunk = 0;
@@ -117,7 +117,7 @@ class Run {
   const bool reduces_;
   Trees trees_;
   std::unique_ptr<Races> races_;
-  std::vector<std::size_t> first_;  // Of each rank's lanes in states_.
+  std::vector<std::size_t> first_;  // Where each rank's lanes begin in states_.
   std::vector<State> states_;
   std::vector<std::vector<Value>> scratch_;
   std::vector<std::uint8_t>
@@ -125,7 +125,7 @@ class Run {
   std::vector<InFlight> messages_;
   std::vector<Stamp> stamps_;
   std::vector<Actor> runnable_;
-  std::vector<Value> values_;  // Of the current step's sources.
+  std::vector<Value> values_;  // By source of the current step.
   std::vector<Tree> sources_;
 };
 
@@ -315,7 +315,7 @@ Status Run::convert(Actor actor, const Step& step, const Location& at, Value& va
   return ok();
 }
 
-// What belongs in an output chunk. Any finished tree does under the relaxed contract.
+// The right content of an output chunk. Any finished tree does under the relaxed contract.
 Value Run::promised(std::uint32_t owner, std::uint32_t chunk) const {
   const Tree tree =
       reduces_ ? trees_.canonical() : giver_of_output(plan_.shape, plan_.pieces, chunk);
@@ -402,7 +402,7 @@ Error Run::deadlock(Actor actor) {
   return error(start, fmt::format("deadlock with {} slot(s) per channel: {}", slots_, chain));
 }
 
-// "waits for a slot from rank 3"; `next` becomes who has to act.
+// "waits for a slot from rank 3"; `next` becomes the actor that has to act.
 std::string Run::waiting(Actor actor, Actor& next) {
   const State& at = state(actor);
   const Wire& wire = wiring_.wires[wiring_.messages[at.message].wire];

@@ -39,13 +39,13 @@ struct End {
 struct Message {
   std::uint32_t wire = 0;
   End sender;
-  End receiver;  // Of a multicast: the reader with the highest rank.
+  End receiver;  // For a multicast: the reader with the highest rank.
 };
 
 /// The messages of one lane.
 struct LaneWiring {
   std::vector<std::uint32_t> of_location;  // kNoMessage where a location is no slot.
-  std::vector<std::uint32_t> of_step;      // Of signals and waits; kNoMessage for moves.
+  std::vector<std::uint32_t> of_step;      // For signals and waits; kNoMessage for moves.
 };
 
 struct Wiring {
