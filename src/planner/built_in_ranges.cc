@@ -1,4 +1,4 @@
-// The rules that hold where nothing was measured. docs/decisions/0012-who-chooses.md has
+// The rules that hold where nothing was measured. `docs/decisions/0012-who-chooses.md` has
 // measurements, of 2 to 8 ranks on 2 CPUs.
 #include <algorithm>
 #include <limits>

@@ -117,7 +117,7 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
 
 namespace {
 
-/// What no way can be faster than, and why.
+/// The time that no way can beat, and why.
 void find_bound(const Request& request, const PlannerInputs& inputs, CallExplanation& all) {
   const HostCosts& costs = inputs.table != nullptr ? inputs.table->costs : inputs.costs;
   const int cpus = std::clamp(inputs.usable_cpus, 1, request.shape.rank_count);
@@ -152,7 +152,7 @@ void find_bound(const Request& request, const PlannerInputs& inputs, CallExplana
                   inputs.table != nullptr ? "measured by tutti tune" : "assumed");
 }
 
-/// What ranks own in a weighted exchange, and what decided it.
+/// The shares that ranks own in a weighted exchange, and the reason for them.
 std::string weights_in_words(const Request& request, const PlannerInputs& inputs) {
   if (request.shape.weights.empty()) return {};
   std::string text = fmt::format("{} by rank, ", fmt::join(request.shape.weights, ","));

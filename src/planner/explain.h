@@ -14,7 +14,7 @@
 
 namespace tutti::planner {
 
-/// What bandwidth is multiplied by, as nccl-tests do it, to compare collectives and rank counts.
+/// The factor of bandwidth, as nccl-tests multiply it, to compare collectives and rank counts.
 double bus_factor(Collective collective, int ranks);
 
 /// Bytes that have to be read and written at least, all ranks together; `bytes` is the message: the

@@ -19,7 +19,7 @@ namespace {
 // turns. Measured with 4 and 8 ranks on 2 CPUs, from rank to rank: 2.4 and 4.3 us. A table's hop
 // was measured among as many ranks.
 constexpr double kSwitchUs = 1.1;
-// Of messages and tiles that are simulated together.
+// Messages and tiles that are simulated together, at most.
 constexpr std::size_t kMostEvents = std::size_t{1} << 18;
 // Between hosts every plan that is not forced is estimated, at the first call of a size.
 constexpr std::size_t kMostNetworkEvents = std::size_t{1} << 15;

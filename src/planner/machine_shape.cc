@@ -60,7 +60,7 @@ std::vector<plan::GroupSizes> nestings(const Groups& groups, const plan::CostMod
 
 std::vector<double> direct_us(int ranks, const plan::CostModel& model) {
   const auto n = static_cast<std::size_t>(ranks);
-  std::vector<double> load(model.resources.size());  // Of all, in messages.
+  std::vector<double> load(model.resources.size());  // From all pairs, in messages.
   // By rank and direction: what it sends, what it takes.
   std::vector<std::map<std::uint32_t, double>> own(2 * n);
   for (int from = 0; from < ranks; ++from) {

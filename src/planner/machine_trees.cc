@@ -10,9 +10,9 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMostTrees = 32;
-// Of the rate, for each tree more, as messages and so pipelines get shorter: simulated on 6 GPUs of
-// a DGX-1, a broadcast of 1 GiB takes 18.0 ms by 3 trees that would carry 60.0 GB/s, and 20.9 ms by
-// 22 that would carry 62.9.
+// The share of the rate that each tree costs, as messages and so pipelines get shorter. Simulated
+// on 6 GPUs of a DGX-1, a broadcast of 1 GiB takes 18.0 ms by 3 trees that would carry 60.0 GB/s,
+// and 20.9 ms by 22 that would carry 62.9.
 constexpr double kCost = 0.004;
 // For each tree more; twice as many of either find no better ones on the models of up to 8 GPUs.
 constexpr int kRounds = 4;

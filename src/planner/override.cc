@@ -47,7 +47,7 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
   return {Code::kInvalidArgument, std::move(text)};
 }
 
-/// Takes ":2" off a name, and returns the 2; 0: there is none. What is no such number stays, and is
+/// Takes ":2" off a name, and returns the 2; 0: there is none. Any other suffix stays, and is
 /// a name that nothing has.
 std::uint32_t take_lanes(std::string_view& name) {
   const auto colon = name.find(':');

@@ -15,10 +15,10 @@
 
 namespace tutti::planner {
 
-/// What a list says about one collective.
+/// A list's entry for one collective.
 struct Override {
   std::string forced;                  // Empty: none.
-  std::uint32_t lanes = 0;             // Of it; 0: the planner says.
+  std::uint32_t lanes = 0;             // For the forced one; 0: the planner says.
   std::vector<std::string> forbidden;  // Names.
   bool forbids(std::string_view name) const;
 };

@@ -44,11 +44,11 @@ struct Recipe {
 /// thread.
 Result<const VerifiedPlan*> prepare(const Recipe& recipe);
 
-/// What is asked for.
+/// The call for which a plan is chosen.
 struct Request {
   plan::Shape shape;
-  std::size_t bytes = 0;        // Of the whole message: the larger of input and output.
-  plan::Mapped mapped = false;  // What all ranks can map of each other's for this call. On the
+  std::size_t bytes = 0;        // In the whole message: the larger of input and output.
+  plan::Mapped mapped = false;  // The peers' buffers that all ranks can map for this call. On the
                                 // host both or nothing.
   bool read = false;            // Not that, but all can read each other's inputs;
   bool shared = false;          // and one would wait for the other: see plan::read.
@@ -90,10 +90,10 @@ inline std::uint32_t lanes_worth(std::size_t piece_bytes, std::uint32_t most) {
 
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
 struct PlannerInputs {
-  const TuningTable* table = nullptr;  // Of this machine and these ranks, if there is one.
+  const TuningTable* table = nullptr;  // For this machine and these ranks, if there is one.
   HostCosts costs;                     // For estimates, where there is no table.
   Hosts hosts = {};
-  int usable_cpus = 2;              // Of all hosts together.
+  int usable_cpus = 2;              // On all hosts together.
   std::string_view overrides = {};  // Settings::algorithm.
   std::uint32_t lanes = 0;       // Settings::lanes: how often lanes are repeated; 0: by the table.
   std::uint32_t most_lanes = 0;  // That the communicator has; 0: as many as anything needs.

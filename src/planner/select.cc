@@ -187,7 +187,7 @@ class Listing {
     candidate.evidence = evidence;
     if (!candidate.eager) {
       candidate.algorithm = find_algorithm(request_.shape.collective, name);
-      if (candidate.algorithm == nullptr) return;  // Of a table from elsewhere.
+      if (candidate.algorithm == nullptr) return;  // The table is from elsewhere.
       const std::uint32_t by_user = evidence == Evidence::kForced ? override_.lanes : 0;
       candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
     }

@@ -28,7 +28,7 @@
 
 namespace tutti::planner {
 
-/// What puts a candidate where it is in the list.
+/// The source that puts a candidate in its place in the list.
 enum class Evidence : std::uint8_t { kForced, kTuned, kRule, kEstimated };
 std::string_view to_string(Evidence evidence);
 
@@ -44,7 +44,7 @@ struct Candidate {
   std::string_view name() const;
 };
 
-/// What is known of plans on a kind of machine.
+/// The knowledge about plans on a kind of machine.
 class PlanCosts {
  public:
   virtual ~PlanCosts() = default;

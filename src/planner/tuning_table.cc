@@ -40,7 +40,7 @@ std::string ranges_text(const std::vector<Range>& ranges) {
   return text + "]";
 }
 
-/// What only tables of several hosts have.
+/// The part that only tables of several hosts have.
 std::string hosts_text(const TuningTable& table) {
   if (table.key.hosts.empty()) return {};
   const NetworkCost& network = table.network;
@@ -225,7 +225,7 @@ class Reader {
       fail(here + ".rates", "has not one entry for each host");
   }
 
-  /// What divides.
+  /// A rate is a divisor: never 0.
   double rate(const json& object, const std::string& place) {
     const double value = real(object, place, "gigabytes_per_second", 1e9);
     if (value < 1e-9) fail(place + ".gigabytes_per_second", "is too little");

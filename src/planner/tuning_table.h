@@ -1,6 +1,6 @@
 // File: planner/tuning_table.h: what was measured on a machine, and which way is best there.
 //
-// A table is a value. Its key says for whom it holds: the machine (topology/probe/fingerprint.h),
+// A table is a value. Its key says where it holds: the machine (topology/probe/fingerprint.h),
 // or those of all hosts, the version of the library, the transport, the number of ranks, on which
 // host each of them is, and the CPUs that they share. It has what a hop and a copied byte cost,
 // between hosts too, and where these differ what each carries; and for each collective, with plain
@@ -12,7 +12,7 @@
 // checked for everything but names: a table of another version may name ways that this one lacks.
 //
 // `built_in_ranges` stands for no machine: the rules that were measured on 2 CPUs
-// (docs/decisions/0012-who-chooses.md), without times.
+// (`docs/decisions/0012-who-chooses.md`), without times.
 #pragma once
 #include <array>
 #include <compare>
@@ -28,17 +28,17 @@
 
 namespace tutti::planner {
 
-/// What the way by packets is called where algorithms have names.
+/// The eager path's name where algorithms have names.
 inline constexpr std::string_view kEagerName = "packet";
 
-/// What a host's ranks need to estimate a plan. The defaults are of 2 cores of an AMD EPYC.
+/// Costs of a host's ranks, to estimate a plan. The defaults are of 2 cores of an AMD EPYC.
 struct HostCosts {
   LinkCost link{0.18, 22};                  // From one rank to another: a slot or a signal.
-  double reduce_gigabytes_per_second = 45;  // Of one rank, bytes read and written.
+  double reduce_gigabytes_per_second = 45;  // By one rank, bytes read and written.
   friend bool operator==(const HostCosts&, const HostCosts&) = default;
 };
 
-/// For whom a table holds.
+/// The machine and ranks for which a table holds.
 struct TuningKey {
   std::uint64_t machine = 0;
   std::string version, transport;
@@ -48,7 +48,7 @@ struct TuningKey {
   friend bool operator==(const TuningKey&, const TuningKey&) = default;
 };
 
-/// What one of several hosts carries, in each direction. It holds for the host of that name.
+/// The rate of one of several hosts, in each direction. It holds for the host of that name.
 struct HostRate {
   std::string name;
   double gigabytes_per_second = 0;
@@ -95,7 +95,7 @@ inline constexpr std::size_t kMostRanges = 64;
 inline constexpr std::size_t kMostWays = 64;
 inline constexpr std::size_t kMostTunedHosts = 4096;
 
-/// Tables as text, one range a line. What parse_tuning makes of it is equal to what was written.
+/// Tables as text, one range a line. parse_tuning makes equal tables of it.
 std::string tuning_text(const std::vector<TuningTable>& tables);
 
 /// The reverse. `where` is the file's name, for errors: one line with the place in the file.

@@ -11,11 +11,11 @@
 namespace tutti::planner {
 namespace {
 
-constexpr double kAlike = 0.005;    // Of a time: no reason to prefer one.
-constexpr double kWorthIt = 0.01;   // Of a time: worth another contract.
+constexpr double kAlike = 0.005;    // Two times differ by less: no reason to prefer one.
+constexpr double kWorthIt = 0.01;   // Share of a time saved: worth another contract.
 constexpr double kMore = 1.05;      // Times as many bytes: worth a word.
-constexpr double kNearBound = 0.9;  // Of the bound: no algorithm gains much.
-constexpr double kBusy = 0.8;       // Of the time: a resource is what holds a plan up.
+constexpr double kNearBound = 0.9;  // The bound's share of a time: no algorithm gains much.
+constexpr double kBusy = 0.8;       // Share of the time: a resource holds a plan up.
 
 std::string us_text(double us) {
   return us < 10     ? fmt::format("{:.2f} us", us)
@@ -24,7 +24,7 @@ std::string us_text(double us) {
                      : fmt::format("{:.2f} s", us * 1e-6);
 }
 
-// What a time is the sum of. While the busiest resource works, latency is hidden, so what it works
+// The terms of a time. While the busiest resource works, latency is hidden, so what it works
 // is never counted as latency.
 struct Parts {
   double start = 0, latency = 0, rest = 0;

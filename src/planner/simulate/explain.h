@@ -26,10 +26,10 @@ struct Contender {
 struct Explanation {
   /// Those that may be chosen first, fastest first; then the others, likewise.
   std::vector<Contender> contenders;
-  double bound_us = 0;       // Of what may be chosen; 0: not known.
+  double bound_us = 0;       // For plans that may be chosen; 0: not known.
   std::string bound_words;   // The cut behind it; or why there is none.
   bool bound_joins = false;  // Switches that join messages count in it.
-  std::string consists_of;   // What the best's time is spent on.
+  std::string consists_of;   // The parts of the best's time.
   std::string to_be_faster;  // What would have to change.
 
   const Sample& best() const { return *contenders.front().sample; }

@@ -63,7 +63,7 @@ class MachineCost {
   std::optional<Error> unreachable() const;
 
   /// Rank orders to lay lanes on: the order of the groups, and those of the rings that embed()
-  /// finds, where that is another. Of many alike groups two are embedded and repeated.
+  /// finds, where that is another. If many groups are alike, two are embedded and repeated.
   std::vector<std::vector<std::vector<Rank>>> layouts() const;
 
  private:

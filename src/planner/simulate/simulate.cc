@@ -17,11 +17,11 @@
 namespace tutti::planner {
 namespace {
 
-// Of one tile of all ranks and lanes: seconds, and a gigabyte of memory.
+// In one tile of all ranks and lanes. So many take seconds, and a gigabyte of memory.
 constexpr std::size_t kMostSteps = std::size_t{1} << 22;
-// Up to which all ranks' plans are made, though a few may stand for all.
+// Up to so many, all ranks' plans are made, though a few may stand for all.
 constexpr std::size_t kFewSteps = std::size_t{1} << 18;
-// Of a plan of a few ranks, on all ranks and orders.
+// In a plan of a few ranks, on all ranks and orders.
 constexpr std::size_t kMostChannels = std::size_t{1} << 21;
 // Ranks up to which the links of every pair are looked at: weights are for direct exchanges.
 constexpr int kMostWeighted = 128;
@@ -87,7 +87,7 @@ double algorithm_bandwidth(double bytes, double microseconds) {
 
 // A plan on the rank orders that suit it.
 struct Simulator::Layout {
-  plan::Plan plan;  // Of one lane on each order.
+  plan::Plan plan;  // With one lane on each order.
   std::vector<std::vector<Rank>> orders;
   bool lists_all() const { return plan.ranks.size() == orders[0].size(); }
 };
@@ -347,7 +347,7 @@ Result<Sample> Simulator::run(const Algorithm& algorithm,
                    protocol_names()};
 }
 
-// What a protocol takes at least; cheap.
+// The least time of a protocol; cheap to compute.
 double Simulator::least(const Protocol& protocol, std::size_t bytes) {
   const auto moves = bound_us(bytes, protocol.joins_in_switch);
   return protocol.base_us + (moves ? *moves / protocol.efficiency : 0);
@@ -379,7 +379,7 @@ Result<const topology::Bound*> Simulator::bound(bool joins_in_switch) {
 Result<double> Simulator::bound_us(std::size_t bytes, bool joins_in_switch) {
   TUTTI_TRY(const topology::Bound* found, bound(joins_in_switch));
   const std::size_t blocks = std::max(plan::input_blocks(shape()), plan::output_blocks(shape()));
-  // What is moved: whole elements for each block.
+  // Whole elements are moved, for each block.
   const double moved = static_cast<double>(elements(bytes, shape(), options_.type) * blocks *
                                            size_of(options_.type));
   return found->seconds_per_mb.value() * moved;  // Seconds a MB are microseconds a byte.

@@ -59,7 +59,7 @@ struct Sample {
 /// Bandwidth by the conventions of nccl-tests: bytes as bound() counts them.
 double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
 
-/// What bounds the collective; of some nothing is known that does.
+/// The pattern that bounds the collective; for some none is known.
 std::optional<topology::Pattern> pattern_of(Collective collective);
 
 /// It has more than 20 functions: one for each cost and each caller's question.
@@ -87,7 +87,7 @@ class Simulator {
                      std::size_t bytes, std::optional<Contract> contract = {});
   /// The plan behind a sample, with all lanes; of the ranks that stand for all. Errors as of run.
   Result<plan::Plan> plan_of(const Sample& sample);
-  /// What is asked for: hosts as groups; weights, if links are not alike; trees, for few ranks.
+  /// The shape asked for: hosts as groups; weights, if links are not alike; trees, for few ranks.
   const plan::Shape& shape() const { return shapes_.front(); }
   /// The shapes that an algorithm is tried with: it applies to them and they keep the contract; or
   /// if none does both, all to which it applies. Several where groups may be nested in several
@@ -95,7 +95,7 @@ class Simulator {
   std::vector<const plan::Shape*> shapes_of(const Algorithm& algorithm) const;
   const SimulateOptions& options() const { return options_; }
 
-  /// What nothing can beat, microseconds; with switches that join what passes them fewer bytes are
+  /// The time nothing can beat, in us; with switches that join what passes them fewer bytes are
   /// enough for an all-reduce. An error if the machine has none (bound.h).
   Result<double> bound_us(std::size_t bytes, bool joins_in_switch);
   /// The cut behind it.

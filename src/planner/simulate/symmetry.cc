@@ -8,7 +8,7 @@
 namespace tutti::planner {
 namespace {
 
-constexpr std::size_t kMostLocations = std::size_t{1} << 25;  // Of the ranks listed.
+constexpr std::size_t kMostLocations = std::size_t{1} << 25;  // In all ranks listed.
 constexpr int kLooks = 16;                                    // At ranks, where one stands for all.
 
 std::size_t size_of_plan(const plan::RankPlan& rank) {
