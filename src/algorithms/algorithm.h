@@ -29,7 +29,7 @@ struct Claim {
   std::string_view text;
 };
 
-/// What the plans of an algorithm cost. tests/conformance/algorithms_test.cc holds every claim
+/// The costs of an algorithm's plans. tests/conformance/algorithms_test.cc holds every claim
 /// against the plans, also for being too modest. The tables of docs/algorithms.md are made of them.
 struct Claims {
   Claim rounds;             // Messages in the longest chain in which each needs the one before.

@@ -31,11 +31,11 @@ void reduce_along(plan::Builder& plan, Rank me, const TreePlace& place, std::uin
 
 /// Up and down at once, as both directions of a link have to be busy: some of the pieces from
 /// `first` on go up while others come down. In a time in which a piece makes one hop, a rank at
-/// depth d takes piece p, and sends up piece p + 2d: so long takes the way to the root and back. So
+/// depth d takes piece p, and sends up piece p + 2d: the way to the root and back is 2d hops. So
 /// it lets 2d pieces go up first, and then takes one and sends one by turns. One slot per channel
-/// is enough: every wait is for something that is earlier in that time, or at the same moment, but
-/// there come first the takers, the farthest from the root first, and then the senders, the nearest
-/// to the root first. Of P pieces and D hops to the root, P of P + 2D moments are busy.
+/// is enough: every wait is for something that is earlier in that time, or at the same moment. At
+/// one moment takers come first, the farthest from the root first, and then senders, the nearest
+/// to the root first. With P pieces and D hops to the root, P of P + 2D moments are busy.
 void all_reduce_along(plan::Builder& plan, Rank me, const TreePlace& place, std::uint32_t first,
                       std::uint32_t count);
 

@@ -1,4 +1,4 @@
-// Bruck's all-to-all: in round j everyone sends the rank 2^j ahead all blocks that have bit j set
+// Bruck's all-to-all: in round j each rank sends the rank 2^j ahead all blocks that have bit j set
 // in the distance that they have to go. ceil(log2 n) rounds and few neighbours; a block is sent
 // once for each bit of its distance, so a rank sends up to n/2 blocks per round.
 //

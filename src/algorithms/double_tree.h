@@ -1,4 +1,4 @@
-// File: algorithms/double_tree.h: two binary trees over the same ranks, in which nobody but the
+// File: algorithms/double_tree.h: two binary trees over the same ranks, in which no rank but the
 // root has children twice.
 //
 // Half of the message goes through each tree, in a lane of its own. A rank that forwards in one

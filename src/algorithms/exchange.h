@@ -24,13 +24,13 @@ struct Move {
 };
 
 /// Adds the steps of one round. `leads` has to differ between ranks where one sends several chunks
-/// to the other (along a ring of an odd number of ranks: but for one pair). Who sends one chunk at
-/// most to everybody cannot get stuck, and always leads.
+/// to the other (along a ring of an odd number of ranks: but for one pair). A rank that sends at
+/// most one chunk to each peer cannot get stuck, and always leads.
 void exchange(plan::Builder& plan, bool leads, std::span<const Move> sends,
               std::span<const Move> takes);
 
-/// Who leads where everyone sends to the rank at distance `jump` in one direction: whether `rank`
-/// is at an even place of its ring of such ranks.
+/// Whether `rank` leads, where each rank sends to the rank at distance `jump` in one direction: it
+/// does at an even place of its ring of such ranks.
 bool leads(int rank, int jump, int n);
 
 }  // namespace tutti

@@ -40,7 +40,7 @@ class Groups {
   int first_of(int level, int rank, int part) const {
     return block(level, rank).first + part * size(level - 1);
   }
-  /// Who deals with `chunk` in the block of `level` that `rank` is in.
+  /// The rank that handles `chunk` in the block of `level` that `rank` is in.
   int deputy(int level, int rank, int chunk) const {
     for (int below = level; below > 0; --below)
       rank = first_of(below, rank, part_of(below, chunk) % part_count(below, rank));

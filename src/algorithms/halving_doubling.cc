@@ -102,7 +102,7 @@ void build_doubling_all_reduce(plan::Builder& plan, Rank me) {
   const int n = plan.shape().rank_count;
   plan::Location sum = plan.input(0);
   std::vector<plan::Location> sources{sum};
-  Block block{me.value, 1};  // Whose sum `sources` are.
+  Block block{me.value, 1};  // The ranks whose inputs `sources` add up to.
   for (int level = 0; level < level_count(n); ++level) {
     const Block buddy = buddy_block(me.value, level, n);
     if (buddy.size == 0) continue;

@@ -37,7 +37,7 @@ void meet_group(plan::Builder& plan, Rank me, const Block& mine, int first) {
   };
   // First of all, as a block that comes may, in place, be written over it.
   plan.move(block(n, me.value, taker), {plan.input(chunk_of(taker))}, {along(me.value)});
-  // Of two ranks the lower one sends everything first, the other one takes everything first: then
+  // The lower one of two ranks sends everything first, the other one takes everything first. So
   // one slot is enough, and a meeting is a chain of few messages (as in exchange.h).
   const bool leads = me.value <= taker;
   for (const bool sends : {leads, !leads}) {

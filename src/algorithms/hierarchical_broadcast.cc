@@ -45,7 +45,7 @@ GroupPlace place_of_group(const Groups& groups, int me, int root) {
   return place;
 }
 
-// What rank `me` does with a piece that it is the deputy for.
+// The steps of rank `me` for a piece that it is the deputy for.
 void hand_on(plan::Builder& plan, const Groups& groups, Rank me, int piece) {
   const int root = plan.shape().root;
   const GroupPlace place = place_of_group(groups, me.value, root);

@@ -34,7 +34,7 @@ std::vector<Block> blocks_around(int rank, int size, int n) {
 void build_all_reduce(plan::Builder& plan, Rank me) {
   const int n = plan.shape().rank_count;
   plan::Location sum = plan.input(0);
-  std::vector<plan::Location> sources{sum};  // What the sum of my block consists of.
+  std::vector<plan::Location> sources{sum};  // The terms of my block's sum.
   for (int size = 1; size < n; size *= kRadix) {
     const std::vector<Block> blocks = blocks_around(me.value, size, n);
     if (blocks.size() == 1) continue;

@@ -3,7 +3,7 @@
 //
 // In the tree of `root`, the blocks of the canonical tree (ranks.h) have a holder: the rank whose
 // number differs from the root's in the lowest bits only, that is, the least rank ^ root in the
-// block. Of two buddies' holders, the one farther from the root is a child of the nearer one. So
+// block. For two buddies, the holder that is farther from the root is a child of the nearer one. So
 // the depth is level_count(n) at most; every rank but the root has one parent; on the way from a
 // leaf to the root rank ^ root falls; and values that children send up are sums of whole blocks.
 #pragma once
@@ -25,7 +25,7 @@ struct NearestTree {
 /// The place of `rank` in the tree of `root` over n ranks.
 NearestTree nearest_tree(int rank, int root, int n);
 
-/// Adds the steps of rank `me` that add up everyone's input chunk `chunk` along the tree of `root`,
+/// Adds the steps of rank `me` that add up all ranks' input chunk `chunk` along the tree of `root`,
 /// in canonical order; the root moves the sum to `results`. Uses scratch chunk 0 between steps.
 void reduce_to(plan::Builder& plan, int me, int root, std::uint32_t chunk,
                const std::vector<plan::Location>& results);

@@ -1,4 +1,4 @@
-// One-shot all-reduce: everyone sends its whole input to everyone and reduces all of them itself.
+// One-shot all-reduce: each rank sends its whole input to all others and reduces all inputs itself.
 // One round; n-1 messages of the whole size per rank. The least latency there is.
 #include <vector>
 

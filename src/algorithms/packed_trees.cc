@@ -59,7 +59,7 @@ Block canonical_sum(std::span<const Block> terms, int n) {
   return halves ? Block{a.first, a.size + b.size} : Block{};
 }
 
-// What a rank adds up from itself and all below it.
+// The block of inputs that a rank adds up, its own and those of all below it.
 Block sum_below(const std::vector<TreePlace>& places, int rank) {
   const auto n = static_cast<int>(places.size());
   std::vector<std::pair<int, Block>> terms{{rank, {rank, 1}}};

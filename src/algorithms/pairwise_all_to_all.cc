@@ -1,4 +1,4 @@
-// Pairwise all-to-all: everyone exchanges blocks with one peer at a time (pairs.h), and goes on to
+// Pairwise all-to-all: each rank exchanges blocks with one peer at a time (pairs.h), and goes on to
 // the next when it has the peer's block. n-1 blocks per rank, as direct; but never more than two
 // messages on the way between a rank and the others, so no receiver is flooded. In place too: a
 // block has gone into its slot before the peer's block takes its place.

@@ -31,7 +31,7 @@ void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::L
 /// Adds the steps of an all-reduce, one piece per rank: the reduce part, then the gather part.
 void reduce_and_gather(plan::Builder& plan, Rank me, ReducePart reduce, GatherPart gather);
 
-/// Adds the steps of a reduce, one piece per rank: the reduce part, then everyone but the root
+/// Adds the steps of a reduce, one piece per rank: the reduce part, then each rank but the root
 /// sends the root its result.
 void reduce_and_collect(plan::Builder& plan, Rank me, ReducePart part);
 

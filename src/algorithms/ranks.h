@@ -2,8 +2,8 @@
 //
 // The canonical tree splits at the largest power of two below n. So its inner nodes are the aligned
 // blocks [k * 2^level, (k + 1) * 2^level), cut off at n: the node of a block adds the block's two
-// halves, and a half that is cut off altogether adds nothing. Whoever combines at distance 1 first,
-// then 2, 4, ... and puts the lower block first evaluates the canonical tree, whatever n is.
+// halves, and a half that is cut off altogether adds nothing. An algorithm that combines at
+// distance 1 first, then 2, 4, ... with the lower block first evaluates the tree, whatever n is.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -39,7 +39,7 @@ constexpr Block buddy_block(int rank, int level, int n) {
   return {first, std::clamp(n - first, 0, 1 << level)};
 }
 
-/// What the sum over `ranks` ranks travels as.
+/// The form in which the sum over `ranks` ranks travels.
 constexpr Form form_of(int ranks) { return ranks == 1 ? Form::kContribution : Form::kPartial; }
 
 /// Two numbers have one canonical order, and every algorithm keeps to it.

@@ -1,5 +1,5 @@
 // Scatter and all-gather broadcast: the root scatters n pieces along a binomial tree, and recursive
-// doubling hands them around, but to nobody who saw the piece pass in the scatter. So each piece
+// doubling hands them around, but not to ranks that the piece passed in the scatter. So each piece
 // arrives once at each rank. 2 ceil(log2 n) rounds, about log2 n neighbours per rank; no rank sends
 // more than about twice the message.
 //

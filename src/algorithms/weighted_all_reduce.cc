@@ -1,9 +1,9 @@
 // Weighted all-reduce: two shots (two_shot.cc), but rank r owns as many pieces as its weight says.
 // 2 rounds, canonical order. For links that are not alike: where one host of 8 has half the
-// bandwidth, equal shares keep everyone waiting for what it has to take and to hand out; if it owns
+// bandwidth, equal shares keep all waiting for what it has to take and to hand out; if it owns
 // nothing, all is done in 4/7 of the time.
 //
-// Rank r sends its contributions to the others' pieces and the results of its own to everyone: with
+// Rank r sends its contributions to the others' pieces and the results of its own to all: with
 // the share x_r of the message that is 1 - x_r + (n-1) x_r = 1 + (n-2) x_r, and it takes as much.
 // For ranks that send and take at rates b_r (full duplex, through a network that is not in the way)
 // the best rate of the whole is X = min(min b, sum b / 2(n-1)), and any shares with 1 + (n-2) x_r
