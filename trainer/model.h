@@ -46,7 +46,7 @@ class Model {
 
   std::vector<Layer> layers_;
   std::vector<std::vector<float>> activations_;  // [layer][sample][unit]; 0 is the input.
-  std::vector<std::vector<float>> errors_;       // Of each layer's output.
+  std::vector<std::vector<float>> errors_;       // In each layer's output.
 };
 
 }  // namespace tutti::trainer
