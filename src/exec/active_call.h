@@ -14,7 +14,7 @@ struct ActiveCall : Call {
   std::size_t in_bytes = 0, out_bytes = 0;
   bool scaled = false;  // Contributions are multiplied where they are read, and travel wide.
   kernels::Arithmetic arithmetic;
-  Blocks blocks;  // Of an uneven call.
+  Blocks blocks;  // Sizes and places, in a vector variant.
 
   explicit ActiveCall(std::size_t ranks) : blocks(ranks) {}
 

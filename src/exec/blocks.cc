@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t kMostElements = PTRDIFF_MAX / 8;  // No type has more than 8 bytes.
 
-/// Of the block for or from `rank`: where it starts. `next` is where the one before ended.
+/// Where the block for or from `rank` starts. `next` is where the block before it ended.
 std::size_t place(const std::size_t* offsets, int rank, std::size_t next) {
   return offsets == nullptr ? next : offsets[rank];
 }

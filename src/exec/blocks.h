@@ -1,9 +1,9 @@
 // File: exec/blocks.h: the sizes and places of blocks, in calls whose blocks differ in size.
 //
 // A rank knows the blocks that it gives and those that it gets, no others. So plans for such calls
-// touch only those (plan/passes/vector_variant.h), and at the start of a call every rank shows the
-// others its view: both ends of a block must agree on its size, and who reads or writes a peer's
-// buffer learns there where in it its block is.
+// touch only those (plan/passes/vector_variant.h). At the start of a call every rank shows the
+// others its view. Both ends of a block must agree on its size, and a rank that reads or writes a
+// peer's buffer learns from that view where in the buffer its block is.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +31,9 @@ struct Blocks {
         peer_input_at(ranks),
         peer_output_at(ranks) {}
 
-  /// What `me` knows at the start of a call.
+  /// Takes in the blocks that `me` knows at the start of a call.
   void begin(const Call& call, int me);
-  /// Of all blocks of an all-gather, whose sizes all ranks know; the same where they know the same.
+  /// A hash of an all-gather's block sizes, as this rank knows them: ranks that agree get the same.
   std::uint64_t hash(int me) const;
   /// Writes it where the others will look.
   void show(BlockView* table) const;

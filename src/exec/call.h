@@ -46,14 +46,14 @@ struct Call {
   std::byte* output = nullptr;
   std::size_t count = 0;  // Elements of a block, see Collective.
   double scale = 1;
-  bool vector_variant = false;  // Of the buffers with a block for each rank, these say how:
+  bool vector_variant = false;  // Then these lay out the buffers with a block for each rank:
   BlockList input_blocks, output_blocks;
   std::uint16_t algorithm_override =
       0;  // What the user wants of this call alone: a number of the planner's.
   EagerUse eager_use = EagerUse::kBySize;  // As the override says.
 };
 
-/// Of a whole input, and of a whole output, of a rank that has one.
+/// The elements of a whole input, and of a whole output, of a rank that has one.
 constexpr std::size_t input_elements(const Call& call, int ranks) {
   return static_cast<std::size_t>(traits_of(call.collective).input_each ? ranks : 1) * call.count;
 }
@@ -80,7 +80,7 @@ constexpr bool root_in_place(const Call& call, std::uint64_t input_at, std::uint
   return input_at + (traits.input_each ? own : 0) == output_at + (traits.output_each ? own : 0);
 }
 
-/// What ranks have to agree on beside `pack`: blocks of one size have it, others differ by rank.
+/// Ranks have to agree on this beside `pack`: blocks of one size have it, others differ by rank.
 constexpr std::uint64_t common_count(const Call& call) {
   return call.vector_variant ? 0 : call.count;
 }

@@ -146,7 +146,7 @@ class CallBoard {
 
   /// Whether a line of this round is there, be it what it should be or not.
   bool is_there(int rank, std::size_t line) const {
-    // relaxed: who goes on from this looks again.
+    // relaxed: a caller that goes on from this looks again.
     const std::uint64_t tag =
         region().lines(rank, place_)[line].tag.load(std::memory_order_relaxed);
     return same_number(tag, log_.tag());
@@ -250,8 +250,8 @@ class CallBoard {
   Team team_;
   CallLog log_;
   Round round_;
-  std::uint64_t place_ = 0;              // Of this round's lines; alike on every rank.
-  std::uint64_t last_place_ = 0;         // Of those in turn.
+  std::uint64_t place_ = 0;              // Where this round's lines are; alike on every rank.
+  std::uint64_t last_place_ = 0;         // The latest of the places that are used in turn.
   std::uint64_t everyone_finished_ = 0;  // Every rank has finished at least this round.
   std::uint64_t said_finished_ = 0;      // The last that this rank has said it finished,
   std::uint64_t finished_period_;        // and how many later it says so again.

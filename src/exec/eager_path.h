@@ -46,8 +46,8 @@ class EagerPath {
 
   CallBoard& board_;
   const ActiveCall& call_;
-  std::size_t bytes_ = 0;                    // Of this rank's part.
-  std::size_t own_first_ = 0, own_end_ = 0;  // Of its lines those that no other rank reads.
+  std::size_t bytes_ = 0;                    // The size of this rank's part.
+  std::size_t own_first_ = 0, own_end_ = 0;  // Those of its lines that no other rank reads.
   bool in_lines_ = false, receives_ = true, repeatable_ = false;
   bool slots_touched_ = false;  // See Region::touch_packets.
   std::vector<kernels::Source> sources_;

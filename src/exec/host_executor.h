@@ -53,7 +53,7 @@ class HostExecutor {
     /// Bytes that the ranks of this machine read and write together, from which outputs go past the
     /// cache.
     std::size_t stream_from_bytes = SIZE_MAX;
-    int machine_ranks = 1;  // Of this communicator, on this machine.
+    int machine_ranks = 1;  // This communicator's ranks on this machine.
     bool adapt = true;      // See adapting.h; the same on every rank.
     /// By rank, "pid 17 on node3", for errors; may be empty.
     std::vector<std::string> places;
@@ -194,7 +194,7 @@ class HostExecutor {
   MessagePath messages_;
   WaitPolicy wait_;
   std::vector<int> awaited_;         // Ranks for which this one waits.
-  std::int64_t looked_at_link_ = 0;  // Of the coarse clock.
+  std::int64_t looked_at_link_ = 0;  // By the coarse clock.
   int owner_;                        // The process that made it.
 };
 

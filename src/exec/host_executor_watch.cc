@@ -1,4 +1,4 @@
-// What HostExecutor does while it waits: carries messages, checks abort, deadline and peers.
+// HostExecutor while it waits: it carries messages, and checks abort, deadline and peers.
 #include <algorithm>
 
 #include "exec/host_executor.h"

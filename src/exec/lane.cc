@@ -180,7 +180,7 @@ Poll BoundLane::poll() {
   return Poll::kDone;
 }
 
-/// Of a step whose chunk, tile by tile, is `tile`.
+/// The elements that tile `tile` of a step's chunk covers.
 Range BoundLane::range_of(std::size_t index, std::size_t tile) const {
   const BoundChunk& chunk = chunks_[index];
   const std::size_t count =
@@ -401,7 +401,7 @@ void BoundLane::move(const Step& step, const Range& range) {
   for (std::size_t i = 0; i < other_targets && back != slot_targets; ++i) {
     targets_[slot_targets + i] = targets_[back + i];  // Closes the gap of what was left out.
   }
-  // What is to be sent from an output is read again at once.
+  // Data that is to be sent from an output is read again at once.
   const bool stream = context_->streaming && (home == nullptr || home == first);
   reduce_into(range.count, step.source_count, slot_targets, other_targets, stream);
   commit(step, range, home);

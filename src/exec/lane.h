@@ -38,14 +38,14 @@ struct Buffers {
   std::vector<std::byte*> peer_outputs;
 };
 
-/// What all lanes of a call share.
+/// The data that all lanes of a call share.
 struct CallContext {
   Buffers buffers;
   /// Not null: peers' buffers are not mapped; it reads and writes them, at these addresses, by
   /// rank.
   Endpoint* endpoint = nullptr;
   std::vector<std::uint64_t> peer_inputs_at, peer_outputs_at;
-  const Blocks* blocks = nullptr;  // Of blocks that differ in size; null: all have `count`.
+  const Blocks* blocks = nullptr;  // If they differ in size; null: all have `count`.
   kernels::Arithmetic arithmetic;
   std::size_t count = 0;          // Elements of a block.
   std::size_t tile_elements = 0;  // Elements that fit a slot.
@@ -78,7 +78,7 @@ class BoundLane {
     plan::Place place;
     Form form;
     int peer;
-    std::uint32_t index;  // Of the block in an input or output, of the chunk in scratch.
+    std::uint32_t index;  // The block in an input or output, the chunk in scratch.
     Inbox* inbox;
     Outbox* outbox;
     bool allows_zero_copy;  // A slot for which the user's memory can stand.
@@ -127,7 +127,7 @@ class BoundLane {
   std::vector<BoundLocation> locations_;
   std::vector<BoundChunk> chunks_;        // By step.
   std::vector<std::size_t> early_steps_;  // Those that may be run early, in order.
-  std::vector<kernels::Source> sources_;  // Of the current step; sized for the largest.
+  std::vector<kernels::Source> sources_;  // The current step's; sized for the largest.
   std::vector<kernels::Target> targets_;
 
   const CallContext* context_ = nullptr;

@@ -21,7 +21,7 @@ class Outbox {
 
   bool has_room() { return head_ - tail_seen_ < ring_.slot_count || refresh(); }
   std::byte* slot() const { return ring_.slot(head_); }
-  /// Of the slot that is committed next; it is the same slot until a ring's length later.
+  /// The position of the slot that is committed next; it names it until a ring's length later.
   std::uint64_t position() const { return head_; }
   std::byte* slot_at(std::uint64_t position) const { return ring_.slot(position); }
   /// Whether all readers are done with the slot at a position.
@@ -31,7 +31,7 @@ class Outbox {
   /// The reader that is furthest behind, in the order in which they were given.
   std::size_t slowest_reader() const {
     const auto behind = [](const Counter* a, const Counter* b) {
-      // relaxed: to see who is missed.
+      // relaxed: only to name the reader that is missed.
       return a->value.load(std::memory_order_relaxed) < b->value.load(std::memory_order_relaxed);
     };
     return static_cast<std::size_t>(std::min_element(tails_.begin(), tails_.end(), behind) -
@@ -78,7 +78,7 @@ class Inbox {
     return tail_ < head_seen_;
   }
   const std::byte* slot() const { return ring_.slot(tail_); }
-  /// Of the slot that is read next.
+  /// The position of the slot that is read next.
   std::uint64_t position() const { return tail_; }
   /// The same slot, to leave a word for the writer before it is released.
   std::byte* slot_for_reply() const { return ring_.slot(tail_); }

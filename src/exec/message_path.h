@@ -57,7 +57,7 @@ class MessagePath {
   const Agreement& agreement_;
   Watchdog& watchdog_;
   Messages messages_;
-  std::optional<Error> failure_;  // Of a message of this rank.
+  std::optional<Error> failure_;  // Why a message of this rank failed.
 };
 
 }  // namespace tutti::exec

@@ -272,11 +272,11 @@ std::optional<Error> Messages::check_health(std::chrono::steady_clock::time_poin
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     for (Queue* queue : {&peer.receives, &peer.sends}) {
-      // What moves is not late, however long it takes in all.
+      // A message that moves is not late, however long it takes in all.
       if (std::exchange(queue->moved, false)) queue->since = now;
       if (queue->first == nullptr) continue;
       const Message& message = *queue->first;
-      // What it sent before it ended is there: one more look.
+      // The data that it sent before it ended is there: one more look.
       const Presence there = endpoint_.presence(rank);
       if (there.state != Presence::State::kHere && !poll())
         return failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
@@ -291,7 +291,7 @@ std::optional<Error> Messages::check_health(std::chrono::steady_clock::time_poin
   return check_health_any(now, timeout);
 }
 
-/// Of what may come from any rank: an error if a rank that is needed has ended, or all have, or it
+/// Checks a receive from any rank: an error if a rank that is needed has ended, or all have, or it
 /// took too long.
 std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_point now,
                                                 std::chrono::milliseconds timeout) {

@@ -9,7 +9,7 @@
 // with a header in front, because here the two sides have agreed on nothing beforehand. A message
 //
 //   that fits the header's slot   is in it; its sender is done at once;
-//   from memory that is mapped    is copied by the receiver, who keeps the slot until then;
+//   from memory that is mapped    is copied by the receiver, which keeps the slot until then;
 //   else                          follows in slots.
 //
 // Everything here is a state machine that never blocks, used by one thread at a time.
@@ -30,28 +30,28 @@ namespace tutti::exec {
 
 struct MessageBatch;
 
-/// One end of a message. Whoever posts it keeps it where it is until its batch is done.
+/// One end of a message. The caller that posts it keeps it where it is until its batch is done.
 struct Message {
   enum class Stage : std::uint8_t { kHeader, kMapped, kSlots };
 
   static constexpr int kAnyPeer = -1;
 
   bool sends = false;
-  /// Of what is received also kAnyPeer: then the engine says here whose it became.
+  /// A receive may have kAnyPeer: then the engine writes here which peer's message it took.
   int peer = 0;
   DataType type = DataType::kUint8;
   std::byte* data = nullptr;  // Not written to if it is sent.
   std::size_t count = 0;
-  // Of what may come from any rank:
+  // For a receive from any rank:
   Rank* source = nullptr;  // Where the peer is noted, once it is known.
   const std::atomic<bool>* needed =
       nullptr;  // By rank: it must not end; null: one that lives will do.
-  // Of the engine.
+  // The engine's own.
   MessageBatch* batch = nullptr;
   Message* next = nullptr;  // Posted later, for the same peer and direction.
   Stage stage = Stage::kHeader;
   std::size_t moved = 0;       // Bytes.
-  std::uint64_t position = 0;  // Of the header's slot.
+  std::uint64_t position = 0;  // The header's slot.
   const std::byte* mapped = nullptr;
 };
 
@@ -125,7 +125,7 @@ class Messages {
   int me_;
   std::size_t slot_bytes_, stream_from_bytes_;
   std::vector<Peer> peers_;  // By rank.
-  Queue any_;                // Received from whoever sends first.
+  Queue any_;                // Receives from any rank: the first that sends.
   std::optional<Error> error_;
 };
 

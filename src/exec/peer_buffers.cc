@@ -100,7 +100,7 @@ Status PeerBuffers::map(CallContext& context) {
       continue;
     }
     if (!team.endpoint.near(team.me, rank)) continue;
-    // Of a peer's buffers only what this rank touches has to be there.
+    // Only the parts of a peer's buffers that this rank touches have to be there.
     const Blocks& blocks = call_.blocks;
     if (has_input(call_, rank)) {
       const std::size_t bytes = call_.vector_variant

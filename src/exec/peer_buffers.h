@@ -16,7 +16,7 @@ namespace tutti::exec {
 
 class PeerBuffers {
  public:
-  /// What a call line carries: where this rank's buffers are.
+  /// The content of a call line: where this rank's buffers are.
   struct Announcement {
     BufferName input, output;
     std::uint64_t input_at = 0, output_at = 0;  // In this rank's address space, for the kernel.

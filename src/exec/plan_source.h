@@ -13,7 +13,7 @@ namespace tutti::exec {
 struct PlanChoice {
   const plan::Plan* plan = nullptr;  // Verified; lives as long as the process.
   std::size_t plans = 1;
-  double predicted_us = 0;  // Of the first plan; 0: unknown, so all are compared.
+  double predicted_us = 0;  // The first plan's time; 0: unknown, so all are compared.
 };
 
 class PlanSource {

@@ -15,7 +15,7 @@
 
 namespace tutti::exec {
 
-/// What a call line carries before a plan is run for the first time on a route: which it is.
+/// A call line's content before a plan is run for the first time on a route: which plan it is.
 struct PlanName {
   std::uint64_t hash = 0;
   std::array<char, kLinePayload - sizeof(std::uint64_t)> text{};  // For people; may be cut off.
@@ -35,7 +35,7 @@ struct Route {
   BoundPlan* plan = nullptr;
   std::size_t tile_elements = 0, tiles = 0;
   Access access = Access::kSlots;
-  std::size_t which = 0;  // Of the plans that may be tried.
+  std::size_t which = 0;  // An index into the plans that may be tried.
   OnlineTuning online_tuning = {};
   bool agreed = false;  // All ranks have said that they run this plan.
 };

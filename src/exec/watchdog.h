@@ -96,7 +96,7 @@ class Watchdog {
   std::atomic<bool> aborting_{false};
   bool broken_ = false, waiting_ = false;
   Time wait_start_, next_look_, stop_end_;
-  std::int64_t next_health_check_ = 0;  // Of the coarse clock.
+  std::int64_t next_health_check_ = 0;  // By the coarse clock.
 };
 
 }  // namespace tutti::exec

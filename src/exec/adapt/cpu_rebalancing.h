@@ -1,11 +1,11 @@
 // File: exec/adapt/cpu_rebalancing.h: whether a rank that is one too many on its CPU should move.
 //
 // Kernels leave ranks together on a CPU for minutes though another has fewer: each wake-up finds
-// the CPU of the waker good enough, and who yields all the time was always running just now. But
-// where ranks share CPUs anyway a kernel may have a reason that they can't see: other programs run
-// on the other CPU, and beside one of those a small call waits for the end of its time slice,
-// milliseconds. So there a move is an experiment: calls are timed before and after it, and it is
-// undone if they got slower. Where each rank has a CPU, two on one are worse than anything.
+// the CPU of the waker good enough, and a rank that yields all the time was always running just
+// now. But where ranks share CPUs anyway a kernel may have a reason that they can't see: other
+// programs run on the other CPU, and beside one of those a small call waits milliseconds for the
+// end of its time slice. So there a move is an experiment: calls are timed before and after it, and
+// it is undone if they got slower. Where each rank has a CPU, two on one are worse than anything.
 #pragma once
 #include <algorithm>
 #include <chrono>

@@ -43,7 +43,7 @@ class EagerLimits {
     // relaxed: others only show it.
     lately_mapped_.store(adapts_ && mapped, std::memory_order_relaxed);
   }
-  /// What the last calls told. Any thread.
+  /// Whether the last calls had buffers that all ranks can map. Any thread.
   bool lately_mapped() const { return lately_mapped_.load(std::memory_order_relaxed); }
 
  private:

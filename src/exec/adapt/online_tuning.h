@@ -34,8 +34,8 @@ class OnlineTuning {
   static constexpr double kAgainUs = 1e6;
   static constexpr int kLeastAgain = 256, kMostAgain = 4096;
 
-  /// Of so many plans, best first as predicted. One plan: nothing to try. No prediction (0): all
-  /// are compared. Of each, so many calls do not count.
+  /// Tries `plans` plans, best first as predicted. One plan: nothing to try. No prediction (0): all
+  /// are compared. The first `uncounted` calls of each plan do not count.
   OnlineTuning(std::size_t plans, double predicted_us, std::size_t uncounted = 1)
       : plans_(plans),
         predicted_us_(predicted_us),
@@ -113,9 +113,9 @@ class OnlineTuning {
   std::size_t uncounted_ = 1;
   bool converged_ = true;
   std::size_t plan_ = 0, round_ = 0;
-  std::size_t calls_ = 0, turn_calls_ = 0;    // Of this turn; those that count.
+  std::size_t calls_ = 0, turn_calls_ = 0;    // All calls of this turn; those that count.
   std::size_t wrong_ = 0;                     // Calls of the first plan.
-  double turn_us_ = 0, counted_us_ = 0;       // Of this turn, and of those before it.
+  double turn_us_ = 0, counted_us_ = 0;       // Time of this turn; of those before it.
   std::vector<std::vector<double>> counted_;  // By plan.
   int since_ = 0, again_ = kMostAgain;        // Calls since it was settled; see begin.
 };
