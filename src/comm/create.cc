@@ -23,11 +23,11 @@ namespace {
 constexpr int kMostCommunicatorRanks =
     4096;  // Images and connections have not been tried with more.
 
-/// What every rank says first. Plain data.
+/// The first data that every rank sends. Plain data.
 struct JoinInfo {
   char version[16] = {};
   std::int32_t rank_count = 0;
-  std::uint32_t settings_hash = 0;  // Of what all ranks must have alike.
+  std::uint32_t settings_hash = 0;  // A hash of what all ranks must have alike.
   std::uint32_t devices = 0;        // 1: it is of a DeviceCommunicator.
   Peer peer;
 };
@@ -48,14 +48,14 @@ std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans
                                         .value());
 }
 
-/// What rank 0 says of its tables; a part of a communicator may have those of the whole.
+/// Rank 0's message about its tables; a part of a communicator may have those of the whole.
 Bytes tuning_to_tell(const CommunicatorConfig& comm_config, const Tuning* whole) {
   if (whole == nullptr) return pack_tuning(find_tuning(comm_config.settings));
   auto found = find_tuning_of_part(comm_config.settings, comm_config.rank_count, *whole);
   return found ? pack_tuning(*std::move(found)) : Bytes{};
 }
 
-/// Who the others are; `tuning` becomes what rank 0 found, if it says anything.
+/// The peers, by rank; `tuning` becomes what rank 0 found, if it says anything.
 Result<std::vector<Peer>> meet(const CommunicatorConfig& comm_config, std::uint32_t settings_hash,
                                const Exchange& exchange, std::shared_ptr<const Tuning>& tuning) {
   const Rank me = comm_config.me;
@@ -178,8 +178,8 @@ Result<RegionConfig> region_config(int rank_count, const Settings& settings,
   return config;
 }
 
-/// Of hosts that a table may hold for asks all ranks what they are: alike on all ranks, as the
-/// tables are.
+/// If a table may hold for these hosts, all ranks exchange what their hosts are. They all decide
+/// alike, as their tables are alike.
 Result<std::shared_ptr<PlanSelector>> make_selector(const Settings& settings,
                                                     const PlanSelector::Plans& plans,
                                                     std::span<const Peer> peers,
@@ -199,7 +199,7 @@ Result<std::shared_ptr<PlanSelector>> make_selector(const Settings& settings,
                                         std::move(hosts), tuned);
 }
 
-/// Of devices that were chosen for a transport that is not used.
+/// Warns of devices that were chosen for a transport that is not used.
 void warn_of_vain(const Settings& settings, const Transport& used) {
   if (settings.rdma_devices.empty() || used.name == std::string_view("verbs")) return;
   log::warn(
@@ -221,7 +221,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
                      " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
                      std::to_string(kMostCommunicatorRanks)};
   }
-  // What only this rank can't read must not keep the others waiting: they have to hear of it.
+  // If only this rank can't read something, the others must not wait: they have to hear of it.
   const Status usable = parent != nullptr ? ok() : check_settings(settings);
   auto plans = plans_for(rank_count, settings, parent);
   auto tuning = parent != nullptr ? parent->selector->tuning() : nullptr;

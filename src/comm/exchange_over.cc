@@ -9,7 +9,7 @@ namespace tutti {
 
 namespace {
 
-// What a rank announces: the number of its bytes, that it has none, or that they are an error.
+// A rank announces the number of its bytes, that it has none, or that they are an error.
 constexpr std::uint64_t kNothing = ~std::uint64_t{0}, kIsError = std::uint64_t{1} << 62;
 
 Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::byte> mine,

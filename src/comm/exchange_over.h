@@ -16,7 +16,7 @@ namespace tutti {
 using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,
                                                           std::span<const std::byte> mine)>;
 
-/// What one rank gives: bytes, or the error that ended its set-up, or neither if it is done.
+/// One rank's part: bytes, or the error that ended its set-up, or neither if it is done.
 struct SetUp {
   std::optional<Bytes> bytes;
   std::optional<Error> error;

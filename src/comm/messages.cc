@@ -74,7 +74,7 @@ Status match_own(std::vector<exec::Message>& messages, Rank me) {
 /// here: to the progress thread and back takes longer than a small message. True: it is over.
 Result<bool> start_all(GroupMessages& of_group, bool all) {
   StartedMessages& started = *of_group.started;
-  // relaxed: who asks is this thread; for others the group's end is as good a moment as any.
+  // relaxed: this thread asks; for other threads the group's end is as good a moment as any.
   started.work->begun.store(true, std::memory_order_relaxed);
   TUTTI_RETURN_IF_ERROR(match_own(started.messages, of_group.state->me));
   if (started.messages.empty()) return true;

@@ -151,10 +151,10 @@ Status PlanSelector::take_override(exec::Call& call, std::string_view algorithm_
   call.eager_use = of_eager == forbids ? exec::EagerUse::kNever
                    : of_eager          ? exec::EagerUse::kAlways
                                        : exec::EagerUse::kBySize;
-  // What can't be taken is said now, to the caller, and not amid the call, to all ranks.
+  // A bad override is an error now, for the caller, and not amid the call, for all ranks.
   if (call.root < 0 || call.root >= rank_count_) return ok();  // Its check has a better word.
   planner::Request request = request_for(call, exec::Access::kSlots);
-  request.bytes = std::size_t{1} << 30;  // Of a size for which packets do not stand in.
+  request.bytes = std::size_t{1} << 30;  // Too large for packets to stand in.
   request.algorithm_override = algorithm_override;
   auto recipe = planner::choose(request, inputs_);
   return recipe ? ok() : Status(std::move(recipe.error()));

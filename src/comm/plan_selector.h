@@ -31,7 +31,7 @@ class PlanSelector : public exec::PlanSource {
   const planner::PlannerInputs& inputs() const { return inputs_; }
   const std::shared_ptr<const Tuning>& tuning() const { return tuning_; }
   const Plans& plans() const { return plans_; }
-  /// For whom a table holds that is made with this communicator; between hosts all but the machine.
+  /// The key of a table that is made with this communicator; between hosts all but the machine.
   const planner::TuningKey& key() const { return key_; }
   /// The user's, with groups and weights.
   const Settings& settings() const { return settings_; }

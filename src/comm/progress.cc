@@ -33,7 +33,7 @@ const HeldAcrossFork queues_held(ForkOrder::kProgressQueues, []() -> std::mutex&
   return current != nullptr ? current->mutex() : none;
 });
 
-// The progress thread shares its CPU with whoever computes: it polls a while, then sleeps.
+// The progress thread shares its CPU with threads that compute: it polls a while, then sleeps.
 constexpr int kPollsBeforeRest = 200;
 constexpr std::chrono::milliseconds kLongestRest{20};
 // How often it looks at deadlines while something moves.

@@ -18,7 +18,7 @@
 
 namespace tutti {
 
-/// What a Work shares with the progress thread.
+/// The state that a Work shares with the progress thread.
 struct Work::State {
   std::mutex mutex;
   std::condition_variable changed;

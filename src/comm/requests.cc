@@ -14,7 +14,7 @@ std::size_t Communicator::State::own_count(const Blocks& blocks) const {
   return mine < blocks.counts.size() ? blocks.counts[mine] : 0;  // Else check_blocks complains.
 }
 
-/// What the user said of blocks of different sizes.
+/// Checks the sizes and places that the user gave for blocks of different sizes.
 Status Communicator::State::check_blocks(const Request& request) const {
   const CollectiveTraits traits = traits_of(request.collective);
   const auto bad = [&](const std::string& what) {

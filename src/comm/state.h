@@ -49,7 +49,7 @@ struct Communicator::State {
   Result<exec::Call> make_call(const Request& request) const;
   Status take_override(exec::Call& call, std::string_view algorithm_override) const;
   Status check_blocks(const Request& request) const;
-  /// Of this rank's block.
+  /// The count of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;
   /// Calls `body` and returns its result. If it throws (no memory), returns an error and ends this
   /// communicator on all ranks: they may wait for what this rank did not do.
@@ -104,17 +104,17 @@ class GroupPart {
 /// That of the calling thread's open group, which has one at most; null until it is set.
 std::unique_ptr<GroupPart>& group_part();
 
-/// What a communicator is made of.
+/// The configuration that a communicator is made with.
 struct CommunicatorConfig {
   Rank me;
   int rank_count = 1;
   const Settings& settings;
   bool devices = false;                         // State::devices.
-  const Communicator::State* parent = nullptr;  // What it is a part of, by a split.
+  const Communicator::State* parent = nullptr;  // The one it is split from.
   std::function<Status()> look = nullptr;       // As Opening's.
 };
 
-/// Makes a communicator's insides: everybody says who he is, the transport is chosen and opened.
+/// Makes a communicator's insides: each rank introduces itself, a transport is chosen and opened.
 /// Collective.
 Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         const Exchange& exchange);

@@ -22,9 +22,9 @@
 namespace tutti {
 namespace {
 
-// What rank 0's bytes begin with.
+// Rank 0's bytes begin with one of these.
 constexpr char kTables = 'T', kFailed = 'E';
-// Of tables that go through a communicator: exchange_over takes twice as much.
+// Bytes of tables that go through a communicator: exchange_over takes twice as much.
 constexpr std::size_t kMostHandedOn = std::size_t{1} << 19;
 
 struct CloseFile {
@@ -32,7 +32,7 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-/// What a rank says of its host. Plain data.
+/// A rank's description of its host. Plain data.
 struct HostHello {
   std::uint64_t machine = 0;
   std::array<char, 64> name = {};

@@ -24,7 +24,7 @@ namespace tutti {
 struct Tuning {
   std::string source;         // The file; empty: there is none.
   std::string reason;         // Why there are no tables.
-  std::uint64_t machine = 0;  // Of rank 0; 0: it was not looked at.
+  std::uint64_t machine = 0;  // Rank 0's; 0: it was not looked at.
   std::vector<planner::TuningTable> tables;
 };
 
@@ -39,7 +39,7 @@ std::optional<Tuning> find_tuning_of_part(const Settings& settings, int rank_cou
 
 /// The hosts of a communicator, as tables know them.
 struct TunedHosts {
-  std::uint64_t machine = 0;       // Of all of them in order; 0: nobody asked.
+  std::uint64_t machine = 0;       // A hash of all of them in order; 0: no rank asked.
   std::vector<std::string> names;  // By host; words.
 };
 
@@ -52,8 +52,8 @@ Result<Tuning> unpack_tuning(std::span<const std::byte> bytes);
 
 /// Reads a file of tables. kSystem if it can't be read, kInvalidArgument if it is broken.
 Result<std::vector<planner::TuningTable>> read_tuning_file(const std::string& path);
-/// Writes one, so that whoever reads at the same time sees the old file or the new one. Makes the
-/// folder that it is in.
+/// Writes one, so that a process that reads it at the same time sees the old file or the new one.
+/// Makes the folder that it is in.
 Status write_tuning_file(const std::string& path, const std::vector<planner::TuningTable>& tables);
 
 }  // namespace tutti
