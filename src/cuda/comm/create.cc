@@ -1,8 +1,8 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
-// ranks, they meet four times: who has which device, where; how it reaches the others'; where its
-// memory is; and whether that could be mapped. Ranks of several hosts also agree on where slots are
-// and open a network, after the second. Each time every rank also says whether it failed, so that
-// all give up together, with the first one's reason.
+// ranks, they meet four times. Each rank says which device it has, and where; how it reaches the
+// others'; where its memory is; and whether that could be mapped. After the second time ranks of
+// several hosts also agree on where slots are, and open a network. Each time every rank also says
+// whether it failed, so that all give up together, with the reason of the first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>

@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// What keeps a rank from going on. Plain data; 0: nothing.
+/// The trouble that keeps a rank from going on. Plain data; 0: nothing.
 struct ExchangedStatus {
   std::int32_t code = 0;
   char text[252] = {};

@@ -23,7 +23,7 @@ std::string shape_in_words(const plan::Shape& shape) {
          fmt::format(", {} trees with {} of the message", weights.size(), fmt::join(weights, ":"));
 }
 
-/// What the user could change.
+/// Adds the changes that the user could make.
 void add_faster(planner::CallExplanation& all, const planner::Request& request,
                 const planner::DeviceMachine& machine) {
   const plan::Shape& shape = request.shape;

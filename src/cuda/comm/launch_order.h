@@ -21,7 +21,7 @@ class CudaEvent {
   /// On this thread's device. Before anything else.
   Status make();
   Status record(cudaStream_t stream) const;
-  /// What comes on the stream waits for the latest record.
+  /// Later work on the stream waits for the latest record.
   Status hold(cudaStream_t stream) const;
   /// The same as nodes of the graph that captures the stream: each launch of the graph does so.
   Status record_by_graph(cudaStream_t stream) const;
@@ -65,8 +65,8 @@ class LaunchOrder {
     unsigned long long stream = 0;  // Its id: a handle may name another stream in another thread.
     bool there = false;
   };
-  Last launched_, in_capture_;      // Of all calls, and of those within the last capture.
-  Last* current_ = nullptr;         // Of which a call is being launched.
+  Last launched_, in_capture_;      // The last of all calls; the last within the last capture.
+  Last* current_ = nullptr;         // The one of them that is being launched.
   unsigned long long capture_ = 0;  // Which one the last capture was.
   bool captured_ = false;
   CudaEvent join_;

@@ -100,7 +100,7 @@ std::vector<DeviceMessage> messages_of(const Request& request, Rank me, int rank
   auto* output = static_cast<std::byte*>(request.output);
   std::vector<DeviceMessage> list;
   std::size_t input_end = 0,
-              output_end = 0;  // Of the blocks so far, where they follow one another.
+              output_end = 0;  // Where the blocks so far end, if they follow one another.
   const auto add = [&](bool sends, int peer, bool each, const Blocks& blocks, std::byte* base,
                        std::size_t& end) {
     std::size_t count = request.count, offset = 0;

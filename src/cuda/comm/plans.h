@@ -37,7 +37,7 @@ class PlanCache {
 
   std::size_t count() const { return plans_.size(); }
   std::size_t bytes() const;
-  /// What was chosen so far, a line each.
+  /// The choices so far, a line each.
   const std::string& choices() const { return choices_; }
 
  private:

@@ -21,7 +21,7 @@ struct Shown {
 };
 struct Done {
   ExchangedStatus status;
-  std::uint64_t number = 0;  // Of the memory that is deregistered.
+  std::uint64_t number = 0;  // Names the memory that is deregistered.
 };
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, what}; }

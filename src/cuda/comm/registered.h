@@ -24,7 +24,7 @@ class RegisteredMemory {
     exec::CudaExport exported;
     std::vector<exec::CudaImport> opened;
     std::vector<std::byte*> everywhere;  // By rank, as this process sees it; null: another host's.
-    std::uint64_t number = 0;            // Of registrations, alike on all ranks.
+    std::uint64_t number = 0;            // Counts registrations, alike on all ranks.
     bool window = false;                 // Each rank closes it for itself.
   };
   /// A place in registered memory.
@@ -54,7 +54,7 @@ class RegisteredMemory {
   Status close_window(void* data);
 
   Place place_at(const void* buffer, std::size_t bytes) const;
-  /// What peers can map of a call's buffers.
+  /// The parts of a call's buffers that peers can map.
   plan::Mapped mapped_of(const Request& request) const;
   /// Sets where the call's buffers are on all ranks.
   void add_peers(const Request& request, exec::CudaCall& call) const;

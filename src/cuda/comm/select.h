@@ -28,8 +28,8 @@ struct DeviceMachine {
   /// As links: GB/s in each direction of NVLinks that join just the two; 0: there are none. Empty:
   /// none are known, so a device's NVLinks are one port.
   std::vector<double> direct = {};
-  /// Of ranks on several hosts: by rank, on which; what is between hosts; and ranks of a host as
-  /// groups, if they are such.
+  /// For ranks on several hosts: the host of each rank; the network between hosts; and the ranks of
+  /// each host as groups, if they are such.
   Hosts hosts;
   plan::GroupSizes groups;
   std::vector<int> weights = {};  // Settings::weights.

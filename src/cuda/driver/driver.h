@@ -80,7 +80,7 @@ class CudaMapping {
     void operator()(std::byte* data) const;
   };
   std::unique_ptr<std::byte, Unmap> data_;
-  std::size_t mapped_ = 0;  // Of all parts.
+  std::size_t mapped_ = 0;  // The bytes of all parts.
 };
 /// Gives these devices access to a range that is mapped already.
 Status allow_access(std::byte* at, std::size_t bytes, const std::vector<int>& devices);

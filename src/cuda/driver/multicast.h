@@ -44,7 +44,7 @@ class CudaMulticast {
   Result<CudaMapping> map(CUmemGenericAllocationHandle handle) const;
 
   std::vector<int> devices_;
-  std::size_t bytes_ = 0, whole_ = 0;  // Of data, and of all, in the driver's granules.
+  std::size_t bytes_ = 0, whole_ = 0;  // The data's; all, in the driver's granules.
   std::uint32_t lanes_ = 0;
   std::vector<CUmemGenericAllocationHandle> handles_;  // The multicast object, then by rank.
   std::vector<CudaMapping> own_;

@@ -26,7 +26,7 @@ std::byte* pointer_of(CUdeviceptr at) {
 Error unsupported(const std::string& what) { return {Code::kUnsupported, what}; }
 std::string exporting(int device) { return "exporting memory of device " + std::to_string(device); }
 
-/// What memory is mapped to; released with the object.
+/// The handle that memory is mapped to; released with the object.
 class Handle {
  public:
   Handle() = default;

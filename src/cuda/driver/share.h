@@ -30,7 +30,7 @@ struct CudaName {
   std::byte* data = nullptr;      // As that process sees it,
   std::int32_t device = 0;        // and the number its device has there.
   CudaHandleKind kind = CudaHandleKind::kNone;
-  std::uint64_t offset = 0;       // Of the memory within what the handles stand for,
+  std::uint64_t offset = 0;       // Where the memory is in what the handles stand for,
   std::uint64_t whole_bytes = 0;  // which is so large.
   std::uint64_t first = 0;        // kDescriptors: an id for each part, one after the other,
   std::uint32_t parts = 0;

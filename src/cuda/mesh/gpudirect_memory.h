@@ -34,7 +34,7 @@ class GpuDirectMemory {
   GpuDirectSlots description(std::span<const int> hosts) const;
   /// The descriptor is not needed any more.
   void close() { dma_buf_.reset(); }
-  /// Of device memory, including what it takes to begin at a page.
+  /// The device memory that it takes, including the part that lets it begin at a page.
   std::size_t bytes() const { return memory_.size(); }
 
  private:

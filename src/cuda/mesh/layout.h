@@ -25,8 +25,8 @@ struct CudaMeshOptions {
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
   /// For a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
   std::size_t area_bytes = std::size_t{8} << 10;
-  unsigned threads = 512;                                       // Of a block: whole warps.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // Of a kernel that waits.
+  unsigned threads = 512;                                       // In a block: whole warps.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // How long a kernel waits.
 };
 
 /// Some of a mesh's ranks, a bit for each.

@@ -96,7 +96,7 @@ CudaNetwork::~CudaNetwork() {
   for (const Range& range : pinned_) cudaHostUnregister(range.data());
 }
 
-/// What kernels touch.
+/// The memory that kernels touch.
 std::vector<CudaNetwork::Range> CudaNetwork::rings() const {
   std::vector<Range> ranges;
   const int me = options_.opening.rank;
@@ -159,7 +159,7 @@ std::string CudaNetwork::why_unreachable(int peer) const {
   return why_unreachable_[static_cast<std::size_t>(peer)];
 }
 
-/// What ends kernels, or explains why they end.
+/// Ends kernels, or explains why they end.
 void CudaNetwork::look() {
   if (!abort_seen_ && aborted()) {
     abort_seen_ = true;

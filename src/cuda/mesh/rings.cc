@@ -208,7 +208,7 @@ Status CudaRings::connect(std::size_t me) {
   return memory.write(at.signal_ends, signals.data(), bytes_in(signals));
 }
 
-/// What does not depend on a call: the rank and its rings.
+/// The part that does not depend on a call: the rank and its rings.
 cuda::Arguments CudaRings::arguments(int rank) const {
   const CudaMeshLayout& at = layout_;
   std::byte* mine = memories_[static_cast<std::size_t>(rank)].data();

@@ -22,7 +22,7 @@
 
 namespace tutti::exec {
 
-/// What a rank tells the others; plain bytes.
+/// A rank's message to the others; plain bytes.
 struct CudaMeshHandle {
   CudaName memory;
   CudaRanks mapped = 0, staged = 0;  // Whose rings with it are in its memory, and in the host's.
@@ -52,7 +52,7 @@ class CudaRings {
   }
   /// Whether all ranks reach each other's memory.
   bool is_mapped() const;
-  /// What kernels of a rank here need of the rings, in any call.
+  /// The data about the rings that kernels of a rank here need, in any call.
   cuda::Arguments arguments(int rank) const;
   /// A rank's areas for the one-shot kernel. Only where all are mapped.
   std::byte* areas(std::size_t rank) const { return bases_[rank] + layout_.areas; }
@@ -68,7 +68,7 @@ class CudaRings {
   /// thread.
   void abort(int rank);
 
-  /// Of all devices' memory that was taken, and of the host's, for rings that are staged.
+  /// The memory that was taken on all devices, and on the host for rings that are staged.
   std::size_t bytes() const;
   std::size_t staged_bytes() const;
 

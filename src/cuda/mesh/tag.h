@@ -11,7 +11,7 @@
 
 namespace tutti::exec {
 
-/// What a call is to its peers: all of it has to be alike on all ranks.
+/// A call as its peers see it: all of it has to be alike on all ranks.
 struct CudaCallName {
   enum Kind : std::uint8_t { kCollective, kRmsNorm, kSgd, kMessage };
   Kind kind = kCollective;
@@ -26,7 +26,7 @@ struct CudaCallName {
 cuda::CallTag tag_of(const CudaCallName& name);
 /// "call 3, all_reduce of 100 float32 (sum)", as describe_call (exec/call.h) names it.
 std::string in_words(const cuda::KnownCall& call);
-/// What ended the calls of `rank`.
+/// The error that ended the calls of `rank`.
 Error error_of(const cuda::Report& report, int rank);
 
 }  // namespace tutti::exec
