@@ -306,7 +306,7 @@ tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name) {
       const std::lock_guard lock(names_mutex);
       known = &*names.insert(name).first;
     }
-    // release: whoever reads the pointer sees the text.
+    // release: a thread that reads the pointer sees the text.
     comm->algorithm.store(known, std::memory_order_release);
     return ok();
   });

@@ -31,7 +31,7 @@ tutti_result_t report(const Status& outcome);
 
 Error invalid(const char* function, const std::string& what);
 
-/// What a number from C stands for; kInvalidArgument if it stands for nothing.
+/// The meaning of a number from C; kInvalidArgument if it has none.
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
 

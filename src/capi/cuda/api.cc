@@ -42,7 +42,7 @@ tutti_result_t make_device_comm(const char* function, tutti_device_comm_t* comm,
   });
 }
 
-/// Of a getter.
+/// A getter: writes to `value` what `get` returns.
 template <class Value, class Get>
 tutti_result_t give(const char* function, tutti_device_comm_t comm, Value* value,
                     Get&& get) noexcept {
@@ -60,7 +60,7 @@ struct Arguments {
   tutti_data_type_t type = 0;
   int root = 0;
   void* stream = nullptr;
-  // Of blocks of different sizes, a number for each rank; null where there are none.
+  // For blocks of different sizes: a number for each rank; null where there are none.
   const std::size_t* input_counts = nullptr;
   const std::size_t* input_offsets = nullptr;
   const std::size_t* output_counts = nullptr;
@@ -89,7 +89,7 @@ tutti_result_t call(const char* function, tutti_device_comm_t comm, Collective c
   });
 }
 
-/// Of blocks of different sizes.
+/// A call with blocks of different sizes.
 tutti_result_t call_vector(const char* function, tutti_device_comm_t comm, Collective collective,
                            const Arguments& from) noexcept {
   return on_device_comm(function, comm, [&](DeviceCommunicator& communicator) -> Status {
@@ -110,7 +110,7 @@ tutti_result_t call_vector(const char* function, tutti_device_comm_t comm, Colle
 
 struct Joining {
   int rank, rank_count, device;
-  std::optional<int> timeout_ms;  // Of its own.
+  std::optional<int> timeout_ms;  // Empty: the environment's.
 };
 Result<DeviceCommunicator> join(const char* function, const tutti_unique_id_t* id,
                                 const Joining& how) {
@@ -126,7 +126,7 @@ Result<DeviceCommunicator> join(const char* function, const tutti_unique_id_t* i
 
 Reduction scaled(double scale) { return Reduction::pre_mul_sum(scale); }
 
-/// What somebody asks about: a call without buffers, a sum if it reduces.
+/// The call that the caller asks about: it has no buffers, and is a sum if it reduces.
 Result<Request> asked_about(const char* name, const char* collective, size_t count,
                             tutti_data_type_t type, int root) {
   if (collective == nullptr) return invalid(name, "`collective` is NULL");
