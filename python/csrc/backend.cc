@@ -207,7 +207,7 @@ void TorchBackend::note(const JobPtr& job, const Status& status) {
   Completions::instance().post([job] {});
 }
 
-/// What the job failed with, or null.
+/// The failure of the job, or null.
 std::exception_ptr TorchBackend::finish(const JobPtr& job) {
   std::exception_ptr failure;
   if (job->error) {

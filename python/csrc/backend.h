@@ -101,7 +101,7 @@ class TorchBackend : public LikeGloo {
   void abort() override;
   void shutdown() override;
 
-  /// What the communicator says of itself: transport, memory, plans.
+  /// The communicator's description of itself: transport, memory, plans.
   std::string describe();
 
  private:
@@ -185,7 +185,7 @@ class TorchBackend : public LikeGloo {
   static std::string describe(const char* name, std::uint64_t number, const Shared& shared);
   std::shared_ptr<Communicator> communicator();
 
-  // What jobs are made of (collectives.cc).
+  // The parts that jobs are made of (collectives.cc).
   static at::Tensor input_of(Job& job, const at::Tensor& tensor);
   static at::Tensor output_of(Job& job, const at::Tensor& tensor);
   static void copy_parts(Job& job, const at::Tensor& flat, const Tensors& list);
@@ -218,7 +218,7 @@ class TorchBackend : public LikeGloo {
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::uint64_t> monitored_{0};
   std::shared_ptr<Shared> shared_;
-  const std::string prefix_;  // Of this group's keys in the store.
+  const std::string prefix_;  // Begins this group's keys in the store.
   const std::shared_ptr<Devices> devices_;
 };
 

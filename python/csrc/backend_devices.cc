@@ -1,4 +1,4 @@
-// What a TorchBackend does with tensors of CUDA devices: it puts calls onto streams.
+// A TorchBackend with tensors of CUDA devices: it puts calls onto streams.
 #include <algorithm>
 
 #include <ATen/Functions.h>
@@ -17,7 +17,7 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// What is put onto the stream from now on waits for what is on the other one now.
+/// Work that is put onto the stream from now on waits for the work that is on the other one now.
 void let_wait(const c10::Stream& stream, const c10::Stream& other) {
   c10::Event event(other.device_type());
   event.record(other);
@@ -128,7 +128,7 @@ TorchBackend::WorkPtr TorchBackend::message_on_device(const DeviceMessage& messa
     const std::lock_guard lock(mutex_);
     if (coalesced_) {
       coalesced_->messages.push_back(message);
-      return nullptr;  // Of all of them there is one Work, at the end.
+      return nullptr;  // One Work stands for all of them, at the end.
     }
   }
   return start_on_device(message);
@@ -147,7 +147,7 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage&
     row = message.sends ? tensor.contiguous().resolve_conj().resolve_neg()
                         : at::empty(tensor.sizes(), tensor.options());
   let_wait(stream, current_stream(tensor.device()));
-  const Rank peer{message.peer < rank_ ? 0 : 1};  // Of the two.
+  const Rank peer{message.peer < rank_ ? 0 : 1};  // Among the link's two.
   const Status status = link->use([&](const DeviceComm& comm) {
     return message.sends
                ? comm.send(row.const_data_ptr(), row.nbytes(), peer, stream.native_handle())

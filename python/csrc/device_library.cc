@@ -9,7 +9,7 @@
 namespace tutti::python {
 namespace {
 
-// What is called of the library.
+// The functions of the library that are called.
 #define TUTTI_EACH(X)                     \
   X(get_version)                          \
   X(last_error)                           \
@@ -81,7 +81,7 @@ const Result<Library>& library() {
   static const auto& one = *new Result<Library>(open_library());
   return one;
 }
-/// For who has a communicator of it.
+/// For callers that have a communicator of it: it is open.
 const Library& loaded() { return *library(); }
 
 /// "rank 1: timeout: all_reduce: ..." as the Error that it was.

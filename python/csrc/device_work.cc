@@ -113,7 +113,7 @@ void DeviceWork::synchronize() {
     end.event->block(device.getStream(end.link->stream().device()));
     if (end.kept) end.link->let_go(*end.kept);
   }
-  let_go();  // Who uses their memory again does so on a stream that waits.
+  let_go();  // Their memory is used again only on a stream that waits.
   c10d::Work::synchronize();
 }
 

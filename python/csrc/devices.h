@@ -30,7 +30,7 @@ class Devices : public std::enable_shared_from_this<Devices> {
   using Time = std::chrono::steady_clock::time_point;
   struct Group {
     c10::intrusive_ptr<c10d::Store> store;
-    std::string prefix;  // Of the group's keys in the store.
+    std::string prefix;  // Begins the group's keys in the store.
     Rank me;
     int ranks;
     std::chrono::milliseconds timeout;
@@ -42,8 +42,8 @@ class Devices : public std::enable_shared_from_this<Devices> {
   /// The link of all ranks. Throws a DistBackendError if it can't be made, a RuntimeError if the
   /// group has another device on this rank. Collective the first time; calls have to be in order.
   LinkPtr all(c10::Device device);
-  /// The link for messages to the peer, or from it. Of a batch of messages those of the lower pair
-  /// (`before`) have to be made first, so that ranks which wait for each other do not in a circle.
+  /// The link for messages to the peer, or from it. In a batch of messages those of the lower pair
+  /// (`before`) have to be made first, so that ranks do not wait for each other in a circle.
   LinkPtr pair(int peer, bool sends, c10::Device device);
   bool before(int one, int other) const { return ends(one) < ends(other); }
 

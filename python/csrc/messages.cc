@@ -221,7 +221,7 @@ void Messages::on_data(const ArrivalPtr& arrival, const Status& status) {
     const std::lock_guard lock(mutex_);
     arrival->here = true;
     if (!status) arrival->mismatch = status.error();
-    if (!arrival->work) return;  // Whoever asks for it finds it here.
+    if (!arrival->work) return;  // The receive that asks for it finds it here.
   }
   deliver(*arrival);
 }

@@ -1,7 +1,7 @@
 // File: python/csrc/store_rendezvous.h: ranks that meet at a store of torch's.
 //
 // All keys begin with "tutti/<n>/", where n counts the groups that this rank has made at the store:
-// who makes a group anew under the same prefix does not read what the one before has left.
+// a group that is made anew under the same prefix does not read what the one before has left.
 #pragma once
 #include <string>
 

@@ -89,7 +89,7 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
-/// Of bytes that are 0 or 1, and stay so.
+/// The reduction of bytes that are 0 or 1, and stay so.
 Reduction boolean(const Reduction& reduction) {
   switch (reduction.op) {
     case ReduceOp::kSum: return ReduceOp::kMax;
@@ -118,7 +118,7 @@ Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* op
   }
   if (reduction.op == ReduceOp::kPreMulSum && c10::isIntegralType(type, false))
     refuse("a factor is a fraction; convert the tensor first");
-  if (type == at::kUInt16 || (type == at::kShort && averages))  // Whose sums may not fit.
+  if (type == at::kUInt16 || (type == at::kShort && averages))  // Sums may not fit.
     return {{DataType::kInt32, 1}, reduction, at::kInt};
   if (c10::isComplexType(type)) {
     if (reduction.op != ReduceOp::kSum && !averages)

@@ -21,7 +21,7 @@ void TorchWork::complete(std::exception_ptr failure) {
     for (const auto& callback : callbacks) callback(failure);
   };
   if (!future) return over();
-  // First the future: who has waited for the work finds its value there.
+  // First the future: a thread that has waited for the work finds its value there.
   Completions::instance().post(
       [self = c10::intrusive_ptr<TorchWork>::reclaim_copy(this), future, over = std::move(over)] {
         self->tell(*future);

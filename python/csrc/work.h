@@ -1,6 +1,6 @@
 // File: python/csrc/work.h: an operation of a process group that was started, as torch sees it.
 //
-// Model: whoever carries the operation on holds a reference until it is over, so a Work that the
+// Model: the code that runs the operation holds a reference until it is over, so a Work that the
 // user drops goes on, and keeps its tensors alive. `complete` is called once. A future is made when
 // it is first asked for; its callbacks run on a Completions thread, or at once if the work is done.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace tutti::python {
 
-/// Of a user's time limit, which may be for ever: what Tutti takes, and clocks can be moved by.
+/// Cuts a user's time limit, which may be for ever, to what Tutti takes and can add to clocks.
 inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
   return std::min(limit, std::chrono::milliseconds(1'000'000'000));
 }
@@ -55,7 +55,7 @@ class TorchWork : public c10d::Work {
   /// Calls it once this is over, with what it failed with, if it did; at once if it is over. Any
   /// thread. It must not block.
   void then(std::function<void(std::exception_ptr)> callback);
-  /// Of a receive from any rank, before it is completed.
+  /// For a receive from any rank, before it is completed.
   void set_source(int rank) { source_ = rank; }
   void set_abort(std::function<void()> abort) { abort_ = std::move(abort); }
   const char* name() const { return name_; }
