@@ -85,18 +85,18 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   int size = 0;
   int device = -1;
   bool blocking = true;
-  // Shared with who makes another one of it, which may outlive the handle.
+  // Shared with calls that make another communicator of it; they may outlive the handle.
   std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
   std::atomic<bool> revoked{false};  // relaxed: no other memory depends on it.
   bool leaves = false;               // It goes at the end of its thread's group.
   // Where its ranks have met, or its parent's for a part that was split off, and its name there.
-  // What is made of it finds its own place by way of that one.
+  // The communicators that are made of it find their own place by way of that one.
   tutti::UniqueId id;
   std::string name = "world";
   std::map<std::string, int> children;  // How many each call has made; see next_name.
-  // Ends the wait of its maker, and of the other ranks' makers, for who gives it up meanwhile.
-  std::mutex meeting_lock;  // Of the two below.
+  // A thread that gives it up calls end_meeting: threads that make it, on any rank, stop waiting.
+  std::mutex meeting_lock;  // For the two below.
   std::function<void()> end_meeting;
   bool given_up = false;
   // Written by the thread that makes the communicator (release), read by the others (acquire).
@@ -106,7 +106,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   // Makes the communicator, or waits for its calls. give_back joins it.
   std::thread worker;
   std::vector<std::optional<tutti::nccl::Premultiplied>> operations;
-  std::mutex error_lock;  // Of `last_error`.
+  std::mutex error_lock;  // For `last_error`.
   std::string last_error;
 
   ncclComm() = default;

@@ -101,7 +101,7 @@ Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::st
   const Deadline now = Deadline::after(std::chrono::nanoseconds(0));
   TUTTI_TRY(const auto place, connect(parent, settings));
   // Put by ranks that give up before they know the child's place. They look for the id after that,
-  // and who has the id looks for them after it was put, so one of them tells the others.
+  // and the rank that has it looks for them after it was put, so one of them tells the others.
   const std::string left = name + " given up";
   if (given) {
     TUTTI_RETURN_IF_ERROR(place->put(name, given->bytes));
@@ -149,7 +149,7 @@ Result<std::shared_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfi
   return made;
 }
 
-/// Of a device, or of the thread's.
+/// Makes a communicator of `device`, or else of the thread's device.
 ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUniqueId& id,
                   int rank, const ncclConfig_t* config, std::optional<int> device = {}) {
   Group& group = Group::current();

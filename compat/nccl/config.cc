@@ -73,7 +73,7 @@ Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
     return Error{Code::kInvalidArgument,
                  "config was not initialised; start from NCCL_CONFIG_INITIALIZER"};
   }
-  // What the caller's version does not have is as if it were not set.
+  // Members that the caller's version does not have are as if they were not set.
   ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
   std::memcpy(&known, config, std::min(config->size, sizeof known));
   for (const Range& range : kRanges) {

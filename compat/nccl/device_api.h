@@ -23,7 +23,7 @@ struct ncclMultimemHandle {
   void* mcBasePtr;
 };
 
-/// What a communicator can do. `size` says how much of it there is, as in ncclConfig_t.
+/// The features of a communicator. `size` says how much of it there is, as in ncclConfig_t.
 struct ncclCommProperties {
   size_t size;
   unsigned int magic;

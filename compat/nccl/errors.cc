@@ -1,4 +1,4 @@
-// What ncclGetLastError says, and which result an error of ours is.
+// The text of ncclGetLastError, and the ncclResult_t of each of our errors.
 #include "base/cuda_refusal.h"
 #include "comm.h"
 

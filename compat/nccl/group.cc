@@ -130,7 +130,7 @@ ncclResult_t Group::join(const char* function, ncclComm* comm,
   return ncclSuccess;
 }
 
-/// What one communicator does, in its order.
+/// Runs `joins_`: those of each communicator in their order, on a thread of their own.
 ncclResult_t Group::join_all() {
   std::map<ncclComm*, ncclResult_t> outcomes;
   for (const Call& at : joins_) outcomes.emplace(at.comm.get(), ncclSuccess);

@@ -70,7 +70,7 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
 
 ncclResult_t ncclMemFree(void* data) {
   if (data == nullptr) return ncclSuccess;
-  // What programs took from cudaMalloc, NVIDIA's frees too.
+  // NVIDIA's also frees memory that programs took from cudaMalloc.
   if (tutti::device_mem_free(data)) return ncclSuccess;
   if (const auto said = cudaFree(data)) {
     cudaGetLastError();  // Clears it: this call reports it.

@@ -2,7 +2,7 @@
  * that later versions added.
  *
  * Programs that were compiled against NVIDIA's nccl.h of 2.28 to 2.32 run with our library as they
- * are; this header is for those who have none, and for the library itself. Names, values and
+ * are; this header is for users who have none, and for the library itself. Names, values and
  * layouts are those of the ABI (tests/nccl compares them with NVIDIA's header where that is
  * installed). Every function has a twin called p<name>, for tools that put themselves in between.
  *
@@ -55,7 +55,7 @@ typedef enum {
   ncclInvalidArgument = 4, /* A value that no call takes. */
   ncclInvalidUsage = 5,    /* A call that makes no sense now, or is not supported. */
   ncclRemoteError = 6,     /* A peer ended, aborted, is late, or calls something else. */
-  ncclInProgress = 7,      /* Of a communicator that does not block. */
+  ncclInProgress = 7,      /* From a communicator that does not block. */
   ncclTimeout = 8,         /* Never returned here. */
   ncclNumResults = 9
 } ncclResult_t;
@@ -80,8 +80,8 @@ typedef enum {
 #define NCCL_SUSPEND_MEM 0x01
 
 /* To be set by NCCL_CONFIG_INITIALIZER. `size` says how much of it there is: members were added at
- * the end from version to version, and a shorter one is taken as it is. Of the members that a user
- * sets only `blocking` has a meaning here. */
+ * the end from version to version, and a shorter one is taken as it is. Users may set any member,
+ * but only `blocking` has a meaning here. */
 typedef struct ncclConfig_v23000 {
   size_t size;
   unsigned int magic;

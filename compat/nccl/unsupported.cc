@@ -1,4 +1,4 @@
-// What this library does not do: each says so, and what to do instead.
+// The functions that this library does not support: each says so, and what to do instead.
 #include "group.h"
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
