@@ -63,7 +63,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kF32 = DataType::kFloat32;
-constexpr auto kLimit = 60s;  // Of every call; who is told of a failure does not come near it.
+constexpr auto kLimit = 60s;  // Every call's; ranks are told of a failure well before it.
 constexpr auto kToldWithin = 40s;
 
 enum class Failing { kOne, kAllFromThenOn };

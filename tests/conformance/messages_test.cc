@@ -238,8 +238,8 @@ TEST_CASE(
   }
 }
 
-/// Rank 0 receives from whoever sends, and the first of rank 1 by its name; each of the others
-/// sends `each` messages, with a barrier behind each, as sizes differ.
+/// Rank 0 receives from any rank, and the first message of rank 1 by that rank's name. Each of the
+/// others sends `each` messages, with a barrier behind each, as sizes differ.
 std::string gather_any(Communicator& comm, std::size_t each) {
   const int me = comm.rank().value, ranks = comm.rank_count();
   for (std::size_t i = 0; i < each; ++i) {

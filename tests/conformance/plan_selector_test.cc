@@ -38,7 +38,7 @@ class TableFile {
   }
 };
 
-/// Between threads, who can reach any buffer of each other: what counts is the list of mapped ones.
+/// For ranks that are threads and reach all buffers of each other: the list of mapped ones counts.
 planner::TuningTable table_for(int ranks) {
   planner::TuningTable table;
   const Peer self = this_process();

@@ -296,7 +296,7 @@ TEST_CASE("ranks that see a block's size differently are told so") {
             errors[first ? 0 : 1] = status ? "" : status.error().to_string();
             return status ? "no error" : "";
           }) == "");
-    // Who sees it first says it to all.
+    // The rank that sees it first says it to all.
     CHECK(errors[0].find("both ends of a block must give it the same count") != std::string::npos);
     CHECK(errors[1].find("both ends of a block must give it the same count") != std::string::npos);
   }

@@ -23,7 +23,7 @@ FAKE_DRIVER int cuDeviceGetCount(int* count) {
   *count = 2;
   return 0;
 }
-// A device is not its ordinal: 40 and 41 here, so that who mixes them up is found out.
+// A device is not its ordinal: 40 and 41 here, so that code that mixes them up fails.
 FAKE_DRIVER int cuDeviceGet(int* device, int ordinal) {
   MAY_FAIL(kInvalidValue);
   if (ordinal < 0 || ordinal > 1) return kInvalidValue;

@@ -15,7 +15,7 @@ constexpr int kDefaultCopy = 4;
 constexpr int kFloat32 = 7;
 }  // namespace
 
-// As in NCCL's header: whoever calls through a pointer is checked for the type.
+// As in NCCL's header: a call through a pointer is checked for the type.
 struct ncclUniqueId {
   char internal[128];
 };

@@ -176,7 +176,7 @@ FAKE_DRIVER int nvmlDeviceGetFieldValues(void* device, int count, FieldValue* fi
 }
 FAKE_DRIVER int nvmlDeviceGetGpuFabricInfoV(void*, FabricInfo* info) {
   MAY_FAIL(kNotSupported);
-  if (info->version != (sizeof(FabricInfo) | 2U << 24)) return 25;  // Of another version.
+  if (info->version != (sizeof(FabricInfo) | 2U << 24)) return 25;  // Another version.
   std::memset(info->cluster, 0xab, sizeof info->cluster);
   info->clique = 7;
   info->state = 3;

@@ -1,9 +1,9 @@
 // Everything that a stranger can send to a rank over TCP, in any pieces: hello, answer, proof and
-// welcome, the card with its addresses, the header of a frame.
+// welcome, the endpoint info, the header of a frame.
 //
-// The first byte says into what pieces the rest is cut, the second who is listening. What is
-// checked: nobody is believed who does not know the secret, parsing does not depend on the pieces,
-// and what parses is the same after another round of encoding and parsing.
+// The first byte sets the size of the pieces of the rest, the second which end reads them. Checked:
+// no stranger without the secret passes the handshake, parsing does not depend on the pieces, and
+// bytes that parse are the same after they are encoded again.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -120,7 +120,7 @@ TEST_CASE("a communicator with more ranks than before") {
     if (rank < 2) {
       std::string error = said(ncclCommInitRank(&comm, 2, id, rank));
       if (!error.empty()) return error;
-      if (rank == 0) {  // Of what it has made alone the other one knows nothing.
+      if (rank == 0) {  // The other rank knows nothing of what this one makes alone.
         int out[] = {1};
         ncclComm_t alone = nullptr;
         error = said(ncclCommShrink(comm, out, 1, &alone, nullptr, NCCL_SHRINK_DEFAULT));
@@ -218,7 +218,7 @@ TEST_CASE("a parent that is given back while others are made of it") {
   const bool grows = GENERATE(false, true);
   const ncclUniqueId id = new_id(), more = new_id();
   std::atomic<int> gone{0};
-  // Of one process the last rank that leaves frees the memory of all, and waits for their devices.
+  // The last rank of a process that leaves frees its ranks' memory, and waits for their devices.
   std::barrier<> all_made(grows ? 3 : 2);
   each(grows ? 3 : 2, [&](int rank) -> std::string {
     ncclComm_t comm = nullptr, child = nullptr;

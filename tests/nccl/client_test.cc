@@ -331,7 +331,7 @@ TEST_CASE("windows that are symmetric are read and written by peers") {
   const AllRanks ranks({0, 1, 1});
   for (const std::size_t bytes : {std::size_t{400}, std::size_t{1} << 20})
     CHECK(reduce_windows(ranks, bytes, 0) == ncclSuccess);
-  // In another place than on the other ranks, which only who touches peers' memory notices.
+  // In another place than on the other ranks: only kernels that touch peers' memory notice that.
   CHECK(reduce_windows(ranks, std::size_t{1} << 20, 4096) != ncclSuccess);
 }
 

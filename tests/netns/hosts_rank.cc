@@ -1,7 +1,7 @@
 // A rank among those of several hosts, met as its launcher says: every collective by every
 // algorithm, of plain and of mapped buffers, in place and not, bit for bit; for tests that start it
-// on several hosts (mapped_test.sh). Rank 0 says what was run; who finds something wrong says that
-// and ends with 1.
+// on several hosts (mapped_test.sh). Rank 0 says what was run; a rank that finds something wrong
+// says that and ends with 1.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>

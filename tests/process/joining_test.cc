@@ -1,5 +1,5 @@
-// Joining: who can't tells the others why; and what joined ranks leave to the program: its signals,
-// and the memory that it has deregistered. Also that settings which programs make are looked at.
+// Joining: a rank that can't join tells the others why. Joined ranks leave to the program its
+// signals and the memory that it has deregistered. Settings that programs make are checked.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

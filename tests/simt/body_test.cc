@@ -46,7 +46,7 @@ std::vector<std::byte> random_bytes(std::size_t bytes, std::mt19937_64& random) 
 
 /// What is known of a type once it is chosen at run time, so that only the kernels are templates.
 struct TypeFacts {
-  std::size_t elements, bytes, partial_bytes;  // Of a unit.
+  std::size_t elements, bytes, partial_bytes;  // A unit's.
   const void* kernel;
   bool (*is_nan)(const std::byte* stored);
   bool (*partial_is_nan)(const std::byte* partial);

@@ -318,7 +318,7 @@ std::string capture_and_replay(DeviceCluster& cluster) {
 
 TEST_CASE("a communicator is left while a part of it waits for what the same thread calls next") {
   Settings settings = test::small_settings();
-  settings.timeout = std::chrono::minutes(10);  // Whoever waits for it is told by the simulator.
+  settings.timeout = std::chrono::minutes(10);  // The simulator reports ranks that wait for it.
   for (const bool captured : {false, true}) {
     DeviceCluster cluster({0, 1}, settings);
     REQUIRE(cluster.complaint == "");

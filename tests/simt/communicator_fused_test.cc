@@ -73,7 +73,7 @@ std::string run_norm(DeviceCluster& cluster, const test::NormCase& norm, bool re
                        kMeshThreads);
   return each(cluster, [&](std::size_t rank) {
     DeviceCommunicator& comm = cluster.comms[rank];
-    // Of the runtime, or mapped by the driver.
+    // Its memory is the runtime's, or mapped by the driver.
     Norm mine(comm.device(), norm, inputs[rank], old, weight, seed % 2 == 0);
     if (mine.memory.data() == nullptr) return std::string("no memory");
     std::string wrong;
@@ -214,7 +214,7 @@ TEST_CASE("what is wrong with memory or a call is said on all ranks") {
                                "register_memory: ");
     wrong += expect(said_of(comm.register_memory(rank == 0 ? nullptr : memory->data(), 1024)),
                     "no memory given");
-    // Of the host, of another device, if there is one, and more than there is.
+    // Refused: memory of the host, of another device, if there is one, and more than there is.
     std::vector<std::byte> of_host(4096);
     const int another = test::device_of(comm.device() + 1);
     auto of_another = exec::CudaMemory::allocate(another, 4096);

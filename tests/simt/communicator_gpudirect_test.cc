@@ -233,7 +233,7 @@ TEST_CASE("each rank takes the cards that are near its device") {
     CHECK_THAT(cluster.comms[1].describe(), Catch::Contains("(GPUDirect over fake1:1)"));
     std::mt19937_64 random(3);
     CHECK(run_all(cluster, random) == "");
-    // Who asks for others gets these: none is near.
+    // Ranks that ask for other cards get those: none is near.
     settings.rdma_devices = "fake0";
     CHECK_THAT(slots_of(settings),
                Catch::StartsWith(gpudirect == "on" ? kGpuDirect : "in pinned memory: rank 0: GPU"));
@@ -242,7 +242,7 @@ TEST_CASE("each rank takes the cards that are near its device") {
 
 TEST_CASE("memory that a card does not take is told, and an error where it has to be taken") {
   const Machine near("pci0000:10", "pci0000:10", "pci0000:10");
-  const Kinds kinds({.unknown = 1 << 1});  // Of device 1, which is rank 1's.
+  const Kinds kinds({.unknown = 1 << 1});  // Memory of device 1, which is rank 1's.
   const std::string why =
       "rank 1: verbs: fake0:1: registering 64 KiB of a GPU's memory: by address";
   CHECK_THAT(slots_of(verbs_settings("auto")), Catch::StartsWith("in pinned memory: " + why));

@@ -92,7 +92,7 @@ TEST_CASE("a rank's device has the rings that are in its memory, and no others")
   settings.lanes = 4;
   settings.slot_count = 4;
   settings.slot_bytes = kMiB / 4;
-  // Of three peers: all, one, none.
+  // Rank 2 has rings in device memory for all of its three peers, for one, for none.
   const auto bytes = [&](const std::string& transport, int ranks_of_a_host) {
     settings.transport = transport;
     settings.groups.clear();

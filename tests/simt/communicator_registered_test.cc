@@ -86,7 +86,7 @@ TEST_CASE("every collective on registered memory, over types, operations and siz
   test::shuffle_threads(0);
 }
 
-/// Of a collective on 3 ranks, the plan that describe() names, too large for packets.
+/// The plan that describe() names for a collective on 3 ranks that is too large for packets.
 std::string plan_of(Collective collective, Registers registers, ReduceOp op, bool in_place) {
   DeviceCluster cluster({0, 1, 2});
   if (!cluster.complaint.empty()) return cluster.complaint;

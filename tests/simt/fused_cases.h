@@ -15,7 +15,7 @@
 
 namespace tutti::test {
 
-inline constexpr unsigned kThreads = 64;  // Of a block: squares are added in their order.
+inline constexpr unsigned kThreads = 64;  // In a block: squares are added in their order.
 inline constexpr std::size_t kCalls = 3;
 
 /// A buffer of a type, as float32; and back, rounded.

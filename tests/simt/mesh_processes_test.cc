@@ -37,7 +37,7 @@ struct Meeting {
 
   /// The `round`-th time, from 1, that all meet.
   void wait(int ranks, int round) {
-    // Both ways: what was written before is seen by whoever goes on.
+    // Both ways: a rank that goes on sees all that others wrote before.
     arrived.fetch_add(1, std::memory_order_acq_rel);
     while (arrived.load(std::memory_order_acquire) < ranks * round) std::this_thread::yield();
   }

@@ -13,8 +13,8 @@ namespace tutti::test {
 
 struct MessageCase {
   int ranks = 2;
-  unsigned most = 6;  // From one rank to another, in one list; each pair has so many or fewer.
-  std::size_t most_bytes = 5000;  // Of a message.
+  unsigned most = 6;  // From one rank to another, in one list; each pair has as many or fewer.
+  std::size_t most_bytes = 5000;  // In a message.
 };
 
 /// A message's bytes at both ends. Both begin anywhere, with room around them.

@@ -125,7 +125,7 @@ TEST_CASE("results along trees of some GPUs, in any order, are right") {
         test.count = count;
         test.root = static_cast<int>(random() % devices.size());
         test.in_place = random() % 2 == 0;
-        // Of which the order of addition makes no difference.
+        // The order of addition makes no difference to integers.
         test.type = random() % 2 == 0 ? DataType::kInt32 : DataType::kInt64;
         test.op = random() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
         const std::string error = run_in_group(cluster.comms, cluster.streams, test, random());

@@ -1,4 +1,4 @@
-// Ranks of several hosts: who is where, what they share, and which plans follow from that.
+// Ranks of several hosts: on which host each is, what they share, and which plans follow from that.
 #include <algorithm>
 #include <memory>
 
@@ -181,8 +181,8 @@ TEST_CASE("A host that carries less holds up what estimates and bounds say, and 
   for (const double carried : {rate, rate, rate, rate / 4})
     inputs.hosts.rates.push_back({"host", carried});
   request.shape.weights = planner::weights_for(inputs.hosts);
-  // Of 16 MiB each host sends and takes 24, the last one at a quarter of the rate, unless it owns
-  // nothing: then 16.
+  // For 16 MiB each host sends and takes 24, the last one at a quarter of the rate. If the last one
+  // owns nothing, it sends and takes 16.
   CHECK(us("two_shot") > 3 * alike);
   CHECK(us("weighted") < us("two_shot") / 1.4);
   CHECK(bound_us() == Approx(alike_bound * 4 / 1.5).epsilon(0.01));

@@ -40,7 +40,7 @@ struct Slowness {
   std::mt19937_64 random;
   unsigned least = 0, most = 4;    // Frames that move at once.
   std::size_t longest = SIZE_MAX;  // That leaves at all, bytes.
-  unsigned cut_one_in = 0;         // Of so many moves one cuts a rail, unless it is the last one.
+  unsigned cut_one_in = 0;         // One of so many moves cuts a rail, unless it is the last one.
   std::function<void()> asleep = [] {};  // What happens while a rank sleeps.
   std::size_t draw() { return least + random() % (most - least + 1); }
 };
@@ -232,7 +232,7 @@ class Ranks {
     for (std::size_t left = count, turns = 0; left != 0; ++turns) {
       if (turns == 10'000'000) return "it goes on for ever";
       const std::size_t rank = slowness_.random() % count;
-      // Who is done goes on to something else that drives the wire.
+      // A rank that is done goes on to something else that drives the remote link.
       if (done[rank]) executors_[rank]->endpoint().remote_link()->progress();
       if (done[rank] || executors_[rank]->poll() != exec::Poll::kDone) continue;
       done[rank] = true;

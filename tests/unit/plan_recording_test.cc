@@ -75,7 +75,7 @@ void check_recording(const plan::Plan& plan, std::size_t count, const plan::Cost
   plan::Estimator estimator(plan, model, DataType::kFloat32, kSlot, 2);
   const plan::Estimate plain = estimator.run(count);
   Recording recording;
-  recording.steps.resize(3);  // Of another run: it goes.
+  recording.steps.resize(3);  // Another run's: they go.
   const plan::Estimate estimate = estimator.run(count, &recording);
   CHECK(estimate.microseconds == plain.microseconds);
   CHECK(estimate.latency_us == plain.latency_us);

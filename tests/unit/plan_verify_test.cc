@@ -190,7 +190,7 @@ lane 0
   move 0: input[0] -> to(0):contribution
   move 1: from(0):contribution, input[1] -> output[0]
 )";
-  // Of a reduce-scatter, only the rank's own block lies in its output.
+  // In a reduce-scatter, only the rank's own block lies in its output.
   const std::string own =
       with(twice, "-> output[0]\nrank 1",
            "-> output[0]\n move 0: input[0] -> scratch[0]:contribution\nrank 1");
@@ -301,8 +301,8 @@ lane 0
 }
 
 TEST_CASE("slots order only what is there whenever they are") {
-  // Rank 1 learns by a slot that rank 0 has entered. Of piece 1 that slot may be empty, and
-  // skipped, while there is something to write in piece 0.
+  // Rank 1 learns by a slot that rank 0 has entered. The slot of piece 1 may be empty, and skipped,
+  // while there is something to write in piece 0.
   const auto plan = [](int piece, int other) {
     return fmt::format(R"(
 plan order all_gather ranks 2 pieces 2 contract deterministic

@@ -239,7 +239,7 @@ TEST_CASE("packets are taken up to where they are the best, and never if a plan 
 }
 
 TEST_CASE("where nothing was measured, the built-in rules hold") {
-  PlannerInputs inputs;  // Of 2 CPUs.
+  PlannerInputs inputs;  // With 2 CPUs.
   const auto chosen = [&](Collective collective, int ranks, bool mapped,
                           std::size_t bytes = 1 << 20) {
     Request request;

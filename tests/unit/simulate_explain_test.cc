@@ -125,7 +125,7 @@ TEST_CASE("reasons are what the figures say") {
     }
     return std::string("not there");
   };
-  // Of 8 bytes a ring has 14 messages one after the other; one shot of 1 GiB sends 7 times it all.
+  // For 8 bytes a ring has 14 messages one after the other; one shot of 1 GiB sends it all 7 times.
   CHECK_THAT(why(8, "ring"), Catch::Contains("latency: 14 messages"));
   CHECK_THAT(why(std::size_t{1} << 30, "one_shot"), Catch::Contains("sends 4x the bytes over"));
 }

@@ -15,7 +15,7 @@ constexpr std::size_t kCount = 1000;
 
 struct Data {
   std::vector<std::vector<std::byte>> inputs;
-  std::vector<std::byte> output;  // Of rank `rank`.
+  std::vector<std::byte> output;  // The output of rank `rank`.
 };
 
 /// All ranks' inputs, and the output of rank 1 by the reference.

@@ -1,4 +1,4 @@
-// The handshake of TCP connections: who knows the secret gets in, nobody else does.
+// The handshake of TCP connections: a peer that knows the secret gets in, no other does.
 #include <algorithm>
 #include <random>
 

@@ -1,4 +1,4 @@
-// Who counts as one host: the same boot and the same network namespace, whatever the host's name.
+// Ranks with the same boot and the same network namespace count as one host, whatever its name.
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>

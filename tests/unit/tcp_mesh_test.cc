@@ -39,7 +39,7 @@ std::string swap(const Connection& connection, const std::string& mine) {
   return theirs;
 }
 
-/// Who is at this end of the connection, in few bytes.
+/// The rank at this end of the connection, its peer and the connection's index, in few bytes.
 std::string signature(int rank, int peer, int index) {
   return std::string{static_cast<char>('a' + rank), static_cast<char>('a' + peer),
                      static_cast<char>('0' + index)};
@@ -451,7 +451,7 @@ TEST_CASE("addresses of a peer are tried in the order that is likely to work, an
   CHECK(order({at("eth0", "10.0.0.1", 8, 10)}, {at("eth0", "10.1.0.7", 24, 10), their_eth}) ==
         Names{"10.0.0.7", "10.1.0.7"});
   CHECK(order({eth}, {at("eth0", "fd00::7", 64, 1), their_eth}) == Names{"10.0.0.7", "fd00::7"});
-  // Loopback only for who is at the same loopback.
+  // Loopback is only for ranks at the same loopback.
   CHECK(order({eth}, {at("lo", "127.0.0.1", 8, 0)}) == Names{});
   CHECK(order({at("lo", "127.0.0.1", 8, 0)}, {at("lo", "127.0.0.1", 8, 0)}) == Names{"127.0.0.1"});
   // A link-local address is tried on each interface that has one too.

@@ -35,7 +35,7 @@ Result<std::unique_ptr<Rendezvous>> meet_at(int port, int rank, Deadline deadlin
   return tcp_rendezvous("127.0.0.1", port, Rank{rank}, deadline, kSecret);
 }
 
-/// Rank 0's store, and somebody who proves that it still works.
+/// Rank 0's store, and a client that proves that it still works.
 class Served {
  public:
   Served() {
@@ -431,7 +431,7 @@ TEST_CASE("when rank 0 goes, those who wait are told; the port is free for the n
     REQUIRE(client);
     REQUIRE((*host)->put("last words", {}));
     host->reset();
-    // What it had put can still be read by those who were there; new ones are not let in.
+    // Clients that were there can still read what it had put; new ones are not let in.
     CHECK((*client)->get("last words", Deadline::after(10s)));
     CHECK_FALSE(meet_at(port, 1, Deadline::after(50ms)));
   }

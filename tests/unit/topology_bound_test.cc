@@ -250,7 +250,7 @@ TEST_CASE("endpoints that stand for others give the bound of all") {
       const auto few = bound(graph, pattern, endpoints, {.root = root});
       REQUIRE(all);
       REQUIRE(few);
-      // Of an all-to-all not all cuts are tried: those near fewer endpoints prove no more.
+      // Not all cuts of an all-to-all are tried: those near fewer endpoints prove no more.
       if (pattern == Pattern::kAllToAll)
         CHECK_FALSE(few->seconds_per_mb > all->seconds_per_mb);
       else
@@ -274,7 +274,7 @@ TEST_CASE("of alike pods of alike hosts one host stands for all") {
   const auto network = make_network(graph, endpoints, false);
   REQUIRE(network);
   CHECK(representatives(graph, *network, {}).size() == 2);
-  // The pod of who stands apart is one more, and so is its host.
+  // The pod of the endpoint that stands apart is one more, and so is its host.
   CHECK(representatives(graph, *network, endpoints[5]).size() == 2 * 3);
 }
 

@@ -179,7 +179,7 @@ TEST_CASE("A GPU in a fabric of hosts has to have handles for them") {
   Graph graph = make("gb200-nvl72");
   CHECK(codes(graph).count("fabric-no-handles") == 0);
   set(graph, "/gpu1", {{"fabric_uuid", "ab"}, {"fabric_handles", "yes"}});
-  set(graph, "/gpu2", {{"fabric_handles", "no"}});  // Of no fabric: nothing is missed.
+  set(graph, "/gpu2", {{"fabric_handles", "no"}});  // It is in no fabric: nothing is missed.
   CHECK(codes(graph).count("fabric-no-handles") == 0);
   set(graph, "/gpu2", {{"fabric_uuid", "ab"}});
   CHECK(codes(graph).count("fabric-no-handles") == 1);

@@ -75,7 +75,7 @@ TEST_CASE("Embedding: load() refuses what are no trees") {
 }
 
 TEST_CASE("Embedding: load() of trees by hand") {
-  // A star of four around b, 10 GB/s a link: a and c and d send to b, who passes everything on.
+  // A star of four around b, 10 GB/s a link: a and c and d send to b, which passes everything on.
   Graph graph;
   const NodeId a = add(graph, NodeKind::kGpu, "a"), b = add(graph, NodeKind::kGpu, "b"),
                c = add(graph, NodeKind::kGpu, "c"), d = add(graph, NodeKind::kGpu, "d");

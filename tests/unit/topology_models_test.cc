@@ -104,10 +104,10 @@ void check_connected(Graph graph) {
 struct Published {
   std::string name;
   std::size_t hosts, gpus, nvswitches, nics, numa;
-  int links;         // Of a GPU: NVLinks or xGMI links.
+  int links;         // A GPU's NVLinks or xGMI links.
   double signalled;  // GB/s of all of them, one direction, as vendors publish it.
   double payload;    // GB/s of one link as NCCL's and RCCL's models have it.
-  double nic_gbs;    // Of all NICs of the model.
+  double nic_gbs;    // All NICs of the model together.
 };
 
 const std::vector<Published> kPublished{

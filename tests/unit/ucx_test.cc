@@ -1,6 +1,6 @@
 // Frames over UCX: all of them arrive, in order, right where they belong, whatever their sizes and
-// whenever there is room; unauthenticated peers get nowhere; and who leaves has got all that was
-// sent.
+// whenever there is room; unauthenticated peers get nowhere; and a peer that leaves has got all
+// that was sent.
 #if __has_include(<ucp/api/ucp.h>)
 #include <algorithm>
 #include <cstring>
@@ -220,7 +220,7 @@ TEST_CASE("ucx: what is taken back is the caller's again, whether or not the pee
   const auto failure = pair.carriers[0]->failure();
   REQUIRE(failure);
   CHECK(failure->peer == Rank{1});
-  std::vector<std::byte>().swap(payload);  // Sanitizers see who still reads it.
+  std::vector<std::byte>().swap(payload);  // Sanitizers report later reads of it.
   Taker taker(4, true);
   std::vector<bool> ready(2);
   CHECK(soon([&] {

@@ -164,7 +164,7 @@ TEST_CASE("ports as fast as the best one are rails, which the ranks of a host sh
   CHECK(rails(1, {}) == "*0");
   CHECK(rails(2, {}) == "*01");
   CHECK(rails(9, {}) == "*01234567");
-  // Two ranks use both, each its own first: whoever they talk to has them in the same order.
+  // Two ranks use both, each its own first: their peers have them in the same order.
   CHECK(rails(2, {.turn = 0, .sharers = 2}) == "*01");
   CHECK(rails(2, {.turn = 1, .sharers = 2}) == "0*1");
   CHECK(rails(2, {.turn = 5, .sharers = 6}) == "0*1");

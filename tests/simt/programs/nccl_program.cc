@@ -129,7 +129,7 @@ void run_process(const std::string& path) {
     require(std::rename((path + ".new").c_str(), path.c_str()) == 0, "rename");
   }
   std::ifstream file;
-  while (!file.is_open()) {  // Whoever starts this has a time limit.
+  while (!file.is_open()) {  // The test that starts this has a time limit.
     file.open(path, std::ios::binary);
     if (!file.is_open()) usleep(1000);
   }
