@@ -57,7 +57,7 @@ class Rails final : public Carrier {
  public:
   static constexpr std::size_t kSpreadBytes = std::size_t{64} << 10;
   /// Payloads of so many are kept as copies, if they don't lie apart.
-  static constexpr std::size_t kKeptBytes = 960;
+  static constexpr std::size_t kKeptBytes = 952;
 
   /// To one peer, in the same order on both sides; at least one. Payloads from `spread_bytes` on
   /// are spread over them; shorter ones go by `first`, which either side chooses.

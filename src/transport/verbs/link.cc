@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "transport/net/rails.h"
 #include "transport/verbs/words.h"
 
 namespace tutti::verbs {
@@ -111,6 +112,7 @@ bool Link::gpudirect(net::Piece payload) const {
 }
 
 bool Link::in_record(const Frame& frame) const {
+  static_assert(net::Rails::kKeptBytes <= kShortBytes, "what rails copy has no key");
   return frame.header.bytes <= kShortBytes && !(frame.count == 1 && gpudirect(frame.pieces[0]));
 }
 
