@@ -37,9 +37,17 @@ void CallBoard::publish_on_link() {
 
 bool CallBoard::seen_all(int rank, const CallLine* line) {
   std::byte* to = gathered_.data() + static_cast<std::size_t>(rank) * kGatheredStride;
-  for (; next_line_ < round_.end; ++next_line_) {
-    if (!matches(rank, line[next_line_])) return false;
-    std::memcpy(to + next_line_ * kLinePayload, line[next_line_].payload.data(), kLinePayload);
+  // In registers: the copies below may change any member, as far as the compiler knows.
+  const std::uint64_t tag = log_.tag();
+  const std::uint32_t end = round_.end;
+  for (std::uint32_t next = next_line_; next < end; ++next) {
+    // acquire: pairs with the release in LineWriter::write.
+    if (line[next].tag.load(std::memory_order_acquire) != tag) {
+      next_line_ = next;
+      (void)matches(rank, line[next]);
+      return false;
+    }
+    std::memcpy(to + next * kLinePayload, line[next].payload.data(), kLinePayload);
   }
   next_line_ = round_.first;
   return true;
@@ -48,7 +56,7 @@ bool CallBoard::seen_all(int rank, const CallLine* line) {
 int CallBoard::stray_writer(int rank) const {
   for (; rank < team_.ranks; ++rank) {
     if (rank == team_.me || (round_.only_to >= 0 && rank != round_.only_to)) continue;
-    // acquire: pairs with the release in write_line: the rank's record is there as well.
+    // acquire: pairs with the release in LineWriter::write: the rank's record is there as well.
     const std::uint64_t tag = region().lines(rank, place_)->tag.load(std::memory_order_acquire);
     if (same_number(tag, log_.tag()) && tag != log_.tag()) break;
   }

@@ -79,14 +79,21 @@ class CallBoard {
   /// Looks how far the others are.
   bool look_for_credit();
 
-  /// Writes a line whole before the next one: if a reader looks at it in between, the line has to
-  /// be fetched again.
-  void write_line(std::size_t which, const std::byte* from, std::size_t bytes) {
-    CallLine& line = region().lines(team_.me, place_)[which];
-    copy_few(line.payload.data(), from, bytes);
-    // release: the line's payload, and the packet slot, are there when the tag is.
-    line.tag.store(log_.tag(), std::memory_order_release);
-  }
+  /// Writes this rank's lines of a round. It holds by value what each line needs: behind a store of
+  /// bytes the members of a board would have to be loaded again.
+  struct LineWriter {
+    CallLine* lines;
+    std::uint64_t tag;
+    /// Writes a line whole before the next one: if a reader looks at it in between, the line has to
+    /// be fetched again.
+    void write(std::size_t which, const std::byte* from, std::size_t bytes) const {
+      CallLine& line = lines[which];
+      copy_few(line.payload.data(), from, bytes);
+      // release: the line's payload, and the packet slot, are there when the tag is.
+      line.tag.store(tag, std::memory_order_release);
+    }
+  };
+  LineWriter writer() const { return {region().lines(team_.me, place_), log_.tag()}; }
   /// Tells the others that this rank's lines of this round are there.
   void publish() {
     ring_others();
@@ -96,7 +103,7 @@ class CallBoard {
   template <class Payload>
   void announce(const Payload& mine) {
     static_assert(sizeof(Payload) <= kLinePayload);
-    write_line(0, std::as_bytes(std::span(&mine, 1)).data(), sizeof(mine));
+    writer().write(0, std::as_bytes(std::span(&mine, 1)).data(), sizeof(mine));
     publish();
   }
   template <class Payload>
@@ -213,7 +220,7 @@ class CallBoard {
     }
   }
   bool matches(int rank, const CallLine& line) {
-    // acquire: pairs with the release in write_line.
+    // acquire: pairs with the release in LineWriter::write.
     const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
     if (tag == log_.tag()) [[likely]]
       return true;

@@ -87,18 +87,18 @@ void EagerPath::publish_lines() {
     scale_into(board_.own_payload());
     from = board_.own_payload();
   }
-  std::size_t left = bytes_;
+  const CallBoard::LineWriter lines = board_.writer();
+  const std::size_t own_first = own_first_, own_end = own_end_, bytes = bytes_;
+  std::size_t left = bytes;
   for (std::size_t i = 0; left > kLinePayload; ++i, left -= kLinePayload) {
-    if (i < own_first_ || i >= own_end_)
-      board_.write_line(i, from + i * kLinePayload, kLinePayload);
+    if (i < own_first || i >= own_end) lines.write(i, from + i * kLinePayload, kLinePayload);
   }
-  const std::size_t last = (bytes_ - left) / kLinePayload;
-  if (last < own_first_ || last >= own_end_)
-    board_.write_line(last, from + last * kLinePayload, left);
+  const std::size_t last = (bytes - left) / kLinePayload;
+  if (last < own_first || last >= own_end) lines.write(last, from + last * kLinePayload, left);
   // A rank that makes another call looks at the first line, see CallBoard::stray_writer.
-  if (board_.round().gives && own_first_ == 0 && own_end_ != 0) board_.write_line(0, nullptr, 0);
+  if (board_.round().gives && own_first == 0 && own_end != 0) lines.write(0, nullptr, 0);
   // Others have more.
-  for (std::size_t i = last + 1; i < board_.round().lines; ++i) board_.write_line(i, nullptr, 0);
+  for (std::size_t i = last + 1; i < board_.round().lines; ++i) lines.write(i, nullptr, 0);
   board_.publish();
 }
 
