@@ -130,7 +130,7 @@ constinit const Algorithm direct_reduce_scatter{
                .peers = "n-1",
                .scratch = "0",
                .even = true,
-               .good_for = "everyone reaches everyone"}};
+               .good_for = "all ranks reach each other"}};
 
 constinit const Algorithm direct_all_gather{
     .name = "direct",
@@ -144,7 +144,7 @@ constinit const Algorithm direct_all_gather{
                .peers = "n-1",
                .scratch = "0",
                .even = true,
-               .good_for = "everyone reaches everyone; one multicast slot per rank"}};
+               .good_for = "all ranks reach each other; one multicast slot per rank"}};
 
 constinit const Algorithm direct_broadcast{.name = "direct",
                                            .collective = Collective::kBroadcast,
@@ -180,7 +180,7 @@ constinit const Algorithm direct_gather{.name = "direct",
                                                    .bytes = "M/n",
                                                    .peers = "n-1",
                                                    .scratch = "0",
-                                                   .good_for = "everyone reaches the root"}};
+                                                   .good_for = "all ranks reach the root"}};
 
 constinit const Algorithm direct_scatter{.name = "direct",
                                          .collective = Collective::kScatter,
@@ -206,6 +206,6 @@ constinit const Algorithm direct_all_to_all{
                .peers = "n-1",
                .scratch = "0",
                .even = true,
-               .good_for = "everyone reaches everyone; in place by way of slots"}};
+               .good_for = "all ranks reach each other; in place by way of slots"}};
 
 }  // namespace tutti

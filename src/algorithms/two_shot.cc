@@ -69,14 +69,13 @@ constinit const Algorithm two_shot_all_reduce{
     .contract = deterministic,
     .pieces = piece_per_rank,
     .build = build_all_reduce,
-    .claims = {
-        .rounds = "2",
-        .bytes = "2(n-1)/n M",
-        .peers = "n-1",
-        .scratch = "0",
-        .even = true,
-        .good_for =
-            "large messages where everyone reaches everyone; lowers to one step on mapped memory"}};
+    .claims = {.rounds = "2",
+               .bytes = "2(n-1)/n M",
+               .peers = "n-1",
+               .scratch = "0",
+               .even = true,
+               .good_for = "large messages where all ranks reach each other; lowers to one step on "
+                           "mapped memory"}};
 
 constinit const Algorithm two_shot_broadcast{
     .name = "two_shot",
@@ -89,7 +88,7 @@ constinit const Algorithm two_shot_broadcast{
                .bytes = "M",
                .peers = "n-1",
                .scratch = "0",
-               .good_for = "large messages where everyone reaches everyone"}};
+               .good_for = "large messages where all ranks reach each other"}};
 
 constinit const Algorithm two_shot_reduce{
     .name = "two_shot",

@@ -85,7 +85,7 @@ Error Agreement::mismatch(int rank, const Difference& found) const {
     text = mine + ", " + as + ": " + both + " were given different counts for its blocks";
   } else {
     text =
-        mine + ", " + as + ": of " + both + " one would go by packets, one by a plan" + kBuiltAlike;
+        mine + ", " + as + ": " + both + " chose different protocols (eager, plan)" + kBuiltAlike;
   }
   return {Code::kMismatch, std::move(text), Rank{me}, Rank{odd_one(rank, found.number)}};
 }

@@ -33,18 +33,17 @@ enum class Evidence : std::uint8_t { kForced, kTuned, kRule, kEstimated };
 std::string_view to_string(Evidence evidence);
 
 struct Candidate {
-  const Algorithm* algorithm = nullptr;  // Null: packets.
+  const Algorithm* algorithm = nullptr;  // Null: the eager path.
   bool eager = false;
   std::uint32_t lanes = 1;  // How often its lanes are repeated.
-  double microseconds =
-      0;  // Measured if it is tuned, else estimated; 0: refused, or not estimated.
+  double microseconds = 0;  // Measured if tuned, else estimated; 0: refused or not estimated.
   Evidence evidence = Evidence::kEstimated;
   std::string refused;  // Why it can't be taken, one line; empty: it can.
   /// "packet", or the algorithm's.
   std::string_view name() const;
 };
 
-/// The knowledge about plans on a kind of machine.
+/// What is known of plans on one kind of machine: it limits, ranks and times them.
 class PlanCosts {
  public:
   virtual ~PlanCosts() = default;
@@ -52,7 +51,7 @@ class PlanCosts {
   virtual std::string_view overrides() const = 0;
   /// What a source other than the user and estimates says, best first.
   virtual std::vector<Way> ways(Evidence, const Request&) const { return {}; }
-  /// Why packets can't be taken; empty: they can. None: they are no candidate.
+  /// Why the eager path can't be taken; empty: it can. None: it is no candidate.
   virtual std::optional<std::string> eager_refusal(const Request&) const { return {}; }
   /// How often lanes are repeated: as the user says, or a source; 0: it does not.
   virtual std::uint32_t lanes(const Algorithm& algorithm, const Request& request,
@@ -90,7 +89,7 @@ inline constexpr std::size_t kMostEstimated = std::size_t{1} << 17;
 std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
                                 const PlannerInputs& inputs, plan::Recording& recording);
 
-/// The same for packets, whatever their size.
+/// The same for the eager path, whatever the size.
 double estimate_eager_us(const Request& request, const PlannerInputs& inputs);
 
 /// The time of a plan of the request's shape, with slots of `slot_bytes` or more: tiles are made so

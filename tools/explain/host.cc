@@ -92,7 +92,8 @@ Status print_plan(const HostQuestion& question, const planner::Request& request,
   if (question.rank >= question.ranks)
     return bad(
         fmt::format("--rank {}: there are ranks 0 to {}", question.rank, question.ranks - 1));
-  if (taken.eager) return bad("--plan: packets have none; each rank writes once and reads all");
+  if (taken.eager)
+    return bad("--plan: an eager call has no plan; each rank writes once and reads all");
   TUTTI_TRY(const auto* made,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, taken.lanes)));
   say("\n{}", question.rank < 0 ? plan::to_text(made->plan)

@@ -25,8 +25,9 @@ namespace tutti::exec {
 /// A rank's message to the others; plain bytes.
 struct CudaMeshHandle {
   CudaName memory;
-  CudaRanks mapped = 0, staged = 0;  // Whose rings with it are in its memory, and in the host's.
-  CudaStaging::Name staging = {};    // If some rings are in the host's memory.
+  CudaRanks mapped = 0;            // The peers with which its rings are in its device's memory,
+  CudaRanks staged = 0;            // and those with which they are in the host's.
+  CudaStaging::Name staging = {};  // If some rings are in the host's memory.
 };
 
 /// It has more than 20 functions: how rings are made, joined and found, for ranks of one process

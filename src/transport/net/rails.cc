@@ -220,7 +220,7 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
   bool& shelved = early_[header.order % kMostQueued].shelved;
   shelved = shelf_ != nullptr && header.order != expected_ && sink.takes_turns(header);
   if (!shelved) return sink.place(header);
-  if (header.bytes > kKeptBytes) return corrupt("a frame of its kind is not that long");
+  if (header.bytes > kKeptBytes) return corrupt("a frame of this kind is too long");
   return std::optional(shelf(header));
 }
 
