@@ -10,7 +10,7 @@
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
-#include "base/settings_table.h"
+#include "base/settings/settings_table.h"
 #include "kernels/host/reduce.h"
 #include "tools/command.h"
 #include "transport/transport.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/settings_table.h"
+#include "base/settings/settings_table.h"
 #include "comm.h"
 
 namespace tutti::nccl {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "base/settings_table.h"
+#include "base/settings/settings_table.h"
 #include "comm.h"
 
 /// A setting; its address is the handle.

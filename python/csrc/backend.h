@@ -22,7 +22,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "devices.h"
+#include "devices/devices.h"
 #include "like_gloo.h"
 #include "messages.h"
 #include "tensors.h"

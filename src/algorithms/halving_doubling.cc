@@ -38,9 +38,9 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "algorithms/nearest_tree.h"
 #include "algorithms/parts.h"
 #include "algorithms/ranks.h"
+#include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
 namespace {

@@ -40,7 +40,7 @@
 #include "algorithms/groups.h"
 #include "algorithms/parts.h"
 #include "algorithms/ranks.h"
-#include "algorithms/tree_parts.h"
+#include "algorithms/trees/tree_parts.h"
 
 namespace tutti {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "algorithms/algorithm.h"
 #include "algorithms/groups.h"
-#include "algorithms/nearest_tree.h"
+#include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
 namespace {

@@ -29,9 +29,9 @@
 
 #include "algorithms/algorithm.h"
 #include "algorithms/exchange.h"
-#include "algorithms/nearest_tree.h"
 #include "algorithms/parts.h"
 #include "algorithms/ranks.h"
+#include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "algorithms/nearest_tree.h"
 #include "algorithms/ranks.h"
+#include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
 namespace {

@@ -2,7 +2,7 @@
 //
 // These hashes keep things apart: plans, calls, machines, settings, names that ranks derive. They
 // are the same on every machine, so ranks can compare them. They hide nothing and withstand no
-// attacker; base/handshake.h has a keyed hash for that.
+// attacker; base/net/handshake.h has a keyed hash for that.
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,6 @@
 // File: bootstrap/secure_link.h: the encrypted connection between a store and a client.
 //
-// Both ends first prove that they know the job's secret (base/handshake.h). Then each end sends
+// Both ends first prove that they know the job's secret (base/net/handshake.h). Then each end sends
 // records. A record is sealed with its number and with a key of this connection and direction
 // (ChaCha20-Poly1305, RFC 8439), so that nobody else can read, change, repeat, reorder or add one.
 //
@@ -10,7 +10,7 @@
 #pragma once
 #include <optional>
 
-#include "base/handshake.h"
+#include "base/net/handshake.h"
 #include "bootstrap/sockets.h"
 
 namespace tutti::bootstrap {

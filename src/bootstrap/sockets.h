@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "base/socket_address.h"
+#include "base/net/socket_address.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti::bootstrap {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "bootstrap/launch.h"
+#include "bootstrap/launch/launch.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_client.h"
 #include "bootstrap/tcp_server.h"

@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/evict.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/net/evict.h"
 #include "base/threads.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_connection.h"

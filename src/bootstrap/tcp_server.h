@@ -1,10 +1,10 @@
 // File: bootstrap/tcp_server.h: serves stores over TCP, on a thread of its own.
 //
 // A server has some listening sockets and any number of jobs, told apart by their secrets; a client
-// proves that it knows one of them (base/handshake.h) and from then on sees only that store, over a
-// sealed connection (secure_link.h). A connection that does not prove this within kJoinTime is
-// closed. If there are too many such connections, one is closed at once (base/evict.h): there may
-// be kMostStrangers, and at most an eighth of the descriptors that the process may have.
+// proves that it knows one of them (base/net/handshake.h) and from then on sees only that store,
+// over a sealed connection (secure_link.h). A connection that does not prove this within kJoinTime
+// is closed. If there are too many such connections, one is closed at once (base/net/evict.h):
+// there may be kMostStrangers, and at most an eighth of the descriptors that the process may have.
 //
 // Life: a server listens while it has a job. After the last job was removed it only serves the
 // clients that it still has (they may not have read everything yet), and then its thread ends. A

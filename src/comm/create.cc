@@ -11,7 +11,7 @@
 #include "base/cpus.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/settings_table.h"
+#include "base/settings/settings_table.h"
 #include "base/threads.h"
 #include "comm/watching.h"
 #include "planner/planner.h"

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/output.h"
-#include "base/settings_paths.h"
+#include "base/settings/settings_paths.h"
 #include "topology/probe/fingerprint.h"
 
 namespace tutti {

@@ -9,9 +9,9 @@
 #pragma once
 #include <vector>
 
-#include "exec/active_call.h"
 #include "exec/adapt/adapting.h"
-#include "exec/call_board.h"
+#include "exec/calls/active_call.h"
+#include "exec/calls/call_board.h"
 #include "exec/peer_buffers.h"
 #include "kernels/host/reduce.h"
 

@@ -22,10 +22,10 @@
 #include <string>
 #include <vector>
 
-#include "exec/active_call.h"
 #include "exec/adapt/adapting.h"
-#include "exec/agreement.h"
-#include "exec/call_board.h"
+#include "exec/calls/active_call.h"
+#include "exec/calls/agreement.h"
+#include "exec/calls/call_board.h"
 #include "exec/eager_path.h"
 #include "exec/message_path.h"
 #include "exec/peer_buffers.h"

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "exec/blocks.h"
+#include "exec/calls/blocks.h"
 #include "exec/links.h"
 #include "kernels/host/reduce.h"
 #include "plan/partition.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <optional>
 
-#include "exec/agreement.h"
+#include "exec/calls/agreement.h"
 #include "exec/messages.h"
 #include "exec/watchdog.h"
 

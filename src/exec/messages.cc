@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "exec/agreement.h"
+#include "exec/calls/agreement.h"
 #include "kernels/host/reduce.h"
 
 namespace tutti::exec {

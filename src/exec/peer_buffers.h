@@ -7,8 +7,8 @@
 #include <array>
 #include <vector>
 
-#include "exec/active_call.h"
-#include "exec/call_board.h"
+#include "exec/calls/active_call.h"
+#include "exec/calls/call_board.h"
 #include "exec/lane.h"
 #include "exec/recent.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "exec/agreement.h"
+#include "exec/calls/agreement.h"
 
 namespace tutti::exec {
 

@@ -4,9 +4,9 @@
 // accesses peers' buffers, or one that moves tiles through slots. A second round follows if a
 // segment is new, and one more if the plan is: ranks that would run different plans get an error.
 #pragma once
-#include "exec/active_call.h"
 #include "exec/adapt/adapting.h"
-#include "exec/call_board.h"
+#include "exec/calls/active_call.h"
+#include "exec/calls/call_board.h"
 #include "exec/lane.h"
 #include "exec/peer_buffers.h"
 #include "exec/routes.h"

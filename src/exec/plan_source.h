@@ -3,7 +3,7 @@
 #pragma once
 #include <cstddef>
 
-#include "exec/call.h"
+#include "exec/calls/call.h"
 #include "plan/plan.h"
 #include "tutti/result.h"
 

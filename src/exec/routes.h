@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "exec/active_call.h"
 #include "exec/adapt/plan_trials.h"
-#include "exec/call_board.h"
+#include "exec/calls/active_call.h"
+#include "exec/calls/call_board.h"
 #include "exec/lane.h"
 #include "exec/plan_source.h"
 

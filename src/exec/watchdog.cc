@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "exec/agreement.h"
+#include "exec/calls/agreement.h"
 
 namespace tutti::exec {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/active_call.h"
-#include "exec/call_board.h"
+#include "exec/calls/active_call.h"
+#include "exec/calls/call_board.h"
 
 namespace tutti::exec {
 

@@ -26,9 +26,9 @@ namespace tutti::planner {
 /// Ranks up to which trees are packed. Time: some ms for 8, about a second for this many.
 inline constexpr int kMostPacked = 32;
 
-/// Trees for packed_trees (algorithms/packed_trees.cc), from the root or to it, or both ways for an
-/// all-reduce; each as flat as its links allow. None for other collectives, more ranks, ranks
-/// that nothing joins, or where a direct exchange does as well.
+/// Trees for packed_trees (algorithms/trees/packed_trees.cc), from the root or to it, or both ways
+/// for an all-reduce; each as flat as its links allow. None for other collectives, more ranks,
+/// ranks that nothing joins, or where a direct exchange does as well.
 std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::CostModel& model);
 
 }  // namespace tutti::planner

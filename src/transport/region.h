@@ -64,8 +64,8 @@ struct RegionConfig {
 
 /// A rank's message to the others at the start of a call, in as many cache lines as needed. Every
 /// line has the tag, so that each is complete once its tag is seen and all travel at the same time.
-/// The tag is the call's number and a digest of all calls up to it (exec/call_digest.h): ranks
-/// whose calls differ, now or before, have different tags.
+/// The tag is the call's number and a digest of all calls up to it (exec/calls/call_digest.h):
+/// ranks whose calls differ, now or before, have different tags.
 struct alignas(kCacheLine) CallLine {
   std::atomic<std::uint64_t> tag{0};
   std::array<std::byte, kLinePayload> payload{};

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "algorithms/double_tree.h"
+#include "algorithms/trees/double_tree.h"
 #include "support/catch.h"
 #include "support/plan_cost.h"
 #include "support/trees.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "base/handshake.h"
+#include "base/net/handshake.h"
 #include "transport/net/frame.h"
 #include "transport/tcp/endpoint_info.h"
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/socket_address.h"
+#include "base/net/socket_address.h"
 #include "support/catch.h"
 #include "transport/net/rails.h"
 #include "transport/tcp/stream.h"

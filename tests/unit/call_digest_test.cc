@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "exec/call.h"
-#include "exec/call_digest.h"
+#include "exec/calls/call.h"
+#include "exec/calls/call_digest.h"
 #include "support/catch.h"
 
 namespace tutti::exec {

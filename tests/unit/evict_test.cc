@@ -1,5 +1,5 @@
 // Which unauthenticated connection is closed when there are too many.
-#include "base/evict.h"
+#include "base/net/evict.h"
 
 #include <vector>
 

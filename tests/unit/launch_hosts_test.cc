@@ -2,7 +2,7 @@
 #include <numeric>
 #include <random>
 
-#include "bootstrap/launch_hosts.h"
+#include "bootstrap/launch/launch_hosts.h"
 #include "support/catch.h"
 
 namespace tutti::bootstrap {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "bootstrap/file_rendezvous.h"
-#include "bootstrap/launch.h"
+#include "bootstrap/launch/launch.h"
 #include "support/catch.h"
 #include "support/environment.h"
 #include "tutti/rendezvous.h"

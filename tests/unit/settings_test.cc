@@ -2,7 +2,7 @@
 #include <map>
 
 #include "base/log.h"
-#include "base/settings_table.h"
+#include "base/settings/settings_table.h"
 #include "support/catch.h"
 #include "support/environment.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "base/handshake.h"
+#include "base/net/handshake.h"
 #include "support/catch.h"
 
 namespace tutti::tcp {

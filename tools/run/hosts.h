@@ -8,12 +8,12 @@
 //   a line of JSON: version, directory, environment, program, the job; then lines with the numbers
 //   of signals for its ranks; at the end of the input it kills them
 //
-// Ranks meet at the first host, as under other launchers (bootstrap/launch_rendezvous.cc).
+// Ranks meet at the first host, as under other launchers (bootstrap/launch/launch_rendezvous.cc).
 #pragma once
 #include <string>
 #include <vector>
 
-#include "bootstrap/launch_hosts.h"
+#include "bootstrap/launch/launch_hosts.h"
 #include "tools/run/spawn.h"
 
 namespace tutti::tools {

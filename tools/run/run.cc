@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "bootstrap/file_rendezvous.h"
-#include "bootstrap/launch.h"
+#include "bootstrap/launch/launch.h"
 #include "bootstrap/sockets.h"
 #include "tools/command.h"
 #include "tools/run/hosts.h"

@@ -8,7 +8,7 @@
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
-#include "base/settings_paths.h"
+#include "base/settings/settings_paths.h"
 #include "comm/state.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"

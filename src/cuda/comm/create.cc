@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
-#include "base/settings_table.h"
+#include "base/settings/settings_table.h"
 #include "base/threads.h"
 #include "comm/exchange_over.h"
 #include "cuda/comm/exchange_status.h"

@@ -1,7 +1,7 @@
 #include "cuda/mesh/tag.h"
 
 #include "base/hash.h"
-#include "exec/call.h"
+#include "exec/calls/call.h"
 #include "plan/plan.h"
 
 namespace tutti::exec {

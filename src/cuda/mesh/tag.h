@@ -24,7 +24,7 @@ struct CudaCallName {
 };
 
 cuda::CallTag tag_of(const CudaCallName& name);
-/// "call 3, all_reduce of 100 float32 (sum)", as describe_call (exec/call.h) names it.
+/// "call 3, all_reduce of 100 float32 (sum)", as describe_call (exec/calls/call.h) names it.
 std::string in_words(const cuda::KnownCall& call);
 /// The error that ended the calls of `rank`.
 Error error_of(const cuda::Report& report, int rank);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "exec/adapt/cpu_rebalancing.h"
-#include "exec/call_board.h"
+#include "exec/calls/call_board.h"
 
 namespace tutti::exec {
 

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/socket_address.h"
+#include "base/net/socket_address.h"
 #include "tutti/result.h"
 
 namespace tutti::tcp {

@@ -7,9 +7,10 @@
 //
 // An incoming connection is pending until it passes the handshake. Pending connections that send
 // nothing or nonsense delay no rank: their number and their time are bounded. If there are too
-// many, one that has not sent its hello is closed, from the source that has most (base/evict.h). A
-// connector never gives up a connection on which it has shown its proof unless the connection
-// broke; so if a proven connection comes twice, the first one is dead, and the second one counts.
+// many, one that has not sent its hello is closed, from the source that has most
+// (base/net/evict.h). A connector never gives up a connection on which it has shown its proof
+// unless the connection broke; so if a proven connection comes twice, the first one is dead, and
+// the second one counts.
 //
 // Where there are several connections between ranks, the listeners stay open: a lost connection may
 // be made anew (mesh_builder.h), between the same addresses, as other connections may use the
@@ -22,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/handshake.h"
+#include "base/net/handshake.h"
 #include "transport/tcp/connection.h"
 #include "transport/tcp/endpoint_info.h"
 #include "tutti/rendezvous.h"

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/evict.h"
 #include "base/log.h"
+#include "base/net/evict.h"
 #include "transport/tcp/mesh_builder.h"
 
 namespace tutti::tcp {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/handshake.h"
+#include "base/net/handshake.h"
 #include "transport/tcp/endpoint_info.h"
 #include "transport/ucx/devices.h"
 

@@ -1,9 +1,0 @@
-// File: kernels/cuda/kernels_float16.cu: the kernels for the 16-bit floats.
-#include "kernels/cuda/all.h"
-
-namespace tutti::cuda {
-
-TUTTI_KERNELS(kFloat16)
-TUTTI_KERNELS(kBfloat16)
-
-}  // namespace tutti::cuda

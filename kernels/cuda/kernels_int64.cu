@@ -1,9 +1,0 @@
-// File: kernels/cuda/kernels_int64.cu: the kernels for 64-bit integers.
-#include "kernels/cuda/all.h"
-
-namespace tutti::cuda {
-
-TUTTI_KERNELS(kInt64)
-TUTTI_KERNELS(kUint64)
-
-}  // namespace tutti::cuda

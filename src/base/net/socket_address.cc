@@ -1,0 +1,144 @@
+#include "base/net/socket_address.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace tutti {
+namespace {
+
+template <class Family>
+SocketAddress wrap(const Family& address) {
+  SocketAddress wrapped;
+  std::memcpy(&wrapped.storage, &address, sizeof(address));
+  wrapped.length = sizeof(address);
+  return wrapped;
+}
+
+}  // namespace
+
+template <class Family>
+Family SocketAddress::as() const {
+  Family plain;
+  std::memcpy(&plain, &storage, sizeof(plain));
+  return plain;
+}
+template sockaddr_in SocketAddress::as() const;
+template sockaddr_in6 SocketAddress::as() const;
+
+std::string SocketAddress::ip_text() const {
+  std::array<char, INET6_ADDRSTRLEN> name{};
+  if (family() == AF_INET6) {
+    const auto plain = as<sockaddr_in6>();
+    inet_ntop(AF_INET6, &plain.sin6_addr, name.data(), name.size());
+    std::string text(name.data());
+    std::array<char, IF_NAMESIZE> scope{};
+    if (plain.sin6_scope_id != 0 && if_indextoname(plain.sin6_scope_id, scope.data()) != nullptr)
+      text += "%" + std::string(scope.data());
+    return text;
+  }
+  const auto plain = as<sockaddr_in>();
+  inet_ntop(AF_INET, &plain.sin_addr, name.data(), name.size());
+  return name.data();
+}
+
+std::string SocketAddress::text() const {
+  const std::string number = ":" + std::to_string(port());
+  return family() == AF_INET6 ? "[" + ip_text() + "]" + number : ip_text() + number;
+}
+
+std::uint16_t SocketAddress::port() const {
+  return ntohs(as<sockaddr_in>().sin_port);  // It lies at the same place in both families.
+}
+
+void SocketAddress::set_port(std::uint16_t port) {
+  const std::uint16_t number = htons(port);
+  std::memcpy(reinterpret_cast<std::byte*>(&storage) + offsetof(sockaddr_in, sin_port), &number,
+              sizeof(number));
+}
+
+bool SocketAddress::is_loopback() const {
+  if (family() == AF_INET6) {
+    const auto plain = as<sockaddr_in6>();
+    return IN6_IS_ADDR_LOOPBACK(&plain.sin6_addr);
+  }
+  return ntohl(as<sockaddr_in>().sin_addr.s_addr) >> 24 == 127;
+}
+
+bool SocketAddress::is_link_local() const {
+  if (family() == AF_INET6) {
+    const auto plain = as<sockaddr_in6>();
+    return IN6_IS_ADDR_LINKLOCAL(&plain.sin6_addr);
+  }
+  return ntohl(as<sockaddr_in>().sin_addr.s_addr) >> 16 == ((169U << 8) | 254U);
+}
+
+SocketAddress ipv4_address(const in_addr& address, std::uint16_t port) {
+  sockaddr_in plain{};
+  plain.sin_family = AF_INET;
+  plain.sin_addr = address;
+  plain.sin_port = htons(port);
+  return wrap(plain);
+}
+
+SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port, std::uint32_t scope) {
+  sockaddr_in6 plain{};
+  plain.sin6_family = AF_INET6;
+  plain.sin6_addr = address;
+  plain.sin6_port = htons(port);
+  plain.sin6_scope_id = scope;
+  return wrap(plain);
+}
+
+SocketAddress own_end(int socket) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  return getsockname(socket, address.get(), &address.length) == 0 ? address : SocketAddress{};
+}
+
+SocketAddress far_end(int socket) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  return getpeername(socket, address.get(), &address.length) == 0 ? address : SocketAddress{};
+}
+
+bool same_prefix(const SocketAddress& a, const SocketAddress& b, int bits) {
+  if (a.family() != b.family()) return false;
+  std::array<std::array<std::byte, 16>, 2> bytes{};
+  std::size_t size = 16;
+  const std::array<const SocketAddress*, 2> both{&a, &b};
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    if (a.family() == AF_INET) {
+      size = sizeof(in_addr);
+      const auto plain = both[i]->as<sockaddr_in>();
+      std::memcpy(bytes[i].data(), &plain.sin_addr, size);
+    } else {
+      const auto plain = both[i]->as<sockaddr_in6>();
+      std::memcpy(bytes[i].data(), &plain.sin6_addr, size);
+    }
+  }
+  const auto count = static_cast<std::size_t>(std::clamp(bits, 0, static_cast<int>(8 * size)));
+  if (!std::equal(bytes[0].begin(), bytes[0].begin() + static_cast<std::ptrdiff_t>(count / 8),
+                  bytes[1].begin())) {
+    return false;
+  }
+  if (count % 8 == 0) return true;
+  return ((bytes[0][count / 8] ^ bytes[1][count / 8]) >> static_cast<int>(8 - count % 8)) ==
+         std::byte{};
+}
+
+bool is_virtual_bridge(const std::string& interface_name) {
+  constexpr std::array<std::string_view, 13> kPrefixes{"docker", "br-",     "veth", "virbr", "vnet",
+                                                       "cni",    "flannel", "cali", "lxc",   "lxdb",
+                                                       "nerd",   "podman",  "tap"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return interface_name.starts_with(prefix); });
+}
+
+}  // namespace tutti

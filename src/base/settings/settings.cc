@@ -1,0 +1,358 @@
+// Settings: one table says, for every knob, its variable, what it takes and how it is written.
+#include "tutti/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "base/settings/settings_table.h"
+
+namespace tutti {
+namespace {
+
+// Bounds: the widest values that any part of the library takes; a part may narrow them.
+constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
+constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostListedRanks = 4096;
+constexpr std::size_t kMostGroups = 8;
+constexpr std::int64_t kMostWeight = 1024, kMostWeights = 65535;  // One rank's; all together.
+
+std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t least,
+                                          std::int64_t most) {
+  std::int64_t value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value >= least && value <= most ? std::optional(value) : std::nullopt;
+}
+
+/// A number of bytes, with K or M for KiB or MiB.
+std::optional<std::int64_t> parse_bytes(std::string_view text, std::int64_t most) {
+  std::int64_t unit = 1;
+  if (!text.empty() && (text.back() == 'K' || text.back() == 'M')) {
+    unit = text.back() == 'K' ? 1024 : 1024 * 1024;
+    text.remove_suffix(1);
+  }
+  const auto count = parse_integer(text, 0, most / unit);
+  return count ? std::optional(*count * unit) : std::nullopt;
+}
+
+bool is_name_list(std::string_view text) {
+  return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '=' ||
+                  c == ',' || c == '^' || c == ':';
+         });
+}
+
+/// Names, prefixes with a star, ports: "mlx5_0:2,rxe*", excluded from a ^ on. Whether there are
+/// such devices is not known here.
+bool is_device_rule(std::string_view text) {
+  if (text.size() > 256) return false;
+  while (!text.empty()) {
+    std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (word.starts_with('^')) word.remove_prefix(1);
+    if (word.ends_with('*')) {
+      word.remove_suffix(1);
+    } else if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+      if (!parse_integer(word.substr(colon + 1), 1, 255)) return false;
+      word = word.substr(0, colon);
+    }
+    const auto in_a_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '_' || c == '-' || c == '.';
+    };
+    if (word.empty() || !std::all_of(word.begin(), word.end(), in_a_name)) return false;
+  }
+  return true;
+}
+
+/// Whether a path can be shown in one line, and opened.
+bool is_path(std::string_view text) {
+  return text.size() <= 4096 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != 127; });
+}
+
+/// Several of them, separated by commas: no empty one.
+bool is_file_list(std::string_view text) {
+  return is_path(text) && !text.starts_with(',') && !text.ends_with(',') &&
+         text.find(",,") == std::string_view::npos;
+}
+
+/// Numbers separated by commas; none for an empty text.
+std::optional<std::vector<int>> parse_list(std::string_view text, std::int64_t least,
+                                           std::int64_t most, std::size_t most_numbers) {
+  std::vector<int> list;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const auto number = parse_integer(text.substr(0, comma), least, most);
+    if (!number || list.size() == most_numbers || comma + 1 == text.size()) return std::nullopt;
+    list.push_back(static_cast<int>(*number));
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+  }
+  return list;
+}
+
+std::string show_list(const std::vector<int>& list) {
+  return fmt::format("{}", fmt::join(list, ","));
+}
+
+bool set_groups(Settings& settings, std::string_view text) {
+  const auto list = parse_list(text, 2, kMostListedRanks, kMostGroups);
+  if (!list) return false;
+  for (std::size_t i = 1; i < list->size(); ++i) {
+    if ((*list)[i] <= (*list)[i - 1] || (*list)[i] % (*list)[i - 1] != 0) return false;
+  }
+  settings.groups = *list;
+  return true;
+}
+
+bool set_weights(Settings& settings, std::string_view text) {
+  const auto list = parse_list(text, 0, kMostWeight, kMostListedRanks);
+  if (!list) return false;
+  const auto sum = std::accumulate(list->begin(), list->end(), std::int64_t{0});
+  if (sum == 0 || sum > kMostWeights) return false;
+  settings.weights = *list;
+  return true;
+}
+
+struct Knob {
+  const char* variable;
+  const char* field;
+  const char* accepts;
+  bool (*set)(Settings&, std::string_view text);  // False: not one of what it accepts.
+  std::string (*show)(const Settings&);
+};
+
+template <class Field>
+bool assign(Field& field, std::optional<std::int64_t> value) {
+  if (value) field = Field(*value);
+  return value.has_value();
+}
+
+const std::array<Knob, 18> kKnobs{{
+    {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
+     [](Settings& s, std::string_view text) {
+       return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
+     },
+     [](const Settings& s) { return std::to_string(s.timeout.count()); }},
+    {"TUTTI_CONTRACT", "contract", "deterministic or relaxed",
+     [](Settings& s, std::string_view text) {
+       s.contract = text == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
+       return text == "relaxed" || text == "deterministic";
+     },
+     [](const Settings& s) {
+       return std::string(s.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+     }},
+    {"TUTTI_ALGORITHM", "algorithm",
+     "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
+     "commas, ^name to forbid one (see tutti info)",
+     [](Settings& s, std::string_view text) {
+       s.algorithm = text;
+       return is_name_list(text);
+     },
+     [](const Settings& s) { return s.algorithm; }},
+    {"TUTTI_TRANSPORT", "transport", "a transport's name (see tutti info)",
+     [](Settings& s, std::string_view text) {
+       s.transport = text;
+       return is_name_list(text);
+     },
+     [](const Settings& s) { return s.transport; }},
+    {"TUTTI_SLOT_BYTES", "slot_bytes", "0 or bytes up to 1024M, with K or M for KiB or MiB",
+     [](Settings& s, std::string_view text) {
+       return assign(s.slot_bytes, parse_bytes(text, kMostSlotBytes));
+     },
+     [](const Settings& s) { return std::to_string(s.slot_bytes); }},
+    {"TUTTI_SLOT_COUNT", "slot_count", "a number from 0 to 1024",
+     [](Settings& s, std::string_view text) {
+       return assign(s.slot_count, parse_integer(text, 0, 1024));
+     },
+     [](const Settings& s) { return std::to_string(s.slot_count); }},
+    {"TUTTI_READ_FROM", "read_from", "off, or 0 or bytes up to 1024M, with K or M for KiB or MiB",
+     [](Settings& s, std::string_view text) {
+       if (text != "off") return assign(s.read_from_bytes, parse_bytes(text, kMostSlotBytes));
+       s.read_from_bytes = SIZE_MAX;
+       return true;
+     },
+     [](const Settings& s) {
+       return s.read_from_bytes == SIZE_MAX ? "off" : std::to_string(s.read_from_bytes);
+     }},
+    {"TUTTI_LANES", "lanes", "a number from 0 to 64",
+     [](Settings& s, std::string_view text) { return assign(s.lanes, parse_integer(text, 0, 64)); },
+     [](const Settings& s) { return std::to_string(s.lanes); }},
+    {"TUTTI_PLAN", "plan", "names of files with plans, separated by commas",
+     [](Settings& s, std::string_view text) {
+       s.plan = text;
+       return is_file_list(text);
+     },
+     [](const Settings& s) { return s.plan; }},
+    {"TUTTI_GROUPS", "groups",
+     "ranks per group, 2 to 4096; nested as in 2,8, innermost first, each a multiple of the one "
+     "before",
+     set_groups, [](const Settings& s) { return show_list(s.groups); }},
+    {"TUTTI_WEIGHTS", "weights",
+     "a number for each rank, 0 to 1024, together 1 to 65535, separated by commas", set_weights,
+     [](const Settings& s) { return show_list(s.weights); }},
+    {"TUTTI_SPIN", "spin", "a number from -1 to 1000000000",
+     [](Settings& s, std::string_view text) {
+       return assign(s.spin, parse_integer(text, -1, 1'000'000'000));
+     },
+     [](const Settings& s) { return std::to_string(s.spin); }},
+    {"TUTTI_ADAPT", "adapt", "on or off",
+     [](Settings& s, std::string_view text) {
+       s.adapt = text == "on";
+       return text == "on" || text == "off";
+     },
+     [](const Settings& s) -> std::string { return s.adapt ? "on" : "off"; }},
+    {"TUTTI_TUNING", "tuning", "a file that tutti tune wrote, or off",
+     [](Settings& s, std::string_view text) {
+       s.tuning = text;
+       return is_path(text);
+     },
+     [](const Settings& s) { return s.tuning; }},
+    {"TUTTI_NET_INTERFACES", "net_interfaces",
+     "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are excluded",
+     [](Settings& s, std::string_view text) {
+       s.net_interfaces = text;
+       return text.size() <= 256 && is_path(text);
+     },
+     [](const Settings& s) { return s.net_interfaces; }},
+    {"TUTTI_RDMA_DEVICES", "rdma_devices",
+     "RDMA devices, prefixes with * or ports (mlx5_0:2), separated by commas; from a ^ on they are "
+     "excluded",
+     [](Settings& s, std::string_view text) {
+       s.rdma_devices = text;
+       return is_device_rule(text);
+     },
+     [](const Settings& s) { return s.rdma_devices; }},
+    {"TUTTI_GPUDIRECT", "gpudirect", "auto, on or off",
+     [](Settings& s, std::string_view text) {
+       s.gpudirect = text;
+       return text == "auto" || text == "on" || text == "off";
+     },
+     [](const Settings& s) { return s.gpudirect; }},
+    {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
+     [](Settings& s, std::string_view text) {
+       s.log = text;
+       return log::parse_level(text).has_value();
+     },
+     [](const Settings& s) { return s.log; }},
+}};
+
+// Variables of launchers and users for bootstrap/launch/launch.cc, the Python package and
+// scripts/netns. They are not settings of a communicator.
+constexpr std::array<std::string_view, 11> kOtherVariables{
+    "TUTTI_RANK",          "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
+    "TUTTI_RENDEZVOUS",    "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",
+    "TUTTI_SHARE_TENSORS", "TUTTI_NETNS",      "TUTTI_SECRET"};
+
+/// Edits (insert, delete, replace) that turn one text into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::vector<std::string_view> known_variables() {
+  std::vector<std::string_view> known(kOtherVariables.begin(), kOtherVariables.end());
+  for (const Knob& knob : kKnobs) known.emplace_back(knob.variable);
+  return known;
+}
+
+/// A misspelt variable would be ignored in silence, so say so, once per process.
+void warn_of_unknown_variables() {
+  static const bool warned = [] {
+    const auto known = known_variables();
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      const std::string_view name = text.substr(0, text.find('=')).substr(0, 64);
+      if (!name.starts_with("TUTTI_")) continue;
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const auto nearest = std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
+        return edit_distance(name, a) < edit_distance(name, b);
+      });
+      log::warn("{} is set, but no setting has that name; the nearest is {}", name, *nearest);
+    }
+    return true;
+  }();
+  static_cast<void>(warned);
+}
+
+Error refused(const Knob& knob, std::string_view name, std::string_view value) {
+  return {Code::kInvalidArgument,
+          fmt::format("{}='{:.64}' is not valid: it takes {}", name, value, knob.accepts), Rank{},
+          Rank{}};
+}
+
+}  // namespace
+
+Status check_settings(const Settings& settings) {
+  Settings copy;
+  for (const Knob& knob : kKnobs) {
+    const std::string value = knob.show(settings);
+    if (value.empty()) continue;
+    if (!knob.set(copy, value))
+      return refused(knob, fmt::format("Settings: {}", knob.field), value);
+  }
+  return ok();
+}
+
+Result<Settings> Settings::from_environment() {
+  Settings settings;
+  for (const Knob& knob : kKnobs) {
+    const char* value = std::getenv(knob.variable);
+    if (value == nullptr || *value == 0) continue;  // Empty means unset, as in most shells' use.
+    if (!knob.set(settings, value)) return refused(knob, knob.variable, value);
+  }
+  // Logging is the process's: the last one to read the environment decides.
+  log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));
+  warn_of_unknown_variables();
+  return settings;
+}
+
+std::vector<SettingRow> setting_rows(const Settings& settings) {
+  const Settings defaults;
+  std::vector<SettingRow> rows;
+  for (const Knob& knob : kKnobs) {
+    const std::string value = knob.show(settings);
+    const char* variable = std::getenv(knob.variable);
+    Settings named;
+    // Where a value came from is told from the value itself: fields are plain and may be assigned.
+    const bool from_variable = variable != nullptr && *variable != 0 && knob.set(named, variable) &&
+                               knob.show(named) == value;
+    const char* source = from_variable                  ? knob.variable
+                         : value == knob.show(defaults) ? "default"
+                                                        : "program";
+    rows.push_back({knob.field, knob.variable, knob.accepts, value, source});
+  }
+  return rows;
+}
+
+std::string Settings::to_string() const {
+  std::string text;
+  for (const SettingRow& row : setting_rows(*this)) {
+    text += fmt::format("{} = {}  ({})\n", row.field, row.value.empty() ? "any" : row.value,
+                        row.source);
+  }
+  return text;
+}
+
+}  // namespace tutti

@@ -1,0 +1,24 @@
+// File: base/settings/settings_table.h: the settings as rows, for code that prints them.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/settings.h"
+
+namespace tutti {
+
+struct SettingRow {
+  std::string_view field, variable, accepts;
+  std::string value;
+  std::string_view source;  // The variable, "default", or "program".
+};
+
+/// One row per setting, in the order of tutti/settings.h.
+std::vector<SettingRow> setting_rows(const Settings& settings);
+
+/// Whether every field has a value that its variable would take: programs may assign what they
+/// like. kInvalidArgument in one line that names the first that has not.
+Status check_settings(const Settings& settings);
+
+}  // namespace tutti

@@ -1,0 +1,83 @@
+// File: exec/calls/call_digest.h: what a call line's tag says of its rank: the call's number, and a
+// digest of all calls that the rank has made up to it.
+//
+// Ranks that make the same calls have the same digests. A digest depends on the one before, so a
+// call that differs is seen in the tag of every later line of that rank as well. That matters
+// where a rank that only gives, the root of a small broadcast, waits for nobody in the call that
+// differs.
+#pragma once
+#include <cstdint>
+
+#include "base/hash.h"
+#include "transport/region.h"
+
+namespace tutti::exec {
+
+/// Bits of a tag that hold the call's number; the others hold the digest. Ranks are at most kCalls
+/// calls apart, so few bits would do, but the lines of large calls may be old. A rank that finds
+/// the number it looks for with another digest consults the other rank's record, which has whole
+/// numbers.
+inline constexpr int kNumberBits = 24;
+inline constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kNumberBits) - 1;
+
+/// The digest after a call of `what` (pack, and its way) and `count`; `before` is the digest before
+/// the call. Two calls that differ in the count alone never have the same digest, as mix is a
+/// bijection.
+constexpr std::uint64_t next_digest(std::uint64_t before, std::uint64_t what, std::uint64_t count) {
+  return mix(mix(before ^ count) + what);
+}
+
+/// The digest after a call that repeats the one before. Most calls do, so it takes one instruction.
+/// Two orders of calls still have the same digest only by chance: the next call that differs is
+/// mixed with the number of repeats.
+constexpr std::uint64_t same_again(std::uint64_t before) { return before + kGoldenRatio; }
+
+constexpr std::uint64_t tag_of(std::uint64_t number, std::uint64_t digest) {
+  return (digest & ~kNumberMask) | (number & kNumberMask);
+}
+/// Whether two tags are of calls with the same number, as far as tags say that.
+constexpr bool same_number(std::uint64_t a, std::uint64_t b) {
+  return ((a ^ b) & kNumberMask) == 0;
+}
+
+/// RankStatus::waits_for and CallRecord::blocked_on: the call, and the rank that is waited for.
+constexpr std::uint64_t wait_of(std::uint64_t number, int rank) {
+  return number << 16 | (static_cast<std::uint64_t>(rank) + 1);
+}
+/// The rank that is waited for; -1: none.
+constexpr int awaited_in(std::uint64_t wait) { return static_cast<int>(wait & 0xffff) - 1; }
+constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
+
+/// Counts, digests and records the rounds of this rank's calls. A round is a call of its own here.
+class CallLog {
+ public:
+  explicit CallLog(CallRecord& record) : record_(&record) {}
+  std::uint64_t number() const { return number_; }  // Counts up alike on every rank.
+  std::uint64_t tag() const { return tag_; }
+  CallRecord& record() const { return *record_; }
+
+  /// The next one: `word` is its call and path, `sizes` its count or a hash of its counts.
+  void note(std::uint64_t word, std::uint64_t count, std::uint64_t sizes) {
+    const bool again = word == word_ && sizes == sizes_;
+    digest_ = again ? same_again(digest_) : next_digest(digest_, word, sizes);
+    word_ = word, sizes_ = sizes, count_ = count;
+    write();
+  }
+  /// The same for one that repeats the one before.
+  void repeat() {
+    digest_ = same_again(digest_);
+    write();
+  }
+
+ private:
+  void write() {
+    tag_ = tag_of(++number_, digest_);
+    record_->note(number_, {word_, count_, digest_});
+  }
+
+  CallRecord* record_;
+  std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
+  std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
+};
+
+}  // namespace tutti::exec
