@@ -4,7 +4,7 @@
 #include "support/catch.h"
 #include "support/cluster.h"
 #include "support/kinds.h"
-#include "support/networks.h"
+#include "support/net/networks.h"
 #include "support/transports.h"
 #include "transport/transport.h"
 

@@ -7,7 +7,7 @@
 #include "support/catch.h"
 #include "support/cluster.h"
 #include "support/mismatches.h"
-#include "support/networks.h"
+#include "support/net/networks.h"
 #include "support/transports.h"
 
 namespace tutti::test {

@@ -1,6 +1,6 @@
 // Slots apart over soft-RoCE devices: the kernel reads and writes memory that is closed to this
 // process. Runs in a virtual machine that has them (rdma/vm/run).
-#include "support/gpudirect_cases.h"
+#include "support/net/gpudirect_cases.h"
 
 namespace tutti::test {
 

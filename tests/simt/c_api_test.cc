@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "simt/device_communicators.h"
+#include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
 #include "tutti/cuda.h"
 

@@ -11,7 +11,7 @@
 #include "kernels/cuda/fused.h"
 #include "kernels/reduce_op.h"
 #include "plan/partition.h"
-#include "simt/device_ranks.h"
+#include "simt/communicator/device_ranks.h"
 
 namespace tutti::test {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <random>
 
-#include "simt/device_communicators.h"
+#include "simt/communicator/device_communicators.h"
 #include "support/kinds.h"
 
 namespace {

@@ -12,7 +12,7 @@
 
 #include "algorithms/algorithm.h"
 #include "cuda/driver/share.h"
-#include "simt/device_ranks.h"
+#include "simt/communicator/device_ranks.h"
 #include "support/catch.h"
 #include "support/processes.h"
 #include "support/sample.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "simt/device_ranks.h"
+#include "simt/communicator/device_ranks.h"
 
 namespace tutti::test {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "simt/device_ranks.h"
+#include "simt/communicator/device_ranks.h"
 #include "support/catch.h"
 #include "support/kinds.h"
 #include "support/sample.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "simt/device_communicators.h"
+#include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
 #include "support/sample.h"
 

@@ -7,7 +7,7 @@
 #include "algorithms/algorithm.h"
 #include "plan/passes/passes.h"
 #include "plan/verify/verify.h"
-#include "simt/device_ranks.h"
+#include "simt/communicator/device_ranks.h"
 #include "support/catch.h"
 #include "support/kinds.h"
 #include "support/sample.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <random>
 
-#include "simt/device_communicators.h"
+#include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
 #include "tutti/cuda.h"
 

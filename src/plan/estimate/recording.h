@@ -3,9 +3,9 @@
 //
 // Steps and the messages between them, each pointing at the others it has to do with by its place
 // in these lists. Ranks are those that the plan lists. Times are microseconds since the first lane
-// could begin. Invariants, which tests/unit/plan_recording_test.cc holds it to: steps of one lane
-// follow one another; a message departs when its sender ends, and its receiver starts no earlier
-// than it arrives; a step starts no earlier than the step that it waited for ended.
+// could begin. Invariants, which tests/unit/plan/plan_recording_test.cc holds it to: steps of one
+// lane follow one another; a message departs when its sender ends, and its receiver starts no
+// earlier than it arrives; a step starts no earlier than the step that it waited for ended.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -2,9 +2,9 @@
 // alone.
 //
 // A check is a function in checks/*.cc and a line in checks.def with the codes of its findings. A
-// code without a damaged machine in tests/support/topology_damages.h fails its test. A check says
-// what the graph's facts show and nothing more: where a fact is missing it is silent, for readers
-// and probes have said that already (CheckOptions::known carries what they said).
+// code without a damaged machine in tests/support/topology/topology_damages.h fails its test. A
+// check says what the graph's facts show and nothing more: where a fact is missing it is silent,
+// for readers and probes have said that already (CheckOptions::known carries what they said).
 //
 // Severities: an error is broken, a warning costs bandwidth or will surprise, a note is what to
 // know. `loss` is the share of bandwidth that the parts concerned lose: from both figures of the

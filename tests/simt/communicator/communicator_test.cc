@@ -1,0 +1,329 @@
+// Communicators of devices whose ranks are of one process: every collective against the reference
+// on the host, groups, streams, captures, and how they end.
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "simt/communicator/device_communicators.h"
+#include "support/catch.h"
+#include "support/kinds.h"
+
+namespace tutti {
+namespace {
+
+using test::all_reduce_of;
+using test::Case;
+using test::DeviceCase;
+using test::DeviceCluster;
+using test::said;
+
+std::vector<int> devices_for(int ranks, int devices) {
+  std::vector<int> list;
+  for (int rank = 0; rank < ranks; ++rank) list.push_back(rank % devices);
+  return list;
+}
+
+TEST_CASE("every collective, over types, operations and sizes") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  test::shuffle_threads(seed);
+  for (const int ranks : {1, 2, 3, 5}) {
+    DeviceCluster cluster(devices_for(ranks, 3));  // Some share a device.
+    REQUIRE(cluster.complaint.empty());
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      Case test;
+      test.collective = static_cast<Collective>(i);
+      test.ranks = ranks;
+      // Nothing, one, what one shot takes, and several slots.
+      for (const std::size_t count : {0, 1, 333, 5000}) {
+        test.type = test::any_type(random);
+        test.op = static_cast<ReduceOp>(random() % 6);
+        test.count = count;
+        test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+        test.in_place = random() % 2 == 0;
+        CHECK(run_in_group(cluster.comms, cluster.streams, test, random()) == "");
+      }
+    }
+  }
+}
+
+#if !defined(TUTTI_GPU)
+TEST_CASE("devices without access to each other go by memory of the host") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  const test::NoPeerAccess none;
+  // All pairs, some pairs, and one device.
+  for (const std::vector<int>& devices : {std::vector{0, 1}, {0, 1, 2, 0}, {3, 3}}) {
+    DeviceCluster cluster(devices);
+    REQUIRE(cluster.complaint.empty());
+    const bool staged = cluster.comms[0].describe().find("to rank 1: host\n") != std::string::npos;
+    CHECK(staged == (devices[0] != devices[1]));
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      for (const std::size_t count : {9, 4000}) {
+        Case test;
+        test.collective = static_cast<Collective>(i);
+        test.ranks = static_cast<int>(devices.size());
+        test.count = count;
+        CHECK(run_in_group(cluster.comms, cluster.streams, test, random()) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("MIG instances of one GPU are devices of their own, which don't reach each other") {
+  const test::NoPeerAccess none;
+  const simt::Settings before = simt::settings();
+  simt::settings().mig = true;
+  Settings settings = test::small_settings();
+  settings.lanes = simt::settings().multiprocessors = 40;  // All that one of them has room for.
+  {
+    DeviceCluster cluster({0, 1}, settings);
+    CHECK(cluster.complaint == "");
+    if (cluster.complaint.empty()) {
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        const std::string text = cluster.comms[rank].describe();
+        CAPTURE(text);
+        CHECK(text.find(": host") != std::string::npos);
+      }
+      CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(4000, 2), 1) == "");
+    }
+  }
+  simt::settings() = before;
+}
+#endif
+
+/// A case for each rank, all begun on streams of their own by one thread.
+struct Round {
+  Round(DeviceCluster& in, const Case& test, std::uint64_t seed) : cluster(in) {
+    for (std::size_t rank = 0; rank < in.comms.size(); ++rank)
+      cases.push_back(std::make_unique<DeviceCase>(test, rank, in.comms[rank].device(), seed));
+  }
+  std::string finish() {
+    for (std::size_t rank = 0; rank < cases.size(); ++rank) {
+      auto error = cases[rank]->finish(cluster.comms[rank], cluster.streams[rank]);
+      if (!error.empty()) return error;
+    }
+    return "";
+  }
+  DeviceCluster& cluster;
+  std::vector<std::unique_ptr<DeviceCase>> cases;
+};
+
+TEST_CASE("one thread calls for one rank after the other, without a group") {
+  DeviceCluster cluster({0, 0, 1});
+  REQUIRE(cluster.complaint.empty());
+  for (const std::size_t count : {7, 9000}) {  // Packets, and a plan that is made under way.
+    Round round(cluster, all_reduce_of(count, 3), count);
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      REQUIRE(round.cases[rank]->start(cluster.comms[rank], cluster.streams[rank]) == "");
+    CHECK(round.finish() == "");
+  }
+}
+
+// Loading a kernel waits for what its device runs: here for kernels that wait for the next rank's.
+TEST_CASE("one thread calls for one rank after the other, kernels that nobody has called before") {
+  DeviceCluster one({6, 6}), other({6, 6});  // No other test's device.
+  REQUIRE(one.complaint + other.complaint == "");
+  std::vector<std::unique_ptr<Round>> rounds;
+  for (const DataType type : {DataType::kInt32, DataType::kFloat64, DataType::kUint8}) {
+    for (const std::size_t count : {7, 9000}) {
+      for (DeviceCluster* cluster : {&one, &other}) {
+        Case test = all_reduce_of(count, 2);
+        test.type = type;
+        rounds.push_back(std::make_unique<Round>(*cluster, test, count));
+      }
+    }
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (const auto& round : rounds) {
+      DeviceCluster& in = round->cluster;
+      REQUIRE(round->cases[rank]->start(in.comms[rank], in.streams[rank]) == "");
+    }
+  }
+  for (const auto& round : rounds) CHECK(round->finish() == "");
+}
+
+TEST_CASE("several collectives and communicators in one group") {
+  DeviceCluster one({0, 1}), other({1, 0});
+  REQUIRE(one.complaint + other.complaint == "");
+  std::vector<std::unique_ptr<Round>> rounds;
+  Group group;
+  for (const std::size_t count : {3000, 5, 1}) {
+    for (DeviceCluster* cluster : {&one, &other}) {
+      rounds.push_back(std::make_unique<Round>(*cluster, all_reduce_of(count, 2), count));
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        REQUIRE(rounds.back()->cases[rank]->start(cluster->comms[rank], cluster->streams[rank]) ==
+                "");
+      }
+    }
+  }
+  REQUIRE(said(group.end()) == "");
+  for (const auto& round : rounds) CHECK(round->finish() == "");
+}
+
+TEST_CASE("calls on changing streams take place in their order") {
+  test::idle_streams(true);
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  std::vector<std::vector<cudaStream_t>> streams{cluster.streams};
+  for (int i = 0; i < 2; ++i) streams.push_back({test::new_stream(0), test::new_stream(1)});
+  for (const std::size_t count : {40, 4000}) {
+    std::vector<std::unique_ptr<Round>> rounds;
+    for (std::size_t number = 0; number < 9; ++number)
+      rounds.push_back(std::make_unique<Round>(cluster, all_reduce_of(count, 2), number));
+    for (std::size_t number = 0; number < 9; ++number) {
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        // Not on the same stream's turn on both ranks.
+        const auto stream = streams[(number + rank * (number / 3)) % 3][rank];
+        REQUIRE(rounds[number]->cases[rank]->start(cluster.comms[rank], stream) == "");
+      }
+    }
+    for (const auto& of : streams) {
+      for (cudaStream_t stream : of) REQUIRE(said(cudaStreamSynchronize(stream)) == "");
+    }
+    for (const auto& round : rounds) CHECK(round->finish() == "");
+  }
+  test::idle_streams(false);
+  for (std::size_t i = 1; i < streams.size(); ++i) {
+    for (cudaStream_t stream : streams[i]) cudaStreamDestroy(stream);
+  }
+}
+
+TEST_CASE("captured calls, also of what was never called before, can be replayed") {
+  DeviceCluster cluster({0, 1, 1});
+  REQUIRE(cluster.complaint.empty());
+  for (const std::size_t count : {20, 6000}) {
+    std::vector<std::unique_ptr<Round>> rounds;
+    std::vector<cudaGraphExec_t> graphs(3);
+    for (const std::uint64_t seed : {1, 2})
+      rounds.push_back(std::make_unique<Round>(cluster, all_reduce_of(count, 3), seed));
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      const exec::OnDevice on(cluster.comms[rank].device());
+      const cudaStream_t stream = cluster.streams[rank];
+      REQUIRE(said(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal)) == "");
+      for (const auto& round : rounds)
+        REQUIRE(round->cases[rank]->start(cluster.comms[rank], stream) == "");
+      cudaGraph_t graph = nullptr;
+      REQUIRE(said(cudaStreamEndCapture(stream, &graph)) == "");
+      REQUIRE(said(cudaGraphInstantiate(&graphs[rank], graph, 0)) == "");
+      cudaGraphDestroy(graph);
+    }
+    for (int replay = 0; replay < 3; ++replay) {
+      for (std::size_t rank = 0; rank < 3; ++rank)
+        REQUIRE(said(cudaGraphLaunch(graphs[rank], cluster.streams[rank])) == "");
+      // Between replays, a call as ever.
+      CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(count, 3), 5) == "");
+    }
+    for (const auto& round : rounds) CHECK(round->finish() == "");
+    for (cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+  }
+}
+
+/// Elements of rank `from`'s message number `number` to `to`.
+std::vector<std::uint32_t> message_of(int from, int to, std::size_t number, std::size_t count) {
+  std::vector<std::uint32_t> data(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    data[i] = static_cast<std::uint32_t>((from * 31 + to) * 1000003 + number * 7919 + i);
+  }
+  return data;
+}
+
+TEST_CASE("messages between all ranks, with themselves too, of any sizes, in one group") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  constexpr int kRanks = 4;
+  DeviceCluster cluster({0, 1, 0, 2});
+  REQUIRE(cluster.complaint.empty());
+  struct Sent {
+    int from, to;
+    std::size_t number, count;
+    exec::CudaMemory source, target;
+  };
+  std::vector<Sent> all;
+  for (int from = 0; from < kRanks; ++from) {
+    for (int to = 0; to < kRanks; ++to) {
+      for (std::size_t number = 0; number < 2; ++number) {
+        // Much more than fits the rings between the two.
+        const std::size_t count = random() % 3 == 0 ? random() % 9 : random() % 9000;
+        auto source = exec::CudaMemory::allocate(
+            cluster.comms[static_cast<std::size_t>(from)].device(), count * 4 + 4);
+        auto target = exec::CudaMemory::allocate(
+            cluster.comms[static_cast<std::size_t>(to)].device(), count * 4 + 4);
+        REQUIRE((source && target));
+        REQUIRE(source->write(0, message_of(from, to, number, count).data(), count * 4));
+        all.push_back({from, to, number, count, *std::move(source), *std::move(target)});
+      }
+    }
+  }
+  Group group;
+  for (const bool sends : {false, true}) {
+    // In any order, but that those of a pair keep theirs.
+    const std::uint64_t order = random();
+    std::stable_sort(all.begin(), all.end(), [order](const Sent& a, const Sent& b) {
+      const auto place = [order](const Sent& one) {
+        return (static_cast<std::uint64_t>(one.from * 31 + one.to) * 0x9E3779B97F4A7C15ULL) ^ order;
+      };
+      return place(a) < place(b);
+    });
+    for (const Sent& one : all) {
+      const auto at = static_cast<std::size_t>(sends ? one.from : one.to);
+      DeviceCommunicator& comm = cluster.comms[at];
+      const Status status = sends ? comm.send(one.source.data(), one.count, DataType::kUint32,
+                                              Rank{one.to}, cluster.streams[at])
+                                  : comm.recv(one.target.data(), one.count, DataType::kUint32,
+                                              Rank{one.from}, cluster.streams[at]);
+      REQUIRE(said(status) == "");
+    }
+  }
+  REQUIRE(said(group.end()) == "");
+  for (cudaStream_t stream : cluster.streams) REQUIRE(said(cudaStreamSynchronize(stream)) == "");
+  for (const Sent& one : all) {
+    std::vector<std::uint32_t> got(one.count);
+    REQUIRE(one.target.read(0, got.data(), one.count * 4));
+    CHECK(got == message_of(one.from, one.to, one.number, one.count));
+  }
+  // And what comes after them.
+  CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(3000, kRanks), 1) == "");
+}
+
+TEST_CASE("parts of a communicator work beside it, on the same streams") {
+  DeviceCluster cluster({0, 1, 2, 0, 1});
+  REQUIRE(cluster.complaint.empty());
+  std::vector<std::string> complaints(5);
+  std::vector<std::optional<DeviceCommunicator>> parts(5);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < 5; ++rank) {
+      threads.emplace_back([&, rank] {
+        // 4 2 0 | 3 1: backwards.
+        const int color = rank == 3 ? -1 : static_cast<int>(rank % 2);
+        auto part = cluster.comms[rank].split(color, -static_cast<int>(rank));
+        if (!part) {
+          complaints[rank] = color < 0 ? "" : part.error().to_string();
+          return;
+        }
+        parts[rank] = *std::move(part);
+        Case test = all_reduce_of(3000, parts[rank]->rank_count());
+        const auto me = static_cast<std::size_t>(parts[rank]->rank().value);
+        DeviceCase one(test, me, parts[rank]->device(), 3 + rank % 2);
+        complaints[rank] = one.start(*parts[rank], cluster.streams[rank]);
+        if (complaints[rank].empty())
+          complaints[rank] = one.finish(*parts[rank], cluster.streams[rank]);
+      });
+    }
+  }
+  CHECK(complaints == std::vector<std::string>(5));
+  REQUIRE((parts[0] && parts[1] && parts[2] && !parts[3] && parts[4]));
+  CHECK(parts[0]->rank().value == 2);
+  CHECK(parts[0]->rank_count() == 3);
+  CHECK(parts[1]->rank_count() == 1);
+  CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(3000, 5), 1) == "");
+  cluster.comms.clear();  // Before its parts.
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,181 @@
+// Several connections to one peer: frames keep their order, none is lost and none comes twice, even
+// if connections break in the middle of them; and nonsense is refused.
+#include <random>
+
+#include "support/catch.h"
+#include "support/net/streams.h"
+
+namespace tutti::tcp {
+namespace {
+
+TEST_CASE("frames keep their order over any number of rails") {
+  const std::uint32_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const int rails : {1, 3}) {
+    for (const std::size_t spread : {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 30}) {
+      INFO(rails << " rails, spread from " << spread);
+      Pair pair = connect(rails, 65'536);
+      const auto a = rails_of(std::move(pair.ends[0]), spread);
+      const auto b = rails_of(std::move(pair.ends[1]), spread);
+      CHECK(exchange(*a, *b, random_load(seed, 400, 100'000), random_load(seed + 1, 400, 50'000)) ==
+            "");
+    }
+  }
+}
+
+TEST_CASE("many small frames in one direction are heard of all the same") {
+  Pair pair = connect(2);
+  const auto a = rails_of(std::move(pair.ends[0]), 0), b = rails_of(std::move(pair.ends[1]), 0);
+  Load many, none;
+  many.sizes.assign(20'000, 8);
+  many.memory.resize(160'000, std::byte{5});
+  CHECK(exchange(*a, *b, many, none) == "");
+}
+
+/// With what lies in the kernel, in both directions.
+void reset(Stream& end) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(end.descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  end.abandon();
+}
+
+TEST_CASE("rails break at any moment, and the rest carries on") {
+  const std::uint32_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 8; ++round) {
+    INFO("round " << round);
+    const int count = 2 + static_cast<int>(random() % 3);
+    Pair pair = connect(count, 65'536);
+    std::vector<Stream*> ends[2];
+    const auto a = rails_of(std::move(pair.ends[0]), 4096, &ends[0]);
+    const auto b = rails_of(std::move(pair.ends[1]), 4096, &ends[1]);
+    const auto keep = static_cast<std::size_t>(random() % static_cast<unsigned>(count));
+    const unsigned one_in = 1 + random() % 200;
+    const auto cut = [&] {
+      const std::size_t rail = random() % static_cast<unsigned>(count);
+      if (rail != keep && random() % one_in == 0) reset(*ends[random() % 2][rail]);
+    };
+    CHECK(exchange(*a, *b, random_load(random(), 300, 100'000), random_load(random(), 300, 50'000),
+                   cut) == "");
+  }
+}
+
+/// Two sides whose rails are made anew, each as soon as both ask for it.
+struct Anew {
+  explicit Anew(std::uint32_t seed) : random(seed) {}
+  struct Rail {
+    bool asked[2] = {};
+    std::optional<Connection> made[2];
+  };
+  std::mt19937 random;
+  std::array<Rail, 3> rails{};
+  std::vector<Stream*> ends[2];
+  int taken = 0, missed = 0;
+
+  std::unique_ptr<net::Carrier> renew(std::size_t side, std::size_t rail) {
+    Rail& at = rails[rail];
+    at.asked[side] = true;
+    if (at.asked[0] && at.asked[1]) {
+      Pair pair = connect(1, 65'536);
+      for (const std::size_t which : {0, 1}) {
+        at.asked[which] = false;
+        at.made[which] = std::move(pair.ends[which].front());
+      }
+      // Now and then only one side gets it, and has to find out.
+      if (random() % 2 == 0) {
+        at.made[random() % 2].reset();
+        ++missed;
+      }
+    }
+    if (!at.made[side] || random() % 2 == 0) return nullptr;  // Not always at once.
+    at.asked[side] = false;
+    auto stream = std::make_unique<Stream>(*std::exchange(at.made[side], std::nullopt));
+    ends[side][rail] = stream.get();
+    ++taken;
+    return stream;
+  }
+};
+class OneSide final : public net::Renewal {
+ public:
+  OneSide(Anew& anew, std::size_t side) : anew_(anew), side_(side) {}
+  std::unique_ptr<net::Carrier> renew(std::size_t rail) override {
+    return anew_.renew(side_, rail);
+  }
+  void drop(std::size_t rail) override {
+    anew_.rails[rail].asked[side_] = false;
+    anew_.rails[rail].made[side_].reset();
+  }
+
+ private:
+  Anew& anew_;
+  std::size_t side_;
+};
+
+TEST_CASE("rails that broke are taken again, at any moment, and nothing is lost or comes twice") {
+  const std::uint32_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  Anew anew(seed);
+  Pair pair = connect(3, 65'536);
+  const auto a =
+      rails_of(std::move(pair.ends[0]), 4096, &anew.ends[0], std::make_unique<OneSide>(anew, 0));
+  const auto b =
+      rails_of(std::move(pair.ends[1]), 4096, &anew.ends[1], std::make_unique<OneSide>(anew, 1));
+  std::mt19937 random(seed);
+  // One at a time: the others have to be there on both sides.
+  const auto cut = [&] {
+    if (random() % 20 != 0 || a->alive() < 3 || b->alive() < 3) return;
+    reset(*anew.ends[random() % 2][random() % 3]);
+  };
+  while (anew.taken < 12 || anew.missed < 2) {
+    const std::string wrong = exchange(*a, *b, random_load(random(), 300, 100'000),
+                                       random_load(random(), 300, 50'000), cut);
+    REQUIRE(wrong == "");
+  }
+}
+
+/// The first error of progress().
+std::string error_of(net::Carrier& carrier, FrameSink& sink) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  while (std::chrono::steady_clock::now() < end) {
+    auto moved = carrier.progress(sink);
+    if (!moved) return moved.error().what;
+  }
+  return "no error";
+}
+
+TEST_CASE("once no rail is left, its error is one") {
+  Pair pair = connect(3);
+  const auto a = rails_of(std::move(pair.ends[0]), 0);
+  pair.ends[1].clear();
+  Memory sink(0);
+  CHECK(error_of(*a, sink).find("its process has ended") != std::string::npos);
+  CHECK(a->alive() == 0);
+}
+
+TEST_CASE("frames that no rails send are refused") {
+  const auto said = [](const FrameHeader& header, int times) {
+    Pair pair = connect(2);
+    const auto a = rails_of(std::move(pair.ends[0]), 0);
+    Memory sink(100);
+    const auto bytes = encode(header);
+    const int raw = pair.ends[1].front().socket.get();
+    for (int i = 0; i < times; ++i)
+      REQUIRE(::send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL) == kHeaderBytes);
+    return error_of(*a, sink);
+  };
+  CHECK(said({.kind = 1, .order = 5}, 2).find("a frame came twice") != std::string::npos);
+  CHECK(said({.kind = 1, .order = 1000}, 1).find("stream is corrupt") != std::string::npos);
+  CHECK(said({.kind = 1, .acked = 1}, 1).find("it has heard more than was said") !=
+        std::string::npos);
+  CHECK(said({.bytes = 8, .kind = 0xff00}, 1).find("stream is corrupt") != std::string::npos);
+  CHECK(said({.kind = 0xff01, .channel = 9}, 1).find("stream is corrupt") != std::string::npos);
+  CHECK(said({.kind = 0xff01, .channel = 0}, 1).find("stream is corrupt") != std::string::npos);
+  CHECK(said({.kind = 0xff01, .channel = 1, .position = 1}, 1).find("stream is corrupt") !=
+        std::string::npos);
+  CHECK(said({.kind = 0xff02, .channel = 1, .position = 1}, 1).find("stream is corrupt") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::tcp

@@ -1,0 +1,142 @@
+// Links between devices that exist in this process alone: the cases of support/net/verbs_cases.h,
+// and what software devices can't be made to do.
+#include "support/net/fake_rdma.h"
+#include "support/net/verbs_cases.h"
+
+namespace tutti::test {
+
+const unsigned kBreakingRounds = 10;
+VerbsFabric fabric() {
+  verbs::use_library(FakeRdma::library());
+  FakeRdma::the().seed(Catch::rngSeed());
+  return {"fake", FakeRdma::ports(), [] { CHECK(FakeRdma::the().complaint() == ""); }};
+}
+
+namespace {
+
+/// Both ranks' errors, once this was done to the devices of joined ranks.
+std::array<std::string, 2> errors_after(const std::function<void(const VerbsRank&)>& change) {
+  const auto ranks = join_verbs(fabric());
+  require_joined(ranks);
+  change(*ranks[0]);
+  return {error_of(ranks, 0), error_of(ranks, 1)};
+}
+
+}  // namespace
+
+TEST_CASE("a device that fails, and one that gives up a queue pair, are errors that say so") {
+  auto errors =
+      errors_after([](const VerbsRank&) { FakeRdma::the().say(0, IBV_EVENT_DEVICE_FATAL); });
+  CHECK_THAT(errors[0], Catch::Contains("over fake0:1") &&
+                            Catch::Contains("the device has failed (a fake's event)"));
+  errors = errors_after([](const VerbsRank& rank) {
+    FakeRdma::the().say(0, IBV_EVENT_QP_ACCESS_ERR, rank.network->link(1)->pair(0));
+  });
+  CHECK_THAT(errors[0], Catch::Contains("the device gave up a queue pair"));
+}
+
+TEST_CASE("what a device said before is told with what failed") {
+  const auto errors = errors_after([](const VerbsRank&) {
+    FakeRdma::the().say(0, IBV_EVENT_PORT_ERR);
+    FakeRdma::the().cut(true);
+  });
+  FakeRdma::the().cut(false);
+  CHECK_THAT(errors[0], Catch::Contains("no acknowledgement") &&
+                            Catch::Contains("; fake0:1: the link went down "));
+  CHECK_THAT(errors[1],
+             Catch::Contains("no acknowledgement") && !Catch::Contains("the link went down"));
+}
+
+TEST_CASE(
+    "a network that loses all is an error of joining, and so is memory that can't be locked") {
+  (void)fabric();
+  FakeRdma::the().cut(true);
+  auto ranks = join_verbs(fabric());
+  FakeRdma::the().cut(false);
+  for (const auto& rank : ranks) {
+    CHECK(rank->network == nullptr);
+    CHECK_THAT(rank->error, Catch::Contains("no acknowledgement"));
+  }
+  FakeRdma::the().refuse_memory(true);
+  ranks = join_verbs(fabric());
+  FakeRdma::the().refuse_memory(false);
+  for (const auto& rank : ranks)
+    CHECK_THAT(rank->error, Catch::Contains("registering 1024 KiB of memory: ") &&
+                                Catch::Contains("locked memory"));
+}
+
+TEST_CASE("frames that are several writes each arrive whole, however many are sent at once") {
+  constexpr std::size_t kBytes = (std::size_t{5} << 20) + 1;  // A fake writes 1 MiB at most.
+  constexpr int kFrames = 100;
+  const auto ranks = join_verbs(fabric(), {.bytes = std::size_t{8} << 20});
+  require_joined(ranks);
+  auto mine = sinks_of(*ranks[0], 2), theirs = sinks_of(*ranks[1], 2);
+  const auto payload = ranks[0]->near.span().subspan(4096, kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) payload[i] = content(0, 0, i);
+  for (int i = 0; i < kFrames; ++i) {
+    ranks[0]->network->carrier(1)->send(
+        {.bytes = static_cast<std::uint32_t>(kBytes), .kind = 1, .position = 4096}, payload);
+  }
+  const auto end = Clock::now() + kLongest;
+  while (theirs[0]->count != kFrames && Clock::now() < end) {
+    REQUIRE(progress(*ranks[0], mine));
+    REQUIRE(progress(*ranks[1], theirs));
+  }
+  CHECK(theirs[0]->count == kFrames);
+  CHECK(std::ranges::equal(theirs[0]->bytes, payload));
+}
+
+TEST_CASE("what arrives late by a lost rail changes nothing") {
+  const int before = FakeRdma::the().strays_landed();
+  const std::uint64_t seed = Catch::rngSeed();
+  for (unsigned round = 0; round < 20; ++round) {
+    INFO("round " << round << ", --rng-seed " << seed);
+    const auto ranks = join_verbs(fabric(), with_rails(2));
+    require_joined(ranks);
+    FakeRdma::the().stray(true);
+    Traffic traffic;
+    std::array<std::string, 2> wrong;
+    // Each rank breaks two rails, once there is much on its way by them.
+    const auto work = [&](std::size_t me) {
+      const int peer = static_cast<int>(1 - me);
+      std::size_t broken = 0;
+      wrong[me] = exchange_frames(*ranks[me], static_cast<int>(me), 2, 300, seed + round, traffic,
+                                  [&, me, peer] {
+                                    const std::size_t rail = (round + broken) % 3;
+                                    const auto& link = *ranks[me]->network->link(peer, rail);
+                                    if (broken == 2 || link.unsent_bytes() < kPlaceBytes) return;
+                                    for (std::size_t pair = 0; pair < verbs::kPairs; ++pair)
+                                      break_link(*ranks[me], peer, rail, pair);
+                                    ++broken;
+                                  });
+    };
+    {
+      std::jthread other([&] { work(1); });
+      work(0);
+    }
+    FakeRdma::the().stray(false);
+    for (const std::string& one : wrong) CHECK(one == "");
+  }
+  CHECK(FakeRdma::the().strays_landed() > before);
+}
+
+TEST_CASE("a rail that can't be joined is done without") {
+  (void)fabric();
+  FakeRdma::the().cut(true, 1U << 1);
+  const auto ranks = join_verbs(fabric(), with_rails(2));
+  FakeRdma::the().cut(false);
+  require_joined(ranks);
+  CHECK(ranks[0]->network->rail_count() == 2);
+  CHECK_THAT(ranks[0]->network->link(1, 1)->where(), Catch::Contains("over fake2:1"));
+}
+
+TEST_CASE("all that is made is removed") {
+  {
+    const auto ranks = join_verbs(fabric(), {.ranks = 3});
+    require_joined(ranks);
+    CHECK(FakeRdma::the().open_count() == 3 * (1 + 1 + 1 + 1 + 3 + 2 * 2));
+  }
+  CHECK(FakeRdma::the().open_count() == 0);
+}
+
+}  // namespace tutti::test
