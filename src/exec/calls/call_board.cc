@@ -16,6 +16,7 @@ CallBoard::CallBoard(Endpoint& endpoint, int me)
       gathered_(static_cast<std::size_t>(team_.ranks) * kGatheredStride) {}
 
 bool CallBoard::look_for_credit() {
+  log_.show();  // A rank that waits is in the call.
   std::uint64_t least = number();
   for (int rank = 0; rank < team_.ranks; ++rank) {
     if (rank == team_.me) continue;
@@ -53,12 +54,24 @@ bool CallBoard::seen_all(int rank, const CallLine* line) {
   return true;
 }
 
+/// A rank records a round just after it has written its lines. Bounded: a line may be of an old
+/// call whose number ends alike.
+void CallBoard::await_record(int rank) const {
+  const CallRecord& record = region().record(rank);
+  // acquire: the caller looks at the entry.
+  for (int i = 0; i < 1000 && record.number.load(std::memory_order_acquire) < number(); ++i)
+    cpu_relax();
+}
+
 int CallBoard::stray_writer(int rank) const {
   for (; rank < team_.ranks; ++rank) {
     if (rank == team_.me || (round_.only_to >= 0 && rank != round_.only_to)) continue;
-    // acquire: pairs with the release in LineWriter::write: the rank's record is there as well.
+    // acquire: pairs with the release in LineWriter::write.
     const std::uint64_t tag = region().lines(rank, place_)->tag.load(std::memory_order_acquire);
-    if (same_number(tag, log_.tag()) && tag != log_.tag()) break;
+    if (same_number(tag, log_.tag()) && tag != log_.tag()) {
+      await_record(rank);
+      break;
+    }
   }
   return rank;
 }

@@ -67,12 +67,14 @@ class CallBoard {
     log_.note(word, count, sizes);
     round_ = round;
     next_line_ = round.first;
+    if (!round.writes) log_.show();
   }
   /// Begins a round that is like the one before.
   void repeat() {
     next_place();
     log_.repeat();
     next_line_ = round_.first;
+    if (!round_.writes) log_.show();
   }
   /// Whether this rank may write its lines, as far as it has looked.
   bool has_credit() const { return number() <= everyone_finished_ + round_.credit; }
@@ -97,6 +99,7 @@ class CallBoard {
   /// Tells the others that this rank's lines of this round are there.
   void publish() {
     ring_others();
+    log_.show();
     if (team_.remote_link != nullptr) publish_on_link();
   }
   /// Writes a payload that fits one line, and publishes it.
@@ -239,6 +242,7 @@ class CallBoard {
     return true;
   }
   bool seen_all(int rank, const CallLine* line);
+  void await_record(int rank) const;
   void ring_others() const {
     for (int rank = 0; rank < team_.ranks; ++rank) {
       if (rank != team_.me) notify(region().doorbell(rank), team_.fence);

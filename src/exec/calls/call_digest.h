@@ -49,6 +49,8 @@ constexpr int awaited_in(std::uint64_t wait) { return static_cast<int>(wait & 0x
 constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
 
 /// Counts, digests and records the rounds of this rank's calls. A round is a call of its own here.
+/// Recording is a step of its own: stores become visible in their order, so a record that is
+/// written before a line would hold up the line.
 class CallLog {
  public:
   explicit CallLog(CallRecord& record) : record_(&record) {}
@@ -61,20 +63,18 @@ class CallLog {
     const bool again = word == word_ && sizes == sizes_;
     digest_ = again ? same_again(digest_) : next_digest(digest_, word, sizes);
     word_ = word, sizes_ = sizes, count_ = count;
-    write();
+    tag_ = tag_of(++number_, digest_);
   }
   /// The same for one that repeats the one before.
   void repeat() {
     digest_ = same_again(digest_);
-    write();
+    tag_ = tag_of(++number_, digest_);
   }
+  /// Shows the round to the other ranks. Once or more, as soon as it has written its lines or
+  /// waits.
+  void show() const { record_->note(number_, {word_, count_, digest_}); }
 
  private:
-  void write() {
-    tag_ = tag_of(++number_, digest_);
-    record_->note(number_, {word_, count_, digest_});
-  }
-
   CallRecord* record_;
   std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
   std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
