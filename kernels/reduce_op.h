@@ -77,7 +77,7 @@ template <>
 struct Element<DataType::kFloat8E5M2> : NarrowElement<Float8E5M2> {};
 
 // A type whose line in data_types.def does not fit its arithmetic does not compile.
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator)          \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator, ...)     \
   static_assert(sizeof(Element<DataType::enumerator>::Storage) == (bytes),          \
                 text ": its size is not its Element's");                            \
   static_assert(std::is_same_v<Element<DataType::enumerator>::Accumulator,          \
@@ -188,7 +188,7 @@ namespace detail {
 template <DataType type, class F>
 void dispatch_op(ReduceOp op, F&& f) {
   switch (op) {
-#define TUTTI_REDUCE_OP(enumerator, text, value)              \
+#define TUTTI_REDUCE_OP(enumerator, ...)                      \
   case ReduceOp::enumerator:                                  \
     if constexpr (is_supported(type, ReduceOp::enumerator)) { \
       f.template operator()<type, ReduceOp::enumerator>();    \

@@ -110,61 +110,12 @@ TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, con
                                                    tutti_op_t op, int root);
 
 /* ---- Collectives -----------------------------------------------------------------------------
- * As those of tutti.h without _on_stream, on devices. */
-
-TUTTI_API tutti_result_t tutti_all_reduce_on_stream(tutti_device_comm_t comm, const void* input,
-                                                    void* output, size_t count,
-                                                    tutti_data_type_t type, tutti_op_t op,
+ * As those of tutti.h, but of devices, and onto a stream: tutti_NAME_on_stream. */
+#define TUTTI_CALL(name, request, ...)                                                     \
+  TUTTI_API tutti_result_t tutti_##name##_on_stream(tutti_device_comm_t comm, __VA_ARGS__, \
                                                     void* stream);
-TUTTI_API tutti_result_t tutti_all_reduce_pre_mul_sum_on_stream(tutti_device_comm_t comm,
-                                                                const void* input, void* output,
-                                                                size_t count,
-                                                                tutti_data_type_t type,
-                                                                double scale, void* stream);
-TUTTI_API tutti_result_t tutti_reduce_scatter_on_stream(tutti_device_comm_t comm, const void* input,
-                                                        void* output, size_t count,
-                                                        tutti_data_type_t type, tutti_op_t op,
-                                                        void* stream);
-TUTTI_API tutti_result_t tutti_reduce_scatter_pre_mul_sum_on_stream(tutti_device_comm_t comm,
-                                                                    const void* input, void* output,
-                                                                    size_t count,
-                                                                    tutti_data_type_t type,
-                                                                    double scale, void* stream);
-TUTTI_API tutti_result_t tutti_all_gather_on_stream(tutti_device_comm_t comm, const void* input,
-                                                    void* output, size_t count,
-                                                    tutti_data_type_t type, void* stream);
-TUTTI_API tutti_result_t tutti_broadcast_on_stream(tutti_device_comm_t comm, const void* input,
-                                                   void* output, size_t count,
-                                                   tutti_data_type_t type, int root, void* stream);
-TUTTI_API tutti_result_t tutti_reduce_on_stream(tutti_device_comm_t comm, const void* input,
-                                                void* output, size_t count, tutti_data_type_t type,
-                                                tutti_op_t op, int root, void* stream);
-TUTTI_API tutti_result_t tutti_reduce_pre_mul_sum_on_stream(tutti_device_comm_t comm,
-                                                            const void* input, void* output,
-                                                            size_t count, tutti_data_type_t type,
-                                                            double scale, int root, void* stream);
-TUTTI_API tutti_result_t tutti_gather_on_stream(tutti_device_comm_t comm, const void* input,
-                                                void* output, size_t count, tutti_data_type_t type,
-                                                int root, void* stream);
-TUTTI_API tutti_result_t tutti_scatter_on_stream(tutti_device_comm_t comm, const void* input,
-                                                 void* output, size_t count, tutti_data_type_t type,
-                                                 int root, void* stream);
-TUTTI_API tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, const void* input,
-                                                    void* output, size_t count,
-                                                    tutti_data_type_t type, void* stream);
-
-/* As tutti_all_gather_v and tutti_all_to_all_v; counts that ranks don't agree on end in
- * TUTTI_TIMEOUT. The lists are of the host, and are read before the call returns. */
-TUTTI_API tutti_result_t tutti_all_gather_v_on_stream(tutti_device_comm_t comm, const void* input,
-                                                      void* output, const size_t* counts,
-                                                      const size_t* offsets, tutti_data_type_t type,
-                                                      void* stream);
-TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void* input,
-                                                      const size_t* input_counts,
-                                                      const size_t* input_offsets, void* output,
-                                                      const size_t* output_counts,
-                                                      const size_t* output_offsets,
-                                                      tutti_data_type_t type, void* stream);
+#define TUTTI_HOST_CALL(...)
+#include "tutti/calls.def"
 
 /* ---- Registered memory -----------------------------------------------------------------------
  * Calls on it need no copies. */

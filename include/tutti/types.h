@@ -25,7 +25,7 @@ enum class NumberKind : std::uint8_t { kSigned, kUnsigned, kFloat };
 /// with its own scale. The bitwise ones take integers only. The numeric values are part of the C
 /// ABI.
 enum class ReduceOp : std::uint8_t {
-#define TUTTI_REDUCE_OP(enumerator, text, value) enumerator = value,
+#define TUTTI_REDUCE_OP(enumerator, text, value, ...) enumerator = value,
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP
 };
@@ -79,8 +79,8 @@ constexpr std::string_view to_string(DataType type) {
 
 constexpr std::string_view to_string(ReduceOp op) {
   switch (op) {
-#define TUTTI_REDUCE_OP(enumerator, text, value) \
-  case ReduceOp::enumerator:                     \
+#define TUTTI_REDUCE_OP(enumerator, text, ...) \
+  case ReduceOp::enumerator:                   \
     return text;
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP
@@ -146,8 +146,8 @@ constexpr bool has_root(Collective collective) {
 /// floats.
 constexpr DataType accumulator_of(DataType type) {
   switch (type) {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator) \
-  case DataType::enumerator:                                               \
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator, ...) \
+  case DataType::enumerator:                                                    \
     return DataType::accumulator;
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE

@@ -43,7 +43,7 @@ class KernelTable {
 #undef TUTTI_DATA_TYPE
       ;
   static constexpr std::size_t kOps = 0
-#define TUTTI_REDUCE_OP(enumerator, text, value) +1
+#define TUTTI_REDUCE_OP(...) +1
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP
       ;

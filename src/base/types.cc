@@ -13,7 +13,7 @@ std::optional<DataType> parse_data_type(std::string_view text) {
 }
 
 std::optional<ReduceOp> parse_reduce_op(std::string_view text) {
-#define TUTTI_REDUCE_OP(enumerator, name, value) \
+#define TUTTI_REDUCE_OP(enumerator, name, ...) \
   if (text == name) return ReduceOp::enumerator;
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP

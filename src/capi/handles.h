@@ -1,14 +1,21 @@
-// File: capi/handles.h: what the C functions have in common: handles, codes, a text per thread.
+// File: capi/handles.h: what the C functions have in common: handles, arguments, codes, a text per
+// thread.
 //
 // No exception gets out of a C function, because a C caller could not catch it, and nothing from a
-// caller is used before it was checked, here or in Communicator.
+// caller is used before it was checked, here or in the communicator. Templates serve communicators
+// of host memory and of devices, whose handles have a member `comm`.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "comm/state.h"
 #include "tutti/communicator.h"
 #include "tutti/tutti.h"
 
@@ -34,16 +41,65 @@ Error invalid(const char* function, const std::string& what);
 /// The meaning of a number from C; kInvalidArgument if it has none.
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
+UniqueId checked_id(const tutti_unique_id_t& id);
 
 /// A text into a caller's buffer, cut to the room there is; `needed` holds all of it.
 Status hand_out(const char* function, const std::string& all, char* text, std::size_t size,
                 std::size_t* needed);
+
+/// The call that the caller asks about: it has no buffers, and is a sum if it reduces.
+Result<Request> asked_about(const char* function, const char* collective, std::size_t count,
+                            tutti_data_type_t type, int root);
+
+/// The parameters of a collective; calls.def says which are whose.
+struct Arguments {
+  Collective collective;
+  const void* input;
+  void* output;
+  std::size_t count = 0;
+  tutti_data_type_t type;
+  tutti_op_t op = TUTTI_SUM;
+  std::optional<double> scale = {};  // For a sum.
+  int root = 0;
+  /// Blocks of different sizes: lists with a number for each rank; null where there are none.
+  bool vector_variant = false;
+  const std::size_t* input_counts = nullptr;
+  const std::size_t* input_offsets = nullptr;
+  const std::size_t* output_counts = nullptr;
+  const std::size_t* output_offsets = nullptr;
+};
 
 /// Sets a request's algorithm, if tutti_comm_use_algorithm named one.
 inline void take_algorithm(tutti_comm_t comm, Request& asked) {
   // acquire: the text that the pointer leads to is there.
   if (const std::string* name = comm->algorithm.load(std::memory_order_acquire); name != nullptr)
     asked.algorithm = *name;
+}
+
+template <class Comm>
+Result<Request> request_of(const char* function, const Comm& comm, const Arguments& from) {
+  Request made{.collective = from.collective,
+               .input = from.input,
+               .output = from.output,
+               .count = from.count,
+               .root = Rank{from.root},
+               .vector_variant = from.vector_variant};
+  TUTTI_TRY(made.type, checked_type(function, from.type));
+  TUTTI_TRY(made.reduction, from.scale ? Result<Reduction>(Reduction::pre_mul_sum(*from.scale))
+                                       : checked_op(function, from.op));
+  if (!from.vector_variant) return made;
+  const auto list = [ranks = static_cast<std::size_t>(comm.rank_count())](const std::size_t* of) {
+    return std::span(of, of == nullptr ? 0 : ranks);
+  };
+  made.input_blocks = {list(from.input_counts), list(from.input_offsets)};
+  made.output_blocks = {list(from.output_counts), list(from.output_offsets)};
+  // Where all ranks know all counts, the rank's own is one of them.
+  const auto own = [&](const std::size_t* counts) {
+    if (counts != nullptr) made.count = counts[comm.rank().value];
+  };
+  if (from.collective == Collective::kAllGather) own(from.output_counts);
+  if (from.collective == Collective::kReduceScatter) own(from.input_counts);
+  return made;
 }
 
 /// Runs the body of a C function. Memory can run out and a thread can fail to start: that is an
@@ -62,15 +118,98 @@ tutti_result_t guard(const char* function, Body&& body) noexcept {
 }
 
 /// The same on a communicator.
-template <class Body>
-tutti_result_t guard(const char* function, tutti_comm_t comm, Body&& body) noexcept {
+template <class Handle, class Body>
+tutti_result_t guard(const char* function, Handle* comm, Body&& body) noexcept {
   return guard(function, [&]() -> Status {
     if (comm == nullptr) return invalid(function, "the communicator is NULL");
     return body(comm->comm);
   });
 }
 
-/// Runs `start`, which starts something on a communicator, and hands out the work that it returns.
+/// A getter: writes to `value` what `get` returns. `missing`: what to say if `value` is NULL.
+template <class Handle, class Value, class Get>
+tutti_result_t give(const char* function, Handle* comm, Value* value, Get&& get,
+                    const char* missing = "where the answer goes is NULL") noexcept {
+  return guard(function, comm, [&](const auto& communicator) -> Status {
+    if (value == nullptr) return invalid(function, missing);
+    *value = get(communicator);
+    return ok();
+  });
+}
+
+/// Hands out what `make` makes: a Result of a communicator.
+template <class Handle, class Make>
+tutti_result_t guard_make(const char* function, Handle** comm, Make&& make) noexcept {
+  if (comm != nullptr) *comm = nullptr;
+  return guard(function, [&]() -> Status {
+    if (comm == nullptr) return invalid(function, "`comm`, where the handle goes, is NULL");
+    TUTTI_TRY(auto made, make());
+    *comm = std::make_unique<Handle>(std::move(made)).release();
+    return ok();
+  });
+}
+
+/// Hands out all that were made: the handle of rank r to comms[r].
+template <class Handle, class Comm>
+void hand_out_all(std::vector<Comm> made, Handle** comms) {
+  std::vector<std::unique_ptr<Handle>> handles;
+  for (Comm& one : made) handles.push_back(std::make_unique<Handle>(std::move(one)));
+  std::transform(handles.begin(), handles.end(), comms,
+                 [](auto& handle) { return handle.release(); });
+}
+
+template <class Handle>
+tutti_result_t split(const char* function, Handle* comm, int color, int key,
+                     Handle** part) noexcept {
+  if (part != nullptr) *part = nullptr;
+  return guard(function, comm, [&](auto& whole) -> Status {
+    if (part == nullptr) return invalid(function, "`part`, where the handle goes, is NULL");
+    auto made = whole.split(color, key);
+    // To C, belonging to none is an answer, not an error.
+    if (!made && color < 0 && made.error().code == Code::kInvalidArgument && !in_group())
+      return ok();
+    if (!made) return std::move(made.error());
+    *part = std::make_unique<Handle>(*std::move(made)).release();
+    return ok();
+  });
+}
+
+template <class Handle>
+tutti_result_t destroy(const char* function, Handle* comm) noexcept {
+  return guard(function, [comm] {
+    delete comm;
+    return ok();
+  });
+}
+
+template <class Handle>
+tutti_result_t abort(const char* function, Handle* comm, const char* reason) noexcept {
+  return guard(function, comm, [reason](auto& communicator) {
+    communicator.abort(reason != nullptr ? reason : "the caller gave no reason");
+    return ok();
+  });
+}
+
+template <class Handle>
+tutti_result_t describe(const char* function, Handle* comm, char* text, std::size_t size,
+                        std::size_t* needed) noexcept {
+  return guard(function, comm, [&](const auto& communicator) {
+    return hand_out(function, communicator.describe(), text, size, needed);
+  });
+}
+
+/// Hands out memory that `allocate` makes: a Result of its address.
+template <class Allocate>
+tutti_result_t guard_alloc(const char* function, void** data, Allocate&& allocate) noexcept {
+  if (data != nullptr) *data = nullptr;
+  return guard(function, [&]() -> Status {
+    if (data == nullptr) return invalid(function, "`data`, where the address goes, is NULL");
+    TUTTI_TRY(*data, allocate());
+    return ok();
+  });
+}
+
+/// Hands out the work that `start` returns, which starts something on a communicator.
 template <class Start>
 tutti_result_t guard_start(const char* function, tutti_comm_t comm, tutti_work_t* work,
                            Start&& start) noexcept {

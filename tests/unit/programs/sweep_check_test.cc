@@ -130,7 +130,7 @@ TEST_CASE("names of types and operations come back") {
   CHECK(parse_type(type_name(DataType::enumerator)) == DataType::enumerator);
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
-#define TUTTI_REDUCE_OP(enumerator, text, value) \
+#define TUTTI_REDUCE_OP(enumerator, text, value, ...) \
   CHECK(parse_op(op_name(ReduceOp::enumerator)) == ReduceOp::enumerator);
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP

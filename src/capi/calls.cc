@@ -1,0 +1,105 @@
+// The C API over the C++ one: collectives, messages, and what was started.
+#include <chrono>
+
+#include "capi/handles.h"
+
+using namespace tutti;         // NOLINT(google-build-using-namespace): the API has no namespace.
+using namespace tutti::c_api;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+tutti_result_t call(const char* function, tutti_comm_t comm, const Arguments& from) noexcept {
+  return guard(function, comm, [&](Communicator& communicator) -> Status {
+    TUTTI_TRY(Request request, request_of(function, communicator, from));
+    take_algorithm(comm, request);
+    return communicator.call(request);
+  });
+}
+
+tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work,
+                     const Arguments& from) noexcept {
+  return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {
+    TUTTI_TRY(Request request, request_of(function, communicator, from));
+    take_algorithm(comm, request);
+    return communicator.start(request);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+#define TUTTI_ALL(...) __VA_ARGS__
+#define TUTTI_CALL(name, request, ...)                                                    \
+  tutti_result_t tutti_##name(tutti_comm_t comm, __VA_ARGS__) {                           \
+    return call(__func__, comm, TUTTI_ALL request);                                       \
+  }                                                                                       \
+  tutti_result_t tutti_start_##name(tutti_comm_t comm, __VA_ARGS__, tutti_work_t* work) { \
+    return start(__func__, comm, work, TUTTI_ALL request);                                \
+  }
+#include "tutti/calls.def"
+
+tutti_result_t tutti_barrier(tutti_comm_t comm) {
+  return guard(__func__, comm, [](Communicator& communicator) { return communicator.barrier(); });
+}
+
+// ---- Messages ----
+
+#define TUTTI_MESSAGE(name, data_type)                                                            \
+  tutti_result_t tutti_##name(tutti_comm_t comm, data_type data, size_t count,                    \
+                              tutti_data_type_t type, int peer) {                                 \
+    return guard(__func__, comm, [&, function = __func__](Communicator& communicator) -> Status { \
+      TUTTI_TRY(const auto checked, checked_type(function, type));                                \
+      return communicator.name(data, count, checked, Rank{peer});                                 \
+    });                                                                                           \
+  }                                                                                               \
+  tutti_result_t tutti_start_##name(tutti_comm_t comm, data_type data, size_t count,              \
+                                    tutti_data_type_t type, int peer, tutti_work_t* work) {       \
+    const char* function = __func__;                                                              \
+    return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {    \
+      TUTTI_TRY(const auto checked, checked_type(function, type));                                \
+      return communicator.start_##name(data, count, checked, Rank{peer});                         \
+    });                                                                                           \
+  }
+TUTTI_MESSAGE(send, const void*)
+TUTTI_MESSAGE(recv, void*)
+#undef TUTTI_MESSAGE
+
+// ---- Work ----
+
+tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms) {
+  return guard(__func__, [=, name = __func__]() -> Status {
+    if (work == nullptr) return invalid(name, "the work is NULL");
+    return timeout_ms < 0 ? work->work.wait()
+                          : work->work.wait(std::chrono::milliseconds(timeout_ms));
+  });
+}
+
+tutti_result_t tutti_work_test(tutti_work_t work, int* done) {
+  return guard(__func__, [=, name = __func__]() -> Status {
+    if (work == nullptr || done == nullptr) return invalid(name, "the work or `done` is NULL");
+    *done = work->work.test() ? 1 : 0;
+    return ok();
+  });
+}
+
+tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user) {
+  return guard(__func__, [=, name = __func__]() -> Status {
+    if (work == nullptr || callback == nullptr) {
+      return invalid(name, "the work or the callback is NULL");
+    }
+    work->work.then([callback, user](const Status& outcome) {
+      if (outcome) return callback(user, TUTTI_OK, "");
+      callback(user, static_cast<tutti_result_t>(outcome.error().code),
+               outcome.error().to_string().c_str());
+    });
+    return ok();
+  });
+}
+
+tutti_result_t tutti_work_free(tutti_work_t work) {
+  delete work;
+  return TUTTI_OK;
+}
+
+}  // extern "C"
