@@ -132,16 +132,32 @@ class TUTTI_API Communicator {
 
   // Blocking collectives. Host memory; counts in elements (see Collective for what count means).
   Status all_reduce(const void* input, void* output, std::size_t count, DataType type,
-                    Reduction reduction);
+                    Reduction reduction) {
+    return call(Collective::kAllReduce, input, output, count, type, reduction);
+  }
   Status reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
-                        Reduction reduction);
-  Status all_gather(const void* input, void* output, std::size_t count, DataType type);
-  Status broadcast(const void* input, void* output, std::size_t count, DataType type, Rank root);
+                        Reduction reduction) {
+    return call(Collective::kReduceScatter, input, output, count, type, reduction);
+  }
+  Status all_gather(const void* input, void* output, std::size_t count, DataType type) {
+    return call(Collective::kAllGather, input, output, count, type);
+  }
+  Status broadcast(const void* input, void* output, std::size_t count, DataType type, Rank root) {
+    return call(Collective::kBroadcast, input, output, count, type, {}, root);
+  }
   Status reduce(const void* input, void* output, std::size_t count, DataType type,
-                Reduction reduction, Rank root);
-  Status gather(const void* input, void* output, std::size_t count, DataType type, Rank root);
-  Status scatter(const void* input, void* output, std::size_t count, DataType type, Rank root);
-  Status all_to_all(const void* input, void* output, std::size_t count, DataType type);
+                Reduction reduction, Rank root) {
+    return call(Collective::kReduce, input, output, count, type, reduction, root);
+  }
+  Status gather(const void* input, void* output, std::size_t count, DataType type, Rank root) {
+    return call(Collective::kGather, input, output, count, type, {}, root);
+  }
+  Status scatter(const void* input, void* output, std::size_t count, DataType type, Rank root) {
+    return call(Collective::kScatter, input, output, count, type, {}, root);
+  }
+  Status all_to_all(const void* input, void* output, std::size_t count, DataType type) {
+    return call(Collective::kAllToAll, input, output, count, type);
+  }
 
   // The same with blocks of different sizes, see Blocks. In all-gather and reduce-scatter all ranks
   // know all sizes, and this rank's own is counts[rank]. The lists are read before the call
@@ -180,19 +196,35 @@ class TUTTI_API Communicator {
 
   // The same, asynchronous, on the process's progress thread; kSystem if that can't start.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,
-                                Reduction reduction);
+                                Reduction reduction) {
+    return start(Collective::kAllReduce, input, output, count, type, reduction);
+  }
   Result<Work> start_reduce_scatter(const void* input, void* output, std::size_t count,
-                                    DataType type, Reduction reduction);
-  Result<Work> start_all_gather(const void* input, void* output, std::size_t count, DataType type);
+                                    DataType type, Reduction reduction) {
+    return start(Collective::kReduceScatter, input, output, count, type, reduction);
+  }
+  Result<Work> start_all_gather(const void* input, void* output, std::size_t count, DataType type) {
+    return start(Collective::kAllGather, input, output, count, type);
+  }
   Result<Work> start_broadcast(const void* input, void* output, std::size_t count, DataType type,
-                               Rank root);
+                               Rank root) {
+    return start(Collective::kBroadcast, input, output, count, type, {}, root);
+  }
   Result<Work> start_reduce(const void* input, void* output, std::size_t count, DataType type,
-                            Reduction reduction, Rank root);
+                            Reduction reduction, Rank root) {
+    return start(Collective::kReduce, input, output, count, type, reduction, root);
+  }
   Result<Work> start_gather(const void* input, void* output, std::size_t count, DataType type,
-                            Rank root);
+                            Rank root) {
+    return start(Collective::kGather, input, output, count, type, {}, root);
+  }
   Result<Work> start_scatter(const void* input, void* output, std::size_t count, DataType type,
-                             Rank root);
-  Result<Work> start_all_to_all(const void* input, void* output, std::size_t count, DataType type);
+                             Rank root) {
+    return start(Collective::kScatter, input, output, count, type, {}, root);
+  }
+  Result<Work> start_all_to_all(const void* input, void* output, std::size_t count, DataType type) {
+    return start(Collective::kAllToAll, input, output, count, type);
+  }
   /// Any, also with blocks of different sizes; their lists are copied.
   Result<Work> start(const Request& request);
 
@@ -222,6 +254,10 @@ class TUTTI_API Communicator {
  private:
   friend struct Insides;  // comm/state.h, for what comes with the library.
   explicit Communicator(std::unique_ptr<State> state);
+  Status call(Collective collective, const void* input, void* output, std::size_t count,
+              DataType type, const Reduction& reduction = {}, Rank root = Rank{0});
+  Result<Work> start(Collective collective, const void* input, void* output, std::size_t count,
+                     DataType type, const Reduction& reduction = {}, Rank root = Rank{0});
   std::unique_ptr<State> state_;
 };
 

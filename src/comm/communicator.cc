@@ -118,48 +118,17 @@ Result<Work> Communicator::State::start(const exec::Call& call) {
   });
 }
 
-Status Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
-                                Reduction reduction) {
+Status Communicator::call(Collective collective, const void* input, void* output, std::size_t count,
+                          DataType type, const Reduction& reduction, Rank root) {
   return state_->run(
-      state_->make_call(Collective::kAllReduce, input, output, count, type, reduction, 0));
+      state_->make_call(collective, input, output, count, type, reduction, root.value));
 }
 
-Status Communicator::reduce_scatter(const void* input, void* output, std::size_t count,
-                                    DataType type, Reduction reduction) {
-  return state_->run(
-      state_->make_call(Collective::kReduceScatter, input, output, count, type, reduction, 0));
-}
-
-Status Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type) {
-  return state_->run(state_->make_call(Collective::kAllGather, input, output, count, type, {}, 0));
-}
-
-Status Communicator::broadcast(const void* input, void* output, std::size_t count, DataType type,
-                               Rank root) {
-  return state_->run(
-      state_->make_call(Collective::kBroadcast, input, output, count, type, {}, root.value));
-}
-
-Status Communicator::reduce(const void* input, void* output, std::size_t count, DataType type,
-                            Reduction reduction, Rank root) {
-  return state_->run(
-      state_->make_call(Collective::kReduce, input, output, count, type, reduction, root.value));
-}
-
-Status Communicator::gather(const void* input, void* output, std::size_t count, DataType type,
-                            Rank root) {
-  return state_->run(
-      state_->make_call(Collective::kGather, input, output, count, type, {}, root.value));
-}
-
-Status Communicator::scatter(const void* input, void* output, std::size_t count, DataType type,
-                             Rank root) {
-  return state_->run(
-      state_->make_call(Collective::kScatter, input, output, count, type, {}, root.value));
-}
-
-Status Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type) {
-  return state_->run(state_->make_call(Collective::kAllToAll, input, output, count, type, {}, 0));
+Result<Work> Communicator::start(Collective collective, const void* input, void* output,
+                                 std::size_t count, DataType type, const Reduction& reduction,
+                                 Rank root) {
+  return state_->start(
+      state_->make_call(collective, input, output, count, type, reduction, root.value));
 }
 
 Status Communicator::barrier() {
@@ -167,53 +136,6 @@ Status Communicator::barrier() {
       state_->make_call(Collective::kAllReduce, nullptr, nullptr, 0, DataType::kUint8, {}, 0);
   call.barrier = true;
   return state_->run(call);
-}
-
-Result<Work> Communicator::start_all_reduce(const void* input, void* output, std::size_t count,
-                                            DataType type, Reduction reduction) {
-  return state_->start(
-      state_->make_call(Collective::kAllReduce, input, output, count, type, reduction, 0));
-}
-
-Result<Work> Communicator::start_reduce_scatter(const void* input, void* output, std::size_t count,
-                                                DataType type, Reduction reduction) {
-  return state_->start(
-      state_->make_call(Collective::kReduceScatter, input, output, count, type, reduction, 0));
-}
-
-Result<Work> Communicator::start_all_gather(const void* input, void* output, std::size_t count,
-                                            DataType type) {
-  return state_->start(
-      state_->make_call(Collective::kAllGather, input, output, count, type, {}, 0));
-}
-
-Result<Work> Communicator::start_broadcast(const void* input, void* output, std::size_t count,
-                                           DataType type, Rank root) {
-  return state_->start(
-      state_->make_call(Collective::kBroadcast, input, output, count, type, {}, root.value));
-}
-
-Result<Work> Communicator::start_reduce(const void* input, void* output, std::size_t count,
-                                        DataType type, Reduction reduction, Rank root) {
-  return state_->start(
-      state_->make_call(Collective::kReduce, input, output, count, type, reduction, root.value));
-}
-
-Result<Work> Communicator::start_gather(const void* input, void* output, std::size_t count,
-                                        DataType type, Rank root) {
-  return state_->start(
-      state_->make_call(Collective::kGather, input, output, count, type, {}, root.value));
-}
-
-Result<Work> Communicator::start_scatter(const void* input, void* output, std::size_t count,
-                                         DataType type, Rank root) {
-  return state_->start(
-      state_->make_call(Collective::kScatter, input, output, count, type, {}, root.value));
-}
-
-Result<Work> Communicator::start_all_to_all(const void* input, void* output, std::size_t count,
-                                            DataType type) {
-  return state_->start(state_->make_call(Collective::kAllToAll, input, output, count, type, {}, 0));
 }
 
 Status Communicator::register_memory(void* data, std::size_t bytes, int fd, std::size_t offset) {
