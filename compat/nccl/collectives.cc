@@ -3,75 +3,39 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <type_traits>
 
 #include "base/cuda_refusal.h"
 #include "group.h"
-#include "kernels/numeric.h"
+#include "kernels/reduce_op.h"
 
 namespace tutti::nccl {
 namespace {
 
+/// By their numbers in NCCL.
+constexpr std::array kTypes{DataType::kInt8,     DataType::kUint8,      DataType::kInt32,
+                            DataType::kUint32,   DataType::kInt64,      DataType::kUint64,
+                            DataType::kFloat16,  DataType::kFloat32,    DataType::kFloat64,
+                            DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kFloat8E5M2};
+static_assert(kTypes.size() == ncclNumTypes);
+constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMax, ReduceOp::kMin,
+                          ReduceOp::kAvg};
+static_assert(kOps.size() == ncclNumOps);
+
 /// Null: no such type.
 std::optional<DataType> type_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8: return DataType::kInt8;
-    case ncclUint8: return DataType::kUint8;
-    case ncclInt32: return DataType::kInt32;
-    case ncclUint32: return DataType::kUint32;
-    case ncclInt64: return DataType::kInt64;
-    case ncclUint64: return DataType::kUint64;
-    case ncclFloat16: return DataType::kFloat16;
-    case ncclFloat32: return DataType::kFloat32;
-    case ncclFloat64: return DataType::kFloat64;
-    case ncclBfloat16: return DataType::kBfloat16;
-    case ncclFloat8e4m3: return DataType::kFloat8E4M3;
-    case ncclFloat8e5m2: return DataType::kFloat8E5M2;
-    case ncclNumTypes: break;
-  }
-  return std::nullopt;
-}
-
-std::optional<ReduceOp> op_of(ncclRedOp_t op) {
-  switch (op) {
-    case ncclSum: return ReduceOp::kSum;
-    case ncclProd: return ReduceOp::kProd;
-    case ncclMax: return ReduceOp::kMax;
-    case ncclMin: return ReduceOp::kMin;
-    case ncclAvg: return ReduceOp::kAvg;
-    default: return std::nullopt;
-  }
-}
-
-template <class T>
-double number_at(const void* scalar) {
-  T value;
-  std::memcpy(&value, scalar, sizeof value);
-  if constexpr (std::is_arithmetic_v<T>) {
-    return static_cast<double>(value);
-  } else {
-    return static_cast<double>(kernels::to_float(value));
-  }
+  const auto number = static_cast<std::size_t>(type);
+  return number < kTypes.size() ? std::optional(kTypes[number]) : std::nullopt;
 }
 
 /// A factor of the host's, of this type.
-double scalar_of(const void* scalar, ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8: return number_at<std::int8_t>(scalar);
-    case ncclUint8: return number_at<std::uint8_t>(scalar);
-    case ncclInt32: return number_at<std::int32_t>(scalar);
-    case ncclUint32: return number_at<std::uint32_t>(scalar);
-    case ncclInt64: return number_at<std::int64_t>(scalar);
-    case ncclUint64: return number_at<std::uint64_t>(scalar);
-    case ncclFloat16: return number_at<kernels::Float16>(scalar);
-    case ncclFloat32: return number_at<float>(scalar);
-    case ncclFloat64: return number_at<double>(scalar);
-    case ncclBfloat16: return number_at<kernels::Bfloat16>(scalar);
-    case ncclFloat8e4m3: return number_at<kernels::Float8E4M3>(scalar);
-    case ncclFloat8e5m2: return number_at<kernels::Float8E5M2>(scalar);
-    case ncclNumTypes: break;
-  }
-  return 1;
+double scalar_of(const void* scalar, DataType type) {
+  double factor = 1;
+  kernels::dispatch(type, ReduceOp::kSum, [&]<DataType which, ReduceOp>() {
+    typename kernels::Element<which>::Storage value;
+    std::memcpy(&value, scalar, sizeof value);
+    factor = static_cast<double>(kernels::Element<which>::widen(value));
+  });
+  return factor;
 }
 
 struct Asked {
@@ -87,10 +51,11 @@ struct Asked {
 /// A factor that lies in a device's memory, once the stream has come so far. Waits for the stream.
 Result<double> scalar_on(cudaStream_t stream, const Premultiplied& made) {
   std::array<std::byte, sizeof(double)> bytes{};
-  auto said = cudaMemcpyAsync(bytes.data(), made.scale_at, size_of(*type_of(made.type)),
-                              cudaMemcpyDefault, stream);
+  const DataType type = *type_of(made.type);
+  auto said =
+      cudaMemcpyAsync(bytes.data(), made.scale_at, size_of(type), cudaMemcpyDefault, stream);
   if (said == cudaSuccess) said = cudaStreamSynchronize(stream);
-  if (said == cudaSuccess) return scalar_of(bytes.data(), made.type);
+  if (said == cudaSuccess) return scalar_of(bytes.data(), type);
   cudaGetLastError();  // It is said here.
   return Error{Code::kInvalidArgument,
                std::string("reading the operation's factor in device memory, which waits for the "
@@ -100,8 +65,9 @@ Result<double> scalar_on(cudaStream_t stream, const Premultiplied& made) {
 
 /// The operation of a call, in our words; an error says what is wrong with it.
 Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm, cudaStream_t stream) {
-  if (const auto op = op_of(asked.op)) return Reduction(*op);
-  const auto number = static_cast<std::size_t>(asked.op) - ncclNumOps;
+  const auto op = static_cast<std::size_t>(asked.op);
+  if (op < kOps.size()) return Reduction(kOps[op]);
+  const std::size_t number = op - kOps.size();
   if (number >= comm.operations.size() || !comm.operations[number]) {
     return Error{Code::kInvalidArgument,
                  "operation " + std::to_string(asked.op) + " is none, or was destroyed"};
@@ -180,14 +146,20 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
       }));
 }
 
-/// A message's arguments, or what is wrong with them.
-ncclResult_t check_message(const char* function, ncclDataType_t type, int peer, ncclComm_t comm) {
-  if (const ncclResult_t failed = check_ready(comm, function)) return failed;
-  if (!type_of(type)) return bad_argument(comm, function, "type " + std::to_string(type));
-  if (peer >= 0 && peer < comm->size) return ncclSuccess;
-  return bad_argument(
-      comm, function,
-      "peer " + std::to_string(peer) + " of " + std::to_string(comm->size) + " ranks");
+/// Does `call`, which sends to the peer or receives from it.
+ncclResult_t message(const char* function, ncclDataType_t type, int peer, ncclComm_t comm,
+                     std::function<Status(DeviceCommunicator&)> call) {
+  Group& group = Group::current();
+  const Use use(comm);
+  if (const ncclResult_t failed = check_ready(use.get(), function)) return group.fail(failed);
+  if (!type_of(type))
+    return group.fail(bad_argument(comm, function, "type " + std::to_string(type)));
+  if (peer < 0 || peer >= comm->size) {
+    return group.fail(bad_argument(
+        comm, function,
+        "peer " + std::to_string(peer) + " of " + std::to_string(comm->size) + " ranks"));
+  }
+  return group.fail(group.add(function, comm, std::move(call)));
 }
 
 }  // namespace
@@ -196,128 +168,54 @@ ncclResult_t check_message(const char* function, ncclDataType_t type, int peer, 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
 using tutti::Collective;
 
-ncclResult_t ncclAllReduce(const void* input, void* output, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kAllReduce, input, output, count, type, op}, comm, stream);
-}
-
-ncclResult_t ncclReduce(const void* input, void* output, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kReduce, input, output, count, type, op, root}, comm, stream);
-}
-
-ncclResult_t ncclReduceScatter(const void* input, void* output, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kReduceScatter, input, output, count, type, op}, comm,
-               stream);
-}
-
-ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDataType_t type,
-                           int root, ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kBroadcast, input, output, count, type, ncclSum, root}, comm,
-               stream);
-}
+// A collective, and the same with a configuration of its own.
+#define TUTTI_ALL(...) __VA_ARGS__
+#define TUTTI_COLLECTIVE(name, asked, ...)                                     \
+  ncclResult_t name(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream) {       \
+    return start(__func__, TUTTI_ALL asked, comm, stream);                     \
+  }                                                                            \
+  ncclResult_t name##Config(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream, \
+                            const ncclCollConfig_t* config) {                  \
+    return start(__func__, TUTTI_ALL asked, comm, stream, config);             \
+  }
+TUTTI_COLLECTIVE(ncclAllReduce, ({Collective::kAllReduce, input, output, count, type, op}),
+                 const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op)
+TUTTI_COLLECTIVE(ncclReduce, ({Collective::kReduce, input, output, count, type, op, root}),
+                 const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                 int root)
+TUTTI_COLLECTIVE(ncclReduceScatter, ({Collective::kReduceScatter, input, output, count, type, op}),
+                 const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op)
+TUTTI_COLLECTIVE(ncclBroadcast,
+                 ({Collective::kBroadcast, input, output, count, type, ncclSum, root}),
+                 const void* input, void* output, size_t count, ncclDataType_t type, int root)
+TUTTI_COLLECTIVE(ncclAllGather, ({Collective::kAllGather, input, output, count, type}),
+                 const void* input, void* output, size_t count, ncclDataType_t type)
+TUTTI_COLLECTIVE(ncclAlltoAll, ({Collective::kAllToAll, input, output, count, type}),
+                 const void* input, void* output, size_t count, ncclDataType_t type)
+TUTTI_COLLECTIVE(ncclGather, ({Collective::kGather, input, output, count, type, ncclSum, root}),
+                 const void* input, void* output, size_t count, ncclDataType_t type, int root)
+TUTTI_COLLECTIVE(ncclScatter, ({Collective::kScatter, input, output, count, type, ncclSum, root}),
+                 const void* input, void* output, size_t count, ncclDataType_t type, int root)
+#undef TUTTI_COLLECTIVE
+#undef TUTTI_ALL
 
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
   return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
 
-ncclResult_t ncclAllGather(const void* input, void* output, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kAllGather, input, output, count, type}, comm, stream);
-}
-
-ncclResult_t ncclAlltoAll(const void* input, void* output, size_t count, ncclDataType_t type,
-                          ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kAllToAll, input, output, count, type}, comm, stream);
-}
-
-ncclResult_t ncclGather(const void* input, void* output, size_t count, ncclDataType_t type,
-                        int root, ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kGather, input, output, count, type, ncclSum, root}, comm,
-               stream);
-}
-
-ncclResult_t ncclScatter(const void* input, void* output, size_t count, ncclDataType_t type,
-                         int root, ncclComm_t comm, cudaStream_t stream) {
-  return start(__func__, {Collective::kScatter, input, output, count, type, ncclSum, root}, comm,
-               stream);
-}
-
-ncclResult_t ncclAllReduceConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
-                                 const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kAllReduce, input, output, count, type, op}, comm, stream,
-               config);
-}
-
-ncclResult_t ncclBroadcastConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                                 int root, ncclComm_t comm, cudaStream_t stream,
-                                 const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kBroadcast, input, output, count, type, ncclSum, root}, comm,
-               stream, config);
-}
-
-ncclResult_t ncclReduceConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
-                              const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kReduce, input, output, count, type, op, root}, comm, stream,
-               config);
-}
-
-ncclResult_t ncclAllGatherConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                                 ncclComm_t comm, cudaStream_t stream,
-                                 const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kAllGather, input, output, count, type}, comm, stream,
-               config);
-}
-
-ncclResult_t ncclReduceScatterConfig(const void* input, void* output, size_t count,
-                                     ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                                     cudaStream_t stream, const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kReduceScatter, input, output, count, type, op}, comm, stream,
-               config);
-}
-
-ncclResult_t ncclAlltoAllConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                                ncclComm_t comm, cudaStream_t stream,
-                                const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kAllToAll, input, output, count, type}, comm, stream, config);
-}
-
-ncclResult_t ncclGatherConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                              int root, ncclComm_t comm, cudaStream_t stream,
-                              const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kGather, input, output, count, type, ncclSum, root}, comm,
-               stream, config);
-}
-
-ncclResult_t ncclScatterConfig(const void* input, void* output, size_t count, ncclDataType_t type,
-                               int root, ncclComm_t comm, cudaStream_t stream,
-                               const ncclCollConfig_t* config) {
-  return start(__func__, {Collective::kScatter, input, output, count, type, ncclSum, root}, comm,
-               stream, config);
-}
-
 ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  Group& group = Group::current();
-  const Use use(comm);
-  if (const auto failed = check_message(__func__, type, peer, use.get())) return group.fail(failed);
-  return group.fail(group.add(__func__, comm, [=](tutti::DeviceCommunicator& device) {
+  return message(__func__, type, peer, comm, [=](tutti::DeviceCommunicator& device) {
     return device.send(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
-  }));
+  });
 }
 
 ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  Group& group = Group::current();
-  const Use use(comm);
-  if (const auto failed = check_message(__func__, type, peer, use.get())) return group.fail(failed);
-  return group.fail(group.add(__func__, comm, [=](tutti::DeviceCommunicator& device) {
+  return message(__func__, type, peer, comm, [=](tutti::DeviceCommunicator& device) {
     return device.recv(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
-  }));
+  });
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
@@ -334,7 +232,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   }
   const Premultiplied made = where == ncclScalarDevice
                                  ? Premultiplied{type, 1, scalar}
-                                 : Premultiplied{type, scalar_of(scalar, type)};
+                                 : Premultiplied{type, scalar_of(scalar, *type_of(type))};
   const auto free = std::find(comm->operations.begin(), comm->operations.end(), std::nullopt);
   *op = static_cast<ncclRedOp_t>(ncclNumOps + (free - comm->operations.begin()));
   if (free != comm->operations.end()) {

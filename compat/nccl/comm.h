@@ -1,4 +1,5 @@
-// File: compat/nccl/comm.h: what an ncclComm_t is, and how errors leave the library.
+// File: compat/nccl/comm.h: what an ncclComm_t and an ncclWindow_t are, and how errors leave
+// the library.
 //
 // Model. A handle exists from the call that makes it; the communicator behind it may come later, on
 // a thread of its own, when the user asked not to be blocked, or when a group makes several. Until
@@ -117,10 +118,17 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   ncclComm& operator=(const ncclComm&) = delete;
 };
 
+/// A buffer that the user registered. Kernels use buffers where they are in any case. Peers read
+/// and write the buffers of a symmetric window directly, so that nothing is copied.
+struct ncclWindow_vidmem {
+  std::shared_ptr<ncclComm> comm;  // The user may give it back before its windows.
+  void* data;
+  std::size_t bytes;
+  bool open = false;  // Whether peers map it: known once the group has ended.
+};
+
 namespace tutti::nccl {
 
-/// A new handle, and its owner.
-std::shared_ptr<ncclComm> new_comm();
 /// Gives the handle to the user; it owns itself from here on.
 ncclComm* hand_out(std::shared_ptr<ncclComm> comm);
 

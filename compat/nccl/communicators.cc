@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <set>
-#include <span>
 
 #include "base/hash.h"
 #include "group.h"
@@ -143,7 +142,7 @@ std::function<Status(ncclComm&)> at_new_place(const ncclComm& parent, std::strin
 /// A handle with the parent's device, and its blocking if the configuration does not say.
 Result<std::shared_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
   TUTTI_TRY(const bool blocking, read_blocking(config, comm.blocking));
-  auto made = new_comm();
+  auto made = std::make_shared<ncclComm>();
   made->device = comm.device;
   made->blocking = blocking;
   return made;
@@ -164,7 +163,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   }
   auto wanted = read_blocking(config, true);
   if (!wanted) return group.fail(finish(nullptr, function, wanted.error()));
-  auto made = new_comm();
+  auto made = std::make_shared<ncclComm>();
   if (device) {
     made->device = *device;
   } else if (const ncclResult_t failed = current_device(function, &made->device)) {
@@ -202,100 +201,6 @@ Status split_off(ncclComm& self, std::shared_ptr<DeviceCommunicator> parent, int
   return ok();
 }
 
-/// A communicator of some of a communicator's ranks; `color` < 0: without this one.
-ncclResult_t split(const char* function, ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
-                   const ncclConfig_t* config) {
-  Group& group = Group::current();
-  std::optional<Use> use(std::in_place, comm);
-  if (const ncclResult_t failed = check_parent(use->get(), function)) return group.fail(failed);
-  if (newcomm == nullptr) return group.fail(bad_argument(comm, function, "newcomm is NULL"));
-  *newcomm = nullptr;
-  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
-    return group.fail(bad_argument(
-        comm, function,
-        "color " + std::to_string(color) + "; it is 0 or more, or NCCL_SPLIT_NOCOLOR"));
-  }
-  auto child = child_of(*comm, config);
-  if (!child) return group.fail(finish(comm, function, child.error()));
-  auto made = *std::move(child);
-  made->id = comm->id;
-  made->name = next_name(*comm, "split") + "." + std::to_string(color);
-  // A rank of no colour takes part, and gets no handle.
-  const bool joins = color != NCCL_SPLIT_NOCOLOR;
-  made->blocking = made->blocking || !joins;
-  if (joins) *newcomm = hand_out(made);
-  auto make = [parent = comm->device_communicator, color, key](ncclComm& self) mutable {
-    return split_off(self, std::move(parent), color, key);
-  };
-  // The parent may be given back meanwhile; the maker lets go of it before it says that it is done.
-  use.reset();
-  return group.make(function, std::move(made), std::move(make));
-}
-
-/// Makes a communicator of the parent's ranks without those in `excluded`, in the parent's order.
-/// Ends `use`, and with it the use of the parent, before it waits.
-ncclResult_t shrink(const char* function, ncclComm_t comm, std::optional<Use>& use,
-                    std::span<const int> excluded, ncclComm_t* newcomm, const ncclConfig_t* config,
-                    bool abort) {
-  Group& group = Group::current();
-  const std::set<int> out(excluded.begin(), excluded.end());
-  const bool known = out.empty() || (*out.begin() >= 0 && *out.rbegin() < comm->size);
-  if (out.size() != excluded.size() || !known || out.contains(comm->rank)) {
-    return group.fail(bad_argument(
-        comm, function,
-        "the ranks to be left out are to be of 0 ... " + std::to_string(comm->size - 1) +
-            ", each once, and not the calling one, " + std::to_string(comm->rank)));
-  }
-  auto child = child_of(*comm, config);
-  if (!child) return group.fail(finish(comm, function, child.error()));
-  auto made = *std::move(child);
-  made->rank =
-      comm->rank - static_cast<int>(std::distance(out.begin(), out.lower_bound(comm->rank)));
-  made->size = comm->size - static_cast<int>(out.size());
-  std::optional<UniqueId> place;
-  if (made->rank == 0) {
-    auto id = make_unique_id();
-    if (!id) return group.fail(finish(comm, function, id.error()));
-    place = *id;
-  }
-  if (abort) {
-    comm->device_communicator->abort("rank " + std::to_string(comm->rank) +
-                                     " called ncclCommShrink with NCCL_SHRINK_ABORT");
-  }
-  // Not all of the parent's ranks make this call, but all with the same list do.
-  std::string call = "shrink";
-  for (const int rank : out) call += " " + std::to_string(rank);
-  *newcomm = hand_out(made);
-  auto make = at_new_place(*comm, next_name(*comm, call), place);
-  use.reset();
-  return group.make(function, std::move(made), std::move(make));
-}
-
-/// The parent's ranks, which keep their numbers, and new ones.
-ncclResult_t grow(const char* function, ncclComm_t comm, std::optional<Use>& use, int ranks,
-                  const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
-                  const ncclConfig_t* config) {
-  Group& group = Group::current();
-  if (ranks <= comm->size || ranks > kMostNcclRanks || (rank != -1 && rank != comm->rank)) {
-    return group.fail(
-        bad_argument(comm, function,
-                     std::to_string(ranks) + " ranks, and this one as " + std::to_string(rank) +
-                         "; it is to be more than " + std::to_string(comm->size) +
-                         " ranks, of which those that there are keep their numbers (rank -1)"));
-  }
-  auto child = child_of(*comm, config);
-  if (!child) return group.fail(finish(comm, function, child.error()));
-  auto made = *std::move(child);
-  made->rank = comm->rank;
-  made->size = ranks;
-  *newcomm = hand_out(made);
-  std::optional<UniqueId> place;
-  if (id != nullptr) place = to_id(*id);
-  auto make = at_new_place(*comm, next_name(*comm, "grow"), place);
-  use.reset();
-  return group.make(function, std::move(made), std::move(make));
-}
-
 /// Returns a number of a communicator that is made.
 ncclResult_t number(const char* function, ncclComm_t comm, int ncclComm::*which, int* out) {
   const Use use(comm);
@@ -310,7 +215,7 @@ ncclResult_t number(const char* function, ncclComm_t comm, int ncclComm::*which,
 }  // namespace tutti::nccl
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
-using tutti::Error;
+using tutti::UniqueId;
 
 ncclResult_t ncclGetVersion(int* version) {
   if (version == nullptr) return bad_argument(nullptr, __func__, "version is NULL");
@@ -369,7 +274,31 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                            ncclConfig_t* config) {
-  return split(__func__, comm, color, key, newcomm, config);
+  Group& group = Group::current();
+  std::optional<Use> use(std::in_place, comm);
+  if (const ncclResult_t failed = check_parent(use->get(), __func__)) return group.fail(failed);
+  if (newcomm == nullptr) return group.fail(bad_argument(comm, __func__, "newcomm is NULL"));
+  *newcomm = nullptr;
+  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
+    return group.fail(bad_argument(
+        comm, __func__,
+        "color " + std::to_string(color) + "; it is 0 or more, or NCCL_SPLIT_NOCOLOR"));
+  }
+  auto child = child_of(*comm, config);
+  if (!child) return group.fail(finish(comm, __func__, child.error()));
+  auto made = *std::move(child);
+  made->id = comm->id;
+  made->name = next_name(*comm, "split") + "." + std::to_string(color);
+  // A rank of no colour takes part, and gets no handle.
+  const bool joins = color != NCCL_SPLIT_NOCOLOR;
+  made->blocking = made->blocking || !joins;
+  if (joins) *newcomm = hand_out(made);
+  auto make = [parent = comm->device_communicator, color, key](ncclComm& self) mutable {
+    return split_off(self, std::move(parent), color, key);
+  };
+  // The parent may be given back meanwhile; the maker lets go of it before it says that it is done.
+  use.reset();
+  return group.make(__func__, std::move(made), std::move(make));
 }
 
 // Called by the ranks that stay, and by no other. Whether the parent still works does not matter:
@@ -386,8 +315,37 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
                                    "there are unknown flags"));
   }
   *newcomm = nullptr;
-  return shrink(__func__, comm, use, {excluded, static_cast<std::size_t>(count)}, newcomm, config,
-                flags == NCCL_SHRINK_ABORT);
+  const std::set<int> out(excluded, excluded + count);
+  const bool known = *out.begin() >= 0 && *out.rbegin() < comm->size;
+  if (out.size() != static_cast<std::size_t>(count) || !known || out.contains(comm->rank)) {
+    return group.fail(bad_argument(
+        comm, __func__,
+        "the ranks to be left out are to be of 0 ... " + std::to_string(comm->size - 1) +
+            ", each once, and not the calling one, " + std::to_string(comm->rank)));
+  }
+  auto child = child_of(*comm, config);
+  if (!child) return group.fail(finish(comm, __func__, child.error()));
+  auto made = *std::move(child);
+  made->rank =
+      comm->rank - static_cast<int>(std::distance(out.begin(), out.lower_bound(comm->rank)));
+  made->size = comm->size - static_cast<int>(out.size());
+  std::optional<UniqueId> place;
+  if (made->rank == 0) {
+    auto id = tutti::make_unique_id();
+    if (!id) return group.fail(finish(comm, __func__, id.error()));
+    place = *id;
+  }
+  if (flags == NCCL_SHRINK_ABORT) {
+    comm->device_communicator->abort("rank " + std::to_string(comm->rank) +
+                                     " called ncclCommShrink with NCCL_SHRINK_ABORT");
+  }
+  // Not all of the parent's ranks make this call, but all with the same list do.
+  std::string call = "shrink";
+  for (const int rank : out) call += " " + std::to_string(rank);
+  *newcomm = hand_out(made);
+  auto make = at_new_place(*comm, next_name(*comm, call), place);
+  use.reset();
+  return group.make(__func__, std::move(made), std::move(make));
 }
 
 // For one rank of the parent, which gives the id to the new ranks, and to ncclCommGrow.
@@ -406,7 +364,24 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
   if (const ncclResult_t failed = check_parent(use->get(), __func__)) return group.fail(failed);
   if (newcomm == nullptr) return group.fail(bad_argument(comm, __func__, "newcomm is NULL"));
   *newcomm = nullptr;
-  return grow(__func__, comm, use, ranks, id, rank, newcomm, config);
+  if (ranks <= comm->size || ranks > kMostNcclRanks || (rank != -1 && rank != comm->rank)) {
+    return group.fail(
+        bad_argument(comm, __func__,
+                     std::to_string(ranks) + " ranks, and this one as " + std::to_string(rank) +
+                         "; it is to be more than " + std::to_string(comm->size) +
+                         " ranks, of which those that there are keep their numbers (rank -1)"));
+  }
+  auto child = child_of(*comm, config);
+  if (!child) return group.fail(finish(comm, __func__, child.error()));
+  auto made = *std::move(child);
+  made->rank = comm->rank;
+  made->size = ranks;
+  *newcomm = hand_out(made);
+  std::optional<UniqueId> place;
+  if (id != nullptr) place = to_id(*id);
+  auto make = at_new_place(*comm, next_name(*comm, "grow"), place);
+  use.reset();
+  return group.make(__func__, std::move(made), std::move(make));
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {

@@ -35,6 +35,14 @@ constexpr Range kRanges[] = {
     {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 0, 1},
 };
 
+/// NCCL_COMM_BLOCKING overrides the program's choice, as in NCCL.
+bool blocking_of(int asked, bool inherited) {
+  const char* const set = std::getenv("NCCL_COMM_BLOCKING");
+  const std::string_view word = set != nullptr ? set : "";
+  if (word == "0" || word == "1") return word == "1";
+  return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
+}
+
 }  // namespace
 
 bool is_cta_policy(int policy) {
@@ -54,18 +62,6 @@ Result<Settings> settings_of_environment() {
   }
   return settings;
 }
-
-namespace {
-
-/// NCCL_COMM_BLOCKING overrides the program's choice, as in NCCL.
-bool blocking_of(int asked, bool inherited) {
-  const char* const set = std::getenv("NCCL_COMM_BLOCKING");
-  const std::string_view word = set != nullptr ? set : "";
-  if (word == "0" || word == "1") return word == "1";
-  return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
-}
-
-}  // namespace
 
 Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
   if (config == nullptr) return blocking_of(NCCL_CONFIG_UNDEF_INT, inherited);

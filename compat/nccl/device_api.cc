@@ -5,18 +5,15 @@
 
 #include "base/hash.h"
 #include "group.h"
-#include "window.h"
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
 using tutti::Rank;
 
 namespace {
 
-constexpr const char* kNone = "kernels of the user's that communicate are not supported";
-
-ncclResult_t none(const char* function, ncclComm_t comm = nullptr) {
+ncclResult_t none(const char* function, ncclComm_t comm) {
   const Use use(comm);
-  return bad_usage(use.get(), function, kNone);
+  return bad_usage(use.get(), function, "kernels of the user's that communicate are not supported");
 }
 
 /// The length of the rows of consecutive ranks whose devices all reach each other's memory; 1 if
@@ -157,49 +154,24 @@ ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
   return ncclGetLsaMultimemDevicePointer(window, offset, out);
 }
 
-ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t, size_t, uint32_t*, size_t*) {
-  return none(__func__);
-}
-
-ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t, size_t, int, ncclTeam, uint32_t*, size_t*) {
-  return none(__func__);
-}
-
-ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t, size_t, int, uint32_t*, size_t*) {
-  return none(__func__);
-}
-
-ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements*, ncclDevComm*) {
-  return none(__func__, comm);
-}
-
-ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm*) {
-  return none(__func__, comm);
-}
-
-ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam, int, ncclLsaBarrierHandle*,
-                                             ncclDevResourceRequirements*) {
-  return none(__func__);
-}
-
-ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam, int, ncclGinBarrierHandle*,
-                                             ncclDevResourceRequirements*) {
-  return none(__func__, comm);
-}
-
-ncclResult_t ncclGinOutboxCreateRequirement(int, int, ncclGinOutboxHandle*,
-                                            ncclDevResourceRequirements*) {
-  return none(__func__);
-}
-
-ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam, int, int, ncclGinInboxA2AHandle*,
-                                              ncclDevResourceRequirements*) {
-  return none(__func__);
-}
-
-ncclResult_t ncclLLA2ACreateRequirement(int, int, ncclLLA2AHandle*, ncclDevResourceRequirements*) {
-  return none(__func__);
-}
+#define TUTTI_NONE(name, comm_or_null, ...) \
+  ncclResult_t name(__VA_ARGS__) { return none(__func__, comm_or_null); }
+TUTTI_NONE(ncclGetMultimemDeviceLeInfo, nullptr, ncclWindow_t, size_t, uint32_t*, size_t*)
+TUTTI_NONE(ncclGetCftDeviceLeInfo, nullptr, ncclWindow_t, size_t, int, ncclTeam, uint32_t*, size_t*)
+TUTTI_NONE(ncclGetPeerDeviceLeInfo, nullptr, ncclWindow_t, size_t, int, uint32_t*, size_t*)
+TUTTI_NONE(ncclDevCommCreate, comm, ncclComm_t comm, const ncclDevCommRequirements*, ncclDevComm*)
+TUTTI_NONE(ncclDevCommDestroy, comm, ncclComm_t comm, const ncclDevComm*)
+TUTTI_NONE(ncclLsaBarrierCreateRequirement, nullptr, ncclTeam, int, ncclLsaBarrierHandle*,
+           ncclDevResourceRequirements*)
+TUTTI_NONE(ncclGinBarrierCreateRequirement, comm, ncclComm_t comm, ncclTeam, int,
+           ncclGinBarrierHandle*, ncclDevResourceRequirements*)
+TUTTI_NONE(ncclGinOutboxCreateRequirement, nullptr, int, int, ncclGinOutboxHandle*,
+           ncclDevResourceRequirements*)
+TUTTI_NONE(ncclGinInboxA2ACreateRequirement, nullptr, ncclTeam, int, int, ncclGinInboxA2AHandle*,
+           ncclDevResourceRequirements*)
+TUTTI_NONE(ncclLLA2ACreateRequirement, nullptr, int, int, ncclLLA2AHandle*,
+           ncclDevResourceRequirements*)
+#undef TUTTI_NONE
 
 int ncclLLA2ACalcSlots(int, int) { return 0; }
 

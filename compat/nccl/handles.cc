@@ -45,8 +45,6 @@ void end_calls(ncclComm& comm) {
   if (comm.made.load(std::memory_order_acquire)) abort_made(comm);
 }
 
-std::shared_ptr<ncclComm> new_comm() { return std::make_shared<ncclComm>(); }
-
 ncclComm* hand_out(std::shared_ptr<ncclComm> comm) {
   ncclComm* const handle = comm.get();
   handle->owned = std::move(comm);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "group.h"
-#include "window.h"
 
 using namespace tutti::nccl;  // NOLINT(google-build-using-namespace): the API has no namespace.
 using tutti::Code;
