@@ -31,13 +31,6 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
   return counts;
 }
 
-std::vector<std::size_t> list_counts(const std::vector<at::Tensor>& list, std::size_t each) {
-  std::vector<std::size_t> counts;
-  for (const at::Tensor& tensor : list)
-    counts.push_back(static_cast<std::size_t>(tensor.numel()) * each);
-  return counts;
-}
-
 }  // namespace
 
 TorchBackend::WorkPtr TorchBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -134,8 +127,8 @@ TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
   check_type(outputs, inputs.front().scalar_type(), "all_to_all");
   const auto job = make_job(kAllToAll, options.timeout);
   const Elements elements = copied_as(inputs.front().scalar_type());
-  const auto& gives = job->lists.emplace_back(list_counts(inputs, elements.each));
-  const auto& gets = job->lists.emplace_back(list_counts(outputs, elements.each));
+  const auto& gives = job->lists.emplace_back(counts_of(inputs, elements));
+  const auto& gets = job->lists.emplace_back(counts_of(outputs, elements));
   const at::Tensor from = flat_input(*job, inputs), to = flat_output(*job, outputs);
   job->requests.push_back({.collective = Collective::kAllToAll,
                            .input = from.const_data_ptr(),

@@ -1,7 +1,7 @@
 #include "tensors.h"
 
 #include <algorithm>
-#include <type_traits>
+#include <iterator>
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -10,59 +10,59 @@
 namespace tutti::python {
 namespace {
 
-/// PyTorch's name of a type. One without does not compile.
-template <DataType type>
-struct TorchType;
-template <>
-struct TorchType<DataType::kInt8> : std::integral_constant<at::ScalarType, at::kChar> {};
-template <>
-struct TorchType<DataType::kUint8> : std::integral_constant<at::ScalarType, at::kByte> {};
-template <>
-struct TorchType<DataType::kInt16> : std::integral_constant<at::ScalarType, at::kShort> {};
-template <>
-struct TorchType<DataType::kInt32> : std::integral_constant<at::ScalarType, at::kInt> {};
-template <>
-struct TorchType<DataType::kUint32> : std::integral_constant<at::ScalarType, at::kUInt32> {};
-template <>
-struct TorchType<DataType::kInt64> : std::integral_constant<at::ScalarType, at::kLong> {};
-template <>
-struct TorchType<DataType::kUint64> : std::integral_constant<at::ScalarType, at::kUInt64> {};
-template <>
-struct TorchType<DataType::kFloat16> : std::integral_constant<at::ScalarType, at::kHalf> {};
-template <>
-struct TorchType<DataType::kFloat32> : std::integral_constant<at::ScalarType, at::kFloat> {};
-template <>
-struct TorchType<DataType::kFloat64> : std::integral_constant<at::ScalarType, at::kDouble> {};
-template <>
-struct TorchType<DataType::kBfloat16> : std::integral_constant<at::ScalarType, at::kBFloat16> {};
-template <>
-struct TorchType<DataType::kFloat8E4M3>
-    : std::integral_constant<at::ScalarType, at::kFloat8_e4m3fn> {};
-template <>
-struct TorchType<DataType::kFloat8E5M2> : std::integral_constant<at::ScalarType, at::kFloat8_e5m2> {
+/// PyTorch's name of a type.
+struct TorchType {
+  DataType own;
+  at::ScalarType type;
 };
+constexpr TorchType kTypes[] = {{DataType::kInt8, at::kChar},
+                                {DataType::kUint8, at::kByte},
+                                {DataType::kInt16, at::kShort},
+                                {DataType::kInt32, at::kInt},
+                                {DataType::kUint32, at::kUInt32},
+                                {DataType::kInt64, at::kLong},
+                                {DataType::kUint64, at::kUInt64},
+                                {DataType::kFloat16, at::kHalf},
+                                {DataType::kFloat32, at::kFloat},
+                                {DataType::kFloat64, at::kDouble},
+                                {DataType::kBfloat16, at::kBFloat16},
+                                {DataType::kFloat8E4M3, at::kFloat8_e4m3fn},
+                                {DataType::kFloat8E5M2, at::kFloat8_e5m2}};
+#define TUTTI_DATA_TYPE(...) +1
+static_assert(std::size(kTypes) == 0
+#include "tutti/data_types.def"
+);
+#undef TUTTI_DATA_TYPE
 
 std::optional<DataType> own_type(at::ScalarType type) {
-#define TUTTI_DATA_TYPE(enumerator, ...) \
-  if (type == TorchType<DataType::enumerator>::value) return DataType::enumerator;
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
-  return std::nullopt;
+  const auto found = std::ranges::find(kTypes, type, &TorchType::type);
+  return found != std::end(kTypes) ? std::optional(found->own) : std::nullopt;
+}
+
+struct TorchOp {
+  c10d::ReduceOp::RedOpType op;
+  const char* name;
+  ReduceOp own;
+};
+constexpr TorchOp kOps[] = {{c10d::ReduceOp::SUM, "SUM", ReduceOp::kSum},
+                            {c10d::ReduceOp::AVG, "AVG", ReduceOp::kAvg},
+                            {c10d::ReduceOp::PRODUCT, "PRODUCT", ReduceOp::kProd},
+                            {c10d::ReduceOp::MIN, "MIN", ReduceOp::kMin},
+                            {c10d::ReduceOp::MAX, "MAX", ReduceOp::kMax},
+                            {c10d::ReduceOp::BAND, "BAND", ReduceOp::kAnd},
+                            {c10d::ReduceOp::BOR, "BOR", ReduceOp::kOr},
+                            {c10d::ReduceOp::BXOR, "BXOR", ReduceOp::kXor},
+                            {c10d::ReduceOp::PREMUL_SUM, "PREMUL_SUM", ReduceOp::kPreMulSum}};
+
+/// Null: an unknown operation.
+const TorchOp* find(c10d::ReduceOp::RedOpType op) {
+  const auto found = std::ranges::find(kOps, op, &TorchOp::op);
+  return found != std::end(kOps) ? found : nullptr;
 }
 
 const char* name_of(c10d::ReduceOp::RedOpType op) {
-  switch (op) {
-    case c10d::ReduceOp::SUM: return "SUM";
-    case c10d::ReduceOp::AVG: return "AVG";
-    case c10d::ReduceOp::PRODUCT: return "PRODUCT";
-    case c10d::ReduceOp::MIN: return "MIN";
-    case c10d::ReduceOp::MAX: return "MAX";
-    case c10d::ReduceOp::BAND: return "BAND";
-    case c10d::ReduceOp::BOR: return "BOR";
-    case c10d::ReduceOp::BXOR: return "BXOR";
-    case c10d::ReduceOp::PREMUL_SUM: return "PREMUL_SUM";
-    default: return "an unknown operation";
-  }
+  const TorchOp* const found = find(op);
+  return found != nullptr ? found->name : "an unknown operation";
 }
 
 double scale_of(const c10d::ReduceOp& op) {
@@ -75,18 +75,10 @@ double scale_of(const c10d::ReduceOp& op) {
 }
 
 Reduction reduction_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return ReduceOp::kSum;
-    case c10d::ReduceOp::AVG: return ReduceOp::kAvg;
-    case c10d::ReduceOp::PRODUCT: return ReduceOp::kProd;
-    case c10d::ReduceOp::MIN: return ReduceOp::kMin;
-    case c10d::ReduceOp::MAX: return ReduceOp::kMax;
-    case c10d::ReduceOp::BAND: return ReduceOp::kAnd;
-    case c10d::ReduceOp::BOR: return ReduceOp::kOr;
-    case c10d::ReduceOp::BXOR: return ReduceOp::kXor;
-    case c10d::ReduceOp::PREMUL_SUM: return Reduction::pre_mul_sum(scale_of(op));
-    default: TORCH_CHECK(false, "tutti: unknown reduction ", static_cast<int>(op.op_));
-  }
+  const TorchOp* const found = find(op.op_);
+  TORCH_CHECK(found != nullptr, "tutti: unknown reduction ", static_cast<int>(op.op_));
+  if (found->own == ReduceOp::kPreMulSum) return Reduction::pre_mul_sum(scale_of(op));
+  return found->own;
 }
 
 /// The reduction of bytes that are 0 or 1, and stay so.
@@ -165,10 +157,15 @@ std::size_t count_of(const at::Tensor& tensor, const Elements& elements) {
   return static_cast<std::size_t>(tensor.numel()) * elements.each;
 }
 
-std::vector<std::size_t> vector_counts(const std::vector<at::Tensor>& list,
-                                       const Elements& elements) {
+std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& list, const Elements& elements) {
   std::vector<std::size_t> counts;
   for (const at::Tensor& tensor : list) counts.push_back(count_of(tensor, elements));
+  return counts;
+}
+
+std::vector<std::size_t> vector_counts(const std::vector<at::Tensor>& list,
+                                       const Elements& elements) {
+  std::vector<std::size_t> counts = counts_of(list, elements);
   const auto differs = [&](std::size_t count) { return count != counts.front(); };
   if (std::none_of(counts.begin(), counts.end(), differs)) counts.clear();
   return counts;

@@ -40,7 +40,9 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 void check_type(const std::vector<at::Tensor>& tensors, at::ScalarType type, const char* operation);
 
 std::size_t count_of(const at::Tensor& tensor, const Elements& elements);
-/// The same of each, if they differ; empty if all are of one size.
+/// The same of each.
+std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& list, const Elements& elements);
+/// The same if they differ; empty if all are of one size.
 std::vector<std::size_t> vector_counts(const std::vector<at::Tensor>& list,
                                        const Elements& elements);
 /// On any thread, whatever modes it and the tensors were made in; autograd sees nothing.
