@@ -20,8 +20,8 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostCommunicatorRanks =
-    4096;  // Images and connections have not been tried with more.
+// Images and connections have not been tried with more.
+constexpr int kMostCommunicatorRanks = 4096;
 
 /// The first data that every rank sends. Plain data.
 struct JoinInfo {
@@ -75,10 +75,10 @@ Result<std::vector<Peer>> meet(const CommunicatorConfig& comm_config, std::uint3
   }
   TUTTI_TRY(const auto all, exchange("hello", sent));
   std::vector<Peer> peers;
-  const std::string this_rank = "rank " + std::to_string(me.value);  // The others read it, too.
+  const std::string this_rank = fmt::format("rank {}", me.value);  // The others read it, too.
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto mismatch = [&](const std::string& what) {
-      return Error{Code::kMismatch, "rank " + std::to_string(rank) + " " + what, me,
+      return Error{Code::kMismatch, fmt::format("rank {} {}", rank, what), me,
                    Rank{static_cast<int>(rank)}};
     };
     JoinInfo theirs;
@@ -87,18 +87,17 @@ Result<std::vector<Peer>> meet(const CommunicatorConfig& comm_config, std::uint3
     std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
     if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
       theirs.version[sizeof(theirs.version) - 1] = 0;
-      return mismatch("uses Tutti " + std::string(theirs.version) + ", " + this_rank +
-                      " uses " TUTTI_VERSION);
+      return mismatch(
+          fmt::format("uses Tutti {}, {} uses " TUTTI_VERSION, theirs.version, this_rank));
     }
     if (theirs.rank_count != rank_count) {
-      return mismatch("counts " + std::to_string(theirs.rank_count) + " ranks, " + this_rank +
-                      " counts " + std::to_string(rank_count));
+      return mismatch(
+          fmt::format("counts {} ranks, {} counts {}", theirs.rank_count, this_rank, rank_count));
     }
     if (theirs.devices != mine.devices) {
-      return mismatch(std::string("makes a communicator of ") +
-                      (devices ? "host memory, " : "devices, ") + this_rank +
-                      (devices ? " one of devices" : " one of host memory") +
-                      "; all ranks have to make the same");
+      return mismatch(fmt::format(
+          "makes a communicator of {}, {} one of {}; all ranks have to make the same",
+          devices ? "host memory" : "devices", this_rank, devices ? "devices" : "host memory"));
     }
     if (theirs.settings_hash != mine.settings_hash) {
       return mismatch("has other settings than " + this_rank +
@@ -120,9 +119,9 @@ Result<PlanSelector::Plans> plans_for(int rank_count, const Settings& settings,
                                       const Communicator::State* parent) {
   const std::size_t weights = settings.weights.size();
   if (weights != 0 && weights != static_cast<std::size_t>(rank_count)) {
-    return Error{Code::kInvalidArgument, "TUTTI_WEIGHTS has " + std::to_string(weights) +
-                                             " weights for " + std::to_string(rank_count) +
-                                             " ranks; give one for each rank"};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("TUTTI_WEIGHTS has {} weights for {} ranks; give one for each rank",
+                             weights, rank_count)};
   }
   if (parent != nullptr) return parent->selector->plans();
   TUTTI_TRY(auto loaded, planner::PlanFiles::load(settings.plan, settings.contract));
@@ -217,9 +216,8 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   if (rank_count < 1 || rank_count > kMostCommunicatorRanks || me.value < 0 ||
       me.value >= rank_count) {
     return Error{Code::kInvalidArgument,
-                 "rank " + std::to_string(me.value) + " of " + std::to_string(rank_count) +
-                     " ranks: a rank is in 0 .. count - 1, a count in 1 .. " +
-                     std::to_string(kMostCommunicatorRanks)};
+                 fmt::format("rank {} of {} ranks: a rank is in 0 .. count - 1, a count in 1 .. {}",
+                             me.value, rank_count, kMostCommunicatorRanks)};
   }
   // If only this rank can't read something, the others must not wait: they have to hear of it.
   const Status usable = parent != nullptr ? ok() : check_settings(settings);

@@ -15,7 +15,6 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/output.h"
 #include "base/settings/settings_paths.h"
 #include "topology/probe/fingerprint.h"
 
@@ -59,10 +58,6 @@ Result<std::vector<planner::TuningTable>> read_tuning_file(const std::string& pa
   if (std::ferror(file.get()) != 0) return system_error(path);
   text.resize(size);
   return planner::parse_tuning(text, path);
-}
-
-Status write_tuning_file(const std::string& path, const std::vector<planner::TuningTable>& tables) {
-  return write_file(path, planner::tuning_text(tables));
 }
 
 Result<Tuning> find_tuning(const Settings& settings) {
@@ -155,8 +150,7 @@ Bytes pack_tuning(const Result<Tuning>& found) {
 }
 
 Result<Tuning> unpack_tuning(std::span<const std::byte> bytes) {
-  std::string text(bytes.size(), 0);
-  for (std::size_t i = 0; i < bytes.size(); ++i) text[i] = static_cast<char>(bytes[i]);
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.empty() && text[0] == kFailed) return Error{Code::kInvalidArgument, text.substr(1)};
   const auto source_end = text.find('\n');
   const auto reason_end =

@@ -52,8 +52,5 @@ Result<Tuning> unpack_tuning(std::span<const std::byte> bytes);
 
 /// Reads a file of tables. kSystem if it can't be read, kInvalidArgument if it is broken.
 Result<std::vector<planner::TuningTable>> read_tuning_file(const std::string& path);
-/// Writes one, so that a process that reads it at the same time sees the old file or the new one.
-/// Makes the folder that it is in.
-Status write_tuning_file(const std::string& path, const std::vector<planner::TuningTable>& tables);
 
 }  // namespace tutti

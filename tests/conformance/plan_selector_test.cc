@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "algorithms/algorithm.h"
+#include "base/output.h"
 #include "comm/tuning.h"
 #include "support/catch.h"
 #include "support/cluster.h"
@@ -25,7 +26,7 @@ using namespace std::chrono_literals;
 class TableFile {
  public:
   explicit TableFile(const std::vector<planner::TuningTable>& tables) {
-    REQUIRE(write_tuning_file(path(), tables));
+    REQUIRE(write_file(path(), planner::tuning_text(tables)));
   }
   explicit TableFile(const std::string& text) { std::ofstream(path()) << text; }
   ~TableFile() { std::filesystem::remove(path()); }

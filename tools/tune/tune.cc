@@ -8,6 +8,7 @@
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
+#include "base/output.h"
 #include "base/settings/settings_paths.h"
 #include "comm/state.h"
 #include "perf/sweep/options.h"
@@ -111,7 +112,7 @@ Status write(planner::TuningTable table, const std::string& path) {
   if (auto old = read_tuning_file(path)) tables = *std::move(old);  // Else it is written anew.
   planner::put_table(tables, std::move(table));
   if (tables.size() > planner::kMostTables) tables.erase(tables.begin());
-  return write_tuning_file(path, tables);
+  return write_file(path, planner::tuning_text(tables));
 }
 
 /// Rank 0 adds the table to the file. It writes none from a busy machine, unless `force`, because
