@@ -5,20 +5,14 @@
  *   tutti_all_reduce(comm, in, out, count, TUTTI_FLOAT32, TUTTI_SUM);
  *   tutti_comm_destroy(comm);
  *
- * It is the C++ API (communicator.h) with handles instead of objects; whatever that header says of
- * buffers, order and threads holds here too. In short:
+ * It is the C++ API (communicator.h) with handles instead of objects; what that header says of
+ * buffers, in place, order and threads holds here too. What is different:
  *
  * Errors      Every function that can fail returns a tutti_result_t. The text is the thread's own:
  *             see tutti_last_error. Bad arguments are an error, never a crash; a handle that was
  *             freed, or was never one, is undefined.
  * Shapes      Counts are in elements, sizes in bytes, times in milliseconds. A count of 0 is legal
  *             (buffers may then be null) and synchronises nothing.
- * Buffers     Host memory, any alignment. In place means: all-reduce, broadcast, reduce and
- *             all-to-all, output == input; all-gather and gather, input == output + rank * count
- *             elements; reduce-scatter and scatter, output == input + rank * count elements. Any
- *             other overlap is undefined.
- * Threads     Different communicators: any threads at once. One communicator: any thread, one call
- *             at a time, in the same order on every rank. tutti_comm_abort: any thread, any time.
  * Deadlines   No call waits for ever: TUTTI_TIMEOUT_MS (60000) bounds each one.
  * Settings    Communicators made here read the environment variables of settings.h.
  * Versions    The ABI changes only with TUTTI_VERSION_MAJOR (before 1.0: with the minor version).
@@ -122,9 +116,7 @@ TUTTI_API tutti_result_t tutti_comm_init_env(tutti_comm_t* comm);
  * r's. `comms` has room for rank_count handles. */
 TUTTI_API tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count);
 
-/* A communicator of the ranks that gave the same color, ordered by key, then by rank. Collective
- * over `comm`, and never in a group. A rank with a negative color takes part, belongs to none, and
- * gets NULL. */
+/* As Communicator::split, but that a rank with a negative color gets NULL and no error. */
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key,
                                           tutti_comm_t* part);
 
@@ -178,10 +170,8 @@ TUTTI_API tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char*
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t comm);
 
 /* ---- Messages ---------------------------------------------------------------------------------
- * From one rank to another. Both ends name the same count and type, else TUTTI_MISMATCH on all
- * ranks. Those from one rank to another arrive in the order in which they were sent; beside that
- * they order nothing. tutti_send may return before the message was received, or not: two ranks that
- * send to each other do so in a group, or start their messages. */
+ * From one rank to another, as in communicator.h. TUTTI_MISMATCH on all ranks: the two ends name
+ * different counts or types. */
 
 TUTTI_API tutti_result_t tutti_send(tutti_comm_t comm, const void* data, size_t count,
                                     tutti_data_type_t type, int to);
@@ -202,10 +192,8 @@ TUTTI_API tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms);
 /* *done becomes 1 once the work is done, also when it failed (tutti_work_wait says how), else 0. */
 TUTTI_API tutti_result_t tutti_work_test(tutti_work_t work, int* done);
 
-/* Calls callback(user, result, text) once: on the progress thread when the work is done (of a
- * group's messages maybe on the one that ends it), or at once if it is. `text` is "" or the error
- * in one line, valid during the call. Waiting for work on the progress thread is an error there. A
- * communicator destroyed there goes after its last call. Called even if the handle was freed. */
+/* Calls callback(user, result, text) once, as Work::then, also if the handle was freed. `text` is
+ * "" or the error in one line, valid during the call. */
 typedef void (*tutti_callback_t)(void* user, tutti_result_t result, const char* text);
 TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user);
 
@@ -213,10 +201,7 @@ TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t cal
 TUTTI_API tutti_result_t tutti_work_free(tutti_work_t work);
 
 /* ---- Groups ----------------------------------------------------------------------------------
- * Collectives and messages that this thread calls between start and end, on one or more
- * communicators, take place as one: none blocks before the end, so one thread can drive several
- * ranks, and messages may be named in any order. Messages to oneself need their other half in the
- * group. */
+ * What this thread calls between start and end takes place as one: see Group in communicator.h. */
 
 /* TUTTI_INVALID_ARGUMENT if this thread has a group open: groups don't nest. */
 TUTTI_API tutti_result_t tutti_group_start(void);
@@ -231,8 +216,7 @@ TUTTI_API tutti_result_t tutti_mem_alloc(void** data, size_t bytes);
 /* Frees what tutti_mem_alloc returned; an error for anything else. NULL is legal. Any thread. */
 TUTTI_API tutti_result_t tutti_mem_free(void* data);
 
-/* Makes memory of the caller's known: `data` has to be a shared mapping of the file `fd`, open for
- * writing, at `offset`, `bytes` long. The file must not shrink while it is registered. */
+/* As Communicator::register_memory. */
 TUTTI_API tutti_result_t tutti_register(tutti_comm_t comm, void* data, size_t bytes, int fd,
                                         size_t offset);
 TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
