@@ -82,7 +82,7 @@ Result<Reduction> checked_op(const char* function, tutti_op_t op) {
   return Reduction(static_cast<ReduceOp>(op));
 }
 
-UniqueId checked_id(const tutti_unique_id_t& id) {
+UniqueId id_of(const tutti_unique_id_t& id) {
   UniqueId copy;
   std::memcpy(copy.bytes.data(), id.bytes, sizeof(id.bytes));
   return copy;
@@ -139,7 +139,7 @@ tutti_result_t tutti_comm_init_rank(tutti_comm_t* comm, const tutti_unique_id_t*
   return guard_make(__func__, comm, [&, name = __func__]() -> Result<Communicator> {
     if (id == nullptr) return invalid(name, "`id` is NULL");
     TUTTI_TRY(const auto settings, Settings::from_environment());
-    return Communicator::create(checked_id(*id), Rank{rank}, rank_count, settings);
+    return Communicator::create(id_of(*id), Rank{rank}, rank_count, settings);
   });
 }
 

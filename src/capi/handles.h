@@ -41,7 +41,7 @@ Error invalid(const char* function, const std::string& what);
 /// The meaning of a number from C; kInvalidArgument if it has none.
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
-UniqueId checked_id(const tutti_unique_id_t& id);
+UniqueId id_of(const tutti_unique_id_t& id);
 
 /// A text into a caller's buffer, cut to the room there is; `needed` holds all of it.
 Status hand_out(const char* function, const std::string& all, char* text, std::size_t size,

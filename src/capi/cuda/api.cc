@@ -37,7 +37,7 @@ Result<DeviceCommunicator> join(const char* function, const tutti_unique_id_t* i
   if (how.timeout_ms && *how.timeout_ms <= 0)
     return invalid(function, "`timeout_ms` has to be more than 0");
   if (how.timeout_ms) settings.timeout = std::chrono::milliseconds(*how.timeout_ms);
-  return DeviceCommunicator::create(checked_id(*id), Rank{how.rank}, how.rank_count, how.device,
+  return DeviceCommunicator::create(id_of(*id), Rank{how.rank}, how.rank_count, how.device,
                                     settings);
 }
 
