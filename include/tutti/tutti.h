@@ -40,18 +40,12 @@ extern "C" {
  * The types are int rather than the enumerations, so that a number from outside stays a number
  * until it has been checked, and the ABI does not depend on how a compiler sizes an enumeration. */
 
+/* TUTTI_OK and its like, from codes.def. */
 typedef int tutti_result_t;
 enum {
-  TUTTI_OK = 0,
-  TUTTI_INVALID_ARGUMENT = 1, /* The caller's mistake; nothing was started. */
-  TUTTI_MISMATCH = 2,         /* Ranks disagree: rank count, operation, version. */
-  TUTTI_TIMEOUT = 3,          /* The deadline passed; the text names the missing ranks. */
-  TUTTI_PEER_FAILED = 4,      /* A peer ended, or left too early. */
-  TUTTI_ABORTED = 5,          /* This communicator was aborted. */
-  TUTTI_SYSTEM = 6,           /* The operating system refused something. */
-  TUTTI_UNSUPPORTED = 7,      /* Legal, but this build or machine can't do it. */
-  TUTTI_INVALID_PLAN = 8,     /* A plan that the verifier rejects. */
-  TUTTI_INTERNAL = 9          /* A bug in the library. */
+#define TUTTI_CODE(enumerator, text, value, name) name = value,
+#include "tutti/codes.def"
+#undef TUTTI_CODE
 };
 
 /* TUTTI_FLOAT32 and its like, from data_types.def. */

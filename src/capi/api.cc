@@ -27,16 +27,6 @@ constexpr bool is_op(int number) {
   return false;
 }
 
-template <class... Results>
-constexpr bool match_codes(Results... results) {
-  int code = 0;
-  return ((results == code++) && ...);
-}
-static_assert(static_cast<int>(Code::kInternal) == TUTTI_INTERNAL &&
-                  match_codes(TUTTI_OK, TUTTI_INVALID_ARGUMENT, TUTTI_MISMATCH, TUTTI_TIMEOUT,
-                              TUTTI_PEER_FAILED, TUTTI_ABORTED, TUTTI_SYSTEM, TUTTI_UNSUPPORTED,
-                              TUTTI_INVALID_PLAN, TUTTI_INTERNAL),
-              "tutti.h's results are the codes of result.h, in their order");
 static_assert(sizeof(tutti_unique_id_t) == sizeof(UniqueId));
 
 constinit std::mutex names_mutex;  // Guards the texts that tutti_comm_use_algorithm keeps.
