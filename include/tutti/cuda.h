@@ -110,24 +110,80 @@ TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, con
                                                    tutti_op_t op, int root);
 
 /* ---- Collectives -----------------------------------------------------------------------------
- * As those of tutti.h, but of devices, and onto a stream: tutti_NAME_on_stream. */
-#define TUTTI_CALL(name, request, ...)                                                     \
-  TUTTI_API tutti_result_t tutti_##name##_on_stream(tutti_device_comm_t comm, __VA_ARGS__, \
+ * As those of tutti.h without _on_stream, on devices. */
+
+TUTTI_API tutti_result_t tutti_all_reduce_on_stream(tutti_device_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, tutti_op_t op,
                                                     void* stream);
-#define TUTTI_HOST_CALL(...)
-#include "tutti/calls.def"
+TUTTI_API tutti_result_t tutti_all_reduce_pre_mul_sum_on_stream(tutti_device_comm_t comm,
+                                                                const void* input, void* output,
+                                                                size_t count,
+                                                                tutti_data_type_t type,
+                                                                double scale, void* stream);
+TUTTI_API tutti_result_t tutti_reduce_scatter_on_stream(tutti_device_comm_t comm, const void* input,
+                                                        void* output, size_t count,
+                                                        tutti_data_type_t type, tutti_op_t op,
+                                                        void* stream);
+TUTTI_API tutti_result_t tutti_reduce_scatter_pre_mul_sum_on_stream(tutti_device_comm_t comm,
+                                                                    const void* input, void* output,
+                                                                    size_t count,
+                                                                    tutti_data_type_t type,
+                                                                    double scale, void* stream);
+TUTTI_API tutti_result_t tutti_all_gather_on_stream(tutti_device_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, void* stream);
+TUTTI_API tutti_result_t tutti_broadcast_on_stream(tutti_device_comm_t comm, const void* input,
+                                                   void* output, size_t count,
+                                                   tutti_data_type_t type, int root, void* stream);
+TUTTI_API tutti_result_t tutti_reduce_on_stream(tutti_device_comm_t comm, const void* input,
+                                                void* output, size_t count, tutti_data_type_t type,
+                                                tutti_op_t op, int root, void* stream);
+TUTTI_API tutti_result_t tutti_reduce_pre_mul_sum_on_stream(tutti_device_comm_t comm,
+                                                            const void* input, void* output,
+                                                            size_t count, tutti_data_type_t type,
+                                                            double scale, int root, void* stream);
+TUTTI_API tutti_result_t tutti_gather_on_stream(tutti_device_comm_t comm, const void* input,
+                                                void* output, size_t count, tutti_data_type_t type,
+                                                int root, void* stream);
+TUTTI_API tutti_result_t tutti_scatter_on_stream(tutti_device_comm_t comm, const void* input,
+                                                 void* output, size_t count, tutti_data_type_t type,
+                                                 int root, void* stream);
+TUTTI_API tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, void* stream);
+
+/* As tutti_all_gather_v and tutti_all_to_all_v; counts that ranks don't agree on end in
+ * TUTTI_TIMEOUT. The lists are of the host, and are read before the call returns. */
+TUTTI_API tutti_result_t tutti_all_gather_v_on_stream(tutti_device_comm_t comm, const void* input,
+                                                      void* output, const size_t* counts,
+                                                      const size_t* offsets, tutti_data_type_t type,
+                                                      void* stream);
+TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, const void* input,
+                                                      const size_t* input_counts,
+                                                      const size_t* input_offsets, void* output,
+                                                      const size_t* output_counts,
+                                                      const size_t* output_offsets,
+                                                      tutti_data_type_t type, void* stream);
 
 /* ---- Registered memory -----------------------------------------------------------------------
  * Calls on it need no copies. */
 
-/* As DeviceCommunicator::register_memory: memory of the rank's device, of whatever allocator.
- * Collective, in any order that all ranks have alike. */
+/* Lets the devices of all ranks of the host access this memory of the rank's device, of whatever
+ * allocator. Collective, all with as many bytes. A call's buffer is then in the same place of the
+ * same memory on all ranks, or on none; where it is not, the call ends with an error, if kernels
+ * notice, or at its deadline. It stays the communicator's until it is deregistered, collectively,
+ * in any order that all have alike. TUTTI_UNSUPPORTED: devices of a host that don't reach each
+ * other's memory, or memory that can't be exported. */
 TUTTI_API tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data,
                                                       size_t bytes);
 TUTTI_API tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data);
 
-/* The same for memory of the driver (tutti_device_mem_alloc, cuMemCreate), but that each rank
- * closes its window for itself, as DeviceCommunicator::open_window says. */
+/* The same, but that each rank closes its window for itself, when none of its calls uses it any
+ * more: other ranks may have it open still, so only memory of the driver will do
+ * (tutti_device_mem_alloc, cuMemCreate), which stays while somebody maps it. Else
+ * TUTTI_UNSUPPORTED.
+ */
 TUTTI_API tutti_result_t tutti_device_open_window(tutti_device_comm_t comm, void* data,
                                                   size_t bytes);
 TUTTI_API tutti_result_t tutti_device_close_window(tutti_device_comm_t comm, void* data);
@@ -141,14 +197,21 @@ TUTTI_API tutti_result_t tutti_device_mem_alloc(int device, void** data, size_t 
 TUTTI_API tutti_result_t tutti_device_mem_free(void* data);
 
 /* ---- What follows a sum ----------------------------------------------------------------------
- * In one kernel with it. Not within a group. */
+ * In one kernel with it, for up to eight ranks of one host. For TUTTI_FLOAT32, TUTTI_FLOAT16 and
+ * TUTTI_BFLOAT16; not within a group. */
 
-/* As RmsNorm and DeviceCommunicator::all_reduce_rms_norm. */
+/* All-reduce of rows x columns of `input`; then residual += the sum, and
+ * output = residual / sqrt(mean(residual^2) + epsilon) * weight, row by row. Rows are of whole
+ * units of 16 bytes, and buffers aligned to that; the residual is alike on all ranks; output may be
+ * the input. In a kernel of its own if input, residual and output are registered, and else as an
+ * all-reduce and what follows, with the same bits. */
 TUTTI_API tutti_result_t tutti_all_reduce_rms_norm_on_stream(
     tutti_device_comm_t comm, const void* input, void* residual, void* output, const void* weight,
     size_t rows, size_t columns, tutti_data_type_t type, float epsilon, void* stream);
 
-/* As SgdStep and DeviceCommunicator::sgd_step. tutti_device_sgd_piece tells a rank's piece. */
+/* A step of SGD on the average of all ranks' gradients, in float32; then all ranks have the
+ * parameters. Both are registered memory. Each rank keeps, in float32, aligned to 16 bytes, master
+ * and momentum of its piece alone, which tutti_device_sgd_piece tells. */
 TUTTI_API tutti_result_t tutti_sgd_step_on_stream(tutti_device_comm_t comm, const void* gradients,
                                                   void* parameters, size_t count,
                                                   tutti_data_type_t type, float* master,

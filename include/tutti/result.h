@@ -12,20 +12,32 @@
 
 namespace tutti {
 
-/// Why a call failed; the list is `codes.def`. The numeric values are part of the C ABI.
+/// Why a call failed. The numeric values are part of the C ABI.
 enum class Code : int {
-#define TUTTI_CODE(enumerator, text, value, ...) enumerator = value,
-#include "tutti/codes.def"
-#undef TUTTI_CODE
+  kOk = 0,
+  kInvalidArgument = 1,  // The caller's mistake; nothing was started.
+  kMismatch = 2,         // Ranks disagree: on the rank count, the operation, the version.
+  kTimeout = 3,          // The deadline passed; the error names the missing ranks.
+  kPeerFailed = 4,       // A peer ended, or left too early.
+  kAborted = 5,          // This communicator was aborted.
+  kSystem = 6,           // The operating system refused something.
+  kUnsupported = 7,      // Legal, but this build or machine can't do it.
+  kInvalidPlan = 8,      // A plan that the verifier rejects, or that can't be parsed.
+  kInternal = 9,         // A bug in the library.
 };
 
 constexpr std::string_view to_string(Code code) {
   switch (code) {
-#define TUTTI_CODE(enumerator, text, ...) \
-  case Code::enumerator:                  \
-    return text;
-#include "tutti/codes.def"
-#undef TUTTI_CODE
+    case Code::kOk: return "ok";
+    case Code::kInvalidArgument: return "invalid argument";
+    case Code::kMismatch: return "mismatch";
+    case Code::kTimeout: return "timeout";
+    case Code::kPeerFailed: return "peer failed";
+    case Code::kAborted: return "aborted";
+    case Code::kSystem: return "system error";
+    case Code::kUnsupported: return "unsupported";
+    case Code::kInvalidPlan: return "invalid plan";
+    case Code::kInternal: return "internal error";
   }
   return "unknown";
 }

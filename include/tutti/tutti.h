@@ -5,14 +5,20 @@
  *   tutti_all_reduce(comm, in, out, count, TUTTI_FLOAT32, TUTTI_SUM);
  *   tutti_comm_destroy(comm);
  *
- * It is the C++ API (communicator.h) with handles instead of objects; what that header says of
- * buffers, in place, order and threads holds here too. What is different:
+ * It is the C++ API (communicator.h) with handles instead of objects; whatever that header says of
+ * buffers, order and threads holds here too. In short:
  *
  * Errors      Every function that can fail returns a tutti_result_t. The text is the thread's own:
  *             see tutti_last_error. Bad arguments are an error, never a crash; a handle that was
  *             freed, or was never one, is undefined.
  * Shapes      Counts are in elements, sizes in bytes, times in milliseconds. A count of 0 is legal
  *             (buffers may then be null) and synchronises nothing.
+ * Buffers     Host memory, any alignment. In place means: all-reduce, broadcast, reduce and
+ *             all-to-all, output == input; all-gather and gather, input == output + rank * count
+ *             elements; reduce-scatter and scatter, output == input + rank * count elements. Any
+ *             other overlap is undefined.
+ * Threads     Different communicators: any threads at once. One communicator: any thread, one call
+ *             at a time, in the same order on every rank. tutti_comm_abort: any thread, any time.
  * Deadlines   No call waits for ever: TUTTI_TIMEOUT_MS (60000) bounds each one.
  * Settings    Communicators made here read the environment variables of settings.h.
  * Versions    The ABI changes only with TUTTI_VERSION_MAJOR (before 1.0: with the minor version).
@@ -40,30 +46,48 @@ extern "C" {
  * The types are int rather than the enumerations, so that a number from outside stays a number
  * until it has been checked, and the ABI does not depend on how a compiler sizes an enumeration. */
 
-/* TUTTI_OK and its like, from codes.def. */
 typedef int tutti_result_t;
 enum {
-#define TUTTI_CODE(enumerator, text, value, name) name = value,
-#include "tutti/codes.def"
-#undef TUTTI_CODE
+  TUTTI_OK = 0,
+  TUTTI_INVALID_ARGUMENT = 1, /* The caller's mistake; nothing was started. */
+  TUTTI_MISMATCH = 2,         /* Ranks disagree: rank count, operation, version. */
+  TUTTI_TIMEOUT = 3,          /* The deadline passed; the text names the missing ranks. */
+  TUTTI_PEER_FAILED = 4,      /* A peer ended, or left too early. */
+  TUTTI_ABORTED = 5,          /* This communicator was aborted. */
+  TUTTI_SYSTEM = 6,           /* The operating system refused something. */
+  TUTTI_UNSUPPORTED = 7,      /* Legal, but this build or machine can't do it. */
+  TUTTI_INVALID_PLAN = 8,     /* A plan that the verifier rejects. */
+  TUTTI_INTERNAL = 9          /* A bug in the library. */
 };
 
-/* TUTTI_FLOAT32 and its like, from data_types.def. */
 typedef int tutti_data_type_t;
 enum {
-#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator, name) name = value,
-#include "tutti/data_types.def"
-#undef TUTTI_DATA_TYPE
+  TUTTI_INT8 = 0,
+  TUTTI_UINT8 = 1,
+  TUTTI_INT32 = 2,
+  TUTTI_UINT32 = 3,
+  TUTTI_INT64 = 4,
+  TUTTI_UINT64 = 5,
+  TUTTI_FLOAT16 = 6,
+  TUTTI_FLOAT32 = 7,
+  TUTTI_FLOAT64 = 8,
+  TUTTI_BFLOAT16 = 9,
+  TUTTI_FLOAT8E4M3 = 10,
+  TUTTI_FLOAT8E5M2 = 11,
+  TUTTI_INT16 = 12
 };
 
-/* TUTTI_SUM and its like, from reduce_ops.def. TUTTI_AVG is the sum divided by the rank count. The
- * bitwise ones take integers only. TUTTI_PRE_MUL_SUM goes through the functions called
- * ..._pre_mul_sum only. */
 typedef int tutti_op_t;
 enum {
-#define TUTTI_REDUCE_OP(enumerator, text, value, name) name = value,
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
+  TUTTI_SUM = 0,
+  TUTTI_PROD = 1,
+  TUTTI_MAX = 2,
+  TUTTI_MIN = 3,
+  TUTTI_AVG = 4,         /* The sum divided by the rank count. */
+  TUTTI_PRE_MUL_SUM = 5, /* Only through the functions called ..._pre_mul_sum. */
+  TUTTI_AND = 6,         /* The bitwise ones take integers only. */
+  TUTTI_OR = 7,
+  TUTTI_XOR = 8
 };
 
 /* A communicator as one rank sees it. */
@@ -110,7 +134,9 @@ TUTTI_API tutti_result_t tutti_comm_init_env(tutti_comm_t* comm);
  * r's. `comms` has room for rank_count handles. */
 TUTTI_API tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count);
 
-/* As Communicator::split, but that a rank with a negative color gets NULL and no error. */
+/* A communicator of the ranks that gave the same color, ordered by key, then by rank. Collective
+ * over `comm`, and never in a group. A rank with a negative color takes part, belongs to none, and
+ * gets NULL. */
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key,
                                           tutti_comm_t* part);
 
@@ -146,26 +172,177 @@ TUTTI_API tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* colle
  * collective. Any thread; calls of other threads that overlap go the old way or the new one. */
 TUTTI_API tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name);
 
-/* ---- Collectives -----------------------------------------------------------------------------
- * calls.def lists them. Each has a blocking form, tutti_NAME, and an asynchronous one,
- * tutti_start_NAME. The blocking one returns once this rank's output is complete and its buffers
- * are free again; within a group it returns at once, and tutti_group_end waits. The other is
- * carried on by the process's progress thread, and the buffers are the library's until the work is
- * done: on success *work is a handle that is given back with tutti_work_free; on failure it is
- * NULL. Errors: TUTTI_INVALID_ARGUMENT for null buffers, unknown types and operations, and counts
- * that memory can't hold; TUTTI_MISMATCH if ranks call different things; TUTTI_TIMEOUT,
- * TUTTI_PEER_FAILED, TUTTI_ABORTED. */
-#define TUTTI_CALL(name, request, ...)                                   \
-  TUTTI_API tutti_result_t tutti_##name(tutti_comm_t comm, __VA_ARGS__); \
-  TUTTI_API tutti_result_t tutti_start_##name(tutti_comm_t comm, __VA_ARGS__, tutti_work_t* work);
-#include "tutti/calls.def"
+/* ---- Blocking collectives --------------------------------------------------------------------
+ * They return once this rank's output is complete and its buffers are free again. Within a group
+ * they return at once, and tutti_group_end waits. Errors: TUTTI_INVALID_ARGUMENT for null buffers,
+ * unknown types and operations, and counts that memory can't hold; TUTTI_MISMATCH if ranks call
+ * different things; TUTTI_TIMEOUT, TUTTI_PEER_FAILED, TUTTI_ABORTED. */
+
+/* output[i] = op over all ranks of input[i], i < count. Every rank gets the same bits. */
+TUTTI_API tutti_result_t tutti_all_reduce(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type, tutti_op_t op);
+
+/* The sum of scale * input[i]; each rank has its own scale (for integers it is cut to one). */
+TUTTI_API tutti_result_t tutti_all_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                      void* output, size_t count,
+                                                      tutti_data_type_t type, double scale);
+
+/* output[i] = op over all ranks of input[rank * count + i], i < count. The input holds
+ * rank_count * count elements, the output count. */
+TUTTI_API tutti_result_t tutti_reduce_scatter(tutti_comm_t comm, const void* input, void* output,
+                                              size_t count, tutti_data_type_t type, tutti_op_t op);
+
+/* The same with the sum of scale * input, each rank with its own scale. */
+TUTTI_API tutti_result_t tutti_reduce_scatter_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                          void* output, size_t count,
+                                                          tutti_data_type_t type, double scale);
+
+/* output[r * count + i] = input[i] of rank r, i < count. The input holds count elements, the output
+ * rank_count * count. */
+TUTTI_API tutti_result_t tutti_all_gather(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type);
+
+/* output[i] = input[i] of rank `root`, i < count. Only the root's input is read; the others may
+ * pass NULL. */
+TUTTI_API tutti_result_t tutti_broadcast(tutti_comm_t comm, const void* input, void* output,
+                                         size_t count, tutti_data_type_t type, int root);
+
+/* output[i] = op over all ranks of input[i], i < count, at rank `root`; the others may pass NULL
+ * for the output. */
+TUTTI_API tutti_result_t tutti_reduce(tutti_comm_t comm, const void* input, void* output,
+                                      size_t count, tutti_data_type_t type, tutti_op_t op,
+                                      int root);
+
+/* The same with the sum of scale * input, each rank with its own scale. */
+TUTTI_API tutti_result_t tutti_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                  void* output, size_t count,
+                                                  tutti_data_type_t type, double scale, int root);
+
+/* output[r * count + i] = input[i] of rank r, i < count, at rank `root`, where the output holds
+ * rank_count * count elements; the others may pass NULL for it. */
+TUTTI_API tutti_result_t tutti_gather(tutti_comm_t comm, const void* input, void* output,
+                                      size_t count, tutti_data_type_t type, int root);
+
+/* output[i] = input[rank * count + i] of rank `root`, i < count. Only the root's input is read, and
+ * holds rank_count * count elements; the others may pass NULL. */
+TUTTI_API tutti_result_t tutti_scatter(tutti_comm_t comm, const void* input, void* output,
+                                       size_t count, tutti_data_type_t type, int root);
+
+/* output[r * count + i] = input[rank * count + i] of rank r, i < count. Input and output hold
+ * rank_count * count elements. */
+TUTTI_API tutti_result_t tutti_all_to_all(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type);
 
 /* Returns once every rank has called it. */
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t comm);
 
+/* ---- Asynchronous collectives ----------------------------------------------------------------
+ * The same, started at once and carried on by the process's progress thread. The buffers are the
+ * library's until the work is done. On success *work is a handle that is given back with
+ * tutti_work_free; on failure it is NULL. */
+
+TUTTI_API tutti_result_t tutti_start_all_reduce(tutti_comm_t comm, const void* input, void* output,
+                                                size_t count, tutti_data_type_t type, tutti_op_t op,
+                                                tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_all_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                            void* output, size_t count,
+                                                            tutti_data_type_t type, double scale,
+                                                            tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce_scatter(tutti_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, tutti_op_t op,
+                                                    tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce_scatter_pre_mul_sum(tutti_comm_t comm,
+                                                                const void* input, void* output,
+                                                                size_t count,
+                                                                tutti_data_type_t type,
+                                                                double scale, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_all_gather(tutti_comm_t comm, const void* input, void* output,
+                                                size_t count, tutti_data_type_t type,
+                                                tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_broadcast(tutti_comm_t comm, const void* input, void* output,
+                                               size_t count, tutti_data_type_t type, int root,
+                                               tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce(tutti_comm_t comm, const void* input, void* output,
+                                            size_t count, tutti_data_type_t type, tutti_op_t op,
+                                            int root, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_reduce_pre_mul_sum(tutti_comm_t comm, const void* input,
+                                                        void* output, size_t count,
+                                                        tutti_data_type_t type, double scale,
+                                                        int root, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_gather(tutti_comm_t comm, const void* input, void* output,
+                                            size_t count, tutti_data_type_t type, int root,
+                                            tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_scatter(tutti_comm_t comm, const void* input, void* output,
+                                             size_t count, tutti_data_type_t type, int root,
+                                             tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_all_to_all(tutti_comm_t comm, const void* input, void* output,
+                                                size_t count, tutti_data_type_t type,
+                                                tutti_work_t* work);
+
+/* ---- Blocks of different sizes ----------------------------------------------------------------
+ * Counts and offsets have a number for each rank, in elements; offsets count from the start of the
+ * buffer and may be NULL: then the blocks follow one another. Both ends of a block have to give it
+ * the same count, else all ranks get TUTTI_MISMATCH. The lists are read before the call returns. */
+
+/* Rank r gives counts[r] elements, which become output[offsets[r] ...]. The same counts on every
+ * rank. In place: input == output + offsets[rank]. */
+TUTTI_API tutti_result_t tutti_all_gather_v(tutti_comm_t comm, const void* input, void* output,
+                                            const size_t* counts, const size_t* offsets,
+                                            tutti_data_type_t type);
+TUTTI_API tutti_result_t tutti_start_all_gather_v(tutti_comm_t comm, const void* input,
+                                                  void* output, const size_t* counts,
+                                                  const size_t* offsets, tutti_data_type_t type,
+                                                  tutti_work_t* work);
+
+/* output[i] = op over all ranks of input[offsets[rank] + i], i < counts[rank]. The same counts on
+ * every rank. In place: output == input + offsets[rank]. */
+TUTTI_API tutti_result_t tutti_reduce_scatter_v(tutti_comm_t comm, const void* input, void* output,
+                                                const size_t* counts, const size_t* offsets,
+                                                tutti_data_type_t type, tutti_op_t op);
+TUTTI_API tutti_result_t tutti_start_reduce_scatter_v(tutti_comm_t comm, const void* input,
+                                                      void* output, const size_t* counts,
+                                                      const size_t* offsets, tutti_data_type_t type,
+                                                      tutti_op_t op, tutti_work_t* work);
+
+/* Sends input[input_offsets[r] ...] to every rank r, input_counts[r] elements, and puts what comes
+ * from it at output[output_offsets[r]], output_counts[r] elements. Never in place. */
+TUTTI_API tutti_result_t tutti_all_to_all_v(tutti_comm_t comm, const void* input,
+                                            const size_t* input_counts, const size_t* input_offsets,
+                                            void* output, const size_t* output_counts,
+                                            const size_t* output_offsets, tutti_data_type_t type);
+TUTTI_API tutti_result_t tutti_start_all_to_all_v(tutti_comm_t comm, const void* input,
+                                                  const size_t* input_counts,
+                                                  const size_t* input_offsets, void* output,
+                                                  const size_t* output_counts,
+                                                  const size_t* output_offsets,
+                                                  tutti_data_type_t type, tutti_work_t* work);
+
+/* Every rank gives `count` elements; at the root, those of rank r are counts[r] and become
+ * output[offsets[r] ...]. The others may pass NULL for output, counts and offsets. */
+TUTTI_API tutti_result_t tutti_gather_v(tutti_comm_t comm, const void* input, size_t count,
+                                        void* output, const size_t* counts, const size_t* offsets,
+                                        tutti_data_type_t type, int root);
+TUTTI_API tutti_result_t tutti_start_gather_v(tutti_comm_t comm, const void* input, size_t count,
+                                              void* output, const size_t* counts,
+                                              const size_t* offsets, tutti_data_type_t type,
+                                              int root, tutti_work_t* work);
+
+/* Every rank gets `count` elements; at the root, those of rank r are counts[r], from
+ * input[offsets[r]] on. The others may pass NULL for input, counts and offsets. */
+TUTTI_API tutti_result_t tutti_scatter_v(tutti_comm_t comm, const void* input, const size_t* counts,
+                                         const size_t* offsets, void* output, size_t count,
+                                         tutti_data_type_t type, int root);
+TUTTI_API tutti_result_t tutti_start_scatter_v(tutti_comm_t comm, const void* input,
+                                               const size_t* counts, const size_t* offsets,
+                                               void* output, size_t count, tutti_data_type_t type,
+                                               int root, tutti_work_t* work);
+
 /* ---- Messages ---------------------------------------------------------------------------------
- * From one rank to another, as in communicator.h. TUTTI_MISMATCH on all ranks: the two ends name
- * different counts or types. */
+ * From one rank to another. Both ends name the same count and type, else TUTTI_MISMATCH on all
+ * ranks. Those from one rank to another arrive in the order in which they were sent; beside that
+ * they order nothing. tutti_send may return before the message was received, or not: two ranks that
+ * send to each other do so in a group, or start their messages. */
 
 TUTTI_API tutti_result_t tutti_send(tutti_comm_t comm, const void* data, size_t count,
                                     tutti_data_type_t type, int to);
@@ -186,8 +363,10 @@ TUTTI_API tutti_result_t tutti_work_wait(tutti_work_t work, int timeout_ms);
 /* *done becomes 1 once the work is done, also when it failed (tutti_work_wait says how), else 0. */
 TUTTI_API tutti_result_t tutti_work_test(tutti_work_t work, int* done);
 
-/* Calls callback(user, result, text) once, as Work::then, also if the handle was freed. `text` is
- * "" or the error in one line, valid during the call. */
+/* Calls callback(user, result, text) once: on the progress thread when the work is done (of a
+ * group's messages maybe on the one that ends it), or at once if it is. `text` is "" or the error
+ * in one line, valid during the call. Waiting for work on the progress thread is an error there. A
+ * communicator destroyed there goes after its last call. Called even if the handle was freed. */
 typedef void (*tutti_callback_t)(void* user, tutti_result_t result, const char* text);
 TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t callback, void* user);
 
@@ -195,7 +374,10 @@ TUTTI_API tutti_result_t tutti_work_then(tutti_work_t work, tutti_callback_t cal
 TUTTI_API tutti_result_t tutti_work_free(tutti_work_t work);
 
 /* ---- Groups ----------------------------------------------------------------------------------
- * What this thread calls between start and end takes place as one: see Group in communicator.h. */
+ * Collectives and messages that this thread calls between start and end, on one or more
+ * communicators, take place as one: none blocks before the end, so one thread can drive several
+ * ranks, and messages may be named in any order. Messages to oneself need their other half in the
+ * group. */
 
 /* TUTTI_INVALID_ARGUMENT if this thread has a group open: groups don't nest. */
 TUTTI_API tutti_result_t tutti_group_start(void);
@@ -210,7 +392,8 @@ TUTTI_API tutti_result_t tutti_mem_alloc(void** data, size_t bytes);
 /* Frees what tutti_mem_alloc returned; an error for anything else. NULL is legal. Any thread. */
 TUTTI_API tutti_result_t tutti_mem_free(void* data);
 
-/* As Communicator::register_memory. */
+/* Makes memory of the caller's known: `data` has to be a shared mapping of the file `fd`, open for
+ * writing, at `offset`, `bytes` long. The file must not shrink while it is registered. */
 TUTTI_API tutti_result_t tutti_register(tutti_comm_t comm, void* data, size_t bytes, int fd,
                                         size_t offset);
 TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);

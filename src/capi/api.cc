@@ -27,6 +27,24 @@ constexpr bool is_op(int number) {
   return false;
 }
 
+// Each type, operation and code has its name in tutti.h.
+#define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator, name) \
+  static_assert(name == value, "tutti.h has another value for " text);
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+#define TUTTI_REDUCE_OP(enumerator, text, value, name) \
+  static_assert(name == value, "tutti.h has another value for " text);
+#include "tutti/reduce_ops.def"
+#undef TUTTI_REDUCE_OP
+constexpr bool match_codes(std::initializer_list<int> codes) {
+  int next = 0;
+  return std::ranges::all_of(codes, [&](int code) { return code == next++; });
+}
+static_assert(static_cast<int>(Code::kInternal) == TUTTI_INTERNAL &&
+                  match_codes({TUTTI_OK, TUTTI_INVALID_ARGUMENT, TUTTI_MISMATCH, TUTTI_TIMEOUT,
+                               TUTTI_PEER_FAILED, TUTTI_ABORTED, TUTTI_SYSTEM, TUTTI_UNSUPPORTED,
+                               TUTTI_INVALID_PLAN, TUTTI_INTERNAL}),
+              "tutti.h and result.h have other codes");
 static_assert(sizeof(tutti_unique_id_t) == sizeof(UniqueId));
 
 constinit std::mutex names_mutex;  // Guards the texts that tutti_comm_use_algorithm keeps.

@@ -37,7 +37,7 @@ extern "C" {
   tutti_result_t tutti_start_##name(tutti_comm_t comm, __VA_ARGS__, tutti_work_t* work) { \
     return start(__func__, comm, work, TUTTI_ALL request);                                \
   }
-#include "tutti/calls.def"
+#include "capi/calls.def"
 
 tutti_result_t tutti_barrier(tutti_comm_t comm) {
   return guard(__func__, comm, [](Communicator& communicator) { return communicator.barrier(); });

@@ -19,8 +19,8 @@ strangers=$(nm -DC --defined-only "$library" | cut -d' ' -f3- |
   grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)
 [ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }
 nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sort >"$work/exported"
-"${CC:-cc}" -E -P -I "$source_dir/include" "$source_dir/include/tutti/tutti.h" |
-  grep -oE '\btutti_[a-z_]+\(' | tr -d '(' | sort -u >"$work/declared"
+sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir/include/tutti/tutti.h" |
+  sort -u >"$work/declared"
 diff "$work/declared" "$work/exported" ||
   { echo "left: declared in tutti.h, right: exported by the library"; exit 1; }
 

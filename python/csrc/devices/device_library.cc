@@ -9,21 +9,34 @@
 namespace tutti::python {
 namespace {
 
-// The functions of the library that are called, beside the collectives of calls.def.
-#define TUTTI_EACH(X)             \
-  X(get_version)                  \
-  X(last_error)                   \
-  X(get_unique_id)                \
-  X(device_comm_init_rank_within) \
-  X(device_comm_split)            \
-  X(device_comm_destroy)          \
-  X(device_comm_abort)            \
-  X(device_comm_check)            \
-  X(device_comm_rank)             \
-  X(device_comm_describe)         \
-  X(cuda_relaxed_capture)         \
-  X(cuda_is_capturing)            \
-  X(send_on_stream)               \
+// The functions of the library that are called.
+#define TUTTI_EACH(X)                     \
+  X(get_version)                          \
+  X(last_error)                           \
+  X(get_unique_id)                        \
+  X(device_comm_init_rank_within)         \
+  X(device_comm_split)                    \
+  X(device_comm_destroy)                  \
+  X(device_comm_abort)                    \
+  X(device_comm_check)                    \
+  X(device_comm_rank)                     \
+  X(device_comm_describe)                 \
+  X(cuda_relaxed_capture)                 \
+  X(cuda_is_capturing)                    \
+  X(all_reduce_on_stream)                 \
+  X(all_reduce_pre_mul_sum_on_stream)     \
+  X(reduce_scatter_on_stream)             \
+  X(reduce_scatter_pre_mul_sum_on_stream) \
+  X(reduce_on_stream)                     \
+  X(reduce_pre_mul_sum_on_stream)         \
+  X(all_gather_on_stream)                 \
+  X(all_gather_v_on_stream)               \
+  X(broadcast_on_stream)                  \
+  X(gather_on_stream)                     \
+  X(scatter_on_stream)                    \
+  X(all_to_all_on_stream)                 \
+  X(all_to_all_v_on_stream)               \
+  X(send_on_stream)                       \
   X(recv_on_stream)
 
 #define TUTTI_TEXT(text) TUTTI_TEXT_(text)
@@ -34,9 +47,6 @@ constexpr char kName[] =
 struct Library {
 #define TUTTI_MEMBER(name) decltype(&::tutti_##name) name = nullptr;
   TUTTI_EACH(TUTTI_MEMBER)
-#define TUTTI_CALL(name, ...) TUTTI_MEMBER(name##_on_stream)
-#define TUTTI_HOST_CALL(...)
-#include "tutti/calls.def"
 #undef TUTTI_MEMBER
 };
 
@@ -56,9 +66,6 @@ Result<Library> open_library() {
   };
 #define TUTTI_FIND(name) find("tutti_" #name, library.name);
   TUTTI_EACH(TUTTI_FIND)
-#define TUTTI_CALL(name, ...) TUTTI_FIND(name##_on_stream)
-#define TUTTI_HOST_CALL(...)
-#include "tutti/calls.def"
 #undef TUTTI_FIND
   if (missing != nullptr)
     return unsupported(std::string(kName) + " has no " + missing +

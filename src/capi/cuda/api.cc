@@ -158,7 +158,7 @@ tutti_result_t tutti_device_comm_explain(tutti_device_comm_t comm, const char* c
     return call(__func__, comm, TUTTI_ALL request, stream);                                      \
   }
 #define TUTTI_HOST_CALL(...)
-#include "tutti/calls.def"
+#include "capi/calls.def"
 
 // ---- Registered memory, and what follows a sum ----
 
