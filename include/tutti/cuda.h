@@ -20,8 +20,8 @@
  * Groups      tutti_group_start and tutti_group_end: calls begin at the end, which does not wait.
  *             One thread that drives several ranks does so in a group.
  * Failures    A kernel ends when one of its waits for a peer lasts longer than TUTTI_TIMEOUT_MS,
- * when ranks of a host make calls that differ, and after an abort. tutti_device_comm_check says so,
- * and notices peers that have died. Results are not complete then.
+ * when ranks make calls that differ, once a peer has died, and after an abort.
+ * tutti_device_comm_check says so. Results are not complete then.
  */
 #ifndef TUTTI_CUDA_H
 #define TUTTI_CUDA_H
@@ -70,8 +70,8 @@ TUTTI_API tutti_result_t tutti_device_comm_split(tutti_device_comm_t comm, int c
  * communicators may be destroyed in any order. NULL is legal. */
 TUTTI_API tutti_result_t tutti_device_comm_destroy(tutti_device_comm_t comm);
 
-/* Ends all calls on this rank at once, and on the others as soon as they look: at their next call
- * or check. `reason` is one line, or NULL. Any thread, any time, twice too. */
+/* Ends all calls on this rank at once, and on the others within about 100 ms. `reason` is one line,
+ * or NULL. Any thread, any time, twice too. */
 TUTTI_API tutti_result_t tutti_device_comm_abort(tutti_device_comm_t comm, const char* reason);
 
 /* TUTTI_OK, or why calls have ended early: TUTTI_TIMEOUT, TUTTI_MISMATCH, TUTTI_PEER_FAILED,

@@ -20,7 +20,8 @@
 // end. A group does not wait for what it put onto streams.
 //
 // Failures: kernels wait for peers up to `Settings::timeout`, then end; so does everything after an
-// abort. `check` says so; streams go on either way, with results that are not complete.
+// abort, or once a peer has died. `check` says so; streams go on either way, with results that are
+// not complete.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -160,7 +161,7 @@ class TUTTI_API DeviceCommunicator {
 
   /// Ok, or why calls of this communicator have ended early or will. Any thread, any time.
   Status check() const;
-  /// Ends all calls on this rank at once, and on the others as soon as they look. Any thread, any
+  /// Ends all calls on this rank at once, and on the others within about 100 ms. Any thread, any
   /// time, twice too.
   void abort(std::string_view reason);
   /// Ends this rank's calls at once, but not those of other ranks, which do not learn of it. Later

@@ -311,9 +311,10 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   if (status && self.network() != nullptr)
     status = self.network()->start(
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
+  if (status) status = state->order.make();
+  if (status) status = Watcher::instance().add(state->health);
   TUTTI_TRY(const auto outcomes,
             exchange_status(self.control, Outcome{ExchangedStatus(status)}, status));
-  TUTTI_RETURN_IF_ERROR(state->order.make());
   self.created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(self.token);

@@ -2,9 +2,9 @@
 // early.
 //
 // Kernels do not see processes and would wait for a peer that has ended until their deadline. So
-// `failure`, which each call asks first, looks now and then whether all peers live. A rank may end
-// right after it did its part. Then this rank's kernels need nothing more from it and end. So only
-// kernels that still run a while later wait in vain.
+// `failure`, which each call and the watcher (watcher.h) ask, looks now and then whether all peers
+// live. A rank may end right after it did its part. Then this rank's kernels need nothing more from
+// it and end. So only kernels that still run a while later wait in vain.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -4,7 +4,8 @@
 //   order    the order of calls on streams and in graphs (launch_order.h)
 //   memory   what ranks have registered with each other (registered.h)
 //   plans    what is loaded, and which plan a call takes (plans.h)
-//   health   failures, and ending calls early (health.h)
+//   health   failures, and ending calls early (health.h); the process's watcher asks it, too
+//            (watcher.h)
 //
 // A call is checked, prepared and launched. The first call of a kind and a class of sizes makes
 // what it needs; later ones look it up and launch a kernel: they neither allocate nor wait.
@@ -19,6 +20,7 @@
 #include "cuda/comm/launch_order.h"
 #include "cuda/comm/plans.h"
 #include "cuda/comm/registered.h"
+#include "cuda/comm/watcher.h"
 
 namespace tutti {
 
@@ -34,6 +36,7 @@ struct DeviceMessage {
 
 struct DeviceCommunicator::State {
   explicit State(Communicator joined) : rank(std::move(joined)) {}
+  ~State() { Watcher::instance().remove(health); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
