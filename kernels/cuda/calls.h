@@ -7,7 +7,10 @@
 // block waits for a post, so a call costs no additional round trip.
 //
 // Between hosts there are no boards. There a slot carries the chain of the call that wrote it (its
-// stamp), and the reader compares that with its own when the peer's first slot has come.
+// stamp), and the reader compares that with its own when the peer's first slot has come. A thread
+// that has waited for kLongWaitNs also writes a note to all peers on other hosts (note_calls): the
+// latest calls of block 0, and the message that it waits in. It compares their notes with these. So
+// ranks that wait for each other and send nothing find out too, and short waits cost nothing.
 //
 // A line keeps the last kBoardEntries calls. A peer that is further ahead has overwritten them;
 // then the chain shows the difference at a later call.
@@ -52,10 +55,10 @@ struct Posted {
 };
 
 TUTTI_DEVICE void post(std::byte* line, std::uint32_t number, std::uint32_t chain,
-                       const CallTag& tag) {
+                       const std::uint32_t (&words)[3]) {
   std::byte* const at = line + number % kBoardEntries * kEntryBytes;
-  store_packed(at, chain, tag.words[0], number, number);
-  store_packed(at + 16, tag.words[1], tag.words[2], number, number);
+  store_packed(at, chain, words[0], number, number);
+  store_packed(at + 16, words[1], words[2], number, number);
 }
 
 TUTTI_DEVICE Posted posted(const std::byte* line, unsigned entry) {
@@ -81,6 +84,25 @@ TUTTI_DEVICE Posted latest(const std::byte* line) {
   return last;
 }
 
+/// The line of a note with calls (-1), or with the messages of a direction, as Watch counts them.
+TUTTI_DEVICE std::byte* note_line(std::byte* note, int direction) {
+  return note + kNoteHead + static_cast<unsigned>(direction + 1) * kBoardLine;
+}
+TUTTI_DEVICE const std::byte* note_line(const std::byte* note, int direction) {
+  return note + kNoteHead + static_cast<unsigned>(direction + 1) * kBoardLine;
+}
+
+/// Whether the two lines have a call of the same number that differs, or that follows one.
+TUTTI_DEVICE bool lines_differ(const std::byte* one, const std::byte* other) {
+  bool differ = false;
+#pragma unroll 1
+  for (unsigned entry = 0; entry < kBoardEntries; ++entry) {
+    const Posted a = posted(one, entry), b = posted(other, entry);
+    differ |= a.number != 0 && a.number == b.number && a.chain != b.chain;
+  }
+  return differ;
+}
+
 enum class Heard { kNothing, kSame, kOther, kLater };
 
 /// A line's news about call `number`.
@@ -91,6 +113,10 @@ TUTTI_DEVICE Heard heard(const std::byte* line, std::uint32_t number, std::uint3
   const bool later = first.word[1] != 0 && static_cast<std::int32_t>(first.word[1] - number) > 0;
   return later ? Heard::kLater : Heard::kNothing;
 }
+
+/// A wait is long if it lasts longer: the wait for a rank on another host that is only late is not
+/// to cost anything. Then a thread looks at what other hosts do, and tells them what it does.
+inline constexpr std::uint64_t kLongWaitNs = 20'000'000;
 
 /// Ends a wait when a rank has aborted or failed, when the peer is in another call, or at the
 /// deadline. Each wait has the whole time limit for itself. Short waits read neither the clock nor
@@ -125,18 +151,66 @@ struct Watch {
 
   /// Whether the peer has posted another call than this one.
   TUTTI_DEVICE bool differs(std::byte* board, unsigned whom) {
-    const Heard what = heard(line(board, whom), number, chain);
+    return differs(line(board, whom), board + board_calls(arguments->ranks) + whom * kBoardLine);
+  }
+  /// By the line for this wait, and the one with the calls of the peer's block 0.
+  TUTTI_DEVICE bool differs(const std::byte* posts, const std::byte* its_calls) {
+    const Heard what = heard(posts, number, chain);
     if (direction < 0 || what != Heard::kNothing) return what == Heard::kOther;
     // The peer has not come to this message. If it has begun a collective that this rank has not
     // begun, it never will: both make their calls in order. Two looks have to show this, as the
     // peer may have posted the message just before the first one.
-    const std::byte* const its_calls = board + board_calls(arguments->ranks) + whom * kBoardLine;
     const std::uint32_t last = latest(its_calls).number;
     const std::uint32_t own = load<BlockState::Calls>(&arguments->states[0].calls).number;
     const bool is_ahead = last != 0 && static_cast<std::int32_t>(last - own) > 0;
     const bool twice = is_ahead && was_ahead;
     was_ahead = is_ahead;
     return twice;
+  }
+
+  /// The line with the calls of this rank's block 0.
+  TUTTI_DEVICE const std::byte* own_calls() const {
+    return arguments->boards[arguments->rank] + board_calls(arguments->ranks) +
+           arguments->rank * kBoardLine;
+  }
+
+  /// Tells peers on other hosts what this rank does, and `whom` in which message it waits for it.
+  TUTTI_DEVICE void note_calls(unsigned whom, std::uint64_t now) const {
+    const std::byte* const calls = own_calls();
+#pragma unroll 1
+    for (unsigned other = 0; other < arguments->ranks; ++other) {
+      std::byte* const note = arguments->notes[other].outgoing;
+      if (note == nullptr) continue;
+#pragma unroll 1
+      for (unsigned entry = 0; entry < kBoardEntries; ++entry) {
+        const Posted one = posted(calls, entry);
+        if (one.number != 0) post(note_line(note, -1), one.number, one.chain, one.call.words);
+      }
+      if (direction >= 0 && other == whom)  // To the peer it has the other direction.
+        post(note_line(note, 1 - direction), number, chain, message.words);
+      // release: a reader of this version sees the lines. What this rank sent before was released
+      // by its own counters.
+      store_release(reinterpret_cast<std::uint64_t*>(note), now);
+    }
+  }
+
+  /// In a long wait: whether a rank on another host is in another call. Then `whom` is that rank.
+  TUTTI_DEVICE bool differs_elsewhere(unsigned& whom, std::uint64_t now) {
+    const bool notes = (polls & (polls - 1)) == 0;  // Less and less often.
+    if (notes) note_calls(whom, now);
+    const std::byte* const calls = own_calls();
+#pragma unroll 1
+    for (unsigned other = 0; other < arguments->ranks; ++other) {
+      const std::byte* const note = arguments->notes[other].incoming;
+      if (note == nullptr || (other != whom && !notes)) continue;
+      const bool differ = lines_differ(calls, note_line(note, -1)) ||
+                          (direction >= 0 && other == whom &&
+                           differs(note_line(note, direction), note_line(note, -1)));
+      if (!differ) continue;
+      whom = other;
+      return true;
+    }
+    return false;
   }
 
   /// Call it after each poll in vain. True: give up. Most calls only count.
@@ -152,6 +226,9 @@ struct Watch {
     }
     const std::uint64_t now = now_ns();
     if (begin_ns == 0) begin_ns = now;
+    if (arguments->notes != nullptr && number != 0 && now - begin_ns >= kLongWaitNs &&
+        differs_elsewhere(whom, now))
+      return fail(Why::kDiffers, whom);
     if (now - begin_ns < arguments->timeout_ns) return false;
     return fail(Why::kTimedOut, whom);
   }
@@ -193,7 +270,7 @@ TUTTI_DEVICE void post_call(const Watch& watch, const CallTag& tag, unsigned fir
   for (unsigned peer = first; peer < arguments.ranks; peer += stride) {
     std::byte* const board = arguments.boards[peer];
     if (board == nullptr) continue;
-    post(watch.line(board, arguments.rank), watch.number, watch.chain, tag);
+    post(watch.line(board, arguments.rank), watch.number, watch.chain, tag.words);
   }
 }
 
@@ -258,18 +335,36 @@ TUTTI_DEVICE bool find_difference(const std::byte* own, const std::byte* other,
   return false;
 }
 
+/// The same for a peer on another host: its call is known if it has written a note. If this rank
+/// noticed a difference by a slot, the peer may be about to write it.
+TUTTI_DEVICE void name_calls_elsewhere(const Watch& watch, Report& report) {
+  constexpr std::uint64_t kPatienceNs = 100'000'000;
+  const Arguments& arguments = *watch.arguments;
+  const std::byte* const calls = watch.own_calls();
+  report.own = watch.direction >= 0 ? watch.message : latest(calls).call;
+  if (watch.why != Why::kDiffers || arguments.notes == nullptr) return;
+  const std::byte* const note = arguments.notes[watch.peer].incoming;
+  if (note == nullptr) return;
+  const std::uint64_t begin = now_ns();
+  watch.note_calls(watch.peer, begin);
+  do {
+    // acquire: pairs with the release of the host that put the note there. It is the poll.
+    load_acquire(reinterpret_cast<const std::uint64_t*>(note));
+    if (find_difference(calls, note_line(note, -1), latest(calls).number, report)) return;
+    if (watch.direction < 0) continue;
+    const Posted theirs = posted(note_line(note, watch.direction), watch.number % kBoardEntries);
+    const Posted last = latest(note_line(note, -1));
+    report.other = theirs.number == watch.number ? theirs.call : last.call;
+  } while (report.other.number == 0 && now_ns() - begin < kPatienceNs);
+}
+
 /// Puts into `report` what the two ranks called, as far as the boards still have it.
 TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
   const Arguments& arguments = *watch.arguments;
   std::byte* const mine = arguments.boards[arguments.rank];
   std::byte* const board = board_from(arguments, watch.peer);
   if (mine == nullptr) return;
-  if (board == nullptr) {  // A peer on another host: its call is known by its stamp alone.
-    watch.lane = 0;
-    report.own =
-        watch.direction >= 0 ? watch.message : latest(watch.line(mine, arguments.rank)).call;
-    return;
-  }
+  if (board == nullptr) return name_calls_elsewhere(watch, report);
   if (watch.direction >= 0) {
     report.own = watch.message;
     const Posted theirs = posted(watch.line(board, watch.peer), watch.number % kBoardEntries);

@@ -103,6 +103,13 @@ struct SignalEnd {
   std::uint64_t sent = 0, taken = 0;
 };
 
+/// This rank's note to a peer on another host and the peer's to this one (transport/note.h); null:
+/// the peer is on this host.
+struct NoteEnds {
+  std::byte* outgoing = nullptr;
+  const std::byte* incoming = nullptr;
+};
+
 /// A lane's steps, in device memory.
 struct LaneSteps {
   const plan::Step* steps = nullptr;
@@ -160,6 +167,11 @@ constexpr std::size_t board_bytes(std::size_t ranks, std::size_t lanes) {
   return board_messages(ranks, lanes) + ranks * 2 * kBoardLine;
 }
 
+// A note (calls.h) has its version, a line of calls, and lines of messages to the peer that reads
+// it and from it.
+inline constexpr std::size_t kNoteHead = 64;
+inline constexpr std::size_t kNoteBytes = kNoteHead + 3 * kBoardLine;
+
 /// The kernel's arguments. Pointers are to memory that the device can access. What short calls read
 /// lies close together: each launch fetches it anew.
 /// It has more than 15 fields: a kernel gets all it needs in one block of constant memory.
@@ -192,6 +204,7 @@ struct Arguments {
   bool entry_barrier = false;  // All ranks meet before the first step.
   CallTag tag;
   std::uint32_t board_lanes = 0;
+  const NoteEnds* notes = nullptr;           // By rank; null: all ranks are on one host.
   std::uint64_t staged_peers = 0;            // A bit for each peer that posts on staged_board.
   std::byte* staged_board = nullptr;         // This rank's board in the host's memory.
   std::byte* boards[kMostDeviceRanks] = {};  // By rank, with its own; null: a rank of another host.

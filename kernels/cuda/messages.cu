@@ -69,7 +69,7 @@ class Messenger {
     if (board == nullptr) return;
     Watch theirs = watch_;  // To the peer this message has the other direction.
     theirs.direction = queue_.sends != 0 ? 1 : 0;
-    post(theirs.line(board, common.rank), number, watch_.chain, tag);
+    post(theirs.line(board, common.rank), number, watch_.chain, tag.words);
   }
 
   /// This block's lanes of a message. False: the launch is over for the block.

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303307ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303308ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -49,6 +49,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   lines_ = place(kCalls * kCallLines * sizeof(CallLine));
   blocks_ = place(kBlockTables * ranks * sizeof(BlockView));
   signals_ = place(ranks * lanes * sizeof(Counter));
+  notes_ = place(config.notes != 0 ? ranks * sizeof(Note) : 0);
   packets_ = place(config.packet_slots * config.packet_bytes);
   multicast_ = place(lanes * multicast_bytes_);
   channels_ = place((ranks - 1) * lanes * channel_bytes_);

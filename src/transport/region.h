@@ -14,6 +14,7 @@
 //                                be apart (gpudirect_slots.h)
 //               messages         per sender: the ring for messages from that sender to r
 //               signals          per (sender, lane): the counter that r waits on
+//               notes            per sender: its note to r, if there are any (note.h)
 //
 // Nothing in here is a pointer: every rank maps it at an address of its own. A value that a peer
 // wrote is never used as an index or a length without a check.
@@ -27,6 +28,7 @@
 
 #include "base/wait.h"
 #include "transport/gpudirect_slots.h"
+#include "transport/note.h"
 #include "transport/ring.h"
 #include "tutti/result.h"
 
@@ -59,6 +61,7 @@ struct RegionConfig {
   std::uint32_t message_slots = 2;
   std::uint32_t replica = 0;    // 1: a replica of one rank's own, see remote_link.h.
   std::uint32_t gpudirect = 0;  // 1: no channel has its slots in here, see gpudirect_slots.h.
+  std::uint32_t notes = 0;      // 1: each rank has a note for each other, see note.h.
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
@@ -226,6 +229,11 @@ class Region {
                                      static_cast<std::uint32_t>(lane)];
   }
 
+  /// Null: there are none.
+  Note* note(int from, int to) const {
+    return config_.notes == 0 ? nullptr : at<Note>(to, notes_) + from;
+  }
+
   /// Sets the abort word, once; the first error stays. Wakes every rank. True if it was the first.
   bool abort(const Error& error) const;
   /// Whether some rank has ended the communicator, or is about to. Costs one load, from a cache
@@ -264,7 +272,7 @@ class Region {
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   // Offsets within a section.
   std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, status_ = 0, lines_ = 0, blocks_ = 0,
-              packets_ = 0, multicast_ = 0, channels_ = 0, signals_ = 0, messages_ = 0;
+              notes_ = 0, packets_ = 0, multicast_ = 0, channels_ = 0, signals_ = 0, messages_ = 0;
   std::size_t multicast_bytes_ = 0, channel_bytes_ = 0, message_bytes_ = 0;
 };
 

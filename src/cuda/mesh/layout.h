@@ -49,8 +49,8 @@ struct CudaMeshLayout {
   std::size_t slots_at(CudaRanks with, std::size_t lane, std::size_t peer) const;
 
   std::size_t ranks, lanes, ring_bytes;
-  std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, areas, states, counts, board,
-      slots;
+  std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, notes, areas, states, counts,
+      board, slots;
 };
 
 }  // namespace tutti::exec

@@ -63,6 +63,7 @@ RegionConfig CudaNetwork::config(std::size_t ranks, std::uint32_t lanes, std::ui
   config.multicast_slots = config.packet_slots = config.message_slots = 1;
   config.packet_bytes = kCacheLine;
   config.message_bytes = 2 * kCacheLine;
+  config.notes = 1;
   return config;
 }
 
@@ -107,6 +108,8 @@ std::vector<CudaNetwork::Range> CudaNetwork::rings() const {
   for (std::size_t rank = 0; rank < options_.remote.size(); ++rank) {
     if (!options_.remote[rank]) continue;
     const int peer = static_cast<int>(rank);
+    for (Note* const note : {region().note(me, peer), region().note(peer, me)})
+      ranges.emplace_back(reinterpret_cast<std::byte*>(note), sizeof(*note));
     for (int lane = 0; lane < static_cast<int>(region().config().lanes); ++lane) {
       ranges.push_back(memory_of(region().channel(me, peer, lane), gpudirect));
       ranges.push_back(memory_of(region().channel(peer, me, lane), gpudirect));

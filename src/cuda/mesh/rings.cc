@@ -12,10 +12,15 @@
 namespace tutti::exec {
 namespace {
 
+using cuda::NoteEnds;
 using cuda::RingEnd;
 using cuda::SignalEnd;
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA mesh: " + what}; }
+
+static_assert(sizeof(Note) == cuda::kNoteBytes && offsetof(Note, version) == 0 &&
+                  offsetof(Note, words) == cuda::kNoteHead,
+              "kernels write notes");
 
 template <class T>
 std::size_t bytes_in(const std::vector<T>& list) {
@@ -41,6 +46,7 @@ CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
   inboxes = take(ends * sizeof(RingEnd));
   outboxes = take(ends * sizeof(RingEnd));
   signal_ends = take(ends * sizeof(SignalEnd));
+  notes = take(ranks * sizeof(NoteEnds));
   areas = take(2 * ends * options.area_bytes);
   const std::size_t most_blocks = std::max<std::size_t>(lanes, cuda::kMostQueues);
   states = take(most_blocks * sizeof(cuda::BlockState));
@@ -90,11 +96,12 @@ std::size_t CudaRings::staged_bytes() const {
   return layout_.slots_at(staged_[static_cast<std::size_t>(only_)], layout_.lanes, 0);
 }
 
-bool CudaRings::is_mapped() const {
+bool CudaRings::has_remote() const {
   const auto& remote = options_.remote;
-  return staging_.data() == nullptr &&
-         std::find(remote.begin(), remote.end(), true) == remote.end();
+  return std::find(remote.begin(), remote.end(), true) != remote.end();
 }
+
+bool CudaRings::is_mapped() const { return staging_.data() == nullptr && !has_remote(); }
 
 Status CudaRings::open_to_all() {
   for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
@@ -193,6 +200,13 @@ Status CudaRings::connect(std::size_t me) {
   std::vector<RingEnd> inboxes(layout_.ranks * layout_.lanes),
       outboxes(layout_.ranks * layout_.lanes);
   std::vector<SignalEnd> signals(layout_.ranks * layout_.lanes);
+  std::vector<NoteEnds> notes(layout_.ranks);
+  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
+    if (peer == me || !is_remote(peer)) continue;
+    const int own = static_cast<int>(me), other = static_cast<int>(peer);
+    notes[peer] = {reinterpret_cast<std::byte*>(options_.network.note(own, other)),
+                   reinterpret_cast<std::byte*>(options_.network.note(other, own))};
+  }
   for (std::size_t lane = 0; lane < options_.lanes; ++lane) {
     for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
       if (peer == me) continue;
@@ -205,6 +219,7 @@ Status CudaRings::connect(std::size_t me) {
   CudaMemory& memory = memories_[me];
   TUTTI_RETURN_IF_ERROR(memory.write(at.inboxes, inboxes.data(), bytes_in(inboxes)));
   TUTTI_RETURN_IF_ERROR(memory.write(at.outboxes, outboxes.data(), bytes_in(outboxes)));
+  TUTTI_RETURN_IF_ERROR(memory.write(at.notes, notes.data(), bytes_in(notes)));
   return memory.write(at.signal_ends, signals.data(), bytes_in(signals));
 }
 
@@ -216,6 +231,7 @@ cuda::Arguments CudaRings::arguments(int rank) const {
   arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
   arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
   arguments.signals = reinterpret_cast<SignalEnd*>(mine + at.signal_ends);
+  if (has_remote()) arguments.notes = reinterpret_cast<const NoteEnds*>(mine + at.notes);
   arguments.slot_bytes = options_.slot_bytes;
   arguments.slot_count = options_.slot_count;
   arguments.format = options_.format;

@@ -87,6 +87,7 @@ class CudaRings {
   bool is_remote(std::size_t peer) const {
     return peer < options_.remote.size() && options_.remote[peer];
   }
+  bool has_remote() const;
   void add_boards(std::size_t rank, cuda::Arguments& arguments) const;
   cuda::Report* report_of(int rank) const;
 

@@ -9,6 +9,7 @@
 //   packet    a call's packet slot; blocks: a call's table of blocks; both before the lines
 //   slot      a slot of a ring to the peer (channel, messages) or to all (multicast)
 //   counter   how far this rank has read a ring; signals; the calls that it has finished
+//   note      the note to the peer (note.h), behind all that the rank wrote before it
 //   abort     the abort word with its error
 //   cpu       to ranks on the same machine: on which CPU this rank is now
 //   waits     the rank for which a rank has waited long: RankStatus::waits_for

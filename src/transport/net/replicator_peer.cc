@@ -21,7 +21,8 @@ enum Kind : std::uint16_t {
   kCpu,
   kLeft,
   kWaits,
-  kRecord
+  kRecord,
+  kNote
 };
 
 // Frames for one peer that may wait in its queues; below what a carrier takes.
@@ -238,8 +239,21 @@ bool Replicator::Peer::offer_waits_for() {
   return true;
 }
 
+/// Copies this rank's note, if it is new and the last one has left.
+bool Replicator::Peer::copy_note() {
+  const Note* const note = region_.note(me_, rank_);
+  return note != nullptr && released_ >= note_queued_ && note_out_.copy(*note, said_note_);
+}
+
+void Replicator::Peer::offer_note() {
+  said_note_ = note_out_.version;
+  queue({.bytes = sizeof(note_out_), .kind = kNote}, std::as_bytes(std::span(&note_out_, 1)));
+  note_queued_ = queued_;
+}
+
 bool Replicator::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
   bool moved = false;
+  const bool has_note = copy_note();  // Before the rest, which has to arrive first.
   for (; calls_ != count && !full(); ++calls_) {
     offer_call(published[calls_ % published.size()]);
     moved = true;
@@ -263,6 +277,7 @@ bool Replicator::Peer::offer(const std::vector<Published>& published, std::uint6
     queue({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value}, Piece());
     moved = true;
   }
+  if (has_note && !full()) offer_note(), moved = true;  // If full, some of the rest may be missing.
   return moved;
 }
 
@@ -311,8 +326,9 @@ Error Replicator::Peer::nonsense(const FrameHeader& header) const {
 }
 
 bool Replicator::Peer::takes_turns(const FrameHeader& header) const {
-  static_assert(sizeof(Staged) <= Rails::kKeptBytes && sizeof(RecordImage) <= Rails::kKeptBytes);
-  return header.kind == kLines || header.kind == kRecord;
+  static_assert(sizeof(Staged) <= Rails::kKeptBytes && sizeof(RecordImage) <= Rails::kKeptBytes &&
+                sizeof(NoteImage) <= Rails::kKeptBytes);
+  return header.kind == kLines || header.kind == kRecord || header.kind == kNote;
 }
 
 Result<std::optional<std::byte*>> Replicator::Peer::place(const FrameHeader& header) {
@@ -367,6 +383,9 @@ std::byte* Replicator::Peer::destination(const FrameHeader& header) {
     case kRecord:
       if (header.bytes != sizeof(RecordImage)) return nullptr;
       return reinterpret_cast<std::byte*>(&record_in_);
+    case kNote:
+      if (header.bytes != sizeof(NoteImage) || region_.note(rank_, me_) == nullptr) return nullptr;
+      return reinterpret_cast<std::byte*>(&note_in_);
     case kAbort:
       if (header.bytes != sizeof(AbortImage)) return nullptr;
       return reinterpret_cast<std::byte*>(&abort_in_);
@@ -396,6 +415,10 @@ Status Replicator::Peer::arrived(const FrameHeader& header) {
                                       std::memory_order_relaxed);  // A hint, see look_around.
       return ok();
     case kRecord: return take_calls(header), ok();
+    case kNote:
+      staging_.reset();
+      note_in_.put(*region_.note(rank_, me_));
+      return ok();
     case kAbort: return take_abort();
     case kLeft:
       // release: as if the peer had stored it.

@@ -100,6 +100,8 @@ class Replicator::Peer final : public FrameSink {
   void offer_slot(std::size_t ring);
   bool offer_cpu();
   bool offer_waits_for();
+  bool copy_note();
+  void offer_note();
   void settle();
   void keep_zero_copy();
   static std::size_t ring_of(bool to_all, std::size_t lane);
@@ -137,6 +139,8 @@ class Replicator::Peer final : public FrameSink {
   std::array<RecordImage, kParts> record_out_{};
   RecordImage record_in_;
   std::uint64_t record_queued_ = 0;  // `queued_` after the last frame of the record.
+  NoteImage note_out_, note_in_;
+  std::uint64_t said_note_ = 0, note_queued_ = 0;  // Its version; `queued_` after the last one.
   // Where lines lie until they are complete.
   struct alignas(kCacheLine) Staged {
     CallImage image;
