@@ -1,5 +1,7 @@
 #include "cuda/comm/watcher.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -36,6 +38,8 @@ Status Watcher::add(const Health& health) {
 }
 
 void Watcher::remove(const Health& health) {
+  // In a forked child there is no such thread, and a lock that it held at the fork stays held.
+  if (getpid() != owner_) return;
   std::shared_ptr<Watched> watched;
   {
     const std::lock_guard lock(mutex_);

@@ -9,6 +9,8 @@
 // An answer may take long, because CUDA may hold it up. So each rank has a lock of its own: a rank
 // that leaves does not wait for the answer of another.
 #pragma once
+#include <unistd.h>
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -40,6 +42,7 @@ class Watcher {
   std::condition_variable added_;
   std::vector<std::shared_ptr<Watched>> ranks_;  // Guarded by mutex_.
   bool started_ = false;                         // Guarded by mutex_.
+  const int owner_ = getpid();                   // The process that has the thread.
 };
 
 }  // namespace tutti
