@@ -6,6 +6,7 @@
 #include <bit>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <vector>
 
@@ -20,6 +21,9 @@
 
 namespace tutti {
 namespace {
+
+// How long a rank that can't join tries to tell the others.
+constexpr std::chrono::milliseconds kLongestGoodbye{100};
 
 /// The layers of RDMA devices that this process can use.
 std::uint32_t probe_rdma() {
@@ -60,6 +64,22 @@ std::string Endpoint::why_gone(int peer, const Presence& there) const {
   if (there.state != Presence::State::kLeft) return rank + why_dead(peer);
   return rank + "left before this call: it destroyed its communicator after " +
          (there.finished == 0 ? "no call at all" : "call " + std::to_string(there.finished));
+}
+
+void Endpoint::end_joining(Error error, Rank me) {
+  // A told error without a rank to blame is of the rank that told it.
+  if (error.peer.value < 0) error.peer = error.rank.value < 0 ? me : error.rank;
+  error.rank = me;
+  (void)region().abort(error);
+  RemoteLink* const link = remote_link();
+  if (link == nullptr) return;
+  const Deadline last = Deadline::after(kLongestGoodbye);
+  try {
+    do {
+      link->progress();
+    } while (link->pending() && !last.passed());
+  } catch (const std::bad_alloc&) {  // They see that this rank has gone.
+  }
 }
 
 Presence Endpoint::presence(int peer) const {

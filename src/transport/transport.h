@@ -112,6 +112,9 @@ class Endpoint {
   virtual std::string why_dead(int) const { return "has ended (killed or crashed)"; }
   /// Carries what this rank writes to those that don't see its memory; null if all do.
   virtual RemoteLink* remote_link() { return nullptr; }
+  /// This rank can't join after all: ranks that have joined get `error` in their calls. Without it
+  /// they would find that this rank has gone, and blame it. Takes a moment at most.
+  void end_joining(Error error, Rank me);
   /// The cost of a hop over its network, as far as that was learnt when it was made, alike on all
   /// ranks; zero: not at all.
   virtual NetworkCost network_cost() const { return {}; }

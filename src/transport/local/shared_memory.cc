@@ -267,12 +267,16 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
   const std::array<std::byte, 2> able{std::byte{endpoint->try_reads()},
                                       std::byte{endpoint->has_lifeline()}};
-  TUTTI_TRY(const auto mapped, opening.exchange("mapped", able));
+  const auto mapped = opening.exchange("mapped", able);
+  if (!mapped) {  // Others may have got the answer, and have joined.
+    endpoint->end_joining(mapped.error(), Rank{opening.rank});
+    return mapped.error();
+  }
   const auto says = [&](std::size_t at, std::size_t which) {
-    return mapped[at].size() == able.size() && mapped[at][which] == std::byte{1};
+    return (*mapped)[at].size() == able.size() && (*mapped)[at][which] == std::byte{1};
   };
   bool all_read = true;
-  for (std::size_t at = 0; at < mapped.size(); ++at) {
+  for (std::size_t at = 0; at < mapped->size(); ++at) {
     all_read = all_read && says(at, 0);
     if (says(at, 1)) endpoint->watch(static_cast<int>(at));
   }

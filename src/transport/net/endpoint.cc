@@ -159,7 +159,7 @@ bool on_one_host(std::span<const Peer> peers) {
 
 Result<std::unique_ptr<Endpoint>> open_endpoint(
     const Opening& opening, std::string_view name,
-    const std::function<Result<std::unique_ptr<Network>>(const Joining&)>& connect) {
+    const std::function<Result<Connected>(const Joining&)>& connect) {
   if (opening.config.slot_bytes > kMostFrameBytes) {  // Alike on all ranks: nobody waits.
     return Error{Code::kInvalidArgument,
                  fmt::format("{}: slots of {} bytes; between hosts TUTTI_SLOT_BYTES is at most {}M",
@@ -183,10 +183,17 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
   for (int rank = 0; rank < static_cast<int>(opening.peers.size()); ++rank) {
     if (std::find(near.begin(), near.end(), rank) == near.end()) joining.far.push_back(rank);
   }
-  TUTTI_TRY(auto network, connect(joining));
-  return std::unique_ptr<Endpoint>(
-      std::make_unique<NetEndpoint>(name, std::move(hosts), std::move(shared), near,
-                                    std::move(replica), config, opening, std::move(network)));
+  auto connected = connect(joining);
+  if (!connected) {
+    shared->end_joining(connected.error(), Rank{opening.rank});
+    return std::move(connected.error());
+  }
+  std::unique_ptr<Endpoint> endpoint = std::make_unique<NetEndpoint>(
+      name, std::move(hosts), std::move(shared), near, std::move(replica), config, opening,
+      std::move(connected->network));
+  if (connected->all) return endpoint;
+  endpoint->end_joining(connected->all.error(), Rank{opening.rank});
+  return std::move(connected->all.error());
 }
 
 }  // namespace tutti::net

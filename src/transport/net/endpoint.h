@@ -23,12 +23,19 @@ struct Joining {
   std::span<std::byte> replica;  // Sections of those that are far.
 };
 
+/// What connecting came to. If not all ranks were reached, the network joins those that were: they
+/// may have joined, and have to hear of it.
+struct Connected {
+  std::unique_ptr<Network> network;
+  Status all = {};
+};
+
 /// Collective over all of opening.peers: `connect` is called on each of them. If all ranks share a
 /// host the network is what somebody wants to see: then it joins all of them. `name`: the
 /// transport's.
 Result<std::unique_ptr<Endpoint>> open_endpoint(
     const Opening& opening, std::string_view name,
-    const std::function<Result<std::unique_ptr<Network>>(const Joining&)>& connect);
+    const std::function<Result<Connected>(const Joining&)>& connect);
 
 /// Whether all of them are ranks of one host.
 bool on_one_host(std::span<const Peer> peers);

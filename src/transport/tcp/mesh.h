@@ -65,6 +65,7 @@ struct Mesh {
 /// Collective over all ranks (the exchange is), even those without peers. kTimeout names the ranks
 /// that are missing, with host, interface, address and what was last tried; kSystem: no listener
 /// could be opened.
-Result<Mesh> connect_mesh(const Joining& joining);
+/// `reached`: if that is not null, and it fails after it has connected to some, these connections.
+Result<Mesh> connect_mesh(const Joining& joining, Mesh* reached = nullptr);
 
 }  // namespace tutti::tcp

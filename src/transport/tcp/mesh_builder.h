@@ -30,6 +30,8 @@ class MeshBuilder {
   explicit MeshBuilder(const Joining& joining);
   /// Once.
   Result<Mesh> run();
+  /// After it has failed: the connections that it has made.
+  Mesh reached();
   /// After that, for a connection that both ends know to be lost: moves on what is under way, and
   /// never waits. The new one, once there is one. To be called again and again, by both.
   std::optional<Connection> again(int peer, int index);

@@ -70,7 +70,7 @@ Result<Agreed> agree(const Opening& opening, const Means& own) {
   return agreed;
 }
 
-Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
+Result<net::Connected> connect(const net::Joining& to) {
   const Opening& opening = to.opening;
   TUTTI_TRY(const auto facts, probe_interfaces());
   TUTTI_TRY(auto chosen, choose_addresses(facts, {.rule = opening.net_interfaces,
@@ -89,13 +89,14 @@ Result<std::unique_ptr<net::Network>> connect(const net::Joining& to) {
   joining.exchange = opening.exchange;
   joining.deadline = opening.deadline;
   joining.look = opening.look;
-  TUTTI_TRY(auto mesh, connect_mesh(joining));
+  Mesh reached;
+  auto mesh = connect_mesh(joining, &reached);
 
   NetworkCost cost = tcp_transport.network;
   if (agreed.gigabytes_per_second > 0) cost.link.gigabytes_per_second = agreed.gigabytes_per_second;
-  TUTTI_TRY(auto network,
-            TcpNetwork::open(std::move(mesh), std::move(wakers), opening.peers.size(), cost));
-  return std::unique_ptr<net::Network>(std::move(network));
+  TUTTI_TRY(auto network, TcpNetwork::open(mesh ? *std::move(mesh) : std::move(reached),
+                                           std::move(wakers), opening.peers.size(), cost));
+  return net::Connected{std::move(network), mesh ? ok() : Status(std::move(mesh.error()))};
 }
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {

@@ -138,7 +138,7 @@ std::optional<EndpointInfo> parse_endpoint_info(std::span<const std::byte> bytes
   return info;
 }
 
-Result<std::unique_ptr<net::Network>> meet(const net::Joining& to) {
+Result<net::Connected> meet(const net::Joining& to) {
   const Opening& opening = to.opening;
   TUTTI_TRY(const Library* const ucx, library());
   TUTTI_TRY(const auto devices,
@@ -153,8 +153,8 @@ Result<std::unique_ptr<net::Network>> meet(const net::Joining& to) {
   TUTTI_TRY(const auto infos, exchange_endpoint_info(opening, mine));
   TUTTI_TRY(auto network,
             UcxNetwork::open(std::move(worker), mine.key, static_cast<int>(opening.peers.size())));
-  TUTTI_RETURN_IF_ERROR(greet(to, *network, infos));
-  return std::unique_ptr<net::Network>(std::move(network));
+  Status greeted = greet(to, *network, infos);
+  return net::Connected{std::move(network), std::move(greeted)};
 }
 
 }  // namespace tutti::ucx

@@ -31,6 +31,6 @@ std::optional<EndpointInfo> parse_endpoint_info(std::span<const std::byte> bytes
 
 /// Collective over all of to.opening.peers. kMismatch: another UCX; kSystem: no way to a rank;
 /// kTimeout, kPeerFailed: one did not come or went; each names the rank and its host.
-Result<std::unique_ptr<net::Network>> meet(const net::Joining& to);
+Result<net::Connected> meet(const net::Joining& to);
 
 }  // namespace tutti::ucx

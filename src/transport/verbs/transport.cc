@@ -6,11 +6,10 @@ namespace tutti::verbs {
 namespace {
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
-  return net::open_endpoint(opening, "verbs",
-                            [](const net::Joining& to) -> Result<std::unique_ptr<net::Network>> {
-                              TUTTI_TRY(auto network, connect(to, probe_ports()));
-                              return std::unique_ptr<net::Network>(std::move(network));
-                            });
+  return net::open_endpoint(opening, "verbs", [](const net::Joining& to) -> Result<net::Connected> {
+    TUTTI_TRY(auto network, connect(to, probe_ports()));
+    return net::Connected{std::move(network)};
+  });
 }
 
 Result<std::vector<std::string>> cards(const Opening& opening) {

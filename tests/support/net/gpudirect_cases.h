@@ -119,11 +119,11 @@ void open_gpudirect(const VerbsFabric& fabric, const GpuDirectOptions& options,
       return ok();
     };
   }
-  auto endpoint = net::open_endpoint(
-      opening, "verbs", [&](const net::Joining& to) -> Result<std::unique_ptr<net::Network>> {
+  auto endpoint =
+      net::open_endpoint(opening, "verbs", [&](const net::Joining& to) -> Result<net::Connected> {
         TUTTI_TRY(auto network, verbs::connect(to, fabric.ports, {.spread_bytes = 4096}));
         mine.network = network.get();
-        return std::unique_ptr<net::Network>(std::move(network));
+        return net::Connected{std::move(network)};
       });
   if (endpoint)
     mine.endpoint = *std::move(endpoint);

@@ -1,0 +1,140 @@
+// Ranks that have joined, while others still join: if one of these dies, the others can't join, and
+// all blame the rank that died.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+
+#include "bootstrap/sockets.h"
+#include "support/catch.h"
+#include "support/processes.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The same meeting; `at` is called before and after each value that this rank reads.
+class Hooked : public Rendezvous {
+ public:
+  enum class When { kBefore, kAfter };
+  using At = std::function<void(Rendezvous& target, std::string_view key, When when)>;
+  Hooked(Rendezvous& target, At at) : target_(target), at_(std::move(at)) {}
+  Status put(std::string_view key, std::span<const std::byte> value) override {
+    return target_.put(key, value);
+  }
+  Result<Bytes> get(std::string_view key, Deadline deadline) override {
+    at_(target_, key, When::kBefore);
+    auto value = target_.get(key, deadline);
+    at_(target_, key, When::kAfter);
+    return value;
+  }
+  Status fail(const Error& error) override { return target_.fail(error); }
+  void enter(Rank me) override { target_.enter(me); }
+  void leave() override { target_.leave(); }
+
+ private:
+  Rendezvous& target_;
+  At at_;
+};
+
+bool said(const ScratchDirectory& meeting, const std::string& word) {
+  return eventually([&] { return std::filesystem::exists(meeting.path() + "/" + word); });
+}
+void say(const ScratchDirectory& meeting, const std::string& word) {
+  std::ofstream(meeting.path() + "/" + word).put('\n');
+}
+
+/// From now on this thread accepts no connection, as if it had no descriptors.
+void accept_nobody() {
+  std::array<sock_filter, 4> rules{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_accept4, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EMFILE),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  sock_fprog program{rules.size(), rules.data()};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+int free_port() {
+  const auto listening = bootstrap::listen_at("127.0.0.1", 0, Deadline::after(10s));
+  return listening ? listening->port : 0;
+}
+
+std::string blames_2(const Error& error) {
+  const bool right = error.peer == Rank{2} && error.code == Code::kPeerFailed &&
+                     error.what.find("rank 2 (process ") != std::string::npos;
+  return right ? "" : error.to_string();
+}
+
+/// Rank 0 joins. Then rank 2 is killed, so that rank 1 can't join. Then rank 0 makes a call.
+void kill_once_one_has_joined(const std::string& transport, bool over_tcp,
+                              const std::array<Hooked::At, 3>& at) {
+  const ScratchDirectory meeting;
+  const int port = over_tcp ? free_port() : 0;
+  Processes processes(3, [&](int rank) -> std::string {
+    auto rendezvous = over_tcp
+                          ? tcp_rendezvous("127.0.0.1", port, Rank{rank}, Deadline::after(100s))
+                          : file_rendezvous(meeting.path(), "test");
+    if (!rendezvous) return rendezvous.error().to_string();
+    Settings settings;
+    settings.transport = transport;
+    settings.timeout = 100s;
+    Hooked hooked(**rendezvous, at[static_cast<std::size_t>(rank)]);
+    const auto start = std::chrono::steady_clock::now();
+    auto comm = Communicator::create(hooked, Rank{rank}, 3, settings);
+    if (rank != 0) {
+      if (comm) return "has joined";
+    } else {
+      if (!comm) return "has not joined: " + comm.error().to_string();
+      say(meeting, "joined");
+      if (!said(meeting, "alone")) return "rank 1 stays";
+    }
+    const Error error = comm ? comm->barrier().error() : comm.error();
+    return std::chrono::steady_clock::now() - start > 50s ? "late: " + error.to_string()
+                                                          : blames_2(error);
+  });
+  REQUIRE(said(meeting, "joined"));
+  processes.signal(2, SIGKILL);
+  CHECK(processes.wait(2) == 128 + SIGKILL);
+  CHECK(processes.wait(1) == 0);
+  say(meeting, "alone");
+  CHECK(processes.wait(0) == 0);
+}
+
+void nothing(Rendezvous&, std::string_view, Hooked::When) {}
+
+TEST_CASE("a rank that has joined over TCP blames the dead one, not the one that could not join") {
+  const bool over_tcp = GENERATE(false, true);
+  INFO((over_tcp ? "store over TCP" : "directory"));
+  // Rank 1 connects to rank 0, and accepts no connection of rank 2.
+  const auto at_1 = [](Rendezvous&, std::string_view key, Hooked::When when) {
+    if (when == Hooked::When::kAfter && key.ends_with("/tcp/all")) accept_nobody();
+  };
+  kill_once_one_has_joined("tcp", over_tcp, {nothing, at_1, nothing});
+}
+
+TEST_CASE("a rank that has joined shared memory blames the dead one, not who could not join") {
+  const bool over_tcp = GENERATE(false, true);
+  INFO((over_tcp ? "store over TCP" : "directory"));
+  const auto is_last = [](std::string_view key, Hooked::When when) {
+    return when == Hooked::When::kBefore && key.ends_with("/mapped/all");
+  };
+  const auto until_failed = [=](Rendezvous& target, std::string_view key, Hooked::When when) {
+    if (!is_last(key, when)) return;
+    (void)eventually([&] {
+      const auto got = target.get("never put", Deadline::after(5ms));
+      return !got && got.error().code != Code::kTimeout;
+    });
+  };
+  kill_once_one_has_joined("shared_memory", over_tcp, {nothing, until_failed, until_failed});
+}
+
+}  // namespace
+}  // namespace tutti::test
