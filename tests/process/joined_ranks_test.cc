@@ -1,5 +1,5 @@
-// Ranks that have joined, while others still join: if one of these dies, the others can't join, and
-// all blame the rank that died.
+// A rank dies while some have connected to it, and some not yet: those that have joined, and those
+// that can't, all blame the rank that died.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -12,6 +12,7 @@
 #include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/processes.h"
+#include "support/transports.h"
 
 namespace tutti::test {
 namespace {
@@ -73,15 +74,19 @@ std::string blames_2(const Error& error) {
   return right ? "" : error.to_string();
 }
 
+/// A rendezvous at that port of loopback, or without one in the directory.
+Result<std::unique_ptr<Rendezvous>> meet(const ScratchDirectory& meeting, int port, int rank) {
+  return port != 0 ? tcp_rendezvous("127.0.0.1", port, Rank{rank}, Deadline::after(100s))
+                   : file_rendezvous(meeting.path(), "test");
+}
+
 /// Rank 0 joins. Then rank 2 is killed, so that rank 1 can't join. Then rank 0 makes a call.
 void kill_once_one_has_joined(const std::string& transport, bool over_tcp,
                               const std::array<Hooked::At, 3>& at) {
   const ScratchDirectory meeting;
   const int port = over_tcp ? free_port() : 0;
   Processes processes(3, [&](int rank) -> std::string {
-    auto rendezvous = over_tcp
-                          ? tcp_rendezvous("127.0.0.1", port, Rank{rank}, Deadline::after(100s))
-                          : file_rendezvous(meeting.path(), "test");
+    auto rendezvous = meet(meeting, port, rank);
     if (!rendezvous) return rendezvous.error().to_string();
     Settings settings;
     settings.transport = transport;
@@ -134,6 +139,40 @@ TEST_CASE("a rank that has joined shared memory blames the dead one, not who cou
     });
   };
   kill_once_one_has_joined("shared_memory", over_tcp, {nothing, until_failed, until_failed});
+}
+
+TEST_CASE("a rank that is killed while the others connect to it by UCX is named by all of them") {
+  const auto all = transports();
+  if (std::none_of(all.begin(), all.end(), [](const auto* one) { return one->name == "ucx"; })) {
+    WARN("left out: this build has no UCX");
+    return;
+  }
+  // By shared memory UCX does not notice that a process has ended.
+  const std::string through = GENERATE("tcp", "shm");
+  const bool over_tcp = GENERATE(false, true);
+  INFO(through << (over_tcp ? ", store over TCP" : ", directory"));
+  const ScratchDirectory meeting;
+  const int port = over_tcp ? free_port() : 0;
+  Processes processes(3, [&](int rank) -> std::string {
+    setenv("UCX_TLS", through.c_str(), 1);
+    setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 1);
+    auto rendezvous = meet(meeting, port, rank);
+    if (!rendezvous) return rendezvous.error().to_string();
+    Hooked hooked(**rendezvous, [=](Rendezvous&, std::string_view key, Hooked::When when) {
+      if (rank == 2 && when == Hooked::When::kAfter && key.ends_with("/ucx card/all"))
+        raise(SIGKILL);
+    });
+    Settings settings;
+    settings.transport = "ucx";
+    settings.timeout = 60s;
+    const auto start = std::chrono::steady_clock::now();
+    const auto comm = Communicator::create(hooked, Rank{rank}, 3, settings);
+    if (comm) return "has joined";
+    const bool late = std::chrono::steady_clock::now() - start > 40s;
+    return late ? "late: " + comm.error().to_string() : blames_2(comm.error());
+  });
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(processes.wait(rank) == (rank == 2 ? 128 + SIGKILL : 0));
 }
 
 }  // namespace

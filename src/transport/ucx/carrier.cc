@@ -80,6 +80,7 @@ Status UcxCarrier::connect(std::span<const std::byte> address) {
     status = ucx.ucp_ep_create(worker_.get(), &params, &endpoint_);
   }
   if (status != UCS_OK) {
+    fail(status, "connecting");
     return Error{Code::kSystem,
                  fmt::format("ucx: no way to {}: {}; UCX_TLS and UCX_NET_DEVICES have to leave "
                              "something that joins both hosts (ucx_info -d lists what there is)",

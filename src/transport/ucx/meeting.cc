@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/net/handshake.h"
 #include "transport/tcp/endpoint_info.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr std::uint32_t kVersion = 1;  // Version of endpoint infos and messages.
 // How often a rank that waits for others looks at the clock.
 constexpr std::chrono::milliseconds kNap{10};
+// How long a rank that has lost a peer waits to hear why.
+constexpr std::chrono::milliseconds kVerdictTime{1000};
 
 std::uint32_t version_of(const Library& library) {
   // "1.13.1"; the third number changes nothing on the wire.
@@ -65,6 +68,16 @@ std::vector<int> missing(const net::Joining& to, UcxNetwork& network) {
   return ranks;
 }
 
+/// A peer has gone. It may have left because another one has died: the ranks tell that each other.
+Status why_gone(const Opening& opening, Error gone) {
+  const Deadline last = Deadline::after(kVerdictTime);
+  while (opening.look && !last.passed()) {
+    TUTTI_RETURN_IF_ERROR(opening.look());
+    std::this_thread::sleep_for(kNap);
+  }
+  return gone;
+}
+
 Status greet(const net::Joining& to, UcxNetwork& network, std::span<const EndpointInfo> infos) {
   for (const int rank : to.far) {
     const EndpointInfo& info = infos[static_cast<std::size_t>(rank)];
@@ -72,7 +85,8 @@ Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Endpoi
                                        .peer = rank,
                                        .peer_name = fmt::format("rank {} ({})", rank, info.host),
                                        .peer_key = info.key});
-    TUTTI_RETURN_IF_ERROR(carrier.connect(info.address));
+    if (auto begun = carrier.connect(info.address); !begun)
+      return why_gone(to.opening, std::move(begun.error()));
   }
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
@@ -82,8 +96,13 @@ Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Endpoi
     if (absent.empty()) break;
     for (const int rank : absent) {
       network.carrier(rank)->settle();
-      if (auto failure = network.carrier(rank)->failure()) return *std::move(failure);
+      if (auto failure = network.carrier(rank)->failure()) {
+        network.carrier(rank)->close();
+        return why_gone(to.opening, *std::move(failure));
+      }
     }
+    // By some ways UCX does not notice that a process has ended.
+    if (to.opening.look) TUTTI_RETURN_IF_ERROR(to.opening.look());
     if (to.opening.deadline.passed()) {
       const UcxCarrier& first = *network.carrier(absent.front());
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
