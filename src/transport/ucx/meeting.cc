@@ -69,11 +69,13 @@ std::vector<int> missing(const net::Joining& to, UcxNetwork& network) {
 }
 
 /// A peer has gone. It may have left because another one has died: the ranks tell that each other.
-Status why_gone(const Opening& opening, Error gone) {
+Status why_gone(const Opening& opening, UcxNetwork& network, Error gone) {
   const Deadline last = Deadline::after(kVerdictTime);
   while (opening.look && !last.passed()) {
     TUTTI_RETURN_IF_ERROR(opening.look());
-    std::this_thread::sleep_for(kNap);
+    network.sleep(kNap);
+    while (network.worker().progress()) {
+    }
   }
   return gone;
 }
@@ -86,7 +88,7 @@ Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Endpoi
                                        .peer_name = fmt::format("rank {} ({})", rank, info.host),
                                        .peer_key = info.key});
     if (auto begun = carrier.connect(info.address); !begun)
-      return why_gone(to.opening, std::move(begun.error()));
+      return why_gone(to.opening, network, std::move(begun.error()));
   }
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
@@ -96,10 +98,8 @@ Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Endpoi
     if (absent.empty()) break;
     for (const int rank : absent) {
       network.carrier(rank)->settle();
-      if (auto failure = network.carrier(rank)->failure()) {
-        network.carrier(rank)->close();
-        return why_gone(to.opening, *std::move(failure));
-      }
+      if (auto failure = network.carrier(rank)->failure())
+        return why_gone(to.opening, network, *std::move(failure));
     }
     // By some ways UCX does not notice that a process has ended.
     if (to.opening.look) TUTTI_RETURN_IF_ERROR(to.opening.look());
