@@ -33,6 +33,7 @@ enum class ForkOrder {
   kSegments,
   kLobby,
   kNames,
+  kWorkers,
   kDescriptors,
   kLog
 };

@@ -9,6 +9,7 @@
 
 #include "support/catch.h"
 #include "support/processes.h"
+#include "support/transports.h"
 
 namespace tutti::test {
 namespace {
@@ -16,6 +17,15 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kF32 = DataType::kFloat32;
+
+/// Those that join processes.
+std::vector<std::string> transports_between_processes() {
+  std::vector<std::string> names;
+  for (const Transport* transport : transports_here()) {
+    if (transport->name != "in_process") names.emplace_back(transport->name);
+  }
+  return names;
+}
 
 std::string error_text(const Status& status) { return status ? "" : status.error().to_string(); }
 
@@ -77,7 +87,7 @@ void refuse_reading_peers() {
 
 TEST_CASE("a killed rank is missed at once though a child of it lives on, which sees no peer") {
   Settings settings;
-  settings.transport = GENERATE("shared_memory", "tcp");
+  settings.transport = GENERATE(from_range(transports_between_processes()));
   INFO(settings.transport);
   const ScratchDirectory meeting;
   const std::string over = meeting.path() + "/over";
@@ -106,6 +116,7 @@ TEST_CASE("a killed rank is missed at once though a child of it lives on, which 
 
 TEST_CASE("a rank killed while others split ends the split at once, by name") {
   Settings settings;
+  // Not by UCX: if a peer dies while they connect, UCX 1.13 may end a rank (wireup_ep.c:241).
   settings.transport = GENERATE("shared_memory", "tcp");
   INFO(settings.transport);
   const ScratchDirectory meeting;
@@ -114,10 +125,8 @@ TEST_CASE("a rank killed while others split ends the split at once, by name") {
     for (;;) {
       auto part = comm.split(0, rank);
       if (part) continue;
-      const std::string error = part.error().to_string();
-      const bool named =
-          error.find("rank 1") != std::string::npos && error.find("timeout") == std::string::npos;
-      return named ? "" : "unexpected: " + error;
+      const bool named = part.error().peer == Rank{1} && part.error().code == Code::kPeerFailed;
+      return named ? "" : "unexpected: " + part.error().to_string();
     }
   });
   REQUIRE(all_ready(meeting, 3));

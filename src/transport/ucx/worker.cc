@@ -97,6 +97,7 @@ ucs_status_t Worker::open_worker() {
   if (status != UCS_OK) return status;
   status = library_.ucp_worker_get_efd(worker_, &events_);
   if (status != UCS_OK) return status;
+  closed_in_child_.emplace(events_);
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
   status = library_.ucp_worker_get_address(worker_, &address, &bytes);
@@ -108,6 +109,7 @@ ucs_status_t Worker::open_worker() {
 }
 
 Worker::~Worker() {
+  closed_in_child_.reset();
   if (worker_ != nullptr) library_.ucp_worker_destroy(worker_);
   if (context_ != nullptr) library_.ucp_cleanup(context_);
 }

@@ -4,9 +4,11 @@
 #pragma once
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "transport/ucx/forked.h"
 #include "transport/ucx/library.h"
 #include "tutti/rendezvous.h"
 
@@ -44,6 +46,7 @@ class Worker {
   ucp_worker_h worker_ = nullptr;
   Bytes address_;
   int events_ = -1;  // A descriptor, UCX's own.
+  std::optional<SocketsClosedInChild> closed_in_child_;
 };
 
 }  // namespace tutti::ucx
