@@ -392,14 +392,15 @@ struct Part {
     if (error.peer.value < 0) error.peer = Rank{static_cast<int>(member)};
     return error;
   }
-  Error error(Error error) const {
+  /// `of_whole`: the whole has failed, and ranks in `error` are its own.
+  Error error(Error error, bool of_whole) const {
     constexpr std::size_t kMostNamed = 8;
     const std::size_t named = std::min(ranks.size(), kMostNamed);
     error.what = fmt::format("split: color {}, whose {} ranks are {}{} of the whole: {}", color,
                              ranks.size(), fmt::join(ranks.begin(), ranks.begin() + named, ", "),
                              named < ranks.size() ? ", ..." : "", error.what);
     const int peer = error.peer.value;
-    if (peer >= 0 && static_cast<std::size_t>(peer) < ranks.size())
+    if (!of_whole && peer >= 0 && static_cast<std::size_t>(peer) < ranks.size())
       error.peer = Rank{ranks[static_cast<std::size_t>(peer)]};
     error.rank = me;
     return error;
@@ -420,28 +421,29 @@ Result<Communicator> Communicator::split(int color, int key) try {
   struct Choice {
     int color, key, rank;
   };
-  const auto parents = static_cast<std::size_t>(rank_count());
   const Choice mine{color, key, rank().value};
-  std::vector<Choice> all(parents);
+  std::vector<Choice> all(static_cast<std::size_t>(rank_count()));
   TUTTI_RETURN_IF_ERROR(all_gather(&mine, all.data(), sizeof(Choice), DataType::kUint8));
   std::erase_if(all, [color](const Choice& choice) { return choice.color != color; });
   std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
     return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
   });
   Rank me;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].rank == rank().value) me = Rank{static_cast<int>(i)};
-  }
   std::vector<int> ranks;  // By rank of the part, the rank in the whole.
-  for (const Choice& member : all) ranks.push_back(member.rank);
+  for (const Choice& member : all) {
+    if (member.rank == rank().value) me = Rank{static_cast<int>(ranks.size())};
+    ranks.push_back(member.rank);
+  }
   const Part part{color, ranks, rank()};
+  bool of_whole = false;  // The whole has failed: ranks in the error are its own.
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
   const Exchange through = [&](std::string_view,
                                std::span<const std::byte> bytes) -> Result<std::vector<Bytes>> {
-    TUTTI_TRY(auto told, exchange_over(*this, bytes));
+    auto told = exchange_over(*this, bytes);
+    if (!told) return of_whole = true, std::move(told.error());
     std::vector<Bytes> members;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      SetUp& theirs = told[static_cast<std::size_t>(ranks[i])];
+      SetUp& theirs = (*told)[static_cast<std::size_t>(ranks[i])];
       if (!theirs.bytes) return part.failed_at(i, theirs);
       members.push_back(*std::move(theirs.bytes));
     }
@@ -457,7 +459,9 @@ Result<Communicator> Communicator::split(int color, int key) try {
   const auto look = [&]() -> Status {
     // acquire: as in State::run. A rank in a call looks at its peers there.
     const bool is_free = state_->queue->pending.load(std::memory_order_acquire) == 0;
-    return is_free ? state_->executor->look_at(ranks, "split") : ok();
+    Status found = is_free ? state_->executor->look_at(ranks, "split") : ok();
+    if (!found) of_whole = true;
+    return found;
   };
   auto state = walled("split", [&] {
     return make_state(
@@ -466,7 +470,8 @@ Result<Communicator> Communicator::split(int color, int key) try {
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {
     auto told = end_exchange_over(*this, state ? nullptr : &state.error());
-    if (!told) return part.error(state ? std::move(told.error()) : std::move(state.error()));
+    if (!told)
+      return part.error(std::move(state ? told.error() : state.error()), state || of_whole);
     all_done = std::none_of(told->begin(), told->end(),
                             [](const SetUp& one) { return one.bytes.has_value(); });
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -477,7 +482,7 @@ Result<Communicator> Communicator::split(int color, int key) try {
   if (color < 0)
     return Error{Code::kInvalidArgument, "split: a negative color belongs to no communicator",
                  rank()};
-  if (!state) return part.error(std::move(state.error()));
+  if (!state) return part.error(std::move(state.error()), of_whole);
   return Communicator(*std::move(state));
 } catch (const std::exception& thrown) {
   return state_->ended_by("split", thrown);
