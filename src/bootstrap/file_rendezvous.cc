@@ -35,6 +35,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/wire.h"
@@ -177,6 +178,7 @@ class FileRendezvous : public Rendezvous {
   Fd reserve_;
   std::mutex mutex_;
   Fd joining_;  // Locked, and named `joining_name_`, while `entered_` is not 0.
+  ClosedInChild closed_in_child_{joining_};
   std::string joining_name_;
   bool came_ = true;  // Enter was not called yet.
   int entered_ = 1;   // Calls of enter without leave, and `came_`.

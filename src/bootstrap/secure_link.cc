@@ -116,7 +116,7 @@ Status SecureLink::send(std::span<const std::byte> bytes, Deadline deadline) {
     bytes = bytes.subspan(part.size());
     sealed.clear();
     sealer_.seal(part, sealed);
-    TUTTI_RETURN_IF_ERROR(send_all(socket_.get(), sealed, deadline));
+    TUTTI_RETURN_IF_ERROR(send_all(socket_->fd.get(), sealed, deadline));
   }
   return ok();
 }
@@ -124,7 +124,7 @@ Status SecureLink::send(std::span<const std::byte> bytes, Deadline deadline) {
 Status SecureLink::receive(Bytes& into, Deadline deadline) {
   std::array<std::byte, kMostRecordBytes> buffer;
   for (const std::size_t before = into.size(); into.size() == before;) {
-    TUTTI_TRY(const std::size_t got, receive_some(socket_.get(), buffer, deadline));
+    TUTTI_TRY(const std::size_t got, receive_some(socket_->fd.get(), buffer, deadline));
     opener_.append(std::span(buffer).first(got));
     TUTTI_RETURN_IF_ERROR(opener_.open_all(into));
   }

@@ -8,8 +8,10 @@
 //
 // Not thread-safe.
 #pragma once
+#include <memory>
 #include <optional>
 
+#include "base/fork.h"
 #include "base/net/handshake.h"
 #include "bootstrap/sockets.h"
 
@@ -71,13 +73,21 @@ class SecureLink {
   Status send(std::span<const std::byte> bytes, Deadline deadline);
   /// Waits for at least one byte, and appends what has come.
   Status receive(Bytes& into, Deadline deadline);
-  int descriptor() const { return socket_.get(); }
+  int descriptor() const { return socket_->fd.get(); }
 
  private:
+  /// It does not move, and forked children have no copy of it.
+  struct Socket {
+    explicit Socket(Fd socket) : fd(std::move(socket)) {}
+    Fd fd;
+    ClosedInChild closed_in_child{fd};
+  };
   SecureLink(Fd socket, const SessionKeys& keys)
-      : socket_(std::move(socket)), sealer_(keys.to_store), opener_(keys.to_client) {}
+      : socket_(std::make_unique<Socket>(std::move(socket))),
+        sealer_(keys.to_store),
+        opener_(keys.to_client) {}
 
-  Fd socket_;
+  std::unique_ptr<Socket> socket_;
   Sealer sealer_;
   Opener opener_;
 };

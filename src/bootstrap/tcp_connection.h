@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
 #include "bootstrap/secure_link.h"
 #include "bootstrap/tcp_server.h"
 #include "bootstrap/wire.h"
@@ -34,7 +35,8 @@ struct TcpServer::Job {
 struct TcpServer::Connection {
   std::uint64_t id = 0;
   Fd socket;
-  std::string peer, source;  // Its address, with the port and without.
+  ClosedInChild closed_in_child{socket};  // Else the client would not see this process's end.
+  std::string peer, source;               // Its address, with the port and without.
   // Its first message, until it is complete: it says which job, and so which secret.
   Bytes hello;
   std::shared_ptr<Job> sought;

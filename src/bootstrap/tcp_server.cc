@@ -88,6 +88,7 @@ Status TcpServer::prepare() {
   if (!epoll_ || !wake_) return system_error("rendezvous: epoll", errno);
   TUTTI_RETURN_IF_ERROR(watch(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    listeners_closed_in_child_.push_back(std::make_unique<ClosedInChild>(listeners_[i]));
     TUTTI_RETURN_IF_ERROR(
         watch(epoll_.get(), EPOLL_CTL_ADD, listeners_[i].get(), EPOLLIN, kListenerBit | i));
   }
@@ -237,6 +238,7 @@ void TcpServer::stop_listening() {
   if (listeners_.empty()) return;
   for (const Fd& listener : listeners_)
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
+  listeners_closed_in_child_.clear();
   listeners_.clear();
   // A connection that has not joined can't join any more.
   std::vector<std::uint64_t> unauthenticated;

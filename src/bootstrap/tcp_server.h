@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork.h"
 #include "bootstrap/secure_link.h"
 #include "bootstrap/sockets.h"
 #include "bootstrap/store.h"
@@ -115,6 +116,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   std::size_t clients_ = 0;  // Joined connections.
 
   std::vector<Fd> listeners_;
+  std::vector<std::unique_ptr<ClosedInChild>> listeners_closed_in_child_;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::set<Timer> timers_;
   std::optional<std::chrono::steady_clock::time_point> next_verdict_end_;

@@ -141,6 +141,38 @@ TEST_CASE("a rank that has joined shared memory blames the dead one, not who cou
   kill_once_one_has_joined("shared_memory", over_tcp, {nothing, until_failed, until_failed});
 }
 
+TEST_CASE("a rank that is killed while it joins is missed at once though a child of it lives on") {
+  const bool over_tcp = GENERATE(false, true);
+  const int dying = GENERATE(0, 2);
+  INFO((over_tcp ? "store over TCP" : "directory") << ", rank " << dying << " dies");
+  const ScratchDirectory meeting;
+  const int port = over_tcp ? free_port() : 0;
+  Processes processes(3, [&](int rank) -> std::string {
+    auto rendezvous = meet(meeting, port, rank);
+    if (!rendezvous) return rendezvous.error().to_string();
+    Hooked hooked(**rendezvous, [&](Rendezvous&, std::string_view key, Hooked::When when) {
+      if (rank != dying || when != Hooked::When::kAfter ||
+          !key.ends_with("/segments/" + std::to_string(rank)))
+        return;
+      if (fork() == 0) {
+        (void)eventually([&] { return !std::filesystem::exists(meeting.path()); });
+        _exit(0);
+      }
+      raise(SIGKILL);
+    });
+    Settings settings;
+    settings.timeout = 60s;
+    const auto start = std::chrono::steady_clock::now();
+    const auto comm = Communicator::create(hooked, Rank{rank}, 3, settings);
+    if (comm) return "has joined";
+    const bool late = std::chrono::steady_clock::now() - start > 20s;
+    const bool right = comm.error().peer == Rank{dying} && comm.error().code == Code::kPeerFailed;
+    return late ? "late: " + comm.error().to_string() : right ? "" : comm.error().to_string();
+  });
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(processes.wait(rank) == (rank == dying ? 128 + SIGKILL : 0));
+}
+
 TEST_CASE("a rank that is killed while the others connect to it by UCX is named by all of them") {
   const auto all = transports();
   if (std::none_of(all.begin(), all.end(), [](const auto* one) { return one->name == "ucx"; })) {
