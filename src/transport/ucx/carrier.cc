@@ -143,6 +143,7 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t 
   return UCS_OK;
 } catch (const std::bad_alloc&) {  // No exception may pass through UCX, which calls this.
   if (!refused_) refused_ = Error{Code::kSystem, "out of memory"};
+  starved_ = true;
   return UCS_OK;
 }
 
@@ -221,6 +222,9 @@ void UcxCarrier::fail(ucs_status_t status, const char* doing) {
 Result<bool> UcxCarrier::progress(net::FrameSink& sink) {
   sink_ = &sink;
   bool moved = std::exchange(moved_, false);
+  // The shortage is this rank's. Its call has to end before the carrier does: then it tells the
+  // peer.
+  if (std::exchange(starved_, false)) throw std::bad_alloc();
   if (refused_) return *refused_;
   if (closed_) return *failure();  // By `moved`; what had come is gone.
   // Announced frames may make room for frames that could not be placed.

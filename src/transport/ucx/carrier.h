@@ -123,6 +123,7 @@ class UcxCarrier final : public net::Carrier {
   net::FrameSink* sink_ = nullptr;  // Null: none yet, or no more.
   std::optional<Error> refused_;    // Its error about a frame.
   std::optional<MessageBytes> hello_;
+  bool starved_ = false;  // There was no memory for a frame, and progress did not say so.
   bool met_ = false, moved_ = false;
   bool closed_ = false, leaving_ = false, bye_said_ = false, bye_heard_ = false;
   ucs_status_t status_ = UCS_OK;  // The error that broke the connection,
