@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "support/catch.h"
-#include "support/tcp_mesh.h"
+#include "support/net/tcp_mesh.h"
 #include "transport/tcp/mesh_builder.h"
 
 namespace tutti::tcp {
