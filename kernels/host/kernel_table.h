@@ -50,8 +50,8 @@ class KernelTable {
   std::array<std::array<Kernel, kOps>, kTypes> kernels_{};
 };
 
-// Each family of types is a translation unit of its own, so that they compile side by side. The
-// integers are one family, made from data_types.def. A float without its file does not link.
+// One function for each family of types (family-inl.h). The integers are one family, made from
+// data_types.def. A float without its file does not link.
 template <DataType type>
 void add_float(KernelTable& table);
 #define TUTTI_DATA_TYPE(enumerator, ...) \

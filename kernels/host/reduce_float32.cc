@@ -1,34 +1,6 @@
 // File: kernels/host/reduce_float32.cc: float32.
-#include "kernels/host/targets.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/host/reduce_float32.cc"
-#include <hwy/foreach_target.h>
-
-#include "kernels/host/vector_reduce-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace tutti::kernels::HWY_NAMESPACE {
-namespace {
-
-void fill(KernelTable& table) {
-  add_float_operations<DataType::kFloat32, PlainVector<float>>(table);
-}
-
-}  // namespace
-}  // namespace tutti::kernels::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace tutti::kernels {
-namespace {
-HWY_EXPORT(fill);
-}  // namespace
-
-template <>
-void add_float<DataType::kFloat32>(KernelTable& table) {
-  HWY_DYNAMIC_DISPATCH(fill)(table);
-}
-
-}  // namespace tutti::kernels
-#endif
+#define TUTTI_FAMILY add_float_operations<DataType::kFloat32, PlainVector<float>>
+#define TUTTI_ADD \
+  template <>     \
+  void add_float<DataType::kFloat32>
+#include "kernels/host/family-inl.h"

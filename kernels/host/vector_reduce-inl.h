@@ -362,17 +362,6 @@ void reduce_vectors(const Step& step) {
   reduce_with<General, 0>(step);
 }
 
-/// All operations of a floating-point type; sums are what training asks for.
-template <DataType type, class Vector, bool kHot = true>
-void add_float_operations(KernelTable& table) {
-  table.at(type, ReduceOp::kSum) = reduce_vectors<Vector, ReduceOp::kSum, kHot>;
-  table.at(type, ReduceOp::kAvg) = reduce_vectors<Vector, ReduceOp::kAvg, kHot>;
-  table.at(type, ReduceOp::kProd) = reduce_vectors<Vector, ReduceOp::kProd>;
-  table.at(type, ReduceOp::kMax) = reduce_vectors<Vector, ReduceOp::kMax>;
-  table.at(type, ReduceOp::kMin) = reduce_vectors<Vector, ReduceOp::kMin>;
-  table.at(type, ReduceOp::kPreMulSum) = reduce_vectors<Vector, ReduceOp::kPreMulSum>;
-}
-
 }  // namespace tutti::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
