@@ -26,20 +26,6 @@
 
 namespace tutti::kernels {
 
-// How the narrow formats lie in memory.
-struct Float16 {
-  std::uint16_t bits;
-};
-struct Bfloat16 {
-  std::uint16_t bits;
-};
-struct Float8E4M3 {
-  std::uint8_t bits;
-};
-struct Float8E5M2 {
-  std::uint8_t bits;
-};
-
 TUTTI_HD inline std::uint32_t bits_of(float value) {
 #if defined(__CUDA_ARCH__)
   return __float_as_uint(value);
@@ -118,35 +104,37 @@ using Float16Format = SmallFormat<5, 10, true>;
 using Float8E4M3Format = SmallFormat<4, 3, false>;
 using Float8E5M2Format = SmallFormat<5, 2, true>;
 
+/// The upper half of float32.
+struct Bfloat16Format {
+  TUTTI_HD static float decode(std::uint32_t code) { return float_of(code << 16); }
+  TUTTI_HD static std::uint32_t encode(float value) {
+    const std::uint32_t bits = bits_of(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x7fffu;
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  }
+};
+
+/// How a number of a narrow format lies in memory.
+template <class SomeFormat, class Word>
+struct Narrow {
+  using Format = SomeFormat;
+  Word bits;
+};
+using Float16 = Narrow<Float16Format, std::uint16_t>;
+using Bfloat16 = Narrow<Bfloat16Format, std::uint16_t>;
+using Float8E4M3 = Narrow<Float8E4M3Format, std::uint8_t>;
+using Float8E5M2 = Narrow<Float8E5M2Format, std::uint8_t>;
+
 /// Exact.
-TUTTI_HD inline float to_float(Float16 x) { return Float16Format::decode(x.bits); }
-TUTTI_HD inline float to_float(Float8E4M3 x) { return Float8E4M3Format::decode(x.bits); }
-TUTTI_HD inline float to_float(Float8E5M2 x) { return Float8E5M2Format::decode(x.bits); }
-// bfloat16 is the upper half of float32.
-TUTTI_HD inline float to_float(Bfloat16 x) { return float_of(std::uint32_t{x.bits} << 16); }
+template <class Format, class Word>
+TUTTI_HD float to_float(Narrow<Format, Word> x) {
+  return Format::decode(x.bits);
+}
 
 /// Rounds to nearest, ties to even: `round_to<Float16>(x)`.
 template <class T>
-TUTTI_HD T round_to(float value);
-template <>
-TUTTI_HD inline Float16 round_to<Float16>(float value) {
-  return {static_cast<std::uint16_t>(Float16Format::encode(value))};
-}
-template <>
-TUTTI_HD inline Float8E4M3 round_to<Float8E4M3>(float value) {
-  return {static_cast<std::uint8_t>(Float8E4M3Format::encode(value))};
-}
-template <>
-TUTTI_HD inline Float8E5M2 round_to<Float8E5M2>(float value) {
-  return {static_cast<std::uint8_t>(Float8E5M2Format::encode(value))};
-}
-template <>
-TUTTI_HD inline Bfloat16 round_to<Bfloat16>(float value) {
-  const std::uint32_t bits = bits_of(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    return {static_cast<std::uint16_t>((bits >> 16) | 0x7fffu)};
-  }
-  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+TUTTI_HD T round_to(float value) {
+  return {static_cast<decltype(T::bits)>(T::Format::encode(value))};
 }
 
 }  // namespace tutti::kernels

@@ -49,32 +49,23 @@ struct NarrowElement {
   TUTTI_HD static T round(float x) { return round_to<T>(x); }
 };
 
-template <>
-struct Element<DataType::kInt8> : PlainElement<std::int8_t> {};
-template <>
-struct Element<DataType::kUint8> : PlainElement<std::uint8_t> {};
-template <>
-struct Element<DataType::kInt16> : PlainElement<std::int16_t> {};
-template <>
-struct Element<DataType::kInt32> : PlainElement<std::int32_t> {};
-template <>
-struct Element<DataType::kUint32> : PlainElement<std::uint32_t> {};
-template <>
-struct Element<DataType::kInt64> : PlainElement<std::int64_t> {};
-template <>
-struct Element<DataType::kUint64> : PlainElement<std::uint64_t> {};
-template <>
-struct Element<DataType::kFloat16> : NarrowElement<Float16> {};
-template <>
-struct Element<DataType::kFloat32> : PlainElement<float> {};
-template <>
-struct Element<DataType::kFloat64> : PlainElement<double> {};
-template <>
-struct Element<DataType::kBfloat16> : NarrowElement<Bfloat16> {};
-template <>
-struct Element<DataType::kFloat8E4M3> : NarrowElement<Float8E4M3> {};
-template <>
-struct Element<DataType::kFloat8E5M2> : NarrowElement<Float8E5M2> {};
+#define TUTTI_ELEMENT(enumerator, ...) \
+  template <>                          \
+  struct Element<DataType::enumerator> : __VA_ARGS__ {};
+TUTTI_ELEMENT(kInt8, PlainElement<std::int8_t>)
+TUTTI_ELEMENT(kUint8, PlainElement<std::uint8_t>)
+TUTTI_ELEMENT(kInt16, PlainElement<std::int16_t>)
+TUTTI_ELEMENT(kInt32, PlainElement<std::int32_t>)
+TUTTI_ELEMENT(kUint32, PlainElement<std::uint32_t>)
+TUTTI_ELEMENT(kInt64, PlainElement<std::int64_t>)
+TUTTI_ELEMENT(kUint64, PlainElement<std::uint64_t>)
+TUTTI_ELEMENT(kFloat16, NarrowElement<Float16>)
+TUTTI_ELEMENT(kFloat32, PlainElement<float>)
+TUTTI_ELEMENT(kFloat64, PlainElement<double>)
+TUTTI_ELEMENT(kBfloat16, NarrowElement<Bfloat16>)
+TUTTI_ELEMENT(kFloat8E4M3, NarrowElement<Float8E4M3>)
+TUTTI_ELEMENT(kFloat8E5M2, NarrowElement<Float8E5M2>)
+#undef TUTTI_ELEMENT
 
 // A type whose line in data_types.def does not fit its arithmetic does not compile.
 #define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator, ...)     \
