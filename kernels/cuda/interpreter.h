@@ -62,17 +62,7 @@ inline constexpr unsigned kLineLanes = 8;
 inline constexpr unsigned kWarpUnits = kWarpLanes - kWarpLanes / kLineLanes;
 inline constexpr std::size_t kWarpLineBytes = std::size_t{kWarpLanes} * 16;
 
-/// Bytes of a slot that `units` units of `unit_bytes` (8, 16 or 32) take.
-constexpr std::size_t slot_bytes_of(SlotFormat format, std::size_t units, std::size_t unit_bytes) {
-  switch (format) {
-    case SlotFormat::kSimple: return units * unit_bytes;
-    case SlotFormat::kPacked: return units * unit_bytes * 2;
-    case SlotFormat::kLine:
-      return (units + kWarpUnits - 1) / kWarpUnits * ((unit_bytes + 15) / 16) * kWarpLineBytes;
-  }
-  return 0;
-}
-/// The most units that fit a slot.
+/// The most units of `unit_bytes` (8, 16 or 32) that fit a slot.
 constexpr std::size_t units_in_slot(SlotFormat format, std::size_t slot_bytes,
                                     std::size_t unit_bytes) {
   switch (format) {

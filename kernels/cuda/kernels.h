@@ -38,10 +38,10 @@ const void* two_shot_of(ReduceOp op);
     return nullptr;                                                                        \
   }
 
-/// Compiles the kernels for a type.
-#define TUTTI_KERNELS(enumerator)                                         \
-  template const void* interpreter_of<DataType::enumerator>(ReduceOp op); \
-  template const void* one_shot_of<DataType::enumerator>(ReduceOp op);    \
-  template const void* two_shot_of<DataType::enumerator>(ReduceOp op);
-
 }  // namespace tutti::cuda
+
+/// Compiles the kernels for a type.
+#define TUTTI_KERNELS(enumerator)                                                                 \
+  template const void* tutti::cuda::interpreter_of<tutti::DataType::enumerator>(tutti::ReduceOp); \
+  template const void* tutti::cuda::one_shot_of<tutti::DataType::enumerator>(tutti::ReduceOp);    \
+  template const void* tutti::cuda::two_shot_of<tutti::DataType::enumerator>(tutti::ReduceOp);

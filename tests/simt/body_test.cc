@@ -32,6 +32,18 @@ __global__ void do_step(Arguments arguments, const Work* work) {
   cuda::sync_block_or(failed);
 }
 
+/// Bytes of a slot that `units` units of `unit_bytes` (8, 16 or 32) take.
+constexpr std::size_t slot_bytes_of(SlotFormat format, std::size_t units, std::size_t unit_bytes) {
+  switch (format) {
+    case SlotFormat::kSimple: return units * unit_bytes;
+    case SlotFormat::kPacked: return units * unit_bytes * 2;
+    case SlotFormat::kLine:
+      return (units + cuda::kWarpUnits - 1) / cuda::kWarpUnits * ((unit_bytes + 15) / 16) *
+             cuda::kWarpLineBytes;
+  }
+  return 0;
+}
+
 /// A sum stands for avg and premulsum.
 constexpr ReduceOp kernel_op(ReduceOp op) {
   return op == ReduceOp::kAvg || op == ReduceOp::kPreMulSum ? ReduceOp::kSum : op;
@@ -160,7 +172,7 @@ class Step {
       made.misalign = element_bytes(type_, form) * (random_() % 4);
     }
     const std::size_t unit = facts_.elements * element_bytes(type_, form);
-    made.memory.resize(cuda::slot_bytes_of(made.format, units, unit) + 256);
+    made.memory.resize(slot_bytes_of(made.format, units, unit) + 256);
     formats_ += std::string(cuda::to_string(made.format)) + (made.misalign != 0 ? "*" : "") + " ";
     return made;
   }

@@ -1,9 +1,5 @@
 // File: kernels/cuda/types/kernels_float16.cu: the kernels for the 16-bit floats.
 #include "kernels/cuda/all.h"
 
-namespace tutti::cuda {
-
 TUTTI_KERNELS(kFloat16)
 TUTTI_KERNELS(kBfloat16)
-
-}  // namespace tutti::cuda

@@ -1,9 +1,5 @@
 // File: kernels/cuda/types/kernels_int32.cu: the kernels for 32-bit integers.
 #include "kernels/cuda/all.h"
 
-namespace tutti::cuda {
-
 TUTTI_KERNELS(kInt32)
 TUTTI_KERNELS(kUint32)
-
-}  // namespace tutti::cuda
