@@ -89,27 +89,16 @@ void store(void* at, T value) {
 }
 
 // Pairs of 16-bit floats.
-template <class T>
+template <DataType type>
 void widen_pair(std::uint32_t word, float& low, float& high) {
-  low = kernels::to_float(T{static_cast<std::uint16_t>(word)});
-  high = kernels::to_float(T{static_cast<std::uint16_t>(word >> 16)});
+  using Element = kernels::Element<type>;
+  low = Element::widen({static_cast<std::uint16_t>(word)});
+  high = Element::widen({static_cast<std::uint16_t>(word >> 16)});
 }
-template <class T>
+template <DataType type>
 std::uint32_t round_pair(float low, float high) {
-  return std::uint32_t{kernels::round_to<T>(low).bits} |
-         std::uint32_t{kernels::round_to<T>(high).bits} << 16;
-}
-inline void widen_float16(std::uint32_t word, float& low, float& high) {
-  widen_pair<kernels::Float16>(word, low, high);
-}
-inline void widen_bfloat16(std::uint32_t word, float& low, float& high) {
-  widen_pair<kernels::Bfloat16>(word, low, high);
-}
-inline std::uint32_t round_float16(float low, float high) {
-  return round_pair<kernels::Float16>(low, high);
-}
-inline std::uint32_t round_bfloat16(float low, float high) {
-  return round_pair<kernels::Bfloat16>(low, high);
+  using Element = kernels::Element<type>;
+  return std::uint32_t{Element::round(low).bits} | std::uint32_t{Element::round(high).bits} << 16;
 }
 
 // Packed lines: two halves of 8 bytes, each 4 bytes of data and 4 of flag, and each arriving whole.
@@ -202,15 +191,6 @@ Vector16 multimem_add(const void* at) {
   Vector16 sum;
   std::memcpy(&sum, rounded, sizeof sum);
   return sum;
-}
-inline Vector16 multimem_add_float32(const void* at) {
-  return multimem_add<DataType::kFloat32>(at);
-}
-inline Vector16 multimem_add_float16(const void* at) {
-  return multimem_add<DataType::kFloat16>(at);
-}
-inline Vector16 multimem_add_bfloat16(const void* at) {
-  return multimem_add<DataType::kBfloat16>(at);
 }
 inline void multimem_store(void* at, Vector16 data) {
   const simt::Members members = simt::multicast_members(at, sizeof data);

@@ -42,10 +42,9 @@ struct Arithmetic {
   TUTTI_DEVICE static Values widened(const Bits<kBytes>& bits) {
     Values values;
     if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) {
-      constexpr auto widen = type == DataType::kFloat16 ? widen_float16 : widen_bfloat16;
 #pragma unroll
       for (unsigned e = 0; e < kElements; e += 2) {
-        widen(bits.word[e / 2], values.of[e], values.of[e + 1]);
+        widen_pair<type>(bits.word[e / 2], values.of[e], values.of[e + 1]);
       }
     } else {
       Storage stored[kElements];
@@ -60,10 +59,9 @@ struct Arithmetic {
   TUTTI_DEVICE static Bits<kBytes> stored(const Values& values) {
     Bits<kBytes> bits;
     if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) {
-      constexpr auto round = type == DataType::kFloat16 ? round_float16 : round_bfloat16;
 #pragma unroll
       for (unsigned e = 0; e < kElements; e += 2) {
-        bits.word[e / 2] = round(values.of[e], values.of[e + 1]);
+        bits.word[e / 2] = round_pair<type>(values.of[e], values.of[e + 1]);
       }
     } else {
       Storage storage[kElements];

@@ -18,6 +18,8 @@
 // Failures. A thread that gives up reports it at the end of its kernel (`tell`): to its host, with
 // both calls in words, and on the boards of all peers, whose kernels then end too.
 #pragma once
+#include <cstring>
+
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/prim.h"
 
@@ -236,8 +238,7 @@ struct Watch {
   /// Call it after a wait for data or a signal; it starts the next wait's time limit. False: what
   /// came belongs to another call.
   TUTTI_DEVICE bool met(unsigned whom) {
-    polls = 0;
-    begin_ns = 0;
+    got_room();
     if (number == 0 || (compared >> whom & 1) != 0) return true;
     std::byte* const board = board_from(*arguments, whom);
     if (board == nullptr) return true;
@@ -392,28 +393,17 @@ TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
   report.other = latest(watch.line(board, watch.peer)).call;
 }
 
-/// A known call as two words.
-TUTTI_DEVICE std::uint64_t first_word(const KnownCall& call) {
-  return call.number | std::uint64_t{call.words[0]} << 32;
-}
-TUTTI_DEVICE std::uint64_t second_word(const KnownCall& call) {
-  return call.words[1] | std::uint64_t{call.words[2]} << 32;
-}
-TUTTI_DEVICE KnownCall unpacked(std::uint64_t first, std::uint64_t second) {
-  return {static_cast<std::uint32_t>(first),
-          {static_cast<std::uint32_t>(first >> 32), static_cast<std::uint32_t>(second),
-           static_cast<std::uint32_t>(second >> 32)}};
-}
-static_assert(sizeof(Report) == 5 * sizeof(std::uint64_t), "as write_report writes it");
+// Reports are written and read word by word.
+inline constexpr unsigned kReportWords = sizeof(Report) / sizeof(std::uint64_t);
 
 TUTTI_DEVICE void write_report(Report* at, const Report& report) {
   auto* to = reinterpret_cast<std::uint64_t*>(at);
-  store_relaxed(to + 1, first_word(report.own));
-  store_relaxed(to + 2, second_word(report.own));
-  store_relaxed(to + 3, first_word(report.other));
-  store_relaxed(to + 4, second_word(report.other));
+  std::uint64_t words[kReportWords];
+  std::memcpy(words, &report, sizeof words);
+#pragma unroll
+  for (unsigned i = 1; i < kReportWords; ++i) store_relaxed(to + i, words[i]);
   // release: a reader that sees `why` sees the whole report.
-  store_release(to, report.why);
+  store_release(to, words[0]);
 }
 
 TUTTI_DEVICE Report told_report(const Arguments& arguments) {
@@ -427,8 +417,12 @@ TUTTI_DEVICE Report told_report(const Arguments& arguments) {
   if (told == 0) return {};
   const auto* from =
       reinterpret_cast<const std::uint64_t*>(board + kBoardHead + (told - 1) * kReportBytes);
-  return {load_relaxed(from), unpacked(load_relaxed(from + 1), load_relaxed(from + 2)),
-          unpacked(load_relaxed(from + 3), load_relaxed(from + 4))};
+  std::uint64_t words[kReportWords];
+#pragma unroll
+  for (unsigned i = 0; i < kReportWords; ++i) words[i] = load_relaxed(from + i);
+  Report report;
+  std::memcpy(&report, words, sizeof report);
+  return report;
 }
 
 }  // namespace detail

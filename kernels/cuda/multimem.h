@@ -37,18 +37,6 @@ TUTTI_DEVICE void end_meeting(const Watch& watch) {
   if (watch.why != Why::kNothing) tell(watch);
 }
 
-template <DataType type>
-TUTTI_DEVICE Vector16 multimem_sum(const std::byte* at) {
-  if constexpr (type == DataType::kFloat32) {
-    return multimem_add_float32(at);
-  } else if constexpr (type == DataType::kFloat16) {
-    return multimem_add_float16(at);
-  } else {
-    static_assert(type == DataType::kBfloat16);
-    return multimem_add_bfloat16(at);
-  }
-}
-
 /// Calls `visit(at)` for the thread's 16-byte vectors of a run of bytes.
 template <class Visit>
 TUTTI_DEVICE void for_each_vector(std::uint64_t first, std::uint64_t bytes, Visit visit) {
@@ -63,7 +51,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   if (sync_block_or(!meet_by_multimem(arguments, watch))) return end_meeting(watch);
   const plan::Range share = share_of_block(arguments.common, grain_of(type));
   for_each_vector(share.offset * size_of(type), share.count * size_of(type), [&](std::uint64_t at) {
-    multimem_store(arguments.output + at, multimem_sum<type>(arguments.input + at));
+    multimem_store(arguments.output + at, multimem_add<type>(arguments.input + at));
   });
   if (sync_block_or(false)) return;
   meet_by_multimem(arguments, watch);

@@ -20,6 +20,8 @@
 
 #include <cstdint>
 
+#include "tutti/types.h"
+
 #define TUTTI_DEVICE __device__ __forceinline__
 #define TUTTI_KERNEL_HANDLE(...) (reinterpret_cast<const void*>(__VA_ARGS__))
 
@@ -73,29 +75,31 @@ TUTTI_DEVICE void store(void* at, T value) {
   *static_cast<T*>(at) = value;
 }
 
-// Two 16-bit floats of a word, low first, to and from float32: exact, and to nearest, ties to even.
-// With subnormals, infinities for what is too large, and the NaN that arithmetic makes: the bits of
-// kernels/numeric.h, in an instruction or two instead of dozens.
-TUTTI_DEVICE void widen_float16(std::uint32_t word, float& low, float& high) {
-  asm("{.reg .f16 l, h;\n\t"
-      "mov.b32 {l, h}, %2;\n\t"
-      "cvt.f32.f16 %0, l;\n\t"
-      "cvt.f32.f16 %1, h;}"
-      : "=f"(low), "=f"(high)
-      : "r"(word));
+// Two 16-bit floats (float16 or bfloat16) of a word, low first, to and from float32: exact, and to
+// nearest, ties to even. With subnormals, infinities for what is too large, and the NaN that
+// arithmetic makes: the bits of kernels/numeric.h, in an instruction or two instead of dozens.
+template <DataType type>
+TUTTI_DEVICE void widen_pair(std::uint32_t word, float& low, float& high) {
+  if constexpr (type == DataType::kFloat16) {
+    asm("{.reg .f16 l, h;\n\t"
+        "mov.b32 {l, h}, %2;\n\t"
+        "cvt.f32.f16 %0, l;\n\t"
+        "cvt.f32.f16 %1, h;}"
+        : "=f"(low), "=f"(high)
+        : "r"(word));
+  } else {
+    low = __uint_as_float(word << 16);
+    high = __uint_as_float(word & 0xffff0000u);
+  }
 }
-TUTTI_DEVICE std::uint32_t round_float16(float low, float high) {
+template <DataType type>
+TUTTI_DEVICE std::uint32_t round_pair(float low, float high) {
   std::uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
-  return word;
-}
-TUTTI_DEVICE void widen_bfloat16(std::uint32_t word, float& low, float& high) {
-  low = __uint_as_float(word << 16);
-  high = __uint_as_float(word & 0xffff0000u);
-}
-TUTTI_DEVICE std::uint32_t round_bfloat16(float low, float high) {
-  std::uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+  if constexpr (type == DataType::kFloat16) {
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+  }
   return word;
 }
 
@@ -161,8 +165,11 @@ TUTTI_DEVICE bool load_line(const void* at, bool flag_lane, std::uint64_t flag, 
 #define TUTTI_MULTIMEM(...) __trap()
 #endif
 /// Sums of all members' numbers there, 16 bytes of them; accumulated in float32.
-#define TUTTI_MULTIMEM_ADD(name, suffix)                                                        \
-  TUTTI_DEVICE Vector16 name(const void* at) {                                                  \
+template <DataType type>
+TUTTI_DEVICE Vector16 multimem_add(const void* at);
+#define TUTTI_MULTIMEM_ADD(type, suffix)                                                        \
+  template <>                                                                                   \
+  TUTTI_DEVICE Vector16 multimem_add<DataType::type>(const void* at) {                          \
     Vector16 sum = {};                                                                          \
     TUTTI_MULTIMEM("multimem.ld_reduce.relaxed.sys.global.add." suffix " {%0,%1,%2,%3}, [%4];"  \
                    : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3]) \
@@ -170,9 +177,9 @@ TUTTI_DEVICE bool load_line(const void* at, bool flag_lane, std::uint64_t flag, 
                    : "memory");                                                                 \
     return sum;                                                                                 \
   }
-TUTTI_MULTIMEM_ADD(multimem_add_float32, "v4.f32")
-TUTTI_MULTIMEM_ADD(multimem_add_float16, "acc::f32.v4.f16x2")
-TUTTI_MULTIMEM_ADD(multimem_add_bfloat16, "acc::f32.v4.bf16x2")
+TUTTI_MULTIMEM_ADD(kFloat32, "v4.f32")
+TUTTI_MULTIMEM_ADD(kFloat16, "acc::f32.v4.f16x2")
+TUTTI_MULTIMEM_ADD(kBfloat16, "acc::f32.v4.bf16x2")
 #undef TUTTI_MULTIMEM_ADD
 /// To all members.
 TUTTI_DEVICE void multimem_store(void* at, Vector16 data) {
