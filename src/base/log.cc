@@ -4,33 +4,24 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <array>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/fork.h"
 
 namespace tutti::log {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Level>, 6> kLevels{{{"trace", Level::kTrace},
-                                                                     {"debug", Level::kDebug},
-                                                                     {"info", Level::kInfo},
-                                                                     {"warn", Level::kWarn},
-                                                                     {"error", Level::kError},
-                                                                     {"off", Level::kOff}}};
+constexpr std::pair<std::string_view, Level> kLevels[] = {
+    {"trace", Level::kTrace}, {"debug", Level::kDebug}, {"info", Level::kInfo},
+    {"warn", Level::kWarn},   {"error", Level::kError}, {"off", Level::kOff}};
 
 spdlog::level::level_enum to_spdlog(Level level) {
-  switch (level) {
-    case Level::kTrace: return spdlog::level::trace;
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarn: return spdlog::level::warn;
-    case Level::kError: return spdlog::level::err;
-    case Level::kOff: return spdlog::level::off;
-  }
-  return spdlog::level::warn;
+  static_assert(static_cast<int>(Level::kError) == spdlog::level::err &&
+                static_cast<int>(Level::kOff) == spdlog::level::off);
+  return static_cast<spdlog::level::level_enum>(level);
 }
 
 spdlog::logger& logger() {

@@ -12,12 +12,11 @@
 
 namespace tutti::log {
 
-enum class Level { kTrace, kDebug, kInfo, kWarn, kError, kOff };
+// The numbers are spdlog's, which has one more level.
+enum class Level { kTrace, kDebug, kInfo, kWarn, kError, kOff = 6 };
 
 /// The level of that name ("trace" … "off"), or empty.
 std::optional<Level> parse_level(std::string_view text);
-/// The names that parse_level takes, for messages.
-inline constexpr std::string_view kLevelNames = "trace, debug, info, warn, error, off";
 
 void set_level(Level level);
 

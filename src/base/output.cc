@@ -26,7 +26,7 @@ void remember(int error) {
 }
 
 Error cannot_write(const std::string& path, int error) {
-  return {Code::kSystem, fmt::format("can't write '{}': {}", path, std::strerror(error)), {}, {}};
+  return {Code::kSystem, fmt::format("can't write '{}': {}", path, std::strerror(error))};
 }
 
 /// The file that a path leads to through symbolic links; the path itself if there is no file yet.
@@ -48,12 +48,9 @@ struct Target {
 Target target_of(const std::string& path) {
   Target target{.path = real_path(path)};
   struct stat there {};
-  if (::lstat(target.path.c_str(), &there) != 0) {
-    target.in_place = false;
-  } else if (S_ISREG(there.st_mode)) {
-    target.in_place = false;
-    target.mode = there.st_mode & 07777;
-  }
+  const bool exists = ::lstat(target.path.c_str(), &there) == 0;
+  target.in_place = exists && !S_ISREG(there.st_mode);
+  if (exists && !target.in_place) target.mode = there.st_mode & 07777;
   return target;
 }
 
@@ -91,6 +88,24 @@ bool only_the_file_is_ours(const Target& target, int error) {
          ::access(target.path.c_str(), W_OK) == 0;
 }
 
+/// Checks that write_file could write there, by trying it without changing the file.
+Status check_writable(const std::string& path) {
+  const Target target = target_of(path);
+  struct stat there {};
+  if (::stat(target.path.c_str(), &there) == 0 && S_ISDIR(there.st_mode))
+    return cannot_write(path, EISDIR);
+  if (target.in_place)
+    return ::access(target.path.c_str(), W_OK) == 0 ? ok() : cannot_write(path, errno);
+  std::string name;
+  const Fd file = open_beside(target.path, name);
+  const int error = errno;
+  if (file) {
+    ::unlink(name.c_str());
+    return ok();
+  }
+  return only_the_file_is_ours(target, error) ? ok() : cannot_write(path, error);
+}
+
 }  // namespace
 
 void put_output(std::string_view text) {
@@ -104,10 +119,6 @@ void flush_output() {
 }
 
 int output_failure() { return first_failure.load(std::memory_order_relaxed); }
-
-void put_error(std::string_view text) {
-  (void)!std::fwrite(text.data(), 1, text.size(), stderr);  // A failure could be reported nowhere.
-}
 
 void fill_standard_descriptors() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
@@ -137,31 +148,12 @@ int finish_output(std::string_view program, int exit_code) {
   return exit_code == 0 ? 1 : exit_code;
 }
 
-Status check_writable(const std::string& path) {
-  const Target target = target_of(path);
-  struct stat there {};
-  if (::stat(target.path.c_str(), &there) == 0 && S_ISDIR(there.st_mode))
-    return cannot_write(path, EISDIR);
-  if (target.in_place)
-    return ::access(target.path.c_str(), W_OK) == 0 ? ok() : cannot_write(path, errno);
-  std::string name;
-  const Fd file = open_beside(target.path, name);
-  const int error = errno;
-  if (file) {
-    ::unlink(name.c_str());
-    return ok();
-  }
-  return only_the_file_is_ours(target, error) ? ok() : cannot_write(path, error);
-}
-
 Status check_outputs(std::initializer_list<OutputOption> outputs) {
   for (const OutputOption& output : outputs) {
     if (output.path.empty() || output.path == "-") continue;
     if (const Status status = check_writable(output.path); !status) {
       return Error{Code::kInvalidArgument,
-                   fmt::format("{}: {}", output.option, status.error().what),
-                   {},
-                   {}};
+                   fmt::format("{}: {}", output.option, status.error().what)};
     }
   }
   return ok();

@@ -7,6 +7,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -27,10 +28,10 @@ template <class... Args>
 void say(fmt::format_string<Args...> text, Args&&... args) {
   put_output(fmt::format(text, std::forward<Args>(args)...));
 }
-void put_error(std::string_view text);
 template <class... Args>
 void say_error(fmt::format_string<Args...> text, Args&&... args) {
-  put_error(fmt::format(text, std::forward<Args>(args)...));
+  // A failure could be reported nowhere.
+  (void)!std::fputs(fmt::format(text, std::forward<Args>(args)...).c_str(), stderr);
 }
 
 /// Call it first in main. Opens those of descriptors 0 to 2 that are closed, so that no other file
@@ -54,10 +55,6 @@ struct OutputOption {
 /// Checks, before the work, that all of them can be written. kInvalidArgument names the option, the
 /// path and the reason.
 Status check_outputs(std::initializer_list<OutputOption> outputs);
-
-/// Checks that write_file could write there, by trying it without changing the file. The error is
-/// "can't write 'PATH': " and the system's reason.
-Status check_writable(const std::string& path);
 
 /// Writes the whole text, or leaves the file as it was. A pipe or device is written directly.
 Status write_file(const std::string& path, std::string_view text);

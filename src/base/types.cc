@@ -22,8 +22,7 @@ std::optional<ReduceOp> parse_reduce_op(std::string_view text) {
 
 std::optional<Collective> parse_collective(std::string_view text) {
   for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (text == to_string(collective)) return collective;
+    if (text == to_string(static_cast<Collective>(i))) return static_cast<Collective>(i);
   }
   return std::nullopt;
 }
@@ -36,12 +35,8 @@ std::string collective_names() {
 }
 
 std::string Error::to_string() const {
-  std::string text;
-  if (rank.value >= 0) text += "rank " + std::to_string(rank.value) + ": ";
-  text += tutti::to_string(code);
-  text += ": ";
-  text += what;
-  return text;
+  std::string text = rank.value >= 0 ? "rank " + std::to_string(rank.value) + ": " : "";
+  return text.append(tutti::to_string(code)).append(": ").append(what);
 }
 
 }  // namespace tutti

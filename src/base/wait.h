@@ -53,11 +53,6 @@ inline void notify(Doorbell& bell, bool fence) {
     ring(bell);
 }
 
-/// One nap: raises the flag, looks once more with `ready`, sleeps until rung or `longest` is over.
-/// Returns true if `ready` said so.
-template <class Ready>
-bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, bool fence);
-
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -73,6 +68,8 @@ void futex_sleep(std::atomic<std::uint32_t>& word, std::uint32_t seen,
 void yield_cpu();
 }  // namespace wait_detail
 
+/// One nap: raises the flag, looks once more with `ready`, sleeps until rung or `longest` is over.
+/// Returns true if `ready` said so.
 template <class Ready>
 bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, bool fence) {
   // acquire: a ring that we see means that what was posted before it is seen as well.
@@ -81,8 +78,8 @@ bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, b
   wait_detail::heavy_barrier(fence);
   const bool done = ready();
   if (!done) wait_detail::futex_sleep(bell.rings, seen, longest);
-  bell.sleeping.store(0,
-                      std::memory_order_relaxed);  // relaxed: a late ring only costs a system call.
+  // relaxed: a late ring only costs a system call.
+  bell.sleeping.store(0, std::memory_order_relaxed);
   return done;
 }
 

@@ -15,7 +15,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/settings/settings_paths.h"
+#include "base/settings/settings_table.h"
 #include "topology/probe/fingerprint.h"
 
 namespace tutti {

@@ -9,7 +9,7 @@
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
 #include "base/output.h"
-#include "base/settings/settings_paths.h"
+#include "base/settings/settings_table.h"
 #include "comm/state.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"

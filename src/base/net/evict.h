@@ -1,5 +1,6 @@
 // File: base/net/evict.h: which unauthenticated connection is closed when there are too many.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,8 +20,7 @@ struct Unproven {
 /// The oldest connection of the source that has most connections. Only connections that have sent
 /// nothing valid count, if there are any. `oldest_first` must not be empty.
 inline std::uint64_t whom_to_evict(std::span<const Unproven> oldest_first) {
-  bool any_silent = false;
-  for (const Unproven& one : oldest_first) any_silent = any_silent || !one.spoke;
+  const bool any_silent = !std::ranges::all_of(oldest_first, &Unproven::spoke);
   std::uint64_t id = oldest_first.front().id;
   std::size_t most = 0;
   for (std::size_t i = 0; i < oldest_first.size(); ++i) {

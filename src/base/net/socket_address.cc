@@ -44,8 +44,7 @@ std::string SocketAddress::ip_text() const {
     return text;
   }
   const auto plain = as<sockaddr_in>();
-  inet_ntop(AF_INET, &plain.sin_addr, name.data(), name.size());
-  return name.data();
+  return inet_ntop(AF_INET, &plain.sin_addr, name.data(), name.size());
 }
 
 std::string SocketAddress::text() const {
@@ -110,35 +109,26 @@ SocketAddress far_end(int socket) {
 
 bool same_prefix(const SocketAddress& a, const SocketAddress& b, int bits) {
   if (a.family() != b.family()) return false;
-  std::array<std::array<std::byte, 16>, 2> bytes{};
-  std::size_t size = 16;
-  const std::array<const SocketAddress*, 2> both{&a, &b};
-  for (std::size_t i = 0; i < both.size(); ++i) {
-    if (a.family() == AF_INET) {
-      size = sizeof(in_addr);
-      const auto plain = both[i]->as<sockaddr_in>();
-      std::memcpy(bytes[i].data(), &plain.sin_addr, size);
-    } else {
-      const auto plain = both[i]->as<sockaddr_in6>();
-      std::memcpy(bytes[i].data(), &plain.sin6_addr, size);
-    }
-  }
-  const auto count = static_cast<std::size_t>(std::clamp(bits, 0, static_cast<int>(8 * size)));
-  if (!std::equal(bytes[0].begin(), bytes[0].begin() + static_cast<std::ptrdiff_t>(count / 8),
-                  bytes[1].begin())) {
-    return false;
-  }
-  if (count % 8 == 0) return true;
-  return ((bytes[0][count / 8] ^ bytes[1][count / 8]) >> static_cast<int>(8 - count % 8)) ==
-         std::byte{};
+  const auto bytes_of = [](const SocketAddress& address) {
+    const auto* const at = reinterpret_cast<const std::byte*>(&address.storage);
+    return address.family() == AF_INET
+               ? std::span(at + offsetof(sockaddr_in, sin_addr), sizeof(in_addr))
+               : std::span(at + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr));
+  };
+  const auto first = bytes_of(a), second = bytes_of(b);
+  const auto count =
+      static_cast<std::size_t>(std::clamp(bits, 0, static_cast<int>(8 * first.size())));
+  if (!std::ranges::equal(first.first(count / 8), second.first(count / 8))) return false;
+  return count % 8 == 0 ||
+         (first[count / 8] ^ second[count / 8]) >> static_cast<int>(8 - count % 8) == std::byte{};
 }
 
 bool is_virtual_bridge(const std::string& interface_name) {
-  constexpr std::array<std::string_view, 13> kPrefixes{"docker", "br-",     "veth", "virbr", "vnet",
-                                                       "cni",    "flannel", "cali", "lxc",   "lxdb",
-                                                       "nerd",   "podman",  "tap"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view prefix) { return interface_name.starts_with(prefix); });
+  constexpr std::string_view kPrefixes[] = {"docker", "br-",     "veth", "virbr", "vnet",
+                                            "cni",    "flannel", "cali", "lxc",   "lxdb",
+                                            "nerd",   "podman",  "tap"};
+  return std::ranges::any_of(
+      kPrefixes, [&](std::string_view prefix) { return interface_name.starts_with(prefix); });
 }
 
 }  // namespace tutti

@@ -48,10 +48,8 @@ std::optional<std::int64_t> parse_bytes(std::string_view text, std::int64_t most
 }
 
 bool is_name_list(std::string_view text) {
-  return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '=' ||
-                  c == ',' || c == '^' || c == ':';
-         });
+  constexpr auto kTakes = "abcdefghijklmnopqrstuvwxyz0123456789_=,^:";
+  return text.size() <= 256 && text.find_first_not_of(kTakes) == std::string_view::npos;
 }
 
 /// Names, prefixes with a star, ports: "mlx5_0:2,rxe*", excluded from a ^ on. Whether there are
@@ -72,7 +70,7 @@ bool is_device_rule(std::string_view text) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
              c == '_' || c == '-' || c == '.';
     };
-    if (word.empty() || !std::all_of(word.begin(), word.end(), in_a_name)) return false;
+    if (word.empty() || !std::ranges::all_of(word, in_a_name)) return false;
   }
   return true;
 }
@@ -80,10 +78,14 @@ bool is_device_rule(std::string_view text) {
 /// Whether a path can be shown in one line, and opened.
 bool is_path(std::string_view text) {
   return text.size() <= 4096 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != 127; });
+         std::ranges::all_of(text, [](char c) { return c >= ' ' && c != 127; });
 }
 
-/// Several of them, separated by commas: no empty one.
+bool is_interface_rule(std::string_view text) { return text.size() <= 256 && is_path(text); }
+
+bool is_gpudirect(std::string_view text) { return text == "auto" || text == "on" || text == "off"; }
+
+/// Several paths, separated by commas: no empty one.
 bool is_file_list(std::string_view text) {
   return is_path(text) && !text.starts_with(',') && !text.ends_with(',') &&
          text.find(",,") == std::string_view::npos;
@@ -140,6 +142,26 @@ bool assign(Field& field, std::optional<std::int64_t> value) {
   return value.has_value();
 }
 
+/// A text, of which `takes` says whether it is one.
+template <auto field, auto takes>
+constexpr Knob text_knob(const char* variable, const char* name, const char* accepts) {
+  return {variable, name, accepts,
+          [](Settings& settings, std::string_view text) {
+            settings.*field = text;
+            return static_cast<bool>(takes(text));
+          },
+          [](const Settings& settings) { return settings.*field; }};
+}
+
+template <auto field, std::int64_t least, std::int64_t most>
+constexpr Knob number_knob(const char* variable, const char* name, const char* accepts) {
+  return {variable, name, accepts,
+          [](Settings& settings, std::string_view text) {
+            return assign(settings.*field, parse_integer(text, least, most));
+          },
+          [](const Settings& settings) { return std::to_string(settings.*field); }};
+}
+
 const std::array<Knob, 18> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
@@ -154,30 +176,19 @@ const std::array<Knob, 18> kKnobs{{
      [](const Settings& s) {
        return std::string(s.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
      }},
-    {"TUTTI_ALGORITHM", "algorithm",
-     "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
-     "commas, ^name to forbid one (see tutti info)",
-     [](Settings& s, std::string_view text) {
-       s.algorithm = text;
-       return is_name_list(text);
-     },
-     [](const Settings& s) { return s.algorithm; }},
-    {"TUTTI_TRANSPORT", "transport", "a transport's name (see tutti info)",
-     [](Settings& s, std::string_view text) {
-       s.transport = text;
-       return is_name_list(text);
-     },
-     [](const Settings& s) { return s.transport; }},
+    text_knob<&Settings::algorithm, is_name_list>(
+        "TUTTI_ALGORITHM", "algorithm",
+        "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
+        "commas, ^name to forbid one (see tutti info)"),
+    text_knob<&Settings::transport, is_name_list>("TUTTI_TRANSPORT", "transport",
+                                                  "a transport's name (see tutti info)"),
     {"TUTTI_SLOT_BYTES", "slot_bytes", "0 or bytes up to 1024M, with K or M for KiB or MiB",
      [](Settings& s, std::string_view text) {
        return assign(s.slot_bytes, parse_bytes(text, kMostSlotBytes));
      },
      [](const Settings& s) { return std::to_string(s.slot_bytes); }},
-    {"TUTTI_SLOT_COUNT", "slot_count", "a number from 0 to 1024",
-     [](Settings& s, std::string_view text) {
-       return assign(s.slot_count, parse_integer(text, 0, 1024));
-     },
-     [](const Settings& s) { return std::to_string(s.slot_count); }},
+    number_knob<&Settings::slot_count, 0, 1024>("TUTTI_SLOT_COUNT", "slot_count",
+                                                "a number from 0 to 1024"),
     {"TUTTI_READ_FROM", "read_from", "off, or 0 or bytes up to 1024M, with K or M for KiB or MiB",
      [](Settings& s, std::string_view text) {
        if (text != "off") return assign(s.read_from_bytes, parse_bytes(text, kMostSlotBytes));
@@ -187,15 +198,9 @@ const std::array<Knob, 18> kKnobs{{
      [](const Settings& s) {
        return s.read_from_bytes == SIZE_MAX ? "off" : std::to_string(s.read_from_bytes);
      }},
-    {"TUTTI_LANES", "lanes", "a number from 0 to 64",
-     [](Settings& s, std::string_view text) { return assign(s.lanes, parse_integer(text, 0, 64)); },
-     [](const Settings& s) { return std::to_string(s.lanes); }},
-    {"TUTTI_PLAN", "plan", "names of files with plans, separated by commas",
-     [](Settings& s, std::string_view text) {
-       s.plan = text;
-       return is_file_list(text);
-     },
-     [](const Settings& s) { return s.plan; }},
+    number_knob<&Settings::lanes, 0, 64>("TUTTI_LANES", "lanes", "a number from 0 to 64"),
+    text_knob<&Settings::plan, is_file_list>("TUTTI_PLAN", "plan",
+                                             "names of files with plans, separated by commas"),
     {"TUTTI_GROUPS", "groups",
      "ranks per group, 2 to 4096; nested as in 2,8, innermost first, each a multiple of the one "
      "before",
@@ -203,50 +208,28 @@ const std::array<Knob, 18> kKnobs{{
     {"TUTTI_WEIGHTS", "weights",
      "a number for each rank, 0 to 1024, together 1 to 65535, separated by commas", set_weights,
      [](const Settings& s) { return show_list(s.weights); }},
-    {"TUTTI_SPIN", "spin", "a number from -1 to 1000000000",
-     [](Settings& s, std::string_view text) {
-       return assign(s.spin, parse_integer(text, -1, 1'000'000'000));
-     },
-     [](const Settings& s) { return std::to_string(s.spin); }},
+    number_knob<&Settings::spin, -1, 1'000'000'000>("TUTTI_SPIN", "spin",
+                                                    "a number from -1 to 1000000000"),
     {"TUTTI_ADAPT", "adapt", "on or off",
      [](Settings& s, std::string_view text) {
        s.adapt = text == "on";
        return text == "on" || text == "off";
      },
      [](const Settings& s) -> std::string { return s.adapt ? "on" : "off"; }},
-    {"TUTTI_TUNING", "tuning", "a file that tutti tune wrote, or off",
-     [](Settings& s, std::string_view text) {
-       s.tuning = text;
-       return is_path(text);
-     },
-     [](const Settings& s) { return s.tuning; }},
-    {"TUTTI_NET_INTERFACES", "net_interfaces",
-     "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are excluded",
-     [](Settings& s, std::string_view text) {
-       s.net_interfaces = text;
-       return text.size() <= 256 && is_path(text);
-     },
-     [](const Settings& s) { return s.net_interfaces; }},
-    {"TUTTI_RDMA_DEVICES", "rdma_devices",
-     "RDMA devices, prefixes with * or ports (mlx5_0:2), separated by commas; from a ^ on they are "
-     "excluded",
-     [](Settings& s, std::string_view text) {
-       s.rdma_devices = text;
-       return is_device_rule(text);
-     },
-     [](const Settings& s) { return s.rdma_devices; }},
-    {"TUTTI_GPUDIRECT", "gpudirect", "auto, on or off",
-     [](Settings& s, std::string_view text) {
-       s.gpudirect = text;
-       return text == "auto" || text == "on" || text == "off";
-     },
-     [](const Settings& s) { return s.gpudirect; }},
-    {"TUTTI_LOG", "log", "trace, debug, info, warn, error or off",
-     [](Settings& s, std::string_view text) {
-       s.log = text;
-       return log::parse_level(text).has_value();
-     },
-     [](const Settings& s) { return s.log; }},
+    text_knob<&Settings::tuning, is_path>("TUTTI_TUNING", "tuning",
+                                          "a file that tutti tune wrote, or off"),
+    text_knob<&Settings::net_interfaces, is_interface_rule>(
+        "TUTTI_NET_INTERFACES", "net_interfaces",
+        "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are "
+        "excluded"),
+    text_knob<&Settings::rdma_devices, is_device_rule>(
+        "TUTTI_RDMA_DEVICES", "rdma_devices",
+        "RDMA devices, prefixes with * or ports (mlx5_0:2), separated by commas; from a ^ on they "
+        "are excluded"),
+    text_knob<&Settings::gpudirect, is_gpudirect>("TUTTI_GPUDIRECT", "gpudirect",
+                                                  "auto, on or off"),
+    text_knob<&Settings::log, log::parse_level>("TUTTI_LOG", "log",
+                                                "trace, debug, info, warn, error or off"),
 }};
 
 // Variables of launchers and users for bootstrap/launch/launch.cc, the Python package and
@@ -285,11 +268,10 @@ void warn_of_unknown_variables() {
       const std::string_view text(*entry);
       const std::string_view name = text.substr(0, text.find('=')).substr(0, 64);
       if (!name.starts_with("TUTTI_")) continue;
-      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      const auto nearest = std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
-        return edit_distance(name, a) < edit_distance(name, b);
-      });
-      log::warn("{} is set, but no setting has that name; the nearest is {}", name, *nearest);
+      if (std::ranges::find(known, name) != known.end()) continue;
+      const auto nearest =
+          std::ranges::min(known, {}, [&](auto other) { return edit_distance(name, other); });
+      log::warn("{} is set, but no setting has that name; the nearest is {}", name, nearest);
     }
     return true;
   }();
@@ -298,8 +280,7 @@ void warn_of_unknown_variables() {
 
 Error refused(const Knob& knob, std::string_view name, std::string_view value) {
   return {Code::kInvalidArgument,
-          fmt::format("{}='{:.64}' is not valid: it takes {}", name, value, knob.accepts), Rank{},
-          Rank{}};
+          fmt::format("{}='{:.64}' is not valid: it takes {}", name, value, knob.accepts)};
 }
 
 }  // namespace
@@ -326,6 +307,16 @@ Result<Settings> Settings::from_environment() {
   log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));
   warn_of_unknown_variables();
   return settings;
+}
+
+std::string default_tuning_file() {
+  // A relative path is to be ignored, says the specification.
+  for (const auto& [variable, below] :
+       {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr && *value == '/') return std::string(value) + below + "/tutti/tuning.json";
+  }
+  return {};
 }
 
 std::vector<SettingRow> setting_rows(const Settings& settings) {

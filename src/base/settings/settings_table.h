@@ -1,4 +1,5 @@
-// File: base/settings/settings_table.h: the settings as rows, for code that prints them.
+// File: base/settings/settings_table.h: the settings as rows, for code that prints them, and where
+// files are that a user has once for all programs.
 #pragma once
 #include <string>
 #include <string_view>
@@ -20,5 +21,9 @@ std::vector<SettingRow> setting_rows(const Settings& settings);
 /// Whether every field has a value that its variable would take: programs may assign what they
 /// like. kInvalidArgument in one line that names the first that has not.
 Status check_settings(const Settings& settings);
+
+/// Where `tutti tune` keeps its tables: tutti/tuning.json in $XDG_CACHE_HOME or ~/.cache (as the
+/// XDG Base Directory Specification says). Empty where neither is known.
+std::string default_tuning_file();
 
 }  // namespace tutti
