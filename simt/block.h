@@ -140,7 +140,6 @@ void block_on(const char* doing, const void* what, void* caller);
 void complete(Barrier& barrier);
 
 // report.cc
-double now_s();
 void block_begins(Block* block);
 void block_ends(Block* block);
 

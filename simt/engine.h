@@ -67,6 +67,8 @@ struct Settings {
 };
 /// From the environment, and from the machine that is pretended (machine.cc).
 Settings& settings();
+/// The monotonic clock.
+double now_s();
 /// Sets the seed, and with it how often threads give way.
 void set_seed(std::uint64_t seed);
 

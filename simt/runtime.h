@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "simt/engine.h"
@@ -29,6 +30,7 @@
 namespace tutti::simt {
 
 inline constexpr int kMostDevices = 64;
+inline bool exists(int device) { return device >= 0 && device < settings().devices; }
 
 /// The device of this thread's context; of the one that it has chosen, or 0, if it has none: for
 /// what takes a context there.
@@ -41,6 +43,11 @@ void make_context(int device);
 std::uint64_t contexts();
 /// Keeps an error for cudaGetLastError, and returns it.
 cudaError_t failed(cudaError_t error);
+template <class T>
+cudaError_t answer(T* to, std::type_identity_t<T> value) {
+  *to = value;
+  return cudaSuccess;
+}
 /// Says on stderr, once for each, that a program's own kernel is not run.
 void say_foreign_kernel(const void* function);
 
@@ -62,10 +69,6 @@ class Ticket {
 using TicketPtr = std::shared_ptr<Ticket>;
 
 using Operation = std::function<void()>;
-
-}  // namespace tutti::simt
-
-namespace tutti::simt {
 
 /// A captured operation. Each launch of the graph asks it, in order, for what to run, because only
 /// then it is known what an event node waits for or records.
@@ -121,6 +124,8 @@ struct CUevent_st {
   std::mutex mutex;  // Guards what follows.
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // It was recorded into.
+  /// Maps what processes share, and owns its descriptor then; false: it can't be.
+  bool share(int descriptor);
 };
 
 namespace tutti::simt {
@@ -129,6 +134,10 @@ using StreamPtr = std::shared_ptr<CUstream_st>;
 
 /// The stream of a handle, the default stream of this device for the null handle; null: no such.
 StreamPtr find_stream(cudaStream_t handle);
+/// Declares `stream` as that of a handle, or leaves the function with an error.
+#define TUTTI_SIMT_FIND(stream, handle)                        \
+  const ::tutti::simt::StreamPtr stream = find_stream(handle); \
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle)
 /// Runs the operation after all that the stream has to do before, or captures it.
 cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
 /// Whether this thread must not allocate, free, query or wait now, because streams are being

@@ -24,8 +24,6 @@ thread_local cudaError_t last_error = cudaSuccess;
 constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;
 constexpr unsigned kMostThreads = 1024;
 
-bool is_device(int device) { return device >= 0 && device < settings().devices; }
-
 /// A launch number for each device, so that seeds do not depend on when streams run.
 std::uint64_t next_launch(int device) {
   static std::atomic<std::uint64_t> numbers[kMostDevices];
@@ -45,14 +43,9 @@ int yes(const std::optional<bool>& flag) { return flag.value_or(false) ? 1 : 0; 
 
 std::size_t blocks_in(dim3 grid) { return std::size_t{grid.x} * grid.y * grid.z; }
 
-}  // namespace
-
-namespace {
 std::atomic<std::uint64_t> with_context{0};
-}  // namespace
-void make_context(int device) { with_context |= std::uint64_t{1} << device; }
+std::atomic<void (*)(int device)> called_by_flush{nullptr};
 
-namespace {
 /// A device's kernels that are loaded. As on a GPU that is not EAGER: the first use loads a kernel,
 /// may wait for all that runs there, and keeps other threads from launching meanwhile.
 struct Loaded {
@@ -64,8 +57,10 @@ void load(const void* kernel, int device) {
   const std::lock_guard lock(devices[device].mutex);
   if (devices[device].kernels.insert(kernel).second && settings().lazy) drain_device(device);
 }
+
 }  // namespace
 
+void make_context(int device) { with_context |= std::uint64_t{1} << device; }
 int this_device() {
   if (context_device < 0) set_current_context(chosen_device);
   return context_device;
@@ -77,9 +72,6 @@ void set_current_context(int device) {
 }
 std::uint64_t contexts() { return with_context; }
 
-namespace {
-std::atomic<void (*)(int device)> called_by_flush{nullptr};
-}  // namespace
 void set_flush(void (*flush)(int device)) { called_by_flush = flush; }
 
 cudaError_t failed(cudaError_t error) {
@@ -134,30 +126,23 @@ const char* cudaGetErrorName(cudaError_t error) {
   }
 }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
+cudaError_t cudaRuntimeGetVersion(int* version) { return answer(version, CUDART_VERSION); }
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = settings().devices;
-  return cudaSuccess;
-}
+cudaError_t cudaGetDeviceCount(int* count) { return answer(count, settings().devices); }
 cudaError_t cudaSetDevice(int device) {
-  if (!is_device(device)) return failed(cudaErrorInvalidDevice);
+  if (!exists(device)) return failed(cudaErrorInvalidDevice);
   if ((settings().taken >> device & 1) != 0) return failed(cudaErrorDevicesUnavailable);
   chosen_device = device;
   set_current_context(device);  // As CUDA does from 12 on.
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = context_device >= 0 ? context_device : chosen_device;
-  return cudaSuccess;
+  return answer(device, context_device >= 0 ? context_device : chosen_device);
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (!is_device(device)) return failed(cudaErrorInvalidDevice);
-  switch (attribute) {
+  if (!exists(device)) return failed(cudaErrorInvalidDevice);
+  switch (static_cast<int>(attribute)) {  // Some of the driver's, which the runtime lacks.
     case cudaDevAttrComputeCapabilityMajor: *value = cuda_gpu(device).sm / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = cuda_gpu(device).sm % 10; break;
     case cudaDevAttrMultiProcessorCount: *value = settings().multiprocessors; break;
@@ -166,10 +151,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(kMostSharedBytes);
       break;
-    case cudaDevAttrCooperativeLaunch: *value = 1; break;
     case cudaDevAttrPciDomainId: *value = static_cast<int>(address_of(device).domain); break;
     case cudaDevAttrPciBusId: *value = static_cast<int>(address_of(device).bus); break;
     case cudaDevAttrPciDeviceId: *value = static_cast<int>(address_of(device).device); break;
+    case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrConcurrentKernels:
@@ -186,25 +171,19 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = settings().rdma_flush ? cudaFlushGPUDirectRDMAWritesOptionHost : 0;
       break;
     case cudaDevAttrGPUDirectRDMASupported: *value = yes(cuda_gpu(device).gpudirect_rdma); break;
-    default:
-      // The driver's numbers are those of the runtime, which lacks some.
-      switch (static_cast<int>(attribute)) {
-        case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-          *value = settings().dma_buf ? 1 : yes(cuda_gpu(device).dma_buf);
-          break;
-        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-          *value = yes(cuda_gpu(device).fabric_handles);
-          break;
-        case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-          *value = yes(cuda_gpu(device).multicast);
-          break;
-        default: return failed(cudaErrorInvalidValue);  // Nobody has needed it yet.
-      }
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+      *value = settings().dma_buf ? 1 : yes(cuda_gpu(device).dma_buf);
+      break;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+      *value = yes(cuda_gpu(device).fabric_handles);
+      break;
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: *value = yes(cuda_gpu(device).multicast); break;
+    default: return failed(cudaErrorInvalidValue);  // Nobody has needed it yet.
   }
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  if (!is_device(device)) return failed(cudaErrorInvalidDevice);
+  if (!exists(device)) return failed(cudaErrorInvalidDevice);
   std::string bus = cuda_gpu(settings().mig ? device & ~1 : device).bus;
   for (char& c : bus) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   std::snprintf(text, static_cast<std::size_t>(length), "%s", bus.c_str());

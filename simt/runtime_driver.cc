@@ -22,6 +22,8 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <string>
+#include <string_view>
 
 #include "simt/runtime.h"
 
@@ -134,63 +136,44 @@ void release_handle(Handle* handle) {
   delete handle;
 }
 
-CUresult granularity(std::size_t* bytes) {
+CUresult cuMemGetAllocationGranularity(std::size_t* bytes, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
   *bytes = kGranularity;
   return CUDA_SUCCESS;
 }
-CUresult memory_granularity(std::size_t* bytes, const CUmemAllocationProp*,
-                            CUmemAllocationGranularity_flags) {
-  return granularity(bytes);
-}
-CUresult multicast_granularity(std::size_t* bytes, const CUmulticastObjectProp*,
-                               CUmulticastGranularity_flags flags) {
+CUresult cuMulticastGetGranularity(std::size_t* bytes, const CUmulticastObjectProp*,
+                                   CUmulticastGranularity_flags flags) {
   constexpr std::size_t kRecommended = std::size_t{512} << 20;  // As on an H100.
-  if (flags == CU_MULTICAST_GRANULARITY_MINIMUM) return granularity(bytes);
-  *bytes = kRecommended;
+  *bytes = flags == CU_MULTICAST_GRANULARITY_MINIMUM ? kGranularity : kRecommended;
   return CUDA_SUCCESS;
 }
 
 /// As what memory may be exported, here (share_as).
-std::atomic<unsigned>& shareable_types() {
-  static std::atomic<unsigned> types{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
-  return types;
+std::atomic<unsigned> shareable_types{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+std::atomic<bool> sharing_permitted{true};
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  unsigned type = 0;
+  if (attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
+    type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
+    type = CU_MEM_HANDLE_TYPE_FABRIC;
+  if (type == 0) return ::cuDeviceGetAttribute(value, attribute, device);
+  *value = (shareable_types & type) != 0 ? 1 : 0;
+  return CUDA_SUCCESS;
 }
 
-std::atomic<bool>& sharing_permitted() {
-  static std::atomic<bool> permitted{true};
-  return permitted;
-}
-
-CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  const auto can = [](CUmemAllocationHandleType type) {
-    return (shareable_types().load() & type) != 0 ? 1 : 0;
-  };
-  switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-      *value = can(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-      return CUDA_SUCCESS;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-      *value = can(CU_MEM_HANDLE_TYPE_FABRIC);
-      return CUDA_SUCCESS;
-    default:  // The numbers of the runtime's attributes are the driver's.
-      return static_cast<CUresult>(
-          cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device));
-  }
-}
-
-CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
-                    const CUmemAllocationProp* wanted, unsigned long long) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                     const CUmemAllocationProp* wanted, unsigned long long) {
   if (bytes == 0 || bytes % kGranularity != 0 ||
       wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if ((wanted->requestedHandleTypes & ~shareable_types().load()) != 0 ||
-      (wanted->requestedHandleTypes != 0 && !sharing_permitted())) {
+  if ((wanted->requestedHandleTypes & ~shareable_types) != 0 ||
+      (wanted->requestedHandleTypes != 0 && !sharing_permitted)) {
     return CUDA_ERROR_NOT_PERMITTED;
   }
-  if (wanted->location.id < 0 || wanted->location.id >= settings().devices) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  if (!exists(wanted->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   if (!take_memory(wanted->location.id, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   auto memory = std::make_unique<Handle>();
   memory->fd = make_memfd((kMemoryName + std::to_string(wanted->location.id)).c_str(), bytes);
@@ -205,13 +188,14 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
   *handle = reinterpret_cast<std::uintptr_t>(memory.release());
   return CUDA_SUCCESS;
 }
-CUresult mem_release(CUmemGenericAllocationHandle handle) {
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const Lock lock(driver().mutex);
   release_handle(handle_of(handle));
   return CUDA_SUCCESS;
 }
 
-CUresult mem_properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                CUmemGenericAllocationHandle handle) {
   const Handle& memory = *handle_of(handle);
   *properties = {};
   properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -220,8 +204,8 @@ CUresult mem_properties(CUmemAllocationProp* properties, CUmemGenericAllocationH
   properties->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(memory.shareable);
   return CUDA_SUCCESS;
 }
-CUresult mem_export(void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                    unsigned long long) {
+CUresult cuMemExportToShareableHandle(void* to, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long) {
   const Handle& memory = *handle_of(handle);
   if ((memory.shareable & type) == 0) return CUDA_ERROR_INVALID_VALUE;
   if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
@@ -236,8 +220,8 @@ CUresult mem_export(void* to, CUmemGenericAllocationHandle handle, CUmemAllocati
   return CUDA_SUCCESS;
 }
 /// The descriptor stays the caller's.
-CUresult mem_import(CUmemGenericAllocationHandle* handle, void* from,
-                    CUmemAllocationHandleType type) {
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* from,
+                                        CUmemAllocationHandleType type) {
   if (handles_are_refused()) return CUDA_ERROR_NOT_PERMITTED;
   int fd = -1;
   if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
@@ -266,8 +250,8 @@ CUresult mem_import(CUmemGenericAllocationHandle* handle, void* from,
   return CUDA_SUCCESS;
 }
 
-CUresult address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr,
-                         unsigned long long) {
+CUresult cuMemAddressReserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr,
+                             unsigned long long) {
   void* base = mmap(nullptr, bytes + kGranularity, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -278,13 +262,13 @@ CUresult address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CUdevi
   *at = aligned;
   return CUDA_SUCCESS;
 }
-CUresult address_free(CUdeviceptr at, std::size_t bytes) {
+CUresult cuMemAddressFree(CUdeviceptr at, std::size_t bytes) {
   munmap(reinterpret_cast<void*>(at), bytes);
   return CUDA_SUCCESS;
 }
 
-CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset,
-                 CUmemGenericAllocationHandle handle, unsigned long long) {
+CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long) {
   Handle* memory = handle_of(handle);
   if (at % kGranularity != 0 || bytes % kGranularity != 0 || offset + bytes > memory->bytes) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -308,7 +292,7 @@ auto mapping_of(std::uintptr_t at) {
   const auto found = std::prev(next);
   return at < found->first + found->second.bytes ? found : mappings.end();
 }
-CUresult mem_retain(CUmemGenericAllocationHandle* handle, void* at) {
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) {
   const Lock lock(driver().mutex);
   const auto found = mapping_of(reinterpret_cast<std::uintptr_t>(at));
   if (found == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -317,13 +301,13 @@ CUresult mem_retain(CUmemGenericAllocationHandle* handle, void* at) {
   return CUDA_SUCCESS;
 }
 /// The range that was mapped at once, or allocated.
-CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
+CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
   void* begin = nullptr;
   if (!find_memory(reinterpret_cast<void*>(at), &begin, bytes)) return CUDA_ERROR_NOT_FOUND;
   *base = reinterpret_cast<std::uintptr_t>(begin);
   return CUDA_SUCCESS;
 }
-CUresult mem_unmap(CUdeviceptr at, std::size_t) {
+CUresult cuMemUnmap(CUdeviceptr at, std::size_t) {
   if (settings().unmap_waits) drain_device(this_device());
   const Lock lock(driver().mutex);
   const auto found = driver().mappings.find(at);
@@ -340,7 +324,7 @@ CUresult mem_unmap(CUdeviceptr at, std::size_t) {
   return CUDA_SUCCESS;
 }
 /// For whole mappings, one or several in a row; devices that are not named keep their access.
-CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* descriptions,
+CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* descriptions,
                         std::size_t count) {
   std::uint64_t devices = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -372,8 +356,8 @@ CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc
   return CUDA_SUCCESS;
 }
 
-CUresult multicast_create(CUmemGenericAllocationHandle* handle,
-                          const CUmulticastObjectProp* wanted) {
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle,
+                           const CUmulticastObjectProp* wanted) {
   if (wanted->size == 0 || wanted->size % kGranularity != 0 || wanted->numDevices == 0 ||
       wanted->numDevices > static_cast<unsigned>(kMostDevices)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -384,7 +368,7 @@ CUresult multicast_create(CUmemGenericAllocationHandle* handle,
   *handle = reinterpret_cast<std::uintptr_t>(multicast.release());
   return CUDA_SUCCESS;
 }
-CUresult multicast_add_device(CUmemGenericAllocationHandle handle, CUdevice device) {
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
   const Lock lock(driver().mutex);
   Handle& multicast = *handle_of(handle);
   auto& joined = multicast.joined;
@@ -396,9 +380,9 @@ CUresult multicast_add_device(CUmemGenericAllocationHandle handle, CUdevice devi
   return CUDA_SUCCESS;
 }
 /// All devices have to have joined: on hardware it would wait for them.
-CUresult multicast_bind(CUmemGenericAllocationHandle handle, std::size_t at,
-                        CUmemGenericAllocationHandle memory_handle, std::size_t offset,
-                        std::size_t bytes, unsigned long long) {
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, std::size_t at,
+                            CUmemGenericAllocationHandle memory_handle, std::size_t offset,
+                            std::size_t bytes, unsigned long long) {
   const Lock lock(driver().mutex);
   Handle& multicast = *handle_of(handle);
   Handle& memory = *handle_of(memory_handle);
@@ -416,20 +400,49 @@ CUresult multicast_bind(CUmemGenericAllocationHandle handle, std::size_t at,
   return CUDA_SUCCESS;
 }
 
-struct Entry {
-  const char* name;
-  void* function;
-};
-template <class Function>
-Entry entry(const char* name, Function* function) {
-  return {name, reinterpret_cast<void*>(function)};
+/// A function by its name: one of ours, which libcuda.so.1 does not show, or one of its.
+void* entry_of(std::string_view name) {
+#define TUTTI_SIMT_ENTRY(function) \
+  if (name == #function) return reinterpret_cast<void*>(&function);
+  TUTTI_SIMT_ENTRY(cuGetErrorString)
+  TUTTI_SIMT_ENTRY(cuDeviceGet)
+  TUTTI_SIMT_ENTRY(cuDeviceGetCount)
+  TUTTI_SIMT_ENTRY(cuCtxSetCurrent)
+  TUTTI_SIMT_ENTRY(cuCtxGetDevice)
+  TUTTI_SIMT_ENTRY(cuDevicePrimaryCtxRetain)
+  TUTTI_SIMT_ENTRY(cuCtxGetCurrent)
+  TUTTI_SIMT_ENTRY(cuCtxPushCurrent)
+  TUTTI_SIMT_ENTRY(cuCtxPopCurrent)
+  TUTTI_SIMT_ENTRY(cuDeviceGetAttribute)
+  TUTTI_SIMT_ENTRY(cuDeviceGetUuid)
+  TUTTI_SIMT_ENTRY(cuMemGetAllocationGranularity)
+  TUTTI_SIMT_ENTRY(cuMemCreate)
+  TUTTI_SIMT_ENTRY(cuMemRelease)
+  TUTTI_SIMT_ENTRY(cuMemAddressReserve)
+  TUTTI_SIMT_ENTRY(cuMemAddressFree)
+  TUTTI_SIMT_ENTRY(cuMemMap)
+  TUTTI_SIMT_ENTRY(cuMemUnmap)
+  TUTTI_SIMT_ENTRY(cuMemSetAccess)
+  TUTTI_SIMT_ENTRY(cuMemGetAddressRange)
+  TUTTI_SIMT_ENTRY(cuPointerGetAttribute)
+  TUTTI_SIMT_ENTRY(cuMemGetHandleForAddressRange)
+  TUTTI_SIMT_ENTRY(cuMemGetAllocationPropertiesFromHandle)
+  TUTTI_SIMT_ENTRY(cuMemRetainAllocationHandle)
+  TUTTI_SIMT_ENTRY(cuMemExportToShareableHandle)
+  TUTTI_SIMT_ENTRY(cuMemImportFromShareableHandle)
+  TUTTI_SIMT_ENTRY(cuMulticastCreate)
+  TUTTI_SIMT_ENTRY(cuMulticastGetGranularity)
+  TUTTI_SIMT_ENTRY(cuMulticastAddDevice)
+  TUTTI_SIMT_ENTRY(cuMulticastBindMem)
+#undef TUTTI_SIMT_ENTRY
+  return nullptr;
 }
 
 }  // namespace
 
 void share_as(unsigned types, bool permitted) {
-  shareable_types() = types;
-  sharing_permitted() = permitted;
+  shareable_types = types;
+  sharing_permitted = permitted;
 }
 
 Members multicast_members(const void* at, std::size_t bytes) {
@@ -448,52 +461,14 @@ Members multicast_members(const void* at, std::size_t bytes) {
   die("%p is not in multicast memory", at);
 }
 
-}  // namespace tutti::simt
-
-using namespace tutti::simt;
-
 extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                                         unsigned long long,
                                                         cudaDriverEntryPointQueryResult* result) {
-  static const Entry entries[] = {
-      entry("cuGetErrorString", cuGetErrorString),
-      entry("cuDeviceGet", cuDeviceGet),
-      entry("cuDeviceGetCount", cuDeviceGetCount),
-      entry("cuCtxSetCurrent", cuCtxSetCurrent),
-      entry("cuCtxGetDevice", cuCtxGetDevice),
-      entry("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
-      entry("cuCtxGetCurrent", cuCtxGetCurrent),
-      entry("cuCtxPushCurrent", cuCtxPushCurrent),
-      entry("cuCtxPopCurrent", cuCtxPopCurrent),
-      entry("cuDeviceGetAttribute", device_attribute),
-      entry("cuDeviceGetUuid", cuDeviceGetUuid),
-      entry("cuMemGetAllocationGranularity", memory_granularity),
-      entry("cuMemCreate", mem_create),
-      entry("cuMemRelease", mem_release),
-      entry("cuMemAddressReserve", address_reserve),
-      entry("cuMemAddressFree", address_free),
-      entry("cuMemMap", mem_map),
-      entry("cuMemUnmap", mem_unmap),
-      entry("cuMemSetAccess", mem_set_access),
-      entry("cuMemGetAddressRange", address_range),
-      entry("cuPointerGetAttribute", cuPointerGetAttribute),
-      entry("cuMemGetHandleForAddressRange", cuMemGetHandleForAddressRange),
-      entry("cuMemGetAllocationPropertiesFromHandle", mem_properties),
-      entry("cuMemRetainAllocationHandle", mem_retain),
-      entry("cuMemExportToShareableHandle", mem_export),
-      entry("cuMemImportFromShareableHandle", mem_import),
-      entry("cuMulticastCreate", multicast_create),
-      entry("cuMulticastGetGranularity", multicast_granularity),
-      entry("cuMulticastAddDevice", multicast_add_device),
-      entry("cuMulticastBindMem", multicast_bind),
-  };
-  for (const Entry& known : entries) {
-    if (std::strcmp(known.name, name) != 0) continue;
-    *function = known.function;
-    if (result != nullptr) *result = cudaDriverEntryPointSuccess;
-    return cudaSuccess;
-  }
-  *function = nullptr;  // The call succeeds all the same, as CUDA's documentation says.
-  if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
+  *function = entry_of(name);
+  if (result != nullptr)
+    *result =
+        *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;  // Also without the function, as CUDA's documentation says.
 }
+
+}  // namespace tutti::simt

@@ -121,12 +121,22 @@ Operation record_at_launch(cudaEvent_t event) {
 
 }  // namespace
 
+bool CUevent_st::share(int descriptor) {
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) {
+    if (descriptor >= 0) close(descriptor);
+    return false;
+  }
+  fd = descriptor;
+  shared = static_cast<Shared*>(memory);
+  return true;
+}
+
 extern "C" {
 
 // Graphs.
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   if (stream->legacy) return failed(cudaErrorStreamCaptureUnsupported);
   const std::unique_lock lock(stream->mutex);
   if (stream->capture != nullptr) return failed(cudaErrorIllegalState);
@@ -138,8 +148,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   std::shared_ptr<CUgraph_st> captured;
   {
     const std::unique_lock lock(stream->mutex);
@@ -161,8 +170,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   const std::unique_lock lock(stream->mutex);
   *status = status_of(*stream);
   return cudaSuccess;
@@ -175,8 +183,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
                                      unsigned long long* id) {
 #endif
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   const std::unique_lock lock(stream->mutex);
   *status = status_of(*stream);
   if (stream->capture != nullptr && id != nullptr) *id = stream->capture->id;
@@ -194,8 +201,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 /// Runs after the stream's earlier work and after the graph's earlier launch on any stream.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   {
     const std::unique_lock lock(stream->mutex);
     if (stream->capture != nullptr) {  // It becomes a part of the graph that is captured there.
@@ -228,11 +234,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
   event->device = this_device();
   if ((flags & cudaEventInterprocess) != 0) {
     if ((flags & cudaEventDisableTiming) == 0) return failed(cudaErrorInvalidValue);
-    event->fd = make_memfd("simt-event", sizeof(CUevent_st::Shared));
-    void* memory =
-        mmap(nullptr, sizeof(CUevent_st::Shared), PROT_READ | PROT_WRITE, MAP_SHARED, event->fd, 0);
-    if (event->fd < 0 || memory == MAP_FAILED) return failed(cudaErrorMemoryAllocation);
-    event->shared = static_cast<CUevent_st::Shared*>(memory);
+    if (!event->share(make_memfd("simt-event", sizeof(CUevent_st::Shared))))
+      return failed(cudaErrorMemoryAllocation);
   }
   *handle = event.release();
   return cudaSuccess;
@@ -249,8 +252,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   const bool external = (flags & cudaEventRecordExternal) != 0;
   {
     const std::unique_lock lock(stream->mutex);
@@ -305,8 +307,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   std::shared_ptr<CUgraph_st> capture;
   TicketPtr last;
   {

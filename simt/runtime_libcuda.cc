@@ -18,7 +18,6 @@ using namespace tutti::simt;
 namespace {
 
 CUresult result_of(cudaError_t error) { return static_cast<CUresult>(error); }
-bool exists(CUdevice device) { return device >= 0 && device < settings().devices; }
 
 /// A context's handle is its device's number and one.
 CUcontext context_of(CUdevice device) {

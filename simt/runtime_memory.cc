@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "simt/machine.h"
 #include "simt/runtime.h"
@@ -26,6 +27,8 @@ using Lock = std::unique_lock<std::mutex>;
 constexpr std::size_t kPage = 4096;
 constexpr int kFreshMemory = 0xC9;
 constexpr std::size_t kDeviceBytes = std::size_t{8} << 30;
+
+std::atomic<bool> handles_refused{false};
 
 struct Memory {
   std::mutex mutex;
@@ -48,6 +51,16 @@ struct Memory {
 Memory& memory() {
   static auto& one = *new Memory;  // Streams may use it until the process ends.
   return one;
+}
+
+/// Forgets the allocation that begins there, if it is of that kind. With the mutex held.
+std::optional<Allocation> forget(void* at, MemoryKind kind) {
+  auto& known = memory().by_address;
+  const auto found = known.find(reinterpret_cast<std::uintptr_t>(at));
+  if (found == known.end() || found->second.kind != kind) return std::nullopt;
+  const Allocation allocation = found->second;
+  known.erase(found);
+  return allocation;
 }
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
@@ -96,17 +109,13 @@ cudaError_t release(void* at, MemoryKind kind) {
   const bool of_pool = kind == MemoryKind::kDevice && is_of_pool(at);
   if (!of_pool) drain_device(this_device());  // Running kernels may use it.
   const Lock lock(memory().mutex);
-  const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
-  if (found == memory().by_address.end() || (found->second.kind != kind && !of_pool)) {
-    return failed(cudaErrorInvalidValue);
-  }
-  const Allocation allocation = found->second;
-  memory().by_address.erase(found);
-  ASAN_UNPOISON_MEMORY_REGION(allocation.base, allocation.mapped_bytes);
+  const auto allocation = forget(at, of_pool ? MemoryKind::kPool : kind);
+  if (!allocation) return failed(cudaErrorInvalidValue);
+  ASAN_UNPOISON_MEMORY_REGION(allocation->base, allocation->mapped_bytes);
   const bool device = kind == MemoryKind::kDevice;
-  munmap(allocation.base, allocation.mapped_bytes + (device ? kPage : 0));
-  if (allocation.fd >= 0) close(allocation.fd);
-  if (device) memory().used[allocation.device] -= allocation.mapped_bytes;
+  munmap(allocation->base, allocation->mapped_bytes + (device ? kPage : 0));
+  if (allocation->fd >= 0) close(allocation->fd);
+  if (device) memory().used[allocation->device] -= allocation->mapped_bytes;
   return cudaSuccess;
 }
 
@@ -124,11 +133,8 @@ bool within(const void* at, std::size_t bytes) {
   return true;
 }
 
-bool exists(int device) { return device >= 0 && device < settings().devices; }
-
 bool is_device(MemoryKind kind) {
-  return kind == MemoryKind::kDevice || kind == MemoryKind::kPool || kind == MemoryKind::kIpc ||
-         kind == MemoryKind::kMapped;
+  return kind != MemoryKind::kHost && kind != MemoryKind::kRegistered;
 }
 
 /// The contents of an IPC handle.
@@ -163,9 +169,6 @@ int make_memfd(const char* name, std::size_t bytes) {
   return fd;
 }
 
-namespace {
-std::atomic<bool> handles_refused{false};
-}  // namespace
 void refuse_handles(bool refuse) { handles_refused = refuse; }
 bool handles_are_refused() { return handles_refused; }
 
@@ -183,8 +186,7 @@ bool is_of_pool(const void* at) {
 }
 
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t handle) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   return allocate_device(at, bytes, MemoryKind::kPool, stream->device);
 }
 
@@ -268,12 +270,8 @@ cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaHostUnregister(void* at) {
   const Lock lock(memory().mutex);
-  const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
-  if (found == memory().by_address.end() || found->second.kind != MemoryKind::kRegistered) {
-    return failed(cudaErrorHostMemoryNotRegistered);
-  }
-  memory().by_address.erase(found);
-  return cudaSuccess;
+  return forget(at, MemoryKind::kRegistered) ? cudaSuccess
+                                             : failed(cudaErrorHostMemoryNotRegistered);
 }
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* at, unsigned) {
   const Lock lock(memory().mutex);
@@ -398,12 +396,9 @@ cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t from, unsigned) {
 }
 cudaError_t cudaIpcCloseMemHandle(void* at) {
   const Lock lock(memory().mutex);
-  const auto found = memory().by_address.find(reinterpret_cast<std::uintptr_t>(at));
-  if (found == memory().by_address.end() || found->second.kind != MemoryKind::kIpc) {
-    return failed(cudaErrorInvalidValue);
-  }
-  munmap(at, found->second.mapped_bytes);
-  memory().by_address.erase(found);
+  const auto allocation = forget(at, MemoryKind::kIpc);
+  if (!allocation) return failed(cudaErrorInvalidValue);
+  munmap(at, allocation->mapped_bytes);
   return cudaSuccess;
 }
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
@@ -414,19 +409,11 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* opened, cudaIpcEventHandle_t from) {
   const Handle handle = read_handle(from);
   if (handle.magic != kEventHandle) return failed(cudaErrorInvalidValue);
-  const int fd = open_of_process(handle.process, handle.fd);
-  if (fd < 0) return failed(cudaErrorMapBufferObjectFailed);
-  void* shared =
-      mmap(nullptr, sizeof(CUevent_st::Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (shared == MAP_FAILED) {
-    close(fd);
-    return failed(cudaErrorMapBufferObjectFailed);
-  }
   auto event = std::make_unique<CUevent_st>();
   event->flags = cudaEventInterprocess | cudaEventDisableTiming;
   event->device = handle.device;
-  event->fd = fd;
-  event->shared = static_cast<CUevent_st::Shared*>(shared);
+  if (!event->share(open_of_process(handle.process, handle.fd)))
+    return failed(cudaErrorMapBufferObjectFailed);
   *opened = event.release();
   return cudaSuccess;
 }

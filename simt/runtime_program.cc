@@ -21,7 +21,7 @@ int attribute(cudaDeviceAttr which, int device) {
 extern "C" {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device < 0 || device >= settings().devices) return failed(cudaErrorInvalidDevice);
+  if (!exists(device)) return failed(cudaErrorInvalidDevice);
   *properties = {};
   cudaDeviceProp& it = *properties;
   std::snprintf(it.name, sizeof it.name, "%s (simulated)", nvml_gpu(device).name.c_str());
@@ -51,13 +51,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
-  return device >= 0 && device < settings().devices ? cudaSuccess : failed(cudaErrorInvalidDevice);
+  return exists(device) ? cudaSuccess : failed(cudaErrorInvalidDevice);
 }
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
-cudaError_t cudaGetDeviceFlags(unsigned* flags) {
-  *flags = 0;
-  return cudaSuccess;
-}
+cudaError_t cudaGetDeviceFlags(unsigned* flags) { return answer(flags, 0); }
 /// Waits; memory stays, as a program without any left does not notice.
 cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -73,27 +70,18 @@ cudaError_t cudaFuncSetCacheConfig(const void* kernel, cudaFuncCache) {
 }
 
 // Streams.
-cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
-  *priority = 0;
-  return cudaSuccess;
-}
+cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return answer(priority, 0); }
 cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
-  *flags = stream->flags;
-  return cudaSuccess;
+  TUTTI_SIMT_FIND(stream, handle);
+  return answer(flags, stream->flags);
 }
 cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
-  *id = stream->id;
-  return cudaSuccess;
+  TUTTI_SIMT_FIND(stream, handle);
+  return answer(id, stream->id);
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
-  *device = stream->device;
-  return cudaSuccess;
+  TUTTI_SIMT_FIND(stream, handle);
+  return answer(device, stream->device);
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void* data,
                                   unsigned) {
@@ -117,8 +105,7 @@ cudaError_t cudaMallocManaged(void** at, std::size_t bytes, unsigned) {
   return cudaMalloc(at, bytes);
 }
 cudaError_t cudaHostGetFlags(unsigned* flags, void*) {
-  *flags = cudaHostAllocMapped | cudaHostAllocPortable;
-  return cudaSuccess;
+  return answer(flags, cudaHostAllocMapped | cudaHostAllocPortable);
 }
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
   return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);

@@ -14,11 +14,6 @@ namespace {
 
 using Lock = std::unique_lock<std::mutex>;
 
-double clock_s() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(since).count();
-}
-
 /// Never destroyed: workers that are asleep at the process's end refer to it.
 struct Streams {
   std::mutex mutex;
@@ -86,7 +81,7 @@ void Ticket::fire() {
   {
     const Lock lock(mutex_);
     fired_ = true;
-    time_s_ = clock_s();
+    time_s_ = now_s();
   }
   changed_.notify_all();
 }
@@ -143,8 +138,7 @@ StreamPtr find_stream(cudaStream_t handle) {
 }
 
 cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   {
     const Lock lock(stream->mutex);
     if (stream->capture != nullptr) {
@@ -230,14 +224,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // Queued work still runs.
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   return drain(stream);
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  TUTTI_SIMT_FIND(stream, handle);
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const Lock lock(stream->mutex);
   if (stream->capture != nullptr) {
