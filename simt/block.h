@@ -81,8 +81,8 @@ struct Barrier {
   FiberList waiting;
   int all = 1, any = 0, count = 0;  // Over the predicates so far,
   std::array<int, 3> result = {};   // and of the last generation, by Vote.
-  std::array<char, 2> token =
-      {};  // The objects that the sanitizer orders by; two, as generations overlap.
+  // The objects that the sanitizer orders by; two, as generations overlap.
+  std::array<char, 2> token = {};
 };
 
 struct WarpGroup {

@@ -94,10 +94,8 @@ Wanted wanted_mistake() {
   const char* variable = std::getenv("SIMT_MISTAKE");
   if (variable == nullptr || *variable == '\0') return wanted;
   const std::string text = variable;
-  if (text == "list") {
-    wanted.list = true;
-    return wanted;
-  }
+  wanted.list = text == "list";
+  if (wanted.list) return wanted;
   const auto at = text.find('@'), colon = text.rfind(':');
   for (std::size_t i = 0; i < std::size(kMistakeNames); ++i) {
     if (at == std::string::npos || colon == std::string::npos || colon < at) break;

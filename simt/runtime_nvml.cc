@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "simt/engine.h"
 #include "simt/machine.h"
@@ -38,6 +39,17 @@ const topology::NvmlLink* link_of(Device device, unsigned link) {
   return gpu == nullptr || link >= gpu->links.size() ? nullptr : &gpu->links[link];
 }
 
+template <class T>
+int answer(T* to, std::type_identity_t<T> value) {
+  *to = value;
+  return kSuccess;
+}
+/// What `answers` says about a GPU or a link, if there is one.
+template <class Found, class Answers>
+int about(const Found* found, Answers answers) {
+  return found == nullptr ? kInvalid : answers(*found);
+}
+
 int write_text(const std::string& text, char* to, unsigned room) {
   if (room <= text.size()) return kTooSmall;
   std::memcpy(to, text.c_str(), text.size() + 1);
@@ -61,13 +73,10 @@ int write_generation(const topology::PcieRate& rate, unsigned* generation) {
   constexpr std::array kSpeeds{2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
   const auto* const found = std::find(kSpeeds.begin(), kSpeeds.end(), rate.gigatransfers);
   if (found == kSpeeds.end()) return kNotSupported;
-  *generation = static_cast<unsigned>(found - kSpeeds.begin()) + 1;
-  return kSuccess;
+  return answer(generation, static_cast<unsigned>(found - kSpeeds.begin()) + 1);
 }
 int write_width(const topology::PcieRate& rate, unsigned* width) {
-  if (!rate.known()) return kNotSupported;
-  *width = static_cast<unsigned>(rate.width);
-  return kSuccess;
+  return rate.known() ? answer(width, static_cast<unsigned>(rate.width)) : kNotSupported;
 }
 
 int write_field(Device device, FieldValue& field) {
@@ -75,12 +84,10 @@ int write_field(Device device, FieldValue& field) {
   const bool c2c = field.scope < static_cast<unsigned>(gpu.c2c_count);
   field.type = kUnsigned;
   switch (field.field) {
-    case topology::nvml::kFieldNvlinkState: {
-      const topology::NvmlLink* link = link_of(device, field.scope);
-      if (link == nullptr) return kNotSupported;
-      field.value.as_unsigned = link->active ? 1 : 0;
-      return kSuccess;
-    }
+    case topology::nvml::kFieldNvlinkState:
+      if (link_of(device, field.scope) == nullptr) return kNotSupported;
+      field.value.as_unsigned = gpu.links[field.scope].active ? 1 : 0;
+      break;
     case topology::nvml::kFieldC2cCount:
       field.value.as_unsigned = static_cast<unsigned>(gpu.c2c_count);
       break;
@@ -118,8 +125,7 @@ int nvmlSystemGetDriverVersion(char* text, unsigned room) {
   return write_text("simulated", text, room);
 }
 int nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = static_cast<unsigned>(settings().devices);
-  return kSuccess;
+  return answer(count, static_cast<unsigned>(settings().devices));
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
   *device = reinterpret_cast<Device>(static_cast<std::uintptr_t>(index) + 1);
@@ -136,21 +142,17 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* text, Device* device) {
   return kNotFound;
 }
 int nvmlDeviceGetIndex(Device device, unsigned* index) {
-  if (gpu_of(device) == nullptr) return kInvalid;
-  *index = static_cast<unsigned>(number_of(device));
-  return kSuccess;
+  return gpu_of(device) == nullptr ? kInvalid
+                                   : answer(index, static_cast<unsigned>(number_of(device)));
 }
 int nvmlDeviceGetPciInfo_v3(Device device, PciInfo* info) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_pci(gpu->bus, info);
+  return about(gpu_of(device), [&](auto& gpu) { return write_pci(gpu.bus, info); });
 }
 int nvmlDeviceGetUUID(Device device, char* text, unsigned room) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_text(gpu->uuid, text, room);
+  return about(gpu_of(device), [&](auto& gpu) { return write_text(gpu.uuid, text, room); });
 }
 int nvmlDeviceGetName(Device device, char* text, unsigned room) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_text(gpu->name, text, room);
+  return about(gpu_of(device), [&](auto& gpu) { return write_text(gpu.name, text, room); });
 }
 int nvmlDeviceGetCudaComputeCapability(Device device, int* major, int* minor) {
   const auto* const gpu = gpu_of(device);
@@ -160,43 +162,34 @@ int nvmlDeviceGetCudaComputeCapability(Device device, int* major, int* minor) {
   return kSuccess;
 }
 int nvmlDeviceGetCurrPcieLinkGeneration(Device device, unsigned* generation) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_generation(gpu->current, generation);
+  return about(gpu_of(device),
+               [&](auto& gpu) { return write_generation(gpu.current, generation); });
 }
 int nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned* generation) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_generation(gpu->maximum, generation);
+  return about(gpu_of(device),
+               [&](auto& gpu) { return write_generation(gpu.maximum, generation); });
 }
 int nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* width) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_width(gpu->current, width);
+  return about(gpu_of(device), [&](auto& gpu) { return write_width(gpu.current, width); });
 }
 int nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* width) {
-  const auto* const gpu = gpu_of(device);
-  return gpu == nullptr ? kInvalid : write_width(gpu->maximum, width);
+  return about(gpu_of(device), [&](auto& gpu) { return write_width(gpu.maximum, width); });
 }
 int nvmlDeviceGetNvLinkState(Device device, unsigned link, int* active) {
-  const auto* const found = link_of(device, link);
-  if (found == nullptr) return kInvalid;
-  *active = found->active ? 1 : 0;
-  return kSuccess;
+  return about(link_of(device, link), [&](auto& found) { return answer(active, found.active); });
 }
 int nvmlDeviceGetNvLinkVersion(Device device, unsigned link, unsigned* version) {
-  const auto* const found = link_of(device, link);
-  if (found == nullptr) return kInvalid;
-  if (found->version == 0) return kNotSupported;
-  *version = static_cast<unsigned>(found->version);
-  return kSuccess;
+  return about(link_of(device, link), [&](auto& found) {
+    return found.version == 0 ? kNotSupported
+                              : answer(version, static_cast<unsigned>(found.version));
+  });
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, PciInfo* info) {
-  const auto* const found = link_of(device, link);
-  return found == nullptr ? kInvalid : write_pci(found->bus, info);
+  return about(link_of(device, link), [&](auto& found) { return write_pci(found.bus, info); });
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(Device device, unsigned link, int* type) {
-  const auto* const found = link_of(device, link);
-  if (found == nullptr) return kInvalid;
-  *type = static_cast<int>(found->remote);
-  return kSuccess;
+  return about(link_of(device, link),
+               [&](auto& found) { return answer(type, static_cast<int>(found.remote)); });
 }
 int nvmlDeviceGetP2PStatus(Device device, Device peer, int, int* status) {
   const auto* const gpu = gpu_of(device);

@@ -35,13 +35,20 @@ void make_ready(FiberList& list) {
   list = {};
 }
 
-void block_on(const char* doing, const void* what, void* caller) {
+namespace {
+/// Leaves the running fiber, and keeps where it is for a report.
+void leave(const char* doing, const volatile void* what, void* caller) {
   Fiber* fiber = current_block->running;
-  fiber->state = Fiber::State::kBlocked;
   fiber->doing = doing;
   fiber->what = what;
   fiber->caller = caller;
   switch_to_scheduler(false);
+}
+}  // namespace
+
+void block_on(const char* doing, const void* what, void* caller) {
+  current_block->running->state = Fiber::State::kBlocked;
+  leave(doing, what, caller);
 }
 
 bool coin() {
@@ -58,12 +65,8 @@ void yield_point() {
   Block* block = current_block;
   if (block == nullptr || settings().preempt_one_in == 0) return;
   if (block->random.below(settings().preempt_one_in) != 0) return;
-  Fiber* fiber = block->running;
-  fiber->doing = "preempted";
-  fiber->what = nullptr;
-  fiber->caller = __builtin_return_address(0);
-  make_ready(fiber);
-  switch_to_scheduler(false);
+  make_ready(block->running);
+  leave("preempted", nullptr, __builtin_return_address(0));
 }
 
 void poll_point(const volatile void* what) {
@@ -72,13 +75,9 @@ void poll_point(const volatile void* what) {
     std::this_thread::yield();
     return;
   }
-  Fiber* fiber = block->running;
-  fiber->doing = "polling";
-  fiber->what = what;
-  fiber->caller = __builtin_return_address(0);
   ++block->idle_polls;
-  make_ready(fiber);
-  switch_to_scheduler(false);
+  make_ready(block->running);
+  leave("polling", what, __builtin_return_address(0));
 }
 
 namespace {
