@@ -28,29 +28,25 @@ extern __thread uint3 threadIdx, blockIdx;
 extern __thread dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
-inline void __syncthreads(tutti::simt::Place place = tutti::simt::Place::here()) {
-  tutti::simt::barrier(0, 0, place);
-}
-inline int __syncthreads_and(int predicate, tutti::simt::Place place = tutti::simt::Place::here()) {
-  return tutti::simt::barrier_vote(predicate, tutti::simt::Vote::kAnd, place);
-}
-inline int __syncthreads_or(int predicate, tutti::simt::Place place = tutti::simt::Place::here()) {
-  return tutti::simt::barrier_vote(predicate, tutti::simt::Vote::kOr, place);
-}
-inline int __syncthreads_count(int predicate,
-                               tutti::simt::Place place = tutti::simt::Place::here()) {
-  return tutti::simt::barrier_vote(predicate, tutti::simt::Vote::kCount, place);
-}
-inline void __syncwarp(unsigned mask = ~0u) {
-  tutti::simt::warp_exchange(mask, 0, tutti::simt::WarpOp::kSync);
-}
-inline void __threadfence_block() { tutti::simt::fence(); }
-inline void __threadfence() { tutti::simt::fence(); }
-inline void __threadfence_system() { tutti::simt::fence(); }
-inline void __nanosleep(unsigned) { tutti::simt::yield_point(); }
-[[noreturn]] inline void __trap() { tutti::simt::die("__trap"); }
+// A namespace of its own, so that kernels do not see all names of the engine.
+namespace tutti::simt::language {
 
-namespace tutti::simt {
+inline void __syncthreads(Place place = Place::here()) { barrier(0, 0, place); }
+inline int __syncthreads_and(int predicate, Place place = Place::here()) {
+  return barrier_vote(predicate, Vote::kAnd, place);
+}
+inline int __syncthreads_or(int predicate, Place place = Place::here()) {
+  return barrier_vote(predicate, Vote::kOr, place);
+}
+inline int __syncthreads_count(int predicate, Place place = Place::here()) {
+  return barrier_vote(predicate, Vote::kCount, place);
+}
+inline void __syncwarp(unsigned mask = ~0u) { warp_exchange(mask, 0, WarpOp::kSync); }
+inline void __threadfence_block() { fence(); }
+inline void __threadfence() { fence(); }
+inline void __threadfence_system() { fence(); }
+inline void __nanosleep(unsigned) { yield_point(); }
+[[noreturn]] inline void __trap() { die("__trap"); }
 
 template <class T>
 std::uint64_t to_word(T value) {
@@ -86,38 +82,35 @@ unsigned lanes_with(unsigned mask, const WarpValues& values, Predicate predicate
   return lanes;
 }
 
-}  // namespace tutti::simt
-
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-  return tutti::simt::shuffle(mask, value, width,
-                              [=](int, int first, int) { return first | (source & (width - 1)); });
+  return shuffle(mask, value, width,
+                 [=](int, int first, int) { return first | (source & (width - 1)); });
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return tutti::simt::shuffle(mask, value, width, [=](int lane, int first, int) {
+  return shuffle(mask, value, width, [=](int lane, int first, int) {
     const int source = lane - static_cast<int>(delta);
     return source < first ? lane : source;
   });
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return tutti::simt::shuffle(mask, value, width, [=](int lane, int, int end) {
+  return shuffle(mask, value, width, [=](int lane, int, int end) {
     const int source = lane + static_cast<int>(delta);
     return source >= end ? lane : source;
   });
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
-  return tutti::simt::shuffle(mask, value, width, [=](int lane, int, int end) {
+  return shuffle(mask, value, width, [=](int lane, int, int end) {
     const int source = lane ^ lanes;
     return source >= end ? lane : source;
   });
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
-  const auto values =
-      tutti::simt::warp_exchange(mask, predicate != 0 ? 1 : 0, tutti::simt::WarpOp::kVote);
-  return tutti::simt::lanes_with(mask, values, [](std::uint64_t vote) { return vote != 0; });
+  const auto values = warp_exchange(mask, predicate != 0 ? 1 : 0, WarpOp::kVote);
+  return lanes_with(mask, values, [](std::uint64_t vote) { return vote != 0; });
 }
 inline int __any_sync(unsigned mask, int predicate) {
   return __ballot_sync(mask, predicate) != 0 ? 1 : 0;
@@ -127,13 +120,12 @@ inline int __all_sync(unsigned mask, int predicate) {
 }
 template <class T>
 unsigned __match_any_sync(unsigned mask, T value) {
-  const std::uint64_t mine = tutti::simt::to_word(value);
-  const auto values = tutti::simt::warp_exchange(mask, mine, tutti::simt::WarpOp::kMatch);
-  return tutti::simt::lanes_with(mask, values, [=](std::uint64_t other) { return other == mine; });
+  const std::uint64_t mine = to_word(value);
+  const auto values = warp_exchange(mask, mine, WarpOp::kMatch);
+  return lanes_with(mask, values, [=](std::uint64_t other) { return other == mine; });
 }
 
 // Atomics: relaxed, as CUDA's are.
-namespace tutti::simt {
 template <class T, class Change>
 T read_modify_write(T* at, Change change, Scope scope = Scope::kDevice) {
   using Word = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -153,29 +145,31 @@ T read_modify_write(T* at, Change change, Scope scope = Scope::kDevice) {
     }
   }
 }
-}  // namespace tutti::simt
 
 template <class T>
 T atomicAdd(T* at, T value) {
-  return tutti::simt::read_modify_write(at, [=](T old) { return old + value; });
+  return read_modify_write(at, [=](T old) { return old + value; });
 }
 template <class T>
 T atomicAdd_system(T* at, T value) {
-  return tutti::simt::read_modify_write(
-      at, [=](T old) { return old + value; }, tutti::simt::Scope::kSystem);
+  return read_modify_write(
+      at, [=](T old) { return old + value; }, Scope::kSystem);
 }
 template <class T>
 T atomicMax(T* at, T value) {
-  return tutti::simt::read_modify_write(at, [=](T old) { return std::max(old, value); });
+  return read_modify_write(at, [=](T old) { return std::max(old, value); });
 }
 template <class T>
 T atomicExch(T* at, T value) {
-  return tutti::simt::read_modify_write(at, [=](T) { return value; });
+  return read_modify_write(at, [=](T) { return value; });
 }
 template <class T>
 T atomicCAS(T* at, T expected, T value) {
-  return tutti::simt::read_modify_write(at, [=](T old) { return old == expected ? value : old; });
+  return read_modify_write(at, [=](T old) { return old == expected ? value : old; });
 }
+
+}  // namespace tutti::simt::language
+using namespace tutti::simt::language;
 
 // Kernels, as handles for cudaLaunchKernel.
 namespace tutti::simt {
