@@ -37,12 +37,7 @@ class RmsNorm {
   TUTTI_DEVICE RmsNorm(const RmsNormArguments& arguments, Shared& shared)
       : arguments_(arguments), common_(arguments.common), shared_(shared) {}
 
-  TUTTI_DEVICE void run() {
-    run_call(common_, [this](Watch& watch) { run_steps(watch); });
-  }
-
- private:
-  TUTTI_DEVICE void run_steps(Watch& watch) {
+  TUTTI_DEVICE void run(Watch& watch) const {
     if (threadIdx.x == 0) prepare_mapped<type>(common_, {0, arguments_.columns}, shared_.work);
     bool failed = watch.why != Why::kNothing || !meet_peers(common_, watch);
     const Sum sum(common_, shared_.work, watch, failed);
@@ -61,6 +56,7 @@ class RmsNorm {
     meet_peers(common_, watch);
   }
 
+ private:
   TUTTI_DEVICE void locate(std::uint64_t offset) const {
     for (unsigned rank = 0; rank < common_.ranks; ++rank) {
       shared_.work.locations[rank].at = const_cast<std::byte*>(common_.peer_inputs[rank]) + offset;
@@ -131,7 +127,8 @@ template <DataType type>
 __global__ void __launch_bounds__(kMostThreads, 1)
     rms_norm(const __grid_constant__ RmsNormArguments arguments) {
   __shared__ typename RmsNorm<type>::Shared shared;
-  RmsNorm<type>(arguments, shared).run();
+  const RmsNorm<type> one(arguments, shared);
+  run_call(arguments.common, [&](Watch& watch) { one.run(watch); });
 }
 
 }  // namespace tutti::cuda

@@ -26,12 +26,7 @@ class Sgd {
   TUTTI_DEVICE Sgd(const SgdArguments& arguments, Work& work)
       : arguments_(arguments), common_(arguments.common), work_(work) {}
 
-  TUTTI_DEVICE void run() {
-    run_call(common_, [this](Watch& watch) { run_steps(watch); });
-  }
-
- private:
-  TUTTI_DEVICE void run_steps(Watch& watch) {
+  TUTTI_DEVICE void run(Watch& watch) const {
     const plan::Range share = share_of_block(common_, grain_of(type));
     if (threadIdx.x == 0) prepare_mapped<type>(common_, share, work_);
     bool failed = watch.why != Why::kNothing || !meet_peers(common_, watch);
@@ -48,6 +43,7 @@ class Sgd {
     meet_peers(common_, watch);
   }
 
+ private:
   TUTTI_DEVICE Values step(Values gradient, std::uint64_t first, unsigned valid) const {
     Values master = {}, momentum = {};
     state(arguments_.master + first, master, valid, false);
@@ -99,7 +95,8 @@ template <DataType type>
 __global__ void __launch_bounds__(kMostThreads, 1)
     sgd(const __grid_constant__ SgdArguments arguments) {
   __shared__ Work work;
-  Sgd<type>(arguments, work).run();
+  const Sgd<type> one(arguments, work);
+  run_call(arguments.common, [&](Watch& watch) { one.run(watch); });
 }
 
 }  // namespace tutti::cuda

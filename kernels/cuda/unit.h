@@ -3,7 +3,6 @@
 // A unit on its way is kept as bits; only arithmetic (body.h) looks into it. A thread waits here
 // for data in a packed slot, bounded by a Watch.
 #pragma once
-#include <cstring>
 
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/interpreter.h"
