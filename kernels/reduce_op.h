@@ -12,7 +12,6 @@
 //   premulsum                multiplies by the scale in the accumulator type, before all else
 //   min max                  NaN if either is NaN; -0 is less than +0, so that operands commute
 #pragma once
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

@@ -1,6 +1,5 @@
 // File: kernels/host/reduce_reference.cc: a data step straight from the definitions, one element at
 // a time. It is here to be right, not to be fast.
-#include <bit>
 #include <cstring>
 
 #include "base/check.h"

@@ -5,7 +5,6 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "base/check.h"

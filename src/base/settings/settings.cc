@@ -7,7 +7,6 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>

@@ -18,7 +18,6 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace tutti::exec {
