@@ -1,4 +1,4 @@
 // File: kernels/host/copy.cc: one source to several targets, byte for byte.
 #define TUTTI_FAMILY add_copy_of_bytes
-#define TUTTI_ADD void add_copy
+#define TUTTI_ADD add_copy
 #include "kernels/host/family-inl.h"

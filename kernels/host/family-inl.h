@@ -2,7 +2,8 @@
 //
 // A family is a translation unit of its own, so that they compile side by side. Its file defines
 // TUTTI_FAMILY, one of the functions below, which puts kernels into a table, and TUTTI_ADD, the
-// function of kernel_table.h that does so for the best instruction set; then it includes this.
+// function of kernel_table.h that does so for the best instruction set, or TUTTI_FLOAT, the type
+// for which that is add_float; then it includes this.
 #include "kernels/host/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -69,7 +70,14 @@ namespace {
 HWY_EXPORT(fill);
 }  // namespace
 
-TUTTI_ADD(KernelTable& table) { HWY_DYNAMIC_DISPATCH(fill)(table); }
+#if defined(TUTTI_FLOAT)
+template <>
+void add_float<DataType::TUTTI_FLOAT>(KernelTable& table) {
+#else
+void TUTTI_ADD(KernelTable& table) {
+#endif
+  HWY_DYNAMIC_DISPATCH(fill)(table);
+}
 
 }  // namespace tutti::kernels
 #endif

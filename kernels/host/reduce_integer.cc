@@ -1,4 +1,4 @@
 // File: kernels/host/reduce_integer.cc: the integers.
 #define TUTTI_FAMILY add_all_integers
-#define TUTTI_ADD void add_integers
+#define TUTTI_ADD add_integers
 #include "kernels/host/family-inl.h"
