@@ -22,22 +22,16 @@
 #include <cstdint>
 #include <string>
 
-#if defined(__SANITIZE_THREAD__)
-#define TUTTI_SIMT_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TUTTI_SIMT_TSAN 1
+#ifndef __has_feature
+#define __has_feature(name) 0
 #endif
-#endif
-#if !defined(TUTTI_SIMT_TSAN)
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define TUTTI_SIMT_TSAN 1
+#elif !defined(TUTTI_SIMT_TSAN)
 #define TUTTI_SIMT_TSAN 0
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define TUTTI_SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TUTTI_SIMT_ASAN 1
-#endif
 #endif
 
 namespace tutti::simt {

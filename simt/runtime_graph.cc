@@ -104,11 +104,17 @@ std::vector<Operation> operations_of(const std::vector<Node>& nodes) {
   return operations;
 }
 
-cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
-  if (stream.capture == nullptr) return cudaStreamCaptureStatusNone;
-  return stream.capture->invalidated.load(std::memory_order_relaxed)
-             ? cudaStreamCaptureStatusInvalidated
-             : cudaStreamCaptureStatusActive;
+cudaError_t tell_capture(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                         unsigned long long* id) {
+  TUTTI_SIMT_FIND(stream, handle);
+  const std::unique_lock lock(stream->mutex);
+  *status = cudaStreamCaptureStatusNone;
+  if (stream->capture == nullptr) return cudaSuccess;
+  *status = stream->capture->invalidated.load(std::memory_order_relaxed)
+                ? cudaStreamCaptureStatusInvalidated
+                : cudaStreamCaptureStatusActive;
+  if (id != nullptr) *id = stream->capture->id;
+  return cudaSuccess;
 }
 
 /// Each launch of the graph records it.
@@ -170,10 +176,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  TUTTI_SIMT_FIND(stream, handle);
-  const std::unique_lock lock(stream->mutex);
-  *status = status_of(*stream);
-  return cudaSuccess;
+  return tell_capture(handle, status, nullptr);
 }
 #if CUDART_VERSION >= 13000
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
@@ -183,11 +186,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
                                      unsigned long long* id) {
 #endif
-  TUTTI_SIMT_FIND(stream, handle);
-  const std::unique_lock lock(stream->mutex);
-  *status = status_of(*stream);
-  if (stream->capture != nullptr && id != nullptr) *id = stream->capture->id;
-  return cudaSuccess;
+  return tell_capture(handle, status, id);
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   std::swap(*mode, thread_mode);
