@@ -36,12 +36,9 @@ int current_cpu() { return sched_getcpu(); }
 bool leave_cpus(const CpuSet& crowded) {
   CpuSet allowed{}, rest{};
   if (syscall(SYS_sched_getaffinity, 0, sizeof(allowed), allowed.data()) <= 0) return false;
-  bool somewhere = false;
-  for (std::size_t i = 0; i < rest.size(); ++i) {
-    rest[i] = allowed[i] & ~crowded[i];
-    somewhere = somewhere || rest[i] != 0;
-  }
-  if (!somewhere || syscall(SYS_sched_setaffinity, 0, sizeof(rest), rest.data()) != 0) return false;
+  for (std::size_t i = 0; i < rest.size(); ++i) rest[i] = allowed[i] & ~crowded[i];
+  if (rest == CpuSet{} || syscall(SYS_sched_setaffinity, 0, sizeof(rest), rest.data()) != 0)
+    return false;
   // Forbidding the CPUs has moved the thread; what it was allowed before is not ours to change.
   return syscall(SYS_sched_setaffinity, 0, sizeof(allowed), allowed.data()) == 0;
 }

@@ -24,7 +24,7 @@ HeldAcrossFork::HeldAcrossFork(ForkOrder order, std::mutex& (*mutex)(), void (*i
   next_ = *at;
   *at = this;
   // If this fails for lack of memory, a fork is as dangerous as in most programs with threads.
-  if (!handled) handled = pthread_atfork(prepare, parent_side, child_side) == 0;
+  if (!handled) handled = pthread_atfork(prepare, release, child_side) == 0;
 }
 
 void HeldAcrossFork::prepare() {
@@ -37,8 +37,6 @@ void HeldAcrossFork::prepare() {
 void HeldAcrossFork::release() {
   for (HeldAcrossFork* one = first; one != nullptr; one = one->next_) one->held_->unlock();
 }
-
-void HeldAcrossFork::parent_side() { release(); }
 
 void HeldAcrossFork::child_side() {
   forks.fetch_add(1, std::memory_order_relaxed);  // relaxed: the child has one thread.

@@ -52,7 +52,6 @@ class HeldAcrossFork {
 
  private:
   static void prepare();
-  static void parent_side();
   static void child_side();
   static void release();
 

@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,8 +47,6 @@ void futex_sleep(std::atomic<std::uint32_t>& word, std::uint32_t seen,
   // Not FUTEX_PRIVATE: the word lies in memory shared between processes.
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &span, nullptr, 0);
 }
-
-void yield_cpu() { sched_yield(); }
 
 }  // namespace wait_detail
 }  // namespace tutti

@@ -9,6 +9,8 @@
 // after it has raised its flag it makes every CPU execute a barrier (membarrier), looks once more,
 // and only then sleeps. Where membarrier is not allowed, posters fence (Doorbells::fence).
 #pragma once
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -65,7 +67,6 @@ namespace wait_detail {
 void heavy_barrier(bool fence);
 void futex_sleep(std::atomic<std::uint32_t>& word, std::uint32_t seen,
                  std::chrono::nanoseconds longest);
-void yield_cpu();
 }  // namespace wait_detail
 
 /// One nap: raises the flag, looks once more with `ready`, sleeps until rung or `longest` is over.
@@ -96,7 +97,7 @@ bool wait_until(const WaitPolicy& policy, Ready&& ready, Spun&& spun, HealthChec
   }
   spun();
   for (int i = 0; i < policy.yields; ++i) {
-    wait_detail::yield_cpu();
+    sched_yield();
     if (ready()) return true;
   }
   while (check_health()) {

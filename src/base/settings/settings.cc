@@ -65,11 +65,8 @@ bool is_device_rule(std::string_view text) {
       if (!parse_integer(word.substr(colon + 1), 1, 255)) return false;
       word = word.substr(0, colon);
     }
-    const auto in_a_name = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             c == '_' || c == '-' || c == '.';
-    };
-    if (word.empty() || !std::ranges::all_of(word, in_a_name)) return false;
+    constexpr auto kInName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    if (word.empty() || word.find_first_not_of(kInName) != std::string_view::npos) return false;
   }
   return true;
 }
