@@ -92,13 +92,9 @@ bool Messages::place_any() {
   return placed;
 }
 
-const MessageBatch* Messages::first_batch() const {
-  for (const Peer& peer : peers_) {
-    if (peer.sends.first != nullptr) return peer.sends.first->batch;
-    if (peer.receives.first != nullptr) return peer.receives.first->batch;
-  }
-  if (any_.first != nullptr) return any_.first->batch;
-  return nullptr;
+bool Messages::busy() const {
+  return any_.first != nullptr ||
+         std::ranges::any_of(peers_, [](const Peer& peer) { return peer.front() != nullptr; });
 }
 
 bool Messages::poll() {
@@ -322,14 +318,11 @@ std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_
 }
 
 bool Messages::waits_for(int peer) const {
-  const Peer& at = peers_[static_cast<std::size_t>(peer)];
-  return at.receives.first != nullptr || at.sends.first != nullptr;
+  return peers_[static_cast<std::size_t>(peer)].front() != nullptr;
 }
 
 Error Messages::stuck(int peer, const std::string& why) const {
-  const Peer& at = peers_[static_cast<std::size_t>(peer)];
-  const Message& message = *(at.receives.first != nullptr ? at.receives.first : at.sends.first);
-  return failure(message, Code::kMismatch, why);
+  return failure(*peers_[static_cast<std::size_t>(peer)].front(), Code::kMismatch, why);
 }
 
 bool Messages::fail(const Message& message, const std::string& what) {

@@ -44,8 +44,8 @@ struct Message {
   std::size_t count = 0;
   // For a receive from any rank:
   Rank* source = nullptr;  // Where the peer is noted, once it is known.
-  const std::atomic<bool>* needed =
-      nullptr;  // By rank: it must not end; null: one that lives will do.
+  // By rank: it must not end; null: one that lives will do.
+  const std::atomic<bool>* needed = nullptr;
   // The engine's own.
   MessageBatch* batch = nullptr;
   Message* next = nullptr;  // Posted later, for the same peer and direction.
@@ -75,7 +75,7 @@ class Messages {
   /// Moves what can be moved. True if anything was; see `error` then.
   bool poll();
   /// Messages are under way.
-  bool busy() const { return first_batch() != nullptr; }
+  bool busy() const;
   /// Set when a message failed; all are over then.
   const std::optional<Error>& error() const { return error_; }
   /// Forgets all messages, whose batches are not done.
@@ -101,11 +101,13 @@ class Messages {
     Outbox outbox;
     Inbox inbox;
     Queue sends, receives;
+    const Message* front() const {
+      return receives.first != nullptr ? receives.first : sends.first;
+    }
   };
 
   std::optional<Error> check_health_any(std::chrono::steady_clock::time_point now,
                                         std::chrono::milliseconds timeout);
-  const MessageBatch* first_batch() const;
   static void append(Queue& queue, Message& message);
   bool place_any();
   bool advance(Queue& queue);
