@@ -221,7 +221,7 @@ class Checker:
             if not str(path).startswith(folder) or path.suffix != ".cc":
                 continue
             text = (self.root / path).read_text()
-            for match in re.finditer(rf"^(?:constinit )?const {kind}\s+(\w+)\s*\{{", text, re.M):
+            for match in re.finditer(rf"^(?:constinit )?const {kind}\s+(\w+)\s*[({{]", text, re.M):
                 defined.add(match.group(1))
                 if match.group(1) not in registered:
                     self.say(path, text[:match.start()].count("\n") + 1,

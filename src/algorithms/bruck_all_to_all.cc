@@ -56,7 +56,7 @@ class Blocks {
       if (last_round(n_ - distance) > first_round(distance)) continue;
       Location& at = at_[static_cast<std::size_t>(distance)];
       const Location saved = store_.take(plan_);
-      plan_.move(block(me_, distance), {at}, {saved});
+      plan_.move(block(me_, distance), at, saved);
       at = saved;
     }
   }
@@ -85,7 +85,7 @@ class Blocks {
  private:
   // The chunk of the message that goes from `giver` to the rank at a distance.
   std::uint32_t block(int giver, int distance) const {
-    return chunk_of(giver) * chunk_of(n_) + chunk_of(wrap(giver + distance, n_));
+    return block_of(giver, wrap(giver + distance, n_), n_);
   }
 
   plan::Builder& plan_;
@@ -97,7 +97,7 @@ class Blocks {
 void build(plan::Builder& plan, Rank me) {
   const int n = plan.shape().rank_count;
   const auto mine = chunk_of(me.value);
-  plan.move(mine * chunk_of(n) + mine, {plan.input(mine)}, {plan.output(mine)});
+  plan.move(block_of(me.value, me.value, n), plan.input(mine), plan.output(mine));
   Blocks blocks(plan, me.value);
   blocks.make_way();
   for (int bit = 0; bit < level_count(n); ++bit) blocks.round(bit);
@@ -105,20 +105,13 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm bruck_all_to_all{.name = "bruck",
-                                           .collective = Collective::kAllToAll,
-                                           .applies = always,
-                                           .contract = deterministic,
-                                           .pieces = one_piece,
-                                           .build = build,
-                                           .claims = {.rounds = "<= k",
-                                                      .bytes = "<= k/2 M",
-                                                      .peers = "<= 2k",
-                                                      .scratch = "< 3n/2",
-                                                      .waits = "<= 2k",
-                                                      .even = true,
-                                                      .sends_more = true,
-                                                      .good_for = "few channels: any n",
-                                                      .source = kSource}};
+constinit const Algorithm bruck_all_to_all(
+    "bruck", Collective::kAllToAll, build,
+    {.rounds = "<= k",
+     .bytes = "<= k/2 M",
+     .peers = "<= 2k",
+     .scratch = "< 3n/2",
+     .waits = "<= 2k"},
+    {.even = true, .sends_more = true, .good_for = "few channels: any n", .source = kSource});
 
 }  // namespace tutti

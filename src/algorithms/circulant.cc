@@ -9,19 +9,13 @@
 //
 // Ranks at a jump's distance form rings; along each, every other rank leads (exchange.h).
 //
-// Reduce-scatter: ceil(log2 n) rounds, n-1 blocks per rank. The order of addition differs from
-// block to block, so relaxed if n > 2.
-//
-// All-gather: ceil(log2 n) rounds, n-1 blocks per rank.
-//
-// All-reduce: the reduce-scatter, then the all-gather. 2 ceil(log2 n) rounds and 2(n-1)/n of the
-// message per rank, for any n: the bandwidth optimum. Relaxed if n > 2, as the reduce-scatter.
+// The order of addition differs from chunk to chunk, so sums are relaxed if n > 2.
+#include <ranges>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/exchange.h"
 #include "algorithms/parts.h"
-#include "algorithms/ranks.h"
 
 namespace tutti {
 namespace {
@@ -47,22 +41,20 @@ std::vector<Round> rounds_of(int n) {
 void reduce_part(plan::Builder& plan, Rank me, Location result) {
   const int n = plan.shape().rank_count;
   const auto chunk = [&](int i) { return chunk_of(wrap(me.value + i, n)); };
-  if (n == 1) return plan.move(chunk(0), {plan.input(chunk(0))}, {result});
+  if (n == 1) return plan.move(chunk(0), plan.input(chunk(0)), result);
   std::vector<Location> sums;
   for (int i = 0; i < n; ++i) sums.push_back(plan.input(chunk(i)));
   for (const auto& [jump, end] : rounds_of(n)) {
     const int from = wrap(me.value - jump, n);
     std::vector<Move> sends, takes;
     for (int i = jump; i < end; ++i) {
-      const auto& sum = sums[static_cast<std::size_t>(i)];
+      const auto& sum = sums[chunk_of(i)];
       sends.push_back({chunk(i), {sum}, {plan.to(wrap(me.value + jump, n), sum.form)}});
     }
     for (int i = 0; i < end - jump; ++i) {
-      auto& sum = sums[static_cast<std::size_t>(i)];
+      auto& sum = sums[chunk_of(i)];
       // All ranks have added up as much, so what comes has the form of what goes.
-      std::vector sources{
-          sum,
-          plan.from(from, sums[static_cast<std::size_t>(jump) + static_cast<std::size_t>(i)].form)};
+      std::vector sources{sum, plan.from(from, sums[chunk_of(jump + i)].form)};
       if (from < me.value) std::swap(sources[0], sources[1]);  // The canonical order if n is 2.
       sum = jump == 1 ? result : plan.scratch(chunk_of(i), Form::kPartial);
       takes.push_back({chunk(i), sources, {sum}});
@@ -74,10 +66,9 @@ void reduce_part(plan::Builder& plan, Rank me, Location result) {
 void gather_part(plan::Builder& plan, Rank me, Location own) {
   const int n = plan.shape().rank_count;
   const auto chunk = [&](int i) { return chunk_of(wrap(me.value + i, n)); };
-  share(plan, me, own, {});
+  share(plan, chunk_of(me.value), own);
   const std::vector<Round> rounds = rounds_of(n);
-  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
-    const auto [jump, end] = *round;
+  for (const auto& [jump, end] : rounds | std::views::reverse) {
     const Location from = plan.from(wrap(me.value + jump, n), Form::kResult);
     const Location to = plan.to(wrap(me.value - jump, n), Form::kResult);
     std::vector<Move> sends, takes;
@@ -89,62 +80,36 @@ void gather_part(plan::Builder& plan, Rank me, Location own) {
   }
 }
 
-void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
-
-void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
-
-void build_all_reduce(plan::Builder& plan, Rank me) {
-  reduce_and_gather(plan, me, reduce_part, gather_part);
-}
-
 }  // namespace
 
-constinit const Algorithm circulant_all_reduce{
-    .name = "circulant",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic_for_two,
-    .pieces = piece_per_rank,
-    .build = build_all_reduce,
-    .claims = {.rounds = "<= 2k",
-               .bytes = "2(n-1)/n M",
-               .peers = "<= 2k",
-               .scratch = "floor(n/2)",
-               .waits = "<= 4k-2",
-               .even = true,
-               .good_for = "middle sizes, n no power of two",
-               .source = kSource}};
+constinit const Algorithm circulant_all_reduce("circulant", Collective::kAllReduce,
+                                               all_reduce_of<reduce_part, gather_part>,
+                                               {.rounds = "<= 2k",
+                                                .bytes = "2(n-1)/n M",
+                                                .peers = "<= 2k",
+                                                .scratch = "floor(n/2)",
+                                                .waits = "<= 4k-2"},
+                                               {.contract = deterministic_for_two,
+                                                .pieces = piece_per_rank,
+                                                .even = true,
+                                                .good_for = "middle sizes, n no power of two",
+                                                .source = kSource});
 
-constinit const Algorithm circulant_reduce_scatter{
-    .name = "circulant",
-    .collective = Collective::kReduceScatter,
-    .applies = always,
-    .contract = deterministic_for_two,
-    .pieces = one_piece,
-    .build = build_reduce_scatter,
-    .claims = {.rounds = "<= k",
-               .bytes = "(n-1)/n M",
-               .peers = "<= 2k",
-               .scratch = "floor(n/2)",
-               .waits = "<= 2k-1",
-               .even = true,
-               .good_for = "small blocks, n no power of two",
-               .source = kSource}};
+constinit const Algorithm circulant_reduce_scatter("circulant", Collective::kReduceScatter,
+                                                   reduce_scatter_of<reduce_part>,
+                                                   {.rounds = "<= k",
+                                                    .bytes = "(n-1)/n M",
+                                                    .peers = "<= 2k",
+                                                    .scratch = "floor(n/2)",
+                                                    .waits = "<= 2k-1"},
+                                                   {.contract = deterministic_for_two,
+                                                    .even = true,
+                                                    .good_for = "small blocks, n no power of two",
+                                                    .source = kSource});
 
-constinit const Algorithm circulant_all_gather{
-    .name = "circulant",
-    .collective = Collective::kAllGather,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_all_gather,
-    .claims = {.rounds = "<= k",
-               .bytes = "(n-1)/n M",
-               .peers = "<= 2k",
-               .scratch = "0",
-               .waits = "<= 2k-1",
-               .even = true,
-               .good_for = "small blocks, n no power of two",
-               .source = kSource}};
+constinit const Algorithm circulant_all_gather(
+    "circulant", Collective::kAllGather, all_gather_of<gather_part>,
+    {.rounds = "<= k", .bytes = "(n-1)/n M", .peers = "<= 2k", .waits = "<= 2k-1"},
+    {.even = true, .good_for = "small blocks, n no power of two", .source = kSource});
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 #include "algorithms/exchange.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -10,10 +11,8 @@ namespace {
 
 bool one_slot_each(std::span<const Move> sends) {
   std::set<int> peers;
-  for (const Move& send : sends) {
-    if (!peers.insert(send.targets.front().peer).second) return false;
-  }
-  return true;
+  return std::ranges::all_of(
+      sends, [&](const Move& send) { return peers.insert(send.targets.front().peer).second; });
 }
 
 }  // namespace

@@ -14,32 +14,20 @@
 // receiver's phase for the first has these in common with the sender's: it comes before the
 // sender's phase for the second.
 //
-// Halving reduce-scatter: ceil(log2 n) rounds, n-1 blocks per rank: both optimal.
-//
-// Halving reduce: the reduce-scatter, then each rank sends the root its result. ceil(log2 n) + 1
-// rounds; each rank but the root sends the message once: the bandwidth optimum. All ranks share the
-// arithmetic.
-//
-// Doubling all-gather: ceil(log2 n) rounds; n-1 blocks received per rank, and sent if n is a power
-// of two: both optimal.
-//
-// Halving-doubling all-reduce: the reduce part leaves each rank the result of its chunk, the gather
-// part hands it around. 2 ceil(log2 n) rounds; 2(n-1)/n of the message per rank, the bandwidth
-// optimum, and log2 n neighbours if n is a power of two. For other n that much is the average, and
-// ranks of a block that is cut off have more neighbours.
-// Unlike in Rabenseifner's, distance doubles here while the data halves, because that order is the
+// Both parts take ceil(log2 n) rounds, the optimum. The bytes are optimal too; but for other n than
+// powers of two those that a gather part sends are so on the average only, and ranks of a block
+// that is cut off have more neighbours. In a reduce all ranks share the arithmetic. Unlike in
+// Rabenseifner's all-reduce, distance doubles here while the data halves, because that order is the
 // canonical one.
 //
 // Doubling all-reduce, for small messages: neighbours at distance 1 exchange their sums, then at
-// distance 2, 4, ..., the whole message each time. ceil(log2 n) rounds, the fewest with one message
-// per rank and round; ceil(log2 n) messages per rank if n is a power of two. For other n a block
-// that is cut off is smaller than its buddy: its ranks then send their sum to several of the
-// buddy's.
+// distance 2, 4, ..., the whole message each time: the fewest rounds with one message per rank and
+// round. For other n than powers of two a block that is cut off is smaller than its buddy: its
+// ranks then send their sum to several of the buddy's.
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/parts.h"
-#include "algorithms/ranks.h"
 #include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
@@ -56,7 +44,7 @@ void reduce_part(plan::Builder& plan, Rank me, plan::Location result) {
   const int n = plan.shape().rank_count;
   for (int phase = (1 << level_count(n)) - 1; phase >= 0; --phase) {
     const int root = me.value ^ phase;
-    if (root < n) reduce_to(plan, me.value, root, chunk_of(root), {result});
+    if (root < n) reduce_to(plan, me.value, root, chunk_of(root), result);
   }
 }
 
@@ -66,36 +54,12 @@ void gather_part(plan::Builder& plan, Rank me, plan::Location own) {
     const int root = me.value ^ phase;
     if (root >= n) continue;
     const NearestTree tree = nearest_tree(me.value, root, n);
-    std::vector<plan::Location> targets;
-    for (auto child = tree.children.rbegin(); child != tree.children.rend(); ++child)
-      targets.push_back(plan.to(child->rank, Form::kResult));  // The farthest has most to do.
     if (phase == 0) {
-      share(plan, me, own, std::move(targets));
-      continue;
+      share(plan, chunk_of(me.value), own, tree.farthest_first());
+    } else {
+      pass_on(plan, chunk_of(root), tree.parent, tree.farthest_first());
     }
-    const plan::Location source = plan.from(tree.parent, Form::kResult);
-    targets.insert(targets.begin(), plan.output(chunk_of(root)));
-    plan.move(chunk_of(root), std::span(&source, 1), targets);
   }
-}
-
-void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
-
-void build_reduce(plan::Builder& plan, Rank me) { reduce_and_collect(plan, me, reduce_part); }
-
-void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
-
-void build_all_reduce(plan::Builder& plan, Rank me) {
-  reduce_and_gather(plan, me, reduce_part, gather_part);
-}
-
-// The slots that carry the sum of `block` to those of its buddy that get it from rank `me`.
-std::vector<plan::Location> receivers(const plan::Builder& plan, Rank me, const Block& block,
-                                      const Block& buddy) {
-  std::vector<plan::Location> slots;
-  for (int place = me.value - block.first; place < buddy.size; place += block.size)
-    slots.push_back(plan.to(buddy.first + place, form_of(block.size)));
-  return slots;
 }
 
 void build_doubling_all_reduce(plan::Builder& plan, Rank me) {
@@ -106,96 +70,61 @@ void build_doubling_all_reduce(plan::Builder& plan, Rank me) {
   for (int level = 0; level < level_count(n); ++level) {
     const Block buddy = buddy_block(me.value, level, n);
     if (buddy.size == 0) continue;
-    auto targets = receivers(plan, me, block, buddy);
+    const int place = me.value - block.first;
+    std::vector<plan::Location> targets;
+    for (int to = place; to < buddy.size; to += block.size)
+      targets.push_back(plan.to(buddy.first + to, form_of(block.size)));
     if (block.size > 1) {
       sum = plan.scratch(0, Form::kPartial);
       targets.push_back(sum);
     }
-    if (!targets.empty()) plan.move(0, sources, targets);
-    const int place = me.value - block.first;
+    plan.move(0, sources, targets);
     sources = {sum, plan.from(buddy.first + place % buddy.size, form_of(buddy.size))};
     if (buddy.first < block.first) std::swap(sources[0], sources[1]);
     block = {std::min(block.first, buddy.first), block.size + buddy.size};
   }
-  const plan::Location output = plan.output(0);
-  plan.move(0, sources, std::span(&output, 1));
+  plan.move(0, sources, plan.output(0));
 }
 
 }  // namespace
 
-constinit const Algorithm doubling_all_reduce{
-    .name = "doubling",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_doubling_all_reduce,
-    .claims = {.rounds = "k",
-               .bytes = "n a power of two: k M; other n: <= (n-1) M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "1",
-               .sends_more = true,
-               .good_for = "small messages, many ranks",
-               .source = kThakur}};
+constinit const Algorithm doubling_all_reduce(
+    "doubling", Collective::kAllReduce, build_doubling_all_reduce,
+    {.rounds = "k",
+     .bytes = "n a power of two: k M; other n: <= (n-1) M",
+     .peers = "n a power of two: k; other n: <= n-1",
+     .scratch = "1"},
+    {.sends_more = true, .good_for = "small messages, many ranks", .source = kThakur});
 
-constinit const Algorithm halving_doubling_all_reduce{
-    .name = "halving_doubling",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = piece_per_rank,
-    .build = build_all_reduce,
-    .claims = {.rounds = "2k",
-               .bytes = "~ 2(n-1)/n M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "1",
-               .good_for = "large messages over few channels",
-               .source = kRabenseifner}};
+constinit const Algorithm halving_doubling_all_reduce(
+    "halving_doubling", Collective::kAllReduce, all_reduce_of<reduce_part, gather_part>,
+    {.rounds = "2k",
+     .bytes = "~ 2(n-1)/n M",
+     .peers = "n a power of two: k; other n: <= n-1",
+     .scratch = "1"},
+    {.pieces = piece_per_rank,
+     .good_for = "large messages over few channels",
+     .source = kRabenseifner});
 
-constinit const Algorithm halving_reduce_scatter{
-    .name = "halving",
-    .collective = Collective::kReduceScatter,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_reduce_scatter,
-    .claims = {.rounds = "k",
-               .bytes = "(n-1)/n M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "1",
-               .even = true,
-               .good_for = "few channels",
-               .source = kRabenseifner}};
+constinit const Algorithm halving_reduce_scatter(
+    "halving", Collective::kReduceScatter, reduce_scatter_of<reduce_part>,
+    {.rounds = "k",
+     .bytes = "(n-1)/n M",
+     .peers = "n a power of two: k; other n: <= n-1",
+     .scratch = "1"},
+    {.even = true, .good_for = "few channels", .source = kRabenseifner});
 
-constinit const Algorithm doubling_all_gather{
-    .name = "doubling",
-    .collective = Collective::kAllGather,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_all_gather,
-    .claims = {.rounds = "k",
-               .bytes = "~ (n-1)/n M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "0",
-               .good_for = "few channels",
-               .source = kThakur}};
+constinit const Algorithm doubling_all_gather(
+    "doubling", Collective::kAllGather, all_gather_of<gather_part>,
+    {.rounds = "k", .bytes = "~ (n-1)/n M", .peers = "n a power of two: k; other n: <= n-1"},
+    {.good_for = "few channels", .source = kThakur});
 
-constinit const Algorithm halving_reduce{
-    .name = "halving",
-    .collective = Collective::kReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = piece_per_rank,
-    .build = build_reduce,
-    .claims = {
-        .rounds = "k+1",
-        .bytes = "M",
-        .peers = "n-1",
-        .scratch = "1",
-        .sends_more = true,
-        .good_for =
-            "large messages over few channels but the root's; all ranks share the arithmetic",
-        .source = kRabenseifner}};
+constinit const Algorithm halving_reduce(
+    "halving", Collective::kReduce, reduce_of<reduce_part>,
+    {.rounds = "k+1", .bytes = "M", .peers = "n-1", .scratch = "1"},
+    {.pieces = piece_per_rank,
+     .sends_more = true,
+     .good_for = "large messages over few channels but the root's; all ranks share the arithmetic",
+     .source = kRabenseifner});
 
 }  // namespace tutti

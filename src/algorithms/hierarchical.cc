@@ -12,34 +12,21 @@
 // slot per channel is enough. In a block that is cut off a rank is the deputy for several places;
 // chunks are dealt with in turns of as many places as there are parts.
 //
-// With l nested kinds of groups:
-//
-// Reduce-scatter: groups add up among themselves first, and one sum per block leaves each group.
-// l + 1 rounds.
-//
-// All-gather: a block enters each other group once and is handed on inside it. l + 1 rounds.
-//
-// All-reduce: reduce-scatter inside the innermost groups, then between them inside the next ones,
-// and so on; and all-gather on the way back. 2(l + 1) rounds. A chunk enters and leaves a group
-// once: a rank of a full group of g sends about 2/g of the message between groups, less than 2
-// inside.
-//
-// Reduce: the reduce part, one sum per chunk leaving each group; then each rank sends the root its
-// result. l + 2 rounds. All ranks share the arithmetic, and what is between groups.
+// So one sum per chunk leaves each group, and a result enters each other group once: in an
+// all-reduce a rank of a full group of g sends about 2/g of the message between groups, less than 2
+// inside. A reduce is the reduce part; then each rank sends the root its result. So all ranks share
+// the arithmetic, and what is between groups.
 //
 // Gather: in every group a rank at the root's place takes the blocks of the others and passes them
-// on, level by level. A block leaves each of its groups once at most, along the root's rail; the
-// root has few neighbours.
-//
-// Scatter: the same rank takes the blocks of the others and hands them out, level by level. A block
-// enters each of its groups once, along the root's rail; the root has few neighbours.
+// on, level by level. Scatter: the same rank takes the blocks of the others and hands them out. A
+// block leaves or enters each of its groups once at most, along the root's rail; the root has few
+// neighbours.
 #include <functional>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/groups.h"
 #include "algorithms/parts.h"
-#include "algorithms/ranks.h"
 #include "algorithms/trees/tree_parts.h"
 
 namespace tutti {
@@ -89,14 +76,14 @@ class Hierarchy {
 
   /// The receivers of a chunk from the deputy of my block of `level`: the deputies of other parts,
   /// and those of its own part's.
-  std::vector<Location> receivers(int level, int chunk) const {
-    std::vector<Location> slots;
+  std::vector<int> receivers(int level, int chunk) const {
+    std::vector<int> ranks;
     for (; level > 0; --level) {
       const int parts = groups_.part_count(level, me_), mine = groups_.part_of(level, me_);
       for (int hop = 1; hop < parts; ++hop)
-        slots.push_back(plan_.to(deputy(level, (mine + hop) % parts, chunk), Form::kResult));
+        ranks.push_back(deputy(level, (mine + hop) % parts, chunk));
     }
-    return slots;
+    return ranks;
   }
 
  private:
@@ -114,7 +101,7 @@ class Hierarchy {
       return plan_.to(groups_.deputy(level, me_, chunk), form(level, groups_.part_of(level, me_)));
     };
     if (level > 1) return reduce(level - 1, first, deputy);
-    plan_.move(chunk_of(first), {plan_.input(chunk_of(first))}, {deputy(first)});
+    plan_.move(chunk_of(first), plan_.input(chunk_of(first)), deputy(first));
   }
 
   // Adds up the parts of my block of `level`, for my place in the block of chunks at `first`.
@@ -130,19 +117,14 @@ class Hierarchy {
       sums.push_back(part == mine ? own
                                   : plan_.from(deputy(level, part, chunk), form(level, part)));
     }
-    const Location target = goal(chunk);
-    plan_.move(chunk_of(chunk), sums, std::span(&target, 1));
+    plan_.move(chunk_of(chunk), sums, goal(chunk));
   }
 
   // Takes a chunk that my block of `level` gets through me, and hands it on in the block.
   void take(int level, int chunk) {
     if (level == top()) return;
     const int above = groups_.deputy(level + 1, me_, chunk);
-    if (above == me_) return;
-    std::vector<Location> targets = receivers(level, chunk);
-    targets.insert(targets.begin(), plan_.output(chunk_of(chunk)));
-    const Location source = plan_.from(above, Form::kResult);
-    plan_.move(chunk_of(chunk), std::span(&source, 1), targets);
+    if (above != me_) pass_on(plan_, chunk_of(chunk), above, receivers(level, chunk));
   }
 
   plan::Builder& plan_;
@@ -157,19 +139,9 @@ void reduce_part(plan::Builder& plan, Rank me, Location result) {
 
 void gather_part(plan::Builder& plan, Rank me, Location own) {
   Hierarchy hierarchy(plan, me);
-  share(plan, me, own, hierarchy.receivers(hierarchy.top(), me.value));
+  share(plan, chunk_of(me.value), own, hierarchy.receivers(hierarchy.top(), me.value));
   hierarchy.gather(hierarchy.top(), 0);
 }
-
-void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
-
-void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
-
-void build_all_reduce(plan::Builder& plan, Rank me) {
-  reduce_and_gather(plan, me, reduce_part, gather_part);
-}
-
-void build_reduce(plan::Builder& plan, Rank me) { reduce_and_collect(plan, me, reduce_part); }
 
 // The tree of gather and scatter goes from a rank to its innermost group's deputy for the root, to
 // the next group's, ... (groups.h).
@@ -182,98 +154,61 @@ int parent_of(const plan::Shape& shape, int rank) {
   return shape.root;
 }
 
-void build_gather(plan::Builder& plan, Rank me) { gather_along(plan, me, parent_of); }
-
-void build_scatter(plan::Builder& plan, Rank me) { scatter_along(plan, me, parent_of); }
-
 }  // namespace
 
-constinit const Algorithm hierarchical_all_reduce{
-    .name = "hierarchical",
-    .collective = Collective::kAllReduce,
-    .applies = has_groups,
-    .contract = hierarchical_contract,
-    .pieces = piece_per_rank,
-    .build = build_all_reduce,
-    .claims = {.rounds = "2(l+1)",
-               .bytes = "n a multiple of g: 2(n-1)/n M; other n: < 3(n-1)/n M",
-               .peers = "n a multiple of g: p; other n: <= n-1",
-               .scratch = "l",
-               .between = "2(m-1) M",
-               .good_for = "groups with fast links inside, slow ones between, nested at will"}};
+constinit const Algorithm hierarchical_all_reduce(
+    "hierarchical", Collective::kAllReduce, all_reduce_of<reduce_part, gather_part>,
+    {.rounds = "2(l+1)",
+     .bytes = "n a multiple of g: 2(n-1)/n M; other n: < 3(n-1)/n M",
+     .peers = "n a multiple of g: p; other n: <= n-1",
+     .scratch = "l",
+     .between = "2(m-1) M"},
+    {.applies = has_groups,
+     .contract = hierarchical_contract,
+     .pieces = piece_per_rank,
+     .good_for = "groups with fast links inside, slow ones between, nested at will"});
 
-constinit const Algorithm hierarchical_reduce_scatter{
-    .name = "hierarchical",
-    .collective = Collective::kReduceScatter,
-    .applies = has_groups,
-    .contract = hierarchical_contract,
-    .pieces = one_piece,
-    .build = build_reduce_scatter,
-    .claims = {.rounds = "l+1",
-               .bytes = "(n-1)/n M",
-               .peers = "n a multiple of g: p; other n: <= n-1",
-               .scratch = "l",
-               .between = "(m-1) M",
-               .even = true,
-               .good_for = "slow links between groups"}};
+constinit const Algorithm hierarchical_reduce_scatter(
+    "hierarchical", Collective::kReduceScatter, reduce_scatter_of<reduce_part>,
+    {.rounds = "l+1",
+     .bytes = "(n-1)/n M",
+     .peers = "n a multiple of g: p; other n: <= n-1",
+     .scratch = "l",
+     .between = "(m-1) M"},
+    {.applies = has_groups,
+     .contract = hierarchical_contract,
+     .even = true,
+     .good_for = "slow links between groups"});
 
-constinit const Algorithm hierarchical_all_gather{
-    .name = "hierarchical",
-    .collective = Collective::kAllGather,
-    .applies = has_groups,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_all_gather,
-    .claims = {.rounds = "l+1",
-               .bytes = "n a multiple of g: (n-1)/n M; other n: < 2(n-1)/n M",
-               .peers = "n a multiple of g: p; other n: <= n-1",
-               .scratch = "0",
-               .between = "(m-1) M",
-               .good_for = "slow links between groups"}};
+constinit const Algorithm hierarchical_all_gather(
+    "hierarchical", Collective::kAllGather, all_gather_of<gather_part>,
+    {.rounds = "l+1",
+     .bytes = "n a multiple of g: (n-1)/n M; other n: < 2(n-1)/n M",
+     .peers = "n a multiple of g: p; other n: <= n-1",
+     .between = "(m-1) M"},
+    {.applies = has_groups, .good_for = "slow links between groups"});
 
-constinit const Algorithm hierarchical_reduce{
-    .name = "hierarchical",
-    .collective = Collective::kReduce,
-    .applies = has_groups,
-    .contract = hierarchical_contract,
-    .pieces = piece_per_rank,
-    .build = build_reduce,
-    .claims = {.rounds = "l+2",
-               .bytes = "M",
-               .peers = "n-1",
-               .scratch = "l",
-               .between = "(m-1 + o/n) M",
-               .sends_more = true,
-               .good_for = "slow links between groups; all ranks share the arithmetic"}};
+constinit const Algorithm hierarchical_reduce(
+    "hierarchical", Collective::kReduce, reduce_of<reduce_part>,
+    {.rounds = "l+2", .bytes = "M", .peers = "n-1", .scratch = "l", .between = "(m-1 + o/n) M"},
+    {.applies = has_groups,
+     .contract = hierarchical_contract,
+     .pieces = piece_per_rank,
+     .sends_more = true,
+     .good_for = "slow links between groups; all ranks share the arithmetic"});
 
-constinit const Algorithm hierarchical_gather{
-    .name = "hierarchical",
-    .collective = Collective::kGather,
-    .applies = has_groups,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_gather,
-    .claims = {.rounds = "<= l+1",
-               .bytes = "<= G/n M",
-               .peers = "p",
-               .scratch = "0",
-               .between = "s = G: o/n M",
-               .sends_more = true,
-               .good_for = "the root has a neighbour per group, not per rank"}};
+constinit const Algorithm hierarchical_gather(
+    "hierarchical", Collective::kGather, gather_of<parent_of>,
+    {.rounds = "<= l+1", .bytes = "<= G/n M", .peers = "p", .between = "s = G: o/n M"},
+    {.applies = has_groups,
+     .sends_more = true,
+     .good_for = "the root has a neighbour per group, not per rank"});
 
-constinit const Algorithm hierarchical_scatter{
-    .name = "hierarchical",
-    .collective = Collective::kScatter,
-    .applies = has_groups,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_scatter,
-    .claims = {.rounds = "<= l+1",
-               .bytes = "(n-1)/n M",
-               .peers = "p",
-               .scratch = "0",
-               .between = "s = G: o/n M",
-               .sends_more = true,
-               .good_for = "the root has a neighbour per group, not per rank"}};
+constinit const Algorithm hierarchical_scatter(
+    "hierarchical", Collective::kScatter, scatter_of<parent_of>,
+    {.rounds = "<= l+1", .bytes = "(n-1)/n M", .peers = "p", .between = "s = G: o/n M"},
+    {.applies = has_groups,
+     .sends_more = true,
+     .good_for = "the root has a neighbour per group, not per rank"});
 
 }  // namespace tutti

@@ -18,25 +18,21 @@ bool has_full_groups(const plan::Shape& shape) {
   return has_groups(shape) && shape.rank_count % shape.groups.sizes.front() == 0;
 }
 
-std::uint32_t block(int n, int giver, int taker) {
-  return chunk_of(giver) * chunk_of(n) + chunk_of(taker);
-}
-
 // Gives the ranks of my group what is for their places in the group from `first` on. What they have
 // for my place there I send along my rail, and take what comes along it.
 void meet_group(plan::Builder& plan, Rank me, const Block& mine, int first) {
   const int n = plan.shape().rank_count, place = me.value - mine.first, taker = first + place;
   for (int hop = 1; hop < mine.size; ++hop) {
     const int to = wrap(place + hop, mine.size);
-    plan.move(block(n, me.value, first + to), {plan.input(chunk_of(first + to))},
-              {plan.to(mine.first + to, Form::kResult)});
+    plan.move(block_of(me.value, first + to, n), plan.input(chunk_of(first + to)),
+              plan.to(mine.first + to, Form::kResult));
   }
   // My counterpart; in my own group, myself.
   const auto along = [&](int giver) {
     return taker == me.value ? plan.output(chunk_of(giver)) : plan.to(taker, Form::kResult);
   };
   // First of all, as a block that comes may, in place, be written over it.
-  plan.move(block(n, me.value, taker), {plan.input(chunk_of(taker))}, {along(me.value)});
+  plan.move(block_of(me.value, taker, n), plan.input(chunk_of(taker)), along(me.value));
   // The lower one of two ranks sends everything first, the other one takes everything first. So
   // one slot is enough, and a meeting is a chain of few messages (as in exchange.h).
   const bool leads = me.value <= taker;
@@ -44,10 +40,10 @@ void meet_group(plan::Builder& plan, Rank me, const Block& mine, int first) {
     for (int hop = sends ? 1 : 0; hop < mine.size; ++hop) {
       const int from = wrap(place - hop, mine.size), giver = mine.first + from;
       if (sends) {
-        plan.move(block(n, giver, taker), {plan.from(giver, Form::kResult)}, {along(giver)});
+        plan.move(block_of(giver, taker, n), plan.from(giver, Form::kResult), along(giver));
       } else if (taker != me.value) {
-        plan.move(block(n, first + from, me.value), {plan.from(taker, Form::kResult)},
-                  {plan.output(chunk_of(first + from))});
+        plan.move(block_of(first + from, me.value, n), plan.from(taker, Form::kResult),
+                  plan.output(chunk_of(first + from)));
       }
     }
   }
@@ -66,20 +62,12 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm hierarchical_all_to_all{
-    .name = "hierarchical",
-    .collective = Collective::kAllToAll,
-    .applies = has_full_groups,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build,
-    .claims = {.rounds = "2",
-               .bytes = "(2 - 1/g - g/n) M",
-               .peers = "g + n/g - 2",
-               .scratch = "0",
-               .between = "(n - s) M",
-               .even = true,
-               .sends_more = true,
-               .good_for = "slow links between groups: along rails"}};
+constinit const Algorithm hierarchical_all_to_all(
+    "hierarchical", Collective::kAllToAll, build,
+    {.rounds = "2", .bytes = "(2 - 1/g - g/n) M", .peers = "g + n/g - 2", .between = "(n - s) M"},
+    {.applies = has_full_groups,
+     .even = true,
+     .sends_more = true,
+     .good_for = "slow links between groups: along rails"});
 
 }  // namespace tutti

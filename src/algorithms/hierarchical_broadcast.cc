@@ -8,12 +8,11 @@
 
 #include "algorithms/algorithm.h"
 #include "algorithms/groups.h"
+#include "algorithms/parts.h"
 #include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
 namespace {
-
-using plan::Location;
 
 std::uint32_t piece_per_place(const plan::Shape& shape) { return chunk_of(Groups(shape).size(1)); }
 
@@ -38,8 +37,7 @@ GroupPlace place_of_group(const Groups& groups, int me, int root) {
     };
     const int number = wrap(groups.part_of(level, me) - source, parts);
     const NearestTree tree = nearest_tree(number, 0, parts);
-    for (auto child = tree.children.rbegin(); child != tree.children.rend(); ++child)
-      place.below.push_back(group(child->rank));
+    for (const int child : tree.farthest_first()) place.below.push_back(group(child));
     if (tree.parent >= 0) place.above = group(tree.parent);
   }
   return place;
@@ -49,17 +47,14 @@ GroupPlace place_of_group(const Groups& groups, int me, int root) {
 void hand_on(plan::Builder& plan, const Groups& groups, Rank me, int piece) {
   const int root = plan.shape().root;
   const GroupPlace place = place_of_group(groups, me.value, root);
-  std::vector<Location> targets{plan.output(chunk_of(piece))};
-  for (const int group : place.below)
-    targets.push_back(plan.to(groups.deputy(1, group, piece), Form::kResult));
+  std::vector<int> to;
+  for (const int group : place.below) to.push_back(groups.deputy(1, group, piece));
   const Block block = groups.block(1, me.value);
   for (int rank = block.first; rank < block.first + block.size; ++rank) {
-    if (rank != me.value && rank != root) targets.push_back(plan.to(rank, Form::kResult));
+    if (rank != me.value && rank != root) to.push_back(rank);
   }
   const int above = place.above < 0 ? root : groups.deputy(1, place.above, piece);
-  const Location from =
-      me.value == root ? plan.input(chunk_of(piece)) : plan.from(above, Form::kResult);
-  plan.move(chunk_of(piece), std::span(&from, 1), targets);
+  pass_on(plan, chunk_of(piece), me.value == root ? -1 : above, to);
 }
 
 void build(plan::Builder& plan, Rank me) {
@@ -71,16 +66,14 @@ void build(plan::Builder& plan, Rank me) {
   for (int first = 0; first < pieces; first += turn) {
     for (const bool own : {!is_root, is_root}) {
       for (int piece = first; piece < std::min(first + turn, pieces); ++piece) {
-        const auto chunk = chunk_of(piece);
         const int deputy = groups.deputy(1, me.value, piece);
         if ((deputy == me.value) != own) continue;
         if (own) {
           hand_on(plan, groups, me, piece);
         } else if (is_root) {
-          plan.move(chunk, {plan.input(chunk)},
-                    {plan.output(chunk), plan.to(deputy, Form::kResult)});
+          pass_on(plan, chunk_of(piece), -1, {deputy});
         } else {
-          plan.move(chunk, {plan.from(deputy, Form::kResult)}, {plan.output(chunk)});
+          pass_on(plan, chunk_of(piece), deputy);
         }
       }
     }
@@ -89,18 +82,13 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm hierarchical_broadcast{
-    .name = "hierarchical",
-    .collective = Collective::kBroadcast,
-    .applies = has_groups,
-    .contract = deterministic,
-    .pieces = piece_per_place,
-    .build = build,
-    .claims = {.rounds = "<= 2 + h",
-               .bytes = "(2(g-1) + h)/g M",
-               .peers = "n a multiple of g: g-1 + h",
-               .scratch = "0",
-               .between = "(m-1) M",
-               .good_for = "slow links between groups"}};
+constinit const Algorithm hierarchical_broadcast("hierarchical", Collective::kBroadcast, build,
+                                                 {.rounds = "<= 2 + h",
+                                                  .bytes = "(2(g-1) + h)/g M",
+                                                  .peers = "n a multiple of g: g-1 + h",
+                                                  .between = "(m-1) M"},
+                                                 {.applies = has_groups,
+                                                  .pieces = piece_per_place,
+                                                  .good_for = "slow links between groups"});
 
 }  // namespace tutti

@@ -57,25 +57,19 @@ void build_all_reduce(plan::Builder& plan, Rank me) {
     plan.move(0, sources, targets);
     sources = std::move(next);
   }
-  const plan::Location output = plan.output(0);
-  plan.move(0, sources, std::span(&output, 1));
+  plan.move(0, sources, plan.output(0));
 }
 
 }  // namespace
 
-constinit const Algorithm multiplying_all_reduce{
-    .name = "multiplying",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_all_reduce,
-    .claims = {.rounds = "ceil(k/2)",
-               .bytes = "n a power of two: (k + floor(k/2)) M; other n: <= (n-1) M",
-               .peers = "n a power of two: k + floor(k/2); other n: <= n-1",
-               .scratch = "1",
-               .sends_more = true,
-               .good_for = "small messages, many ranks: half the rounds of `doubling`",
-               .source = kSource}};
+constinit const Algorithm multiplying_all_reduce(
+    "multiplying", Collective::kAllReduce, build_all_reduce,
+    {.rounds = "ceil(k/2)",
+     .bytes = "n a power of two: (k + floor(k/2)) M; other n: <= (n-1) M",
+     .peers = "n a power of two: k + floor(k/2); other n: <= n-1",
+     .scratch = "1"},
+    {.sends_more = true,
+     .good_for = "small messages, many ranks: half the rounds of `doubling`",
+     .source = kSource});
 
 }  // namespace tutti

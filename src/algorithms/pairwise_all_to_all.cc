@@ -11,33 +11,23 @@ namespace {
 
 void build(plan::Builder& plan, Rank me) {
   const int n = plan.shape().rank_count;
-  const auto block = [n](int from, int to) { return chunk_of(from) * chunk_of(n) + chunk_of(to); };
   const auto mine = chunk_of(me.value);
-  plan.move(block(me.value, me.value), {plan.input(mine)}, {plan.output(mine)});
+  plan.move(block_of(me.value, me.value, n), plan.input(mine), plan.output(mine));
   for (int round = 0; round < meeting_rounds(n); ++round) {
     const int peer = meets(me.value, round, n);
     if (peer == me.value) continue;
     const auto theirs = chunk_of(peer);
-    plan.move(block(me.value, peer), {plan.input(theirs)}, {plan.to(peer, Form::kResult)});
-    plan.move(block(peer, me.value), {plan.from(peer, Form::kResult)}, {plan.output(theirs)});
+    plan.move(block_of(me.value, peer, n), plan.input(theirs), plan.to(peer, Form::kResult));
+    plan.move(block_of(peer, me.value, n), plan.from(peer, Form::kResult), plan.output(theirs));
   }
 }
 
 }  // namespace
 
-constinit const Algorithm pairwise_all_to_all{
-    .name = "pairwise",
-    .collective = Collective::kAllToAll,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build,
-    .claims = {.rounds = "1",
-               .bytes = "(n-1)/n M",
-               .peers = "n-1",
-               .scratch = "0",
-               .waits = "2 ceil(n/2) - 1",
-               .even = true,
-               .good_for = "networks that suffer from many senders to one: one partner at a time"}};
+constinit const Algorithm pairwise_all_to_all(
+    "pairwise", Collective::kAllToAll, build,
+    {.rounds = "1", .bytes = "(n-1)/n M", .peers = "n-1", .waits = "2 ceil(n/2) - 1"},
+    {.even = true,
+     .good_for = "networks that suffer from many senders to one: one partner at a time"});
 
 }  // namespace tutti

@@ -1,29 +1,31 @@
 #include "algorithms/parts.h"
 
-#include "algorithms/ranks.h"
-
 namespace tutti {
 
-void share(plan::Builder& plan, Rank me, plan::Location own, std::vector<plan::Location> targets) {
-  const plan::Location output = plan.output(chunk_of(me.value));
-  if (own != output) targets.insert(targets.begin(), output);
-  if (!targets.empty()) plan.move(chunk_of(me.value), std::span(&own, 1), targets);
+std::vector<plan::Location> results(const plan::Builder& plan, std::uint32_t chunk,
+                                    const std::vector<int>& to) {
+  std::vector<plan::Location> targets{plan.output(chunk)};
+  for (const int rank : to) targets.push_back(plan.to(rank, Form::kResult));
+  return targets;
 }
 
-void reduce_and_gather(plan::Builder& plan, Rank me, ReducePart reduce, GatherPart gather) {
-  const plan::Location own = plan.output(chunk_of(me.value));
-  reduce(plan, me, own);
-  gather(plan, me, own);
+void pass_on(plan::Builder& plan, std::uint32_t chunk, int from, const std::vector<int>& to) {
+  plan.move(chunk, from < 0 ? plan.input(chunk) : plan.from(from, Form::kResult),
+            results(plan, chunk, to));
 }
 
-void reduce_and_collect(plan::Builder& plan, Rank me, ReducePart part) {
-  const int n = plan.shape().rank_count, root = plan.shape().root;
-  const bool is_root = me.value == root;
-  part(plan, me, is_root ? plan.output(chunk_of(root)) : plan.to(root, Form::kResult));
-  for (int hop = 1; is_root && hop < n; ++hop) {
-    const int peer = wrap(root + hop, n);
-    plan.move(chunk_of(peer), {plan.from(peer, Form::kResult)}, {plan.output(chunk_of(peer))});
-  }
+std::vector<plan::Location> contributions(const plan::Builder& plan, Rank me, std::uint32_t chunk) {
+  std::vector<plan::Location> sources;
+  for (int rank = 0; rank < plan.shape().rank_count; ++rank)
+    sources.push_back(rank == me.value ? plan.input(chunk) : plan.from(rank, Form::kContribution));
+  return sources;
+}
+
+void share(plan::Builder& plan, std::uint32_t chunk, plan::Location own,
+           const std::vector<int>& to) {
+  std::vector<plan::Location> targets = results(plan, chunk, to);
+  if (own == targets.front()) targets.erase(targets.begin());
+  if (!targets.empty()) plan.move(chunk, own, targets);
 }
 
 }  // namespace tutti

@@ -15,13 +15,6 @@
 // level sends first at the next. So a part is a chain of ceil(log2 n) + 1 messages if there is one
 // exchange per level, and not of twice as many. A block that is cut off is led by its buddy.
 //
-// Reduce-scatter: ceil(log2 n) rounds; n-1 blocks sent by every rank; scratch for O(log n) blocks.
-//
-// All-gather: ceil(log2 n) rounds; n-1 blocks taken by every rank, and sent if n is a power of two.
-//
-// All-reduce: the reduce-scatter, then the all-gather. 2 ceil(log2 n) rounds and 2(n-1)/n of the
-// message per rank: both optimal if n is a power of two.
-//
 // In Jeaugey's PAT (kSource), chunk c's tree is that of rank 0, shifted by c; the trees here are
 // the canonical ones.
 #include <bit>
@@ -30,7 +23,6 @@
 #include "algorithms/algorithm.h"
 #include "algorithms/exchange.h"
 #include "algorithms/parts.h"
-#include "algorithms/ranks.h"
 #include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
@@ -175,68 +167,43 @@ class Trees {
 
 void reduce_part(plan::Builder& plan, Rank me, Location result) {
   const int n = plan.shape().rank_count;
-  if (n == 1) return plan.move(0, {plan.input(0)}, {result});
+  if (n == 1) return plan.move(0, plan.input(0), result);
   Trees(plan, me).reduce(level_count(n) - 1, {0}, result);
 }
 
 void gather_part(plan::Builder& plan, Rank me, Location own) {
-  share(plan, me, own, {});
+  share(plan, chunk_of(me.value), own);
   Trees(plan, me).gather(level_count(plan.shape().rank_count) - 1, {0}, own);
-}
-
-void build_reduce_scatter(plan::Builder& plan, Rank me) { reduce_part(plan, me, plan.output(0)); }
-
-void build_all_gather(plan::Builder& plan, Rank me) { gather_part(plan, me, plan.input(0)); }
-
-void build_all_reduce(plan::Builder& plan, Rank me) {
-  reduce_and_gather(plan, me, reduce_part, gather_part);
 }
 
 }  // namespace
 
-constinit const Algorithm pat_all_reduce{
-    .name = "pat",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = piece_per_rank,
-    .build = build_all_reduce,
-    .claims = {.rounds = "2k",
-               .bytes = "~ 2(n-1)/n M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "<= min(ceil(n/2), 8k)",
-               .waits = "n a power of two up to 16: 2k+2",
-               .good_for = "middle sizes, many ranks: the fewest waits at optimal bytes",
-               .source = kSource}};
+constinit const Algorithm pat_all_reduce(
+    "pat", Collective::kAllReduce, all_reduce_of<reduce_part, gather_part>,
+    {.rounds = "2k",
+     .bytes = "~ 2(n-1)/n M",
+     .peers = "n a power of two: k; other n: <= n-1",
+     .scratch = "<= min(ceil(n/2), 8k)",
+     .waits = "n a power of two up to 16: 2k+2"},
+    {.pieces = piece_per_rank,
+     .good_for = "middle sizes, many ranks: the fewest waits at optimal bytes",
+     .source = kSource});
 
-constinit const Algorithm pat_reduce_scatter{
-    .name = "pat",
-    .collective = Collective::kReduceScatter,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = build_reduce_scatter,
-    .claims = {.rounds = "k",
-               .bytes = "(n-1)/n M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "<= min(ceil(n/2), 8k)",
-               .waits = "n a power of two up to 16: k+1",
-               .even = true,
-               .good_for = "small blocks, many ranks",
-               .source = kSource}};
+constinit const Algorithm pat_reduce_scatter(
+    "pat", Collective::kReduceScatter, reduce_scatter_of<reduce_part>,
+    {.rounds = "k",
+     .bytes = "(n-1)/n M",
+     .peers = "n a power of two: k; other n: <= n-1",
+     .scratch = "<= min(ceil(n/2), 8k)",
+     .waits = "n a power of two up to 16: k+1"},
+    {.even = true, .good_for = "small blocks, many ranks", .source = kSource});
 
-constinit const Algorithm pat_all_gather{.name = "pat",
-                                         .collective = Collective::kAllGather,
-                                         .applies = always,
-                                         .contract = deterministic,
-                                         .pieces = one_piece,
-                                         .build = build_all_gather,
-                                         .claims = {.rounds = "k",
-                                                    .bytes = "~ (n-1)/n M",
-                                                    .peers = "n a power of two: k; other n: <= n-1",
-                                                    .scratch = "0",
-                                                    .waits = "n a power of two up to 16: k+1",
-                                                    .good_for = "small blocks, many ranks",
-                                                    .source = kSource}};
+constinit const Algorithm pat_all_gather("pat", Collective::kAllGather, all_gather_of<gather_part>,
+                                         {.rounds = "k",
+                                          .bytes = "~ (n-1)/n M",
+                                          .peers = "n a power of two: k; other n: <= n-1",
+                                          .waits = "n a power of two up to 16: k+1"},
+                                         {.good_for = "small blocks, many ranks",
+                                          .source = kSource});
 
 }  // namespace tutti

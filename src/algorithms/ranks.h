@@ -6,7 +6,9 @@
 // distance 1 first, then 2, 4, ... with the lower block first evaluates the tree, whatever n is.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <vector>
 
 #include "algorithms/algorithm.h"
 #include "base/form.h"
@@ -20,12 +22,26 @@ constexpr int wrap(int rank, int n) { return (rank % n + n) % n; }
 /// The chunk with a rank's number.
 constexpr std::uint32_t chunk_of(int rank) { return static_cast<std::uint32_t>(rank); }
 
-/// Levels of the canonical tree: the least k with 2^k >= n.
-constexpr int level_count(int n) {
-  int levels = 0;
-  while ((1 << levels) < n) ++levels;
-  return levels;
+/// The other ranks in order, the next one first: so not all begin with rank 0.
+inline std::vector<int> ranks_after(int rank, int n) {
+  std::vector<int> ranks;
+  for (int hop = 1; hop < n; ++hop) ranks.push_back(wrap(rank + hop, n));
+  return ranks;
 }
+/// The same backwards.
+inline std::vector<int> ranks_before(int rank, int n) {
+  std::vector<int> ranks = ranks_after(rank, n);
+  std::ranges::reverse(ranks);
+  return ranks;
+}
+
+/// The chunk of an all-to-all that `giver` gives `taker`.
+constexpr std::uint32_t block_of(int giver, int taker, int n) {
+  return chunk_of(giver) * chunk_of(n) + chunk_of(taker);
+}
+
+/// Levels of the canonical tree: the least k with 2^k >= n.
+constexpr int level_count(int n) { return std::bit_width(chunk_of(n - 1)); }
 
 /// Consecutive ranks.
 struct Block {

@@ -4,10 +4,11 @@
 // more than about twice the message.
 //
 // Unlike in InterCom (kSource), the all-gather has no receives that bring nothing new.
+#include <bit>
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "algorithms/ranks.h"
+#include "algorithms/parts.h"
 #include "algorithms/trees/nearest_tree.h"
 
 namespace tutti {
@@ -31,9 +32,8 @@ class Broadcast {
   void scatter() {
     const int end = me_ == 0 ? n_ : std::min(n_, me_ + (me_ & -me_));
     for (int piece = end - 1; piece > me_; --piece) {
-      int child = 1;
-      while (2 * child <= piece - me_) child *= 2;
-      receive(piece, me_ & (me_ - 1), {to(me_ + child)});
+      const auto child = static_cast<int>(std::bit_floor(chunk_of(piece - me_)));
+      receive(piece, me_ & (me_ - 1), {rank_of(me_ + child)});
     }
     receive(me_, me_ & (me_ - 1), receivers(me_));
   }
@@ -43,34 +43,25 @@ class Broadcast {
     for (int phase = 1; phase < 1 << level_count(n_); ++phase) {
       const int piece = me_ ^ phase;
       if (piece >= n_) continue;
-      const auto targets = receivers(piece);
-      const plan::Location output = plan_.output(chunk_of(piece));
       if (!saw(me_, piece)) {
-        receive(piece, nearest_tree(me_, piece, n_).parent, targets);
-      } else if (!targets.empty()) {
-        plan_.move(chunk_of(piece), std::span(&output, 1), targets);
+        receive(piece, nearest_tree(me_, piece, n_).parent, receivers(piece));
+      } else {
+        share(plan_, chunk_of(piece), plan_.output(chunk_of(piece)), receivers(piece));
       }
     }
   }
 
  private:
-  plan::Location to(int number) const {
-    return plan_.to(wrap(number + plan_.shape().root, n_), Form::kResult);
-  }
-  std::vector<plan::Location> receivers(int piece) const {
-    std::vector<plan::Location> slots;
+  int rank_of(int number) const { return wrap(number + plan_.shape().root, n_); }
+  std::vector<int> receivers(int piece) const {
+    std::vector<int> ranks;
     for (const auto& child : nearest_tree(me_, piece, n_).children) {
-      if (!saw(child.rank, piece)) slots.insert(slots.begin(), to(child.rank));
+      if (!saw(child.rank, piece)) ranks.insert(ranks.begin(), rank_of(child.rank));
     }
-    return slots;
+    return ranks;
   }
-  void receive(int piece, int from, std::vector<plan::Location> targets) {
-    const auto chunk = chunk_of(piece);
-    targets.insert(targets.begin(), plan_.output(chunk));
-    const plan::Location source =
-        me_ == 0 ? plan_.input(chunk)
-                 : plan_.from(wrap(from + plan_.shape().root, n_), Form::kResult);
-    plan_.move(chunk, std::span(&source, 1), targets);
+  void receive(int piece, int from, const std::vector<int>& to) {
+    pass_on(plan_, chunk_of(piece), me_ == 0 ? -1 : rank_of(from), to);
   }
 
   plan::Builder& plan_;
@@ -85,18 +76,9 @@ void build(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm scatter_all_gather_broadcast{
-    .name = "scatter_all_gather",
-    .collective = Collective::kBroadcast,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = piece_per_rank,
-    .build = build,
-    .claims = {.rounds = "<= 2k-1",
-               .bytes = "~ 2(n-1)/n M",
-               .peers = "n a power of two: k; other n: <= n-1",
-               .scratch = "0",
-               .good_for = "large messages over few channels",
-               .source = kSource}};
+constinit const Algorithm scatter_all_gather_broadcast(
+    "scatter_all_gather", Collective::kBroadcast, build,
+    {.rounds = "<= 2k-1", .bytes = "~ 2(n-1)/n M", .peers = "n a power of two: k; other n: <= n-1"},
+    {.pieces = piece_per_rank, .good_for = "large messages over few channels", .source = kSource});
 
 }  // namespace tutti

@@ -17,12 +17,10 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "algorithms/ranks.h"
+#include "algorithms/parts.h"
 
 namespace tutti {
 namespace {
-
-using plan::Location;
 
 constexpr std::string_view kSource =
     "M. Diskin et al.: Distributed Deep Learning in Open Collaborations. NeurIPS 2021 (the idea of "
@@ -71,56 +69,36 @@ std::uint32_t piece_per_share(const plan::Shape& shape) {
   return chunk_of(kLanes * Shares(shape).count());
 }
 
-// Adds up the `turn`-th piece of this rank, and hands the sum out.
-void own(plan::Builder& plan, std::uint32_t piece, Rank me) {
-  const int n = plan.shape().rank_count;
-  std::vector<Location> sources, targets;
-  for (int rank = 0; rank < n; ++rank) {
-    sources.push_back(rank == me.value ? plan.input(piece) : plan.from(rank, Form::kContribution));
-  }
-  for (int hop = 1; hop < n; ++hop)
-    targets.push_back(plan.to(wrap(me.value + hop, n), Form::kResult));
-  const Location output = plan.output(piece);
-  plan.move(piece, sources, std::span(&output, 1));  // Not in one step: see parts.h.
-  if (n > 1) plan.move(piece, std::span(&output, 1), targets);
-}
-
 void build(plan::Builder& plan, Rank me) {
   const int n = plan.shape().rank_count;
   const Shares shares(plan.shape());
   for (int step = 0; step < kLanes * shares.turns(); ++step) {
     const int lane = step / shares.turns(), turn = step % shares.turns();
     plan.lane(chunk_of(lane));
-    for (int hop = 1; hop < n; ++hop) {  // Start with the next rank, so that not all begin with 0.
-      const int owner = wrap(me.value + hop, n);
+    for (const int owner : ranks_after(me.value, n)) {
       if (!shares.has(owner, turn)) continue;
       const auto piece = shares.piece(lane, owner, turn);
-      plan.move(piece, {plan.input(piece)}, {plan.to(owner, Form::kContribution)});
+      plan.move(piece, plan.input(piece), plan.to(owner, Form::kContribution));
     }
-    if (shares.has(me.value, turn)) own(plan, shares.piece(lane, me.value, turn), me);
-    for (int hop = 1; hop < n; ++hop) {
-      const int owner = wrap(me.value - hop, n);
-      if (!shares.has(owner, turn)) continue;
-      const auto piece = shares.piece(lane, owner, turn);
-      plan.move(piece, {plan.from(owner, Form::kResult)}, {plan.output(piece)});
+    if (shares.has(me.value, turn)) {
+      const auto piece = shares.piece(lane, me.value, turn);
+      plan.move(piece, contributions(plan, me, piece), plan.output(piece));
+      share(plan, piece, plan.output(piece), ranks_after(me.value, n));
+    }
+    for (const int owner : ranks_before(me.value, n)) {
+      if (shares.has(owner, turn)) pass_on(plan, shares.piece(lane, owner, turn), owner);
     }
   }
 }
 
 }  // namespace
 
-constinit const Algorithm weighted_all_reduce{
-    .name = "weighted",
-    .collective = Collective::kAllReduce,
-    .applies = has_weights,
-    .contract = deterministic,
-    .pieces = piece_per_share,
-    .build = build,
-    .claims = {.rounds = "2",
-               .bytes = "(1 + (n-2) x) M",
-               .peers = "n-1",
-               .scratch = "0",
-               .good_for = "links that are not alike: a slow rank owns less, or nothing",
-               .source = kSource}};
+constinit const Algorithm weighted_all_reduce(
+    "weighted", Collective::kAllReduce, build,
+    {.rounds = "2", .bytes = "(1 + (n-2) x) M", .peers = "n-1"},
+    {.applies = has_weights,
+     .pieces = piece_per_share,
+     .good_for = "links that are not alike: a slow rank owns less, or nothing",
+     .source = kSource});
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 // An input or output has one block, or one for each rank (collectives.def); which blocks of the
 // message these are is a function of the rank.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "plan/plan.h"
@@ -22,12 +23,14 @@ inline std::uint32_t output_blocks(const Shape& shape) {
   return traits_of(shape.collective).output_each ? static_cast<std::uint32_t>(shape.rank_count) : 1;
 }
 inline std::uint64_t message_blocks(const Shape& shape) {
-  return shape.collective == Collective::kAllToAll
-             ? std::uint64_t{input_blocks(shape)} * output_blocks(shape)
-         : std::uint64_t{input_blocks(shape)} > output_blocks(shape) ? input_blocks(shape)
-                                                                     : output_blocks(shape);
+  const std::uint64_t in = input_blocks(shape), out = output_blocks(shape);
+  return shape.collective == Collective::kAllToAll ? in * out : std::max(in, out);
 }
 
+/// The form of an input.
+inline Form form_of_input(const Shape& shape) {
+  return reduces(shape.collective) ? Form::kContribution : Form::kResult;
+}
 /// Whether a rank has an input, or gets an output.
 inline bool has_input(const Shape& shape, std::uint32_t rank) {
   return !traits_of(shape.collective).root_input || static_cast<int>(rank) == shape.root;

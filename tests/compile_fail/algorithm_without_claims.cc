@@ -9,12 +9,7 @@
 #endif
 
 namespace tutti {
-constinit const Algorithm two_shot_all_reduce{
-    .name = "none",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = nullptr,
-    .claims = {ROUNDS.bytes = "M", .peers = "1", .scratch = "0", .good_for = "nothing"}};
+constinit const Algorithm two_shot_all_reduce("none", Collective::kAllReduce, nullptr,
+                                              {ROUNDS.bytes = "M", .peers = "1", .scratch = "0"},
+                                              {.good_for = "nothing"});
 }  // namespace tutti

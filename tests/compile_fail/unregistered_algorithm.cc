@@ -9,12 +9,7 @@
 #endif
 
 namespace tutti {
-constinit const Algorithm NAME{
-    .name = "none",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = one_piece,
-    .build = nullptr,
-    .claims = {.rounds = "1", .bytes = "M", .peers = "1", .scratch = "0", .good_for = "nothing"}};
+constinit const Algorithm NAME("none", Collective::kAllReduce, nullptr,
+                               {.rounds = "1", .bytes = "M", .peers = "1", .scratch = "0"},
+                               {.good_for = "nothing"});
 }  // namespace tutti

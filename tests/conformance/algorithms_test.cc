@@ -199,8 +199,8 @@ class Claimed {
     for (const test::ClaimCheck* check : {&rounds_, &bytes_, &peers_, &scratch_, &waits_}) {
       if (auto found = check->too_modest(most_ranks); !found.empty()) return found;
     }
-    if (even_ && !claims_.even) return "all ranks send as much in every plan: claim .even";
-    if (!sends_more_ && claims_.sends_more) return "no plan sends more than it has to";
+    if (even_ && !algorithm_.even) return "all ranks send as much in every plan: claim .even";
+    if (!sends_more_ && algorithm_.sends_more) return "no plan sends more than it has to";
     return {};
   }
 
@@ -229,11 +229,11 @@ class Claimed {
     const int fewest = fewest_messages(plan);
     if (cost.total < fewest) return "sends less than has to travel: fewest_messages() is wrong";
     sends_more_ = sends_more_ || cost.total > fewest;
-    if (cost.total > fewest && !claims_.sends_more)
+    if (cost.total > fewest && !algorithm_.sends_more)
       return "sends " + std::to_string(cost.total) + " chunks in all, where " +
              std::to_string(fewest) + " have to travel: claim .sends_more";
     even_ = even_ && cost.busiest == cost.fewest;
-    if (claims_.even && cost.busiest != cost.fewest)
+    if (algorithm_.even && cost.busiest != cost.fewest)
       return "claims to be even: the ranks send " + std::to_string(cost.fewest) + " to " +
              std::to_string(cost.busiest) + " chunks";
     return {};
@@ -262,7 +262,7 @@ TEST_CASE("algorithms cost what they claim and claim no more than they cost") {
     if (complaint.empty()) complaint = claimed.too_modest(most);
     INFO(to_string(algorithm->collective) << " " << algorithm->name);
     CHECK(complaint == "");
-    CHECK(!algorithm->claims.good_for.text.empty());
+    CHECK(!algorithm->good_for.text.empty());
   }
 }
 
@@ -311,13 +311,13 @@ std::string row(const Algorithm& algorithm, std::vector<std::string>& sources) {
   const Claims& claims = algorithm.claims;
   std::string rounds = with_signs(claims.rounds.text), bytes = with_signs(claims.bytes.text);
   if (!claims.waits.text.empty()) rounds += "; waits: " + with_signs(claims.waits.text);
-  if (claims.even) bytes += ", every rank";
-  if (claims.sends_more) bytes += " (*)";
+  if (algorithm.even) bytes += ", every rank";
+  if (algorithm.sends_more) bytes += " (*)";
   if (!claims.between.text.empty()) bytes += "; between groups " + with_signs(claims.between.text);
   std::string source;
-  if (!claims.source.empty()) {
-    auto at = std::find(sources.begin(), sources.end(), claims.source);
-    if (at == sources.end()) at = sources.insert(at, std::string(claims.source));
+  if (!algorithm.source.empty()) {
+    auto at = std::find(sources.begin(), sources.end(), algorithm.source);
+    if (at == sources.end()) at = sources.insert(at, std::string(algorithm.source));
     source = "[" + std::to_string(at - sources.begin() + 1) + "]";
   }
   std::string text = "|";
@@ -325,7 +325,7 @@ std::string row(const Algorithm& algorithm, std::vector<std::string>& sources) {
       reduces(algorithm.collective) ? std::string(algorithm.contract.words) : "";
   for (const std::string& cell :
        {"`" + std::string(algorithm.name) + "`", rounds, bytes, with_signs(claims.peers.text),
-        with_signs(claims.scratch.text), contract, std::string(claims.good_for.text), source})
+        with_signs(claims.scratch.text), contract, std::string(algorithm.good_for.text), source})
     text += cell.empty() ? " |" : " " + cell + " |";
   return text + "\n";
 }

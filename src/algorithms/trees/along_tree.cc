@@ -1,29 +1,20 @@
 #include "algorithms/trees/along_tree.h"
 
 #include <algorithm>
-#include <span>
 
-#include "algorithms/ranks.h"
+#include "algorithms/parts.h"
 
 namespace tutti {
 namespace {
 
 using plan::Location;
 
-std::vector<Location> results(const plan::Builder& plan, const TreePlace& place,
-                              std::uint32_t piece) {
-  std::vector<Location> targets{plan.output(piece)};
-  for (const auto& child : place.children) targets.push_back(plan.to(child.rank, Form::kResult));
-  return targets;
-}
-
 // The step that adds up a piece from this rank and all below it.
 void add_up(plan::Builder& plan, Rank me, const TreePlace& place, std::uint32_t piece,
-            std::span<const Location> targets) {
+            const plan::Locations& targets) {
   std::vector<TreePlace::Child> ranks = place.children;
   ranks.push_back({me.value, true});
-  std::sort(ranks.begin(), ranks.end(),
-            [](const auto& one, const auto& other) { return one.rank < other.rank; });
+  std::ranges::sort(ranks, {}, &TreePlace::Child::rank);
   std::vector<Location> sources;
   for (const auto& [rank, leaf] : ranks) {
     const Form form = leaf ? Form::kContribution : Form::kPartial;
@@ -39,30 +30,23 @@ Location to_parent(const plan::Builder& plan, const TreePlace& place) {
 }  // namespace
 
 void broadcast_along(plan::Builder& plan, const TreePlace& place, std::uint32_t piece) {
-  const Location source =
-      place.parent < 0 ? plan.input(piece) : plan.from(place.parent, Form::kResult);
-  plan.move(piece, std::span(&source, 1), results(plan, place, piece));
+  pass_on(plan, piece, place.parent, place.below());
 }
 
 void reduce_along(plan::Builder& plan, Rank me, const TreePlace& place, std::uint32_t piece) {
-  const Location target = place.parent < 0 ? plan.output(piece) : to_parent(plan, place);
-  add_up(plan, me, place, piece, std::span(&target, 1));
+  add_up(plan, me, place, piece, place.parent < 0 ? plan.output(piece) : to_parent(plan, place));
 }
 
 void all_reduce_along(plan::Builder& plan, Rank me, const TreePlace& place, std::uint32_t first,
                       std::uint32_t count) {
   const std::uint32_t ahead = std::min(chunk_of(2 * place.depth), count);
   for (std::uint32_t turn = 0; turn < count + ahead; ++turn) {
-    if (turn >= ahead && place.parent >= 0) {
-      const std::uint32_t piece = first + turn - ahead;
-      const Location down = plan.from(place.parent, Form::kResult);
-      plan.move(piece, std::span(&down, 1), results(plan, place, piece));
-    }
+    if (turn >= ahead && place.parent >= 0) broadcast_along(plan, place, first + turn - ahead);
     if (turn >= count) continue;
     const std::uint32_t piece = first + turn;
-    const auto targets = place.parent < 0 ? results(plan, place, piece)
-                                          : std::vector<Location>{to_parent(plan, place)};
-    add_up(plan, me, place, piece, targets);
+    add_up(plan, me, place, piece,
+           place.parent < 0 ? results(plan, piece, place.below())
+                            : std::vector<Location>{to_parent(plan, place)});
   }
 }
 

@@ -21,6 +21,11 @@ struct TreePlace {
   int parent = -1;  // -1: this is the root.
   int depth = 0;    // Edges to the root.
   std::vector<Child> children;
+  std::vector<int> below() const {
+    std::vector<int> ranks;
+    for (const Child& child : children) ranks.push_back(child.rank);
+    return ranks;
+  }
 };
 
 /// From the root down to all, one step.

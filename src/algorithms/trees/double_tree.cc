@@ -1,18 +1,15 @@
 // Double tree: half of the message goes through each of two binary trees (double_tree.h), in a lane
 // of its own. Long messages flow through the trees tile by tile.
 //
-// Broadcast: each half goes down its tree. ceil(log2 n) rounds; no rank sends more than the message
-// once: the bandwidth optimum for long messages.
-//
-// Reduce: each half is added up along its tree to the root: the broadcast, reversed, with its
-// rounds and bytes. The order of addition is the trees', so relaxed, but for two ranks, and for
+// Broadcast: each half goes down its tree: the bandwidth optimum for long messages. Reduce: the
+// broadcast, reversed. The order of addition is the trees', so relaxed, but for two ranks, and for
 // three with root 2.
 //
-// All-reduce: each half is added up along its tree to rank 0 and goes back the same way. About
-// 2 log2 n rounds; no rank sends more than twice the message, through 6 channels at most. A tree's
-// half is in parts, so that some go up while others come down (along_tree.h). The order of addition
-// is the trees', so relaxed if n > 2.
+// All-reduce: each half is added up along its tree to rank 0 and goes back the same way, in parts,
+// so that some go up while others come down (along_tree.h). Relaxed if n > 2.
 #include "algorithms/trees/double_tree.h"
+
+#include <bit>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/ranks.h"
@@ -94,56 +91,33 @@ TreePlace double_tree(Rank me, int tree, int n, int root) {
   for (int above = label; above != 0; above = parent_of(above, n)) ++place.depth;
   if (bit > 1) place.children.push_back(child(label - bit / 2));
   // The upper half may be cut off; what is left of it has its root at the largest step that fits.
-  int step = bit / 2;
-  if (label == 0) {
-    step = 1;
-    while (2 * step < n) step *= 2;
-  }
+  int step = label == 0 ? static_cast<int>(std::bit_floor(chunk_of(n - 1))) : bit / 2;
   while (step > 0 && label + step >= n) step /= 2;
   if (step > 0) place.children.push_back(child(label + step));
   return place;
 }
 
-constinit const Algorithm double_tree_all_reduce{
-    .name = "double_tree",
-    .collective = Collective::kAllReduce,
-    .applies = always,
-    .contract = deterministic_for_two,
-    .pieces = parts_of_trees,
-    .build = build_all_reduce,
-    .claims = {.rounds = "2k",
-               .bytes = "2 M",
-               .peers = "<= 4",
-               .scratch = "0",
-               .good_for = "long messages, many ranks: pipelined by parts, both ways at once",
-               .source = kSource}};
+constinit const Algorithm double_tree_all_reduce(
+    "double_tree", Collective::kAllReduce, build_all_reduce,
+    {.rounds = "2k", .bytes = "2 M", .peers = "<= 4"},
+    {.contract = deterministic_for_two,
+     .pieces = parts_of_trees,
+     .good_for = "long messages, many ranks: pipelined by parts, both ways at once",
+     .source = kSource});
 
-constinit const Algorithm double_tree_broadcast{
-    .name = "double_tree",
-    .collective = Collective::kBroadcast,
-    .applies = always,
-    .contract = deterministic,
-    .pieces = piece_per_tree,
-    .build = build_broadcast,
-    .claims = {.rounds = "k",
-               .bytes = "M",
-               .peers = "<= 4",
-               .scratch = "0",
-               .good_for = "long messages: pipelined by tiles, logarithmic depth",
-               .source = kSource}};
+constinit const Algorithm double_tree_broadcast(
+    "double_tree", Collective::kBroadcast, build_broadcast,
+    {.rounds = "k", .bytes = "M", .peers = "<= 4"},
+    {.pieces = piece_per_tree,
+     .good_for = "long messages: pipelined by tiles, logarithmic depth",
+     .source = kSource});
 
-constinit const Algorithm double_tree_reduce{
-    .name = "double_tree",
-    .collective = Collective::kReduce,
-    .applies = always,
-    .contract = deterministic_for_chains,
-    .pieces = piece_per_tree,
-    .build = build_reduce,
-    .claims = {.rounds = "k",
-               .bytes = "M",
-               .peers = "<= 4",
-               .scratch = "0",
-               .good_for = "long messages: pipelined by tiles, logarithmic depth",
-               .source = kSource}};
+constinit const Algorithm double_tree_reduce(
+    "double_tree", Collective::kReduce, build_reduce,
+    {.rounds = "k", .bytes = "M", .peers = "<= 4"},
+    {.contract = deterministic_for_chains,
+     .pieces = piece_per_tree,
+     .good_for = "long messages: pipelined by tiles, logarithmic depth",
+     .source = kSource});
 
 }  // namespace tutti

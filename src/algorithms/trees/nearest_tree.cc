@@ -34,20 +34,18 @@ NearestTree nearest_tree(int rank, int root, int n) {
   return tree;
 }
 
-void reduce_to(plan::Builder& plan, int me, int root, std::uint32_t chunk,
-               const std::vector<plan::Location>& results) {
+void reduce_to(plan::Builder& plan, int me, int root, std::uint32_t chunk, plan::Location result) {
   const NearestTree tree = nearest_tree(me, root, plan.shape().rank_count);
   const bool is_leaf = tree.children.empty();
-  const Form form = is_leaf ? Form::kContribution : Form::kPartial;
-  const auto goal = me == root ? results : std::vector{plan.to(tree.parent, form)};
+  const plan::Location goal =
+      me == root ? result : plan.to(tree.parent, is_leaf ? Form::kContribution : Form::kPartial);
   plan::Location mine = plan.input(chunk);
-  if (is_leaf) plan.move(chunk, std::span(&mine, 1), goal);
+  if (is_leaf) plan.move(chunk, mine, goal);
   const plan::Location sum = plan.scratch(0, Form::kPartial);
   for (const auto& child : tree.children) {
-    const plan::Location theirs = plan.from(child.rank, form_of(child.ranks));
-    const std::array sources{child.rank < me ? theirs : mine, child.rank < me ? mine : theirs};
-    const bool is_last = child.rank == tree.children.back().rank;
-    plan.move(chunk, sources, is_last ? goal : std::vector{sum});
+    std::array sources{mine, plan.from(child.rank, form_of(child.ranks))};
+    if (child.rank < me) std::swap(sources[0], sources[1]);
+    plan.move(chunk, sources, child.rank == tree.children.back().rank ? goal : sum);
     mine = sum;
   }
 }

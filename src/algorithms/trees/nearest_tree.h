@@ -20,14 +20,19 @@ struct NearestTree {
   };
   int parent = -1;              // -1: this is the root.
   std::vector<Child> children;  // Nearest first: the order in which the canonical tree adds them.
+  /// The order in which results go down: the farthest child has most to do.
+  std::vector<int> farthest_first() const {
+    std::vector<int> ranks;
+    for (const Child& child : children) ranks.insert(ranks.begin(), child.rank);
+    return ranks;
+  }
 };
 
 /// The place of `rank` in the tree of `root` over n ranks.
 NearestTree nearest_tree(int rank, int root, int n);
 
 /// Adds the steps of rank `me` that add up all ranks' input chunk `chunk` along the tree of `root`,
-/// in canonical order; the root moves the sum to `results`. Uses scratch chunk 0 between steps.
-void reduce_to(plan::Builder& plan, int me, int root, std::uint32_t chunk,
-               const std::vector<plan::Location>& results);
+/// in canonical order; the root moves the sum to `result`. Uses scratch chunk 0 between steps.
+void reduce_to(plan::Builder& plan, int me, int root, std::uint32_t chunk, plan::Location result);
 
 }  // namespace tutti

@@ -5,15 +5,12 @@
 // machine that it knows (planner/machine_trees.h). A tree with weight w has w shares of the message
 // and a lane of its own. Any trees do: what fits the links is fast, the rest is only slow.
 //
-// Broadcast: shares go down the trees. As many rounds as the deepest tree has edges; no rank but
-// the root gets anything twice. The bandwidth optimum, as good as the trees are packed.
-//
-// Reduce: shares are added up along the trees: the broadcast, reversed. The order of addition is
-// the trees', so relaxed but for trees that are canonical.
-//
-// All-reduce: shares are added up along the trees and go back the same way (along_tree.h). Twice as
-// many rounds as the deepest tree has edges. Relaxed but for canonical trees, as the reduce.
+// Broadcast: shares go down the trees; no rank but the root gets anything twice: the bandwidth
+// optimum, as good as the trees are packed. Reduce: the broadcast, reversed. All-reduce: shares are
+// added up along the trees and go back the same way (along_tree.h). The order of addition is the
+// trees', so relaxed but for trees that are canonical.
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <vector>
 
@@ -48,14 +45,12 @@ constexpr std::uint32_t kMostShares = 1 << 16;
 // A sum over the ranks of a node of the canonical tree, in canonical order; size 0: another one.
 Block canonical_sum(std::span<const Block> terms, int n) {
   if (terms.size() == 1) return terms[0];
-  std::size_t left = 1;
-  while (2 * left < terms.size()) left *= 2;
+  const std::size_t left = std::bit_floor(terms.size() - 1);
   const Block a = canonical_sum(terms.first(left), n), b = canonical_sum(terms.subspan(left), n);
   if (a.size == 0 || b.size == 0) return {};
-  int half = 1;
-  while (half < a.size) half *= 2;
-  const bool halves = half == a.size && a.first % (2 * half) == 0 && b.first == a.first + half &&
-                      b.size == std::min(half, n - b.first);
+  const int half = a.size;
+  const bool halves = std::has_single_bit(chunk_of(half)) && a.first % (2 * half) == 0 &&
+                      b.first == a.first + half && b.size == std::min(half, n - b.first);
   return halves ? Block{a.first, a.size + b.size} : Block{};
 }
 
@@ -65,7 +60,7 @@ Block sum_below(const std::vector<TreePlace>& places, int rank) {
   std::vector<std::pair<int, Block>> terms{{rank, {rank, 1}}};
   for (const auto& child : places[static_cast<std::size_t>(rank)].children)
     terms.emplace_back(child.rank, sum_below(places, child.rank));
-  std::sort(terms.begin(), terms.end(), [](auto& a, auto& b) { return a.first < b.first; });
+  std::ranges::sort(terms, {}, &std::pair<int, Block>::first);
   std::vector<Block> blocks;
   for (const auto& [at, block] : terms) {
     if (block.size == 0) return {};
@@ -94,10 +89,9 @@ bool has_trees(const plan::Shape& shape) {
 // Deterministic if all trees add up in canonical order: stars do, and trees of whole blocks.
 constexpr ContractRule contract_of_trees{
     "relaxed but for canonical trees", [](const plan::Shape& shape) {
-      const bool canonical =
-          std::all_of(shape.trees.begin(), shape.trees.end(), [&](const plan::SpanningTree& tree) {
-            return adds_up_canonically(tree, shape.rank_count);
-          });
+      const bool canonical = std::ranges::all_of(shape.trees, [&](const plan::SpanningTree& tree) {
+        return adds_up_canonically(tree, shape.rank_count);
+      });
       return canonical ? Contract::kDeterministic : Contract::kRelaxed;
     }};
 
@@ -158,49 +152,31 @@ void build_all_reduce(plan::Builder& plan, Rank me) {
 
 }  // namespace
 
-constinit const Algorithm packed_trees_all_reduce{
-    .name = "packed_trees",
-    .collective = Collective::kAllReduce,
-    .applies = has_trees,
-    .contract = contract_of_trees,
-    .pieces = parts_of_shares,
-    .build = build_all_reduce,
-    .claims = {
-        .rounds = "2d",
-        .bytes = "c M",
-        .peers = "<= n-1",
-        .scratch = "0",
-        .good_for =
-            "links that are not alike: parts of the message along trees that fit them together",
-        .source = kSource}};
+constinit const Algorithm packed_trees_all_reduce(
+    "packed_trees", Collective::kAllReduce, build_all_reduce,
+    {.rounds = "2d", .bytes = "c M", .peers = "<= n-1"},
+    {.applies = has_trees,
+     .contract = contract_of_trees,
+     .pieces = parts_of_shares,
+     .good_for =
+         "links that are not alike: parts of the message along trees that fit them together",
+     .source = kSource});
 
-constinit const Algorithm packed_trees_broadcast{
-    .name = "packed_trees",
-    .collective = Collective::kBroadcast,
-    .applies = has_trees,
-    .contract = deterministic,
-    .pieces = piece_per_share,
-    .build = build_broadcast,
-    .claims = {
-        .rounds = "d",
-        .bytes = "c M",
-        .peers = "<= n-1",
-        .scratch = "0",
-        .good_for =
-            "links that are not alike: parts of the message along trees that fit them together",
-        .source = kSource}};
+constinit const Algorithm packed_trees_broadcast(
+    "packed_trees", Collective::kBroadcast, build_broadcast,
+    {.rounds = "d", .bytes = "c M", .peers = "<= n-1"},
+    {.applies = has_trees,
+     .pieces = piece_per_share,
+     .good_for =
+         "links that are not alike: parts of the message along trees that fit them together",
+     .source = kSource});
 
-constinit const Algorithm packed_trees_reduce{.name = "packed_trees",
-                                              .collective = Collective::kReduce,
-                                              .applies = has_trees,
-                                              .contract = contract_of_trees,
-                                              .pieces = piece_per_share,
-                                              .build = build_reduce,
-                                              .claims = {.rounds = "d",
-                                                         .bytes = "M",
-                                                         .peers = "<= n-1",
-                                                         .scratch = "0",
-                                                         .good_for = "links that are not alike",
-                                                         .source = kSource}};
+constinit const Algorithm packed_trees_reduce("packed_trees", Collective::kReduce, build_reduce,
+                                              {.rounds = "d", .bytes = "M", .peers = "<= n-1"},
+                                              {.applies = has_trees,
+                                               .contract = contract_of_trees,
+                                               .pieces = piece_per_share,
+                                               .good_for = "links that are not alike",
+                                               .source = kSource});
 
 }  // namespace tutti

@@ -33,10 +33,9 @@ std::vector<Below> ranks_below(const plan::Shape& shape, int me, Parent parent) 
 void gather_along(plan::Builder& plan, Rank me, Parent parent) {
   const plan::Shape& shape = plan.shape();
   for (const auto& [rank, through] : ranks_below(shape, me.value, parent)) {
-    plan.move(chunk_of(rank),
-              {rank == me.value ? plan.input(0) : plan.from(through, Form::kResult)},
-              {me.value == shape.root ? plan.output(chunk_of(rank))
-                                      : plan.to(parent(shape, me.value), Form::kResult)});
+    plan.move(chunk_of(rank), rank == me.value ? plan.input(0) : plan.from(through, Form::kResult),
+              me.value == shape.root ? plan.output(chunk_of(rank))
+                                     : plan.to(parent(shape, me.value), Form::kResult));
   }
 }
 
@@ -46,9 +45,9 @@ void scatter_along(plan::Builder& plan, Rank me, Parent parent) {
   for (auto below = ranks.rbegin(); below != ranks.rend(); ++below) {  // The longest ways first.
     const auto chunk = chunk_of(below->rank);
     plan.move(chunk,
-              {me.value == shape.root ? plan.input(chunk)
-                                      : plan.from(parent(shape, me.value), Form::kResult)},
-              {below->rank == me.value ? plan.output(0) : plan.to(below->through, Form::kResult)});
+              me.value == shape.root ? plan.input(chunk)
+                                     : plan.from(parent(shape, me.value), Form::kResult),
+              below->rank == me.value ? plan.output(0) : plan.to(below->through, Form::kResult));
   }
 }
 

@@ -18,5 +18,13 @@ using Parent = int(const plan::Shape& shape, int rank);
 /// Adds the steps of a gather, or a scatter, of one piece per block along the tree.
 void gather_along(plan::Builder& plan, Rank me, Parent parent);
 void scatter_along(plan::Builder& plan, Rank me, Parent parent);
+template <Parent* parent>
+void gather_of(plan::Builder& plan, Rank me) {
+  gather_along(plan, me, parent);
+}
+template <Parent* parent>
+void scatter_of(plan::Builder& plan, Rank me) {
+  scatter_along(plan, me, parent);
+}
 
 }  // namespace tutti
