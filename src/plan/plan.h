@@ -19,6 +19,7 @@
 #include <compare>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,15 @@ struct Location {
 };
 static_assert(sizeof(Location) == 8, "a kernel loads one location with one 8-byte read");
 
+/// A slot or a multicast slot: it comes from or goes to a ring.
+constexpr bool is_ring(const Location& at) {
+  return at.place == Place::kSlot || at.place == Place::kMulticast;
+}
+/// Memory of a peer that is mapped.
+constexpr bool is_of_peer(const Location& at) {
+  return at.place == Place::kPeerInput || at.place == Place::kPeerOutput;
+}
+
 enum class StepKind : std::uint8_t {
   kMove,    // sources -> targets
   kSignal,  // Adds one to the counter that `peer` waits on.
@@ -62,6 +72,8 @@ struct Step {
   std::uint16_t target_count = 0;  // and the next target_count the targets.
   std::uint32_t first = 0;
   std::uint32_t chunk = 0;  // Move: the chunk of the message that it is about; this fixes its size.
+  /// Behind its last location.
+  constexpr std::uint32_t end() const { return first + source_count + target_count; }
   friend bool operator==(const Step&, const Step&) = default;
 };
 static_assert(sizeof(Step) == 16, "a kernel loads one step with one 16-byte read");
@@ -70,6 +82,12 @@ static_assert(sizeof(Step) == 16, "a kernel loads one step with one 16-byte read
 struct Lane {
   std::vector<Step> steps;
   std::vector<Location> locations;
+  std::span<const Location> sources(const Step& step) const {
+    return std::span(locations).subspan(step.first, step.source_count);
+  }
+  std::span<const Location> targets(const Step& step) const {
+    return std::span(locations).subspan(step.first + step.source_count, step.target_count);
+  }
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
@@ -91,7 +109,8 @@ struct GroupSizes {
   }
   GroupSizes(std::initializer_list<int> list) : sizes(list) {}
   std::vector<int> sizes;
-  friend bool operator==(const GroupSizes&, const GroupSizes&) = default;
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
+  friend auto operator<=>(const GroupSizes&, const GroupSizes&) = default;
 };
 
 /// A tree over all ranks, along which a share of the message goes.
@@ -112,7 +131,8 @@ struct Shape {
   std::vector<int> weights = {};
   /// Trees that fit the links of the machine together. Empty: not known.
   std::vector<SpanningTree> trees = {};
-  friend bool operator==(const Shape&, const Shape&) = default;
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
+  friend auto operator<=>(const Shape&, const Shape&) = default;
 };
 
 /// The whole: all ranks' plans.

@@ -15,61 +15,57 @@ namespace {
 // bounds that to 64 MB a lane. Ranks that map each other's memory are on one node, so it is plenty.
 constexpr int kMaxMappedRanks = 4096;
 
-Error plan_error(const Plan& plan, const std::string& reason) {
-  return {Code::kInvalidPlan, fmt::format("plan {}: {}", plan.name, reason), {}, {}};
-}
-
-bool is_peer_memory(Place place) {
-  return place == Place::kPeerInput || place == Place::kPeerOutput;
+template <class... Args>
+Error plan_error(const Plan& plan, fmt::format_string<Args...> reason, Args&&... args) {
+  return {Code::kInvalidPlan,
+          fmt::format("plan {}: {}", plan.name, fmt::format(reason, std::forward<Args>(args)...))};
 }
 
 Status check_shape(const Plan& plan, const Limits& limits) {
   const Shape& shape = plan.shape;
   if (limits.slots == 0) return plan_error(plan, "no plan runs with 0 slots per channel");
   if (shape.rank_count < 1 || shape.rank_count > kMaxRanks)
-    return plan_error(plan, fmt::format("{} ranks: takes 1 to {}", shape.rank_count, kMaxRanks));
+    return plan_error(plan, "{} ranks: takes 1 to {}", shape.rank_count, kMaxRanks);
   if (plan.ranks.size() != static_cast<std::size_t>(shape.rank_count)) {
-    return plan_error(
-        plan, fmt::format("is for {} ranks but describes {}", shape.rank_count, plan.ranks.size()));
+    return plan_error(plan, "is for {} ranks but describes {}", shape.rank_count,
+                      plan.ranks.size());
   }
   if (shape.root < 0 || shape.root >= shape.rank_count) {
-    return plan_error(plan,
-                      fmt::format("root {}: takes 0 to {}", shape.root, shape.rank_count - 1));
+    return plan_error(plan, "root {}: takes 0 to {}", shape.root, shape.rank_count - 1);
   }
   int inner = 1;
   for (const int size : shape.groups.sizes) {
     if (size <= inner || size > kMaxRanks || size % inner != 0) {
       return plan_error(plan,
-                        fmt::format("groups of {} in groups of {}: takes a larger multiple, up "
-                                    "to {}",
-                                    inner, size, kMaxRanks));
+                        "groups of {} in groups of {}: takes a larger multiple, up "
+                        "to {}",
+                        inner, size, kMaxRanks);
     }
     inner = size;
   }
   if (!shape.weights.empty() && shape.weights.size() != plan.ranks.size()) {
-    return plan_error(
-        plan, fmt::format("{} weights: takes one for each rank, or none", shape.weights.size()));
+    return plan_error(plan, "{} weights: takes one for each rank, or none", shape.weights.size());
   }
   for (const int weight : shape.weights) {
     if (weight < 0 || weight > kMaxWeight)
-      return plan_error(plan, fmt::format("weight {}: takes 0 to {}", weight, kMaxWeight));
+      return plan_error(plan, "weight {}: takes 0 to {}", weight, kMaxWeight);
   }
   for (std::size_t i = 0; i < shape.trees.size(); ++i) {
     if (root_of(shape.trees[i], shape.rank_count) < 0) {
       return plan_error(plan,
-                        fmt::format("tree {}: takes a weight of 1 to {}, and a parent for each "
-                                    "rank that leads to the root, whose parent is itself",
-                                    i, kMaxWeight));
+                        "tree {}: takes a weight of 1 to {}, and a parent for each "
+                        "rank that leads to the root, whose parent is itself",
+                        i, kMaxWeight);
     }
   }
   const std::uint64_t blocks = message_blocks(shape);
   if (plan.pieces < 1 || blocks * plan.pieces > 0xffffffffu) {
-    return plan_error(plan, fmt::format("{} pieces: takes 1 to {}", plan.pieces,
-                                        std::uint64_t{0xffffffffu} / blocks));
+    return plan_error(plan, "{} pieces: takes 1 to {}", plan.pieces,
+                      std::uint64_t{0xffffffffu} / blocks);
   }
   if (touches_peers(plan) && shape.rank_count > kMaxMappedRanks) {
-    return plan_error(plan, fmt::format("maps the memory of {} ranks: at most {} can be verified",
-                                        shape.rank_count, kMaxMappedRanks));
+    return plan_error(plan, "maps the memory of {} ranks: at most {} can be verified",
+                      shape.rank_count, kMaxMappedRanks);
   }
   return ok();
 }
@@ -83,8 +79,7 @@ class RankCheck {
   Status check() {
     const auto& lanes = plan_.ranks[rank_].lanes;
     if (lanes.empty() || lanes.size() > 0xffff) {
-      return plan_error(plan_,
-                        fmt::format("rank {}: {} lanes: takes 1 to 65535", rank_, lanes.size()));
+      return plan_error(plan_, "rank {}: {} lanes: takes 1 to 65535", rank_, lanes.size());
     }
     for (lane_ = 0; lane_ < lanes.size(); ++lane_) TUTTI_RETURN_IF_ERROR(check_lane(lanes[lane_]));
     return ok();
@@ -120,15 +115,13 @@ class RankCheck {
 
   Status check_move(const Lane& lane, const Step& step) {
     if (step.chunk >= message_blocks(plan_.shape) * plan_.pieces) {
-      return error(fmt::format("chunk {}: the message has {}", step.chunk,
-                               message_blocks(plan_.shape) * plan_.pieces));
+      return error("chunk {}: the message has {}", step.chunk,
+                   message_blocks(plan_.shape) * plan_.pieces);
     }
     if (step.source_count > 1 && !reduces(plan_.shape.collective))
-      return error(fmt::format("reduces {} sources, but {} only moves data", step.source_count,
-                               tutti::to_string(plan_.shape.collective)));
-    const Location* first = lane.locations.data() + step.first;
-    const std::span sources(first, step.source_count);
-    const std::span targets(first + step.source_count, step.target_count);
+      return error("reduces {} sources, but {} only moves data", step.source_count,
+                   tutti::to_string(plan_.shape.collective));
+    const auto sources = lane.sources(step), targets = lane.targets(step);
     for (const Location& at : sources) TUTTI_RETURN_IF_ERROR(check_location(at, step.chunk, true));
     for (const Location& at : targets) TUTTI_RETURN_IF_ERROR(check_location(at, step.chunk, false));
     TUTTI_RETURN_IF_ERROR(check_distinct(sources, true));
@@ -137,17 +130,16 @@ class RankCheck {
   }
 
   Status check_location(const Location& at, std::uint32_t chunk, bool is_source) {
-    if (at.form != Form::kContribution && at.form != Form::kPartial && at.form != Form::kResult)
-      return error("a location is of no known form");
+    if (at.form > Form::kResult) return error("a location is of no known form");
     if (!reduces(plan_.shape.collective) && at.form != Form::kResult) {
-      return error(fmt::format("{}: {} moves only results", to_text(at, is_source),
-                               tutti::to_string(plan_.shape.collective)));
+      return error("{}: {} moves only results", to_text(at, is_source),
+                   tutti::to_string(plan_.shape.collective));
     }
     switch (at.place) {
       case Place::kInput:
-      case Place::kPeerInput: return check_input(at, chunk, is_source);
+      case Place::kPeerInput:
       case Place::kOutput:
-      case Place::kPeerOutput: return check_output(at, chunk, is_source);
+      case Place::kPeerOutput: return check_buffer(at, chunk, is_source);
       case Place::kScratch: return check_scratch(at, is_source);
       case Place::kSlot:
         if (at.chunk != 0) return error("is not in normal form: a slot has no chunk");
@@ -161,66 +153,51 @@ class RankCheck {
     return error("a location is in no known place");
   }
 
-  Status check_input(const Location& at, std::uint32_t chunk, bool is_source) {
-    if (!is_source) return error(fmt::format("writes to {}", to_text(at, false)));
-    const Form form = reduces(plan_.shape.collective) ? Form::kContribution : Form::kResult;
+  Status check_buffer(const Location& at, std::uint32_t chunk, bool is_source) {
+    const bool is_input = at.place == Place::kInput || at.place == Place::kPeerInput;
+    if (is_input && !is_source) return error("writes to {}", to_text(at, false));
+    const Form form = is_input ? form_of_input(plan_.shape) : Form::kResult;
     if (at.form != form)
-      return error(fmt::format("an input is a {}, not a {}", to_string(form), to_string(at.form)));
+      return error("an {} is a {}, not a {}", is_input ? "input" : "output", to_string(form),
+                   to_string(at.form));
     TUTTI_RETURN_IF_ERROR(check_owner(at));
-    const std::uint32_t owner = at.place == Place::kPeerInput ? at.peer : rank_;
-    if (!has_input(plan_.shape, owner))
-      return error(fmt::format(
-          "reads the input of rank {}, which is undefined: only the root's is given", owner));
-    if (at.chunk >= input_chunks(plan_)) return no_such_chunk(at, input_chunks(plan_), is_source);
-    return check_chunk(at, chunk_of_input(plan_.shape, plan_.pieces, owner, at.chunk), chunk,
-                       is_source);
-  }
-
-  Status check_output(const Location& at, std::uint32_t chunk, bool is_source) {
-    if (at.form != Form::kResult)
-      return error(fmt::format("an output is a result, not a {}", to_string(at.form)));
-    TUTTI_RETURN_IF_ERROR(check_owner(at));
-    const std::uint32_t owner = at.place == Place::kPeerOutput ? at.peer : rank_;
-    if (!has_output(plan_.shape, owner))
-      return error(fmt::format("touches the output of rank {}: only the root gets one", owner));
-    if (at.chunk >= output_chunks(plan_)) return no_such_chunk(at, output_chunks(plan_), is_source);
-    return check_chunk(at, chunk_of_output(plan_.shape, plan_.pieces, owner, at.chunk), chunk,
-                       is_source);
+    const std::uint32_t owner = is_of_peer(at) ? at.peer : rank_;
+    if (is_input && !has_input(plan_.shape, owner))
+      return error("reads the input of rank {}, which is undefined: only the root's is given",
+                   owner);
+    if (!is_input && !has_output(plan_.shape, owner))
+      return error("touches the output of rank {}: only the root gets one", owner);
+    const std::uint32_t chunks = is_input ? input_chunks(plan_) : output_chunks(plan_);
+    if (at.chunk >= chunks) return error("{}: there are {} chunks", to_text(at, is_source), chunks);
+    const std::uint32_t is =
+        (is_input ? chunk_of_input : chunk_of_output)(plan_.shape, plan_.pieces, owner, at.chunk);
+    if (is == chunk) return ok();
+    return error("{} is chunk {} of the message, the step is about chunk {}",
+                 to_text(at, is_source), is, chunk);
   }
 
   // Input and output name no peer, mapped ones a legal one.
   Status check_owner(const Location& at) {
-    if (is_peer_memory(at.place)) return check_peer(at.peer);
+    if (is_of_peer(at)) return check_peer(at.peer);
     return at.peer == 0 ? ok() : error("is not in normal form: its own buffer has no peer");
-  }
-
-  Error no_such_chunk(const Location& at, std::uint32_t chunks, bool is_source) const {
-    return error(fmt::format("{}: there are {} chunks", to_text(at, is_source), chunks));
-  }
-
-  Status check_chunk(const Location& at, std::uint32_t is, std::uint32_t wanted, bool is_source) {
-    if (is == wanted) return ok();
-    return error(fmt::format("{} is chunk {} of the message, the step is about chunk {}",
-                             to_text(at, is_source), is, wanted));
   }
 
   Status check_scratch(const Location& at, bool is_source) {
     if (at.peer != 0) return error("is not in normal form: scratch has no peer");
     if (at.chunk >= scratch_lane_.size()) {
-      return error(fmt::format("{}: rank {} has {} scratch chunks", to_text(at, is_source), rank_,
-                               scratch_lane_.size()));
+      return error("{}: rank {} has {} scratch chunks", to_text(at, is_source), rank_,
+                   scratch_lane_.size());
     }
     // Lanes of a rank may be tiles apart, and a scratch chunk holds one tile.
     std::uint32_t& lane = scratch_lane_[at.chunk];
     if (lane == kNoLane) lane = lane_;
-    if (lane != lane_)
-      return error(fmt::format("{} is used by lane {} too", to_text(at, is_source), lane));
+    if (lane != lane_) return error("{} is used by lane {} too", to_text(at, is_source), lane);
     return ok();
   }
 
   Status check_peer(std::uint32_t peer) {
     if (peer >= plan_.ranks.size())
-      return error(fmt::format("peer {}: there are {} ranks", peer, plan_.ranks.size()));
+      return error("peer {}: there are {} ranks", peer, plan_.ranks.size());
     if (peer == rank_) return error("names itself as its peer");
     return ok();
   }
@@ -230,15 +207,14 @@ class RankCheck {
   Status check_distinct(std::span<const Location> locations, bool is_source) {
     seen_.clear();
     for (const Location& at : locations) {
-      const bool is_ring = at.place == Place::kSlot || at.place == Place::kMulticast;
-      if (is_source && !is_ring) continue;  // Reading the same memory twice is harmless.
+      if (is_source && !is_ring(at)) continue;  // Reading the same memory twice is harmless.
       seen_.push_back((std::uint64_t{static_cast<std::uint8_t>(at.place)} << 48) |
                       (std::uint64_t{at.peer} << 32) | at.chunk);
     }
-    std::sort(seen_.begin(), seen_.end());
-    if (std::adjacent_find(seen_.begin(), seen_.end()) != seen_.end())
-      return error(is_source ? "reads two slots of one ring: that takes two steps"
-                             : "writes the same target twice");
+    std::ranges::sort(seen_);
+    if (std::ranges::adjacent_find(seen_) != seen_.end())
+      return error("{}", is_source ? "reads two slots of one ring: that takes two steps"
+                                   : "writes the same target twice");
     return ok();
   }
 
@@ -249,15 +225,16 @@ class RankCheck {
       for (const Location& source : sources) {
         if (source.place == Place::kScratch && source.chunk == target.chunk &&
             source.form != target.form)
-          return error(fmt::format("reads scratch[{}] as a {} and writes it as a {}", target.chunk,
-                                   to_string(source.form), to_string(target.form)));
+          return error("reads scratch[{}] as a {} and writes it as a {}", target.chunk,
+                       to_string(source.form), to_string(target.form));
       }
     }
     return ok();
   }
 
-  Error error(const std::string& reason) const {
-    return step_error(plan_, rank_, lane_, step_, reason);
+  template <class... Args>
+  Error error(fmt::format_string<Args...> reason, Args&&... args) const {
+    return step_error(plan_, rank_, lane_, step_, fmt::format(reason, std::forward<Args>(args)...));
   }
 
   const Plan& plan_;
@@ -272,19 +249,14 @@ class RankCheck {
 
 Error step_error(const Plan& plan, std::uint32_t rank, std::uint32_t lane, std::size_t step,
                  const std::string& reason) {
-  return {
-      Code::kInvalidPlan,
-      fmt::format("plan {}: rank {}, lane {}, step {}: {}", plan.name, rank, lane, step, reason),
-      {},
-      {}};
+  return {Code::kInvalidPlan, fmt::format("plan {}: rank {}, lane {}, step {}: {}", plan.name, rank,
+                                          lane, step, reason)};
 }
 
 bool touches_peers(const Plan& plan) {
   for (const RankPlan& rank : plan.ranks) {
     for (const Lane& lane : rank.lanes) {
-      for (const Location& at : lane.locations) {
-        if (is_peer_memory(at.place)) return true;
-      }
+      if (std::ranges::any_of(lane.locations, is_of_peer)) return true;
     }
   }
   return false;
@@ -296,8 +268,8 @@ Status check_structure(const Plan& plan, const Limits& limits) {
   for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
     const std::uint32_t scratch = plan.ranks[rank].scratch_chunks;
     if (scratch > limits.scratch_chunks) {
-      return plan_error(plan, fmt::format("rank {}: {} scratch chunks: at most {}", rank, scratch,
-                                          limits.scratch_chunks));
+      return plan_error(plan, "rank {}: {} scratch chunks: at most {}", rank, scratch,
+                        limits.scratch_chunks);
     }
     TUTTI_RETURN_IF_ERROR(RankCheck(plan, rank).check());
     for (const Lane& lane : plan.ranks[rank].lanes) locations += lane.locations.size();

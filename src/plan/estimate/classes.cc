@@ -71,15 +71,13 @@ class Labelling {
   std::uint64_t add_locations(const Lane& lane, const Step& step, const LaneTraffic& traffic,
                               std::uint64_t ordinal, Labels& labels) const {
     std::uint64_t all = 0;
-    for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k) {
+    for (std::uint32_t at = step.first; at < step.end(); ++at) {
       // The same for any type: forms tell sizes apart.
-      const auto bytes = static_cast<std::uint64_t>(
-                             lane.locations[step.first + k].form == Form::kPartial ? 1 : 0) +
-                         1;
+      const std::uint64_t bytes = lane.locations[at].form == Form::kPartial ? 2 : 1;
       all += bytes;
-      const std::uint32_t channel = traffic.of_location[step.first + k];
+      const std::uint32_t channel = traffic.of_location[at];
       if (channel == kNoChannel) continue;
-      const bool sends = k >= step.source_count;
+      const bool sends = at >= step.first + step.source_count;
       labels.channels[channel] += mix(mix(4 * ordinal + (sends ? 0 : 1)) + (sends ? bytes : 0));
     }
     return all;
@@ -225,8 +223,8 @@ class Casting {
     for (std::size_t i = 0; i < lane.steps.size(); ++i) {
       const Step& step = lane.steps[i];
       if (step.kind != StepKind::kMove) choose(at.of_step[i], step.kind == StepKind::kSignal);
-      for (std::uint32_t k = 0; k < std::uint32_t{step.source_count} + step.target_count; ++k)
-        choose(at.of_location[step.first + k], k >= step.source_count);
+      for (std::uint32_t k = step.first; k < step.end(); ++k)
+        choose(at.of_location[k], k >= step.first + step.source_count);
     }
     representatives_.actors.push_back(std::move(at));
   }

@@ -152,9 +152,4 @@ Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t m
   return all;
 }
 
-Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
-                  int slots, const CostModel& model) {
-  return Estimator(plan, model, type, slot_bytes, slots).run(count);
-}
-
 }  // namespace tutti::plan

@@ -101,9 +101,4 @@ class Estimator {
   std::unique_ptr<Parts> parts_;
 };
 
-/// Simulates `plan` for a message of `count` elements (per block) of `type`, tiles of `slot_bytes`,
-/// and `slots` slots per channel. Pure; any thread.
-Estimate estimate(const Plan& plan, std::size_t count, DataType type, std::size_t slot_bytes,
-                  int slots, const CostModel& model);
-
 }  // namespace tutti::plan

@@ -32,7 +32,7 @@ Instances::Instances(const Plan& of, const CostModel& model)
   }
   for (const Listed& at : listed) {
     for (const Location& location : plan.ranks[at.rank].lanes[at.lane].locations) {
-      maps = maps || location.place == Place::kPeerInput || location.place == Place::kPeerOutput;
+      maps = maps || is_of_peer(location);
       shares_memory = shares_memory || maps || location.place == Place::kMulticast;
     }
   }
@@ -75,10 +75,8 @@ Ways::Ways(const Instances& instances, const CostModel& model)
   open_latencies();  // Last: these ways have no legs where there were none before.
   open_processors();
   give_servers();
-  const bool any_joins =
-      std::any_of(model.resources.begin(), model.resources.end(),
-                  [](const Resource& at) { return at.joins != Resource::Joins::kNothing; });
-  if (any_joins) find_joins();
+  const auto joins = [](const Resource& at) { return at.joins != Resource::Joins::kNothing; };
+  if (std::ranges::any_of(model.resources, joins)) find_joins();
 }
 
 std::pair<Rank, Rank> Ways::ends(std::uint32_t channel) const {
@@ -104,7 +102,7 @@ void Ways::open_mapped() {
     const std::uint32_t order = actor / instances_.listed_count() / instances_.images;
     const std::uint32_t rank = instances_.rank_of(actor);
     for (const Location& at : instances_.lane_of(actor).locations) {
-      if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
+      if (!is_of_peer(at)) continue;
       of_mapped(order, at.peer, rank);
       of_mapped(order, rank, at.peer);
     }
@@ -307,7 +305,7 @@ void Ways::find_joins() {
   for_each_step(
       [&](std::uint32_t actor, const Lane& lane, const LaneTraffic& channels, const Step& step) {
         together.clear();
-        const std::size_t first = std::size_t{step.first} + step.source_count;
+        const std::size_t first = std::size_t{step.first} + step.source_count, end = step.end();
         const auto for_each_channel = [&](std::size_t at, auto visit) {
           if (channels.of_location[at] == kNoChannel) return;
           for (std::uint32_t k = 0; k < instances_.traffic.width(lane.locations[at]); ++k) {
@@ -316,12 +314,12 @@ void Ways::find_joins() {
             if (!instances_.is_own(channel)) visit(channel);
           }
         };
-        for (std::size_t at = first; at < first + step.target_count; ++at) {
+        for (std::size_t at = first; at < end; ++at) {
           for_each_channel(at, [&](std::uint32_t channel) {
             ++together[joining_server(channel, Joins::kMulticast)];
           });
         }
-        for (std::size_t at = first; at < first + step.target_count; ++at) {
+        for (std::size_t at = first; at < end; ++at) {
           for_each_channel(at, [&](std::uint32_t channel) {
             const std::uint32_t server = joining_server(channel, Joins::kMulticast);
             const int copies = server == kNoServer ? 1 : together[server];

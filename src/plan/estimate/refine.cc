@@ -90,43 +90,38 @@ class Refinement {
     std::uint32_t channel = 0, kind = 0;
   };
 
-  // A neighbour adds this up for a node, and for how the two are joined.
-  std::uint64_t seen(std::uint32_t node, std::uint32_t how = 0) const {
-    return mix(std::uint64_t{how} << 32 | colours_[node]);
-  }
-
-  // Calls visit(channel, whether it is read) for all of an actor.
+  // Calls visit(node, how the two are joined) for all neighbours of a node.
   template <class Visit>
-  void for_each_channel(std::uint32_t actor, Visit visit) const {
-    const std::uint32_t instance = actor / instances_.listed_count();
-    for (const End& end : of_listed_[actor % instances_.listed_count()]) {
-      visit(end.reads ? instances_.read_from(instance, end.channel)
-                      : instances_.sent_on(instance, end.channel),
-            end.reads);
-    }
-  }
-
-  // The neighbourhood of a node. Sums, as there is no order among neighbours.
-  std::uint64_t signature(std::uint32_t node) const {
-    std::uint64_t sum = 0;
+  void for_each_neighbour(std::uint32_t node, Visit visit) const {
     if (node < channels_) {
-      for_each_channel(node, [&](std::uint32_t channel, bool reads) {
-        sum += seen(channels_ + channel, reads ? 1 : 0);
-      });
-      sum = mix(sum + seen(servers_ + ways_.processor(node).server));
+      const std::uint32_t instance = node / instances_.listed_count();
+      for (const End& end : of_listed_[node % instances_.listed_count()]) {
+        visit(channels_ + (end.reads ? instances_.read_from(instance, end.channel)
+                                     : instances_.sent_on(instance, end.channel)),
+              end.reads ? 1U : 0U);
+      }
+      visit(servers_ + ways_.processor(node).server, 0U);
     } else if (node < servers_) {
       const std::uint32_t channel = node - channels_;
-      if (instances_.is_own(channel)) return 0;
+      if (instances_.is_own(channel)) return;
+      visit(instances_.writer(channel), 0U);
+      visit(instances_.reader(channel), 1U);
       for (const Leg& leg : ways_.legs(ways_.of_channel(channel)))
-        sum += seen(servers_ + leg.server, leg.kind);
-      sum = mix(sum + seen(instances_.writer(channel))) + seen(instances_.reader(channel));
+        visit(servers_ + leg.server, leg.kind);
     } else {
       const std::uint32_t server = node - servers_;
-      for (const Load& load : channels_of_[server])
-        sum += seen(channels_ + load.channel, load.kind);
-      for (const std::uint32_t actor : actors_of_[server]) sum += seen(actor);
-      if (ways_.joins(server)) sum = mix(sum + seen(servers_ + ways_.mirror(server)));
+      for (const Load& load : channels_of_[server]) visit(channels_ + load.channel, load.kind);
+      for (const std::uint32_t actor : actors_of_[server]) visit(actor, 0U);
+      if (ways_.joins(server)) visit(servers_ + ways_.mirror(server), 0U);
     }
+  }
+
+  // The neighbourhood of a node. A sum, as there is no order among neighbours.
+  std::uint64_t signature(std::uint32_t node) const {
+    std::uint64_t sum = 0;
+    for_each_neighbour(node, [&](std::uint32_t neighbour, std::uint32_t how) {
+      sum += mix(std::uint64_t{how} << 32 | colours_[neighbour]);
+    });
     return mix(sum + colours_[node]);
   }
 
@@ -172,26 +167,10 @@ class Refinement {
       renamed.push_back(due_[i]);
     }
     due_.clear();
-    for (const std::uint32_t node : renamed) tell_neighbours(node);
+    for (const std::uint32_t node : renamed)
+      for_each_neighbour(node, [&](std::uint32_t neighbour, std::uint32_t) { look_at(neighbour); });
   }
 
-  void tell_neighbours(std::uint32_t node) {
-    if (node < channels_) {
-      for_each_channel(node, [&](std::uint32_t channel, bool) { look_at(channels_ + channel); });
-      look_at(servers_ + ways_.processor(node).server);
-    } else if (node < servers_) {
-      const std::uint32_t channel = node - channels_;
-      if (instances_.is_own(channel)) return;
-      look_at(instances_.writer(channel));
-      look_at(instances_.reader(channel));
-      for (const Leg& leg : ways_.legs(ways_.of_channel(channel))) look_at(servers_ + leg.server);
-    } else {
-      const std::uint32_t server = node - servers_;
-      for (const Load& load : channels_of_[server]) look_at(channels_ + load.channel);
-      for (const std::uint32_t actor : actors_of_[server]) look_at(actor);
-      if (ways_.joins(server)) look_at(servers_ + ways_.mirror(server));
-    }
-  }
   void look_at_all() {
     due_.resize(colours_.size());
     std::iota(due_.begin(), due_.end(), 0U);

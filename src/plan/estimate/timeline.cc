@@ -12,16 +12,65 @@
 #include "plan/estimate/timeline.h"
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
-#include "plan/estimate/event_queue.h"
 #include "plan/estimate/servers.h"
 
 namespace tutti::plan {
 namespace {
+
+// When something takes place. All that has the same moment takes place together.
+struct Moment {
+  Picoseconds at = 0;
+  bool leaves = false;  // Steps' slots depart; else steps begin.
+  std::uint32_t turn = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): not a 0.
+  friend auto operator<=>(const Moment&, const Moment&) = default;
+};
+
+// Lanes by the moment at which they are due. Ranks that are alike are due together, thousands of
+// them, so moments are ordered and not lanes.
+class EventQueue {
+ public:
+  bool empty() const { return due_.empty(); }
+  void add(const Moment& moment, std::uint32_t actor) {
+    if (latest_ == due_.end() || latest_->first != moment) latest_ = find(moment);
+    latest_->second.push_back(actor);
+  }
+  /// The earliest moment, and the lanes that are due then, in order.
+  Moment take(std::vector<std::uint32_t>& actors) {
+    if (latest_ == due_.begin()) latest_ = due_.end();
+    auto first = due_.extract(due_.begin());
+    actors.swap(first.mapped());
+    if (!std::ranges::is_sorted(actors)) std::ranges::sort(actors);
+    const Moment moment = first.key();
+    first.mapped().clear();
+    spare_.push_back(std::move(first));
+    return moment;
+  }
+
+ private:
+  using Due = std::map<Moment, std::vector<std::uint32_t>>;
+
+  Due::iterator find(const Moment& moment) {
+    if (spare_.empty()) return due_.try_emplace(moment).first;
+    const auto found = due_.lower_bound(moment);
+    if (found != due_.end() && found->first == moment) return found;
+    spare_.back().key() = moment;
+    const auto added = due_.insert(found, std::move(spare_.back()));
+    spare_.pop_back();
+    return added;
+  }
+
+  Due due_;
+  Due::iterator latest_ = due_.end();  // To which a lane was added.
+  std::vector<Due::node_type> spare_;  // From moments that have passed, with their memory.
+};
 
 /// It has more than 20 functions: one for each kind of event.
 class Timeline {
@@ -65,13 +114,11 @@ class Timeline {
       TUTTI_CHECK(state.tile == tiles_ && "the plan was not verified");
       end = later(end, state.now);
     }
-    std::vector<std::uint32_t> ranks;
-    for (const Representatives::Actor& actor : representatives_.actors) ranks.push_back(actor.rank);
-    std::sort(ranks.begin(), ranks.end());
-    const auto different = std::unique(ranks.begin(), ranks.end()) - ranks.begin();
+    std::set<std::uint32_t> ranks;
+    for (const Representatives::Actor& actor : representatives_.actors) ranks.insert(actor.rank);
     return {to_us(end.at),      servers_.bytes_on_busiest_link(),
             end.messages,       to_us(end.latency),
-            servers_.busy_us(), static_cast<std::size_t>(different)};
+            servers_.busy_us(), ranks.size()};
   }
 
  private:
@@ -155,8 +202,7 @@ class Timeline {
     if (step.kind == StepKind::kSignal) return true;
     if (step.kind == StepKind::kWait)
       return has_come(state, actor.of_step[state.step], &Queue::arrivals);
-    const std::uint32_t locations = std::uint32_t{step.source_count} + step.target_count;
-    for (; state.checked < locations; ++state.checked) {
+    for (; step.first + state.checked < step.end(); ++state.checked) {
       const std::uint32_t channel = actor.of_location[step.first + state.checked];
       if (channel == kNoChannel) continue;
       if (state.checked < step.source_count) {
@@ -201,9 +247,7 @@ class Timeline {
       visit(actor.of_step[state.step], std::size_t{kNobody}, 0.0);
       return;
     }
-    for (std::uint32_t i = step.source_count;
-         i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-      const std::size_t location = step.first + i;
+    for (std::size_t location = step.first + step.source_count; location < step.end(); ++location) {
       const std::uint32_t channel = actor.of_location[location];
       if (channel == kNoChannel) continue;
       const Location& at = actor.locations[location];
@@ -219,10 +263,10 @@ class Timeline {
     if (!instances_.maps) return;
     const Step& step = step_of(state);
     const Representatives::Actor& actor = *state.actor;
-    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-      const Location& at = actor.locations[step.first + i];
-      if (at.place != Place::kPeerInput && at.place != Place::kPeerOutput) continue;
-      const bool reads = i < step.source_count;
+    for (std::uint32_t i = step.first; i < step.end(); ++i) {
+      const Location& at = actor.locations[i];
+      if (!is_of_peer(at)) continue;
+      const bool reads = i < step.first + step.source_count;
       visit(reads ? ways_.of_mapped(actor.order, at.peer, actor.rank)
                   : ways_.of_mapped(actor.order, actor.rank, at.peer),
             bytes(state, step, at), reads);
@@ -236,8 +280,8 @@ class Timeline {
   double bytes_moved(const State& state) const {
     const Step& step = step_of(state);
     double moved = 0;
-    for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i)
-      moved += bytes(state, step, state.actor->locations[step.first + i]);
+    for (std::uint32_t i = step.first; i < step.end(); ++i)
+      moved += bytes(state, step, state.actor->locations[i]);
     return moved;
   }
 
@@ -256,8 +300,8 @@ class Timeline {
     __builtin_prefetch(near.actor->of_location.data() + step.first);
     const State& next = states_[batch_[i + 1]];
     const Step& its = step_of(next);
-    for (std::uint32_t k = 0; k < std::uint32_t{its.source_count} + its.target_count; ++k) {
-      const std::uint32_t channel = next.actor->of_location[its.first + k];
+    for (std::uint32_t k = its.first; k < its.end(); ++k) {
+      const std::uint32_t channel = next.actor->of_location[k];
       if (channel != kNoChannel) __builtin_prefetch(&queues_[queue_of(next, channel)]);
     }
   }

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/ends.h"
 
 namespace tutti::plan {
 
-inline constexpr std::uint32_t kNoChannel = ~std::uint32_t{0};
+inline constexpr std::uint32_t kNoChannel = kNoMessage;
 
 /// A ring or the signals from a rank to a reader. A multicast ring is n of them, one after the
 /// other by distance; distance 0 is the writer's own, which no rank reads.
@@ -23,10 +23,8 @@ struct TrafficChannel {
   bool is_signal = false;
 };
 
-struct LaneTraffic {
-  std::vector<std::uint32_t> of_location;  // The (first) channel; kNoChannel: no slot.
-  std::vector<std::uint32_t> of_step;      // For signals and waits.
-};
+/// The channels of one lane; of a multicast that is sent, the first.
+using LaneTraffic = LaneWiring;
 
 struct Traffic {
   std::uint32_t ranks = 0, listed = 0;  // n and s.

@@ -38,10 +38,6 @@ struct Allowed {
   bool halves = false;  // Where both are: reads of even pieces, writes of odd ones.
 };
 
-bool is_of_peer(const Location& at) {
-  return at.place == Place::kPeerInput || at.place == Place::kPeerOutput;
-}
-
 class Lowering {
  public:
   Lowering(const Plan& plan, const Wiring& wiring, HostOf hosts, Allowed allowed, bool late_waits)
@@ -57,7 +53,7 @@ class Lowering {
   }
 
   bool changes() const {
-    return std::any_of(fates_.begin(), fates_.end(), [](Fate f) { return f != Fate::kSlot; });
+    return std::ranges::any_of(fates_, [](Fate fate) { return fate != Fate::kSlot; });
   }
 
   Plan run() {
@@ -90,8 +86,8 @@ class Lowering {
   const Step& step_at(const End& end) const {
     return plan_.ranks[end.rank].lanes[end.lane].steps[end.step];
   }
-  const Location& location(const End& end, std::uint32_t index) const {
-    return plan_.ranks[end.rank].lanes[end.lane].locations[index];
+  const Location& first_source(const End& end) const {
+    return plan_.ranks[end.rank].lanes[end.lane].locations[step_at(end).first];
   }
 
   Fate fate(const Message& message, Allowed allowed) const {
@@ -99,7 +95,7 @@ class Lowering {
     const Step& sender = step_at(message.sender);
     const Step& receiver = step_at(message.receiver);
     const bool read = allowed.reads && sender.source_count == 1 &&
-                      location(message.sender, sender.first).place == Place::kInput;
+                      first_source(message.sender).place == Place::kInput;
     const bool write =
         allowed.writes && receiver.source_count == 1 && output_of(message) != nullptr;
     if (!read && !write) return Fate::kSlot;
@@ -115,12 +111,9 @@ class Lowering {
   // The output that the receiver of a message puts it into; null if it does not.
   const Location* output_of(const Message& message) const {
     const End& end = message.receiver;
-    const Step& step = step_at(end);
-    for (std::uint32_t i = 0; i < step.target_count; ++i) {
-      const Location& at = location(end, step.first + step.source_count + i);
-      if (at.place == Place::kOutput) return &at;
-    }
-    return nullptr;
+    const auto targets = plan_.ranks[end.rank].lanes[end.lane].targets(step_at(end));
+    const auto found = std::ranges::find(targets, Place::kOutput, &Location::place);
+    return found == targets.end() ? nullptr : &*found;
   }
 
   DraftLane lower_lane(std::uint32_t rank, std::uint32_t lane) {
@@ -153,7 +146,7 @@ class Lowering {
       const Message& message = wiring_.messages[messages[i]];
       const auto sender = static_cast<std::uint16_t>(message.sender.rank);
       if (fates_[messages[i]] == Fate::kRead) {
-        step.sources[i] = location(message.sender, step_at(message.sender).first);
+        step.sources[i] = first_source(message.sender);
         step.sources[i].place = Place::kPeerInput;
         step.sources[i].peer = sender;
       } else if (fates_[messages[i]] == Fate::kWrite) {  // It is the only source.
@@ -195,7 +188,7 @@ class Lowering {
     }
     for (const std::uint16_t owner : touched) {
       std::vector<std::uint16_t>& signals = last[owner]->signals;
-      const bool covered = std::find(signals.begin(), signals.end(), owner) != signals.end();
+      const bool covered = std::ranges::find(signals, owner) != signals.end();
       if (!covered) signals.push_back(owner);
       touchers_[owner].push_back({static_cast<std::uint16_t>(rank), !covered});
     }
@@ -205,8 +198,7 @@ class Lowering {
     // Each starts with the next rank, so that not all wait for rank 0 first.
     const auto hops = [&](std::uint32_t peer) { return (peer + rank_count_ - rank) % rank_count_; };
     std::vector<Toucher>& touchers = touchers_[rank];
-    std::sort(touchers.begin(), touchers.end(),
-              [&](const Toucher& a, const Toucher& b) { return hops(a.rank) < hops(b.rank); });
+    std::ranges::sort(touchers, {}, [&](const Toucher& toucher) { return hops(toucher.rank); });
     for (const Toucher& toucher : touchers) {
       if (toucher.needs_exit_wait) lane.push_back({StepKind::kWait, toucher.rank, 0, {}, {}, {}});
     }
@@ -259,12 +251,7 @@ Plan halved(const Plan& plan) {
           part.chunk = step.chunk * 2 + half;
           if (half == 0) part.signals.clear();  // The second half gives them for both.
           for (auto* locations : {&part.sources, &part.targets}) {
-            for (Location& at : *locations) {
-              if (at.place == Place::kScratch)
-                at.chunk += half * rank.scratch_chunks;
-              else if (!is_ring(at))
-                at.chunk = at.chunk * 2 + half;
-            }
+            for (Location& at : *locations) at = share_of(at, half, 2, rank.scratch_chunks);
           }
         }
       }
@@ -281,8 +268,8 @@ bool only_copies_peers(const Plan& plan) {
     for (const Lane& lane : rank.lanes) {
       for (const Step& step : lane.steps) {
         if (step.kind != StepKind::kMove || step.source_count == 1) continue;
-        const auto first = lane.locations.begin() + step.first;
-        if (std::any_of(first, first + step.source_count + step.target_count, is_of_peer))
+        if (std::ranges::any_of(lane.sources(step), is_of_peer) ||
+            std::ranges::any_of(lane.targets(step), is_of_peer))
           return false;
       }
     }

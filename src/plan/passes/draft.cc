@@ -12,12 +12,11 @@ bool same_memory(const Location& a, const Location& b) {
 }
 
 bool contains_memory(const std::vector<Location>& locations, const Location& memory) {
-  return std::any_of(locations.begin(), locations.end(),
-                     [&](const Location& at) { return same_memory(at, memory); });
+  return std::ranges::any_of(locations, [&](auto& at) { return same_memory(at, memory); });
 }
 
 bool any_ring(const std::vector<Location>& locations) {
-  return std::any_of(locations.begin(), locations.end(), is_ring);
+  return std::ranges::any_of(locations, is_ring);
 }
 
 // A step may write what it reads, but only in the form in which it reads it.
@@ -35,25 +34,27 @@ bool forms_agree(const std::vector<Location>& sources, const std::vector<Locatio
 // Joins the moves of one lane; `previous` is always the last step of the result so far.
 class Joiner {
  public:
-  Joiner(const DraftLane& lane, Join which) : lane_(lane), which_(which) {}
+  Joiner(DraftLane& lane, Join which) : lane_(lane), which_(which) {}
 
-  DraftLane run() {
+  /// True if it changed something.
+  bool run() {
+    bool changed = false;
     for (next_ = 0; next_ < lane_.size();) {
       DraftStep step = lane_[next_++];
       // A step that has swallowed the one before may go on with the one before that.
       while (!result_.empty() && swallows(step, result_.back())) {
         result_.pop_back();
-        changed_ = true;
+        changed = true;
       }
       if (!result_.empty() && extends(result_.back(), step)) {
-        changed_ = true;
+        changed = true;
       } else {
         result_.push_back(std::move(step));
       }
     }
-    return std::move(result_);
+    if (changed) lane_ = std::move(result_);
+    return changed;
   }
-  bool changed() const { return changed_; }
 
  private:
   bool may_join(const DraftStep& a, const DraftStep& b) const {
@@ -81,17 +82,15 @@ class Joiner {
 
   bool repeats(const DraftStep& previous, const DraftStep& step) const {
     if (previous.sources != step.sources || any_ring(step.sources)) return false;
-    return std::none_of(step.sources.begin(), step.sources.end(), [&](const Location& source) {
-      return contains_memory(previous.targets, source);
-    });
+    return std::ranges::none_of(
+        step.sources, [&](auto& source) { return contains_memory(previous.targets, source); });
   }
 
   bool continues(const DraftStep& previous, const DraftStep& step) const {
     if (which_ == Join::kSameSource || step.sources.size() != 1) return false;
     const Location& stop = step.sources[0];
     if (stop.place != Place::kScratch && stop.place != Place::kOutput) return false;
-    return std::find(previous.targets.begin(), previous.targets.end(), stop) !=
-           previous.targets.end();
+    return std::ranges::find(previous.targets, stop) != previous.targets.end();
   }
 
   // Reads what `previous` copies to scratch from where `previous` reads it, so that `previous`
@@ -103,12 +102,12 @@ class Joiner {
     const Location& stop = previous.targets[0];
     const Location& origin = previous.sources[0];
     if (stop.place != Place::kScratch || step.sources.size() < 2) return false;
-    if (std::count(step.sources.begin(), step.sources.end(), stop) != 1) return false;
+    if (std::ranges::count(step.sources, stop) != 1) return false;
     if (is_ring(origin) && (which_ == Join::kMemory || contains_memory(step.sources, origin)))
       return false;
     if (!contains_memory(step.targets, stop) && !is_dead(stop.chunk)) return false;
     if (!forms_agree({origin}, step.targets)) return false;
-    *std::find(step.sources.begin(), step.sources.end(), stop) = origin;
+    *std::ranges::find(step.sources, stop) = origin;
     return true;
   }
 
@@ -122,11 +121,10 @@ class Joiner {
     return true;
   }
 
-  const DraftLane& lane_;
+  DraftLane& lane_;
   const Join which_;
   std::size_t next_ = 0;  // The first step of lane_ that was not looked at.
   DraftLane result_;
-  bool changed_ = false;
 };
 
 }  // namespace
@@ -135,13 +133,13 @@ DraftLane to_draft(const Lane& lane) {
   DraftLane draft;
   draft.reserve(lane.steps.size());
   for (const Step& step : lane.steps) {
-    DraftStep& copy = draft.emplace_back();
-    copy.kind = step.kind;
-    copy.peer = step.peer;
-    copy.chunk = step.chunk;
-    const auto first = lane.locations.begin() + step.first;
-    copy.sources.assign(first, first + step.source_count);
-    copy.targets.assign(first + step.source_count, first + step.source_count + step.target_count);
+    const auto sources = lane.sources(step), targets = lane.targets(step);
+    draft.push_back({step.kind,
+                     step.peer,
+                     step.chunk,
+                     {sources.begin(), sources.end()},
+                     {targets.begin(), targets.end()},
+                     {}});
   }
   return draft;
 }
@@ -165,11 +163,19 @@ Lane to_lane(const DraftLane& draft) {
   return lane;
 }
 
-bool join_moves(DraftLane& lane, Join which) {
-  Joiner joiner(lane, which);
-  DraftLane joined = joiner.run();
-  if (joiner.changed()) lane = std::move(joined);
-  return joiner.changed();
+bool join_moves(DraftLane& lane, Join which) { return Joiner(lane, which).run(); }
+
+bool join_moves(Plan& plan, Join which) {
+  bool changed = false;
+  for (RankPlan& rank : plan.ranks) {
+    for (Lane& lane : rank.lanes) {
+      DraftLane draft = to_draft(lane);
+      if (!join_moves(draft, which)) continue;
+      lane = to_lane(draft);
+      changed = true;
+    }
+  }
+  return changed;
 }
 
 void trim_scratch(Plan& plan) {

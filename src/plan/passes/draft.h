@@ -20,11 +20,6 @@ using DraftLane = std::vector<DraftStep>;
 DraftLane to_draft(const Lane& lane);
 Lane to_lane(const DraftLane& draft);
 
-/// A slot or a multicast slot: it comes from or goes to a ring.
-constexpr bool is_ring(const Location& at) {
-  return at.place == Place::kSlot || at.place == Place::kMulticast;
-}
-
 /// Which steps `join_moves` may join.
 enum class Join : std::uint8_t {
   kMemory,      // Those that leave rings alone. Never adds a wait.
@@ -34,6 +29,18 @@ enum class Join : std::uint8_t {
 
 /// Joins neighbouring moves of a lane (see fuse in passes.h). True if it changed something.
 bool join_moves(DraftLane& lane, Join which);
+/// The same for all lanes of a plan.
+bool join_moves(Plan& plan, Join which);
+
+/// A location where every chunk is cut into `shares`, each with scratch of its own: share `index`.
+constexpr Location share_of(Location at, std::uint32_t index, std::uint32_t shares,
+                            std::uint32_t scratch_chunks) {
+  if (at.place == Place::kScratch)
+    at.chunk += index * scratch_chunks;
+  else if (!is_ring(at))
+    at.chunk = at.chunk * shares + index;
+  return at;
+}
 
 /// Sets every rank's scratch_chunks to what its steps use.
 void trim_scratch(Plan& plan);

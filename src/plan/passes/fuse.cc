@@ -9,16 +9,7 @@ namespace tutti::plan {
 Plan fuse(const Plan& plan, std::uint32_t slots) {
   for (const Join which : {Join::kAll, Join::kMemory}) {
     Plan fused = plan;
-    bool changed = false;
-    for (RankPlan& rank : fused.ranks) {
-      for (Lane& lane : rank.lanes) {
-        DraftLane draft = to_draft(lane);
-        if (!join_moves(draft, which)) continue;
-        lane = to_lane(draft);
-        changed = true;
-      }
-    }
-    if (!changed) continue;
+    if (!join_moves(fused, which)) continue;
     fused.name += "+fuse";
     trim_scratch(fused);
     if (holds(fused, slots)) return fused;

@@ -16,14 +16,11 @@ namespace {
 bool lower(DraftStep& step, const std::uint32_t* messages, std::size_t others,
            std::vector<bool>& lowered) {
   const auto is_slot = [](const Location& at) { return at.place == Place::kSlot; };
-  const auto slots =
-      static_cast<std::size_t>(std::count_if(step.targets.begin(), step.targets.end(), is_slot));
+  const auto slots = static_cast<std::size_t>(std::ranges::count_if(step.targets, is_slot));
   if (slots != others)
     return false;  // A step fills at most one slot per peer, so this is all peers.
-  const Location& first = *std::find_if(step.targets.begin(), step.targets.end(), is_slot);
-  const Form form = first.form;
-  if (std::any_of(step.targets.begin(), step.targets.end(),
-                  [&](const Location& at) { return is_slot(at) && at.form != form; }))
+  const Form form = std::ranges::find_if(step.targets, is_slot)->form;
+  if (std::ranges::any_of(step.targets, [&](auto& at) { return is_slot(at) && at.form != form; }))
     return false;
   for (std::size_t i = 0; i < step.targets.size(); ++i) {
     if (is_slot(step.targets[i])) lowered[messages[i]] = true;
@@ -33,23 +30,12 @@ bool lower(DraftStep& step, const std::uint32_t* messages, std::size_t others,
   return true;
 }
 
-// Joins moves of the same source first: an algorithm may have written one for each peer.
-Plan joined(const Plan& plan) {
-  Plan copy = plan;
-  for (RankPlan& rank : copy.ranks) {
-    for (Lane& lane : rank.lanes) {
-      DraftLane draft = to_draft(lane);
-      if (join_moves(draft, Join::kSameSource)) lane = to_lane(draft);
-    }
-  }
-  return copy;
-}
-
 }  // namespace
 
 std::optional<Plan> multicast(const Plan& plan) {
   if (plan.shape.rank_count == 1 || !holds(plan)) return std::nullopt;
-  Plan result = joined(plan);
+  Plan result = plan;
+  join_moves(result, Join::kSameSource);  // An algorithm may have written one for each peer.
   const auto wiring = wire(result);
   if (!wiring) return std::nullopt;
   std::vector<bool> lowered(wiring->messages.size());

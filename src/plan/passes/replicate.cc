@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "plan/passes/draft.h"
 #include "plan/passes/passes.h"
 
 namespace tutti::plan {
@@ -22,13 +23,7 @@ Plan replicate(const Plan& plan, std::uint32_t lanes) {
         for (Step& step : share.steps) {
           if (step.kind == StepKind::kMove) step.chunk = step.chunk * lanes + copy;
         }
-        for (Location& at : share.locations) {
-          if (at.place == Place::kScratch) {
-            at.chunk += copy * rank.scratch_chunks;
-          } else if (at.place != Place::kSlot && at.place != Place::kMulticast) {
-            at.chunk = at.chunk * lanes + copy;
-          }
-        }
+        for (Location& at : share.locations) at = share_of(at, copy, lanes, rank.scratch_chunks);
       }
     }
     rank.lanes = std::move(copies);

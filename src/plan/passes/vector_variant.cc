@@ -27,11 +27,10 @@ KnownAs known_as(const Shape& shape, std::uint32_t rank, std::uint32_t block) {
 namespace {
 
 bool place_is_known(const Plan& plan, std::uint32_t rank, const Location& at) {
-  if (at.place == Place::kPeerInput)
-    return input_blocks(plan.shape) == 1 || at.chunk / plan.pieces == rank;
-  if (at.place == Place::kPeerOutput)
-    return output_blocks(plan.shape) == 1 || at.chunk / plan.pieces == rank;
-  return true;
+  if (!is_of_peer(at)) return true;
+  const bool is_input = at.place == Place::kPeerInput;
+  const std::uint32_t blocks = is_input ? input_blocks(plan.shape) : output_blocks(plan.shape);
+  return blocks == 1 || at.chunk / plan.pieces == rank;
 }
 
 }  // namespace

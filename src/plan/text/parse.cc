@@ -47,11 +47,22 @@ class Line {
     position_ += found.size();
     return found;
   }
-  bool accept(std::string_view punctuation) {
+  bool sees(std::string_view punctuation) {
     skip_blanks();
-    if (!text_.substr(position_).starts_with(punctuation)) return false;
-    position_ += punctuation.size();
-    return true;
+    return text_.substr(position_).starts_with(punctuation);
+  }
+  bool accept(std::string_view punctuation) {
+    const bool found = sees(punctuation);
+    if (found) position_ += punctuation.size();
+    return found;
+  }
+  bool accept_word(std::string_view word) {
+    const bool found = peek() == word;
+    if (found) position_ += word.size();
+    return found;
+  }
+  Status expect_word(std::string_view word) {
+    return accept_word(word) ? ok() : expected(fmt::format("'{}'", word));
   }
   Status expect(std::string_view punctuation) {
     return accept(punctuation) ? ok() : expected(fmt::format("'{}'", punctuation));
@@ -83,16 +94,12 @@ class Line {
   }
   Error error(std::string_view what) const {
     return {Code::kInvalidPlan,
-            fmt::format("plan text, line {}, column {}: {}", number_, position_ + 1, what),
-            {},
-            {}};
+            fmt::format("plan text, line {}, column {}: {}", number_, position_ + 1, what)};
   }
 
  private:
   void skip_blanks() {
-    while (position_ < text_.size() &&
-           (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\r'))
-      ++position_;
+    position_ = std::min(text_.find_first_not_of(" \t\r", position_), text_.size());
   }
 
   std::string_view text_;
@@ -105,7 +112,7 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  Status parse() {
+  Result<Plan> parse() {
     if (text_.size() > kMaxText) return Line({}, 1).error("the text is longer than 1 GiB");
     std::size_t number = 0;
     while (!text_.empty()) {
@@ -121,28 +128,25 @@ class Parser {
     if (!has_header_) return end.expected("'plan'");
     if (plan_.ranks.size() != static_cast<std::size_t>(plan_.shape.rank_count))
       return end.expected(fmt::format("'rank {}'", plan_.ranks.size()));
-    return ok();
+    return std::move(plan_);
   }
-  Plan& plan() { return plan_; }
 
  private:
   Status statement(Line& line) {
-    const std::string_view keyword = line.peek();
     const bool in_rank = !plan_.ranks.empty();
     const bool in_lane = in_rank && !plan_.ranks.back().lanes.empty();
-    if (!has_header_) return keyword == "plan" ? header(line) : line.expected("'plan'");
-    if (keyword == "rank") return rank(line);
-    if (in_rank && keyword == "lane") return lane(line);
-    if (in_lane && keyword == "move") return move(line);
-    if (in_lane && keyword == "signal") return sync(line, StepKind::kSignal);
-    if (in_lane && keyword == "wait") return sync(line, StepKind::kWait);
+    if (!has_header_) return line.accept_word("plan") ? header(line) : line.expected("'plan'");
+    if (line.peek() == "rank") return rank(line);
+    if (in_rank && line.accept_word("lane")) return lane(line);
+    if (in_lane && line.accept_word("move")) return move(line);
+    if (in_lane && line.accept_word("signal")) return sync(line, StepKind::kSignal);
+    if (in_lane && line.accept_word("wait")) return sync(line, StepKind::kWait);
     return line.expected(in_lane   ? "'move', 'signal', 'wait', 'lane' or 'rank'"
                          : in_rank ? "'lane' or 'rank'"
                                    : "'rank'");
   }
 
   Status header(Line& line) {
-    line.word();
     plan_.name = line.peek();
     if (plan_.name.empty() || plan_.name.size() > kMaxName)
       return line.expected(fmt::format("a name of 1 to {} characters", kMaxName));
@@ -151,31 +155,30 @@ class Parser {
     if (!collective) return line.expected("a collective (" + collective_names() + ")");
     plan_.shape.collective = *collective;
     line.word();
-    TUTTI_RETURN_IF_ERROR(expect_word(line, "ranks"));
+    TUTTI_RETURN_IF_ERROR(line.expect_word("ranks"));
     TUTTI_RETURN_IF_ERROR(line.number("a rank count", 1, kMaxRanks, plan_.shape.rank_count));
-    TUTTI_RETURN_IF_ERROR(expect_word(line, "pieces"));
+    TUTTI_RETURN_IF_ERROR(line.expect_word("pieces"));
     TUTTI_RETURN_IF_ERROR(line.number("a number of pieces", 1, kMaxIndex, plan_.pieces));
-    TUTTI_RETURN_IF_ERROR(expect_word(line, "contract"));
-    const std::string_view contract = line.peek();
-    if (contract != "deterministic" && contract != "relaxed")
+    TUTTI_RETURN_IF_ERROR(line.expect_word("contract"));
+    const bool relaxed = line.accept_word("relaxed");
+    plan_.contract = relaxed ? Contract::kRelaxed : Contract::kDeterministic;
+    if (!relaxed && !line.accept_word("deterministic"))
       return line.expected("deterministic or relaxed");
-    plan_.contract = contract == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
-    line.word();
     const auto ranks = static_cast<std::uint64_t>(plan_.shape.rank_count);
-    if (accept_word(line, "root"))
+    if (line.accept_word("root"))
       TUTTI_RETURN_IF_ERROR(line.number("a rank", 0, ranks - 1, plan_.shape.root));
-    if (accept_word(line, "group"))
+    if (line.accept_word("group"))
       TUTTI_RETURN_IF_ERROR(numbers(line, "a group size", 1, kMaxRanks, plan_.shape.groups.sizes));
-    if (accept_word(line, "weights"))
+    if (line.accept_word("weights"))
       TUTTI_RETURN_IF_ERROR(numbers(line, "a weight", 0, kMaxWeight, plan_.shape.weights));
-    while (accept_word(line, "tree")) {
+    while (line.accept_word("tree")) {
       SpanningTree& tree = plan_.shape.trees.emplace_back();
       TUTTI_RETURN_IF_ERROR(line.number("a weight", 1, kMaxWeight, tree.weight));
       TUTTI_RETURN_IF_ERROR(line.expect(":"));
       TUTTI_RETURN_IF_ERROR(numbers(line, "a rank", 0, ranks - 1, tree.parents));
     }
-    plan_.entry_barrier = accept_word(line, "together");
-    plan_.apart = accept_word(line, "apart");
+    plan_.entry_barrier = line.accept_word("together");
+    plan_.apart = line.accept_word("apart");
     has_header_ = true;
     return line.finish();
   }
@@ -198,7 +201,7 @@ class Parser {
     std::uint64_t index = 0;
     TUTTI_RETURN_IF_ERROR(line.number("the next rank", next, next, index));
     RankPlan rank;
-    if (accept_word(line, "scratch"))
+    if (line.accept_word("scratch"))
       TUTTI_RETURN_IF_ERROR(
           line.number("a number of scratch chunks", 0, kMaxIndex, rank.scratch_chunks));
     plan_.ranks.push_back(std::move(rank));
@@ -207,7 +210,6 @@ class Parser {
 
   Status lane(Line& line) {
     auto& lanes = plan_.ranks.back().lanes;
-    line.word();
     std::uint64_t index = 0;
     TUTTI_RETURN_IF_ERROR(line.number("the next lane", lanes.size(), lanes.size(), index));
     lanes.emplace_back();
@@ -215,7 +217,6 @@ class Parser {
   }
 
   Status sync(Line& line, StepKind kind) {
-    line.word();
     Step step{.kind = kind};
     TUTTI_RETURN_IF_ERROR(peer(line, step.peer));
     TUTTI_RETURN_IF_ERROR(add(line, step));
@@ -223,7 +224,6 @@ class Parser {
   }
 
   Status move(Line& line) {
-    line.word();
     Step step;
     step.first = static_cast<std::uint32_t>(current().locations.size());
     const std::uint64_t chunks = message_blocks(plan_.shape) * plan_.pieces;
@@ -249,20 +249,17 @@ class Parser {
   }
 
   Status location(Line& line, bool is_source, Location& at) {
-    const std::string_view place = line.peek();
-    if (place == "input" && is_source) return buffer(line, Place::kInput, Place::kPeerInput, at);
-    if (place == "output") return buffer(line, Place::kOutput, Place::kPeerOutput, at);
-    if (place == "scratch") {
+    if (is_source && line.accept_word("input"))
+      return buffer(line, Place::kInput, Place::kPeerInput, at);
+    if (line.accept_word("output")) return buffer(line, Place::kOutput, Place::kPeerOutput, at);
+    if (line.accept_word("scratch")) {
       at.place = Place::kScratch;
-      line.word();
       TUTTI_RETURN_IF_ERROR(index(line, at.chunk));
-    } else if (place == (is_source ? "from" : "to")) {
+    } else if (line.accept_word(is_source ? "from" : "to")) {
       at.place = Place::kSlot;
-      line.word();
       TUTTI_RETURN_IF_ERROR(peer_in_parentheses(line, at.peer));
-    } else if (place == "multicast") {
+    } else if (line.accept_word("multicast")) {
       at.place = Place::kMulticast;
-      line.word();
       if (is_source) TUTTI_RETURN_IF_ERROR(peer_in_parentheses(line, at.peer));
     } else {
       return line.expected(is_source ? "input, output, scratch, from or multicast"
@@ -274,24 +271,16 @@ class Parser {
 
   // input[3], or input(1)[3] for that of a peer.
   Status buffer(Line& line, Place own, Place peers, Location& at) {
-    const bool is_input = own == Place::kInput;
-    at.form = is_input && reduces(plan_.shape.collective) ? Form::kContribution : Form::kResult;
-    line.word();
-    at.place = own;
-    if (line.accept("(")) {
-      at.place = peers;
-      TUTTI_RETURN_IF_ERROR(peer(line, at.peer));
-      TUTTI_RETURN_IF_ERROR(line.expect(")"));
-    }
+    at.form = own == Place::kInput ? form_of_input(plan_.shape) : Form::kResult;
+    at.place = line.sees("(") ? peers : own;
+    if (at.place == peers) TUTTI_RETURN_IF_ERROR(peer_in_parentheses(line, at.peer));
     return index(line, at.chunk);
   }
 
   Status form(Line& line, Form& form) {
     for (const Form known : {Form::kContribution, Form::kPartial, Form::kResult}) {
-      if (line.peek() != to_string(known)) continue;
-      line.word();
       form = known;
-      return ok();
+      if (line.accept_word(to_string(known))) return ok();
     }
     return line.expected("contribution, partial or result");
   }
@@ -316,14 +305,6 @@ class Parser {
     current().steps.push_back(step);
     return ok();
   }
-  Status expect_word(Line& line, std::string_view word) {
-    return accept_word(line, word) ? ok() : line.expected(fmt::format("'{}'", word));
-  }
-  bool accept_word(Line& line, std::string_view word) {
-    if (line.peek() != word) return false;
-    line.word();
-    return true;
-  }
   Lane& current() { return plan_.ranks.back().lanes.back(); }
 
   std::string_view text_;
@@ -334,10 +315,6 @@ class Parser {
 
 }  // namespace
 
-Result<Plan> parse(std::string_view text) {
-  Parser parser(text);
-  TUTTI_RETURN_IF_ERROR(parser.parse());
-  return std::move(parser.plan());
-}
+Result<Plan> parse(std::string_view text) { return Parser(text).parse(); }
 
 }  // namespace tutti::plan

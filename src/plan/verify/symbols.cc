@@ -34,7 +34,7 @@ Tree Trees::join(Tree left, Tree right) {
 
 Tree Trees::reduce(std::span<const Tree> trees) {
   if (trees.size() == 1) return trees[0];
-  const std::size_t split = split_below(trees.size());
+  const std::size_t split = std::bit_floor(trees.size() - 1);
   const Tree left = reduce(trees.first(split));
   if (left == kNoTree) return kNoTree;
   const Tree right = reduce(trees.subspan(split));

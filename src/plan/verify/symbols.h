@@ -17,13 +17,6 @@ namespace tutti::plan {
 using Tree = std::uint32_t;
 inline constexpr Tree kNoTree = ~Tree{0};
 
-/// The largest power of two below `n`; n > 1.
-constexpr std::size_t split_below(std::size_t n) {
-  std::size_t split = 1;
-  while (2 * split < n) split *= 2;
-  return split;
-}
-
 class Trees {
  public:
   /// With `counts`, keeps for each tree the set of ranks in it and refuses to add one twice.

@@ -58,7 +58,18 @@ class Run {
     }
   }
 
-  Status all();
+  Status all() {
+    for (std::uint32_t rank = rank_count_; rank-- > 0;) {
+      for (std::uint32_t lane = 0; lane < plan_.ranks[rank].lanes.size(); ++lane)
+        runnable_.push_back({rank, lane});
+    }
+    while (!runnable_.empty()) {
+      const Actor actor = runnable_.back();
+      runnable_.pop_back();
+      TUTTI_RETURN_IF_ERROR(advance(actor));
+    }
+    return check_done();
+  }
 
  private:
   enum class Need : std::uint8_t { kNothing, kMessage, kRoom };
@@ -79,35 +90,287 @@ class Run {
   State& state(Actor actor) { return states_[first_[actor.rank] + actor.lane]; }
   const Lane& lane(Actor actor) const { return plan_.ranks[actor.rank].lanes[actor.lane]; }
   const LaneWiring& wires(Actor actor) const { return wiring_.lanes[actor.rank][actor.lane]; }
-  Error error(Actor actor, const std::string& reason) {
-    return step_error(plan_, actor.rank, actor.lane, state(actor).step, reason);
+  template <class... Args>
+  Error error(Actor actor, fmt::format_string<Args...> reason, Args&&... args) {
+    return step_error(plan_, actor.rank, actor.lane, state(actor).step,
+                      fmt::format(reason, std::forward<Args>(args)...));
   }
 
-  Status advance(Actor actor);
-  bool ready(Actor actor, const Step& step);
-  bool has_message(State& at, std::uint32_t message);
-  bool has_room(State& at, std::uint32_t message);
+  // Runs a lane until it has to wait.
+  Status advance(Actor actor) {
+    State& at = state(actor);
+    const auto& steps = lane(actor).steps;
+    for (; at.step < steps.size(); ++at.step, at.checked = 0) {
+      if (!ready(actor, steps[at.step])) return ok();
+      TUTTI_RETURN_IF_ERROR(execute(actor, steps[at.step]));
+    }
+    return ok();
+  }
 
-  Status execute(Actor actor, const Step& step);
-  Status move(Actor actor, const Step& step);
-  Status read(Actor actor, const Step& step, std::uint32_t location, Value& value);
-  Status read_input(Actor actor, std::uint32_t owner, const Location& at, Value& value);
-  Status read_output(Actor actor, std::uint32_t owner, const Location& at, Value& value);
-  Status combine(Actor actor, Value& value);
-  Status write(Actor actor, const Step& step, std::uint32_t location, Value value);
-  Status write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at);
-  Status convert(Actor actor, const Step& step, const Location& at, Value& value);
-  Value promised(std::uint32_t owner, std::uint32_t chunk) const;
-  bool keeps_content(std::uint32_t owner, std::uint32_t input, std::uint32_t output) const;
+  bool ready(Actor actor, const Step& step) {
+    State& at = state(actor);
+    at.need = Need::kNothing;
+    if (step.kind == StepKind::kSignal) return true;
+    if (step.kind == StepKind::kWait) return has_message(at, wires(actor).of_step[at.step]);
+    const std::uint32_t* messages = wires(actor).of_location.data() + step.first;
+    for (; step.first + at.checked < step.end(); ++at.checked) {
+      const std::uint32_t message = messages[at.checked];
+      if (message == kNoMessage) continue;
+      const bool is_source = at.checked < step.source_count;
+      if (!(is_source ? has_message(at, message) : has_room(at, message))) return false;
+    }
+    return true;
+  }
 
-  void post(Actor actor, std::uint32_t message, const Value& value, bool orders);
-  void acquire(Actor actor, std::uint32_t message);
-  void release(std::uint32_t message);
-  void wake(Actor actor, Need need, std::uint32_t message);
+  bool has_message(State& at, std::uint32_t message) {
+    if (messages_[message].sent) return true;
+    at.need = Need::kMessage;
+    at.message = message;
+    return false;
+  }
 
-  Status check_done();
-  Error deadlock(Actor actor);
-  std::string waiting(Actor actor, Actor& next);
+  bool has_room(State& at, std::uint32_t message) {
+    const Wire& wire = wiring_.wires[wiring_.messages[message].wire];
+    if (message - wire.first < slots_) return true;
+    const std::uint32_t before = message - slots_;  // Was in the same slot. Taken in order.
+    if (messages_[before].readers == 0) return true;
+    at.need = Need::kRoom;
+    at.message = before;
+    return false;
+  }
+
+  Status execute(Actor actor, const Step& step) {
+    const std::uint32_t at = state(actor).step;
+    if (step.kind == StepKind::kMove) return move(actor, step);
+    const std::uint32_t message = wires(actor).of_step[at];
+    if (step.kind == StepKind::kSignal) {
+      post(actor, message, {}, true);
+    } else {
+      acquire(actor, message);
+      release(message);
+    }
+    return ok();
+  }
+
+  Status move(Actor actor, const Step& step) {
+    const std::uint32_t first_target = step.first + step.source_count;
+    const std::uint32_t* messages = wires(actor).of_location.data();
+    values_.clear();
+    for (std::uint32_t i = step.first; i < first_target; ++i) acquire(actor, messages[i]);
+    for (std::uint32_t i = step.first; i < first_target; ++i) {
+      Value value;
+      TUTTI_RETURN_IF_ERROR(read(actor, step, i, value));
+      values_.push_back(value);
+    }
+    Value value;
+    TUTTI_RETURN_IF_ERROR(combine(actor, value));
+    for (std::uint32_t i = first_target; i < step.end(); ++i)
+      TUTTI_RETURN_IF_ERROR(write(actor, step, i, value));
+    // A slot is given back only after the targets were written: until then its bytes are needed.
+    for (std::uint32_t i = step.first; i < first_target; ++i) release(messages[i]);
+    return ok();
+  }
+
+  Status read(Actor actor, const Step& step, std::uint32_t location, Value& value) {
+    const Location& at = lane(actor).locations[location];
+    switch (at.place) {
+      case Place::kInput: TUTTI_RETURN_IF_ERROR(read_input(actor, actor.rank, at, value)); break;
+      case Place::kPeerInput: TUTTI_RETURN_IF_ERROR(read_input(actor, at.peer, at, value)); break;
+      case Place::kOutput: TUTTI_RETURN_IF_ERROR(read_output(actor, actor.rank, at, value)); break;
+      case Place::kPeerOutput: TUTTI_RETURN_IF_ERROR(read_output(actor, at.peer, at, value)); break;
+      case Place::kScratch: value = scratch_[actor.rank][at.chunk]; break;
+      case Place::kSlot:
+      case Place::kMulticast: value = messages_[wires(actor).of_location[location]].value; break;
+    }
+    if (value.tree == kNoTree)
+      return error(actor, "reads {}, which is undefined", to_text(at, true));
+    if (value.form != at.form) {
+      return error(actor, "{} holds a {}, not a {}", to_text(at, true), to_string(value.form),
+                   to_string(at.form));
+    }
+    if (value.chunk != step.chunk) {
+      return error(actor, "{} holds chunk {} of the message, the step is about chunk {}",
+                   to_text(at, true), value.chunk, step.chunk);
+    }
+    return ok();
+  }
+
+  Status read_input(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
+    value = {owner, chunk_of_input(plan_.shape, plan_.pieces, owner, at.chunk), at.form};
+    if (races_)
+      TUTTI_RETURN_IF_ERROR(races_->read_input(actor, state(actor).step, owner, at.chunk));
+    const std::uint32_t same = in_place_output(plan_, owner, at.chunk);
+    if (same == kNoChunk || keeps_content(owner, at.chunk, same)) return ok();
+    if (written_[std::size_t{owner} * output_chunks_ + same] != 0) {
+      return error(actor,
+                   "reads {} after output[{}] was written: in place that is the same "
+                   "memory",
+                   to_text(at, true), same);
+    }
+    return ok();
+  }
+
+  Status read_output(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
+    if (races_)
+      TUTTI_RETURN_IF_ERROR(races_->read_output(actor, state(actor).step, owner, at.chunk));
+    if (written_[std::size_t{owner} * output_chunks_ + at.chunk] != 0)
+      value = promised(owner, at.chunk);
+    return ok();
+  }
+
+  // The value that the sources make.
+  Status combine(Actor actor, Value& value) {
+    value = values_[0];
+    if (values_.size() == 1) return ok();
+    sources_.clear();
+    for (const Value& source : values_) {
+      if (source.form == Form::kResult) return error(actor, "reduces a result, which is finished");
+      sources_.push_back(source.tree);
+    }
+    value = {trees_.reduce(sources_), value.chunk, Form::kPartial};
+    if (value.tree == kNoTree)
+      return error(actor, "adds the contribution of rank {} twice", trees_.overlap());
+    return ok();
+  }
+
+  Status write(Actor actor, const Step& step, std::uint32_t location, Value value) {
+    const Location& at = lane(actor).locations[location];
+    TUTTI_RETURN_IF_ERROR(convert(actor, step, at, value));
+    switch (at.place) {
+      case Place::kScratch: scratch_[actor.rank][at.chunk] = value; break;
+      case Place::kSlot:
+      case Place::kMulticast:
+        post(actor, wires(actor).of_location[location], value,
+             races_ != nullptr && races_->orders(actor.lane, step.chunk));
+        break;
+      case Place::kOutput: return write_output(actor, step, actor.rank, at);
+      case Place::kPeerOutput: return write_output(actor, step, at.peer, at);
+      case Place::kInput:
+      case Place::kPeerInput: return error(actor, "writes to an input");
+    }
+    return ok();
+  }
+
+  // Gives the value the form that it is written in, if it may have that.
+  Status convert(Actor actor, const Step& step, const Location& at, Value& value) {
+    if (value.form == at.form) return ok();
+    if (at.form == Form::kContribution || value.form == Form::kResult) {
+      return error(actor, "{}: a {}{} can't become a {}", to_text(at, false),
+                   step.source_count > 1 ? "reduced " : "", to_string(value.form),
+                   to_string(at.form));
+    }
+    if (at.form == Form::kResult && !trees_.is_finished(value.tree)) {
+      const bool relaxed = plan_.contract == Contract::kRelaxed;
+      return error(actor, "{}: {} of ranks {} is not the finished result{}", to_text(at, false),
+                   relaxed ? "a sum" : "the tree", trees_.to_text(value.tree),
+                   relaxed ? "" : ": " + trees_.difference(value.tree));
+    }
+    value.form = at.form;
+    return ok();
+  }
+
+  // The right content of an output chunk. Any finished tree does under the relaxed contract.
+  Value promised(std::uint32_t owner, std::uint32_t chunk) const {
+    const Tree tree =
+        reduces_ ? trees_.canonical() : giver_of_output(plan_.shape, plan_.pieces, chunk);
+    return {tree, chunk_of_output(plan_.shape, plan_.pieces, owner, chunk), Form::kResult};
+  }
+
+  // Whether an output chunk that shares memory with an input chunk gets just what was there.
+  bool keeps_content(std::uint32_t owner, std::uint32_t input, std::uint32_t output) const {
+    return !reduces_ && giver_of_output(plan_.shape, plan_.pieces, output) == owner &&
+           chunk_of_input(plan_.shape, plan_.pieces, owner, input) ==
+               chunk_of_output(plan_.shape, plan_.pieces, owner, output);
+  }
+
+  Status write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at) {
+    // That it is the right chunk is a matter of structure: the value's is the step's, and so is the
+    // output's. Where nothing is reduced, the chunk says whose data it is. Sums were checked
+    // before.
+    written_[std::size_t{owner} * output_chunks_ + at.chunk] = 1;
+    if (!races_) return ok();
+    const Location& source = lane(actor).locations[step.first];
+    const bool self_copy = owner == actor.rank && source.place == Place::kInput &&
+                           in_place_output(plan_, actor.rank, source.chunk) == at.chunk &&
+                           keeps_content(owner, source.chunk, at.chunk);
+    return races_->write_output(actor, state(actor).step, owner, at.chunk, self_copy);
+  }
+
+  void post(Actor actor, std::uint32_t message, const Value& value, bool orders) {
+    const Wire& wire = wiring_.wires[wiring_.messages[message].wire];
+    const bool to_all = wire.kind == WireKind::kMulticast;
+    messages_[message] = {value, true, to_all ? rank_count_ - 1 : 1};
+    if (races_ && orders) stamps_[message] = races_->stamp(actor, state(actor).step);
+    if (!to_all) return wake({wire.to, wire.lane}, Need::kMessage, message);
+    for (std::uint32_t rank = 0; rank < rank_count_; ++rank)
+      wake({rank, wire.lane}, Need::kMessage, message);
+  }
+
+  // Learns what the sender had done. A step has all its messages before it touches any memory.
+  void acquire(Actor actor, std::uint32_t message) {
+    if (!races_ || message == kNoMessage) return;
+    races_->join(actor, wiring_.wires[wiring_.messages[message].wire].from, stamps_[message]);
+  }
+
+  // The message is taken; its slot can be used again.
+  void release(std::uint32_t message) {
+    if (message == kNoMessage || --messages_[message].readers > 0) return;
+    if (races_) stamps_[message] = {};
+    const Wire& wire = wiring_.wires[wiring_.messages[message].wire];
+    wake({wire.from, wire.lane}, Need::kRoom, message);
+  }
+
+  void wake(Actor actor, Need need, std::uint32_t message) {
+    State& at = state(actor);
+    if (at.need != need || at.message != message) return;
+    at.need = Need::kNothing;
+    runnable_.push_back(actor);
+  }
+
+  Status check_done() {
+    for (std::uint32_t rank = 0; rank < rank_count_; ++rank) {
+      for (std::uint32_t lane = 0; lane < plan_.ranks[rank].lanes.size(); ++lane) {
+        if (state({rank, lane}).need != Need::kNothing) return deadlock({rank, lane});
+      }
+    }
+    for (std::size_t index = 0; index < written_.size(); ++index) {
+      if (written_[index] != 0 ||
+          !has_output(plan_.shape, static_cast<std::uint32_t>(index / output_chunks_)))
+        continue;
+      return Error{Code::kInvalidPlan,
+                   fmt::format("plan {}: rank {}: output[{}] is never written", plan_.name,
+                               index / output_chunks_, index % output_chunks_)};
+    }
+    return races_ ? races_->finish() : ok();
+  }
+
+  Error deadlock(Actor actor) {
+    const Actor start = actor;
+    std::string chain = waiting(actor, actor);
+    for (int hop = 0; hop < 2 && !(actor == start) && state(actor).need != Need::kNothing; ++hop) {
+      const Actor here = actor;
+      const std::string next = waiting(here, actor);
+      chain += fmt::format("; rank {} at step {} {}", here.rank, state(here).step, next);
+    }
+    return error(start, "deadlock with {} slot(s) per channel: {}", slots_, chain);
+  }
+
+  // "waits for a slot from rank 3"; `next` becomes the actor that has to act.
+  std::string waiting(Actor actor, Actor& next) {
+    const State& at = state(actor);
+    const Wire& wire = wiring_.wires[wiring_.messages[at.message].wire];
+    if (at.need == Need::kMessage) {
+      next = {wire.from, wire.lane};
+      return fmt::format("waits for a {} from rank {}",
+                         wire.kind == WireKind::kSignals ? "signal" : "slot", wire.from);
+    }
+    if (wire.kind == WireKind::kMulticast) {
+      next = actor;
+      return "waits until all ranks have read its multicast slot";
+    }
+    next = {wire.to, wire.lane};
+    return fmt::format("waits until rank {} has read its slot", wire.to);
+  }
 
   const Plan& plan_;
   const std::uint32_t slots_;
@@ -129,303 +392,12 @@ class Run {
   std::vector<Tree> sources_;
 };
 
-Status Run::all() {
-  for (std::uint32_t rank = rank_count_; rank-- > 0;) {
-    for (std::uint32_t lane = 0; lane < plan_.ranks[rank].lanes.size(); ++lane)
-      runnable_.push_back({rank, lane});
-  }
-  while (!runnable_.empty()) {
-    const Actor actor = runnable_.back();
-    runnable_.pop_back();
-    TUTTI_RETURN_IF_ERROR(advance(actor));
-  }
-  return check_done();
-}
-
-// Runs a lane until it has to wait.
-Status Run::advance(Actor actor) {
-  State& at = state(actor);
-  const auto& steps = lane(actor).steps;
-  for (; at.step < steps.size(); ++at.step, at.checked = 0) {
-    if (!ready(actor, steps[at.step])) return ok();
-    TUTTI_RETURN_IF_ERROR(execute(actor, steps[at.step]));
-  }
-  return ok();
-}
-
-bool Run::ready(Actor actor, const Step& step) {
-  State& at = state(actor);
-  at.need = Need::kNothing;
-  if (step.kind == StepKind::kSignal) return true;
-  if (step.kind == StepKind::kWait) return has_message(at, wires(actor).of_step[at.step]);
-  const std::uint32_t* messages = wires(actor).of_location.data() + step.first;
-  const std::uint32_t locations = std::uint32_t{step.source_count} + step.target_count;
-  for (; at.checked < locations; ++at.checked) {
-    const std::uint32_t message = messages[at.checked];
-    if (message == kNoMessage) continue;
-    const bool is_source = at.checked < step.source_count;
-    if (!(is_source ? has_message(at, message) : has_room(at, message))) return false;
-  }
-  return true;
-}
-
-bool Run::has_message(State& at, std::uint32_t message) {
-  if (messages_[message].sent) return true;
-  at.need = Need::kMessage;
-  at.message = message;
-  return false;
-}
-
-bool Run::has_room(State& at, std::uint32_t message) {
-  const Wire& wire = wiring_.wires[wiring_.messages[message].wire];
-  if (message - wire.first < slots_) return true;
-  const std::uint32_t before = message - slots_;  // Was in the same slot. Taken in order.
-  if (messages_[before].readers == 0) return true;
-  at.need = Need::kRoom;
-  at.message = before;
-  return false;
-}
-
-Status Run::execute(Actor actor, const Step& step) {
-  const std::uint32_t at = state(actor).step;
-  if (step.kind == StepKind::kMove) return move(actor, step);
-  const std::uint32_t message = wires(actor).of_step[at];
-  if (step.kind == StepKind::kSignal) {
-    post(actor, message, {}, true);
-  } else {
-    acquire(actor, message);
-    release(message);
-  }
-  return ok();
-}
-
-Status Run::move(Actor actor, const Step& step) {
-  const std::uint32_t first_target = step.first + step.source_count;
-  const std::uint32_t* messages = wires(actor).of_location.data();
-  values_.clear();
-  for (std::uint32_t i = step.first; i < first_target; ++i) acquire(actor, messages[i]);
-  for (std::uint32_t i = step.first; i < first_target; ++i) {
-    Value value;
-    TUTTI_RETURN_IF_ERROR(read(actor, step, i, value));
-    values_.push_back(value);
-  }
-  Value value;
-  TUTTI_RETURN_IF_ERROR(combine(actor, value));
-  for (std::uint32_t i = first_target; i < first_target + step.target_count; ++i)
-    TUTTI_RETURN_IF_ERROR(write(actor, step, i, value));
-  // A slot is given back only after the targets were written: until then its bytes are needed.
-  for (std::uint32_t i = step.first; i < first_target; ++i) release(messages[i]);
-  return ok();
-}
-
-Status Run::read(Actor actor, const Step& step, std::uint32_t location, Value& value) {
-  const Location& at = lane(actor).locations[location];
-  switch (at.place) {
-    case Place::kInput: TUTTI_RETURN_IF_ERROR(read_input(actor, actor.rank, at, value)); break;
-    case Place::kPeerInput: TUTTI_RETURN_IF_ERROR(read_input(actor, at.peer, at, value)); break;
-    case Place::kOutput: TUTTI_RETURN_IF_ERROR(read_output(actor, actor.rank, at, value)); break;
-    case Place::kPeerOutput: TUTTI_RETURN_IF_ERROR(read_output(actor, at.peer, at, value)); break;
-    case Place::kScratch: value = scratch_[actor.rank][at.chunk]; break;
-    case Place::kSlot:
-    case Place::kMulticast: value = messages_[wires(actor).of_location[location]].value; break;
-  }
-  if (value.tree == kNoTree)
-    return error(actor, fmt::format("reads {}, which is undefined", to_text(at, true)));
-  if (value.form != at.form) {
-    return error(actor, fmt::format("{} holds a {}, not a {}", to_text(at, true),
-                                    to_string(value.form), to_string(at.form)));
-  }
-  if (value.chunk != step.chunk) {
-    return error(actor, fmt::format("{} holds chunk {} of the message, the step is about chunk {}",
-                                    to_text(at, true), value.chunk, step.chunk));
-  }
-  return ok();
-}
-
-Status Run::read_input(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
-  value = {owner, chunk_of_input(plan_.shape, plan_.pieces, owner, at.chunk), at.form};
-  if (races_) TUTTI_RETURN_IF_ERROR(races_->read_input(actor, state(actor).step, owner, at.chunk));
-  const std::uint32_t same = in_place_output(plan_, owner, at.chunk);
-  if (same == kNoChunk || keeps_content(owner, at.chunk, same)) return ok();
-  if (written_[std::size_t{owner} * output_chunks_ + same] != 0) {
-    return error(actor,
-                 fmt::format("reads {} after output[{}] was written: in place that is the same "
-                             "memory",
-                             to_text(at, true), same));
-  }
-  return ok();
-}
-
-Status Run::read_output(Actor actor, std::uint32_t owner, const Location& at, Value& value) {
-  if (races_) TUTTI_RETURN_IF_ERROR(races_->read_output(actor, state(actor).step, owner, at.chunk));
-  if (written_[std::size_t{owner} * output_chunks_ + at.chunk] != 0)
-    value = promised(owner, at.chunk);
-  return ok();
-}
-
-// The value that the sources make.
-Status Run::combine(Actor actor, Value& value) {
-  value = values_[0];
-  if (values_.size() == 1) return ok();
-  sources_.clear();
-  for (const Value& source : values_) {
-    if (source.form == Form::kResult) return error(actor, "reduces a result, which is finished");
-    sources_.push_back(source.tree);
-  }
-  value = {trees_.reduce(sources_), value.chunk, Form::kPartial};
-  if (value.tree == kNoTree)
-    return error(actor, fmt::format("adds the contribution of rank {} twice", trees_.overlap()));
-  return ok();
-}
-
-Status Run::write(Actor actor, const Step& step, std::uint32_t location, Value value) {
-  const Location& at = lane(actor).locations[location];
-  TUTTI_RETURN_IF_ERROR(convert(actor, step, at, value));
-  switch (at.place) {
-    case Place::kScratch: scratch_[actor.rank][at.chunk] = value; break;
-    case Place::kSlot:
-    case Place::kMulticast:
-      post(actor, wires(actor).of_location[location], value,
-           races_ != nullptr && races_->orders(actor.lane, step.chunk));
-      break;
-    case Place::kOutput: return write_output(actor, step, actor.rank, at);
-    case Place::kPeerOutput: return write_output(actor, step, at.peer, at);
-    case Place::kInput:
-    case Place::kPeerInput: return error(actor, "writes to an input");
-  }
-  return ok();
-}
-
-// Gives the value the form that it is written in, if it may have that.
-Status Run::convert(Actor actor, const Step& step, const Location& at, Value& value) {
-  if (value.form == at.form) return ok();
-  if (at.form == Form::kContribution || value.form == Form::kResult) {
-    return error(actor, fmt::format("{}: a {}{} can't become a {}", to_text(at, false),
-                                    step.source_count > 1 ? "reduced " : "", to_string(value.form),
-                                    to_string(at.form)));
-  }
-  if (at.form == Form::kResult && !trees_.is_finished(value.tree)) {
-    const bool relaxed = plan_.contract == Contract::kRelaxed;
-    return error(actor,
-                 fmt::format("{}: {} of ranks {} is not the finished result{}", to_text(at, false),
-                             relaxed ? "a sum" : "the tree", trees_.to_text(value.tree),
-                             relaxed ? "" : ": " + trees_.difference(value.tree)));
-  }
-  value.form = at.form;
-  return ok();
-}
-
-// The right content of an output chunk. Any finished tree does under the relaxed contract.
-Value Run::promised(std::uint32_t owner, std::uint32_t chunk) const {
-  const Tree tree =
-      reduces_ ? trees_.canonical() : giver_of_output(plan_.shape, plan_.pieces, chunk);
-  return {tree, chunk_of_output(plan_.shape, plan_.pieces, owner, chunk), Form::kResult};
-}
-
-// Whether an output chunk that shares memory with an input chunk gets just what was there.
-bool Run::keeps_content(std::uint32_t owner, std::uint32_t input, std::uint32_t output) const {
-  return !reduces_ && giver_of_output(plan_.shape, plan_.pieces, output) == owner &&
-         chunk_of_input(plan_.shape, plan_.pieces, owner, input) ==
-             chunk_of_output(plan_.shape, plan_.pieces, owner, output);
-}
-
-Status Run::write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at) {
-  // That it is the right chunk is a matter of structure: the value's is the step's, and so is the
-  // output's. Where nothing is reduced, the chunk says whose data it is. Sums were checked before.
-  written_[std::size_t{owner} * output_chunks_ + at.chunk] = 1;
-  if (!races_) return ok();
-  const Location& source = lane(actor).locations[step.first];
-  const bool self_copy = owner == actor.rank && source.place == Place::kInput &&
-                         in_place_output(plan_, actor.rank, source.chunk) == at.chunk &&
-                         keeps_content(owner, source.chunk, at.chunk);
-  return races_->write_output(actor, state(actor).step, owner, at.chunk, self_copy);
-}
-
-void Run::post(Actor actor, std::uint32_t message, const Value& value, bool orders) {
-  const Wire& wire = wiring_.wires[wiring_.messages[message].wire];
-  const bool to_all = wire.kind == WireKind::kMulticast;
-  messages_[message] = {value, true, to_all ? rank_count_ - 1 : 1};
-  if (races_ && orders) stamps_[message] = races_->stamp(actor, state(actor).step);
-  if (!to_all) return wake({wire.to, wire.lane}, Need::kMessage, message);
-  for (std::uint32_t rank = 0; rank < rank_count_; ++rank)
-    wake({rank, wire.lane}, Need::kMessage, message);
-}
-
-// Learns what the sender had done. A step has all its messages before it touches any memory.
-void Run::acquire(Actor actor, std::uint32_t message) {
-  if (!races_ || message == kNoMessage) return;
-  races_->join(actor, wiring_.wires[wiring_.messages[message].wire].from, stamps_[message]);
-}
-
-// The message is taken; its slot can be used again.
-void Run::release(std::uint32_t message) {
-  if (message == kNoMessage || --messages_[message].readers > 0) return;
-  if (races_) stamps_[message] = {};
-  const Wire& wire = wiring_.wires[wiring_.messages[message].wire];
-  wake({wire.from, wire.lane}, Need::kRoom, message);
-}
-
-void Run::wake(Actor actor, Need need, std::uint32_t message) {
-  State& at = state(actor);
-  if (at.need != need || at.message != message) return;
-  at.need = Need::kNothing;
-  runnable_.push_back(actor);
-}
-
-Status Run::check_done() {
-  for (std::uint32_t rank = 0; rank < rank_count_; ++rank) {
-    for (std::uint32_t lane = 0; lane < plan_.ranks[rank].lanes.size(); ++lane) {
-      if (state({rank, lane}).need != Need::kNothing) return deadlock({rank, lane});
-    }
-  }
-  for (std::size_t index = 0; index < written_.size(); ++index) {
-    if (written_[index] != 0 ||
-        !has_output(plan_.shape, static_cast<std::uint32_t>(index / output_chunks_)))
-      continue;
-    return Error{Code::kInvalidPlan,
-                 fmt::format("plan {}: rank {}: output[{}] is never written", plan_.name,
-                             index / output_chunks_, index % output_chunks_),
-                 {},
-                 {}};
-  }
-  return races_ ? races_->finish() : ok();
-}
-
-Error Run::deadlock(Actor actor) {
-  const Actor start = actor;
-  std::string chain = waiting(actor, actor);
-  for (int hop = 0; hop < 2 && !(actor == start) && state(actor).need != Need::kNothing; ++hop) {
-    const Actor here = actor;
-    const std::string next = waiting(here, actor);
-    chain += fmt::format("; rank {} at step {} {}", here.rank, state(here).step, next);
-  }
-  return error(start, fmt::format("deadlock with {} slot(s) per channel: {}", slots_, chain));
-}
-
-// "waits for a slot from rank 3"; `next` becomes the actor that has to act.
-std::string Run::waiting(Actor actor, Actor& next) {
-  const State& at = state(actor);
-  const Wire& wire = wiring_.wires[wiring_.messages[at.message].wire];
-  if (at.need == Need::kMessage) {
-    next = {wire.from, wire.lane};
-    return fmt::format("waits for a {} from rank {}",
-                       wire.kind == WireKind::kSignals ? "signal" : "slot", wire.from);
-  }
-  if (wire.kind == WireKind::kMulticast) {
-    next = actor;
-    return "waits until all ranks have read its multicast slot";
-  }
-  next = {wire.to, wire.lane};
-  return fmt::format("waits until rank {} has read its slot", wire.to);
-}
-
 }  // namespace
 
 Status verify(const Plan& plan, const Limits& limits) {
   TUTTI_RETURN_IF_ERROR(check_structure(plan, limits));
-  auto wiring = wire(plan);
-  if (!wiring) return std::move(wiring.error());
-  return Run(plan, limits, *wiring).all();
+  TUTTI_TRY(const Wiring wiring, wire(plan));
+  return Run(plan, limits, wiring).all();
 }
 
 }  // namespace tutti::plan

@@ -9,65 +9,27 @@ namespace {
 
 // Wires are found by key while they are counted; afterwards by the index that was left in
 // LaneWiring.
-class Counter {
- public:
-  Counter(const Plan& plan, Wiring& wiring) : plan_(plan), wiring_(wiring) {}
-
-  void count() {
-    wiring_.lanes.resize(plan_.ranks.size());
-    for (std::uint32_t rank = 0; rank < plan_.ranks.size(); ++rank) {
-      const auto& lanes = plan_.ranks[rank].lanes;
-      wiring_.lanes[rank].resize(lanes.size());
-      for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) count_lane(rank, lane);
+void count(const Plan& plan, Wiring& wiring) {
+  FlatMap index;
+  for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    auto& lanes = wiring.lanes.emplace_back();
+    for (std::uint32_t lane = 0; lane < plan.ranks[rank].lanes.size(); ++lane) {
+      lanes.push_back(numbered(
+          plan.ranks[rank].lanes[lane], rank,
+          [&](WireKind kind, std::uint32_t from, std::uint32_t to, bool is_send) {
+            if (kind == WireKind::kMulticast) to = from;
+            const std::uint64_t key = (std::uint64_t{static_cast<std::uint8_t>(kind)} << 60) |
+                                      (std::uint64_t{lane} << 32) | (std::uint64_t{from} << 16) |
+                                      to;
+            const auto fresh = static_cast<std::uint32_t>(wiring.wires.size());
+            const std::uint32_t found = index.find_or_insert(key, fresh);
+            if (found == fresh) wiring.wires.push_back({kind, from, to, lane, 0, 0});
+            if (is_send) ++wiring.wires[found].count;
+            return found;
+          }));
     }
   }
-
- private:
-  void count_lane(std::uint32_t rank, std::uint32_t lane) {
-    const Lane& steps = plan_.ranks[rank].lanes[lane];
-    LaneWiring& wires = wiring_.lanes[rank][lane];
-    wires.of_step.assign(steps.steps.size(), kNoMessage);
-    wires.of_location.assign(steps.locations.size(), kNoMessage);
-    for (std::size_t index = 0; index < steps.steps.size(); ++index) {
-      const Step& step = steps.steps[index];
-      if (step.kind == StepKind::kSignal)
-        wires.of_step[index] = sent(WireKind::kSignals, rank, step.peer, lane);
-      if (step.kind == StepKind::kWait)
-        wires.of_step[index] = wire(WireKind::kSignals, step.peer, rank, lane);
-      if (step.kind != StepKind::kMove) continue;
-      for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-        const Location& at = steps.locations[step.first + i];
-        const bool is_source = i < step.source_count;
-        std::uint32_t& found = wires.of_location[step.first + i];
-        if (at.place == Place::kSlot) {
-          found = is_source ? wire(WireKind::kSlots, at.peer, rank, lane)
-                            : sent(WireKind::kSlots, rank, at.peer, lane);
-        } else if (at.place == Place::kMulticast) {
-          found = is_source ? wire(WireKind::kMulticast, at.peer, at.peer, lane)
-                            : sent(WireKind::kMulticast, rank, rank, lane);
-        }
-      }
-    }
-  }
-
-  std::uint32_t wire(WireKind kind, std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
-    const std::uint64_t key = (std::uint64_t{static_cast<std::uint8_t>(kind)} << 60) |
-                              (std::uint64_t{lane} << 32) | (std::uint64_t{from} << 16) | to;
-    const auto fresh = static_cast<std::uint32_t>(wiring_.wires.size());
-    const std::uint32_t found = index_.find_or_insert(key, fresh);
-    if (found == fresh) wiring_.wires.push_back({kind, from, to, lane, 0, 0});
-    return found;
-  }
-  std::uint32_t sent(WireKind kind, std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
-    const std::uint32_t found = wire(kind, from, to, lane);
-    ++wiring_.wires[found].count;
-    return found;
-  }
-
-  const Plan& plan_;
-  Wiring& wiring_;
-  FlatMap index_;
-};
+}
 
 Error mismatch(const Plan& plan, const Wire& wire, std::uint32_t receiver, std::uint64_t received) {
   const char* what = wire.kind == WireKind::kSignals     ? "signal(s)"
@@ -77,9 +39,7 @@ Error mismatch(const Plan& plan, const Wire& wire, std::uint32_t receiver, std::
           fmt::format(
               "plan {}: lane {}: rank {} sends {} {} to rank {}, which takes {}: every one sent "
               "has to be taken",
-              plan.name, wire.lane, wire.from, wire.count, what, receiver, received),
-          {},
-          {}};
+              plan.name, wire.lane, wire.from, wire.count, what, receiver, received)};
 }
 
 // Replaces the wires in LaneWiring by message numbers, and notes the ends.
@@ -120,10 +80,9 @@ class Numberer {
         assign(wires.of_step[index], step.kind == StepKind::kSignal, {rank, lane, index});
         continue;
       }
-      for (std::uint32_t i = 0; i < std::uint32_t{step.source_count} + step.target_count; ++i) {
-        const std::uint32_t at = step.first + i;
+      for (std::uint32_t at = step.first; at < step.end(); ++at) {
         if (wires.of_location[at] != kNoMessage)
-          assign(wires.of_location[at], i >= step.source_count, {rank, lane, index});
+          assign(wires.of_location[at], at >= step.first + step.source_count, {rank, lane, index});
       }
     }
   }
@@ -161,7 +120,7 @@ class Numberer {
 
 Result<Wiring> wire(const Plan& plan) {
   Wiring wiring;
-  Counter(plan, wiring).count();
+  count(plan, wiring);
   TUTTI_RETURN_IF_ERROR(Numberer(plan, wiring).number());
   return wiring;
 }

@@ -9,14 +9,11 @@
 #include <span>
 #include <vector>
 
+#include "plan/ends.h"
 #include "plan/plan.h"
 #include "tutti/result.h"
 
 namespace tutti::plan {
-
-inline constexpr std::uint32_t kNoMessage = ~std::uint32_t{0};
-
-enum class WireKind : std::uint8_t { kSlots, kMulticast, kSignals };
 
 /// A ring, or the signals from one rank to another, in one lane. Its messages are numbered
 /// [first, first + count).
@@ -40,12 +37,6 @@ struct Message {
   std::uint32_t wire = 0;
   End sender;
   End receiver;  // For a multicast: the reader with the highest rank.
-};
-
-/// The messages of one lane.
-struct LaneWiring {
-  std::vector<std::uint32_t> of_location;  // kNoMessage where a location is no slot.
-  std::vector<std::uint32_t> of_step;      // For signals and waits; kNoMessage for moves.
 };
 
 struct Wiring {

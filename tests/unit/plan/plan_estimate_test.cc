@@ -66,7 +66,7 @@ plan::Plan chain(int ranks) {
 
 plan::Estimate floats(const plan::Plan& plan, std::size_t count, std::size_t slot_bytes, int slots,
                       const plan::CostModel& model) {
-  return plan::estimate(plan, count, DataType::kFloat32, slot_bytes, slots, model);
+  return plan::Estimator(plan, model, DataType::kFloat32, slot_bytes, slots).run(count);
 }
 
 }  // namespace
@@ -238,15 +238,16 @@ TEST_CASE("every plan has an estimate, and large messages cost in proportion") {
       model.reduce_gigabytes_per_second = 20;
       model.step_us = 0.02;
       double before = 0;
+      const auto estimated = [&](std::size_t count) {
+        return plan::Estimator(*variant, model, DataType::kBfloat16, 65536, 2).run(count);
+      };
       for (const std::size_t count : {1u, 100u, 10'000u, 1'000'000u, 100'000'000u}) {
-        const auto estimate = plan::estimate(*variant, count, DataType::kBfloat16, 65536, 2, model);
+        const auto estimate = estimated(count);
         CHECK(std::isfinite(estimate.microseconds));
         CHECK(estimate.microseconds >= before);
         before = estimate.microseconds;
       }
-      const double ten =
-          plan::estimate(*variant, 1'000'000'000, DataType::kBfloat16, 65536, 2, model)
-              .microseconds;
+      const double ten = estimated(1'000'000'000).microseconds;
       CHECK(ten / before == Approx(10).epsilon(0.02));
     }
   });

@@ -162,7 +162,7 @@ TEST_CASE("where only distance costs, all of the time is latency") {
         return LinkCost{1.0 + 0.125 * ((from.value + to.value) % 3), 0};
       };
       const auto estimate =
-          plan::estimate(build(*algorithm, shape), 5000, DataType::kFloat32, 4096, 2, model);
+          plan::Estimator(build(*algorithm, shape), model, DataType::kFloat32, 4096, 2).run(5000);
       CHECK(estimate.microseconds > 0);
       CHECK(estimate.latency_us == Approx(estimate.microseconds));
     }

@@ -93,7 +93,7 @@ TEST_CASE("two flows on one link take twice the time, on two links they do not")
         return plan::Path(LinkCost{}, {{shared ? 0 : own, 1.0}});
       };
       const auto found =
-          plan::estimate(pairs(2 * flows), kCount, DataType::kFloat32, 1 << 16, 4, model);
+          plan::Estimator(pairs(2 * flows), model, DataType::kFloat32, 1 << 16, 4).run(kCount);
       INFO(flows << " flows, shared " << shared);
       CHECK(found.microseconds == Approx(shared ? 1000.0 * flows : 1000));
       REQUIRE(found.busy_us.size() == static_cast<std::size_t>(flows));
