@@ -18,43 +18,36 @@ std::size_t plain_eager_bytes(int rank_count) {
              : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
 }
 
-/// A rooted packet lets the root, or the ranks that send, run ahead; a plan joins all ranks.
-/// Measured on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94
-/// to 1.16, a gather 0.69; the others of 2 KiB 0.55 to 0.76, and about 1 between CPUs that are far
-/// from each other; of 4 KiB 0.75 to 0.93, and 1.3 there.
-std::size_t mapped_eager_bytes(Collective collective, int rank_count) {
-  if (collective == Collective::kGather) return 16384;
-  if (has_root(collective)) return 8192;
-  // Not measured where more ranks have a CPU each: every rank reads what all others give.
-  return rank_count > 2 ? 1024 : 2048;
-}
-
-std::string_view large(Collective collective, int n, bool mapped) {
-  switch (collective) {
-    // Between two ranks one shot moves as much as two do, with half the waits. Mapped, two shots
-    // move less.
-    case Collective::kAllReduce: return n == 1 || (n == 2 && !mapped) ? "one_shot" : "two_shot";
-    case Collective::kBroadcast: return n <= 2 || !mapped ? "direct" : "two_shot";
-    // With slots two shots between two ranks send half as much again. Measured: 256 KiB 34 us and
-    // 30, 16 MiB 3.3 ms and 2.9. Three ranks on 2 CPUs, time of direct / of two_shot, 64 KiB to
-    // 2 MiB: 0.75 to 0.79; four: 0.60 to 1.13. Mapped, all share the arithmetic.
-    case Collective::kReduce: return n == 1 || (n <= 3 && !mapped) ? "direct" : "two_shot";
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kAllToAll: break;
-  }
-  return "direct";
-}
-
 /// Bytes up to which messages in mapped buffers are packets. Where ranks share CPUs a plan's rounds
 /// cost a switch to every rank, and a packet's rooted call none. Measured on 2 CPUs, by packet and
 /// by plan: 4 ranks, 16 KiB, broadcast 0.93 us and 3.6, reduce 1.4 and 5.7, all-reduce 3.6 and 5.3;
 /// 8 ranks, 8 KiB, broadcast 1.1 and 8.1, all-reduce 9.9 and 16.
+///
+/// A rooted packet lets the root, or the ranks that send, run ahead; a plan joins all ranks.
+/// Measured on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94
+/// to 1.16, a gather 0.69; the others of 2 KiB 0.55 to 0.76, and about 1 between CPUs that are far
+/// from each other; of 4 KiB 0.75 to 0.93, and 1.3 there.
 std::size_t mapped_eager_bytes(Collective collective, int rank_count, bool oversubscribed) {
   const std::size_t most = plain_eager_bytes(rank_count);
-  return oversubscribed ? most : std::min(mapped_eager_bytes(collective, rank_count), most);
+  if (oversubscribed) return most;
+  if (collective == Collective::kGather) return std::min<std::size_t>(16384, most);
+  if (has_root(collective)) return std::min<std::size_t>(8192, most);
+  // Not measured where more ranks have a CPU each: every rank reads what all others give.
+  return std::min<std::size_t>(rank_count > 2 ? 1024 : 2048, most);
+}
+
+std::string_view large(Collective collective, int n, bool mapped) {
+  // Between two ranks one shot moves as much as two do, with half the waits. Mapped, two shots move
+  // less.
+  if (collective == Collective::kAllReduce)
+    return n == 1 || (n == 2 && !mapped) ? "one_shot" : "two_shot";
+  if (collective == Collective::kBroadcast) return n <= 2 || !mapped ? "direct" : "two_shot";
+  // With slots two shots between two ranks send half as much again. Measured: 256 KiB 34 us and 30,
+  // 16 MiB 3.3 ms and 2.9. Three ranks on 2 CPUs, time of direct / of two_shot, 64 KiB to 2 MiB:
+  // 0.75 to 0.79; four: 0.60 to 1.13. Mapped, all share the arithmetic.
+  if (collective == Collective::kReduce)
+    return n == 1 || (n <= 3 && !mapped) ? "direct" : "two_shot";
+  return "direct";
 }
 
 /// Where ranks share CPUs, a plan with fewer waits wins while messages are small, though one rank
@@ -63,9 +56,6 @@ std::size_t mapped_eager_bytes(Collective collective, int rank_count, bool overs
 /// to 0.67, of 128 KiB 1.01 and 1.11 (4); broadcast of 32 KiB 0.96 (3), 0.70 and 0.74 (4), 0.90 and
 /// 0.94 (8), of 128 KiB 1.45 (8).
 constexpr std::size_t kOversubscribedOneShotBytes = 32768;
-bool one_shot_wins(Collective collective) {
-  return collective == Collective::kReduce || collective == Collective::kBroadcast;
-}
 
 }  // namespace
 
@@ -73,7 +63,9 @@ std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_
                                    int usable_cpus) {
   const bool oversubscribed = rank_count > usable_cpus;
   const std::string name(large(collective, rank_count, mapped));
-  const std::string small(oversubscribed && one_shot_wins(collective) ? "direct" : name);
+  const bool one_shot_wins =
+      oversubscribed && (collective == Collective::kReduce || collective == Collective::kBroadcast);
+  const std::string small(one_shot_wins ? "direct" : name);
   const std::size_t eager = mapped ? mapped_eager_bytes(collective, rank_count, oversubscribed)
                                    : plain_eager_bytes(rank_count);
   std::vector<Range> ranges{{eager, {{std::string(kEagerName), 1, 0}, {small, 1, 0}}}};

@@ -37,11 +37,10 @@ std::string wrapped(std::string_view text, std::size_t indent) {
 /// Why not a candidate, of which it is known which was taken.
 std::string why_not(const Candidate& other, const Candidate& taken) {
   if (!other.refused.empty()) return other.refused;
-  if (other.microseconds <= 0 || taken.microseconds <= 0)
-    return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
-  const double times = other.microseconds / taken.microseconds;
+  const bool timed = other.microseconds > 0 && taken.microseconds > 0;
+  const double times = timed ? other.microseconds / taken.microseconds : 0;
   if (times > kAlike) return fmt::format("{:.2g} times as long", times);
-  if (other.evidence != taken.evidence)
+  if (!timed || other.evidence != taken.evidence)
     return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
   return "as fast";
 }
@@ -92,15 +91,21 @@ double memory_traffic(const plan::Shape& shape, std::size_t bytes) {
   return block * (in * (traits.root_input ? 1 : n) + out * (traits.root_output ? 1 : n));
 }
 
+namespace {
+
+/// Bytes that have to go into some host, or out of it, at least; `hosts` by rank, not empty. An
+/// all-reduce of M between H hosts takes 2 M (H - 1) / H (Patarasuk, Yuan, "Bandwidth optimal
+/// all-reduce algorithms for clusters of workstations", JPDC 2009).
+double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts);
 double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts) {
   const std::vector<std::size_t> on = ranks_on(hosts);
   if (on.size() == 1) return 0;
   const double n = shape.rank_count, all = static_cast<double>(bytes);
   const auto count = static_cast<double>(on.size());
-  const auto at_root = static_cast<double>(
-      on[static_cast<std::size_t>(hosts[static_cast<std::size_t>(shape.root)])]);
+  const auto at_root =
+      static_cast<double>(std::ranges::count(hosts, hosts[static_cast<std::size_t>(shape.root)]));
   // Over hosts, of the share of blocks that the others have.
-  const double most = (n - static_cast<double>(*std::min_element(on.begin(), on.end()))) / n;
+  const double most = (n - static_cast<double>(std::ranges::min(on))) / n;
   const double exchanged = static_cast<double>(most_pairs_across(hosts)) / n;
   switch (shape.collective) {
     case Collective::kAllReduce: return 2 * all * (count - 1) / count;
@@ -114,8 +119,6 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
   }
   return all * exchanged;
 }
-
-namespace {
 
 /// The time that no way can beat, and why.
 void find_bound(const Request& request, const PlannerInputs& inputs, CallExplanation& all) {
@@ -218,14 +221,13 @@ std::string to_text(const CallExplanation& explanation, const Request& request,
     row += fmt::format("{:<9}  ", refused ? "" : to_string(candidate.evidence));
     text += wrapped(row + (number == 1 && !refused ? "taken" : way.why), kWhy + 9);
   }
+  constexpr std::string_view kBecause[] = {", which is forced", ", as measured here",
+                                           ", by a rule that was measured on 2 CPUs", ""};
   const Candidate& taken = explanation.taken();
   text += "\n";
   text += wrapped(
       fmt::format("Taken: {}{}{}.", taken.name(),
-                  taken.evidence == Evidence::kForced  ? ", which is forced"
-                  : taken.evidence == Evidence::kTuned ? ", as measured here"
-                  : taken.evidence == Evidence::kRule  ? ", by a rule that was measured on 2 CPUs"
-                                                       : "",
+                  kBecause[static_cast<std::size_t>(taken.evidence)],
                   taken.microseconds > 0
                       ? fmt::format(": {} us{}", us_text(taken.microseconds),
                                     taken.evidence == Evidence::kTuned ? "" : " by estimate")
@@ -235,10 +237,9 @@ std::string to_text(const CallExplanation& explanation, const Request& request,
       fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);
   if (!explanation.weights_words.empty())
     text += wrapped("Weights: " + explanation.weights_words + ".", 2);
-  std::string faster;
-  for (const std::string& sentence : explanation.to_be_faster)
-    faster += (faster.empty() ? "" : "; ") + sentence;
-  if (!faster.empty()) text += wrapped("To be faster: " + faster + ".", 2);
+  if (!explanation.to_be_faster.empty()) {
+    text += wrapped(fmt::format("To be faster: {}.", fmt::join(explanation.to_be_faster, "; ")), 2);
+  }
   return text;
 }
 

@@ -21,11 +21,6 @@ double bus_factor(Collective collective, int ranks);
 /// larger of what a rank gives and gets.
 double memory_traffic(const plan::Shape& shape, std::size_t bytes);
 
-/// Bytes that have to go into some host, or out of it, at least; `hosts` by rank, not empty. An
-/// all-reduce of M between H hosts takes 2 M (H - 1) / H (Patarasuk, Yuan, "Bandwidth optimal
-/// all-reduce algorithms for clusters of workstations", JPDC 2009).
-double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts);
-
 /// A candidate, and why it is not the one that is taken.
 struct ExplainedWay {
   Candidate candidate;

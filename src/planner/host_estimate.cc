@@ -43,11 +43,9 @@ void add_network(const PlannerInputs& inputs, const LinkCost& near, double switc
   const auto first = static_cast<std::uint32_t>(model.resources.size());
   const int hosts = *std::max_element(of.begin(), of.end()) + 1;
   for (int host = 0; host < hosts; ++host) {
-    plan::Resource out, in;
-    out.gigabytes_per_second = in.gigabytes_per_second = inputs.hosts.rate_of(host);
-    out.message_us = cost.message_us;
-    model.resources.push_back(out);
-    model.resources.push_back(in);
+    const double rate = inputs.hosts.rate_of(host);
+    model.resources.push_back({.gigabytes_per_second = rate, .message_us = cost.message_us});
+    model.resources.push_back({.gigabytes_per_second = rate});
   }
   const LinkCost far{cost.link.latency_us + switch_us, 0};
   model.link = [&of, first, near, far](Rank from, Rank to) {
@@ -66,11 +64,7 @@ plan::CostModel cost_model(const Request& request, const PlannerInputs& inputs) 
   model.link = [link](Rank, Rank) { return plan::Path(link); };
   const auto cpus = static_cast<std::uint32_t>(
       std::clamp(inputs.usable_cpus, 1, std::max(1, request.shape.rank_count)));
-  for (std::uint32_t i = 0; i < cpus; ++i) {
-    plan::Resource cpu;
-    cpu.gigabytes_per_second = costs.reduce_gigabytes_per_second;
-    model.resources.push_back(cpu);
-  }
+  model.resources.resize(cpus, {.gigabytes_per_second = costs.reduce_gigabytes_per_second});
   const bool one_host = inputs.hosts.of.empty();
   const auto ranks = static_cast<std::uint32_t>(std::max(1, request.shape.rank_count));
   model.compute = [=](Rank rank) {
@@ -83,29 +77,19 @@ plan::CostModel cost_model(const Request& request, const PlannerInputs& inputs) 
   return model;
 }
 
-std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
-                                  const PlannerInputs& inputs, plan::Recording* recording) {
-  const plan::Shape& shape = request.shape;
-  const plan::RankPlan one = build(algorithm, shape, Rank{shape.rank_count / 2});
-  std::size_t events = 0;
-  for (const plan::Lane& lane : one.lanes) events += lane.steps.size() + lane.locations.size();
-  events = std::max<std::size_t>(1, events * static_cast<std::size_t>(shape.rank_count));
-  if (events > kMostEstimated) return std::nullopt;
-  const auto made = prepare(recipe_of(algorithm, request, inputs, 1));
-  if (!made) return std::nullopt;
-  return simulated_us((*made)->plan, cost_model(request, inputs), request.bytes,
-                      {.slot_bytes = inputs.slot_bytes,
-                       .slots = std::max(1, inputs.slots),
-                       .tile_events = events,
-                       .most_events = inputs.hosts.of.empty() ? kMostEvents : kMostNetworkEvents},
-                      recording);
-}
-
 /// Estimates that were made in this process: by all that they depend on.
-using EstimateKey = std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<int>,
-                               std::vector<plan::SpanningTree>, bool, bool, bool, bool, std::size_t,
-                               int, bool, double, double, double, std::size_t, int,
-                               std::vector<int>, double, double, double, std::vector<HostRate>>;
+auto key_of(const Algorithm* algorithm, const Request& request, const PlannerInputs& inputs) {
+  const HostCosts& costs = costs_of(inputs);
+  const Hosts& hosts = inputs.hosts;
+  return std::tuple(algorithm, request.shape, bool(request.mapped), request.read, request.shared,
+                    request.vector_variant, request.bytes, inputs.usable_cpus,
+                    inputs.table != nullptr, costs.link.latency_us, costs.link.gigabytes_per_second,
+                    costs.reduce_gigabytes_per_second, inputs.slot_bytes, inputs.slots, hosts.of,
+                    hosts.cost.link.latency_us, hosts.cost.link.gigabytes_per_second,
+                    hosts.cost.message_us, hosts.rates);
+}
+using EstimateKey =
+    std::invoke_result_t<decltype(key_of), const Algorithm*, Request, PlannerInputs>;
 struct Estimates {
   std::mutex mutex;
   std::map<EstimateKey, std::optional<double>> known;
@@ -145,7 +129,7 @@ std::vector<std::size_t> ranks_on(const std::vector<int>& hosts) {
 
 bool some_share_memory(const std::vector<int>& hosts) {
   const std::vector<std::size_t> on = ranks_on(hosts);
-  return hosts.empty() || std::any_of(on.begin(), on.end(), [](std::size_t n) { return n > 1; });
+  return hosts.empty() || std::ranges::any_of(on, [](std::size_t n) { return n > 1; });
 }
 
 std::size_t most_pairs_across(const std::vector<int>& hosts) {
@@ -155,33 +139,27 @@ std::size_t most_pairs_across(const std::vector<int>& hosts) {
   return most;
 }
 
+std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
+                                  const PlannerInputs& inputs, plan::Recording* recording) {
+  const plan::Shape& shape = request.shape;
+  const plan::RankPlan one = build(algorithm, shape, Rank{shape.rank_count / 2});
+  std::size_t events = 0;
+  for (const plan::Lane& lane : one.lanes) events += lane.steps.size() + lane.locations.size();
+  events = std::max<std::size_t>(1, events * static_cast<std::size_t>(shape.rank_count));
+  if (events > kMostEstimated) return std::nullopt;
+  const auto made = prepare(recipe_of(algorithm, request, inputs, 1));
+  if (!made) return std::nullopt;
+  return simulated_us((*made)->plan, cost_model(request, inputs), request.bytes,
+                      {.slot_bytes = inputs.slot_bytes,
+                       .slots = std::max(1, inputs.slots),
+                       .tile_events = events,
+                       .most_events = inputs.hosts.of.empty() ? kMostEvents : kMostNetworkEvents},
+                      recording);
+}
+
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
                                   const PlannerInputs& inputs) {
-  const plan::Shape& shape = request.shape;
-  const HostCosts& costs = costs_of(inputs);
-  const EstimateKey key{&algorithm,
-                        shape.rank_count,
-                        shape.root,
-                        shape.groups.sizes,
-                        shape.weights,
-                        shape.trees,
-                        bool(request.mapped),
-                        request.read,
-                        request.shared,
-                        request.vector_variant,
-                        request.bytes,
-                        inputs.usable_cpus,
-                        inputs.table != nullptr,
-                        costs.link.latency_us,
-                        costs.link.gigabytes_per_second,
-                        costs.reduce_gigabytes_per_second,
-                        inputs.slot_bytes,
-                        inputs.slots,
-                        inputs.hosts.of,
-                        inputs.hosts.cost.link.latency_us,
-                        inputs.hosts.cost.link.gigabytes_per_second,
-                        inputs.hosts.cost.message_us,
-                        inputs.hosts.rates};
+  const EstimateKey key = key_of(&algorithm, request, inputs);
   {
     const std::lock_guard lock(estimates().mutex);
     if (const auto found = estimates().known.find(key); found != estimates().known.end())
@@ -192,11 +170,6 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
   if (estimates().known.size() >= kMostKnown) estimates().known.clear();
   estimates().known[key] = us;
   return us;
-}
-
-std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
-                                const PlannerInputs& inputs, plan::Recording& recording) {
-  return simulate_us(algorithm, request, inputs, &recording);
 }
 
 double estimate_eager_us(const Request& request, const PlannerInputs& inputs) {

@@ -91,8 +91,8 @@ bool keeps_canonical_tree(std::span<const Rank> order) {
   const std::size_t left = std::bit_floor(order.size() - 1);
   const std::span<const Rank> halves[] = {order.first(left), order.subspan(left)};
   const auto ends = [](std::span<const Rank> part) {
-    const auto [least, most] = std::minmax_element(part.begin(), part.end());
-    return std::pair(least->value, most->value);
+    const auto [least, most] = std::ranges::minmax(part);
+    return std::pair(least.value, most.value);
   };
   const auto a = ends(halves[0]), b = ends(halves[1]);
   const bool in_order = a.second < b.first;
@@ -102,7 +102,7 @@ bool keeps_canonical_tree(std::span<const Rank> order) {
 }
 
 void put_root(std::vector<Rank>& order, int root) {
-  const auto at = std::find(order.begin(), order.end(), Rank{root}) - order.begin();
+  const auto at = std::ranges::find(order, Rank{root}) - order.begin();
   const auto size = static_cast<std::ptrdiff_t>(order.size());
   std::rotate(order.begin(), order.begin() + (at - root + size) % size, order.end());
 }

@@ -18,7 +18,8 @@ constexpr double kCost = 0.004;
 constexpr int kRounds = 4;
 constexpr int kProposals = 2;
 
-using Parents = std::vector<int>;
+// By node; the root is its own parent.
+using Parents = std::vector<std::size_t>;
 
 // What a hop between a parent and a child carries for each byte of a tree's share, by resource.
 class Hops {
@@ -75,43 +76,37 @@ double power(double x) {
 }
 
 // Some nodes that choose each other in a circle; empty: there are none.
-std::vector<int> circle_of(const Parents& parents) {
-  std::vector<int> passed(parents.size(), -1);
-  for (int start = 0; start < static_cast<int>(parents.size()); ++start) {
-    int at = start;
-    while (passed[static_cast<std::size_t>(at)] < 0) {
-      passed[static_cast<std::size_t>(at)] = start;
-      at = parents[static_cast<std::size_t>(at)];
-    }
-    const bool is_root = parents[static_cast<std::size_t>(at)] == at;
-    if (is_root || passed[static_cast<std::size_t>(at)] != start) continue;
-    std::vector<int> circle{at};
-    for (int next = parents[static_cast<std::size_t>(at)]; next != at;
-         next = parents[static_cast<std::size_t>(next)])
-      circle.push_back(next);
+std::vector<std::size_t> circle_of(const Parents& parents) {
+  std::vector<std::size_t> passed(parents.size(), parents.size());
+  for (std::size_t start = 0; start < parents.size(); ++start) {
+    std::size_t at = start;
+    for (; passed[at] == parents.size(); at = parents[at]) passed[at] = start;
+    if (parents[at] == at || passed[at] != start) continue;
+    std::vector<std::size_t> circle{at};
+    for (std::size_t next = parents[at]; next != at; next = parents[next]) circle.push_back(next);
     return circle;
   }
   return {};
 }
 
-// The out-tree of least cost, costs by [parent * nodes + child]; some tree has a finite one. The
-// root is its own parent. Every node chooses its cheapest parent; a circle becomes one node, which
+// The out-tree of least cost, costs by [parent * nodes + child]; some tree has a finite one. Every
+// node chooses its cheapest parent; a circle becomes one node, which
 // pays for entering it only what that costs more. As deep as there are circles in circles.
 Parents cheapest_tree(std::size_t nodes, std::size_t root, const std::vector<double>& costs) {
   const auto cost = [&](std::size_t from, std::size_t to) { return costs[from * nodes + to]; };
-  Parents parents(nodes, static_cast<int>(root));
+  Parents parents(nodes, root);
   for (std::size_t to = 0; to < nodes; ++to) {
     double least = kNever;
     for (std::size_t from = 0; from < nodes && to != root; ++from) {
       if (from == to || cost(from, to) >= least) continue;
       least = cost(from, to);
-      parents[to] = static_cast<int>(from);
+      parents[to] = from;
     }
   }
-  const std::vector<int> circle = circle_of(parents);
+  const std::vector<std::size_t> circle = circle_of(parents);
   if (circle.empty()) return parents;
   std::vector<std::size_t> number(nodes, nodes), outside;
-  for (const int node : circle) number[static_cast<std::size_t>(node)] = 0;
+  for (const std::size_t node : circle) number[node] = 0;
   for (std::size_t node = 0; node < nodes; ++node) {
     if (number[node] == 0) continue;
     outside.push_back(node);
@@ -119,29 +114,28 @@ Parents cheapest_tree(std::size_t nodes, std::size_t root, const std::vector<dou
   }
   const std::size_t fewer = outside.size() + 1;
   std::vector<double> inner(fewer * fewer, kNever);
-  std::vector<int> enters(nodes), leaves(nodes);  // Where in the circle, by the node outside.
+  std::vector<std::size_t> enters(nodes),
+      leaves(nodes);  // Where in the circle, by the node outside.
   for (const std::size_t node : outside) {
     for (const std::size_t other : outside)
       inner[number[node] * fewer + number[other]] = cost(node, other);
-    for (const int index : circle) {
-      const auto at = static_cast<std::size_t>(index);
-      const double more = cost(node, at) - cost(static_cast<std::size_t>(parents[at]), at);
+    for (const std::size_t at : circle) {
+      const double more = cost(node, at) - cost(parents[at], at);
       double& into = inner[number[node] * fewer];
       double& out_of = inner[number[node]];
-      if (more < into) enters[node] = index;
-      if (cost(at, node) < out_of) leaves[node] = index;
+      if (more < into) enters[node] = at;
+      if (cost(at, node) < out_of) leaves[node] = at;
       into = std::min(into, more);
       out_of = std::min(out_of, cost(at, node));
     }
   }
   const Parents found = cheapest_tree(fewer, number[root], inner);
   for (const std::size_t node : outside) {
-    const auto above = static_cast<std::size_t>(found[number[node]]);
-    if (node != root)
-      parents[node] = above == 0 ? leaves[node] : static_cast<int>(outside[above - 1]);
+    const std::size_t above = found[number[node]];
+    if (node != root) parents[node] = above == 0 ? leaves[node] : outside[above - 1];
   }
-  const std::size_t enters_from = outside[static_cast<std::size_t>(found[0]) - 1];
-  parents[static_cast<std::size_t>(enters[enters_from])] = static_cast<int>(enters_from);
+  const std::size_t enters_from = outside[found[0] - 1];
+  parents[enters[enters_from]] = enters_from;
   return parents;
 }
 
@@ -169,7 +163,7 @@ class Packing {
   /// One tree more; then others move as long as that helps, or time is up.
   void grow() {
     trees_.push_back(propose());
-    load(trees_.back(), 1);
+    add(loads_, trees_.back(), 1);
     for (int round = 0; round < kRounds; ++round) {
       bool moved = false;
       for (Parents& tree : trees_) moved = move(tree) || moved;
@@ -192,15 +186,15 @@ class Packing {
   // To another place, if that is better.
   bool move(Parents& tree) {
     const double before = badness();
-    load(tree, -1);
+    add(loads_, tree, -1);
     Parents other = propose();
-    load(other, 1);
+    add(loads_, other, 1);
     if (badness() < before * (1 - 1e-9)) {
       tree = std::move(other);
       return true;
     }
-    load(other, -1);
-    load(tree, 1);
+    add(loads_, other, -1);
+    add(loads_, tree, 1);
     return false;
   }
 
@@ -212,9 +206,9 @@ class Packing {
     std::vector<double> extra(loads_.size());
     for (int round = 0; round < kProposals; ++round) {
       Parents tree = cheapest(extra, round);
-      load(tree, 1);
+      add(loads_, tree, 1);
       const double found = badness();
-      load(tree, -1);
+      add(loads_, tree, -1);
       add(extra, tree, 1);
       if (found >= least) continue;
       least = found;
@@ -253,18 +247,16 @@ class Packing {
     }
     Parents tree = cheapest_tree(ranks, root_, costs_);
     for (std::size_t child = 0; child < ranks; ++child) {
-      if (child != root_) cost += costs_[static_cast<std::size_t>(tree[child]) * ranks + child];
+      if (child != root_) cost += costs_[tree[child] * ranks + child];
     }
     if (cost > 0) limit_ = std::min(limit_, sum / cost);
     return tree;
   }
 
-  void load(const Parents& tree, double by) { add(loads_, tree, by); }
-
   void add(std::vector<double>& loads, const Parents& tree, double by) const {
     for (std::size_t child = 0; child < tree.size(); ++child) {
       if (child == root_) continue;
-      for (const plan::Use& use : hops_.at(static_cast<std::size_t>(tree[child]), child))
+      for (const plan::Use& use : hops_.at(tree[child], child))
         loads[use.resource] += by * use.share;
     }
   }
@@ -278,20 +270,19 @@ class Packing {
 
 int depth_of(const Parents& parents) {
   int most = 0;
-  for (int rank = 0; rank < static_cast<int>(parents.size()); ++rank) {
-    int depth = 0, at = rank;
-    for (; parents[static_cast<std::size_t>(at)] != at; at = parents[static_cast<std::size_t>(at)])
-      ++depth;
+  for (std::size_t rank = 0; rank < parents.size(); ++rank) {
+    int depth = 0;
+    for (std::size_t at = rank; parents[at] != at; at = parents[at]) ++depth;
     most = std::max(most, depth);
   }
   return most;
 }
 
 // The same edges with another root.
-Parents turned(Parents parents, int root) {
-  int above = root;
-  for (int at = root;;) {
-    const int next = std::exchange(parents[static_cast<std::size_t>(at)], above);
+Parents turned(Parents parents, std::size_t root) {
+  std::size_t above = root;
+  for (std::size_t at = root;;) {
+    const std::size_t next = std::exchange(parents[at], above);
     if (next == at) return parents;
     above = std::exchange(at, next);
   }
@@ -300,7 +291,7 @@ Parents turned(Parents parents, int root) {
 // From the root where the farthest is nearest.
 Parents flat(const Parents& parents) {
   Parents best = parents;
-  for (int root = 0; root < static_cast<int>(parents.size()); ++root) {
+  for (std::size_t root = 0; root < parents.size(); ++root) {
     Parents other = turned(parents, root);
     if (depth_of(other) < depth_of(best)) best = std::move(other);
   }
@@ -335,11 +326,10 @@ std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::
   std::map<Parents, int> weights;
   for (const Parents& tree : best) ++weights[all_reduce ? flat(tree) : tree];
   // Stars are a direct exchange, which needs no trees.
-  if (std::all_of(weights.begin(), weights.end(),
-                  [](const auto& tree) { return depth_of(tree.first) < 2; }))
-    return {};
+  if (std::ranges::all_of(weights, [](auto& tree) { return depth_of(tree.first) < 2; })) return {};
   std::vector<plan::SpanningTree> trees;
-  for (const auto& [parents, weight] : weights) trees.push_back({weight, parents});
+  for (const auto& [parents, weight] : weights)
+    trees.push_back({weight, {parents.begin(), parents.end()}});
   return trees;
 }
 

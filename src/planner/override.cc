@@ -23,8 +23,7 @@ constexpr std::uint16_t kEagerNumber = 1;  // Algorithms count on, in the order 
 
 bool has(std::optional<Collective> collective, std::string_view name) {
   if (name == kEagerName) return true;
-  const auto all = algorithms();
-  return std::any_of(all.begin(), all.end(), [&](const Algorithm* algorithm) {
+  return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
     return algorithm->name == name && (!collective || algorithm->collective == *collective);
   });
 }
@@ -33,8 +32,8 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
   std::string known;
   for (const Algorithm* algorithm : algorithms()) {
     if (collective && algorithm->collective != *collective) continue;
-    if (known.find(fmt::format(" {},", algorithm->name)) == std::string::npos)
-      known += fmt::format(" {},", algorithm->name);
+    const std::string name_in_list = fmt::format(" {},", algorithm->name);
+    if (known.find(name_in_list) == std::string::npos) known += name_in_list;
   }
   std::string text =
       fmt::format("{}: no {} algorithm is called '{}'; there are{} {}", who,
@@ -65,12 +64,11 @@ std::uint32_t take_lanes(std::string_view& name) {
 }  // namespace
 
 bool Override::forbids(std::string_view name) const {
-  return std::find(forbidden.begin(), forbidden.end(), name) != forbidden.end();
+  return std::ranges::find(forbidden, name) != forbidden.end();
 }
 
 Result<Override> override_for(Collective collective, std::string_view list, std::string_view who) {
-  Override algorithm_override;
-  Override for_all;
+  Override algorithm_override, for_all;
   while (!list.empty()) {
     const auto comma = list.find(',');
     std::string_view entry = list.substr(0, comma);

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "plan/hash.h"
+#include "plan/names.h"
 #include "plan/structure.h"
 #include "plan/text/text.h"
 #include "plan/verify/verify.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 Error bad(Code code, std::string_view file, std::string_view what) {
-  return {code, fmt::format("plan file '{}': {}", file, what), {}, {}};
+  return {code, fmt::format("plan file '{}': {}", file, what)};
 }
 
 Result<std::string> contents(const std::string& file) {
@@ -112,7 +113,7 @@ const plan::Plan* PlanFiles::find(Collective collective, int rank_count, int roo
 }
 
 bool PlanFiles::has(Collective collective, int rank_count) const {
-  return std::any_of(plans_.begin(), plans_.end(), [&](const WrittenPlan& written) {
+  return std::ranges::any_of(plans_, [&](const WrittenPlan& written) {
     return written.plan.shape.collective == collective &&
            written.plan.shape.rank_count == rank_count;
   });
@@ -140,7 +141,7 @@ std::string PlanFiles::describe(int rank_count) const {
     text += fmt::format("plan file {}: {} {}, {} ranks{}, {}{}{}\n", written.file,
                         to_string(shape.collective), written.plan.name, shape.rank_count,
                         has_root(shape.collective) ? fmt::format(", root {}", shape.root) : "",
-                        written.plan.contract == Contract::kRelaxed ? "relaxed" : "deterministic",
+                        plan::to_string(written.plan.contract),
                         written.mapped_only ? ", for mapped buffers" : "",
                         shape.rank_count == rank_count ? "" : "; not used by this communicator");
   }

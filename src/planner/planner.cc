@@ -23,13 +23,16 @@ double since_us(std::chrono::steady_clock::time_point start) {
 }
 
 // For a plan from a file, its hash is enough.
-using Key = std::tuple<const Algorithm*, std::uint64_t, int, int, std::vector<int>,
-                       std::vector<int>, std::vector<plan::SpanningTree>, plan::Mapped, bool, bool,
-                       bool, std::vector<int>, std::uint32_t, bool>;
+auto key_of(const Recipe& recipe) {
+  return std::tuple(recipe.algorithm,
+                    recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written), recipe.shape,
+                    recipe.direct, recipe.read, recipe.shared, recipe.multicast, recipe.hosts,
+                    recipe.lanes, recipe.vector_variant);
+}
 
 struct Cache {
   std::mutex mutex;
-  std::map<Key, std::unique_ptr<VerifiedPlan>> plans;
+  std::map<std::invoke_result_t<decltype(key_of), Recipe>, std::unique_ptr<VerifiedPlan>> plans;
 };
 Cache& cache() {
   static auto* instance = new Cache();  // Plans live as long as the process.
@@ -68,18 +71,10 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
 }  // namespace
 
 Result<const VerifiedPlan*> prepare(const Recipe& recipe) {
-  const plan::Shape& shape = recipe.shape;
-  const std::uint64_t written = recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written);
-  const Key key{
-      recipe.algorithm, written,      shape.rank_count, shape.root,           shape.groups.sizes,
-      shape.weights,    shape.trees,  recipe.direct,    recipe.read,          recipe.shared,
-      recipe.multicast, recipe.hosts, recipe.lanes,     recipe.vector_variant};
   const std::lock_guard lock(cache().mutex);
-  auto& slot = cache().plans[key];
+  auto& slot = cache().plans[key_of(recipe)];
   if (slot == nullptr) {
-    auto made = make(recipe);
-    if (!made) return std::move(made.error());
-    slot = *std::move(made);
+    TUTTI_TRY(slot, make(recipe));
   }
   return static_cast<const VerifiedPlan*>(slot.get());
 }

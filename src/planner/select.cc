@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +16,20 @@ namespace {
 
 std::size_t lanes_of(const Algorithm& algorithm, const plan::Shape& shape) {
   return build(algorithm, shape, Rank{0}).lanes.size();
+}
+
+/// Lanes of the algorithms that apply only with these weights: users who set weights want them.
+std::size_t lanes_for_weights(const plan::Shape& shape) {
+  if (shape.weights.empty()) return 1;
+  plan::Shape plain = shape;
+  plain.weights.clear();
+  std::size_t most = 1;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective != shape.collective) continue;
+    if (algorithm->applies(shape) && !algorithm->applies(plain))
+      most = std::max(most, lanes_of(*algorithm, shape));
+  }
+  return most;
 }
 
 /// Why an algorithm can't be taken on any machine; empty: it can.
@@ -61,12 +76,8 @@ std::vector<Way> ways_of(const std::vector<Range>& ranges, std::size_t bytes) {
   while (at + 1 < ranges.size() && bytes > ranges[at].up_to) ++at;
   std::vector<Way> ways = ranges[at].ways;
   for (Way& way : ways) way.microseconds = interpolated(ranges, at, way, bytes);
-  const bool measured =
-      std::all_of(ways.begin(), ways.end(), [](const Way& way) { return way.microseconds > 0; });
-  if (measured) {
-    std::stable_sort(ways.begin(), ways.end(),
-                     [](const Way& a, const Way& b) { return a.microseconds < b.microseconds; });
-  }
+  if (std::ranges::all_of(ways, [](const Way& way) { return way.microseconds > 0; }))
+    std::ranges::stable_sort(ways, {}, &Way::microseconds);
   return ways;
 }
 
@@ -173,8 +184,7 @@ class Listing {
       if (algorithm->collective == request_.shape.collective)
         add(algorithm->name, 0, 0, Evidence::kEstimated);
     }
-    std::stable_partition(list_.begin(), list_.end(),
-                          [](const Candidate& candidate) { return candidate.refused.empty(); });
+    std::ranges::stable_partition(list_, &std::string::empty, &Candidate::refused);
     return std::move(list_);
   }
 
@@ -258,12 +268,11 @@ void estimate(std::vector<Candidate>& list, const Request& request, const PlanCo
           fmt::format("{} ranks take too many steps to estimate it", request.shape.rank_count);
     }
   }
-  std::stable_sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
-    const bool no_a = !a.refused.empty(), no_b = !b.refused.empty();
-    if (no_a != no_b) return no_b;
-    if (no_a || a.evidence != b.evidence || a.evidence != Evidence::kEstimated)
-      return !no_a && a.evidence < b.evidence;
-    return a.microseconds < b.microseconds;
+  std::ranges::stable_sort(list, {}, [](const Candidate& candidate) {
+    const bool refused = !candidate.refused.empty();
+    const bool estimated = !refused && candidate.evidence == Evidence::kEstimated;
+    return std::tuple(refused, refused ? Evidence::kForced : candidate.evidence,
+                      estimated ? candidate.microseconds : 0);
   });
 }
 
@@ -289,13 +298,8 @@ Error nothing_left(const std::vector<Candidate>& list, const Request& request) {
 }  // namespace
 
 std::string_view to_string(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::kForced: return "forced";
-    case Evidence::kTuned: return "tuned";
-    case Evidence::kRule: return "rule";
-    case Evidence::kEstimated: return "estimated";
-  }
-  return "";
+  constexpr std::string_view kWords[] = {"forced", "tuned", "rule", "estimated"};
+  return kWords[static_cast<std::size_t>(evidence)];
 }
 
 std::string_view Candidate::name() const { return eager ? kEagerName : algorithm->name; }
@@ -332,7 +336,7 @@ Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCo
                      list.front().evidence == Evidence::kEstimated;
   if (guess) estimate(list, request, costs);
   std::vector<Candidate> usable;
-  std::copy_if(list.begin(), list.end(), std::back_inserter(usable), is_plan);
+  std::ranges::copy_if(list, std::back_inserter(usable), is_plan);
   if (usable.empty()) return nothing_left(list, request);
   return usable;
 }
@@ -361,13 +365,13 @@ Result<std::size_t> eager_limit_bytes(Request request, const PlannerInputs& inpu
     for (std::size_t bytes = 8; bytes < inputs.packet_bytes; bytes += bytes / 4)
       sizes.push_back(bytes);
   }
-  std::sort(sizes.begin(), sizes.end());
+  std::ranges::sort(sizes);
   std::size_t limit = 0;
   for (const std::size_t bytes : sizes) {
     if (bytes > inputs.packet_bytes) break;
     request.bytes = bytes;
     TUTTI_TRY(const auto list, listed(request, HostPlanCosts(inputs), at_first));
-    const bool eager = std::any_of(list.begin(), list.end(), [](const Candidate& candidate) {
+    const bool eager = std::ranges::any_of(list, [](const Candidate& candidate) {
       return candidate.eager && candidate.refused.empty() &&
              candidate.evidence != Evidence::kEstimated;
     });
@@ -375,24 +379,6 @@ Result<std::size_t> eager_limit_bytes(Request request, const PlannerInputs& inpu
   }
   return limit;
 }
-
-namespace {
-
-/// Lanes of the algorithms that apply only with these weights: users who set weights want them.
-std::size_t lanes_for_weights(const plan::Shape& shape) {
-  if (shape.weights.empty()) return 1;
-  plan::Shape plain = shape;
-  plain.weights.clear();
-  std::size_t most = 1;
-  for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->collective != shape.collective) continue;
-    if (algorithm->applies(shape) && !algorithm->applies(plain))
-      most = std::max(most, lanes_of(*algorithm, shape));
-  }
-  return most;
-}
-
-}  // namespace
 
 Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
                                    const PlannerInputs& inputs) {
@@ -412,7 +398,7 @@ Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
       for (const std::size_t bytes : sizes) {
         request.bytes = bytes;
         TUTTI_TRY(const auto list, listed(request, HostPlanCosts(inputs), at_first_plan));
-        const auto first = std::find_if(list.begin(), list.end(), is_plan);
+        const auto first = std::ranges::find_if(list, is_plan);
         if (first == list.end()) return nothing_left(list, request);
         const bool estimated = first->evidence == Evidence::kEstimated;
         const std::size_t lanes = estimated ? 1 : lanes_of(*first->algorithm, request.shape);

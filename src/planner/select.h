@@ -85,9 +85,9 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                                   const PlannerInputs& inputs);
 inline constexpr std::size_t kMostEstimated = std::size_t{1} << 17;
 
-/// The same, with what happens when; not remembered.
-std::optional<double> record_us(const Algorithm& algorithm, const Request& request,
-                                const PlannerInputs& inputs, plan::Recording& recording);
+/// The same, not remembered; a recording gets what happens when.
+std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
+                                  const PlannerInputs& inputs, plan::Recording* recording);
 
 /// The same for the eager path, whatever the size.
 double estimate_eager_us(const Request& request, const PlannerInputs& inputs);

@@ -20,68 +20,81 @@ constexpr int kMostRankCount = 1 << 20;
 constexpr std::uint32_t kMostLanes = 64;
 constexpr std::size_t kMostWord = 64;
 
-/// A number so that reading it gives the same bits.
-std::string number(double value) { return json(value).dump(); }
+/// A number so that reading it gives the same bits; a word in quotes.
+template <class Value>
+std::string text_of(const Value& value) {
+  return json(value).dump();
+}
 
-std::string range_text(const Range& range) {
-  std::string text = fmt::format("{{\"up_to\": {}, \"ways\": [", range.up_to);
-  for (std::size_t i = 0; i < range.ways.size(); ++i) {
-    const Way& way = range.ways[i];
-    text += fmt::format("{}{{\"way\": {}, \"lanes\": {}, \"us\": {}}}", i == 0 ? "" : ", ",
-                        json(way.name).dump(), way.lanes, number(way.microseconds));
+/// What `text` makes of each item, one after the other.
+template <class Items, class Text>
+std::string joined(const Items& items, std::string_view separator, Text text) {
+  std::string all;
+  for (const auto& item : items) {
+    if (!all.empty()) all += separator;
+    all += text(item);
   }
-  return text + "]}";
+  return all;
 }
 
 std::string ranges_text(const std::vector<Range>& ranges) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    text += fmt::format("{}\n          {}", i == 0 ? "" : ",", range_text(ranges[i]));
-  return text + "]";
+  const auto way_text = [](const Way& way) {
+    return fmt::format(R"({{"way": {}, "lanes": {}, "us": {}}})", text_of(way.name), way.lanes,
+                       text_of(way.microseconds));
+  };
+  return "[" +
+         joined(ranges, ",",
+                [&](const Range& range) {
+                  return fmt::format("\n          {{\"up_to\": {}, \"ways\": [{}]}}", range.up_to,
+                                     joined(range.ways, ", ", way_text));
+                }) +
+         "]";
 }
 
 /// The part that only tables of several hosts have.
 std::string hosts_text(const TuningTable& table) {
   if (table.key.hosts.empty()) return {};
   const NetworkCost& network = table.network;
-  std::string text = fmt::format(
+  return fmt::format(
       "      \"hosts\": [{}],\n      \"network\": {{\"latency_us\": {}, \"message_us\": {}, "
-      "\"gigabytes_per_second\": {}, \"rates\": [",
-      fmt::join(table.key.hosts, ", "), number(network.link.latency_us), number(network.message_us),
-      number(network.link.gigabytes_per_second));
-  for (std::size_t host = 0; host < table.rates.size(); ++host) {
-    const HostRate& rate = table.rates[host];
-    text += fmt::format("{}\n        {{\"name\": {}, \"gigabytes_per_second\": {}}}",
-                        host == 0 ? "" : ",", json(rate.name).dump(),
-                        number(rate.gigabytes_per_second));
-  }
-  return text + "]},\n";
+      "\"gigabytes_per_second\": {}, \"rates\": [{}]}},\n",
+      fmt::join(table.key.hosts, ", "), text_of(network.link.latency_us),
+      text_of(network.message_us), text_of(network.link.gigabytes_per_second),
+      joined(table.rates, ",", [](const HostRate& rate) {
+        return fmt::format("\n        {{\"name\": {}, \"gigabytes_per_second\": {}}}",
+                           text_of(rate.name), text_of(rate.gigabytes_per_second));
+      }));
 }
 
 std::string table_text(const TuningTable& table) {
   const TuningKey& key = table.key;
   const HostCosts& costs = table.costs;
-  std::string text = fmt::format(
-      "    {{\n      \"machine\": \"{:016x}\", \"version\": {}, \"transport\": {},\n"
-      "      \"ranks\": {}, \"cpus\": {},\n"
-      "      \"latency_us\": {}, \"gigabytes_per_second\": {}, "
-      "\"reduce_gigabytes_per_second\": {},\n{}      \"collectives\": {{",
-      key.machine, json(key.version).dump(), json(key.transport).dump(), key.rank_count,
-      key.usable_cpus, number(costs.link.latency_us), number(costs.link.gigabytes_per_second),
-      number(costs.reduce_gigabytes_per_second), hosts_text(table));
-  bool first = true;
+  std::string collectives;
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     const auto& plain = table.of(collective, false);
     const auto& mapped = table.of(collective, true);
     if (plain.empty() && mapped.empty()) continue;
-    text += fmt::format("{}\n        \"{}\": {{\n        \"plain\": {},\n        \"mapped\": {}}}",
-                        first ? "" : ",", to_string(collective), ranges_text(plain),
-                        ranges_text(mapped));
-    first = false;
+    collectives +=
+        fmt::format("{}\n        \"{}\": {{\n        \"plain\": {},\n        \"mapped\": {}}}",
+                    collectives.empty() ? "" : ",", to_string(collective), ranges_text(plain),
+                    ranges_text(mapped));
   }
-  return text + "\n      }\n    }";
+  return fmt::format(
+      "\n    {{\n      \"machine\": \"{:016x}\", \"version\": {}, \"transport\": {},\n"
+      "      \"ranks\": {}, \"cpus\": {},\n"
+      "      \"latency_us\": {}, \"gigabytes_per_second\": {}, "
+      "\"reduce_gigabytes_per_second\": {},\n{}      \"collectives\": {{{}\n      }}\n    }}",
+      key.machine, text_of(key.version), text_of(key.transport), key.rank_count, key.usable_cpus,
+      text_of(costs.link.latency_us), text_of(costs.link.gigabytes_per_second),
+      text_of(costs.reduce_gigabytes_per_second), hosts_text(table), collectives);
 }
+
+/// A value of a document, and where in it.
+struct Node {
+  const json& value;
+  std::string place;
+};
 
 /// Takes a document apart. The first thing that is wrong is kept, with its place.
 class Reader {
@@ -91,106 +104,100 @@ class Reader {
   explicit Reader(std::string_view where) : where_(where) {}
 
   std::vector<TuningTable> file(const json& document) {
-    std::vector<TuningTable> tables;
-    if (!document.is_object()) return fail("", "is no table of tunings"), tables;
-    if (integer(document, "", "tutti_tuning", 0, 1'000'000) != kFormat) {
-      return fail("tutti_tuning",
-                  fmt::format("is not {}, the form that this version reads", kFormat)),
-             tables;
+    const Node all{document, ""};
+    if (!document.is_object()) fail(all, "is no table of tunings");
+    if (integer(all, "tutti_tuning", 0, 1'000'000) != kFormat) {
+      fail({document, "tutti_tuning"},
+           fmt::format("is not {}, the form that this version reads", kFormat));
     }
-    const json& list = array(document, "", "tables", kMostTables);
-    for (std::size_t i = 0; i < list.size() && !error; ++i)
-      tables.push_back(table(list[i], fmt::format("tables[{}]", i)));
+    std::vector<TuningTable> tables;
+    for (const Node& each : array(all, "tables", kMostTables)) {
+      tables.push_back(table(each));
+      if (error) break;
+    }
     return tables;
   }
 
  private:
-  void fail(const std::string& place, const std::string& what) {
+  void fail(const Node& at, std::string_view what) {
     if (error) return;
     error = Error{Code::kInvalidArgument,
-                  fmt::format("{}: {}{}{}", where_, place, place.empty() ? "" : " ", what)};
+                  fmt::format("{}: {}{}{}", where_, at.place, at.place.empty() ? "" : " ", what)};
   }
 
-  const json& member(const json& object, const std::string& place, const char* name) {
+  Node member(const Node& object, const char* name) {
     static const json nothing;
-    if (object.is_object()) {
-      if (const auto found = object.find(name); found != object.end()) return *found;
+    const std::string place = object.place.empty() ? name : object.place + "." + name;
+    if (object.value.is_object()) {
+      if (const auto found = object.value.find(name); found != object.value.end())
+        return {*found, place};
     }
-    fail(place.empty() ? name : place + "." + name, "is missing");
-    return nothing;
+    fail({nothing, place}, "is missing");
+    return {nothing, place};
   }
 
-  const json& array(const json& object, const std::string& place, const char* name,
-                    std::size_t most) {
-    static const json nothing = json::array();
-    const json& list = member(object, place, name);
-    if (list.is_array() && list.size() <= most) return list;
-    fail(place.empty() ? name : place + "." + name,
-         fmt::format("is no list of at most {} entries", most));
-    return nothing;
+  std::vector<Node> array(const Node& object, const char* name, std::size_t most) {
+    const Node list = member(object, name);
+    std::vector<Node> entries;
+    if (!list.value.is_array() || list.value.size() > most) {
+      fail(list, fmt::format("is no list of at most {} entries", most));
+      return entries;
+    }
+    for (const json& entry : list.value)
+      entries.push_back({entry, fmt::format("{}[{}]", list.place, entries.size())});
+    return entries;
   }
 
-  double real(const json& object, const std::string& place, const char* name, double most) {
-    const json& value = member(object, place, name);
-    if (value.is_number()) {
-      const double real = value.get<double>();
-      if (std::isfinite(real) && real >= 0 && real <= most) return real;
-    }
-    fail(place + "." + name, fmt::format("is no number from 0 to {:g}", most));
+  double real(const Node& object, const char* name, double most) {
+    const Node at = member(object, name);
+    const double real = at.value.is_number() ? at.value.get<double>() : -1;
+    if (std::isfinite(real) && real >= 0 && real <= most) return real;
+    fail(at, fmt::format("is no number from 0 to {:g}", most));
     return 0;
   }
 
-  std::uint64_t integer(const json& object, const std::string& place, const char* name,
-                        std::uint64_t least, std::uint64_t most) {
-    const json& value = member(object, place, name);
-    if (value.is_number_unsigned()) {
-      const auto whole = value.get<std::uint64_t>();
+  std::uint64_t integer(const Node& object, const char* name, std::uint64_t least,
+                        std::uint64_t most) {
+    const Node at = member(object, name);
+    if (at.value.is_number_unsigned()) {
+      const auto whole = at.value.get<std::uint64_t>();
       if (whole >= least && whole <= most) return whole;
     }
-    fail(place.empty() ? name : place + "." + name,
-         fmt::format("is no whole number from {} to {}", least, most));
+    fail(at, fmt::format("is no whole number from {} to {}", least, most));
     return least;
   }
 
   /// Printable, so that it can be shown in one line.
-  std::string word(const json& object, const std::string& place, const char* name) {
-    const json& value = member(object, place, name);
-    if (value.is_string()) {
-      const auto& text = value.get_ref<const std::string&>();
-      const bool printable =
-          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-      if (!text.empty() && text.size() <= kMostWord && printable) return text;
-    }
-    fail(place + "." + name, fmt::format("is no word of at most {} letters", kMostWord));
+  std::string word(const Node& object, const char* name) {
+    const Node at = member(object, name);
+    const std::string text = at.value.is_string() ? at.value.get<std::string>() : "";
+    const bool printable = std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+    if (!text.empty() && text.size() <= kMostWord && printable) return text;
+    fail(at, fmt::format("is no word of at most {} letters", kMostWord));
     return "?";
   }
 
-  std::uint64_t hexadecimal(const json& object, const std::string& place, const char* name) {
-    const std::string text = word(object, place, name);
+  std::uint64_t hexadecimal(const Node& object, const char* name) {
+    const std::string text = word(object, name);
     std::uint64_t value = 0;
     const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
     if (failure != std::errc{} || end != text.data() + text.size() || text.size() != 16)
-      fail(place + "." + name, "is not 16 hexadecimal digits");
+      fail(member(object, name), "is not 16 hexadecimal digits");
     return value;
   }
 
-  std::vector<Range> ranges(const json& object, const std::string& place, const char* name) {
+  std::vector<Range> ranges(const Node& object, const char* name) {
     std::vector<Range> all;
-    const json& list = array(object, place, name, kMostRanges);
-    for (std::size_t i = 0; i < list.size() && !error; ++i) {
-      const std::string here = fmt::format("{}.{}[{}]", place, name, i);
+    for (const Node& each : array(object, name, kMostRanges)) {
       Range range;
-      range.up_to = integer(list[i], here, "up_to", all.empty() ? 1 : all.back().up_to + 1,
-                            std::uint64_t{1} << 62);
-      const json& ways = array(list[i], here, "ways", kMostWays);
-      if (ways.empty()) fail(here + ".ways", "is empty");
-      for (std::size_t k = 0; k < ways.size() && !error; ++k) {
-        const std::string at = fmt::format("{}.ways[{}]", here, k);
-        Way way;
-        way.name = word(ways[k], at, "way");
-        way.lanes = static_cast<std::uint32_t>(integer(ways[k], at, "lanes", 1, kMostLanes));
-        way.microseconds = real(ways[k], at, "us", kMostMicroseconds);
-        range.ways.push_back(std::move(way));
+      range.up_to =
+          integer(each, "up_to", all.empty() ? 1 : all.back().up_to + 1, std::uint64_t{1} << 62);
+      const std::vector<Node> ways = array(each, "ways", kMostWays);
+      if (ways.empty()) fail(member(each, "ways"), "is empty");
+      for (const Node& way : ways) {
+        range.ways.push_back({word(way, "way"),
+                              static_cast<std::uint32_t>(integer(way, "lanes", 1, kMostLanes)),
+                              real(way, "us", kMostMicroseconds)});
       }
       all.push_back(std::move(range));
     }
@@ -198,62 +205,55 @@ class Reader {
   }
 
   /// Absent of tables of one host. Hosts count from 0, in the order of ranks.
-  void hosts(const json& object, const std::string& place, TuningTable& table) {
-    if (!object.is_object() || !object.contains("hosts")) return;
-    const json& list = array(object, place, "hosts", static_cast<std::size_t>(kMostRankCount));
-    int count = 0;
-    for (std::size_t rank = 0; rank < list.size() && !error; ++rank) {
-      const bool known = list[rank].is_number_unsigned() &&
-                         list[rank].get<std::uint64_t>() <= static_cast<std::uint64_t>(count);
-      if (!known) return fail(place + ".hosts", "does not count hosts from 0 on");
-      table.key.hosts.push_back(list[rank].get<int>());
-      count = std::max(count, table.key.hosts.back() + 1);
+  void hosts(const Node& object, TuningTable& table) {
+    if (!object.value.is_object() || !object.value.contains("hosts")) return;
+    const Node list = member(object, "hosts");
+    std::size_t count = 0;
+    for (const Node& host : array(object, "hosts", static_cast<std::size_t>(kMostRankCount))) {
+      if (!host.value.is_number_unsigned() || host.value.get<std::uint64_t>() > count)
+        return fail(list, "does not count hosts from 0 on");
+      table.key.hosts.push_back(host.value.get<int>());
+      count = std::max(count, host.value.get<std::size_t>() + 1);
     }
     if (table.key.hosts.size() != static_cast<std::size_t>(table.key.rank_count))
-      fail(place + ".hosts", "has not one number for each rank");
-    const json& network = member(object, place, "network");
-    const std::string here = place + ".network";
-    table.network.link.latency_us = real(network, here, "latency_us", kMostMicroseconds);
-    table.network.message_us = real(network, here, "message_us", kMostMicroseconds);
-    table.network.link.gigabytes_per_second = rate(network, here);
-    const json& rates = array(network, here, "rates", kMostTunedHosts);
-    for (std::size_t host = 0; host < rates.size() && !error; ++host) {
-      const std::string at = fmt::format("{}.rates[{}]", here, host);
-      table.rates.push_back({word(rates[host], at, "name"), rate(rates[host], at)});
-    }
-    if (!table.rates.empty() && table.rates.size() != static_cast<std::size_t>(count))
-      fail(here + ".rates", "has not one entry for each host");
+      fail(list, "has not one number for each rank");
+    const Node network = member(object, "network");
+    table.network.link.latency_us = real(network, "latency_us", kMostMicroseconds);
+    table.network.message_us = real(network, "message_us", kMostMicroseconds);
+    table.network.link.gigabytes_per_second = rate(network);
+    for (const Node& host : array(network, "rates", kMostTunedHosts))
+      table.rates.push_back({word(host, "name"), rate(host)});
+    if (!table.rates.empty() && table.rates.size() != count)
+      fail(member(network, "rates"), "has not one entry for each host");
   }
 
   /// A rate is a divisor: never 0.
-  double rate(const json& object, const std::string& place) {
-    const double value = real(object, place, "gigabytes_per_second", 1e9);
-    if (value < 1e-9) fail(place + ".gigabytes_per_second", "is too little");
+  double rate(const Node& object) {
+    const double value = real(object, "gigabytes_per_second", 1e9);
+    if (value < 1e-9) fail(member(object, "gigabytes_per_second"), "is too little");
     return value;
   }
 
-  TuningTable table(const json& object, const std::string& place) {
+  TuningTable table(const Node& object) {
     TuningTable table;
-    table.key.machine = hexadecimal(object, place, "machine");
-    table.key.version = word(object, place, "version");
-    table.key.transport = word(object, place, "transport");
-    table.key.rank_count = static_cast<int>(integer(object, place, "ranks", 1, kMostRankCount));
-    table.key.usable_cpus = static_cast<int>(integer(object, place, "cpus", 1, kMostRankCount));
-    table.costs.link.latency_us = real(object, place, "latency_us", kMostMicroseconds);
-    table.costs.link.gigabytes_per_second = real(object, place, "gigabytes_per_second", 1e9);
-    table.costs.reduce_gigabytes_per_second =
-        real(object, place, "reduce_gigabytes_per_second", 1e9);
-    hosts(object, place, table);
-    const json& collectives = member(object, place, "collectives");
-    if (!collectives.is_object()) fail(place + ".collectives", "is no object");
+    table.key.machine = hexadecimal(object, "machine");
+    table.key.version = word(object, "version");
+    table.key.transport = word(object, "transport");
+    table.key.rank_count = static_cast<int>(integer(object, "ranks", 1, kMostRankCount));
+    table.key.usable_cpus = static_cast<int>(integer(object, "cpus", 1, kMostRankCount));
+    table.costs.link.latency_us = real(object, "latency_us", kMostMicroseconds);
+    table.costs.link.gigabytes_per_second = real(object, "gigabytes_per_second", 1e9);
+    table.costs.reduce_gigabytes_per_second = real(object, "reduce_gigabytes_per_second", 1e9);
+    hosts(object, table);
+    const Node collectives = member(object, "collectives");
+    if (!collectives.value.is_object()) fail(collectives, "is no object");
     for (int i = 0; i < kCollectiveCount && !error; ++i) {
       const auto collective = static_cast<Collective>(i);
       const std::string name(to_string(collective));
-      const auto found = collectives.find(name);
-      if (found == collectives.end()) continue;
-      const std::string here = place + ".collectives." + name;
-      table.of(collective, false) = ranges(*found, here, "plain");
-      table.of(collective, true) = ranges(*found, here, "mapped");
+      if (!collectives.value.contains(name)) continue;
+      const Node ways = member(collectives, name.c_str());
+      table.of(collective, false) = ranges(ways, "plain");
+      table.of(collective, true) = ranges(ways, "mapped");
     }
     return table;
   }
@@ -264,10 +264,8 @@ class Reader {
 }  // namespace
 
 std::string tuning_text(const std::vector<TuningTable>& tables) {
-  std::string text = fmt::format("{{\n  \"tutti_tuning\": {},\n  \"tables\": [", kFormat);
-  for (std::size_t i = 0; i < tables.size(); ++i)
-    text += (i == 0 ? "\n" : ",\n") + table_text(tables[i]);
-  return text + "\n  ]\n}\n";
+  return fmt::format("{{\n  \"tutti_tuning\": {},\n  \"tables\": [{}\n  ]\n}}\n", kFormat,
+                     joined(tables, ",", table_text));
 }
 
 Result<std::vector<TuningTable>> parse_tuning(std::string_view text, std::string_view where) {
@@ -294,8 +292,7 @@ Result<std::vector<TuningTable>> parse_tuning(std::string_view text, std::string
 }
 
 const TuningTable* find_table(const std::vector<TuningTable>& tables, const TuningKey& key) {
-  const auto found = std::find_if(tables.begin(), tables.end(),
-                                  [&](const TuningTable& table) { return table.key == key; });
+  const auto found = std::ranges::find(tables, key, &TuningTable::key);
   return found == tables.end() ? nullptr : &*found;
 }
 
@@ -324,12 +321,8 @@ std::string why_no_table(const std::vector<TuningTable>& tables, const TuningKey
 }
 
 void put_table(std::vector<TuningTable>& tables, TuningTable table) {
-  for (TuningTable& old : tables) {
-    if (old.key != table.key) continue;
-    old = std::move(table);
-    return;
-  }
-  tables.push_back(std::move(table));
+  const auto old = std::ranges::find(tables, table.key, &TuningTable::key);
+  (old == tables.end() ? tables.emplace_back() : *old) = std::move(table);
 }
 
 }  // namespace tutti::planner

@@ -70,7 +70,7 @@ Status draw(const HostQuestion& question, const planner::Request& request,
   if (taken.eager)
     return bad("--svg: packets have no plan to draw; each rank writes once and reads all");
   plan::Recording recording;
-  const auto us = planner::record_us(*taken.algorithm, request, inputs, recording);
+  const auto us = planner::simulate_us(*taken.algorithm, request, inputs, &recording);
   if (!us) return bad("--svg: the plan has too many steps; choose fewer ranks");
   TUTTI_TRY(const auto* made,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, 1)));
