@@ -4,7 +4,6 @@
 #include <map>
 #include <mutex>
 #include <tuple>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -5,7 +5,9 @@
 // is about is kept beside the tree (all contributions to a value are about the same chunk), so that
 // 512 chunks share the trees of one.
 #pragma once
+#include <bit>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,21 +22,94 @@ inline constexpr Tree kNoTree = ~Tree{0};
 class Trees {
  public:
   /// With `counts`, keeps for each tree the set of ranks in it and refuses to add one twice.
-  Trees(std::uint32_t rank_count, bool counts);
+  Trees(std::uint32_t rank_count, bool counts)
+      : rank_count_(rank_count), words_(counts ? (rank_count + 63) / 64 : 0) {
+    sets_.resize(words_ * rank_count);
+    for (std::uint32_t rank = 0; words_ > 0 && rank < rank_count; ++rank)
+      sets_[rank * words_ + rank / 64] = std::uint64_t{1} << (rank % 64);
+    std::vector<Tree> ranks(rank_count);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    canonical_ = reduce(ranks);
+  }
 
   /// left + right. kNoTree if a rank is in both (only when counting); `overlap` then says which.
-  Tree join(Tree left, Tree right);
+  Tree join(Tree left, Tree right) {
+    const auto fresh = static_cast<Tree>(rank_count_ + nodes_.size());
+    const Tree found = index_.find_or_insert((std::uint64_t{left} << 32) | right, fresh);
+    if (found != fresh) return found;
+    nodes_.push_back({left, right});
+    for (std::size_t word = 0; word < words_; ++word) {
+      const std::uint64_t a = sets_[left * words_ + word], b = sets_[right * words_ + word];
+      if ((a & b) != 0) {
+        overlap_ = static_cast<std::uint32_t>(word * 64) +
+                   static_cast<std::uint32_t>(std::countr_zero(a & b));
+        return kNoTree;
+      }
+      sets_.push_back(a | b);
+    }
+    return found;
+  }
+
   /// The balanced tree of `trees`, in order: what one step computes.
-  Tree reduce(std::span<const Tree> trees);
+  Tree reduce(std::span<const Tree> trees) {
+    if (trees.size() == 1) return trees[0];
+    const std::size_t split = std::bit_floor(trees.size() - 1);
+    const Tree left = reduce(trees.first(split));
+    if (left == kNoTree) return kNoTree;
+    const Tree right = reduce(trees.subspan(split));
+    return right == kNoTree ? kNoTree : join(left, right);
+  }
+
   /// The canonical tree of all ranks; when counting, any finished tree is as good.
   Tree canonical() const { return canonical_; }
   /// True if a value is finished: canonical, or with every rank in it when counting.
-  bool is_finished(Tree tree) const;
+  bool is_finished(Tree tree) const {
+    if (words_ == 0) return tree == canonical_;
+    std::size_t ranks = 0;
+    for (std::size_t word = 0; word < words_; ++word)
+      ranks += static_cast<std::size_t>(std::popcount(sets_[tree * words_ + word]));
+    return ranks == rank_count_;
+  }
   std::uint32_t overlap() const { return overlap_; }
   /// "(1+0) is where (0+1) should be": the smallest part in which `tree` is not the canonical one.
-  std::string difference(Tree tree) const;
+  std::string difference(Tree tree) const {
+    Tree canonical = canonical_;
+    while (tree >= rank_count_ && canonical >= rank_count_) {
+      const Node &is = nodes_[tree - rank_count_], &should = nodes_[canonical - rank_count_];
+      if (is.left != should.left && is.right != should.right) break;
+      const bool left = is.left != should.left;
+      tree = left ? is.left : is.right;
+      canonical = left ? should.left : should.right;
+    }
+    return to_text(tree) + " is where " + to_text(canonical) + " should be";
+  }
+
   /// "((0+1)+2)", cut short where it gets long.
-  std::string to_text(Tree tree) const;
+  std::string to_text(Tree tree) const {
+    constexpr std::size_t kLongest = 60;
+    std::string text;
+    // Depth first with an explicit stack: trees of loaded plans may be deep. Marks above all trees
+    // are punctuation.
+    constexpr Tree kPlus = kNoTree - 1, kClose = kNoTree - 2;
+    std::vector<Tree> todo{tree};
+    while (!todo.empty()) {
+      const Tree next = todo.back();
+      todo.pop_back();
+      if (text.size() > kLongest) return text + "...";
+      if (next == kPlus) {
+        text += '+';
+      } else if (next == kClose) {
+        text += ')';
+      } else if (next < rank_count_) {
+        text += std::to_string(next);
+      } else {
+        text += '(';
+        const Node& node = nodes_[next - rank_count_];
+        todo.insert(todo.end(), {kClose, node.right, kPlus, node.left});
+      }
+    }
+    return text;
+  }
 
  private:
   struct Node {
