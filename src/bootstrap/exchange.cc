@@ -138,6 +138,18 @@ class Exchange {
                               std::to_string(rank_count_),
                           rank));
   }
+  /// The error of a rank that two processes claim; `other` said so first.
+  Error claimed_by(const Head& other) {
+    return tell_all(error(Code::kMismatch,
+                          head_.who() + " says it is rank " + std::to_string(me_) + ", but " +
+                              other.who() +
+                              " has said so before; give every process a rank of "
+                              "its own, and every run a job name of its own",
+                          me_));
+  }
+  /// Fails if a second process has claimed this rank, in the same instant. Other ranks read that in
+  /// the table of rank 0; rank 0 calls this.
+  Status sole();
   Status announce(std::span<const std::byte> mine);
   /// Rank 0: gets every rank's bytes and hands out the table.
   Result<std::vector<Bytes>> collect(std::span<const std::byte> mine);
@@ -180,18 +192,20 @@ Status Exchange::announce(std::span<const std::byte> mine) {
   Head other;
   std::span<const std::byte> rest;
   if (taken) rest = *taken;
-  if (take(rest, other)) {
-    return tell_all(error(Code::kMismatch,
-                          head_.who() + " says it is rank " + std::to_string(me_) + ", but " +
-                              other.who() +
-                              " has said so before; give every process a rank of "
-                              "its own, and every run a job name of its own",
-                          me_));
-  }
+  if (take(rest, other)) return claimed_by(other);
   Bytes value;
   append(value, head_);
   value.insert(value.end(), mine.begin(), mine.end());
-  return rendezvous_.put(key(me_), value);
+  TUTTI_RETURN_IF_ERROR(rendezvous_.put(key(me_), value));
+  return me_ == 0 ? sole() : ok();
+}
+
+Status Exchange::sole() {
+  TUTTI_TRY(const auto value, rendezvous_.get(key(me_), Deadline{steady_clock::now()}));
+  Head other;
+  std::span<const std::byte> rest(value);
+  if (take(rest, other) && other.nonce != head_.nonce) return claimed_by(other);
+  return ok();
 }
 
 Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
@@ -221,6 +235,7 @@ Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
     table.insert(table.end(), rest.begin(), rest.end());
     all[static_cast<std::size_t>(rank)].assign(rest.begin(), rest.end());
   }
+  TUTTI_RETURN_IF_ERROR(sole());
   TUTTI_RETURN_IF_ERROR(rendezvous_.put(phase_ + "/all", table));
   return all;
 }
@@ -263,6 +278,7 @@ Result<std::optional<Bytes>> Exchange::wait(const std::string& key, int whom) {
   if (!logged_ && patience.at < deadline_.at) {
     TUTTI_TRY(auto value, wait_until(key, patience));
     if (value) return value;
+    if (me_ == 0) TUTTI_RETURN_IF_ERROR(sole());
     logged_ = true;
     log_missing(whom);
   }
@@ -303,6 +319,9 @@ void Exchange::log_missing(int whom) {
 
 Error Exchange::missing(int first) {
   const std::string waited = " within " + seconds_since(start_) + " (TUTTI_TIMEOUT_MS)";
+  if (me_ == 0) {
+    if (Status alone = sole(); !alone) return std::move(alone.error());
+  }
   auto found = find_missing(first);
   if (!found) return std::move(found.error());
   if (found->ranks.empty())

@@ -1,6 +1,8 @@
 // Every kind of rendezvous keeps the same promises: the verbs, and the exchange over them.
 #include <algorithm>
 #include <array>
+#include <barrier>
+#include <latch>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -215,6 +217,67 @@ TEST_CASE("two processes that claim one rank in the same instant do not both suc
       if (!*outcome) CHECK(outcome->error().code == Code::kMismatch);
     }
   });
+}
+
+/// Two processes look before either of them has said that it is rank 0; then both say so.
+class Racing : public Shared {
+ public:
+  Racing(std::shared_ptr<Rendezvous> target, std::barrier<>& looked, std::latch& said,
+         std::chrono::milliseconds late)
+      : Shared(std::move(target)), looked_(looked), said_(said), late_(late) {}
+  Status put(std::string_view key, std::span<const std::byte> value) override {
+    auto status = Shared::put(key, value);
+    if (key == "world/hello/0") said_.count_down();
+    return status;
+  }
+  Result<Bytes> get(std::string_view key, Deadline deadline) override {
+    auto value = Shared::get(key, deadline);
+    if (!std::exchange(seen_, true)) {
+      looked_.arrive_and_wait();
+      std::this_thread::sleep_for(late_);
+    }
+    return value;
+  }
+
+ private:
+  std::barrier<>& looked_;
+  std::latch& said_;
+  std::chrono::milliseconds late_;
+  bool seen_ = false;
+};
+
+TEST_CASE("two processes that claim rank 0 in the same instant are told, whoever is missing") {
+  for (const auto late : {0ms, 200ms}) {
+    for (const bool one_comes : {false, true}) {
+      INFO("the second says so " << late.count() << " ms later; rank 1 comes: " << one_comes);
+      const auto store = memory_rendezvous();
+      std::barrier looked(2);
+      std::latch said(2);
+      std::array<std::optional<Exchanged>, 2> outcomes;
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < 2; ++i) {
+        threads.emplace_back([&, i] {
+          Racing racing(store, looked, said, i == 0 ? 0ms : late);
+          outcomes[i].emplace(
+              exchange(racing, Rank{0}, 2, "world/hello", {}, Deadline::after(1min)));
+        });
+      }
+      if (one_comes) {
+        said.wait();
+        (void)exchange(*store, Rank{1}, 2, "world/hello", {}, Deadline::after(1min));
+      }
+      threads.clear();
+      // With rank 1 there, one of them may end this exchange, but not the next.
+      if (!one_comes) CHECK((!*outcomes[0] && !*outcomes[1]));
+      outcomes.front() = exchange(*store, Rank{0}, 2, "world/next", {}, Deadline::after(1min));
+      for (const auto& outcome : outcomes) {
+        if (*outcome) continue;
+        CHECK(outcome->error().code == Code::kMismatch);
+        CHECK_THAT(outcome->error().what, Catch::Contains("says it is rank 0, but process "));
+      }
+      REQUIRE_FALSE(*outcomes.front());
+    }
+  }
 }
 
 TEST_CASE(
