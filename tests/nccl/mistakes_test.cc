@@ -97,6 +97,9 @@ TEST_CASE("calls with wrong arguments name what is wrong") {
         ncclInvalidArgument);
   CHECK(says("root 2 of 2"));
   CHECK(ncclSend(data.data(), 8, ncclFloat, -1, comm, nullptr) == ncclInvalidArgument);
+  CHECK(ncclAllReduce(data.data(), data.data(), 8, ncclFloat, ncclSum, comm, ranks.stream(1)) ==
+        ncclUnhandledCudaError);
+  CHECK(says("the stream must belong to device 0"));
   float factor = 1;
   ncclRedOp_t op;
   CHECK(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, static_cast<ncclScalarResidence_t>(7),

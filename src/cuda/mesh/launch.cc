@@ -94,10 +94,15 @@ Status CudaMesh::start(int rank, const void* kernel, std::size_t blocks, void* a
   const auto threads =
       static_cast<unsigned>(std::min<std::size_t>(warps * cuda::kWarpLanes, options().threads));
   void* list[] = {arguments};
-  const OnDevice on(options().devices[static_cast<std::size_t>(rank)]);
-  return cuda_status(
-      cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), list, 0, stream),
-      std::string("starting ") + what + " of rank " + std::to_string(rank));
+  const int device = options().devices[static_cast<std::size_t>(rank)];
+  const OnDevice on(device);
+  const cudaError_t started =
+      cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), list, 0, stream);
+  if (started == cudaSuccess) return ok();
+  std::string doing = std::string("starting ") + what + " of rank " + std::to_string(rank);
+  if (started == cudaErrorInvalidResourceHandle)
+    doing += "; the stream must belong to device " + std::to_string(device);
+  return cuda_status(started, doing);
 }
 
 namespace {
