@@ -318,7 +318,10 @@ void Exchange::log_missing(int whom) {
 }
 
 Error Exchange::missing(int first) {
-  const std::string waited = " within " + seconds_since(start_) + " (TUTTI_TIMEOUT_MS)";
+  // All steps have one deadline; to a later step may be left no time at all.
+  const std::string waited =
+      " within " + seconds_since(start_) +
+      (step_.empty() ? " (TUTTI_TIMEOUT_MS)" : ", what was left of TUTTI_TIMEOUT_MS");
   if (me_ == 0) {
     if (Status alone = sole(); !alone) return std::move(alone.error());
   }
