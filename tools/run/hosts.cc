@@ -4,14 +4,33 @@
 
 #include <algorithm>
 #include <array>
-#include <climits>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tools/command.h"
+#include "tools/run/supervisor.h"
+
 namespace tutti::tools {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Job, program, rank_count, first_rank, local_rank_count,
+                                   rendezvous, name, secret, master_address, master_port, prefix)
+
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kMostOrdersBytes = std::size_t{1} << 20;
+
+/// The message that an agent reads first.
+struct AgentOrders {
+  std::string directory;
+  std::vector<std::string> environment;  // "NAME=value".
+  double grace_seconds = 5.0;
+  Job job;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentOrders, directory, environment, grace_seconds, job)
 
 /// Whether a shell leaves this as it is.
 bool is_plain(std::string_view word) {
@@ -35,8 +54,7 @@ bool is_of_this_host(std::string_view name) {
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-}  // namespace
-
+/// Variables of `environment` that mean something on another host.
 std::vector<std::string> portable_environment(char** environment) {
   std::vector<std::string> all;
   for (char** entry = environment; *entry != nullptr; ++entry) {
@@ -45,6 +63,71 @@ std::vector<std::string> portable_environment(char** environment) {
   }
   return all;
 }
+
+std::string encode(const AgentOrders& orders) {
+  json object = orders;
+  object["version"] = TUTTI_VERSION;
+  // An environment need not be UTF-8, JSON has to be: what is not, is lost.
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// kMismatch: another version; kInvalidArgument: this is none.
+Result<AgentOrders> parse_orders(std::string_view line) {
+  AgentOrders orders;
+  try {
+    const json object = json::parse(line);
+    const std::string version = object.at("version");
+    if (version != TUTTI_VERSION) {
+      return Error{Code::kMismatch, "the launcher has Tutti " + version + ", this host " +
+                                        TUTTI_VERSION + "; install the same on all hosts"};
+    }
+    object.get_to(orders);
+  } catch (const json::exception&) {
+    return Error{Code::kInvalidArgument,
+                 "what came is no job; it is for tutti run --hosts to start an agent"};
+  }
+  const Job& job = orders.job;
+  if (job.program.empty() || job.local_rank_count < 1 || job.local_rank_count > job.rank_count ||
+      job.first_rank < 0 || job.first_rank > job.rank_count - job.local_rank_count)
+    return Error{Code::kInvalidArgument, "a job with impossible ranks, or without a program"};
+  return orders;
+}
+
+/// To the end of the line, and not further: the rest is for the supervisor. Empty: there was none.
+std::string read_line() {
+  std::string line;
+  char next = 0;
+  while (line.size() <= kMostOrdersBytes && ::read(0, &next, 1) == 1) {
+    if (next == '\n') return line;
+    line += next;
+  }
+  return {};
+}
+
+int fail(const std::string& what) {
+  say_error("tutti run: {}\n", what);
+  return 1;
+}
+
+int agent() {
+  const auto orders = parse_orders(read_line());
+  if (!orders) return fail(orders.error().what);
+  if (::chdir(orders->directory.c_str()) != 0) {
+    return fail("this host has no directory '" + orders->directory +
+                "', where tutti run was started: " + std::strerror(errno));
+  }
+  for (const auto& entry : orders->environment) {
+    const auto equals = entry.find('=');
+    if (equals != std::string::npos && equals != 0)
+      ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+  }
+  return supervise({.what = "ranks of this host",
+                    .grace = std::chrono::duration<double>(orders->grace_seconds),
+                    .takes_orders = true},
+                   ranks_of(orders->job));
+}
+
+}  // namespace
 
 Result<std::vector<Child>> agents_of(const HostsRun& run) {
   if (!is_plain(run.command)) {
@@ -79,57 +162,11 @@ Result<std::vector<Child>> agents_of(const HostsRun& run) {
   return agents;
 }
 
-std::string encode(const AgentOrders& orders) {
-  const Job& job = orders.job;
-  const json object{{"version", TUTTI_VERSION},
-                    {"directory", orders.directory},
-                    {"environment", orders.environment},
-                    {"grace", orders.grace_seconds},
-                    {"program", job.program},
-                    {"rank_count", job.rank_count},
-                    {"first_rank", job.first_rank},
-                    {"local_rank_count", job.local_rank_count},
-                    {"job", job.name},
-                    {"secret", job.secret},
-                    {"rendezvous", job.rendezvous},
-                    {"master_address", job.master_address},
-                    {"master_port", job.master_port},
-                    {"prefix", job.prefix}};
-  // An environment need not be UTF-8, JSON has to be: what is not, is lost.
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-Result<AgentOrders> parse_orders(std::string_view line) {
-  AgentOrders orders;
-  Job& job = orders.job;
-  try {
-    const json object = json::parse(line);
-    const std::string version = object.at("version");
-    if (version != TUTTI_VERSION) {
-      return Error{Code::kMismatch, "the launcher has Tutti " + version + ", this host " +
-                                        TUTTI_VERSION + "; install the same on all hosts"};
-    }
-    orders.directory = object.at("directory");
-    orders.environment = object.at("environment").get<std::vector<std::string>>();
-    orders.grace_seconds = object.at("grace");
-    job.program = object.at("program").get<std::vector<std::string>>();
-    job.rank_count = object.at("rank_count");
-    job.first_rank = object.at("first_rank");
-    job.local_rank_count = object.at("local_rank_count");
-    job.name = object.at("job");
-    job.secret = object.at("secret");
-    job.rendezvous = object.at("rendezvous");
-    job.master_address = object.at("master_address");
-    job.master_port = object.at("master_port");
-    job.prefix = object.at("prefix");
-  } catch (const json::exception&) {
-    return Error{Code::kInvalidArgument,
-                 "what came is no job; it is for tutti run --hosts to start an agent"};
-  }
-  if (job.program.empty() || job.local_rank_count < 1 || job.local_rank_count > job.rank_count ||
-      job.first_rank < 0 || job.first_rank > job.rank_count - job.local_rank_count)
-    return Error{Code::kInvalidArgument, "a job with impossible ranks, or without a program"};
-  return orders;
+/// The part of `tutti run --hosts` on one of the hosts. Not for people.
+void define_agent(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("agent", "Run ranks as standard input says");
+  command->group("");  // Not in the help: tutti run starts it.
+  command->callback([&exit_code] { exit_code = agent(); });
 }
 
 }  // namespace tutti::tools

@@ -29,20 +29,4 @@ struct HostsRun {
 /// Agents to be supervised. kInvalidArgument: what can't be passed through a remote shell.
 Result<std::vector<Child>> agents_of(const HostsRun& run);
 
-/// The message that an agent reads first, and its parsed form.
-struct AgentOrders {
-  std::string directory;
-  std::vector<std::string> environment;  // "NAME=value".
-  double grace_seconds = 5.0;
-  Job job;
-};
-std::string encode(const AgentOrders& orders);
-/// kMismatch: another version; kInvalidArgument: this is none.
-Result<AgentOrders> parse_orders(std::string_view line);
-
-inline constexpr std::size_t kMostOrdersBytes = std::size_t{1} << 20;
-
-/// Variables of `environment` that mean something on another host.
-std::vector<std::string> portable_environment(char** environment);
-
 }  // namespace tutti::tools

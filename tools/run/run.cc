@@ -1,19 +1,18 @@
 // tutti run: starts a program as several ranks, on this host or on others.
-#include <fcntl.h>
-#include <sys/random.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
+#include "base/net/handshake.h"
 #include "bootstrap/file_rendezvous.h"
 #include "bootstrap/launch/launch.h"
 #include "bootstrap/sockets.h"
 #include "tools/command.h"
 #include "tools/run/hosts.h"
-#include "tools/run/simulated.h"
 #include "tools/run/supervisor.h"
+#include "topology/capture/machines.h"
 
 namespace tutti::tools {
 namespace {
@@ -22,6 +21,12 @@ constexpr int kMostProcesses = 4096;
 constexpr std::size_t kSecretBytes = 32;
 // Without a terminal, and never asking for a password: nobody could answer for all hosts.
 constexpr const char* kSsh = "ssh -T -o BatchMode=yes";
+
+/// GPUs that are pretended, for the programs that are started.
+struct SimulatedGpus {
+  int count = 0;                     // 0: none are asked for.
+  std::string machine = "hgx-h100";  // A model or a file of the topology.
+};
 
 struct RunOptions {
   int rank_count = 0;  // 0: one for each slot of the hosts.
@@ -39,18 +44,16 @@ int free_port() {
   return listening ? listening->port : 0;
 }
 
-/// That many random bytes, as hexadecimal digits.
+/// Random bytes, up to 32, as hexadecimal digits.
 Result<std::string> random_text(std::size_t count) {
-  std::vector<unsigned char> random(count);
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    return Error{Code::kSystem, "the system gives no random bytes"};
+  TUTTI_TRY(const auto random, tcp::random_bytes());
   std::string text;
-  for (const unsigned char byte : random) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    text += fmt::format("{:02x}", static_cast<int>(random[i]));
   return text;
 }
+
+Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
 
 int fail(const Error& error, int exit_code) {
   say_error("tutti run: {}\n", error.what);
@@ -78,7 +81,7 @@ int run_here(const RunOptions& options) {
   job.secret = *std::move(secret);
   job.master_port = free_port();
   job.prefix = options.prefix;
-  const int exit_code = Supervisor(supervision(options)).run(ranks_of(job));
+  const int exit_code = supervise(supervision(options), ranks_of(job));
   // Files left by ranks that were killed while they joined: of this launcher and of earlier ones.
   bootstrap::remove_dead_jobs(*directory);
   return exit_code;
@@ -90,7 +93,7 @@ Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
   TUTTI_TRY(run.hosts, bootstrap::share_out(hosts, options.rank_count));
   std::istringstream words(options.rsh);
   for (std::string word; words >> word;) run.rsh.push_back(word);
-  if (run.rsh.empty()) return Error{Code::kInvalidArgument, "--rsh is empty"};
+  if (run.rsh.empty()) return bad("--rsh is empty");
   run.command = options.remote_tutti;
   std::array<char, 4096> self{};
   if (run.command.empty() && ::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0)
@@ -115,14 +118,65 @@ int run_on_hosts(const RunOptions& options) {
   auto how = supervision(options);
   how.what = "hosts";
   how.grace += std::chrono::seconds(1);  // First it is the agents' turn.
-  return Supervisor(how).run(*agents);
+  return supervise(how, *agents);
+}
+
+namespace fs = std::filesystem;
+
+/// Where the libraries are: beside the command, as it was installed or as it was built.
+Result<std::string> folder_of_libraries() {
+  std::error_code error;
+  const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* relative : {TUTTI_SIMULATED_FOLDERS}) {
+    const fs::path folder = fs::weakly_canonical(bin / relative, error);
+    if (!error && fs::exists(folder / "libcuda.so.1", error)) return folder.string();
+  }
+  return Error{Code::kUnsupported,
+               "this build has no simulated GPUs: they are built where the CUDA toolkit's headers "
+               "are (docs/simulated-gpus.md)"};
+}
+
+/// Sets this process's environment so that programs it starts find simulated GPUs: the folder of
+/// their libraries first in LD_LIBRARY_PATH, and what is pretended in SIMT_MACHINE and
+/// SIMT_DEVICES. Returns the line that says so. kInvalidArgument: there is no such machine, or it
+/// has fewer GPUs; kUnsupported: this build has no such libraries.
+Result<std::string> simulate_gpus(const SimulatedGpus& wanted) {
+  TUTTI_TRY(const std::string folder, folder_of_libraries());
+  const auto machine = topology::load_machine(wanted.machine);
+  if (!machine) return bad("--model: " + machine.error().what);
+  const auto answers = topology::library_answers(machine->graph);
+  if (!answers) return bad(fmt::format("--model {}: {}", wanted.machine, answers.error().what));
+  const auto there = static_cast<int>(answers->cuda.gpus.size());
+  if (wanted.count > there) {
+    return bad(
+        fmt::format("--simulated-gpus {}: a host of {} has {}; choose fewer, or another "
+                    "--model (dgx2 has 16)",
+                    wanted.count, wanted.machine, there));
+  }
+  // A file is found wherever programs run.
+  std::error_code error;
+  const std::string name = topology::is_model(wanted.machine)
+                               ? wanted.machine
+                               : fs::absolute(wanted.machine, error).string();
+  std::string path = folder;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    constexpr std::string_view kName = "LD_LIBRARY_PATH=";
+    const std::string_view text = *entry;
+    if (text.starts_with(kName) && text != kName)
+      path.append(":").append(text.substr(kName.size()));
+  }
+  ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  ::setenv("SIMT_MACHINE", name.c_str(), 1);
+  ::setenv("SIMT_DEVICES", std::to_string(wanted.count).c_str(), 1);
+  return fmt::format("{} of {}, pretended: results are right, speeds mean nothing",
+                     wanted.count == 1 ? "1 GPU" : fmt::format("{} GPUs", wanted.count),
+                     wanted.machine);
 }
 
 /// Without -n one rank: a program that drives all GPUs by itself.
 int run_simulated(RunOptions options) {
   if (!options.hosts.empty())
-    return fail({Code::kInvalidArgument, "--simulated-gpus is for this host; leave out --hosts"},
-                kUsage);
+    return fail(bad("--simulated-gpus is for this host; leave out --hosts"), kUsage);
   const auto said = simulate_gpus(options.simulated);
   if (!said) return fail(said.error(), said.error().code == Code::kUnsupported ? 1 : kUsage);
   say_error("tutti run: {}\n", *said);
@@ -134,8 +188,7 @@ int run(const RunOptions& options) {
   if (options.simulated.count > 0) return run_simulated(options);
   if (!options.hosts.empty()) return run_on_hosts(options);
   if (options.rank_count == 0)
-    return fail({Code::kInvalidArgument, "--ranks or --hosts is required; see tutti run --help"},
-                kUsage);
+    return fail(bad("--ranks or --hosts is required; see tutti run --help"), kUsage);
   return run_here(options);
 }
 

@@ -19,21 +19,19 @@ std::vector<std::string> environment_of(const Job& job, int local_rank) {
   const std::string me = std::to_string(job.first_rank + local_rank),
                     count = std::to_string(job.rank_count), local = std::to_string(local_rank),
                     local_count = std::to_string(job.local_rank_count);
-  std::vector<std::string> ours{
-      "TUTTI_RANK=" + me,
-      "TUTTI_RANK_COUNT=" + count,
-      "TUTTI_LOCAL_RANK=" + local,
-      "TUTTI_LOCAL_RANK_COUNT=" + local_count,
-      "TUTTI_JOB=" + job.name,
-      "TUTTI_SECRET=" + job.secret,
-      // The variables that torch.distributed reads: a script for torchrun runs unchanged.
-      "RANK=" + me,
-      "WORLD_SIZE=" + count,
-      "LOCAL_RANK=" + local,
-      "LOCAL_WORLD_SIZE=" + local_count,
-      "MASTER_ADDR=" + job.master_address,
-      "MASTER_PORT=" + std::to_string(job.master_port),
-  };
+  // The last six are what torch.distributed reads: a script for torchrun runs unchanged.
+  std::vector<std::string> ours{"TUTTI_RANK=" + me,
+                                "TUTTI_RANK_COUNT=" + count,
+                                "TUTTI_LOCAL_RANK=" + local,
+                                "TUTTI_LOCAL_RANK_COUNT=" + local_count,
+                                "TUTTI_JOB=" + job.name,
+                                "TUTTI_SECRET=" + job.secret,
+                                "RANK=" + me,
+                                "WORLD_SIZE=" + count,
+                                "LOCAL_RANK=" + local,
+                                "LOCAL_WORLD_SIZE=" + local_count,
+                                "MASTER_ADDR=" + job.master_address,
+                                "MASTER_PORT=" + std::to_string(job.master_port)};
   if (!job.rendezvous.empty()) ours.push_back("TUTTI_RENDEZVOUS=" + job.rendezvous);
   const auto name_of = [](std::string_view entry) { return entry.substr(0, entry.find('=')); };
   std::vector<std::string> all;
@@ -56,17 +54,6 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-struct Pipe {
-  Fd read, write;
-};
-
-Result<Pipe> make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return Error{Code::kSystem, "pipe: " + std::generic_category().message(errno)};
-  return Pipe{Fd(ends[0]), Fd(ends[1])};
-}
-
 /// In the new process: never returns. An error goes through `trouble`, as an errno.
 [[noreturn]] void become(char* const* program, char* const* environment, const sigset_t& signals,
                          pid_t launcher, int input, int output, int errors, int trouble) {
@@ -85,6 +72,13 @@ Result<Pipe> make_pipe() {
 }
 
 }  // namespace
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return Error{Code::kSystem, "pipe: " + std::generic_category().message(errno)};
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
 
 std::vector<Child> ranks_of(const Job& job) {
   std::vector<Child> ranks;

@@ -40,6 +40,12 @@ struct Job {
 };
 std::vector<Child> ranks_of(const Job& job);
 
+struct Pipe {
+  Fd read, write;
+};
+/// No child inherits it.
+Result<Pipe> make_pipe();
+
 struct ChildProcess {
   pid_t pid = -1;
   Fd output, errors;  // Its output.

@@ -2,17 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <limits.h>
+#include <poll.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <array>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "base/output.h"
+#include "tools/run/line_relay.h"
 
 namespace tutti::tools {
 namespace {
@@ -49,269 +50,302 @@ sigset_t handled_signals() {
   return set;
 }
 
+/// It has more than 15 fields: processes, their output, and how they end.
+class Supervisor {
+ public:
+  explicit Supervisor(const Supervision& options)
+      : options_(options), errors_outlet_(same_file(1, 2) ? &output_ : &errors_) {}
+  ~Supervisor() {
+    for (const Running& one : running_) {
+      if (one.pid > 0) {
+        ::kill(-one.pid, SIGKILL);
+        ::waitpid(one.pid, nullptr, 0);
+      }
+    }
+    ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  int run(std::span<const Child> children) {
+    if (!prepare()) exit_code_ = 1;
+    ordered_ = options_.takes_orders;
+    if (exit_code_ == 0 && !start_all(children)) {
+      ending_ = true;
+      signal_all(SIGKILL);
+    }
+    loop();
+    return exit_code_;
+  }
+
+ private:
+  struct Stream {
+    Fd source;
+    LineCutter lines;
+    Outlet* outlet;
+  };
+  struct Running {
+    std::string name;
+    pid_t pid;  // -1 once it has ended.
+    Fd orders;  // Into an agent.
+  };
+
+  void say(const std::string& line) { errors_outlet_->queue() += "tutti run: " + line + "\n"; }
+
+  bool prepare() {
+    const sigset_t handled = handled_signals();
+    ::sigprocmask(SIG_BLOCK, &handled, &old_mask_);
+    // A reader that goes away is told by write; a terminal that is not ours by read.
+    for (const int number : {SIGPIPE, SIGTTIN}) ::signal(number, SIG_IGN);
+    signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_) say(std::string("signalfd: ") + std::strerror(errno));
+    return static_cast<bool>(signals_);
+  }
+
+  static Result<Pipe> open_orders(const Child& child) {
+    TUTTI_TRY(auto pipe, make_pipe());
+    // All of it fits, so that nobody has to wait for a connection to be made.
+    const auto bytes = static_cast<int>(child.orders.size()) + PIPE_BUF;
+    const int orders = pipe.write.get();
+    ::fcntl(orders, F_SETFL, O_NONBLOCK);
+    if (::fcntl(orders, F_SETPIPE_SZ, bytes) < 0 ||
+        ::write(orders, child.orders.data(), child.orders.size()) !=
+            static_cast<ssize_t>(child.orders.size()))
+      return Error{Code::kSystem, fmt::format("no room for an environment of {} bytes: {}", bytes,
+                                              std::strerror(errno))};
+    return pipe;
+  }
+
+  bool start_all(std::span<const Child> children) {
+    const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    int first_input = 0;  // Rank 0's.
+    Fd passed_on;         // From a terminal: only our process group may read it.
+    if (!options_.takes_orders && ::isatty(0) == 1 && children.front().orders.empty()) {
+      if (auto pipe = make_pipe()) {
+        passed_on = std::move(pipe->read);
+        first_input = passed_on.get();
+        input_ = std::move(pipe->write);
+        ::fcntl(input_.get(), F_SETFL, O_NONBLOCK);
+      }
+    }
+    for (const Child& child : children) {
+      Pipe orders;
+      const auto begin = [&]() -> Result<ChildProcess> {
+        if (!child.orders.empty()) {
+          TUTTI_TRY(orders, open_orders(child));
+        }
+        const bool first = &child == &children.front() && !options_.takes_orders;
+        const int usual = first ? first_input : nothing.get();
+        return start(child, orders.read ? orders.read.get() : usual, old_mask_);
+      };
+      auto started = begin();
+      if (!started) {
+        say("can't start " + child.name + ": " + started.error().what);
+        const bool missing = started.error().what.ends_with(std::strerror(ENOENT));
+        exit_code_ = missing ? 127 : 126;
+        return false;
+      }
+      running_.push_back({child.name, started->pid, std::move(orders.write)});
+      streams_.push_back({std::move(started->output), LineCutter(child.prefix), &output_});
+      streams_.push_back({std::move(started->errors), LineCutter(child.prefix), errors_outlet_});
+      ++alive_;
+    }
+    return true;
+  }
+
+  bool done() const {
+    if (alive_ > 0 || !output_.empty() || !errors_.empty()) return false;
+    const bool closed =
+        std::all_of(streams_.begin(), streams_.end(), [](const auto& one) { return !one.source; });
+    return closed || (give_up_at_ && steady_clock::now() >= *give_up_at_);
+  }
+
+  int timeout_ms() const {
+    auto next = steady_clock::time_point::max();
+    if (kill_at_) next = std::min(next, *kill_at_);
+    if (give_up_at_) next = std::min(next, *give_up_at_);
+    if (next == steady_clock::time_point::max()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - steady_clock::now());
+    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+  }
+
+  void loop() {
+    while (!done()) {
+      // poll skips negative descriptors.
+      std::vector<pollfd> polled{{signals_.get(), POLLIN, 0},
+                                 {output_.empty() ? -1 : output_.descriptor(), POLLOUT, 0},
+                                 {errors_.empty() ? -1 : errors_.descriptor(), POLLOUT, 0},
+                                 {input_ || ordered_ ? 0 : -1, POLLIN, 0}};
+      const std::size_t first_stream = polled.size();
+      for (const Stream& stream : streams_)
+        polled.push_back({stream.outlet->full() ? -1 : stream.source.get(), POLLIN, 0});
+      if (::poll(polled.data(), polled.size(), timeout_ms()) < 0 && errno != EINTR) return;
+      signalfd_siginfo signal{};
+      while (polled[0].revents != 0 &&
+             ::read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
+        on_signal(signal);
+      }
+      for (std::size_t i = 0; i < streams_.size(); ++i) {
+        if (polled[first_stream + i].revents != 0) relay(streams_[i]);
+      }
+      if (polled[3].revents != 0) ordered_ ? take_orders() : relay_input();
+      if (polled[1].revents != 0 && !output_.write_some()) lose_output();
+      if (polled[2].revents != 0) errors_.write_some();
+      enforce_grace();
+    }
+    std::string last;
+    for (Stream& stream : streams_) stream.lines.finish(last);
+    output_.queue() += last;
+    while (!output_.empty()) output_.write_some();
+    if (output_.failure() != 0) lose_output();
+    while (!errors_.empty()) errors_.write_some();
+  }
+
+  void relay(Stream& stream) {
+    std::array<char, 65536> buffer;
+    const ssize_t got = ::read(stream.source.get(), buffer.data(), buffer.size());
+    if (got > 0) {
+      stream.lines.append({buffer.data(), static_cast<std::size_t>(got)}, stream.outlet->queue());
+    } else if (got == 0 || errno != EINTR) {
+      stream.lines.finish(stream.outlet->queue());
+      stream.source.reset();
+    }
+  }
+
+  void relay_input() {
+    std::array<char, 4096> buffer;  // The longest input that a terminal gives at once.
+    const ssize_t got = ::read(0, buffer.data(), buffer.size());
+    // The end, a terminal that is another's for now, or a rank that does not read: that was all.
+    if (got <= 0 || ::write(input_.get(), buffer.data(), static_cast<std::size_t>(got)) != got)
+      input_.reset();
+  }
+
+  void take_orders() {
+    std::array<char, 256> buffer;
+    const ssize_t got = ::read(0, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) return;
+    if (got <= 0) {
+      ordered_ = false;
+      if (exit_code_ == 0) exit_code_ = 128 + SIGHUP;
+      ending_ = true;
+      say("the connection with the launcher has ended; killing the ranks");
+      signal_all(SIGKILL);
+      return;
+    }
+    orders_.append(buffer.data(), static_cast<std::size_t>(got));
+    for (std::size_t end = 0; (end = orders_.find('\n')) != std::string::npos;) {
+      int number = 0;  // A signal's number: there are no other orders.
+      const auto [stop, failure] = std::from_chars(orders_.data(), orders_.data() + end, number);
+      if (failure == std::errc{} && stop == orders_.data() + end && number > 0 && number < NSIG)
+        signal_all(number);
+      orders_.erase(0, end + 1);
+    }
+    if (orders_.size() > buffer.size()) orders_.clear();  // That is none of ours.
+  }
+
+  void on_signal(const signalfd_siginfo& signal) {
+    const int number = static_cast<int>(signal.ssi_signo);
+    if (number == SIGCHLD) {
+      reap();
+      return;
+    }
+    const auto now = steady_clock::now();
+    if (number == SIGINT && interrupted_at_ && now - *interrupted_at_ > kOnePress) {
+      say(fmt::format("interrupted again; killing the {}", options_.what));
+      signal_all(SIGKILL);
+      return;
+    }
+    if (number == SIGINT && !interrupted_at_) interrupted_at_ = now;
+    signal_all(number);
+  }
+
+  void signal_all(int number) {
+    const std::string order = std::to_string(number) + "\n";
+    for (const Running& one : running_) {
+      // An agent must not die of what is meant for its ranks; but when it dies, they do.
+      if (one.pid > 0 && one.orders && number != SIGKILL) {
+        (void)!::write(one.orders.get(), order.data(), order.size());
+      } else if (one.pid > 0) {
+        ::kill(-one.pid, number);
+      }
+    }
+  }
+
+  void reap() {
+    for (;;) {
+      siginfo_t how{};
+      // Looks first and buries later: until then nobody else can get the number of the group.
+      if (::waitid(P_ALL, 0, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid == 0) return;
+      const auto one = std::find_if(running_.begin(), running_.end(),
+                                    [&](const Running& each) { return each.pid == how.si_pid; });
+      if (one != running_.end()) ::kill(-how.si_pid, SIGKILL);  // Its leftover processes.
+      ::waitpid(how.si_pid, nullptr, 0);
+      if (one != running_.end()) on_end(*one, how);
+    }
+  }
+
+  void on_end(Running& one, const siginfo_t& how) {
+    const std::string who = fmt::format("{} (process {})", one.name, one.pid);
+    one.pid = -1;
+    if (--alive_ == 0) give_up_at_ = steady_clock::now() + kDrainTime;
+    const bool exited = how.si_code == CLD_EXITED;
+    if ((exited && how.si_status == 0) || exit_code_ != 0) return;
+    exit_code_ = exited ? how.si_status : 128 + how.si_status;
+    const std::string end = exited ? fmt::format("exited with code {}", how.si_status)
+                                   : fmt::format("was killed by signal {} ({})", how.si_status,
+                                                 strsignal(how.si_status));
+    say(who + " " + end + (alive_ > 0 ? fmt::format("; ending the other {}", options_.what) : ""));
+    end_others();
+  }
+
+  void lose_output() {
+    if (std::exchange(output_lost_, true)) return;
+    const bool unread = output_.failure() == EPIPE;
+    if (exit_code_ == 0) exit_code_ = unread ? 128 + SIGPIPE : 1;
+    if (!unread) say(output_failure_words(output_.failure()));
+    end_others();
+  }
+
+  void end_others() {
+    if (std::exchange(ending_, true)) return;
+    signal_all(SIGTERM);
+    signal_all(SIGCONT);  // A stopped one could not end.
+    kill_at_ =
+        steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(options_.grace);
+  }
+
+  void enforce_grace() {
+    if (!kill_at_ || steady_clock::now() < *kill_at_) return;
+    kill_at_.reset();
+    if (alive_ == 0) return;
+    say(fmt::format("{} of {} {} did not end within {} s; killing them", alive_, running_.size(),
+                    options_.what, options_.grace.count()));
+    signal_all(SIGKILL);
+  }
+
+  const Supervision options_;
+  Outlet output_{1}, errors_{2};
+  Outlet* const errors_outlet_;  // `output_` where both lead to the same place.
+  Fd signals_;
+  sigset_t old_mask_{};
+  Fd input_;            // Into rank 0, where its input has to be passed on.
+  std::string orders_;  // The beginning of one that has not come whole.
+  bool ordered_ = false;
+  std::vector<Running> running_;
+  std::vector<Stream> streams_;
+  std::size_t alive_ = 0;
+  int exit_code_ = 0;
+  bool ending_ = false, output_lost_ = false;
+  std::optional<std::chrono::steady_clock::time_point> interrupted_at_;
+  // When the ranks that still run are killed; and, once all have ended, when their output counts as
+  // finished even though somebody keeps it open.
+  std::optional<std::chrono::steady_clock::time_point> kill_at_, give_up_at_;
+};
+
 }  // namespace
 
-Supervisor::Supervisor(const Supervision& options)
-    : options_(options), errors_outlet_(same_file(1, 2) ? &output_ : &errors_) {}
-
-Supervisor::~Supervisor() {
-  for (const Running& one : running_) {
-    if (one.pid > 0) {
-      ::kill(-one.pid, SIGKILL);
-      ::waitpid(one.pid, nullptr, 0);
-    }
-  }
-  ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
-}
-
-void Supervisor::say(const std::string& line) {
-  errors_outlet_->queue() += "tutti run: " + line + "\n";
-}
-
-bool Supervisor::prepare() {
-  const sigset_t handled = handled_signals();
-  ::sigprocmask(SIG_BLOCK, &handled, &old_mask_);
-  // A reader that goes away is told by write; a terminal that is not ours by read.
-  for (const int number : {SIGPIPE, SIGTTIN}) ::signal(number, SIG_IGN);
-  signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_) say(std::string("signalfd: ") + std::strerror(errno));
-  return static_cast<bool>(signals_);
-}
-
-Result<Fd> Supervisor::open_orders(const Child& child, Fd& input) const {
-  std::array<int, 2> ends{};
-  const auto failed = [](const std::string& what) {
-    return Error{Code::kSystem, what + ": " + std::strerror(errno)};
-  };
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed("pipe");
-  input = Fd(ends[0]);
-  Fd orders(ends[1]);
-  // All of it fits, so that nobody has to wait for a connection to be made.
-  const auto bytes = static_cast<int>(child.orders.size()) + PIPE_BUF;
-  ::fcntl(orders.get(), F_SETFL, O_NONBLOCK);
-  if (::fcntl(orders.get(), F_SETPIPE_SZ, bytes) < 0 ||
-      ::write(orders.get(), child.orders.data(), child.orders.size()) !=
-          static_cast<ssize_t>(child.orders.size()))
-    return failed("no room for an environment of " + std::to_string(bytes) + " bytes");
-  return orders;
-}
-
-bool Supervisor::start_all(std::span<const Child> children) {
-  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  Fd first_input;  // Rank 0's. From a terminal it is passed on: only our process group may read it.
-  if (!options_.takes_orders && ::isatty(0) == 1 && children.front().orders.empty()) {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
-      first_input = Fd(ends[0]);
-      input_ = Fd(ends[1]);
-      ::fcntl(input_.get(), F_SETFL, O_NONBLOCK);
-    }
-  }
-  const int own_input = first_input ? first_input.get() : 0;
-  for (const Child& child : children) {
-    Fd orders_input, orders;
-    int input = &child == &children.front() && !options_.takes_orders ? own_input : nothing.get();
-    const auto begin = [&]() -> Result<ChildProcess> {
-      if (!child.orders.empty()) {
-        TUTTI_TRY(orders, open_orders(child, orders_input));
-        input = orders_input.get();
-      }
-      return start(child, input, old_mask_);
-    };
-    auto started = begin();
-    if (!started) {
-      say("can't start " + child.name + ": " + started.error().what);
-      const bool missing = started.error().what.ends_with(std::strerror(ENOENT));
-      exit_code_ = missing ? 127 : 126;
-      return false;
-    }
-    running_.push_back({child.name, started->pid, std::move(orders)});
-    streams_.push_back({std::move(started->output), LineCutter(child.prefix), &output_});
-    streams_.push_back({std::move(started->errors), LineCutter(child.prefix), errors_outlet_});
-    ++alive_;
-  }
-  return true;
-}
-
-int Supervisor::run(std::span<const Child> children) {
-  if (!prepare()) exit_code_ = 1;
-  ordered_ = options_.takes_orders;
-  if (exit_code_ == 0 && !start_all(children)) {
-    ending_ = true;
-    signal_all(SIGKILL);
-  }
-  loop();
-  return exit_code_;
-}
-
-bool Supervisor::done() const {
-  if (alive_ > 0 || !output_.empty() || !errors_.empty()) return false;
-  const bool closed =
-      std::all_of(streams_.begin(), streams_.end(), [](const auto& one) { return !one.source; });
-  return closed || (give_up_at_ && steady_clock::now() >= *give_up_at_);
-}
-
-int Supervisor::timeout_ms() const {
-  auto next = steady_clock::time_point::max();
-  if (kill_at_) next = std::min(next, *kill_at_);
-  if (give_up_at_) next = std::min(next, *give_up_at_);
-  if (next == steady_clock::time_point::max()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - steady_clock::now());
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
-}
-
-void Supervisor::loop() {
-  while (!done()) {
-    // poll skips negative descriptors.
-    std::vector<pollfd> polled{{signals_.get(), POLLIN, 0},
-                               {output_.empty() ? -1 : output_.descriptor(), POLLOUT, 0},
-                               {errors_.empty() ? -1 : errors_.descriptor(), POLLOUT, 0},
-                               {input_ || ordered_ ? 0 : -1, POLLIN, 0}};
-    const std::size_t first_stream = polled.size();
-    for (const Stream& stream : streams_)
-      polled.push_back({stream.outlet->full() ? -1 : stream.source.get(), POLLIN, 0});
-    if (::poll(polled.data(), polled.size(), timeout_ms()) < 0 && errno != EINTR) return;
-    signalfd_siginfo signal{};
-    while (polled[0].revents != 0 &&
-           ::read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
-      on_signal(signal);
-    }
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      if (polled[first_stream + i].revents != 0) relay(streams_[i]);
-    }
-    if (polled[3].revents != 0) ordered_ ? take_orders() : relay_input();
-    if (polled[1].revents != 0 && !output_.write_some()) lose_output();
-    if (polled[2].revents != 0) errors_.write_some();
-    enforce_grace();
-  }
-  std::string last;
-  for (Stream& stream : streams_) stream.lines.finish(last);
-  output_.queue() += last;
-  while (!output_.empty()) output_.write_some();
-  if (output_.failure() != 0) lose_output();
-  while (!errors_.empty()) errors_.write_some();
-}
-
-void Supervisor::relay(Stream& stream) {
-  std::array<char, 65536> buffer;
-  const ssize_t got = ::read(stream.source.get(), buffer.data(), buffer.size());
-  if (got > 0) {
-    stream.lines.append({buffer.data(), static_cast<std::size_t>(got)}, stream.outlet->queue());
-  } else if (got == 0 || errno != EINTR) {
-    stream.lines.finish(stream.outlet->queue());
-    stream.source.reset();
-  }
-}
-
-void Supervisor::relay_input() {
-  std::array<char, 4096> buffer;  // The longest input that a terminal gives at once.
-  const ssize_t got = ::read(0, buffer.data(), buffer.size());
-  // The end, a terminal that is another's for now, or a rank that does not read: that was all.
-  if (got <= 0 || ::write(input_.get(), buffer.data(), static_cast<std::size_t>(got)) != got)
-    input_.reset();
-}
-
-void Supervisor::take_orders() {
-  std::array<char, 256> buffer;
-  const ssize_t got = ::read(0, buffer.data(), buffer.size());
-  if (got < 0 && errno == EINTR) return;
-  if (got <= 0) {
-    ordered_ = false;
-    if (exit_code_ == 0) exit_code_ = 128 + SIGHUP;
-    ending_ = true;
-    say("the connection with the launcher has ended; killing the ranks");
-    signal_all(SIGKILL);
-    return;
-  }
-  orders_.append(buffer.data(), static_cast<std::size_t>(got));
-  for (std::size_t end = 0; (end = orders_.find('\n')) != std::string::npos;) {
-    int number = 0;  // A signal's number: there are no other orders.
-    const auto [stop, failure] = std::from_chars(orders_.data(), orders_.data() + end, number);
-    if (failure == std::errc{} && stop == orders_.data() + end && number > 0 && number < NSIG)
-      signal_all(number);
-    orders_.erase(0, end + 1);
-  }
-  if (orders_.size() > buffer.size()) orders_.clear();  // That is none of ours.
-}
-
-void Supervisor::on_signal(const signalfd_siginfo& signal) {
-  const int number = static_cast<int>(signal.ssi_signo);
-  if (number == SIGCHLD) {
-    reap();
-    return;
-  }
-  const auto now = steady_clock::now();
-  if (number == SIGINT && interrupted_at_ && now - *interrupted_at_ > kOnePress) {
-    say(fmt::format("interrupted again; killing the {}", options_.what));
-    signal_all(SIGKILL);
-    return;
-  }
-  if (number == SIGINT && !interrupted_at_) interrupted_at_ = now;
-  signal_all(number);
-}
-
-void Supervisor::signal_all(int number) {
-  const std::string order = std::to_string(number) + "\n";
-  for (const Running& one : running_) {
-    // An agent must not die of what is meant for its ranks; but when it dies, they do.
-    if (one.pid > 0 && one.orders && number != SIGKILL) {
-      (void)!::write(one.orders.get(), order.data(), order.size());
-    } else if (one.pid > 0) {
-      ::kill(-one.pid, number);
-    }
-  }
-}
-
-void Supervisor::reap() {
-  for (;;) {
-    siginfo_t how{};
-    // Looks first and buries later: until then nobody else can get the number of the group.
-    if (::waitid(P_ALL, 0, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid == 0) return;
-    const auto one = std::find_if(running_.begin(), running_.end(),
-                                  [&](const Running& each) { return each.pid == how.si_pid; });
-    if (one != running_.end()) ::kill(-how.si_pid, SIGKILL);  // Its leftover processes.
-    ::waitpid(how.si_pid, nullptr, 0);
-    if (one != running_.end()) on_end(*one, how);
-  }
-}
-
-void Supervisor::on_end(Running& one, const siginfo_t& how) {
-  const std::string who = fmt::format("{} (process {})", one.name, one.pid);
-  one.pid = -1;
-  if (--alive_ == 0) give_up_at_ = steady_clock::now() + kDrainTime;
-  const bool exited = how.si_code == CLD_EXITED;
-  if ((exited && how.si_status == 0) || exit_code_ != 0) return;
-  exit_code_ = exited ? how.si_status : 128 + how.si_status;
-  const std::string end =
-      exited ? fmt::format("exited with code {}", how.si_status)
-             : fmt::format("was killed by signal {} ({})", how.si_status, strsignal(how.si_status));
-  say(who + " " + end + (alive_ > 0 ? fmt::format("; ending the other {}", options_.what) : ""));
-  end_others();
-}
-
-void Supervisor::lose_output() {
-  if (std::exchange(output_lost_, true)) return;
-  const bool unread = output_.failure() == EPIPE;
-  if (exit_code_ == 0) exit_code_ = unread ? 128 + SIGPIPE : 1;
-  if (!unread) say(output_failure_words(output_.failure()));
-  end_others();
-}
-
-void Supervisor::end_others() {
-  if (std::exchange(ending_, true)) return;
-  signal_all(SIGTERM);
-  signal_all(SIGCONT);  // A stopped one could not end.
-  kill_at_ =
-      steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(options_.grace);
-}
-
-void Supervisor::enforce_grace() {
-  if (!kill_at_ || steady_clock::now() < *kill_at_) return;
-  kill_at_.reset();
-  if (alive_ == 0) return;
-  say(fmt::format("{} of {} {} did not end within {} s; killing them", alive_, running_.size(),
-                  options_.what, options_.grace.count()));
-  signal_all(SIGKILL);
+int supervise(const Supervision& options, std::span<const Child> children) {
+  return Supervisor(options).run(children);
 }
 
 }  // namespace tutti::tools
