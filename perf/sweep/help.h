@@ -1,4 +1,4 @@
-// File: sweep/help.h: --help in lines of at most 100 columns.
+// File: sweep/help.h: options, and --help in lines of at most 100 columns.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -33,5 +33,17 @@ class HelpFormatter : public CLI::Formatter {
     return lines + text.substr(at);
   }
 };
+
+/// An option whose default --help shows.
+template <class T>
+CLI::Option* add_shown(CLI::App& app, const std::string& names, T& into, const std::string& text) {
+  return app.add_option(names, into, text)->capture_default_str();
+}
+/// One that is a number with limits.
+template <class T, class Limit>
+CLI::Option* add_number(CLI::App& app, const std::string& names, T& into, const std::string& text,
+                        Limit least, Limit most) {
+  return add_shown(app, names, into, text)->check(CLI::Range(least, most));
+}
 
 }  // namespace tutti::perf

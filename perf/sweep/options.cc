@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -20,9 +20,17 @@ constexpr DataType kTypes[] = {
 #include "tutti/data_types.def"
 #undef TUTTI_DATA_TYPE
 };
-constexpr std::array<ReduceOp, 9> kOps{ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin,
-                                       ReduceOp::kMax, ReduceOp::kAvg,  ReduceOp::kPreMulSum,
-                                       ReduceOp::kAnd, ReduceOp::kOr,   ReduceOp::kXor};
+using enum ReduceOp;
+constexpr ReduceOp kOps[] = {kSum, kProd, kMin, kMax, kAvg, kPreMulSum, kAnd, kOr, kXor};
+
+/// Types by name: first what nccl-tests calls otherwise than we do.
+constexpr std::pair<std::string_view, DataType> kTypeNames[] = {
+    {"half", DataType::kFloat16},        {"float", DataType::kFloat32},
+    {"double", DataType::kFloat64},      {"f8e4m3", DataType::kFloat8E4M3},
+    {"f8e5m2", DataType::kFloat8E5M2},   {"bfloat16", DataType::kBfloat16},
+    {"fp8_e4m3", DataType::kFloat8E4M3}, {"fp8_e5m2", DataType::kFloat8E5M2},
+    {"bf16", DataType::kBfloat16},       {"fp16", DataType::kFloat16},
+    {"fp32", DataType::kFloat32},        {"fp64", DataType::kFloat64}};
 
 std::string known_types() {
   std::string text;
@@ -37,69 +45,54 @@ std::string known_ops() {
 }
 
 /// Options of nccl-tests that have no use on a host.
-constexpr std::array<const char*, 4> kForDevices{"-g,--ngpus", "-G,--cudagraph",
-                                                 "-p,--parallel_init", "-y,--stream_null"};
+constexpr const char* kParallel = "-p,--parallel_init";
+constexpr const char* kForDevices[] = {"-g,--ngpus", "-G,--cudagraph", kParallel,
+                                       "-y,--stream_null"};
 
 struct Words {  // Options that are words, until they are understood.
   std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", check = "1";
   std::string root = "0";
-  int local_register = 0, blocking = 1, report_cpu = 0, timestamps = 0;
-  int gpus = 1, graph = 0, parallel_init = 0, stream_null = 0;
+  int local_register = 0, for_devices = 0;
 };
 
 void add_options(CLI::App& app, Options& o, Words& w) {
-  app.add_option("-b,--minbytes", w.min, "Smallest size, with K, M or G")->capture_default_str();
-  app.add_option("-e,--maxbytes", w.max, "Largest size")->capture_default_str();
-  app.add_option("-i,--stepbytes", w.step, "Step from size to size")->capture_default_str();
+  constexpr int kMost = 1 << 30;
+  add_shown(app, "-b,--minbytes", w.min, "Smallest size, with K, M or G");
+  add_shown(app, "-e,--maxbytes", w.max, "Largest size");
+  add_shown(app, "-i,--stepbytes", w.step, "Step from size to size");
   app.add_option("-f,--stepfactor", o.factor, "Factor from size to size, instead of a step")
       ->check(CLI::Range(1.0001, 1e9));
-  app.add_option("-n,--iters", o.iterations,
-                 "Calls per measurement; 0: what fits 10 ms, at least 20")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  app.add_option("-N,--run_cycles", o.cycles, "Times to run the whole sweep; 0: for ever")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  app.add_option("-w,--warmup_iters", o.warmup, "Calls before the clock starts")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  app.add_option("-m,--agg_iters", o.aggregate, "Calls that are grouped into one")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option("-c,--check", w.check,
-                 "Calls to verify, 0 for none; or bits: one, against the canonical reference")
-      ->capture_default_str();
-  app.add_option("-o,--op", w.op, "Reduction: " + known_ops())->capture_default_str();
-  app.add_option("-d,--datatype", w.type, "Type: " + known_types())->capture_default_str();
-  app.add_option("-r,--root", w.root, "Root of a broadcast; -1 or all: all in turn")
-      ->capture_default_str();
-  app.add_option("-z,--blocking", w.blocking, "1: blocking calls, 0: asynchronous ones")
-      ->check(CLI::Range(0, 1))
-      ->capture_default_str();
-  app.add_option("-a,--average", o.average,
-                 "Time of a call: 0 rank 0's, 1 average, 2 minimum, 3 maximum")
-      ->check(CLI::Range(0, 3))
-      ->capture_default_str();
-  app.add_option("-C,--report_cputime", w.report_cpu, "1: report CPU time instead of latency")
-      ->check(CLI::Range(0, 1))
-      ->capture_default_str();
-  app.add_option("-R,--local_register", w.local_register,
-                 "0: plain buffers, 1 or 2: buffers that peers can map")
-      ->check(CLI::Range(0, 2))
-      ->capture_default_str();
+  add_number(app, "-n,--iters", o.iterations,
+             "Calls per measurement; 0: what fits 10 ms, at least 20", 0, kMost);
+  add_number(app, "-N,--run_cycles", o.cycles, "Times to run the whole sweep; 0: for ever", 0,
+             kMost);
+  add_number(app, "-w,--warmup_iters", o.warmup, "Calls before the clock starts", 0, kMost);
+  add_number(app, "-m,--agg_iters", o.aggregate, "Calls that are grouped into one", 1, 1024);
+  add_shown(app, "-c,--check", w.check,
+            "Calls to verify, 0 for none; or bits: one, against the canonical reference");
+  add_shown(app, "-o,--op", w.op, "Reduction: " + known_ops());
+  add_shown(app, "-d,--datatype", w.type, "Type: " + known_types());
+  add_shown(app, "-r,--root", w.root, "Root of a broadcast; -1 or all: all in turn");
+  add_number(app, "-z,--blocking", o.blocking, "1: blocking calls, 0: asynchronous ones", 0, 1);
+  add_number(app, "-a,--average", o.average,
+             "Time of a call: 0 rank 0's, 1 average, 2 minimum, 3 maximum", 0, 3);
+  add_number(app, "-C,--report_cputime", o.report_cpu, "1: report CPU time instead of latency", 0,
+             1);
+  add_number(app, "-R,--local_register", w.local_register,
+             "0: plain buffers, 1 or 2: buffers that peers can map", 0, 2);
   app.add_option("-T,--timeout", o.timeout_s,
                  "Seconds until a call gives up; 0: the library's default")
       ->check(CLI::Range(0, 86400));
   app.add_option("-t,--nthreads", o.threads, "Ranks per process, as threads")
       ->check(CLI::Range(1, 256));
   app.add_option("-J,--output_file", o.json, "Write the results as JSON");
-  app.add_option("-S,--report_timestamps", w.timestamps, "1: end every line with the time of day")
-      ->check(CLI::Range(0, 1))
-      ->capture_default_str();
-  app.add_option(kForDevices[0], w.gpus, "Accepted, without effect on a host");
-  app.add_option(kForDevices[1], w.graph, "Accepted, without effect on a host");
-  app.add_option(kForDevices[2], w.parallel_init, "Accepted: ranks always start side by side");
-  app.add_option(kForDevices[3], w.stream_null, "Accepted, without effect on a host");
+  add_number(app, "-S,--report_timestamps", o.timestamps, "1: end every line with the time of day",
+             0, 1);
+  for (const char* const names : kForDevices) {
+    app.add_option(names, w.for_devices,
+                   names == kParallel ? "Accepted: ranks always start side by side"
+                                      : "Accepted, without effect on a host");
+  }
   app.add_option("--ranks", o.ranks, "Start this many local ranks, as processes")
       ->check(CLI::Range(1, 256));
   app.add_flag("--pin", o.pin, "Pin local rank r to the r-th usable CPU");
@@ -120,16 +113,13 @@ bool parse_int(const std::string& text, int* into) {
 }
 
 Complaint understand_sizes(const Words& w, Options& o) {
-  const auto size = [](const char* option, const std::string& text,
-                       std::size_t* into) -> Complaint {
-    const auto bytes = parse_size(text);
-    if (!bytes) return fmt::format("{}: '{}' is not a size; try 8, 64K, 1M or 2G", option, text);
+  for (const auto& [option, text, into] : {std::tuple{"--minbytes", &w.min, &o.min_bytes},
+                                           {"--maxbytes", &w.max, &o.max_bytes},
+                                           {"--stepbytes", &w.step, &o.step_bytes}}) {
+    const auto bytes = parse_size(*text);
+    if (!bytes) return fmt::format("{}: '{}' is not a size; try 8, 64K, 1M or 2G", option, *text);
     *into = *bytes;
-    return std::nullopt;
-  };
-  if (auto wrong = size("--minbytes", w.min, &o.min_bytes)) return wrong;
-  if (auto wrong = size("--maxbytes", w.max, &o.max_bytes)) return wrong;
-  if (auto wrong = size("--stepbytes", w.step, &o.step_bytes)) return wrong;
+  }
   if (o.max_bytes < o.min_bytes)
     return fmt::format("--maxbytes {} is smaller than --minbytes {}", o.max_bytes, o.min_bytes);
   if (o.step_bytes == 0) return "--stepbytes must not be 0";
@@ -144,7 +134,7 @@ Complaint understand_sizes(const Words& w, Options& o) {
 
 Complaint understand_words(const Words& w, Options& o) {
   if (w.op == "all") {
-    o.ops.assign(kOps.begin(), kOps.begin() + 6);  // As nccl-tests: not the bitwise ones.
+    o.ops.assign(kOps, kOps + 6);  // As nccl-tests: not the bitwise ones.
   } else if (const auto op = parse_op(w.op)) {
     o.ops = {*op};
   } else {
@@ -180,9 +170,6 @@ Complaint understand(const Words& w, Options& o) {
   if (auto wrong = understand_sizes(w, o)) return wrong;
   if (auto wrong = understand_words(w, o)) return wrong;
   o.registered = w.local_register != 0;
-  o.blocking = w.blocking != 0;
-  o.report_cpu = w.report_cpu != 0;
-  o.timestamps = w.timestamps != 0;
   if (o.ranks > 0 && o.threads > 1)
     return "--ranks and --nthreads exclude each other: processes or threads";
   return std::nullopt;
@@ -191,50 +178,27 @@ Complaint understand(const Words& w, Options& o) {
 }  // namespace
 
 std::optional<std::size_t> parse_size(const std::string& text) {
-  try {
-    std::size_t used = 0;
-    const double value = std::stod(text, &used);
-    double unit = 1;
-    if (used < text.size()) {
-      const char suffix = text[used++];
-      if (suffix == 'k' || suffix == 'K')
-        unit = 1024;
-      else if (suffix == 'm' || suffix == 'M')
-        unit = 1024.0 * 1024;
-      else if (suffix == 'g' || suffix == 'G')
-        unit = 1024.0 * 1024 * 1024;
-      else
-        return std::nullopt;
-    }
-    if (used != text.size() || !(value >= 0) || value * unit > 1e15) return std::nullopt;
-    return static_cast<std::size_t>(value * unit);
-  } catch (const std::exception&) {  // Not a number, or out of range.
-    return std::nullopt;
+  constexpr std::string_view kUnits = "kKmMgG";
+  const char* const end = text.data() + text.size();
+  double value = 0;
+  auto [at, error] = std::from_chars(text.data(), end, value);
+  if (const auto unit = at != end ? kUnits.find(*at) : kUnits.npos; unit != kUnits.npos) {
+    value = std::ldexp(value, 10 * (static_cast<int>(unit) / 2 + 1));
+    ++at;
   }
+  if (error != std::errc{} || at != end || !(value >= 0 && value <= 1e15)) return std::nullopt;
+  return static_cast<std::size_t>(value);
 }
 
 std::string type_name(DataType type) {
-  switch (type) {  // Those that nccl-tests calls otherwise.
-    case DataType::kFloat16: return "half";
-    case DataType::kFloat32: return "float";
-    case DataType::kFloat64: return "double";
-    case DataType::kFloat8E4M3: return "f8e4m3";
-    case DataType::kFloat8E5M2: return "f8e5m2";
-    default: return std::string(to_string(type));
-  }
+  const auto found =
+      std::ranges::find(kTypeNames, type, [](const auto& one) { return one.second; });
+  return std::string(found != std::end(kTypeNames) ? found->first : to_string(type));
 }
 
 std::optional<DataType> parse_type(const std::string& text) {
-  for (const DataType type : kTypes) {
-    if (text == type_name(type)) return type;
-  }
-  if (text == "fp8_e4m3") return DataType::kFloat8E4M3;
-  if (text == "fp8_e5m2") return DataType::kFloat8E5M2;
-  if (text == "bf16") return DataType::kBfloat16;
-  if (text == "fp16") return DataType::kFloat16;
-  if (text == "fp32") return DataType::kFloat32;
-  if (text == "fp64") return DataType::kFloat64;
-  return parse_data_type(text);
+  const auto found = std::ranges::find(kTypeNames, text, [](const auto& one) { return one.first; });
+  return found != std::end(kTypeNames) ? found->second : parse_data_type(text);
 }
 
 std::string op_name(ReduceOp op) {

@@ -31,10 +31,8 @@ struct Options {
   std::vector<ReduceOp> ops{ReduceOp::kSum};
   std::vector<DataType> types{DataType::kFloat32};
   std::vector<int> roots{0};  // -1: all.
-  bool blocking = true;
   bool registered = false;
-  bool report_cpu = false;
-  bool timestamps = false;
+  int blocking = 1, report_cpu = 0, timestamps = 0;  // 0 or 1.
   int average = 1;  // 0 rank 0's time, 1 average, 2 minimum, 3 maximum.
   int timeout_s = 0;
   int ranks = 0;    // Processes that the sweep starts itself.

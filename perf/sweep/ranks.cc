@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <thread>
 
 #include "base/output.h"
@@ -20,16 +20,6 @@ namespace {
 int complain(const Error& error) {
   say_error("{}\n", error.to_string());
   return 1;
-}
-
-using Adjust = std::function<void(Settings&)>;
-
-Result<Settings> settings_for(const Options& options, const Adjust& adjust) {
-  TUTTI_TRY(auto settings, Settings::from_environment());
-  if (!options.plan.empty()) settings.plan = options.plan;
-  if (adjust) adjust(settings);
-  if (options.timeout_s > 0) settings.timeout = std::chrono::seconds(options.timeout_s);
-  return settings;
 }
 
 /// Binds this thread to the rank's CPU among those that it may use.
@@ -47,8 +37,7 @@ void pin(int local_rank) {
   }
 }
 
-int run_one(const Options& options, Result<Communicator> comm, int local_rank,
-            const std::function<int(Communicator&)>& body) {
+int run_one(const Options& options, Result<Communicator> comm, int local_rank, const Body& body) {
   if (!comm) return complain(comm.error());
   if (options.pin) pin(local_rank);
   return body(*comm);
@@ -60,14 +49,12 @@ void remove_directory(const std::string& directory) {
 }
 
 /// A process of `options.ranks`: joins the others through a directory.
-int run_forked(const Options& options, const std::string& directory, int rank,
-               const std::function<int(Communicator&)>& body, const Adjust& adjust) {
+int run_forked(const Options& options, const std::string& directory, int rank, const Body& body,
+               const Settings& settings) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto settings = settings_for(options, adjust);
-  if (!settings) return complain(settings.error());
   auto rendezvous = file_rendezvous(directory, "sweep");
   if (!rendezvous) return complain(rendezvous.error());
-  auto comm = Communicator::create(**rendezvous, Rank{rank}, options.ranks, *settings);
+  auto comm = Communicator::create(**rendezvous, Rank{rank}, options.ranks, settings);
   if (!comm) return complain(comm.error());
   // All have met once the barrier is over. The directory goes then, and not only at the end, so
   // that a sweep that somebody interrupts leaves nothing behind.
@@ -76,8 +63,7 @@ int run_forked(const Options& options, const std::string& directory, int rank,
   return run_one(options, std::move(comm), rank, body);
 }
 
-int run_processes(const Options& options, const std::function<int(Communicator&)>& body,
-                  const Adjust& adjust) {
+int run_processes(const Options& options, const Body& body, const Settings& settings) {
   std::string directory = (std::filesystem::temp_directory_path() / "tutti-sweep-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) {
     return complain({Code::kSystem, "no temporary directory: " + directory});
@@ -87,7 +73,7 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      const int code = run_forked(options, directory, rank, body, adjust);
+      const int code = run_forked(options, directory, rank, body, settings);
       _exit(finish_output(options.program, code));
     }
     children.push_back(child);
@@ -105,11 +91,8 @@ int run_processes(const Options& options, const std::function<int(Communicator&)
   return code;
 }
 
-int run_threads(const Options& options, const std::function<int(Communicator&)>& body,
-                const Adjust& adjust) {
-  const auto settings = settings_for(options, adjust);
-  if (!settings) return complain(settings.error());
-  auto comms = Communicator::in_process(options.threads, *settings);
+int run_threads(const Options& options, const Body& body, const Settings& settings) {
+  auto comms = Communicator::in_process(options.threads, settings);
   if (!comms) return complain(comms.error());
   std::vector<int> codes(comms->size(), 0);
   {
@@ -121,15 +104,13 @@ int run_threads(const Options& options, const std::function<int(Communicator&)>&
       });
     }
   }
-  for (const int code : codes) {
-    if (code != 0) return code;
-  }
-  return 0;
+  const auto failed = std::ranges::find_if(codes, [](int code) { return code != 0; });
+  return failed == codes.end() ? 0 : *failed;
 }
 
 }  // namespace
 
-int run_ranks(const Options& options, const std::function<int(Communicator&)>& body,
+int run_ranks(const Options& options, const Body& body,
               const std::function<void(Settings&)>& adjust) {
   const auto launch = detect_launch();
   if (!launch) return complain(launch.error());
@@ -138,8 +119,13 @@ int run_ranks(const Options& options, const std::function<int(Communicator&)>& b
                      "started by " + launch->launcher +
                          ", which says how many ranks there are: leave --ranks and -t out"});
   }
-  if (options.ranks > 0) return run_processes(options, body, adjust);
-  if (options.threads > 1) return run_threads(options, body, adjust);
+  auto settings = Settings::from_environment();
+  if (!settings) return complain(settings.error());
+  if (!options.plan.empty()) settings->plan = options.plan;
+  if (adjust) adjust(*settings);
+  if (options.timeout_s > 0) settings->timeout = std::chrono::seconds(options.timeout_s);
+  if (options.ranks > 0) return run_processes(options, body, *settings);
+  if (options.threads > 1) return run_threads(options, body, *settings);
   if (launch->rank_count < 2) {
     const std::string how =
         launch->launcher.empty() ? "started alone" : launch->launcher + " started one rank";
@@ -147,8 +133,6 @@ int run_ranks(const Options& options, const std::function<int(Communicator&)>& b
                                                    "N, or mpirun, torchrun, srun or tutti run "
                                                    "(--ranks 1 if one is what you want)"});
   }
-  const auto settings = settings_for(options, adjust);
-  if (!settings) return complain(settings.error());
   const auto rendezvous = launch_rendezvous(*launch, Deadline::after(settings->timeout));
   if (!rendezvous) return complain(rendezvous.error());
   return run_one(options,

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/output.h"
 
@@ -41,20 +41,33 @@ nlohmann::json to_json(const Timing& timing) {
   return json;
 }
 
-/// A row of the header, in the columns of nccl-tests, ours after them.
-void print_columns(const std::array<const char*, 7>& names, const std::array<const char*, 3>& rates,
-                   const Options& options, const std::array<const char*, 5>& extra) {
-  std::string text = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", names[0], names[1],
-                                 names[2], names[3], names[4]);
-  for (int i = 5; i < 7; ++i) {
-    text += fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", names[static_cast<std::size_t>(i)],
-                        rates[0], rates[1], rates[2]);
+/// The two rows of the header: the columns of nccl-tests, ours after them.
+void print_columns(const Options& options) {
+  struct Column {
+    const char *title, *unit;
+    int width;
+  };
+  std::vector<Column> columns{{"size", "(B)", 9},
+                              {"count", "(elements)", 12},
+                              {"type", "", 8},
+                              {"redop", "", 6},
+                              {"root", "", 6}};
+  const auto add = [&](std::initializer_list<Column> more) { columns.insert(columns.end(), more); };
+  for (int placement = 0; placement < 2; ++placement) {
+    add({{options.report_cpu != 0 ? "cputime" : "time", "(us)", 7},
+         {"algbw", "(GB/s)", 6},
+         {"busbw", "(GB/s)", 6},
+         {"#wrong", "", 6}});
   }
-  if (options.bound) text += fmt::format("  {:>6}", extra[0]);
-  if (options.percentiles)
-    text += fmt::format("  {:>7}  {:>7}  {:>7}", extra[1], extra[2], extra[3]);
-  if (options.timestamps) text += fmt::format("  {:>19}", extra[4]);
-  say("{}\n", text);
+  if (options.bound) add({{"%bound", "", 6}});
+  if (options.percentiles) add({{"p50", "(us)", 7}, {"p99", "(us)", 7}, {"max", "(us)", 7}});
+  if (options.timestamps != 0) add({{"timestamp", "", 19}});
+  std::string titles = "#", units = "#";
+  for (const Column& column : columns) {
+    titles += fmt::format("  {:>{}}", column.title, column.width);
+    units += fmt::format("  {:>{}}", column.unit, column.width);
+  }
+  say("#\n# {:54}{:^33}{:^33}\n{}\n{}\n", "", "out-of-place", "in-place", titles, units);
 }
 
 }  // namespace
@@ -70,14 +83,9 @@ void print_header(const Options& options, const Communicator& comm, const LinksB
       options.warmup, options.iterations > 0 ? fmt::format("{}", options.iterations) : "auto",
       options.aggregate, options.check == Check::kOff ? 0 : options.check_rounds,
       options.registered ? 1 : 0);
-  const std::string description = comm.describe();
-  for (std::size_t at = 0; at < description.size();) {
-    const std::size_t end = std::min(description.find('\n', at), description.size());
-    const std::string row = description.substr(at, end - at);
-    at = end + 1;
-    if (row.starts_with("plans")) break;
+  std::istringstream description(comm.describe());
+  for (std::string row; std::getline(description, row) && !row.starts_with("plans");)
     say("# {}\n", row);
-  }
   if (!options.busy.empty()) say("# this machine is busy: {}\n", options.busy);
   if (!options.ignored.empty())
     say("# without effect on a host: {}\n", fmt::join(options.ignored, " "));
@@ -86,13 +94,7 @@ void print_header(const Options& options, const Communicator& comm, const LinksB
         "#   copies that all ranks make at once in buffers of that size; and what crosses between\n"
         "#   NUMA nodes ({})\n",
         links.words);
-  const char* time = options.report_cpu ? "cputime" : "time";
-  say("#\n# {:54}{:^33}{:^33}\n", "", "out-of-place", "in-place");
-  print_columns({"size", "count", "type", "redop", "root", time, time},
-                {"algbw", "busbw", "#wrong"}, options,
-                {"%bound", "p50", "p99", "max", "timestamp"});
-  print_columns({"(B)", "(elements)", "", "", "", "(us)", "(us)"}, {"(GB/s)", "(GB/s)", ""},
-                options, {"", "(us)", "(us)", "(us)", ""});
+  print_columns(options);
 }
 
 void print_line(const Options& options, const Line& line) {
@@ -108,7 +110,7 @@ void print_line(const Options& options, const Line& line) {
     text +=
         fmt::format("  {}  {}  {}", time_text(t.p50_us), time_text(t.p99_us), time_text(t.max_us));
   }
-  if (options.timestamps)
+  if (options.timestamps != 0)
     text += fmt::format("  {:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
   say("{}\n", text);
   flush_output();
