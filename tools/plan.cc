@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "perf/sweep/help.h"
+#include "plan/names.h"
 #include "plan/text/text.h"
 #include "planner/plan_files.h"
 #include "planner/planner.h"
 #include "tools/command.h"
+#include "tools/simulate/options.h"
 
 namespace tutti::tools {
 namespace {
@@ -26,14 +29,9 @@ struct Options {
   std::vector<std::string> check;
 };
 
-Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
-
 Result<planner::Recipe> understand(const Options& options) {
-  const auto collective = parse_collective(options.collective);
-  if (!collective)
-    return bad(
-        fmt::format("'{}' is no collective; there are {}", options.collective, collective_names()));
-  planner::Recipe recipe{.shape = {*collective, options.ranks, options.root},
+  TUTTI_TRY(const Collective collective, collective_named(options.collective));
+  planner::Recipe recipe{.shape = {collective, options.ranks, options.root},
                          .direct = options.direct,
                          .multicast = options.multicast,
                          .lanes = static_cast<std::uint32_t>(options.lanes)};
@@ -51,26 +49,13 @@ Result<planner::Recipe> understand(const Options& options) {
     recipe.algorithm = chosen.algorithm;
     return recipe;
   }
-  recipe.algorithm = find_algorithm(*collective, options.algorithm);
-  if (recipe.algorithm == nullptr) {
-    std::string known;
-    for (const Algorithm* algorithm : algorithms()) {
-      if (algorithm->collective == *collective)
-        known += fmt::format("{}{}", known.empty() ? "" : ", ", algorithm->name);
-    }
-    return bad(fmt::format("--algorithm: no {} is called '{}'; there are {}", options.collective,
-                           options.algorithm, known));
-  }
+  TUTTI_TRY(recipe.algorithm, algorithm_named(collective, options.algorithm));
   if (!recipe.algorithm->applies(recipe.shape))
     return bad(
         fmt::format("{} does not apply to {} ranks in these groups with these weights; see "
                     "--groups, --weights and docs/algorithms.md, for trees `tutti explain --plan`",
                     options.algorithm, options.ranks));
   return recipe;
-}
-
-std::string_view name_of(Contract contract) {
-  return contract == Contract::kRelaxed ? "relaxed" : "deterministic";
 }
 
 Status print(const Options& options) {
@@ -112,7 +97,7 @@ Status check(const std::string& file) {
   say("{}: {} {} of {} ranks{}{}\n", file, plan.name, to_string(shape.collective), shape.rank_count,
       has_root(shape.collective) ? fmt::format(", root {}", shape.root) : "",
       written.mapped_only ? ", for buffers that all ranks can map" : "");
-  say("  result    right; contract {}{}\n", name_of(plan.contract),
+  say("  result    right; contract {}{}\n", plan::to_string(plan.contract),
       relaxed ? ": not in canonical order" : "");
   say("  deadlock  none, with one slot per channel\n");
   say("  races     none, also in place and from call to call\n");
@@ -138,23 +123,17 @@ int run(const Options& options) {
 void define_plan(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("plan", "Print an algorithm's plan, or check your own");
-  command->add_option("COLLECTIVE", options->collective, "all_reduce, broadcast, ...")
-      ->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Rank count")
-      ->check(CLI::Range(1, kMostPlanRanks))
-      ->capture_default_str();
+  perf::add_shown(*command, "COLLECTIVE", options->collective, "all_reduce, broadcast, ...");
+  perf::add_number(*command, "--ranks", options->ranks, "Rank count", 1, kMostPlanRanks);
   command->add_option(
       "--algorithm", options->algorithm,
       "The algorithm (see tutti info); if left out, the one that the library would choose");
-  command->add_option("--root", options->root, "The root of a rooted collective")
-      ->check(CLI::Range(0, kMostPlanRanks - 1))
-      ->capture_default_str();
+  perf::add_number(*command, "--root", options->root, "The root of a rooted collective", 0,
+                   kMostPlanRanks - 1);
   command->add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")
       ->delimiter(',');
   command->add_option("--weights", options->weights, "By rank, as TUTTI_WEIGHTS")->delimiter(',');
-  command->add_option("--lanes", options->lanes, "Parallel shares, as TUTTI_LANES")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  perf::add_number(*command, "--lanes", options->lanes, "Parallel shares, as TUTTI_LANES", 1, 64);
   CLI::Option* direct =
       command->add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
   command

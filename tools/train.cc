@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "perf/sweep/help.h"
 #include "tools/command.h"
 #include "trainer/train.h"
 
@@ -19,15 +20,15 @@ struct TrainCommand {
   std::string data = trainer::default_data_path(), plot, json;
 };
 
-/// Like CLI::Range, which lets pass what is not a number.
-CLI::Validator between(double low, double high) {
+/// Like CLI::Range from 0 on, which lets pass what is not a number.
+CLI::Validator up_to(double high) {
   return CLI::Validator(
-      [low, high](const std::string& text) -> std::string {
+      [high](const std::string& text) -> std::string {
         double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
-        return fmt::format("'{}' is not a number from {} to {}", text, low, high);
+        if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= high) return {};
+        return fmt::format("'{}' is not a number from 0 to {}", text, high);
       },
-      fmt::format("[{} - {}]", low, high));
+      fmt::format("[0 - {}]", high));
 }
 
 int complain(const Error& error) {
@@ -76,19 +77,16 @@ Result<trainer::Outcome> run_threads(const TrainCommand& command, const trainer:
 int report(const TrainCommand& command, const trainer::Outcome& outcome, int ranks) {
   const double accuracy = outcome.epochs.back().accuracy;
   say("{} rank{}: {:.2f} % of the test images right (target {:.0f} %), {:.0f} images/s, {:.0f} % "
-      "of "
-      "communication "
-      "hidden, {} buckets; replicas identical\n",
+      "of communication hidden, {} buckets; replicas identical\n",
       ranks, ranks == 1 ? "" : "s", accuracy * 100, command.target * 100, outcome.images_per_second,
       outcome.hidden * 100, outcome.buckets);
-  if (!command.plot.empty()) {
-    if (auto status = write_text(command.plot, trainer::plot_of(outcome, ranks)); !status)
-      return complain(status.error());
-  }
-  if (!command.json.empty()) {
-    const auto text = trainer::json_of(outcome, command.options, ranks);
-    if (auto status = write_text(command.json, text); !status) return complain(status.error());
-  }
+  const auto write = [](const std::string& path, const std::string& text) {
+    return path.empty() ? ok() : write_text(path, text);
+  };
+  if (auto done = write(command.plot, trainer::plot_of(outcome, ranks)); !done)
+    return complain(done.error());
+  if (auto done = write(command.json, trainer::json_of(outcome, command.options, ranks)); !done)
+    return complain(done.error());
   if (accuracy >= command.target) return 0;
   say_error("tutti train: the target accuracy was not reached\n");
   return 1;
@@ -99,10 +97,9 @@ int run_train(TrainCommand command) {
   if (!launch) return complain(launch.error());
   if (!launch->launcher.empty() && command.ranks > 0) {
     return complain({Code::kInvalidArgument,
-                     "started by " + launch->launcher +
-                         ", which says how many ranks there are: leave --ranks out",
-                     {},
-                     {}});
+                     fmt::format("started by {}, which says how many ranks there are: leave "
+                                 "--ranks out",
+                                 launch->launcher)});
   }
   if (launch->launcher.empty() || launch->rank.value == 0) {  // Rank 0 writes.
     const Status files = check_outputs({{"--plot", command.plot}, {"--json", command.json}});
@@ -137,33 +134,22 @@ void define_train(CLI::App& app, int& exit_code) {
       ->add_option("--ranks", command->ranks,
                    "Ranks, as threads of this process (not under a launcher)")
       ->check(CLI::Range(1, 64));
-  train->add_option("--epochs", o.epochs, "Passes over the training images")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  train->add_option("--batch", o.batch, "Images of a step, over all ranks together")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  train->add_option("--accumulate", o.accumulate, "Batches between two synchronisations")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  train->add_option("--learning-rate", o.learning_rate, "Highest learning rate")
-      ->check(between(0, 100))
-      ->capture_default_str();
-  train->add_option("--momentum", o.momentum, "Momentum")
-      ->check(between(0, 1))
-      ->capture_default_str();
-  train->add_option("--weight-decay", o.weight_decay, "Weight decay")
-      ->check(between(0, 1))
-      ->capture_default_str();
-  train->add_option("--bucket-bytes", o.bucket_bytes, "Gradient bytes that are reduced together")
-      ->check(CLI::Range(4, 1 << 30))
-      ->capture_default_str();
-  train->add_option("--seed", o.seed, "Seed of split, weights and order")->capture_default_str();
-  train->add_option("--data", command->data, "CSV of 64 pixels and a digit a line")
-      ->capture_default_str();
-  train->add_option("--target-accuracy", command->target, "Exit code 1 below this")
-      ->check(between(0, 1))
-      ->capture_default_str();
+  const auto number = [&](const char* name, auto& into, const char* text, int least, int most) {
+    perf::add_number(*train, name, into, text, least, most);
+  };
+  const auto real = [&](const char* name, double& into, const char* text, double most) {
+    perf::add_shown(*train, name, into, text)->check(up_to(most));
+  };
+  number("--epochs", o.epochs, "Passes over the training images", 1, 100000);
+  number("--batch", o.batch, "Images of a step, over all ranks together", 1, 100000);
+  number("--accumulate", o.accumulate, "Batches between two synchronisations", 1, 1000);
+  real("--learning-rate", o.learning_rate, "Highest learning rate", 100);
+  real("--momentum", o.momentum, "Momentum", 1);
+  real("--weight-decay", o.weight_decay, "Weight decay", 1);
+  number("--bucket-bytes", o.bucket_bytes, "Gradient bytes that are reduced together", 4, 1 << 30);
+  perf::add_shown(*train, "--seed", o.seed, "Seed of split, weights and order");
+  perf::add_shown(*train, "--data", command->data, "CSV of 64 pixels and a digit a line");
+  real("--target-accuracy", command->target, "Exit code 1 below this", 1);
   train->add_option("--plot", command->plot, "Write a picture (SVG)");
   train->add_option("--json", command->json, "Write the history as JSON");
   train->callback([command, &exit_code] { exit_code = run_train(*command); });

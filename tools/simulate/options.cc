@@ -40,7 +40,14 @@ Result<std::vector<double>> parse_range(const std::string& option, const std::st
   return range;
 }
 
-Result<const Algorithm*> find(Collective collective, const std::string& name) {
+}  // namespace
+
+Result<Collective> collective_named(const std::string& name) {
+  if (const auto found = parse_collective(name)) return *found;
+  return bad(fmt::format("'{}' is no collective; there are {}", name, collective_names()));
+}
+
+Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name) {
   if (const Algorithm* found = find_algorithm(collective, name)) return found;
   std::string known;
   for (const Algorithm* algorithm : algorithms()) {
@@ -51,15 +58,9 @@ Result<const Algorithm*> find(Collective collective, const std::string& name) {
                          name, known));
 }
 
-}  // namespace
-
 Result<SimulateJob> understand(const SimulateWords& words) {
   SimulateJob job;
-  const auto collective = parse_collective(words.collective);
-  if (!collective)
-    return bad(
-        fmt::format("'{}' is no collective; there are {}", words.collective, collective_names()));
-  job.simulate.collective = *collective;
+  TUTTI_TRY(job.simulate.collective, collective_named(words.collective));
   const auto type = perf::parse_type(words.type);
   if (!type) return bad(fmt::format("--type: '{}' is no data type; try float32", words.type));
   job.simulate.type = *type;
@@ -70,7 +71,7 @@ Result<SimulateJob> understand(const SimulateWords& words) {
       words.contract == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
   job.simulate.root = words.root;
   for (const std::string& name : words.algorithms) {
-    TUTTI_TRY(const Algorithm* found, find(*collective, name));
+    TUTTI_TRY(const Algorithm* found, algorithm_named(job.simulate.collective, name));
     job.algorithms.push_back(found);
   }
   for (const std::string& name : words.protocols) {

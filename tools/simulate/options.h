@@ -29,6 +29,10 @@ struct SimulateJob {
 
 inline Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
 
+/// What a name means; the error says which there are.
+Result<Collective> collective_named(const std::string& name);
+Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name);
+
 /// Adds all of them but --bytes and --ranks, which each command describes itself.
 void add_simulate_options(CLI::App& command, SimulateWords& words);
 /// Errors name the option and what there is.

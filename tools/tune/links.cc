@@ -14,7 +14,6 @@
 #include "kernels/host/reduce.h"
 #include "perf/sweep/buffer.h"
 #include "planner/planner.h"
-#include "tools/tune/timing.h"
 #include "tools/tune/tune.h"
 #include "topology/probe/fingerprint.h"
 
@@ -30,18 +29,23 @@ constexpr int kMostPartners = 6;
 constexpr int kPasses = 4;
 constexpr double kExchangeUs = 50'000;
 
-/// Notes the rounds of a figure, also for the noise if they show it.
-double judged(const std::vector<double>& times, perf::Noise* noise) {
+/// The median of some rounds, which the noise gets if they show it.
+template <class Round>
+Result<double> in_rounds(perf::Noise* noise, const Round& round) {
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    TUTTI_TRY(const double time, round());
+    times.push_back(time);
+  }
   if (noise != nullptr) noise->add(times);
-  return median(times);
+  return perf::median(times);
 }
 
 /// The time of 8 bytes from rank 0 to rank 1: half of there and back.
 Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
-  constexpr int kTimes = 200;
-  std::uint64_t data = 0;
-  std::vector<double> rounds;
-  for (int round = 0; round < 5; ++round) {
+  return in_rounds(noise, [&]() -> Result<double> {
+    constexpr int kTimes = 200;
+    std::uint64_t data = 0;
     TUTTI_RETURN_IF_ERROR(comm.barrier());
     const auto start = Clock::now();
     const int me = comm.rank().value;
@@ -52,16 +56,13 @@ Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
                                     : comm.recv(&data, 1, DataType::kUint64, Rank{1 - me}));
       }
     }
-    TUTTI_TRY(const double us, slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0));
-    rounds.push_back(us);
-  }
-  return judged(rounds, noise);
+    return slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0);
+  });
 }
 
 /// The time of a network for 8 bytes from rank 0 to the other and as many back at the same time: an
 /// eager all-reduce between the two.
 Result<double> network_hop_us(Communicator& comm, int other, perf::Noise* noise) {
-  constexpr int kTimes = 200;
   const int me = comm.rank().value;
   const bool takes_part = me == 0 || me == other;
   auto pair = comm.split(takes_part ? 0 : -1, 0);
@@ -75,12 +76,7 @@ Result<double> network_hop_us(Communicator& comm, int other, perf::Noise* noise)
                           .count = 1,
                           .type = DataType::kUint64,
                           .algorithm = planner::kEagerName};
-    std::vector<double> rounds;
-    for (int round = 0; round < 5; ++round) {
-      TUTTI_TRY(us, timed(*pair, request, kTimes));
-      rounds.push_back(us);
-    }
-    us = judged(rounds, noise);
+    TUTTI_TRY(us, in_rounds(noise, [&] { return timed(*pair, request, 200); }));
   }
   return slowest(comm, us);
 }
@@ -97,14 +93,10 @@ Result<double> copy_rate(Communicator& comm, perf::Noise* noise) {
                         .count = kCopied,
                         .algorithm = "direct"};
   TUTTI_TRY(double us, timed(comm, request, 1));  // Makes the plan, too.
-  std::vector<double> rounds;
-  for (int round = 0; round < 5; ++round) {
-    TUTTI_TRY(us, timed(comm, request, 10));
-    rounds.push_back(us);
-  }
+  TUTTI_TRY(us, in_rounds(noise, [&] { return timed(comm, request, 10); }));
   const double turns =
       std::max(1.0, static_cast<double>(comm.rank_count() - 1) / Insides::of(comm).cpus);
-  return turns * static_cast<double>(kCopied) / judged(rounds, noise) * 1e-3;
+  return turns * static_cast<double>(kCopied) / us * 1e-3;
 }
 
 /// The rate at which this rank alone copies its own memory, GB/s, in the fastest round.
@@ -183,7 +175,7 @@ Result<double> reduce_rate(Communicator& comm) {
       rounds.push_back(3.0 * 20 * kElements * sizeof(float) / std::max(since_us(start), 0.1) *
                        1e-3);
     }
-    rate = median(rounds);
+    rate = perf::median(rounds);
   }
   return slowest(comm, rate);  // Rank 0's is the only one.
 }
@@ -201,14 +193,10 @@ Pairing pairing(const std::vector<int>& hosts, int round) {
   const auto count = static_cast<int>(on.size());
   const int last = count + count % 2 - 1;  // If odd, its partner pauses.
   const auto partner = [&](int host) {
-    if (host != last) {
-      const int other = (round + last - host) % last;
-      return other == host ? last : other;
-    }
-    for (int other = 0; other < last; ++other) {
-      if ((round + last - other) % last == other) return other;
-    }
-    return last;
+    // The two add up to `round`; what would be its own partner gets the last.
+    if (host == last) return round * ((last + 1) / 2) % last;
+    const int other = (round + last - host) % last;
+    return other == host ? last : other;
   };
   std::vector<std::vector<int>> ranks(on.size());
   for (std::size_t rank = 0; rank < hosts.size(); ++rank)

@@ -11,11 +11,13 @@
 #include "base/output.h"
 #include "base/settings/settings_table.h"
 #include "comm/state.h"
+#include "perf/sweep/help.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"
 #include "planner/weights.h"
 #include "tools/command.h"
 #include "tools/progress.h"
+#include "tools/simulate/options.h"
 
 namespace tutti::tools {
 namespace {
@@ -172,20 +174,14 @@ void adjust(Settings& settings, int ranks, bool launched) {
 Result<TuneOptions> understand(const TuneCommand& command) {
   TuneOptions options;
   for (const std::string& name : command.collectives) {
-    const auto collective = parse_collective(name);
-    if (!collective) {
-      return Error{Code::kInvalidArgument,
-                   fmt::format("'{}' is no collective; there are {}", name, collective_names())};
-    }
-    options.collectives.push_back(*collective);
+    TUTTI_TRY(const Collective collective, collective_named(name));
+    options.collectives.push_back(collective);
   }
   for (int i = 0; i < kCollectiveCount && command.collectives.empty(); ++i)
     options.collectives.push_back(static_cast<Collective>(i));
   const auto most = perf::parse_size(command.most);
-  if (!most || *most < options.least_bytes || *most > (std::size_t{1} << 30)) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("--max-bytes: '{}' is no size from 64 to 1G", command.most)};
-  }
+  if (!most || *most < options.least_bytes || *most > (std::size_t{1} << 30))
+    return bad(fmt::format("--max-bytes: '{}' is no size from 64 to 1G", command.most));
   options.most_bytes = *most;
   if (command.quick) {
     options.rounds = 3;
@@ -195,14 +191,17 @@ Result<TuneOptions> understand(const TuneCommand& command) {
   return options;
 }
 
-/// Reports a machine that is not quiet: a measurement would be useless, and takes long.
-bool is_quiet(int ranks_here) {
+/// Before a measurement: whether it can be written, and the machine is quiet; else the measurement
+/// would be useless, and takes long. The exit code, or 0 to go on.
+int look_around(const TuneCommand& command, const std::string& path, int ranks_here) {
+  if (path.empty())
+    return complain(bad("neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"));
+  if (command.output.empty()) make_folder_of(path);
+  if (auto file = check_outputs({{"--output", path}}); !file) return complain(file.error());
   const std::string busy = perf::busy_now(ranks_here);
-  if (!busy.empty()) {
-    say_error("tutti tune: this machine is busy: {}; stop the other work (--force goes on)\n",
-              busy);
-  }
-  return busy.empty();
+  if (busy.empty()) return 0;
+  say_error("tutti tune: this machine is busy: {}; stop the other work (--force goes on)\n", busy);
+  return command.force ? 0 : 1;
 }
 
 int run_tune(const TuneCommand& command) {
@@ -211,16 +210,9 @@ int run_tune(const TuneCommand& command) {
   const std::string path = command.output.empty() ? default_tuning_file() : command.output;
   auto launch = detect_launch();
   if (!launch) return complain(launch.error());
-  if (path.empty() && launch->rank.value == 0) {
-    return complain({Code::kInvalidArgument,
-                     "neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"});
-  }
   if (launch->rank.value == 0) {
-    if (command.output.empty()) make_folder_of(path);
-    if (auto file = check_outputs({{"--output", path}}); !file) return complain(file.error());
-  }
-  if (launch->rank.value == 0) {
-    if (!is_quiet(launch->local_rank_count) && !command.force) return 1;
+    if (const int code = look_around(command, path, launch->local_rank_count); code != 0)
+      return code;
   }
   // A process that a launcher started is one of the ranks; otherwise the ranks are started here.
   const bool launched = !launch->launcher.empty();
@@ -252,9 +244,9 @@ void define_tune(CLI::App& app, int& exit_code) {
       ->type_name("COUNT")
       ->check(CLI::Range(2, 256).description(""));
   tune->add_option("--collective", command->collectives, "Only these")->type_name("NAME");
-  tune->add_option("--max-bytes", command->most, "The largest message; larger ones go like it")
-      ->type_name("SIZE")
-      ->capture_default_str();
+  perf::add_shown(*tune, "--max-bytes", command->most,
+                  "The largest message; larger ones go like it")
+      ->type_name("SIZE");
   tune->add_flag("--threads", command->threads, "Ranks are threads of one process");
   tune->add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
   tune->add_flag("--force", command->force, "Measure on a busy machine, too, and write the table");

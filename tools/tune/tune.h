@@ -1,5 +1,6 @@
 // File: tools/tune/tune.h: measuring every way that a call can go, for a tuning table.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -49,7 +50,30 @@ Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgr
 /// Lanes that ranks on several hosts need to measure everything.
 inline constexpr std::size_t kMostTunedLanes = 4;
 
-/// The sizes of a tuning, ascending.
-std::vector<std::size_t> tune_sizes(const TuneOptions& options);
+using Clock = std::chrono::steady_clock;
+
+inline double since_us(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// The slowest rank's.
+inline Result<double> slowest(Communicator& comm, double us) {
+  TUTTI_RETURN_IF_ERROR(comm.call({.collective = Collective::kAllReduce,
+                                   .input = &us,
+                                   .output = &us,
+                                   .count = 1,
+                                   .type = DataType::kFloat64,
+                                   .reduction = ReduceOp::kMax,
+                                   .algorithm = planner::kEagerName}));
+  return us;
+}
+
+/// Microseconds a call, of so many in a row.
+inline Result<double> timed(Communicator& comm, const Request& request, int calls) {
+  TUTTI_RETURN_IF_ERROR(comm.barrier());
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) TUTTI_RETURN_IF_ERROR(comm.call(request));
+  return slowest(comm, since_us(start) / calls);
+}
 
 }  // namespace tutti::tools

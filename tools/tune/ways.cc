@@ -20,7 +20,6 @@
 #include "algorithms/algorithm.h"
 #include "comm/state.h"
 #include "perf/sweep/buffer.h"
-#include "tools/tune/timing.h"
 #include "tools/tune/tune.h"
 
 namespace tutti::tools {
@@ -46,14 +45,11 @@ struct Contender {
 /// How often an algorithm's lanes are repeated; first what is usual.
 std::vector<std::uint32_t> repeats(std::size_t own, const planner::PlannerInputs& inputs) {
   if (inputs.hosts.of.empty()) return {1};
-  const auto of = [own](std::size_t lanes) {
-    return static_cast<std::uint32_t>(std::max<std::size_t>(1, lanes / own));
-  };
-  std::vector<std::uint32_t> all{of(kUsualLanes)};
-  for (std::size_t lanes = 1; lanes <= kMostTunedLanes; lanes *= 2) {
-    const std::uint32_t repeated = of(lanes);
-    const bool fits = own * repeated <= inputs.most_lanes;
-    if (fits && std::find(all.begin(), all.end(), repeated) == all.end()) all.push_back(repeated);
+  std::vector<std::uint32_t> all;
+  for (const std::size_t lanes : {kUsualLanes, std::size_t{1}, kMostTunedLanes}) {
+    const auto repeated = static_cast<std::uint32_t>(std::max<std::size_t>(1, lanes / own));
+    const bool fits = all.empty() || own * repeated <= inputs.most_lanes;
+    if (fits && std::ranges::find(all, repeated) == all.end()) all.push_back(repeated);
   }
   return all;
 }
@@ -87,7 +83,7 @@ std::vector<planner::Way> ranked(const std::vector<Contender*>& measured, bool f
   for (const Contender* contender : measured) {
     const auto& rounds = contender->rounds;
     const double us =
-        fastest_counts ? *std::min_element(rounds.begin(), rounds.end()) : median(rounds);
+        fastest_counts ? *std::min_element(rounds.begin(), rounds.end()) : perf::median(rounds);
     order.emplace_back(us, contender);
   }
   std::stable_sort(order.begin(), order.end(),
@@ -209,17 +205,12 @@ class List {
 
 }  // namespace
 
-std::vector<std::size_t> tune_sizes(const TuneOptions& options) {
+Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgress& progress,
+                 planner::TuningTable& table, perf::Noise& noise) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = options.least_bytes; bytes <= options.most_bytes;
        bytes *= options.factor)
     sizes.push_back(bytes);
-  return sizes;
-}
-
-Status tune_ways(Communicator& comm, const TuneOptions& options, const TuneProgress& progress,
-                 planner::TuningTable& table, perf::Noise& noise) {
-  const auto sizes = tune_sizes(options);
   std::vector<bool> kinds{false};
   if (planner::some_share_memory(table.key.hosts)) kinds.push_back(true);
   const std::size_t all = options.collectives.size() * kinds.size() * sizes.size();
