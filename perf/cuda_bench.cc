@@ -33,28 +33,14 @@ using exec::cuda_status;
 using exec::CudaCall;
 using exec::CudaMemory;
 using exec::CudaMesh;
+using timing::check;
 using timing::median;
+using timing::mesh_of;
 using timing::Options;
 using timing::rate;
 using timing::spread;
 using timing::Streams;
 using timing::Table;
-
-/// Kernels that wait in vain are not to take the time of all others.
-exec::CudaMeshOptions mesh_of(std::vector<int> devices) {
-  exec::CudaMeshOptions options;
-  options.devices = std::move(devices);
-  options.timeout = std::chrono::seconds(5);
-  return options;
-}
-
-/// Whether all kernels of the mesh ended as they should.
-Status check(const CudaMesh& mesh, std::size_t ranks) {
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    TUTTI_RETURN_IF_ERROR(mesh.rings().check(static_cast<int>(rank)));
-  }
-  return ok();
-}
 
 /// Any bits but zeros, of which some devices know that they are.
 Status fill(CudaMemory& memory) {
@@ -78,10 +64,7 @@ class Bench {
   Bench(const Options& options, Table& table) : options_(options), table_(table) {}
 
   Status prepare() {
-    int multiprocessors = 0;
-    TUTTI_RETURN_IF_ERROR(cuda_status(
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "the device"));
-    multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+    TUTTI_TRY(multiprocessors_, timing::multiprocessors_of(0));
     // Eight sources, eight targets; of 8 ranks each has a part of both.
     TUTTI_TRY(inputs_, CudaMemory::allocate(0, kMost * options_.bytes));
     TUTTI_TRY(outputs_, CudaMemory::allocate(0, kMost * options_.bytes));
@@ -150,16 +133,8 @@ class Bench {
       const exec::CudaMeshOptions mesh_options = mesh_of(std::vector<int>(n, 0));
       TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
       const Streams streams(mesh_options.devices);
-      const auto enqueue = [&]() -> Status {
-        for (std::size_t rank = 0; rank < n; ++rank) {
-          CudaCall call;
-          call.count = 2;
-          call.input = inputs_.data() + rank * 256;
-          call.output = outputs_.data() + rank * 256;
-          TUTTI_RETURN_IF_ERROR(mesh->launch_one_shot(static_cast<int>(rank), call, streams[rank]));
-        }
-        return ok();
-      };
+      const auto calls = calls_of(n, DataType::kFloat32, 2, 256);
+      const auto enqueue = [&] { return timing::launch_one_shots(*mesh, calls, streams); };
       TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
       TUTTI_RETURN_IF_ERROR(check(*mesh, n));
       constexpr double kGoal = 6;
@@ -173,6 +148,14 @@ class Bench {
 
  private:
   static constexpr std::size_t kMost = cuda::kMostSources;
+
+  /// Ranks have their buffers at multiples of `stride` in inputs_ and outputs_.
+  std::vector<CudaCall> calls_of(std::size_t ranks, DataType type, std::size_t count,
+                                 std::size_t stride) const {
+    const auto input = [&](std::size_t rank) { return inputs_.data() + rank * stride; };
+    const auto output = [&](std::size_t rank) { return outputs_.data() + rank * stride; };
+    return timing::calls_of(ranks, type, count, input, output);
+  }
 
   Result<double> copy() const {
     return one_.microseconds([&](std::size_t) {
@@ -210,19 +193,7 @@ class Bench {
     exec::CudaMeshOptions mesh_options = mesh_of(std::vector<int>(n, 0));
     mesh_options.lanes = std::max<std::uint32_t>(1, multiprocessors_ / static_cast<unsigned>(n));
     TUTTI_TRY(auto mesh, CudaMesh::create(mesh_options));
-    const std::size_t count = options_.bytes / size_of(type);
-    std::vector<CudaCall> calls(n);
-    for (CudaCall& call : calls) {
-      const auto rank = static_cast<std::size_t>(&call - calls.data());
-      call.type = type;
-      call.count = count;
-      call.input = inputs_.data() + rank * options_.bytes;
-      call.output = outputs_.data() + rank * options_.bytes;
-      for (std::size_t peer = 0; peer < n; ++peer) {
-        call.peer_inputs.push_back(inputs_.data() + peer * options_.bytes);
-        call.peer_outputs.push_back(outputs_.data() + peer * options_.bytes);
-      }
-    }
+    const auto calls = calls_of(n, type, options_.bytes / size_of(type), options_.bytes);
     const Streams streams(mesh_options.devices);
     const std::size_t moved = 2 * n * options_.bytes;
     constexpr double kGoal = 0.85;
@@ -352,21 +323,21 @@ class Bench {
 
 /// The parts of a process's start until its first call ends: the device, communicators, the call.
 Status first_communicator(Table& table) {
-  const auto now = [] { return std::chrono::steady_clock::now(); };
-  const auto since = [&](std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double, std::micro>(now() - start).count();
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point start) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
   };
-  auto start = now();
+  auto start = Clock::now();
   TUTTI_TRY(const CudaMemory touched, CudaMemory::allocate(0, 256));
   table.add({"the device's first allocation in a process", since(start)});
-  start = now();
+  start = Clock::now();
   const std::vector<int> devices{0, 0};
   Settings settings;
   settings.timeout = std::chrono::seconds(5);
   TUTTI_TRY(auto comms, DeviceCommunicator::in_process(devices, settings));
   constexpr double kGoal = 200e3;
   table.add({"the first communicator, 2 ranks", since(start), 0, -1, kGoal});
-  start = now();
+  start = Clock::now();
   const Streams streams(devices);
   TUTTI_TRY(const CudaMemory buffers, CudaMemory::allocate(0, 1024));
   TUTTI_TRY([[maybe_unused]] const double time, streams.microseconds([&](std::size_t rank) {

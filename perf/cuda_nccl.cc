@@ -9,9 +9,9 @@
 // time.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,8 +79,7 @@ struct Nccl {
     return Error{Code::kSystem, std::string(what) + ": " + text(result)};
   }
   std::string name() const {
-    return "NCCL " + std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) +
-           "." + std::to_string(number % 100);
+    return fmt::format("NCCL {}.{}.{}", number / 10000, number / 100 % 100, number % 100);
   }
 };
 int nccl_type(DataType type) { return type == DataType::kFloat32 ? 7 : 9; }
@@ -136,8 +135,8 @@ class Comparison {
  public:
   Comparison(const Options& options, Table& table, const std::vector<int>& devices)
       : options_(options), table_(table), devices_(devices) {
-    on_ = std::to_string(devices_.size()) + " ranks, " +
-          (shared() ? "1 device" : std::to_string(devices_.size()) + " devices");
+    on_ = fmt::format("{} ranks, {} device{}", devices_.size(), shared() ? 1 : devices_.size(),
+                      shared() ? "" : "s");
   }
 
   void run(const std::optional<Nccl>& nccl, const std::string& why) {
@@ -162,15 +161,11 @@ class Comparison {
   }
 
   Status run() {
-    int multiprocessors = 0;
-    TUTTI_RETURN_IF_ERROR(exec::cuda_status(
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, devices_[0]),
-        "the device"));
-    exec::CudaMeshOptions mesh_options;
-    mesh_options.devices = devices_;
-    mesh_options.timeout = std::chrono::seconds(5);
-    mesh_options.lanes = static_cast<std::uint32_t>(std::max<std::size_t>(
-        1, static_cast<std::size_t>(multiprocessors) / (shared() ? devices_.size() : 1)));
+    exec::CudaMeshOptions mesh_options = timing::mesh_of(devices_);
+    TUTTI_TRY(const std::size_t multiprocessors, timing::multiprocessors_of(devices_[0]));
+    const std::size_t sharing = shared() ? devices_.size() : 1;
+    mesh_options.lanes =
+        static_cast<std::uint32_t>(std::max<std::size_t>(1, multiprocessors / sharing));
     TUTTI_TRY(mesh_, exec::CudaMesh::create(mesh_options));
     for (const int device : devices_) {
       TUTTI_TRY(CudaMemory input, CudaMemory::allocate(device, options_.bytes));
@@ -186,13 +181,6 @@ class Comparison {
     return latency(streams);
   }
 
-  /// Whether our kernels ended as they should.
-  Status check() const {
-    for (std::size_t rank = 0; rank < devices_.size(); ++rank)
-      TUTTI_RETURN_IF_ERROR(mesh_->rings().check(static_cast<int>(rank)));
-    return ok();
-  }
-
   /// NCCL's time, unless it can't run; why it can't is said instead.
   template <class Time>
   std::optional<Time> of_nccl(Result<Time> time) {
@@ -202,18 +190,9 @@ class Comparison {
   }
 
   std::vector<exec::CudaCall> calls_of(DataType type, std::size_t count) const {
-    std::vector<exec::CudaCall> calls(devices_.size());
-    for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-      calls[rank].type = type;
-      calls[rank].count = count;
-      calls[rank].input = inputs_[rank].data();
-      calls[rank].output = outputs_[rank].data();
-      for (std::size_t peer = 0; peer < calls.size(); ++peer) {
-        calls[rank].peer_inputs.push_back(inputs_[peer].data());
-        calls[rank].peer_outputs.push_back(outputs_[peer].data());
-      }
-    }
-    return calls;
+    const auto input = [&](std::size_t rank) { return inputs_[rank].data(); };
+    const auto output = [&](std::size_t rank) { return outputs_[rank].data(); };
+    return timing::calls_of(devices_.size(), type, count, input, output);
   }
 
   /// Adds a row: our times, and NCCL's, if it runs.
@@ -238,7 +217,7 @@ class Comparison {
       TUTTI_TRY(const double time, streams.microseconds([&](std::size_t rank) {
         return mesh_->launch_two_shot(static_cast<int>(rank), calls[rank], streams[rank]);
       }));
-      TUTTI_RETURN_IF_ERROR(check());
+      TUTTI_RETURN_IF_ERROR(timing::check(*mesh_, devices_.size()));
       if (round > 0) ours.push_back(time);
       if (!why_.empty()) continue;
       const auto their_time =
@@ -251,15 +230,9 @@ class Comparison {
 
   Status latency(const Streams& streams) {
     const std::vector<exec::CudaCall> calls = calls_of(DataType::kFloat32, 2);
-    const auto launch = [&]() -> Status {
-      for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-        TUTTI_RETURN_IF_ERROR(
-            mesh_->launch_one_shot(static_cast<int>(rank), calls[rank], streams[rank]));
-      }
-      return ok();
-    };
+    const auto launch = [&] { return timing::launch_one_shots(*mesh_, calls, streams); };
     TUTTI_TRY(const auto ours, streams.replayed(launch, options_.replays, options_.rounds));
-    TUTTI_RETURN_IF_ERROR(check());
+    TUTTI_RETURN_IF_ERROR(timing::check(*mesh_, devices_.size()));
     std::vector<double> theirs;
     if (why_.empty()) {
       theirs = of_nccl(streams.replayed([&] { return ranks_->all_reduce(calls, streams); },

@@ -5,15 +5,14 @@
 // whatever comes next. A measurement that fails is a row that says why, and the others are made all
 // the same.
 #pragma once
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tutti/result.h"
+#include "base/output.h"
 
 namespace tutti::timing {
 
@@ -44,7 +43,7 @@ struct ShareOf {
 class Table {
  public:
   Table(const Options& options, ShareOf share) : options_(options), share_(share) {
-    std::printf("%-72s %10s %8s %9s %15s\n", "what", "us", "GB/s", share.title, "goal");
+    fmt::print("{:<72} {:>10} {:>8} {:>9} {:>15}\n", "what", "us", "GB/s", share.title, "goal");
     std::fflush(stdout);
   }
   Table(const Table&) = delete;
@@ -53,7 +52,13 @@ class Table {
   void add(const Row& row) {
     print(row);
     rows_.push_back(as_json(row));
-    if (!options_.json.empty() && !write()) failed_ = true;
+    if (options_.json.empty()) return;
+    const nlohmann::json all{
+        {"bytes", options_.bytes}, {"rounds", options_.rounds}, {"rows", rows_}};
+    if (const Status written = write_file(options_.json, all.dump(2) + "\n"); !written) {
+      fmt::print(stderr, "{}\n", written.error().what);
+      failed_ = true;
+    }
   }
   /// `make` adds its rows itself, or says why it can't; false then.
   bool measure(const std::string& what, const std::function<Status()>& make) {
@@ -68,56 +73,33 @@ class Table {
 
  private:
   static void print(const Row& row) {
-    const auto fixed = [](double value) {
-      char text[32];
-      std::snprintf(text, sizeof text, "%.1f", value);
-      return std::string(text);
-    };
     std::string rate, share, goal;
-    if (row.gigabytes > 0) rate = fixed(row.gigabytes);
-    if (row.share >= 0) share = fixed(row.share * 100) + " %";
-    if (row.goal >= 0) {
-      const bool of_share = row.share >= 0;
-      const bool met = of_share ? row.share >= row.goal : row.microseconds <= row.goal;
-      goal = of_share ? fixed(row.goal * 100) + " %" : fixed(row.goal) + " us";
-      goal += met ? ": met" : ": missed";
-    }
-    if (row.note.empty()) {
-      std::printf("%-72s %10.2f %8s %9s %15s\n", row.what.c_str(), row.microseconds, rate.c_str(),
-                  share.c_str(), goal.c_str());
-    } else {
-      std::printf("%-72s %s\n", row.what.c_str(), row.note.c_str());
-    }
+    const auto judged = [](bool met) { return met ? "met" : "missed"; };
+    if (row.gigabytes > 0) rate = fmt::format("{:.1f}", row.gigabytes);
+    if (row.share >= 0) share = fmt::format("{:.1f} %", row.share * 100);
+    if (row.goal >= 0 && row.share >= 0)
+      goal = fmt::format("{:.1f} %: {}", row.goal * 100, judged(row.share >= row.goal));
+    else if (row.goal >= 0)
+      goal = fmt::format("{:.1f} us: {}", row.goal, judged(row.microseconds <= row.goal));
+    if (row.note.empty())
+      fmt::print("{:<72} {:>10.2f} {:>8} {:>9} {:>15}\n", row.what, row.microseconds, rate, share,
+                 goal);
+    else
+      fmt::print("{:<72} {}\n", row.what, row.note);
     std::fflush(stdout);
   }
 
   nlohmann::json as_json(const Row& row) const {
     nlohmann::json entry = {{"what", row.what}};
-    if (!row.note.empty()) {
+    if (!row.note.empty())
       entry["note"] = row.note;
-    } else {
+    else
       entry["microseconds"] = row.microseconds;
-    }
     if (row.gigabytes > 0) entry["gigabytes_per_second"] = row.gigabytes;
     if (row.share >= 0) entry[share_.name] = row.share;
     if (row.goal >= 0) entry["goal"] = row.goal;
     if (row.spread >= 0) entry["spread"] = row.spread;
     return entry;
-  }
-
-  /// Never half of it.
-  bool write() const {
-    const std::string part = options_.json + ".part";
-    {
-      std::ofstream out(part);
-      out << nlohmann::json{{"bytes", options_.bytes}, {"rounds", options_.rounds}, {"rows", rows_}}
-                 .dump(2)
-          << '\n';
-    }
-    std::error_code error;
-    std::filesystem::rename(part, options_.json, error);
-    if (error) std::fprintf(stderr, "writing %s failed\n", options_.json.c_str());
-    return !error;
   }
 
   const Options& options_;

@@ -1,4 +1,4 @@
-// File: perf/cuda_timing.h: streams of devices, and the time of what they do.
+// File: perf/cuda_timing.h: ranks on devices, their streams, and the time of what they do.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -11,13 +11,12 @@
 #include <vector>
 
 #include "cuda/driver/memory.h"
+#include "cuda/mesh/mesh.h"
+#include "perf/sweep/noise.h"
 
 namespace tutti::timing {
 
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
+using perf::median;
 /// How far values are from each other, as a share of their median.
 inline double spread(const std::vector<double>& values) {
   if (values.empty()) return 0;
@@ -172,5 +171,55 @@ class Streams {
   std::vector<cudaEvent_t> done_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
+
+inline Result<std::uint32_t> multiprocessors_of(int device) {
+  int count = 0;
+  TUTTI_RETURN_IF_ERROR(exec::cuda_status(
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "the device"));
+  return static_cast<std::uint32_t>(count);
+}
+
+/// Kernels that wait in vain are not to take the time of all others.
+inline exec::CudaMeshOptions mesh_of(std::vector<int> devices) {
+  exec::CudaMeshOptions options;
+  options.devices = std::move(devices);
+  options.timeout = std::chrono::seconds(5);
+  return options;
+}
+
+/// Whether all kernels of the mesh ended as they should.
+inline Status check(const exec::CudaMesh& mesh, std::size_t ranks) {
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    TUTTI_RETURN_IF_ERROR(mesh.rings().check(static_cast<int>(rank)));
+  return ok();
+}
+
+/// A call of every rank, with `input` and `output` of each.
+template <class Input, class Output>
+std::vector<exec::CudaCall> calls_of(std::size_t ranks, DataType type, std::size_t count,
+                                     const Input& input, const Output& output) {
+  exec::CudaCall call;
+  call.type = type;
+  call.count = count;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    call.peer_inputs.push_back(input(rank));
+    call.peer_outputs.push_back(output(rank));
+  }
+  std::vector<exec::CudaCall> calls(ranks, call);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    calls[rank].input = call.peer_inputs[rank];
+    calls[rank].output = call.peer_outputs[rank];
+  }
+  return calls;
+}
+
+/// Gives each stream its rank's call.
+inline Status launch_one_shots(exec::CudaMesh& mesh, const std::vector<exec::CudaCall>& calls,
+                               const Streams& streams) {
+  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+    TUTTI_RETURN_IF_ERROR(mesh.launch_one_shot(static_cast<int>(rank), calls[rank], streams[rank]));
+  }
+  return ok();
+}
 
 }  // namespace tutti::timing

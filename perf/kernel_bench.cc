@@ -4,13 +4,13 @@
 //   kernel_bench --benchmark_filter='reduce/float32/.*/1048576'
 #include <benchmark/benchmark.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "kernels/host/reduce.h"
+#include "perf/sweep/buffer.h"
 
 namespace {
 
@@ -18,20 +18,9 @@ using tutti::DataType;
 using tutti::Form;
 using namespace tutti::kernels;  // NOLINT(google-build-using-namespace): all it measures.
 
-struct Free {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::byte, Free>;
-
-Memory allocate(std::size_t bytes, int index) {
-  // Buffers at the same offset within a page would compete for the same cache sets.
-  const std::size_t total = (bytes + 8192 + 4095) / 4096 * 4096;
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, total)));
-  std::memset(memory.get(), index, total);
-  return memory;
-}
-
-std::size_t skew(std::size_t index) { return index * 192 % 4096; }
+// Buffers at the same offset within a page would compete for the same cache sets.
+constexpr std::size_t kSkewed = 4096;
+std::size_t skew(std::size_t index) { return index * 192 % kSkewed; }
 
 struct Shape {
   DataType type;
@@ -40,17 +29,17 @@ struct Shape {
 };
 
 void run_step(benchmark::State& state, const Shape& shape) {
-  std::vector<Memory> memory;
+  std::deque<tutti::perf::Buffer> memory;
   std::vector<Source> sources;
   std::vector<Target> targets;
   for (std::size_t i = 0; i < shape.sources; ++i) {
-    memory.push_back(allocate(shape.bytes, 0));
-    sources.push_back({memory.back().get() + skew(i), Form::kContribution});
+    memory.emplace_back(shape.bytes + kSkewed);
+    sources.push_back({memory.back().data() + skew(i), Form::kContribution});
   }
   const Form form = shape.sources == 1 ? Form::kContribution : Form::kResult;
   for (std::size_t i = 0; i < shape.targets; ++i) {
-    memory.push_back(allocate(shape.bytes, 1));
-    targets.push_back({memory.back().get() + skew(shape.sources + i), form});
+    memory.emplace_back(shape.bytes + kSkewed);
+    targets.push_back({memory.back().data() + skew(shape.sources + i), form});
   }
   Arithmetic arithmetic;
   arithmetic.type = shape.type;
@@ -64,9 +53,9 @@ void run_step(benchmark::State& state, const Shape& shape) {
 }
 
 void run_memcpy(benchmark::State& state, std::size_t bytes) {
-  const Memory from = allocate(bytes, 0), to = allocate(bytes, 1);
+  const tutti::perf::Buffer from(bytes + kSkewed), to(bytes + kSkewed);
   for (auto _ : state) {
-    std::memcpy(to.get() + skew(1), from.get(), bytes);
+    std::memcpy(to.data() + skew(1), from.data(), bytes);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(

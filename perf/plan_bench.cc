@@ -18,6 +18,8 @@
 #include "algorithms/algorithm.h"
 #include "exec/lane.h"
 #include "exec/links.h"
+#include "perf/sweep/buffer.h"
+#include "perf/sweep/noise.h"
 #include "plan/passes/passes.h"
 #include "plan/verify/verify.h"
 #include "tutti/communicator.h"
@@ -26,16 +28,12 @@ namespace {
 
 using namespace tutti;  // NOLINT(google-build-using-namespace): it measures the insides.
 using Clock = std::chrono::steady_clock;
+using perf::median;
 
 constexpr int kRounds = 5;
 
 double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 std::size_t steps_of(const plan::RankPlan& rank) {
@@ -74,12 +72,12 @@ PlanCost cost_of(const Algorithm& algorithm, int ranks) {
 /// All ranks of a plan in one thread.
 class Interpreted {
  public:
-  explicit Interpreted(plan::Plan plan) : plan_(std::move(plan)), ranks_(plan_.ranks.size()) {
-    RegionConfig config = Region::default_config(static_cast<int>(ranks_));
-    memory_.reset(static_cast<std::byte*>(
-        std::aligned_alloc(kPage, (Region::bytes_for(config) + kPage - 1) / kPage * kPage)));
-    std::fill_n(memory_.get(), Region::bytes_for(config), std::byte{0});
-    region_ = Region(memory_.get(), config);
+  explicit Interpreted(plan::Plan plan)
+      : plan_(std::move(plan)),
+        ranks_(plan_.ranks.size()),
+        config_(Region::default_config(static_cast<int>(ranks_))),
+        memory_(Region::bytes_for(config_)),
+        region_(memory_.data(), config_) {
     region_.format();
     const std::size_t count = std::size_t{16} * std::max(plan_.pieces, 1U);  // A piece is a line.
     inputs_.assign(ranks_, std::vector<float>(count * ranks_, 1));
@@ -87,11 +85,11 @@ class Interpreted {
     contexts_.resize(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       links_.push_back(std::make_unique<exec::Links>(region_, static_cast<int>(rank), nullptr));
-      scratch_.emplace_back(plan_.ranks[rank].scratch_chunks * config.slot_bytes);
+      scratch_.emplace_back(plan_.ranks[rank].scratch_chunks * config_.slot_bytes);
       exec::CallContext& context = contexts_[rank];
       context.arithmetic = {DataType::kFloat32, ReduceOp::kSum, static_cast<int>(ranks_), 1, 1};
       context.count = count;
-      context.tile_elements = config.slot_bytes / sizeof(float);
+      context.tile_elements = config_.slot_bytes / sizeof(float);
       context.buffers.input = bytes(inputs_[rank]);
       context.buffers.output = bytes(outputs_[rank]);
       for (std::size_t peer = 0; peer < ranks_; ++peer) {
@@ -99,7 +97,7 @@ class Interpreted {
         context.buffers.peer_outputs.push_back(bytes(outputs_[peer]));
       }
       lanes_.emplace_back(plan_, static_cast<int>(rank), 0, *links_.back(), scratch_.back().data(),
-                          config.slot_bytes);
+                          config_.slot_bytes);
     }
   }
 
@@ -118,16 +116,13 @@ class Interpreted {
   }
 
  private:
-  static constexpr std::size_t kPage = 4096;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
   static std::byte* bytes(std::vector<float>& floats) {
     return reinterpret_cast<std::byte*>(floats.data());
   }
   plan::Plan plan_;
   std::size_t ranks_;
-  std::unique_ptr<std::byte, Free> memory_;
+  RegionConfig config_;
+  perf::Buffer memory_;
   Region region_;
   std::vector<std::vector<float>> inputs_, outputs_;
   std::vector<exec::CallContext> contexts_;

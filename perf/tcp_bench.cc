@@ -17,10 +17,10 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "perf/sweep/noise.h"
 #include "transport/net/rails.h"
 #include "transport/tcp/mesh.h"
 #include "transport/tcp/stream.h"
@@ -31,6 +31,7 @@ namespace tutti::tcp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using perf::median;
 
 constexpr std::size_t kWays = 4;
 
@@ -48,12 +49,6 @@ struct Options {
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 /// Puts all payloads into one piece of memory, and counts them.
@@ -97,17 +92,24 @@ class Waiting {
 /// One way to send: what is measured is the same for all of them.
 class Way {
  public:
+  explicit Way(std::string_view words) : name(words) {}
   virtual ~Way() = default;
   /// Sends `count` times 8 bytes there and back. Rank 0 begins.
   virtual Status ping(int me, int count) = 0;
   /// Rank 0 sends so many bytes from `memory`, rank 1 answers with 8 once it has them all.
   virtual Status stream(int me, std::span<const std::byte> memory) = 0;
+
+  const std::string name;
+  std::vector<double> ping_us, gigabytes;  // By round.
 };
 
 class Frames : public Way {
  public:
   Frames(std::vector<Connection> connections, const Options& options, bool asks)
-      : waiting_(asks), target_(options.mebibytes << 20), frame_(options.frame) {
+      : Way(asks ? "frames, asking" : "frames, poll"),
+        waiting_(asks),
+        target_(options.mebibytes << 20),
+        frame_(options.frame) {
     std::vector<std::unique_ptr<net::Carrier>> rails;
     for (Connection& one : connections) {
       auto stream = std::make_unique<Stream>(std::move(one));
@@ -185,7 +187,10 @@ class Frames : public Way {
 class Plain : public Way {
  public:
   Plain(std::vector<Connection> connections, const Options& options, bool asks)
-      : waiting_(asks), connections_(std::move(connections)), memory_(options.mebibytes << 20) {}
+      : Way(asks ? "plain sockets, asking" : "plain sockets, poll"),
+        waiting_(asks),
+        connections_(std::move(connections)),
+        memory_(options.mebibytes << 20) {}
   Status ping(int me, int count) override {
     std::array<std::byte, 8> word{};
     for (int i = 0; i < count; ++i) {
@@ -286,36 +291,31 @@ std::string iperf(int me, const std::string& address, int streams, Rendezvous& r
   }
 }
 
-struct Row {
-  std::string name;
-  std::vector<double> ping_us, gigabytes;
-};
-
-Status measure(int me, const Options& options, std::vector<std::pair<Row, Way*>>& ways) {
+Status measure(int me, const Options& options, std::span<Way* const> ways) {
   const std::vector<std::byte> memory(options.mebibytes << 20, std::byte{1});
   for (int round = -1; round < options.rounds; ++round) {  // The first one warms up.
-    for (auto& [row, way] : ways) {
+    for (Way* const way : ways) {
       auto start = Clock::now();
       TUTTI_RETURN_IF_ERROR(way->ping(me, options.pings));
-      if (round >= 0) row.ping_us.push_back(seconds_since(start) / options.pings / 2 * 1e6);
+      if (round >= 0) way->ping_us.push_back(seconds_since(start) / options.pings / 2 * 1e6);
       start = Clock::now();
       TUTTI_RETURN_IF_ERROR(way->stream(me, memory));
       if (round >= 0)
-        row.gigabytes.push_back(static_cast<double>(memory.size()) / seconds_since(start) / 1e9);
+        way->gigabytes.push_back(static_cast<double>(memory.size()) / seconds_since(start) / 1e9);
     }
   }
   return ok();
 }
 
 /// Rows come in pairs: frames, and what they are compared with.
-void print(const std::vector<std::pair<Row, Way*>>& ways) {
+void print(std::span<Way* const> ways) {
   fmt::print("{:<28}{:>12}{:>10}{:>12}{:>10}\n", "", "8 B, us", "ratio", "GB/s", "ratio");
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    const Row& row = ways[i].first;
+    const Way& row = *ways[i];
     fmt::print("{:<28}{:>12.2f}", row.name, median(row.ping_us));
     std::vector<double> latency, bandwidth;
     for (std::size_t round = 0; round < row.ping_us.size(); ++round) {
-      const Row& plain = ways[i | 1].first;
+      const Way& plain = *ways[i | 1];
       latency.push_back(row.ping_us[round] / plain.ping_us[round]);
       bandwidth.push_back(row.gigabytes[round] / plain.gigabytes[round]);
     }
@@ -366,12 +366,9 @@ Status run(const Options& options) {
   }
   Frames asking(std::move(shares[0]), options, true),
       sleeping(std::move(shares[2]), options, false);
-  Plain plain_asking(std::move(shares[1]), options, true);
-  Plain plain_sleeping(std::move(shares[3]), options, false);
-  std::vector<std::pair<Row, Way*>> ways{{{"frames, asking", {}, {}}, &asking},
-                                         {{"plain sockets, asking", {}, {}}, &plain_asking},
-                                         {{"frames, poll", {}, {}}, &sleeping},
-                                         {{"plain sockets, poll", {}, {}}, &plain_sleeping}};
+  Plain plain_asking(std::move(shares[1]), options, true),
+      plain_sleeping(std::move(shares[3]), options, false);
+  Way* const ways[] = {&asking, &plain_asking, &sleeping, &plain_sleeping};
   if (me == 0) {
     fmt::print(
         "{}\n{} connections, {} rounds of {} x 8 B there and back (half of it is shown) and "

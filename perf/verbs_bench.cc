@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/sweep/buffer.h"
 #include "transport/verbs/connect.h"
 #include "tutti/rendezvous.h"
 
@@ -28,11 +29,6 @@ struct Options {
   std::vector<std::string> devices;
   int timeout_s = 30;
 };
-
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::byte, FreeMemory>;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -134,10 +130,8 @@ Status run(const Options& options) {
     return exchange(*rendezvous, launch.rank, 2, phase, mine, soon());
   };
   const std::size_t bytes = kPlaces * std::max<std::size_t>(options.bytes, 4096);
-  const Memory near(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
-  const Memory replica(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
-  std::fill_n(near.get(), bytes, std::byte{1});
-  std::fill_n(replica.get(), bytes, std::byte{0});
+  const perf::Buffer near(bytes), replica(bytes);
+  std::fill_n(near.data(), bytes, std::byte{1});
   const Peer mine = this_process();
   TUTTI_TRY(const auto said, meet("peers", std::as_bytes(std::span(&mine, 1))));
   std::vector<Peer> peers(2);
@@ -155,11 +149,11 @@ Status run(const Options& options) {
                         .deadline = soon()};
   TUTTI_TRY(const auto network, verbs::connect({.opening = opening,
                                                 .far = {1 - me},
-                                                .near = {near.get(), bytes},
-                                                .replica = {replica.get(), bytes}},
+                                                .near = {near.data(), bytes},
+                                                .replica = {replica.data(), bytes}},
                                                verbs::probe_ports(), {.pairs = options.pairs}));
   if (me == 0) fmt::print("# {}, {} queue pairs\n", network->link(1)->where(), options.pairs);
-  Bench bench(*network, me, near.get(), replica.get(), options);
+  Bench bench(*network, me, near.data(), replica.data(), options);
   auto start = Clock::now();
   TUTTI_RETURN_IF_ERROR(bench.ping());
   if (me == 0) fmt::print("8 B, us: {:.2f}\n", seconds_since(start) / options.pings / 2 * 1e6);

@@ -75,6 +75,7 @@ FILES_MAY_ALSO = {
     "perf/cuda_bench": "plan/* plan algorithms cuda/* exec",               # Measures the kernels.
     "perf/cuda_nccl": "cuda/*",
     "perf/cuda_timing": "cuda/*",
+    "perf/cuda_table": "base",                                             # What programs write.
     "perf/tcp_bench": "transport/* base",                                  # Measures the insides.
     "perf/verbs_bench": "transport/* base",                                # Measures the insides.
     "perf/sweep/options": "base",                                          # What programs write.

@@ -6,7 +6,6 @@
 // It runs in the timing loop of loop.h and prints what peers print.
 #include <algorithm>
 #include <barrier>
-#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <vector>

@@ -44,11 +44,6 @@ static double now_us(void) {
   return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
 }
 
-static int refuse(const char* option, const char* value, const char* takes) {
-  fprintf(stderr, "%s %s: takes %s\n", option, value, takes);
-  return 2;
-}
-
 static int parse_number(const char* text, const char* ends, double least, double most,
                         double* value, const char** end) {
   char* stop = NULL;
@@ -117,47 +112,45 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
   for (int i = 1; i < argc; i += 2) {
     const char* option = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "(nothing)";
-    const char* end = NULL;
+    const char *end = NULL, *takes = NULL;  // What it takes, if that is not what it got.
     double number = 0;
     if (strcmp(option, "--collective") == 0) {
-      if (!parse_collective(value, &options->collective)) {
-        return refuse(option, value, "a collective's name, as all_reduce, or barrier");
-      }
+      if (!parse_collective(value, &options->collective))
+        takes = "a collective's name, as all_reduce, or barrier";
     } else if (strcmp(option, "--sizes") == 0) {
-      if (!parse_sizes(value, options)) {
-        return refuse(option, value, "up to 64 multiples of 4, up to 1 GiB, with commas between");
-      }
+      if (!parse_sizes(value, options))
+        takes = "up to 64 multiples of 4, up to 1 GiB, with commas between";
     } else if (strcmp(option, "--min-ms") == 0) {
-      if (!parse_number(value, "", 0.1, 60000, &options->min_ms, &end)) {
-        return refuse(option, value, "milliseconds, 0.1 to 60000");
-      }
+      if (!parse_number(value, "", 0.1, 60000, &options->min_ms, &end))
+        takes = "milliseconds, 0.1 to 60000";
     } else if (strcmp(option, "--registered") == 0) {
-      if (!parse_number(value, "", 0, 1, &number, &end)) return refuse(option, value, "0 or 1");
+      if (!parse_number(value, "", 0, 1, &number, &end)) takes = "0 or 1";
       options->registered = (int)number;
     } else if (strcmp(option, "--ranks") == 0) {
-      if (!parse_number(value, "", 1, kLoopMostRanks, &number, &end)) {
-        return refuse(option, value, "a number from 1 to 256");
-      }
+      if (!parse_number(value, "", 1, kLoopMostRanks, &number, &end))
+        takes = "a number from 1 to 256";
       options->ranks = (int)number;
     } else if (strcmp(option, "--rank") == 0) {
-      if (!parse_number(value, "", 0, kLoopMostRanks - 1, &number, &end)) {
-        return refuse(option, value, "a number from 0 to 255");
-      }
+      if (!parse_number(value, "", 0, kLoopMostRanks - 1, &number, &end))
+        takes = "a number from 0 to 255";
       options->rank = (int)number;
     } else if (strcmp(option, "--meet") == 0) {
       options->meet = value;
     } else if (strcmp(option, "--interface") == 0) {
       options->interface = value;
     } else if (strcmp(option, "--by") == 0) {
-      if (!parse_detour(value, options->collective, &options->by)) {
-        return refuse(option, value, "two collectives that make --collective, as reduce+broadcast");
-      }
+      if (!parse_detour(value, options->collective, &options->by))
+        takes = "two collectives that make --collective, as reduce+broadcast";
     } else {
       fprintf(
           stderr,
           "%s: unknown; there are --collective, --by, --sizes, --min-ms, --registered, --ranks, "
           "--rank, --meet, --interface\n",
           option);
+      return 2;
+    }
+    if (takes != NULL) {
+      fprintf(stderr, "%s %s: takes %s\n", option, value, takes);
       return 2;
     }
   }

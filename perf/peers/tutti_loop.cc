@@ -3,10 +3,9 @@
 //   tutti run -n 2 --no-prefix -- tutti_loop --sizes 8,1024 --registered 1
 // --registered 1 takes buffers from mem_alloc, which peers read and write without a copy.
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 
 #include "loop.h"
+#include "perf/sweep/buffer.h"
 #include "tutti/communicator.h"
 
 namespace {
@@ -50,37 +49,19 @@ int share(void* context, double mine, double* of_all) {
   return outcome(communicator_of(context).all_gather(&mine, of_all, 1, tutti::DataType::kFloat64));
 }
 
-void free_plain(float* memory) { std::free(memory); }
-void free_registered(float* memory) {
-  if (const auto freed = tutti::mem_free(memory); !freed)
-    std::fprintf(stderr, "tutti_loop: %s\n", freed.error().to_string().c_str());
-}
-using Memory = std::unique_ptr<float, void (*)(float*)>;
-
-/// Memory for the run. Null if there is none.
-Memory allocate(const LoopOptions& options) {
-  constexpr std::size_t kPage = 4096;
-  const std::size_t bytes = (options.largest + kPage - 1) / kPage * kPage;
-  if (options.registered == 0)
-    return {static_cast<float*>(std::aligned_alloc(kPage, bytes)), free_plain};
-  const auto memory = tutti::mem_alloc(bytes);
-  if (!memory) std::fprintf(stderr, "tutti_loop: %s\n", memory.error().to_string().c_str());
-  return {memory ? static_cast<float*>(*memory) : nullptr, free_registered};
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   LoopOptions options;
   if (const int failure = loop_parse(argc, argv, &options); failure != 0) return failure;
   auto communicator = tutti::Communicator::from_environment();
-  if (!communicator) {
-    std::fprintf(stderr, "tutti_loop: %s\n", communicator.error().to_string().c_str());
+  if (!communicator) return outcome(std::move(communicator.error()));
+  const bool mapped = options.registered != 0;
+  const tutti::perf::Buffer input(options.largest, mapped), output(options.largest, mapped);
+  if (input.data() == nullptr || output.data() == nullptr) {
+    std::fputs("tutti_loop: no memory for the buffers\n", stderr);
     return 1;
   }
-  const Memory input = allocate(options);
-  const Memory output = allocate(options);
-  if (input == nullptr || output == nullptr) return 1;
   const LoopPeer peer{"tutti",
                       communicator->rank().value,
                       communicator->rank_count(),
@@ -89,5 +70,6 @@ int main(int argc, char** argv) {
                       call,
                       barrier,
                       share};
-  return loop_run(&peer, &options, input.get(), output.get());
+  return loop_run(&peer, &options, reinterpret_cast<float*>(input.data()),
+                  reinterpret_cast<float*>(output.data()));
 }

@@ -11,7 +11,7 @@ namespace tutti::perf {
 /// Zeros: plain, or of a kind that peers can map. Null where there is no memory.
 class Buffer {
  public:
-  Buffer(std::size_t bytes, bool mapped) : mapped_(mapped) {
+  explicit Buffer(std::size_t bytes, bool mapped = false) : mapped_(mapped) {
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     if (mapped) {
       if (auto memory = mem_alloc(size)) data_ = static_cast<std::byte*>(*memory);

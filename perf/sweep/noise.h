@@ -18,7 +18,9 @@ std::string busy_words(std::span<const std::string> samples, int online_cpus, in
 /// counts the ranks of this host that a launcher started.
 std::string busy_now(int ours = 1);
 
+/// 0 of none.
 inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
