@@ -13,7 +13,7 @@ constexpr std::size_t kMostLines = 1'000'000;
 constexpr std::size_t kLongestLine = 1024;
 
 Error bad_line(const std::string& path, std::size_t line, const std::string& reason) {
-  return {Code::kInvalidArgument, path + ":" + std::to_string(line) + ": " + reason, {}, {}};
+  return {Code::kInvalidArgument, path + ":" + std::to_string(line) + ": " + reason};
 }
 
 /// One line into `digits`; empty, or what is wrong with it.
@@ -54,8 +54,7 @@ void append(const Digits& from, std::size_t index, Digits& to) {
 
 Result<Digits> read_digits(const std::string& path) {
   std::ifstream file(path);
-  if (!file)
-    return Error{Code::kInvalidArgument, path + ": no such file, or it can't be read", {}, {}};
+  if (!file) return Error{Code::kInvalidArgument, path + ": no such file, or it can't be read"};
   Digits digits;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {

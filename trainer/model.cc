@@ -1,6 +1,7 @@
 #include "trainer/model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>

@@ -5,7 +5,6 @@
 // weights [inputs][outputs] and then its biases. The model holds none of them: where they lie
 // (memory that peers can map) is the trainer's choice.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

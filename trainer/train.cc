@@ -1,42 +1,100 @@
 #include "trainer/train.h"
 
-#include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <numbers>
 #include <numeric>
-#include <optional>
 #include <random>
 
-#include "trainer/buckets.h"
 #include "trainer/model.h"
 
 namespace tutti::trainer {
 namespace {
 
-/// An array of floats that peers can map, so that reducing it needs no copy.
-class SharedFloats {
+constexpr std::size_t kFirstBucketBytes = 4096;
+
+/// Gradients on their way: all-reduced in buckets, while backward goes on.
+///
+/// Layers become ready from the last to the first. A bucket is a run of layers; as soon as the
+/// first of its layers (the last to become ready) is there, its all-reduce starts, and the
+/// process's progress thread carries it on. The first bucket is small, so that communication starts
+/// early.
+class Buckets {
  public:
-  static Result<SharedFloats> make(std::size_t count) {
-    TUTTI_TRY(void* memory, mem_alloc(count * sizeof(float)));
-    SharedFloats floats;
-    floats.data_ = static_cast<float*>(memory);
-    return floats;
+  Buckets(Communicator& comm, const std::vector<Layer>& layers, float* gradient,
+          std::size_t bucket_bytes)
+      : comm_(comm), gradient_(gradient) {
+    for (std::size_t l = layers.size(); l-- > 0;) {
+      const std::size_t most =
+          buckets_.size() <= 1 ? std::min(kFirstBucketBytes, bucket_bytes) : bucket_bytes;
+      const Layer& layer = layers[l];
+      if (!buckets_.empty() && (buckets_.back().size + layer.size()) * sizeof(float) <= most) {
+        buckets_.back().first_layer = l;
+        buckets_.back().offset = layer.offset;
+        buckets_.back().size += layer.size();
+        continue;
+      }
+      buckets_.push_back({.first_layer = l, .offset = layer.offset, .size = layer.size()});
+    }
   }
-  SharedFloats() = default;
-  SharedFloats(SharedFloats&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  SharedFloats& operator=(SharedFloats&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
+
+  /// Layer `l`'s gradient is complete on this rank; starts its bucket if that was the last it
+  /// waited for.
+  Status ready(std::size_t l) {
+    if (next_ == buckets_.size() || buckets_[next_].first_layer != l) return ok();
+    Bucket& bucket = buckets_[next_++];
+    float* data = gradient_ + bucket.offset;
+    bucket.started = Clock::now();
+    bucket.ended->store(0, std::memory_order_relaxed);
+    TUTTI_TRY(bucket.work,
+              comm_.start_all_reduce(data, data, bucket.size, DataType::kFloat32, ReduceOp::kSum));
+    bucket.work.then([ended = bucket.ended](const Status&) {
+      // relaxed: a figure for people; the work itself orders the data.
+      ended->store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    });
+    return ok();
   }
-  ~SharedFloats() {
-    if (data_ != nullptr) (void)mem_free(data_);
+  /// Waits until all buckets have been reduced.
+  Status finish() {
+    const auto begin = Clock::now();
+    Clock::time_point busy_until{};  // Calls follow each other; their spans are not counted twice.
+    for (Bucket& bucket : buckets_) {
+      TUTTI_RETURN_IF_ERROR(bucket.work.wait());
+      const auto rep = bucket.ended->load(std::memory_order_relaxed);
+      const auto ended = rep == 0 ? Clock::now() : Clock::time_point(Clock::duration(rep));
+      const auto from = std::max(bucket.started, busy_until);
+      if (ended > from) communicating_s_ += std::chrono::duration<double>(ended - from).count();
+      busy_until = std::max(busy_until, ended);
+    }
+    waiting_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
+    next_ = 0;
+    return ok();
   }
-  float* data() const { return data_; }
+
+  std::size_t count() const { return buckets_.size(); }
+  /// Share of the communication's time that backward and the rest of the step hid, 0 to 1.
+  double hidden() const {
+    return communicating_s_ > 0 ? std::clamp(1 - waiting_s_ / communicating_s_, 0.0, 1.0) : 0;
+  }
 
  private:
-  float* data_ = nullptr;
+  using Clock = std::chrono::steady_clock;
+  struct Bucket {
+    std::size_t first_layer = 0, offset = 0, size = 0;
+    Work work{};
+    Clock::time_point started{};
+    std::shared_ptr<std::atomic<Clock::rep>> ended = std::make_shared<std::atomic<Clock::rep>>(0);
+  };
+  Communicator& comm_;
+  float* gradient_;
+  std::vector<Bucket> buckets_;  // In the order in which they become ready.
+  std::size_t next_ = 0;
+  double communicating_s_ = 0, waiting_s_ = 0;
+};
+
+struct FreeShared {
+  void operator()(float* memory) const { (void)mem_free(memory); }
 };
 
 /// Part `index` of `parts` of [0, count), as even as can be.
@@ -53,14 +111,15 @@ class Trainer {
   }
 
   Status prepare() {
-    TUTTI_TRY(gradient_, SharedFloats::make(model_.size()));
+    TUTTI_TRY(void* memory, mem_alloc(model_.size() * sizeof(float)));
+    gradient_.reset(static_cast<float*>(memory));
     weights_.resize(model_.size());
     velocity_.assign(model_.size(), 0);
     model_.initialise(options_.seed, weights_.data());
     // The same already, if all were given the same seed; this makes sure.
     TUTTI_RETURN_IF_ERROR(comm_.broadcast(weights_.data(), weights_.data(), weights_.size(),
                                           DataType::kFloat32, Rank{0}));
-    buckets_.emplace(comm_, model_.layers(), gradient_.data(), options_.bucket_bytes);
+    buckets_.emplace(comm_, model_.layers(), gradient_.get(), options_.bucket_bytes);
     return ok();
   }
 
@@ -98,8 +157,7 @@ class Trainer {
       if (all[rank] == all[0]) continue;
       return Error{Code::kInternal,
                    "the weights of ranks 0 and " + std::to_string(rank) + " differ after training",
-                   comm_.rank(),
-                   {}};
+                   comm_.rank()};
     }
     return hash;
   }
@@ -133,7 +191,7 @@ class Trainer {
     const auto mu = static_cast<float>(options_.momentum),
                decay = static_cast<float>(options_.weight_decay);
     const auto eta = static_cast<float>(rate);
-    const float* gradient = gradient_.data();
+    const float* gradient = gradient_.get();
     for (std::size_t i = 0; i < weights_.size(); ++i) {
       velocity_[i] = mu * velocity_[i] + gradient[i] * scale + decay * weights_[i];
       weights_[i] -= eta * velocity_[i];
@@ -158,7 +216,7 @@ class Trainer {
         if (!last_slice_of_all || !status) return;
         const Layer& layer = model_.layers()[l];
         const float* sum = tree(0, slices, layer.offset, layer.size());
-        float* into = gradient_.data() + layer.offset;
+        float* into = gradient_.get() + layer.offset;
         for (std::size_t i = 0; i < layer.size(); ++i) into[i] = add ? into[i] + sum[i] : sum[i];
         if (last_batch) status = buckets_->ready(l);
       };
@@ -171,7 +229,7 @@ class Trainer {
 
   /// A rank without slices still takes part.
   Result<double> idle(bool add, bool last_batch) {
-    if (!add) std::fill_n(gradient_.data(), model_.size(), 0.0F);
+    if (!add) std::fill_n(gradient_.get(), model_.size(), 0.0F);
     for (std::size_t l = model_.layers().size(); last_batch && l-- > 0;)
       TUTTI_RETURN_IF_ERROR(buckets_->ready(l));
     return 0.0;
@@ -195,7 +253,8 @@ class Trainer {
   const TrainOptions& options_;
   Model model_;
   std::vector<std::size_t> order_;
-  SharedFloats gradient_;
+  // Peers can map it, so that reducing it needs no copy.
+  std::unique_ptr<float, FreeShared> gradient_;
   std::vector<float> weights_, velocity_;
   std::vector<std::vector<float>> partial_;  // The gradients of this rank's slices.
   std::optional<Buckets> buckets_;
@@ -208,9 +267,7 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   if (options.epochs < 1 || options.batch < 1 || options.accumulate < 1 ||
       options.bucket_bytes < 1) {
     return Error{Code::kInvalidArgument,
-                 "epochs, batch, accumulate and bucket bytes must be at least 1",
-                 comm.rank(),
-                 {}};
+                 "epochs, batch, accumulate and bucket bytes must be at least 1", comm.rank()};
   }
   Trainer trainer(comm, data, options);
   TUTTI_RETURN_IF_ERROR(trainer.prepare());
