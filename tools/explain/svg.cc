@@ -3,19 +3,24 @@
 // from there, until all links have carried it. The critical path, the chain of steps and messages
 // that the last step waited for, is drawn over it; other messages where they are few.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
 
+#include "perf/sweep/svg.h"
 #include "tools/explain/explain.h"
 #include "tools/simulate/simulate.h"
-#include "tools/svg.h"
 
 namespace tutti::tools {
 namespace {
 
+using perf::kColours;
+using perf::line_at;
+using perf::rect_at;
+using perf::text_at;
 using plan::Place;
 using plan::Recording;
 using plan::StepKind;
@@ -63,45 +68,34 @@ std::string time_words(double us) {
 }
 
 // Boxes of a row in order of time; what touches and is alike is one.
-class Row {
- public:
-  Row(double y, double height) : y_(y), height_(height) {}
+struct Row {
+  struct Box {
+    double from, to;
+    const char* colour;
+    std::string title;
+    int count = 1;
+  };
+  double y, height;
+  std::vector<Box> boxes{};
+
   void add(double from, double to, const char* colour, const std::string& title) {
     to = std::max(to, from + 1);
-    if (open_ && colour == colour_ && from - to_ < kThin) {
-      to_ = std::max(to_, to);
-      ++count_;
+    if (boxes.empty() || colour != boxes.back().colour || from - boxes.back().to >= kThin) {
+      boxes.push_back({from, to, colour, title});
       return;
     }
-    close();
-    open_ = true;
-    from_ = from;
-    to_ = to;
-    colour_ = colour;
-    title_ = title;
-    count_ = 1;
+    boxes.back().to = std::max(boxes.back().to, to);
+    ++boxes.back().count;
   }
-  std::string finish() {
-    close();
-    return std::move(svg_);
+  std::string svg() const {
+    std::string svg;
+    for (const Box& box : boxes) {
+      const std::string more = box.count > 1 ? fmt::format(" and {} more", box.count - 1) : "";
+      svg += rect_at(box.from, y, box.to - box.from, height, box.colour,
+                     box.title.empty() ? "" : box.title + more);
+    }
+    return svg;
   }
-
- private:
-  void close() {
-    if (!open_) return;
-    open_ = false;
-    const std::string title =
-        count_ > 1 && !title_.empty() ? fmt::format("{} and {} more", title_, count_ - 1) : title_;
-    svg_ += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'",
-                        from_, y_, to_ - from_, height_, colour_);
-    svg_ += title.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", escaped(title));
-  }
-  const double y_, height_;
-  bool open_ = false;
-  double from_ = 0, to_ = 0;
-  const char* colour_ = "";
-  std::string title_, svg_;
-  int count_ = 0;
 };
 
 class Drawing {
@@ -121,11 +115,15 @@ class Drawing {
     // Where starting up would take most of the picture, only its end is drawn.
     if (start_ > kMostStart * length) begin_ = start_ - kMostStart / 2 * length;
     end_ += 0.01 * (end_ - begin_);
+    const auto last = std::ranges::max_element(recording_.steps, {}, &Recording::Step::end_us);
+    for (const auto* step = last == recording_.steps.end() ? nullptr : &*last; step != nullptr;
+         step = before_of(*step))
+      critical_.push_back(step);
     choose_lanes();
   }
 
   std::string draw() {
-    std::string svg = svg_head(kWidth, bottom_ + 92) + heading() + axis();
+    std::string svg = perf::svg_head(kWidth, bottom_ + 92) + heading() + axis();
     svg += rows();
     svg += arrows();
     if (whole_ && played_.bound_us > 0) svg += bound();
@@ -139,8 +137,7 @@ class Drawing {
     const auto add = [&](std::uint32_t lane) {
       if (std::find(order.begin(), order.end(), lane) == order.end()) order.push_back(lane);
     };
-    for (const Recording::Step* step = last_step(); step != nullptr; step = before_of(*step))
-      add(step->lane);
+    for (const Recording::Step* step : critical_) add(step->lane);
     for (std::uint32_t lane = 0; lane < all_lanes_; ++lane) add(lane);
     order.resize(lanes_);
     std::sort(order.begin(), order.end());
@@ -157,11 +154,8 @@ class Drawing {
   std::size_t row_of(std::uint32_t rank, std::uint32_t lane) const {
     return rank * lanes_ + row_of_lane_[lane];
   }
-  double top(std::uint32_t rank, std::uint32_t lane) const {
-    return kTop + static_cast<double>(row_of(rank, lane)) * row_height_;
-  }
   double box_top(std::uint32_t rank, std::uint32_t lane) const {
-    return top(rank, lane) + 0.14 * row_height_;
+    return kTop + (static_cast<double>(row_of(rank, lane)) + 0.14) * row_height_;
   }
   double box_middle(std::uint32_t rank, std::uint32_t lane) const {
     return box_top(rank, lane) + 0.24 * row_height_;
@@ -186,25 +180,19 @@ class Drawing {
     if (!whole_)
       parts.push_back(fmt::format("the first {} of {} tiles: {} us", recording_.tiles,
                                   recording_.of_tiles, time_text(recording_.microseconds)));
-    std::string text;
-    for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-    return text;
+    return fmt::format("{}", fmt::join(parts, "; "));
   }
 
   std::string axis() const {
     std::string svg;
-    const double step = round_step((end_ - begin_) / 1.8);
+    const double step = perf::round_step((end_ - begin_) / 1.8);
     for (double us = std::ceil(begin_ / step) * step; us <= end_; us += step) {
-      svg += fmt::format(
-          "<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#e6e6e6'/>\n", x(us),
-          kTop, bottom_);
+      svg += line_at(x(us), kTop, x(us), bottom_, "stroke='#e6e6e6'");
       svg += text_at(x(us), bottom_ + 17, "middle", time_words(us), 11);
     }
     if (start_ > 0) {
       const double width = x(start_) - kLeft;
-      svg += fmt::format(
-          "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='#f3f0e8'/>\n", kLeft,
-          kTop, width, bottom_ - kTop);
+      svg += rect_at(kLeft, kTop, width, bottom_ - kTop, "#f3f0e8");
       if (begin_ > 0)
         svg += text_at(kLeft, kTop - 6, "start",
                        fmt::format("{} us of starting up, cut off", start_), 10, "#887");
@@ -213,8 +201,7 @@ class Drawing {
     }
     for (std::size_t rank = 0; rank <= ranks_; ++rank) {
       const double y = kTop + static_cast<double>(rank * lanes_) * row_height_;
-      svg += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#bbb'/>\n",
-                         lanes_ > 1 ? 16 : static_cast<int>(kLeft), y, kRight, y);
+      svg += line_at(lanes_ > 1 ? 16 : kLeft, y, kRight, y, "stroke='#bbb'");
     }
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       svg += text_at(kLeft - (lanes_ > 1 ? 34 : 10), box_middle(rank, lanes_shown_[0]) + 6, "end",
@@ -229,19 +216,23 @@ class Drawing {
     return svg;
   }
 
+  const Kind& kind_of_step(const Recording::Step& step) const {
+    const plan::Lane& lane = played_.plan.ranks[step.rank].lanes[step.lane];
+    return kind_of(lane, lane.steps[step.step]);
+  }
+
   std::string rows() const {
     std::vector<Row> boxes, wires;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       for (const std::uint32_t lane : lanes_shown_) {
-        boxes.emplace_back(box_top(rank, lane), 0.48 * row_height_);
-        wires.emplace_back(box_top(rank, lane) + 0.52 * row_height_, 0.2 * row_height_);
+        boxes.push_back({box_top(rank, lane), 0.48 * row_height_});
+        wires.push_back({box_top(rank, lane) + 0.52 * row_height_, 0.2 * row_height_});
       }
     }
     const bool titles = recording_.steps.size() <= kMostTitles;
     for (const Recording::Step& step : recording_.steps) {
       if (!shown(step.rank, step.lane)) continue;
-      const plan::Lane& lane = played_.plan.ranks[step.rank].lanes[step.lane];
-      const Kind& kind = kind_of(lane, lane.steps[step.step]);
+      const Kind& kind = kind_of_step(step);
       boxes[row_of(step.rank, step.lane)].add(
           at(step.start_us), at(step.end_us), kind.colour,
           titles ? fmt::format("rank {} lane {} step {} tile {}: {}, {:.2f} to {:.2f} us",
@@ -259,29 +250,37 @@ class Drawing {
                  : "");
     }
     std::string svg;
-    for (Row& row : wires) svg += row.finish();
-    for (Row& row : boxes) svg += row.finish();
+    for (const Row& row : wires) svg += row.svg();
+    for (const Row& row : boxes) svg += row.svg();
     return svg;
   }
 
-  std::string arrow(const Recording::Step& from, const Recording::Step& to) const {
-    return fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", at(from.end_us),
-                       box_middle(from.rank, from.lane), at(to.start_us),
-                       box_middle(to.rank, to.lane));
+  // From one step, at some time, to another.
+  std::string arrow(const Recording::Step& from, double from_us, const Recording::Step& to,
+                    double to_us) const {
+    return fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", at(from_us),
+                       box_middle(from.rank, from.lane), at(to_us), box_middle(to.rank, to.lane));
   }
 
   // Messages where they are few; and, backwards from the last step, what each one waited for.
   std::string arrows() const {
-    std::string few;
+    std::string few, path;
     std::size_t count = 0;
     for (const Recording::Message& message : recording_.messages) {
       if (!shown(message.from, message.lane) || message.receiver == Recording::kNone) continue;
       const Recording::Step& to = recording_.steps[message.receiver];
       if (!shown(to.rank, to.lane)) continue;
       ++count;
-      few += fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", at(message.departs_us),
-                         box_middle(message.from, message.lane), at(message.arrives_us),
-                         box_middle(to.rank, to.lane));
+      few += arrow({.rank = message.from, .lane = message.lane}, message.departs_us, to,
+                   message.arrives_us);
+    }
+    const Recording::Step* after = nullptr;  // The one before, seen backwards, if it is shown.
+    for (const Recording::Step* step : critical_) {
+      if (!shown(step->rank, step->lane)) step = nullptr;
+      if (step != nullptr && after != nullptr)
+        path += arrow(*step, step->end_us, *after, after->start_us);
+      if (step != nullptr) path += arrow(*step, step->start_us, *step, step->end_us);
+      after = step;
     }
     std::string svg;
     if (count <= kMostArrows)
@@ -289,26 +288,8 @@ class Drawing {
           "<path d='{}' fill='none' stroke='#667' stroke-width='0.8' "
           "stroke-opacity='0.45'/>\n",
           few);
-    std::string path;
-    for (const Recording::Step* at_step = last_step(); at_step != nullptr;) {
-      if (shown(at_step->rank, at_step->lane))
-        path += fmt::format("M{:.1f} {:.1f}H{:.1f}", at(at_step->start_us),
-                            box_middle(at_step->rank, at_step->lane), at(at_step->end_us));
-      const Recording::Step* before = before_of(*at_step);
-      if (before != nullptr && shown(before->rank, before->lane) &&
-          shown(at_step->rank, at_step->lane))
-        path += arrow(*before, *at_step);
-      at_step = before;
-    }
     return svg + fmt::format("<path d='{}' fill='none' stroke='#111' stroke-width='1.6'/>\n",
                              path.empty() ? "M0 0" : path);
-  }
-
-  const Recording::Step* last_step() const {
-    const auto last = std::max_element(
-        recording_.steps.begin(), recording_.steps.end(),
-        [](const Recording::Step& a, const Recording::Step& b) { return a.end_us < b.end_us; });
-    return last == recording_.steps.end() ? nullptr : &*last;
   }
 
   // The step for which a step waited: another lane's, or the one before it in its lane.
@@ -328,10 +309,8 @@ class Drawing {
     if (us < begin_)
       return text_at(kRight, kTop - 6, "end",
                      fmt::format("bound {} us: before this", time_text(us)), 12, "#b00020");
-    std::string svg = fmt::format(
-        "<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#b00020' "
-        "stroke-width='1.6' stroke-dasharray='7 4'/>\n",
-        place, kTop - 2, bottom_ + 4);
+    const std::string svg = line_at(place, kTop - 2, place, bottom_ + 4,
+                                    "stroke='#b00020' stroke-width='1.6' stroke-dasharray='7 4'");
     const bool left = place > kRight - 120;
     return svg + text_at(left ? place - 4 : place + 4, kTop - 8, left ? "end" : "start",
                          fmt::format("bound {} us", time_text(us)), 12, "#b00020");
@@ -346,25 +325,14 @@ class Drawing {
       svg += text_at(left + 20, y + 4, "start", name, 12);
       left += 36 + 6.6 * static_cast<double>(std::string_view(name).size());
     };
-    std::vector<const char*> used;
-    for (const Recording::Step& step : recording_.steps) {
-      const plan::Lane& lane = played_.plan.ranks[step.rank].lanes[step.lane];
-      const char* colour = kind_of(lane, lane.steps[step.step]).colour;
-      if (std::find(used.begin(), used.end(), colour) == used.end()) used.push_back(colour);
-    }
     for (const Kind& kind : kKinds) {
-      if (std::find(used.begin(), used.end(), kind.colour) == used.end()) continue;
-      add(fmt::format("<rect x='{:.1f}' y='{:.1f}' width='14' height='11' fill='{}'/>\n", left,
-                      y - 6, kind.colour),
-          kind.name);
+      const bool used = std::ranges::any_of(recording_.steps, [&](const Recording::Step& step) {
+        return kind_of_step(step).colour == kind.colour;
+      });
+      if (used) add(rect_at(left, y - 6, 14, 11, kind.colour), kind.name);
     }
-    add(fmt::format("<rect x='{:.1f}' y='{:.1f}' width='14' height='5' fill='#b8c4d0'/>\n", left,
-                    y - 2),
-        "on its way");
-    add(fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='#111' "
-                    "stroke-width='1.6'/>\n",
-                    left, y, left + 14, y),
-        "critical path");
+    add(rect_at(left, y - 2, 14, 5, "#b8c4d0"), "on its way");
+    add(line_at(left, y, left + 14, y, "stroke='#111' stroke-width='1.6'"), "critical path");
     svg += text_at(kLeft, bottom_ + 76, "start", "empty: waits for a message or for room in a slot",
                    11, "#777");
     return svg;
@@ -377,6 +345,7 @@ class Drawing {
   static constexpr std::size_t kHidden = ~std::size_t{0};
   std::vector<std::size_t> row_of_lane_;  // The row of each lane of a rank.
   std::vector<std::uint32_t> lanes_shown_;
+  std::vector<const Recording::Step*> critical_;  // From the last step back.
   double row_height_ = 0, bottom_ = 0, begin_ = 0, end_ = 0;
   bool whole_ = true;
 };
