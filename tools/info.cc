@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
@@ -22,29 +21,25 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json build_facts() {
-  ordered_json build;
-  build["version"] = TUTTI_VERSION;
-  build["compiler"] = fmt::format(
+  return {{"version", TUTTI_VERSION},
 #ifdef __clang__
-      "Clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+          {"compiler",
+           fmt::format("Clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__)},
 #else
-      "GCC {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+          {"compiler", fmt::format("GCC {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__)},
 #endif
-  build["type"] = TUTTI_BUILD_TYPE;
-  build["hwloc"] = TUTTI_WITH_HWLOC != 0;
-  build["ucx"] = TUTTI_WITH_UCX != 0;
-  build["rdma"] = TUTTI_WITH_VERBS != 0;
-  return build;
+          {"type", TUTTI_BUILD_TYPE},
+          {"hwloc", TUTTI_WITH_HWLOC != 0},
+          {"ucx", TUTTI_WITH_UCX != 0},
+          {"rdma", TUTTI_WITH_VERBS != 0}};
 }
 
 ordered_json machine_facts() {
-  ordered_json machine;
-  machine["instruction_set"] = kernels::instruction_set();
-  machine["online_cpus"] = sysconf(_SC_NPROCESSORS_ONLN);
-  machine["usable_cpus"] = usable_cpus();
-  machine["cgroup_cpus"] = quota_cpus();
-  machine["last_level_cache_bytes"] = last_level_cache_bytes();
-  return machine;
+  return {{"instruction_set", kernels::instruction_set()},
+          {"online_cpus", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"usable_cpus", usable_cpus()},
+          {"cgroup_cpus", quota_cpus()},
+          {"last_level_cache_bytes", last_level_cache_bytes()}};
 }
 
 /// Null, with the reason on stderr, if the environment holds a value that is not valid.
@@ -108,26 +103,24 @@ std::string shown(const ordered_json& row) {
 std::string in_words(const ordered_json& facts) {
   const auto& build = facts["build"];
   const auto& machine = facts["machine"];
+  const auto text_of = [](const ordered_json& word) { return word.get<std::string>(); };
+  const auto with = [&](const char* part) { return build[part].get<bool>() ? "with" : "without"; };
   const int quota = machine["cgroup_cpus"].get<int>();
   std::string text = fmt::format(
       "tutti {} ({}, {}, {} hwloc, {} RDMA, {} UCX)\n\nmachine\n  instruction set    {}\n"
       "  CPUs               {} usable of {} online ({})\n"
       "  last-level cache   {} KiB\n\nsettings\n",
-      build["version"].get<std::string>(), build["compiler"].get<std::string>(),
-      build["type"].get<std::string>(), build["hwloc"].get<bool>() ? "with" : "without",
-      build["rdma"].get<bool>() ? "with" : "without", build["ucx"].get<bool>() ? "with" : "without",
-      machine["instruction_set"].get<std::string>(), machine["usable_cpus"].get<int>(),
-      machine["online_cpus"].get<int>(),
+      text_of(build["version"]), text_of(build["compiler"]), text_of(build["type"]), with("hwloc"),
+      with("rdma"), with("ucx"), text_of(machine["instruction_set"]),
+      machine["usable_cpus"].get<int>(), machine["online_cpus"].get<int>(),
       quota == 0 ? "no cgroup limit" : fmt::format("cgroup limit {}", quota),
       machine["last_level_cache_bytes"].get<std::size_t>() / 1024);
   for (const auto& row : facts["settings"]) {
-    text += fmt::format("  {:<14} = {:<14} {:<17} {}\n", row["name"].get<std::string>(), shown(row),
-                        "(" + row["source"].get<std::string>() + ")",
-                        row["variable"].get<std::string>());
+    text += fmt::format("  {:<14} = {:<14} {:<17} {}\n", text_of(row["name"]), shown(row),
+                        "(" + text_of(row["source"]) + ")", text_of(row["variable"]));
   }
   text += "\na communicator on this machine\n";
-  for (const auto& line : facts["communicator"])
-    text += fmt::format("  {}\n", line.get<std::string>());
+  for (const auto& line : facts["communicator"]) text += "  " + text_of(line) + "\n";
   text += fmt::format(
       "\ntransports, best first\n  {}\n\nalgorithms (tutti plan prints what one does)\n",
       words(facts["transports"]));

@@ -40,7 +40,7 @@ Result<planner::Recipe> understand(const Options& options) {
   recipe.shape.groups.sizes = options.groups;
   recipe.shape.weights = options.weights;
   if (options.root >= options.ranks)
-    return bad(fmt::format("--root {}: there are ranks 0 to {}", options.root, options.ranks - 1));
+    return invalid("--root {}: there are ranks 0 to {}", options.root, options.ranks - 1);
   if (options.algorithm.empty()) {
     // The size is too large for the eager path.
     const planner::Request large{
@@ -51,10 +51,10 @@ Result<planner::Recipe> understand(const Options& options) {
   }
   TUTTI_TRY(recipe.algorithm, algorithm_named(collective, options.algorithm));
   if (!recipe.algorithm->applies(recipe.shape))
-    return bad(
-        fmt::format("{} does not apply to {} ranks in these groups with these weights; see "
-                    "--groups, --weights and docs/algorithms.md, for trees `tutti explain --plan`",
-                    options.algorithm, options.ranks));
+    return invalid(
+        "{} does not apply to {} ranks in these groups with these weights; see "
+        "--groups, --weights and docs/algorithms.md, for trees `tutti explain --plan`",
+        options.algorithm, options.ranks);
   return recipe;
 }
 

@@ -1,13 +1,23 @@
 // File: tools/progress.h: a line on a terminal that says how far something is.
 #pragma once
-#include <cstddef>
-#include <string_view>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/output.h"
 
 namespace tutti::tools {
 
 /// "[#####.........] words" on stderr, over the last one. Nothing where that is no terminal.
-void show_progress(std::size_t done, std::size_t all, std::string_view words);
+inline void show_progress(std::size_t done, std::size_t all, std::string_view words) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  const std::size_t filled = 30 * done / std::max<std::size_t>(1, all);
+  say_error("\r[{:#<{}}{:.<{}}] {}\033[K", "", filled, "", 30 - filled, words);
+}
+
 /// Takes it away, before something else is printed.
-void clear_progress();
+inline void clear_progress() {
+  if (isatty(STDERR_FILENO) != 0) say_error("\r\033[K");
+}
 
 }  // namespace tutti::tools

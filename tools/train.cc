@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <optional>
 #include <thread>
 
@@ -31,11 +30,6 @@ CLI::Validator up_to(double high) {
       fmt::format("[0 - {}]", high));
 }
 
-int complain(const Error& error) {
-  say_error("tutti train: {}\n", error.to_string());
-  return error.code == Code::kInvalidArgument ? kUsage : 1;
-}
-
 /// A bar on a terminal, every fifth epoch elsewhere.
 void show(int epoch, int epochs, const trainer::Epoch& done) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
@@ -57,9 +51,10 @@ Result<trainer::Outcome> run_rank(Communicator& comm, const TrainCommand& comman
 }
 
 /// All ranks as threads of this process; rank 0's outcome, or the first error.
-Result<trainer::Outcome> run_threads(const TrainCommand& command, const trainer::Split& data) {
+Result<trainer::Outcome> run_threads(const TrainCommand& command, int ranks,
+                                     const trainer::Split& data) {
   TUTTI_TRY(const auto settings, Settings::from_environment());
-  TUTTI_TRY(auto comms, Communicator::in_process(command.ranks, settings));
+  TUTTI_TRY(auto comms, Communicator::in_process(ranks, settings));
   std::vector<std::optional<Result<trainer::Outcome>>> outcomes(comms.size());
   {
     std::vector<std::jthread> threads;
@@ -74,50 +69,49 @@ Result<trainer::Outcome> run_threads(const TrainCommand& command, const trainer:
   return *std::move(*outcomes.front());
 }
 
-int report(const TrainCommand& command, const trainer::Outcome& outcome, int ranks) {
+/// The exit code.
+Result<int> report(const TrainCommand& command, const trainer::Outcome& outcome, int ranks) {
   const double accuracy = outcome.epochs.back().accuracy;
   say("{} rank{}: {:.2f} % of the test images right (target {:.0f} %), {:.0f} images/s, {:.0f} % "
       "of communication hidden, {} buckets; replicas identical\n",
       ranks, ranks == 1 ? "" : "s", accuracy * 100, command.target * 100, outcome.images_per_second,
       outcome.hidden * 100, outcome.buckets);
-  const auto write = [](const std::string& path, const std::string& text) {
-    return path.empty() ? ok() : write_text(path, text);
-  };
-  if (auto done = write(command.plot, trainer::plot_of(outcome, ranks)); !done)
-    return complain(done.error());
-  if (auto done = write(command.json, trainer::json_of(outcome, command.options, ranks)); !done)
-    return complain(done.error());
+  if (!command.plot.empty())
+    TUTTI_RETURN_IF_ERROR(write_text(command.plot, trainer::plot_of(outcome, ranks)));
+  if (!command.json.empty()) {
+    TUTTI_RETURN_IF_ERROR(
+        write_text(command.json, trainer::json_of(outcome, command.options, ranks)));
+  }
   if (accuracy >= command.target) return 0;
   say_error("tutti train: the target accuracy was not reached\n");
   return 1;
 }
 
-int run_train(TrainCommand command) {
-  const auto launch = detect_launch();
-  if (!launch) return complain(launch.error());
-  if (!launch->launcher.empty() && command.ranks > 0) {
-    return complain({Code::kInvalidArgument,
-                     fmt::format("started by {}, which says how many ranks there are: leave "
-                                 "--ranks out",
-                                 launch->launcher)});
+Result<int> train(const TrainCommand& command) {
+  TUTTI_TRY(const auto launch, detect_launch());
+  const bool launched = !launch.launcher.empty();
+  if (launched && command.ranks > 0)
+    return invalid("started by {}, which says how many ranks there are: leave --ranks out",
+                   launch.launcher);
+  if (!launched || launch.rank.value == 0)  // Rank 0 writes.
+    TUTTI_RETURN_IF_ERROR(check_outputs({{"--plot", command.plot}, {"--json", command.json}}));
+  TUTTI_TRY(const auto digits, trainer::read_digits(command.data));
+  const trainer::Split data = trainer::split(digits, command.options.seed);
+  if (!launched) {
+    const int ranks = std::max(command.ranks, 1);
+    TUTTI_TRY(const auto outcome, run_threads(command, ranks, data));
+    return report(command, outcome, ranks);
   }
-  if (launch->launcher.empty() || launch->rank.value == 0) {  // Rank 0 writes.
-    const Status files = check_outputs({{"--plot", command.plot}, {"--json", command.json}});
-    if (!files) return complain(files.error());
-  }
-  const auto digits = trainer::read_digits(command.data);
-  if (!digits) return complain(digits.error());
-  const trainer::Split data = trainer::split(*digits, command.options.seed);
-  if (launch->launcher.empty()) {
-    command.ranks = std::max(command.ranks, 1);
-    const auto outcome = run_threads(command, data);
-    return outcome ? report(command, *outcome, command.ranks) : complain(outcome.error());
-  }
-  auto comm = Communicator::from_environment();
-  if (!comm) return complain(comm.error());
-  const auto outcome = run_rank(*comm, command, data);
-  if (!outcome) return complain(outcome.error());
-  return comm->rank().value == 0 ? report(command, *outcome, comm->rank_count()) : 0;
+  TUTTI_TRY(auto comm, Communicator::from_environment());
+  TUTTI_TRY(const auto outcome, run_rank(comm, command, data));
+  return comm.rank().value == 0 ? report(command, outcome, comm.rank_count()) : 0;
+}
+
+int run_train(const TrainCommand& command) {
+  const auto code = train(command);
+  if (code) return *code;
+  say_error("tutti train: {}\n", code.error().to_string());
+  return code.error().code == Code::kInvalidArgument ? kUsage : 1;
 }
 
 }  // namespace

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <bit>
-#include <vector>
 
 #include "base/cpus.h"
 #include "planner/simulate/simulate.h"

@@ -1,9 +1,7 @@
 #include "perf/sweep/check.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "kernels/host/reduce.h"
 
@@ -57,7 +55,10 @@ class Encoder {
       std::memcpy(to, &integer, size_of(type_));
       return;
     }
-    if (accumulator_of(type_) == DataType::kFloat64) return put(value, to);
+    if (accumulator_of(type_) == DataType::kFloat64) {
+      std::memcpy(to, &value, sizeof(value));
+      return;
+    }
     const auto partial = static_cast<float>(value);
     const kernels::Source source{reinterpret_cast<const std::byte*>(&partial), Form::kPartial,
                                  false};
@@ -66,10 +67,6 @@ class Encoder {
   }
 
  private:
-  template <class T>
-  static void put(T value, std::byte* to) {
-    std::memcpy(to, &value, sizeof(value));
-  }
   DataType type_;
 };
 

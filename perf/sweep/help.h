@@ -1,9 +1,21 @@
-// File: sweep/help.h: options, and --help in lines of at most 100 columns.
+// File: sweep/help.h: options, what is wrong with them, and --help in lines of at most 100 columns.
 #pragma once
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace tutti::perf {
+#include "tutti/result.h"
+
+namespace tutti {
+
+/// The user's mistake, in words.
+template <class... Args>
+Error invalid(fmt::format_string<Args...> text, Args&&... args) {
+  return {Code::kInvalidArgument, fmt::format(text, std::forward<Args>(args)...)};
+}
+
+namespace perf {
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -46,4 +58,5 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& into, const 
   return add_shown(app, names, into, text)->check(CLI::Range(least, most));
 }
 
-}  // namespace tutti::perf
+}  // namespace perf
+}  // namespace tutti

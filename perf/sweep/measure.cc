@@ -1,6 +1,5 @@
 #include "perf/sweep/measure.h"
 
-#include <algorithm>
 #include <ctime>
 
 #include "base/cpus.h"

@@ -1,8 +1,6 @@
 // File: sweep/measure.h: one line of a sweep: buffers, timing loop, verification, bound.
 #pragma once
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "perf/sweep/bound.h"
 #include "perf/sweep/check.h"

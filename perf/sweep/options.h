@@ -64,4 +64,8 @@ std::optional<ReduceOp> parse_op(const std::string& text);
 /// All sizes of the sweep, in bytes, ascending; at most kMostSizes of them.
 std::vector<std::size_t> sizes_of(const Options& options);
 
+/// The main function of all_reduce_perf and its like. 0: measured, and all values right. 1:
+/// something failed or was wrong. 2: the command line is.
+int sweep_main(Collective collective, int argc, char** argv);
+
 }  // namespace tutti::perf

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <thread>
@@ -17,8 +16,10 @@
 namespace tutti::perf {
 namespace {
 
-int complain(const Error& error) {
-  say_error("{}\n", error.to_string());
+/// Says what went wrong.
+int exit_code_of(const Result<int>& code) {
+  if (code) return *code;
+  say_error("{}\n", code.error().to_string());
   return 1;
 }
 
@@ -37,44 +38,36 @@ void pin(int local_rank) {
   }
 }
 
-int run_one(const Options& options, Result<Communicator> comm, int local_rank, const Body& body) {
-  if (!comm) return complain(comm.error());
-  if (options.pin) pin(local_rank);
-  return body(*comm);
-}
-
 void remove_directory(const std::string& directory) {
   std::error_code ignored;
   std::filesystem::remove_all(directory, ignored);
 }
 
 /// A process of `options.ranks`: joins the others through a directory.
-int run_forked(const Options& options, const std::string& directory, int rank, const Body& body,
-               const Settings& settings) {
+Result<int> run_forked(const Options& options, const std::string& directory, int rank,
+                       const Body& body, const Settings& settings) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto rendezvous = file_rendezvous(directory, "sweep");
-  if (!rendezvous) return complain(rendezvous.error());
-  auto comm = Communicator::create(**rendezvous, Rank{rank}, options.ranks, settings);
-  if (!comm) return complain(comm.error());
+  TUTTI_TRY(const auto rendezvous, file_rendezvous(directory, "sweep"));
+  TUTTI_TRY(auto comm, Communicator::create(*rendezvous, Rank{rank}, options.ranks, settings));
   // All have met once the barrier is over. The directory goes then, and not only at the end, so
   // that a sweep that somebody interrupts leaves nothing behind.
-  if (auto status = comm->barrier(); !status) return complain(status.error());
+  TUTTI_RETURN_IF_ERROR(comm.barrier());
   if (rank == 0) remove_directory(directory);
-  return run_one(options, std::move(comm), rank, body);
+  if (options.pin) pin(rank);
+  return body(comm);
 }
 
-int run_processes(const Options& options, const Body& body, const Settings& settings) {
+Result<int> run_processes(const Options& options, const Body& body, const Settings& settings) {
   std::string directory = (std::filesystem::temp_directory_path() / "tutti-sweep-XXXXXX").string();
-  if (mkdtemp(directory.data()) == nullptr) {
-    return complain({Code::kSystem, "no temporary directory: " + directory});
-  }
+  if (mkdtemp(directory.data()) == nullptr)
+    return Error{Code::kSystem, "no temporary directory: " + directory};
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      const int code = run_forked(options, directory, rank, body, settings);
-      _exit(finish_output(options.program, code));
+      const auto code = run_forked(options, directory, rank, body, settings);
+      _exit(finish_output(options.program, exit_code_of(code)));
     }
     children.push_back(child);
   }
@@ -91,16 +84,15 @@ int run_processes(const Options& options, const Body& body, const Settings& sett
   return code;
 }
 
-int run_threads(const Options& options, const Body& body, const Settings& settings) {
-  auto comms = Communicator::in_process(options.threads, settings);
-  if (!comms) return complain(comms.error());
-  std::vector<int> codes(comms->size(), 0);
+Result<int> run_threads(const Options& options, const Body& body, const Settings& settings) {
+  TUTTI_TRY(auto comms, Communicator::in_process(options.threads, settings));
+  std::vector<int> codes(comms.size(), 0);
   {
     std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < comms->size(); ++rank) {
+    for (std::size_t rank = 0; rank < comms.size(); ++rank) {
       threads.emplace_back([&, rank] {
         if (options.pin) pin(static_cast<int>(rank));
-        codes[rank] = body((*comms)[rank]);
+        codes[rank] = body(comms[rank]);
       });
     }
   }
@@ -108,36 +100,38 @@ int run_threads(const Options& options, const Body& body, const Settings& settin
   return failed == codes.end() ? 0 : *failed;
 }
 
+Result<int> run(const Options& options, const Body& body,
+                const std::function<void(Settings&)>& adjust) {
+  TUTTI_TRY(const auto launch, detect_launch());
+  if (!launch.launcher.empty() && (options.ranks > 0 || options.threads > 1)) {
+    return Error{Code::kInvalidArgument,
+                 "started by " + launch.launcher +
+                     ", which says how many ranks there are: leave --ranks and -t out"};
+  }
+  TUTTI_TRY(auto settings, Settings::from_environment());
+  if (!options.plan.empty()) settings.plan = options.plan;
+  if (adjust) adjust(settings);
+  if (options.timeout_s > 0) settings.timeout = std::chrono::seconds(options.timeout_s);
+  if (options.ranks > 0) return run_processes(options, body, settings);
+  if (options.threads > 1) return run_threads(options, body, settings);
+  if (launch.rank_count < 2) {
+    return Error{
+        Code::kInvalidArgument,
+        (launch.launcher.empty() ? "started alone" : launch.launcher + " started one rank") +
+            ", and one rank measures nothing: use --ranks N, or mpirun, torchrun, srun or "
+            "tutti run (--ranks 1 if one is what you want)"};
+  }
+  TUTTI_TRY(const auto rendezvous, launch_rendezvous(launch, Deadline::after(settings.timeout)));
+  TUTTI_TRY(auto comm, Communicator::create(*rendezvous, launch.rank, launch.rank_count, settings));
+  if (options.pin) pin(launch.local_rank);
+  return body(comm);
+}
+
 }  // namespace
 
 int run_ranks(const Options& options, const Body& body,
               const std::function<void(Settings&)>& adjust) {
-  const auto launch = detect_launch();
-  if (!launch) return complain(launch.error());
-  if (!launch->launcher.empty() && (options.ranks > 0 || options.threads > 1)) {
-    return complain({Code::kInvalidArgument,
-                     "started by " + launch->launcher +
-                         ", which says how many ranks there are: leave --ranks and -t out"});
-  }
-  auto settings = Settings::from_environment();
-  if (!settings) return complain(settings.error());
-  if (!options.plan.empty()) settings->plan = options.plan;
-  if (adjust) adjust(*settings);
-  if (options.timeout_s > 0) settings->timeout = std::chrono::seconds(options.timeout_s);
-  if (options.ranks > 0) return run_processes(options, body, *settings);
-  if (options.threads > 1) return run_threads(options, body, *settings);
-  if (launch->rank_count < 2) {
-    const std::string how =
-        launch->launcher.empty() ? "started alone" : launch->launcher + " started one rank";
-    return complain({Code::kInvalidArgument, how + ", and one rank measures nothing: use --ranks "
-                                                   "N, or mpirun, torchrun, srun or tutti run "
-                                                   "(--ranks 1 if one is what you want)"});
-  }
-  const auto rendezvous = launch_rendezvous(*launch, Deadline::after(settings->timeout));
-  if (!rendezvous) return complain(rendezvous.error());
-  return run_one(options,
-                 Communicator::create(**rendezvous, launch->rank, launch->rank_count, *settings),
-                 launch->local_rank, body);
+  return exit_code_of(run(options, body, adjust));
 }
 
 }  // namespace tutti::perf

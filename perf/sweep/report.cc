@@ -116,7 +116,7 @@ void print_line(const Options& options, const Line& line) {
   flush_output();
 }
 
-long long print_footer(const Options& options, const std::vector<Line>& lines) {
+void print_footer(const Options& options, const std::vector<Line>& lines) {
   long long wrong = 0;
   double busbw = 0;
   for (const Line& line : lines) {
@@ -130,7 +130,6 @@ long long print_footer(const Options& options, const std::vector<Line>& lines) {
   say("# Avg bus bandwidth    : {:g}\n#\n",
       lines.empty() ? 0 : busbw / 2 / static_cast<double>(lines.size()));
   say("# Collective test concluded: {}_perf\n", to_string(options.collective));
-  return wrong;
 }
 
 void show_progress(std::size_t bytes, std::size_t done, std::size_t all) {

@@ -11,8 +11,7 @@ namespace tutti::perf {
 /// `links` is only asked for with --bound.
 void print_header(const Options& options, const Communicator& comm, const LinksBound& links);
 void print_line(const Options& options, const Line& line);
-/// Returns the number of wrong elements.
-long long print_footer(const Options& options, const std::vector<Line>& lines);
+void print_footer(const Options& options, const std::vector<Line>& lines);
 /// "measuring 1048576 B (3 of 12)" on a terminal, on a line that the next output overwrites.
 void show_progress(std::size_t bytes, std::size_t done, std::size_t all);
 void clear_progress();

@@ -1,5 +1,3 @@
-#include "perf/sweep/sweep.h"
-
 #include <fmt/format.h>
 #include <signal.h>
 
@@ -10,12 +8,6 @@
 
 namespace tutti::perf {
 namespace {
-
-int complain(const Error& error) {
-  clear_progress();
-  say_error("{}\n", error.to_string());
-  return 1;
-}
 
 /// Every line that is to be measured, in order.
 std::vector<Shape> shapes_of(const Options& options, int ranks) {
@@ -58,7 +50,8 @@ Result<bool> output_lost(Communicator& comm) {
   return lost != 0;
 }
 
-int sweep(Communicator& comm, const Options& options) {
+/// The exit code.
+Result<int> sweep(Communicator& comm, const Options& options) {
   const bool speaks = comm.rank().value == 0;
   for (const int root : options.roots) {
     if (root < comm.rank_count()) continue;
@@ -74,31 +67,24 @@ int sweep(Communicator& comm, const Options& options) {
     TUTTI_TRY(links, links_bound(comm, options.collective, root));
     return ok();
   };
-  if (auto found = find_links(shapes.empty() ? 0 : shapes[0].root); !found)
-    return complain(found.error());
+  TUTTI_RETURN_IF_ERROR(find_links(shapes.empty() ? 0 : shapes[0].root));
   if (speaks) print_header(options, comm, links);
   long long wrong = 0;
   for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
     std::vector<Line> lines;
     for (const Shape& shape : shapes) {
       if (speaks) show_progress(shape.bytes(), lines.size(), shapes.size());
-      if (auto found = find_links(shape.root); !found) return complain(found.error());
-      auto line = measure(comm, options, shape, links);
-      if (!line) return complain(line.error());
-      lines.push_back(*line);
-      if (speaks) print_line(options, *line);
-      const auto lost = output_lost(comm);
-      if (!lost) return complain(lost.error());
-      if (*lost) return 0;  // Rank 0's process reports it at its end.
+      TUTTI_RETURN_IF_ERROR(find_links(shape.root));
+      TUTTI_TRY(const Line line, measure(comm, options, shape, links));
+      lines.push_back(line);
+      wrong += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
+      if (speaks) print_line(options, line);
+      TUTTI_TRY(const bool lost, output_lost(comm));
+      if (lost) return 0;  // Rank 0's process reports it at its end.
     }
-    if (!speaks) {
-      for (const Line& line : lines)
-        wrong += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
-      continue;
-    }
-    wrong += print_footer(options, lines);
-    if (auto written = write_files(options, comm.rank_count(), lines); !written)
-      return complain(written.error());
+    if (!speaks) continue;
+    print_footer(options, lines);
+    TUTTI_RETURN_IF_ERROR(write_files(options, comm.rank_count(), lines));
   }
   return wrong == 0 ? 0 : 1;
 }
@@ -127,7 +113,13 @@ int sweep_main(Collective collective, int argc, char** argv) {
     }
   }
   if (exit_code < 0) {
-    exit_code = run_ranks(options, [&options](Communicator& comm) { return sweep(comm, options); });
+    exit_code = run_ranks(options, [&options](Communicator& comm) {
+      const auto code = sweep(comm, options);
+      if (code) return *code;
+      clear_progress();
+      say_error("{}\n", code.error().to_string());
+      return 1;
+    });
   }
   return finish_output(options.program, exit_code);
 }

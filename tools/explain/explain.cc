@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
+#include "perf/sweep/help.h"
 #include "plan/passes/passes.h"
 #include "plan/text/text.h"
 #include "plan/verify/verify.h"
@@ -17,12 +16,15 @@ namespace {
 
 constexpr std::size_t kMostSteps = std::size_t{1} << 16;  // In a picture's plan.
 
-struct Options : SimulateWords {
+struct Options : SimulateWords, Shown {
   Options() { bytes = "64M"; }
-  bool json = false, plan = false, mapped = false;
-  int rank = -1;
-  std::string svg;
 };
+
+std::size_t steps_of(const plan::RankPlan& rank) {
+  std::size_t steps = 0;
+  for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();
+  return steps;
+}
 
 /// Simulates the best once more, and draws what it does.
 Result<std::string> picture(const Explained& explained, const RankedMachine& machine,
@@ -32,11 +34,9 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
   planner::Simulator simulator(machine.graph, machine.ranks, options);
   TUTTI_TRY(const plan::Plan plan, simulator.plan_of(best));
   std::size_t steps = 0;
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();
-  }
+  for (const plan::RankPlan& rank : plan.ranks) steps += steps_of(rank);
   if (steps > kMostSteps)
-    return bad(fmt::format("--svg: a plan of {} steps can't be drawn; choose fewer ranks", steps));
+    return invalid("--svg: a plan of {} steps can't be drawn; choose fewer ranks", steps);
   plan::Recording recording;
   TUTTI_TRY(const auto sample,
             simulator.run(*best.algorithm, *best.protocol, explained.bytes, &recording));
@@ -60,13 +60,11 @@ constexpr std::size_t kMostProved = std::size_t{1} << 22;  // Steps of a plan, s
 /// Proves the plan that is called chosen, as a communicator does before it runs one. Empty, or why
 /// it was not proved.
 Result<std::string> prove(const planner::Sample& best) {
-  std::size_t steps = 0;
-  for (const plan::Lane& lane : build(*best.algorithm, best.shape, Rank{0}).lanes)
-    steps += lane.steps.size() * static_cast<std::size_t>(best.shape.rank_count);
-  if (steps > kMostProved) {
+  const std::size_t steps = steps_of(build(*best.algorithm, best.shape, Rank{0})) *
+                            static_cast<std::size_t>(best.shape.rank_count);
+  if (steps > kMostProved)
     return fmt::format("not verified here: about {} steps; a communicator verifies each plan\n",
                        steps);
-  }
   TUTTI_RETURN_IF_ERROR(plan::verify(build(*best.algorithm, best.shape)));
   return std::string();
 }
@@ -76,7 +74,7 @@ Result<std::string> plan_text(const Explained& explained, const planner::Simulat
                               int rank) {
   const planner::Sample& best = explained.explanation.best();
   if (rank >= explained.ranks)
-    return bad(fmt::format("--rank {}: there are ranks 0 to {}", rank, explained.ranks - 1));
+    return invalid("--rank {}: there are ranks 0 to {}", rank, explained.ranks - 1);
   const plan::Plan plan = plan::fuse(build(*best.algorithm, best.shape),
                                      static_cast<std::uint32_t>(simulator.options().slots));
   std::string text =
@@ -88,28 +86,19 @@ Result<std::string> plan_text(const Explained& explained, const planner::Simulat
 
 Status explain(const Options& options) {
   TUTTI_TRY(const SimulateJob job, understand(options));
-  if (job.bytes.size() != 1) return bad("--bytes: one size at a time, such as 64M");
-  if (job.ranks.size() > 1) return bad("--ranks: one number at a time");
+  if (job.bytes.size() != 1) return invalid("--bytes: one size at a time, such as 64M");
+  if (job.ranks.size() > 1) return invalid("--ranks: one number at a time");
   TUTTI_RETURN_IF_ERROR(check_outputs({{"--svg", options.svg}}));
   const int ranks = job.ranks.empty() ? 0 : static_cast<int>(job.ranks[0]);
   if (options.source.from.empty() && options.source.model.empty()) {
     if (!options.algorithms.empty() || !options.protocols.empty())
-      return bad(
+      return invalid(
           "--algorithm and --protocol are for --model and --from; on this machine "
           "TUTTI_ALGORITHM forces or forbids");
-    return explain_host({.collective = job.simulate.collective,
-                         .type = job.simulate.type,
-                         .contract = job.simulate.contract,
-                         .bytes = static_cast<std::size_t>(job.bytes[0]),
-                         .ranks = ranks,
-                         .root = options.root,
-                         .mapped = options.mapped,
-                         .json = options.json,
-                         .plan = options.plan,
-                         .rank = options.rank,
-                         .svg = options.svg});
+    return explain_host(job.simulate, static_cast<std::size_t>(job.bytes[0]), ranks, options);
   }
-  if (options.mapped) return bad("--mapped is for ranks on this machine, or those of a launcher");
+  if (options.mapped)
+    return invalid("--mapped is for ranks on this machine, or those of a launcher");
   TUTTI_TRY(const RankedMachine machine, machine_for(options.source, ranks, options.root));
   planner::Simulator simulator(machine.graph, machine.ranks, job.simulate);
   Explained explained{.collective = job.simulate.collective,
@@ -146,8 +135,7 @@ void define_explain(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "explain", "Which algorithm is chosen, why the others are not, and what holds it up");
   add_simulate_options(*command, *options);
-  command->add_option("--bytes", options->bytes, "Size of the message: 8, 64K, 1G")
-      ->capture_default_str();
+  perf::add_shown(*command, "--bytes", options->bytes, "Size of the message: 8, 64K, 1G");
   command->add_option(
       "--ranks", options->ranks,
       "So many ranks; a model without a size grows. Default: all; here the launcher's, or "

@@ -38,19 +38,15 @@ struct PlayedPlan {
 /// Rows are lanes of ranks, over time.
 std::string to_svg(const PlayedPlan& played);
 
-/// A question about ranks on this machine.
-struct HostQuestion {
-  Collective collective = Collective::kAllReduce;
-  DataType type = DataType::kFloat32;
-  Contract contract = Contract::kDeterministic;
-  std::size_t bytes = 0;
-  int ranks = 0, root = 0;
-  bool mapped = false;  // Buffers that peers can map.
+/// What is shown beside the answer, and of what.
+struct Shown {
   bool json = false, plan = false;
-  int rank = -1;  // Show only this rank's part of the plan; -1: all.
+  bool mapped = false;  // Buffers that peers can map.
+  int rank = -1;        // Show only this rank's part of the plan; -1: all.
   std::string svg;
 };
-/// Answers on stdout.
-Status explain_host(const HostQuestion& question);
+/// Answers a question about ranks on this machine, 0: as many as it has, on stdout.
+Status explain_host(const planner::SimulateOptions& what, std::size_t bytes, int ranks,
+                    const Shown& shown);
 
 }  // namespace tutti::tools

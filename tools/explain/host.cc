@@ -9,6 +9,8 @@
 #include "base/cpus.h"
 #include "base/output.h"
 #include "comm/state.h"
+#include "perf/sweep/help.h"
+#include "plan/names.h"
 #include "plan/text/text.h"
 #include "planner/explain.h"
 #include "tools/explain/explain.h"
@@ -22,29 +24,37 @@ namespace {
 constexpr int kMostEstimatedRanks = 256;  // On one host; more would take long to estimate.
 constexpr std::string_view kTransport = "shared_memory";
 
+/// About ranks on this machine.
+struct Question {
+  planner::SimulateOptions what;
+  std::size_t bytes;
+  int ranks;
+  const Shown& shown;
+};
+
 std::string where(const planner::PlannerInputs& inputs) {
   const std::size_t hosts = planner::ranks_on(inputs.hosts.of).size();
   return hosts == 0 ? "this machine" : fmt::format("{} hosts", hosts);
 }
 
-std::string title(const HostQuestion& question, const planner::PlannerInputs& inputs) {
+std::string title(const Question& question, const planner::PlannerInputs& inputs) {
   return fmt::format(
       "{} of {} of {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
-      to_string(question.collective), amount_text(question.bytes), to_string(question.type),
-      question.ranks, where(inputs), inputs.usable_cpus, inputs.usable_cpus == 1 ? "" : "s",
-      question.mapped ? "mapped" : "plain",
-      question.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+      to_string(question.what.collective), amount_text(question.bytes),
+      to_string(question.what.type), question.ranks, where(inputs), inputs.usable_cpus,
+      inputs.usable_cpus == 1 ? "" : "s", question.shown.mapped ? "mapped" : "plain",
+      plan::to_string(question.what.contract));
 }
 
-std::string to_json(const HostQuestion& question, const planner::PlannerInputs& inputs,
+std::string to_json(const Question& question, const planner::PlannerInputs& inputs,
                     const planner::CallExplanation& explanation) {
-  nlohmann::ordered_json json{{"collective", std::string(to_string(question.collective))},
+  nlohmann::ordered_json json{{"collective", std::string(to_string(question.what.collective))},
                               {"machine", where(inputs)},
                               {"ranks", question.ranks},
                               {"usable_cpus", inputs.usable_cpus},
                               {"bytes", question.bytes},
-                              {"type", std::string(to_string(question.type))},
-                              {"mapped", question.mapped},
+                              {"type", std::string(to_string(question.what.type))},
+                              {"mapped", question.shown.mapped},
                               {"bound_us", explanation.bound_us},
                               {"bound", explanation.bound_words}};
   auto& ways = json["candidates"] = nlohmann::ordered_json::array();
@@ -64,19 +74,19 @@ std::string to_json(const HostQuestion& question, const planner::PlannerInputs& 
   return json.dump(2) + "\n";
 }
 
-Status draw(const HostQuestion& question, const planner::Request& request,
+Status draw(const Question& question, const planner::Request& request,
             const planner::PlannerInputs& inputs, const planner::Candidate& taken,
             double bound_us) {
   if (taken.eager)
-    return bad("--svg: packets have no plan to draw; each rank writes once and reads all");
+    return invalid("--svg: packets have no plan to draw; each rank writes once and reads all");
   plan::Recording recording;
   const auto us = planner::simulate_us(*taken.algorithm, request, inputs, &recording);
-  if (!us) return bad("--svg: the plan has too many steps; choose fewer ranks");
+  if (!us) return invalid("--svg: the plan has too many steps; choose fewer ranks");
   TUTTI_TRY(const auto* made,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, 1)));
-  const double factor = planner::bus_factor(question.collective, question.ranks);
+  const double factor = planner::bus_factor(question.what.collective, question.ranks);
   return write_text(
-      question.svg,
+      question.shown.svg,
       to_svg({.title = title(question, inputs),
               .words = fmt::format(
                   "{}: {} us by estimate, bus bandwidth {} GB/s", taken.name(), time_text(*us),
@@ -87,58 +97,57 @@ Status draw(const HostQuestion& question, const planner::Request& request,
               .bound_us = bound_us}));
 }
 
-Status print_plan(const HostQuestion& question, const planner::Request& request,
+Status print_plan(const Question& question, const planner::Request& request,
                   const planner::PlannerInputs& inputs, const planner::Candidate& taken) {
-  if (question.rank >= question.ranks)
-    return bad(
-        fmt::format("--rank {}: there are ranks 0 to {}", question.rank, question.ranks - 1));
+  if (question.shown.rank >= question.ranks)
+    return invalid("--rank {}: there are ranks 0 to {}", question.shown.rank, question.ranks - 1);
   if (taken.eager)
-    return bad("--plan: an eager call has no plan; each rank writes once and reads all");
+    return invalid("--plan: an eager call has no plan; each rank writes once and reads all");
   TUTTI_TRY(const auto* made,
             planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, taken.lanes)));
-  say("\n{}", question.rank < 0 ? plan::to_text(made->plan)
-                                : plan::to_text(made->plan, Rank{question.rank}));
+  say("\n{}", question.shown.rank < 0 ? plan::to_text(made->plan)
+                                      : plan::to_text(made->plan, Rank{question.shown.rank}));
   return ok();
 }
 
-Status answer(const HostQuestion& question, const PlanSelector& selector) {
-  if (question.mapped && !planner::some_share_memory(selector.inputs().hosts.of))
-    return bad("--mapped: no two of these ranks share a host");
-  planner::Request request;
-  request.shape =
-      planner::shape_of(question.collective, question.ranks, question.root, selector.settings());
-  request.bytes = question.bytes;
-  request.mapped = question.mapped;
-  request.contract = question.contract;
-  TUTTI_TRY(const auto explanation, planner::explain(request, selector.inputs()));
+Status answer(const Question& question, const PlanSelector& selector) {
+  const planner::PlannerInputs& inputs = selector.inputs();
+  if (question.shown.mapped && !planner::some_share_memory(inputs.hosts.of))
+    return invalid("--mapped: no two of these ranks share a host");
+  const planner::SimulateOptions& what = question.what;
+  const planner::Request request{
+      .shape = planner::shape_of(what.collective, question.ranks, what.root, selector.settings()),
+      .bytes = question.bytes,
+      .mapped = question.shown.mapped,
+      .contract = what.contract};
+  TUTTI_TRY(const auto explanation, planner::explain(request, inputs));
   const planner::Candidate& taken = explanation.ways.front().candidate;
   if (!taken.eager)  // Proves what is called chosen, as a communicator does before it runs it.
-    TUTTI_RETURN_IF_ERROR(planner::prepare(
-        planner::recipe_of(*taken.algorithm, request, selector.inputs(), taken.lanes)));
-  if (question.json)
-    say("{}", to_json(question, selector.inputs(), explanation));
+    TUTTI_RETURN_IF_ERROR(
+        planner::prepare(planner::recipe_of(*taken.algorithm, request, inputs, taken.lanes)));
+  if (question.shown.json)
+    say("{}", to_json(question, inputs, explanation));
   else
-    say("{}", planner::to_text(explanation, request, title(question, selector.inputs())));
-  if (question.plan || question.rank >= 0)
-    TUTTI_RETURN_IF_ERROR(print_plan(question, request, selector.inputs(), taken));
-  if (question.svg.empty()) return ok();
-  return draw(question, request, selector.inputs(), taken, explanation.bound_us);
+    say("{}", planner::to_text(explanation, request, title(question, inputs)));
+  if (question.shown.plan || question.shown.rank >= 0)
+    TUTTI_RETURN_IF_ERROR(print_plan(question, request, inputs, taken));
+  if (question.shown.svg.empty()) return ok();
+  return draw(question, request, inputs, taken, explanation.bound_us);
 }
 
-Status check_ranks(const HostQuestion& question) {
+Status check_ranks(const Question& question) {
   if (question.ranks < 2 || question.ranks > kMostEstimatedRanks)
-    return bad(fmt::format("--ranks {}: choose 2 to {}", question.ranks, kMostEstimatedRanks));
-  if (question.root < 0 || question.root >= question.ranks)
-    return bad(
-        fmt::format("--root {}: there are ranks 0 to {}", question.root, question.ranks - 1));
+    return invalid("--ranks {}: choose 2 to {}", question.ranks, kMostEstimatedRanks);
+  if (question.what.root < 0 || question.what.root >= question.ranks)
+    return invalid("--root {}: there are ranks 0 to {}", question.what.root, question.ranks - 1);
   return ok();
 }
 
 /// One of the ranks that a launcher started: they meet, and rank 0 answers.
-Status explain_launched(HostQuestion question, const LaunchInfo& launch, const Settings& settings) {
+Status explain_launched(Question question, const LaunchInfo& launch, const Settings& settings) {
   if (question.ranks != 0 && question.ranks != launch.rank_count) {
-    return bad(fmt::format("--ranks: {} says how many there are, {}; leave it out", launch.launcher,
-                           launch.rank_count));
+    return invalid("--ranks: {} says how many there are, {}; leave it out", launch.launcher,
+                   launch.rank_count);
   }
   question.ranks = launch.rank_count;
   TUTTI_RETURN_IF_ERROR(check_ranks(question));
@@ -152,10 +161,11 @@ Status explain_launched(HostQuestion question, const LaunchInfo& launch, const S
 
 }  // namespace
 
-Status explain_host(const HostQuestion& asked) {
-  HostQuestion question = asked;
+Status explain_host(const planner::SimulateOptions& what, std::size_t bytes, int ranks,
+                    const Shown& shown) {
+  Question question{what, bytes, ranks, shown};
   TUTTI_TRY(auto settings, Settings::from_environment());
-  settings.contract = question.contract;
+  settings.contract = question.what.contract;
   TUTTI_TRY(const auto launch, detect_launch());
   if (launch.rank_count > 1) return explain_launched(question, launch, settings);
   const int cpus = usable_cpus();

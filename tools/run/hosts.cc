@@ -1,7 +1,5 @@
 #include "tools/run/hosts.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "perf/sweep/help.h"
 #include "tools/command.h"
 #include "tools/run/supervisor.h"
 
@@ -83,13 +82,12 @@ Result<AgentOrders> parse_orders(std::string_view line) {
     }
     object.get_to(orders);
   } catch (const json::exception&) {
-    return Error{Code::kInvalidArgument,
-                 "what came is no job; it is for tutti run --hosts to start an agent"};
+    return invalid("what came is no job; it is for tutti run --hosts to start an agent");
   }
   const Job& job = orders.job;
   if (job.program.empty() || job.local_rank_count < 1 || job.local_rank_count > job.rank_count ||
       job.first_rank < 0 || job.first_rank > job.rank_count - job.local_rank_count)
-    return Error{Code::kInvalidArgument, "a job with impossible ranks, or without a program"};
+    return invalid("a job with impossible ranks, or without a program");
   return orders;
 }
 
@@ -112,10 +110,9 @@ int fail(const std::string& what) {
 int agent() {
   const auto orders = parse_orders(read_line());
   if (!orders) return fail(orders.error().what);
-  if (::chdir(orders->directory.c_str()) != 0) {
-    return fail("this host has no directory '" + orders->directory +
-                "', where tutti run was started: " + std::strerror(errno));
-  }
+  if (::chdir(orders->directory.c_str()) != 0)
+    return fail(fmt::format("this host has no directory '{}', where tutti run was started: {}",
+                            orders->directory, std::strerror(errno)));
   for (const auto& entry : orders->environment) {
     const auto equals = entry.find('=');
     if (equals != std::string::npos && equals != 0)
@@ -130,10 +127,10 @@ int agent() {
 }  // namespace
 
 Result<std::vector<Child>> agents_of(const HostsRun& run) {
-  if (!is_plain(run.command)) {
-    return Error{Code::kInvalidArgument, "a remote shell would not leave '" + run.command +
-                                             "' as it is; --remote-tutti takes another path"};
-  }
+  if (!is_plain(run.command))
+    return invalid(
+        "a remote shell would not leave '{}' as it is; --remote-tutti takes another path",
+        run.command);
   AgentOrders orders{.directory = std::filesystem::current_path().string(),
                      .environment = portable_environment(environ),
                      .grace_seconds = run.grace_seconds,
@@ -150,11 +147,9 @@ Result<std::vector<Child>> agents_of(const HostsRun& run) {
                 .program = run.rsh,
                 .environment = own_environment,
                 .orders = encode(orders) + "\n"};
-    if (agent.orders.size() > kMostOrdersBytes) {
-      return Error{Code::kInvalidArgument,
-                   "program and environment have " + std::to_string(agent.orders.size()) +
-                       " bytes; at most " + std::to_string(kMostOrdersBytes) + " can be passed on"};
-    }
+    if (agent.orders.size() > kMostOrdersBytes)
+      return invalid("program and environment have {} bytes; at most {} can be passed on",
+                     agent.orders.size(), kMostOrdersBytes);
     agent.program.insert(agent.program.end(), {host.host, run.command, "agent"});
     agents.push_back(std::move(agent));
     orders.job.first_rank += host.slots;

@@ -9,6 +9,7 @@
 #include "bootstrap/file_rendezvous.h"
 #include "bootstrap/launch/launch.h"
 #include "bootstrap/sockets.h"
+#include "perf/sweep/help.h"
 #include "tools/command.h"
 #include "tools/run/hosts.h"
 #include "tools/run/supervisor.h"
@@ -53,8 +54,6 @@ Result<std::string> random_text(std::size_t count) {
   return text;
 }
 
-Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
-
 int fail(const Error& error, int exit_code) {
   say_error("tutti run: {}\n", error.what);
   return exit_code;
@@ -93,7 +92,7 @@ Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
   TUTTI_TRY(run.hosts, bootstrap::share_out(hosts, options.rank_count));
   std::istringstream words(options.rsh);
   for (std::string word; words >> word;) run.rsh.push_back(word);
-  if (run.rsh.empty()) return bad("--rsh is empty");
+  if (run.rsh.empty()) return invalid("--rsh is empty");
   run.command = options.remote_tutti;
   std::array<char, 4096> self{};
   if (run.command.empty() && ::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0)
@@ -143,15 +142,15 @@ Result<std::string> folder_of_libraries() {
 Result<std::string> simulate_gpus(const SimulatedGpus& wanted) {
   TUTTI_TRY(const std::string folder, folder_of_libraries());
   const auto machine = topology::load_machine(wanted.machine);
-  if (!machine) return bad("--model: " + machine.error().what);
+  if (!machine) return invalid("--model: {}", machine.error().what);
   const auto answers = topology::library_answers(machine->graph);
-  if (!answers) return bad(fmt::format("--model {}: {}", wanted.machine, answers.error().what));
+  if (!answers) return invalid("--model {}: {}", wanted.machine, answers.error().what);
   const auto there = static_cast<int>(answers->cuda.gpus.size());
   if (wanted.count > there) {
-    return bad(
-        fmt::format("--simulated-gpus {}: a host of {} has {}; choose fewer, or another "
-                    "--model (dgx2 has 16)",
-                    wanted.count, wanted.machine, there));
+    return invalid(
+        "--simulated-gpus {}: a host of {} has {}; choose fewer, or another "
+        "--model (dgx2 has 16)",
+        wanted.count, wanted.machine, there);
   }
   // A file is found wherever programs run.
   std::error_code error;
@@ -176,7 +175,7 @@ Result<std::string> simulate_gpus(const SimulatedGpus& wanted) {
 /// Without -n one rank: a program that drives all GPUs by itself.
 int run_simulated(RunOptions options) {
   if (!options.hosts.empty())
-    return fail(bad("--simulated-gpus is for this host; leave out --hosts"), kUsage);
+    return fail(invalid("--simulated-gpus is for this host; leave out --hosts"), kUsage);
   const auto said = simulate_gpus(options.simulated);
   if (!said) return fail(said.error(), said.error().code == Code::kUnsupported ? 1 : kUsage);
   say_error("tutti run: {}\n", *said);
@@ -188,7 +187,7 @@ int run(const RunOptions& options) {
   if (options.simulated.count > 0) return run_simulated(options);
   if (!options.hosts.empty()) return run_on_hosts(options);
   if (options.rank_count == 0)
-    return fail(bad("--ranks or --hosts is required; see tutti run --help"), kUsage);
+    return fail(invalid("--ranks or --hosts is required; see tutti run --help"), kUsage);
   return run_here(options);
 }
 

@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <string_view>
 #include <system_error>
 
 namespace tutti::tools {

@@ -10,7 +10,6 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <optional>
 
 #include "base/output.h"
 #include "tools/run/line_relay.h"

@@ -29,9 +29,11 @@ struct TuneCommand {
   bool quick = false, threads = false, force = false;
 };
 
-int complain(const Error& error) {
-  say_error("tutti tune: {}\n", error.to_string());
-  return error.code == Code::kInvalidArgument ? kUsage : 1;
+/// Says what went wrong.
+int exit_code_of(const Result<int>& code) {
+  if (code) return *code;
+  say_error("tutti tune: {}\n", code.error().to_string());
+  return code.error().code == Code::kInvalidArgument ? kUsage : 1;
 }
 
 std::string size_text(std::size_t bytes) {
@@ -119,14 +121,14 @@ Status write(planner::TuningTable table, const std::string& path) {
 
 /// Rank 0 adds the table to the file. It writes none from a busy machine, unless `force`, because
 /// all programs here follow it.
-int tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path, bool force) {
+Result<int> tune_rank(Communicator& comm, const TuneOptions& options, const std::string& path,
+                      bool force) {
   const bool first = comm.rank().value == 0;
   std::vector<LinkFigure> figures;
   perf::Noise noise;
-  auto table = tune_links(comm, figures, noise);
-  if (!table) return complain(table.error());
+  TUTTI_TRY(auto table, tune_links(comm, figures, noise));
   const std::vector<int> weights =
-      planner::weights_for(planner::Hosts{table->key.hosts, table->network, table->rates});
+      planner::weights_for(planner::Hosts{table.key.hosts, table.network, table.rates});
   const auto progress = [&](std::size_t done, std::size_t all, Collective collective, bool mapped,
                             std::size_t bytes) {
     if (!first) return;
@@ -134,11 +136,11 @@ int tune_rank(Communicator& comm, const TuneOptions& options, const std::string&
                   fmt::format("{} ranks: {} {} {}", comm.rank_count(), to_string(collective),
                               mapped ? "mapped" : "plain", size_text(bytes)));
   };
-  const Status measured = tune_weighted(comm, weights, options, progress, *table, noise);
+  Status measured = tune_weighted(comm, weights, options, progress, table, noise);
   if (first) clear_progress();
-  if (!measured) return complain(measured.error());
+  TUTTI_RETURN_IF_ERROR(std::move(measured));
   if (!first) return 0;
-  print(*table, figures, weights);
+  print(table, figures, weights);
   const int ours = ranks_here(comm);  // They end now, but still count as running.
   const std::string load = perf::busy_now(ours);
   if (const std::string busy = load.empty() ? noise.verdict() : load; !busy.empty() && !force) {
@@ -146,7 +148,7 @@ int tune_rank(Communicator& comm, const TuneOptions& options, const std::string&
               busy);
     return 1;
   }
-  if (auto status = write(*std::move(table), path); !status) return complain(status.error());
+  TUTTI_RETURN_IF_ERROR(write(std::move(table), path));
   say("written to {}\n", path);
   return 0;
 }
@@ -181,7 +183,7 @@ Result<TuneOptions> understand(const TuneCommand& command) {
     options.collectives.push_back(static_cast<Collective>(i));
   const auto most = perf::parse_size(command.most);
   if (!most || *most < options.least_bytes || *most > (std::size_t{1} << 30))
-    return bad(fmt::format("--max-bytes: '{}' is no size from 64 to 1G", command.most));
+    return invalid("--max-bytes: '{}' is no size from 64 to 1G", command.most);
   options.most_bytes = *most;
   if (command.quick) {
     options.rounds = 3;
@@ -193,31 +195,29 @@ Result<TuneOptions> understand(const TuneCommand& command) {
 
 /// Before a measurement: whether it can be written, and the machine is quiet; else the measurement
 /// would be useless, and takes long. The exit code, or 0 to go on.
-int look_around(const TuneCommand& command, const std::string& path, int ranks_here) {
+Result<int> look_around(const TuneCommand& command, const std::string& path, int ranks_here) {
   if (path.empty())
-    return complain(bad("neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE"));
+    return invalid("neither XDG_CACHE_HOME nor HOME says where to write; use --output FILE");
   if (command.output.empty()) make_folder_of(path);
-  if (auto file = check_outputs({{"--output", path}}); !file) return complain(file.error());
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"--output", path}}));
   const std::string busy = perf::busy_now(ranks_here);
   if (busy.empty()) return 0;
   say_error("tutti tune: this machine is busy: {}; stop the other work (--force goes on)\n", busy);
   return command.force ? 0 : 1;
 }
 
-int run_tune(const TuneCommand& command) {
-  auto options = understand(command);
-  if (!options) return complain(options.error());
+Result<int> run_tune(const TuneCommand& command) {
+  TUTTI_TRY(const TuneOptions options, understand(command));
   const std::string path = command.output.empty() ? default_tuning_file() : command.output;
-  auto launch = detect_launch();
-  if (!launch) return complain(launch.error());
-  if (launch->rank.value == 0) {
-    if (const int code = look_around(command, path, launch->local_rank_count); code != 0)
-      return code;
+  TUTTI_TRY(const auto launch, detect_launch());
+  if (launch.rank.value == 0) {
+    TUTTI_TRY(const int code, look_around(command, path, launch.local_rank_count));
+    if (code != 0) return code;
   }
   // A process that a launcher started is one of the ranks; otherwise the ranks are started here.
-  const bool launched = !launch->launcher.empty();
+  const bool launched = !launch.launcher.empty();
   std::vector<int> counts = command.ranks;
-  if (counts.empty()) counts.push_back(launched ? launch->rank_count : std::max(2, usable_cpus()));
+  if (counts.empty()) counts.push_back(launched ? launch.rank_count : std::max(2, usable_cpus()));
   for (const int ranks : counts) {
     perf::Options sweep;
     sweep.program = "tutti tune";
@@ -226,7 +226,10 @@ int run_tune(const TuneCommand& command) {
     else if (!launched || !command.ranks.empty())
       sweep.ranks = ranks;
     const int code = perf::run_ranks(
-        sweep, [&](Communicator& comm) { return tune_rank(comm, *options, path, command.force); },
+        sweep,
+        [&](Communicator& comm) {
+          return exit_code_of(tune_rank(comm, options, path, command.force));
+        },
         [&](Settings& settings) { adjust(settings, ranks, launched); });
     if (code != 0) return code;
   }
@@ -267,7 +270,7 @@ void define_tune(CLI::App& app, int& exit_code) {
       "  tutti tune -n 4 --collective all_reduce --max-bytes 64M\n"
       "  tutti run --hosts node1:4,node2:4 -- tutti tune\n"
       "  tutti tune --output here.json && TUTTI_TUNING=here.json tutti run -n 2 -- ./program");
-  tune->callback([command, &exit_code] { exit_code = run_tune(*command); });
+  tune->callback([command, &exit_code] { exit_code = exit_code_of(run_tune(*command)); });
 }
 
 }  // namespace tutti::tools
