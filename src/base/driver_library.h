@@ -11,11 +11,15 @@ class DriverLibrary {
   // Never closed: drivers leave threads and exit handlers behind.
   bool opened() const { return handle_ != nullptr; }
 
-  /// Sets a pointer to the function of that name, or to nullptr.
-  template <class Function>
-  void bind(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
-  }
+  /// A function of whatever type it is assigned to; nullptr if the library lacks it.
+  struct Symbol {
+    void* address;
+    template <class Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  Symbol find(const char* name) const { return {opened() ? dlsym(handle_, name) : nullptr}; }
 
  private:
   void* handle_;

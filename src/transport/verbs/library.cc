@@ -22,13 +22,13 @@ Loaded load() {
     loaded.missing = std::string("verbs: there is no ") + kName + "; install rdma-core";
     return loaded;
   }
-#define TUTTI_VERBS_BIND(name)                      \
-  driver.bind(loaded.functions.name, "ibv_" #name); \
-  if (loaded.functions.name == nullptr)             \
+#define TUTTI_VERBS_BIND(name)                       \
+  loaded.functions.name = driver.find("ibv_" #name); \
+  if (loaded.functions.name == nullptr)              \
     loaded.missing = std::string("verbs: ") + kName + " lacks ibv_" #name "; install a newer one";
   TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_BIND)
 #undef TUTTI_VERBS_BIND
-  driver.bind(loaded.functions.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
+  loaded.functions.reg_dmabuf_mr = driver.find("ibv_reg_dmabuf_mr");
   return loaded;
 }
 

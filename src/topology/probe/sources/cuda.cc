@@ -13,31 +13,21 @@ namespace {
 
 // CUDA's driver interface as its public documentation has it, so far as it is used here. A device
 // is a number; answers are numbers.
-struct Library {
-  int (*init)(unsigned) = nullptr;
-  int (*version)(int*) = nullptr;
-  int (*count)(int*) = nullptr;
-  int (*device)(int*, int) = nullptr;
-  int (*bus)(char*, int, int) = nullptr;
-  int (*attribute)(int*, int, int) = nullptr;
-  int (*can_access)(int*, int, int) = nullptr;
-  int (*pair_attribute)(int*, int, int, int) = nullptr;
+struct Library : DriverLibrary {
+  using DriverLibrary::DriverLibrary;
+  int (*init)(unsigned) = find("cuInit");
+  int (*version)(int*) = find("cuDriverGetVersion");
+  int (*count)(int*) = find("cuDeviceGetCount");
+  int (*device)(int*, int) = find("cuDeviceGet");
+  int (*bus)(char*, int, int) = find("cuDeviceGetPCIBusId");
+  int (*attribute)(int*, int, int) = find("cuDeviceGetAttribute");
+  int (*can_access)(int*, int, int) = find("cuDeviceCanAccessPeer");
+  int (*pair_attribute)(int*, int, int, int) = find("cuDeviceGetP2PAttribute");
 };
 constexpr int kMajor = 75, kMinor = 76, kGpuDirectRdma = 116, kDmaBuf = 124, kFabricHandles = 128,
               kMulticast = 132, kHostNuma = 134;
 constexpr int kPairAccess = 2, kPairAtomics = 3;
 constexpr int kMostGpus = 256;
-
-void bind_all(const DriverLibrary& driver, Library& library) {
-  driver.bind(library.init, "cuInit");
-  driver.bind(library.version, "cuDriverGetVersion");
-  driver.bind(library.count, "cuDeviceGetCount");
-  driver.bind(library.device, "cuDeviceGet");
-  driver.bind(library.bus, "cuDeviceGetPCIBusId");
-  driver.bind(library.attribute, "cuDeviceGetAttribute");
-  driver.bind(library.can_access, "cuDeviceCanAccessPeer");
-  driver.bind(library.pair_attribute, "cuDeviceGetP2PAttribute");
-}
 
 std::optional<int> attribute(const Library& library, int which, int device) {
   int value = 0;
@@ -103,10 +93,8 @@ std::string_view meaning_of(int code) {
 }  // namespace
 
 Result<CudaFacts> read_cuda(const char* name) {
-  const DriverLibrary driver(name);
-  if (!driver.opened()) return absent(fmt::format("no CUDA: there is no {}", name));
-  Library library;
-  bind_all(driver, library);
+  const Library library(name);
+  if (!library.opened()) return absent(fmt::format("no CUDA: there is no {}", name));
   if (library.init == nullptr) return absent(fmt::format("no CUDA: {} has no cuInit", name));
   const int code = call(library.init, 0);
   if (code != 0) {

@@ -20,58 +20,35 @@ constexpr unsigned kFabricInfoV2 = sizeof(FabricInfo) | 2U << 24;
 constexpr unsigned kMostGpus = 256, kMostLinks = 18;
 
 /// It has more than 20 functions: one for each question to NVML.
-struct Library {
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*driver)(char*, unsigned) = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*by_index)(unsigned, Handle*) = nullptr;
-  int (*by_bus)(const char*, Handle*) = nullptr;
-  int (*pci)(Handle, PciInfo*) = nullptr;
-  int (*uuid)(Handle, char*, unsigned) = nullptr;
-  int (*name)(Handle, char*, unsigned) = nullptr;
-  int (*capability)(Handle, int*, int*) = nullptr;
-  int (*current_generation)(Handle, unsigned*) = nullptr;
-  int (*current_width)(Handle, unsigned*) = nullptr;
-  int (*maximum_generation)(Handle, unsigned*) = nullptr;
-  int (*maximum_width)(Handle, unsigned*) = nullptr;
-  int (*link_state)(Handle, unsigned, int*) = nullptr;
-  int (*link_version)(Handle, unsigned, unsigned*) = nullptr;
-  int (*link_remote)(Handle, unsigned, PciInfo*) = nullptr;
-  int (*link_remote_type)(Handle, unsigned, int*) = nullptr;
-  int (*p2p)(Handle, Handle, int, int*) = nullptr;
-  int (*fields)(Handle, int, FieldValue*) = nullptr;
-  int (*fabric)(Handle, FabricInfo*) = nullptr;
+struct Library : DriverLibrary {
+  using DriverLibrary::DriverLibrary;
+  int (*init)() = find("nvmlInit_v2");
+  int (*shutdown)() = find("nvmlShutdown");
+  int (*driver)(char*, unsigned) = find("nvmlSystemGetDriverVersion");
+  int (*count)(unsigned*) = find("nvmlDeviceGetCount_v2");
+  int (*by_index)(unsigned, Handle*) = find("nvmlDeviceGetHandleByIndex_v2");
+  int (*by_bus)(const char*, Handle*) = find("nvmlDeviceGetHandleByPciBusId_v2");
+  int (*pci)(Handle, PciInfo*) = find("nvmlDeviceGetPciInfo_v3");
+  int (*uuid)(Handle, char*, unsigned) = find("nvmlDeviceGetUUID");
+  int (*name)(Handle, char*, unsigned) = find("nvmlDeviceGetName");
+  int (*capability)(Handle, int*, int*) = find("nvmlDeviceGetCudaComputeCapability");
+  int (*current_generation)(Handle, unsigned*) = find("nvmlDeviceGetCurrPcieLinkGeneration");
+  int (*current_width)(Handle, unsigned*) = find("nvmlDeviceGetCurrPcieLinkWidth");
+  int (*maximum_generation)(Handle, unsigned*) = find("nvmlDeviceGetMaxPcieLinkGeneration");
+  int (*maximum_width)(Handle, unsigned*) = find("nvmlDeviceGetMaxPcieLinkWidth");
+  int (*link_state)(Handle, unsigned, int*) = find("nvmlDeviceGetNvLinkState");
+  int (*link_version)(Handle, unsigned, unsigned*) = find("nvmlDeviceGetNvLinkVersion");
+  int (*link_remote)(Handle, unsigned, PciInfo*) = find("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+  int (*link_remote_type)(Handle, unsigned, int*) = find("nvmlDeviceGetNvLinkRemoteDeviceType");
+  int (*p2p)(Handle, Handle, int, int*) = find("nvmlDeviceGetP2PStatus");
+  int (*fields)(Handle, int, FieldValue*) = find("nvmlDeviceGetFieldValues");
+  int (*fabric)(Handle, FabricInfo*) = find("nvmlDeviceGetGpuFabricInfoV");
   bool ready = false;
 
   ~Library() {
     if (ready) shutdown();
   }
 };
-
-void bind_all(const DriverLibrary& driver, Library& library) {
-  driver.bind(library.init, "nvmlInit_v2");
-  driver.bind(library.shutdown, "nvmlShutdown");
-  driver.bind(library.driver, "nvmlSystemGetDriverVersion");
-  driver.bind(library.count, "nvmlDeviceGetCount_v2");
-  driver.bind(library.by_index, "nvmlDeviceGetHandleByIndex_v2");
-  driver.bind(library.by_bus, "nvmlDeviceGetHandleByPciBusId_v2");
-  driver.bind(library.pci, "nvmlDeviceGetPciInfo_v3");
-  driver.bind(library.uuid, "nvmlDeviceGetUUID");
-  driver.bind(library.name, "nvmlDeviceGetName");
-  driver.bind(library.capability, "nvmlDeviceGetCudaComputeCapability");
-  driver.bind(library.current_generation, "nvmlDeviceGetCurrPcieLinkGeneration");
-  driver.bind(library.current_width, "nvmlDeviceGetCurrPcieLinkWidth");
-  driver.bind(library.maximum_generation, "nvmlDeviceGetMaxPcieLinkGeneration");
-  driver.bind(library.maximum_width, "nvmlDeviceGetMaxPcieLinkWidth");
-  driver.bind(library.link_state, "nvmlDeviceGetNvLinkState");
-  driver.bind(library.link_version, "nvmlDeviceGetNvLinkVersion");
-  driver.bind(library.link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
-  driver.bind(library.link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
-  driver.bind(library.p2p, "nvmlDeviceGetP2PStatus");
-  driver.bind(library.fields, "nvmlDeviceGetFieldValues");
-  driver.bind(library.fabric, "nvmlDeviceGetGpuFabricInfoV");
-}
 
 template <std::size_t kSize, class Function>
 std::string ask_text(Function function, Handle device) {
@@ -190,9 +167,7 @@ NvmlGpu read_gpu(const Library& library, Handle device, unsigned index) {
 Error absent(std::string what) { return {Code::kUnsupported, std::move(what), {}, {}}; }
 
 Status open(const char* name, Library& library) {
-  const DriverLibrary driver_library(name);
-  if (!driver_library.opened()) return absent(fmt::format("no NVML: there is no {}", name));
-  bind_all(driver_library, library);
+  if (!library.opened()) return absent(fmt::format("no NVML: there is no {}", name));
   if (library.shutdown == nullptr || !ask(library.init)) {
     return absent(fmt::format("no NVML: {} does not find a driver", name));
   }
@@ -203,7 +178,7 @@ Status open(const char* name, Library& library) {
 }  // namespace
 
 Result<std::vector<NvmlLink>> read_nvlinks(const std::string& bus, const char* name) {
-  Library library;
+  Library library(name);
   TUTTI_RETURN_IF_ERROR(open(name, library));
   Handle device = nullptr;
   if (!ask(library.by_bus, bus.c_str(), &device))
@@ -212,7 +187,7 @@ Result<std::vector<NvmlLink>> read_nvlinks(const std::string& bus, const char* n
 }
 
 Result<NvmlFacts> read_nvml(const char* name) {
-  Library library;
+  Library library(name);
   TUTTI_RETURN_IF_ERROR(open(name, library));
   NvmlFacts facts;
   std::array<char, 96> driver{};

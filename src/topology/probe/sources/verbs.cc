@@ -24,38 +24,24 @@ Error absent(std::string what) { return {Code::kUnsupported, std::move(what), {}
 
 constexpr int kMostDevices = 256, kMostPorts = 16;
 
-struct Library {
-  ibv_device** (*list)(int*) = nullptr;
-  void (*free_list)(ibv_device**) = nullptr;
-  const char* (*name)(ibv_device*) = nullptr;
-  ibv_context* (*open)(ibv_device*) = nullptr;
-  int (*close)(ibv_context*) = nullptr;
-  int (*query)(ibv_context*, ibv_device_attr*) = nullptr;
-  int (*query_port)(ibv_context*, std::uint8_t, void*) = nullptr;
-  ibv_pd* (*make_domain)(ibv_context*) = nullptr;
-  int (*drop_domain)(ibv_pd*) = nullptr;
+struct Library : DriverLibrary {
+  using DriverLibrary::DriverLibrary;
+  ibv_device** (*list)(int*) = find("ibv_get_device_list");
+  void (*free_list)(ibv_device**) = find("ibv_free_device_list");
+  const char* (*name)(ibv_device*) = find("ibv_get_device_name");
+  ibv_context* (*open)(ibv_device*) = find("ibv_open_device");
+  int (*close)(ibv_context*) = find("ibv_close_device");
+  int (*query)(ibv_context*, ibv_device_attr*) = find("ibv_query_device");
+  int (*query_port)(ibv_context*, std::uint8_t, void*) = find("ibv_query_port");
+  ibv_pd* (*make_domain)(ibv_context*) = find("ibv_alloc_pd");
+  int (*drop_domain)(ibv_pd*) = find("ibv_dealloc_pd");
   ibv_mr* (*register_dma_buf)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int,
-                              int) = nullptr;
+                              int) = find("ibv_reg_dmabuf_mr");
   bool usable() const {
     return list != nullptr && free_list != nullptr && name != nullptr && open != nullptr &&
            close != nullptr;
   }
 };
-
-Library bind_all(const DriverLibrary& driver) {
-  Library library;
-  driver.bind(library.list, "ibv_get_device_list");
-  driver.bind(library.free_list, "ibv_free_device_list");
-  driver.bind(library.name, "ibv_get_device_name");
-  driver.bind(library.open, "ibv_open_device");
-  driver.bind(library.close, "ibv_close_device");
-  driver.bind(library.query, "ibv_query_device");
-  driver.bind(library.query_port, "ibv_query_port");
-  driver.bind(library.make_domain, "ibv_alloc_pd");
-  driver.bind(library.drop_domain, "ibv_dealloc_pd");
-  driver.bind(library.register_dma_buf, "ibv_reg_dmabuf_mr");
-  return library;
-}
 
 int bytes_of(ibv_mtu mtu) {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << static_cast<int>(mtu) : 0;
@@ -118,9 +104,8 @@ VerbsDevice read_device(const Library& library, ibv_device* device) {
 
 Result<VerbsFacts> read_verbs(const char* name) {
 #ifdef TUTTI_HAVE_VERBS
-  const DriverLibrary driver(name);
-  if (!driver.opened()) return absent(fmt::format("no verbs: there is no {}", name));
-  const Library library = bind_all(driver);
+  const Library library(name);
+  if (!library.opened()) return absent(fmt::format("no verbs: there is no {}", name));
   if (!library.usable()) return absent(fmt::format("no verbs: {} lacks functions", name));
   int count = 0;
   ibv_device** const list = library.list(&count);
