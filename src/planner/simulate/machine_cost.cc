@@ -9,6 +9,7 @@
 
 #include "topology/embedding/embed.h"
 #include "topology/embedding/groups.h"
+#include "topology/graph/words.h"
 
 namespace tutti::planner {
 namespace {
@@ -25,41 +26,16 @@ using topology::NodeKind;
 // Its latency of a whole NVLS all-reduce, 25 us, is two hops here. What ranks on CPUs pay is of
 // this library over shared memory (docs/PERFORMANCE.md), and the network as LL's.
 constexpr std::array kProtocols{
-    Protocol{.name = "simple",
-             .base_us = 8.4,
-             .nvlink_us = 3.4,
-             .pcie_us = 5.7,
-             .network_us = 14,
-             .efficiency = 1},
+    Protocol{.name = "simple", .base_us = 8.4, .hop_us = {3.4, 5.7, 14}},
     Protocol{.name = "ll128",
              .needs_nvlink = true,
              .base_us = 14,
-             .nvlink_us = 1.9,
-             .pcie_us = 2.5,
-             .network_us = 4,
+             .hop_us = {1.9, 2.5, 4},
              .efficiency = 0.92},
-    Protocol{.name = "ll",
-             .base_us = 6.6,
-             .nvlink_us = 0.6,
-             .pcie_us = 1,
-             .network_us = 2.7,
-             .efficiency = 0.5},
-    Protocol{.name = "nvls",
-             .needs_nvlink = true,
-             .joins_in_switch = true,
-             .base_us = 0,
-             .nvlink_us = 12.5,
-             .pcie_us = 5.7,
-             .network_us = 18,
-             .efficiency = 1},
-    Protocol{.name = "host",
-             .devices = false,
-             .base_us = 0,
-             .nvlink_us = 0.2,
-             .pcie_us = 0.2,
-             .network_us = 2.7,
-             .efficiency = 1},
-};
+    Protocol{.name = "ll", .base_us = 6.6, .hop_us = {0.6, 1, 2.7}, .efficiency = 0.5},
+    Protocol{
+        .name = "nvls", .needs_nvlink = true, .joins_in_switch = true, .hop_us = {12.5, 5.7, 18}},
+    Protocol{.name = "host", .devices = false, .hop_us = {0.2, 0.2, 2.7}}};
 
 // NCCL takes 12 GB/s for a NIC of 100 Gb/s (src/graph/topo.h), headers and all; others in
 // proportion.
@@ -77,7 +53,7 @@ constexpr int kFirstToJoin = 90;  // Compute capability.
 
 // Data sheets: memory bandwidth by architecture, GB/s.
 struct Memory {
-  std::string_view key, value;
+  const char *key, *value;
   double gigabytes_per_second;
 };
 constexpr std::array kMemories{Memory{"sm", "60", 732},    Memory{"sm", "70", 900},
@@ -87,13 +63,7 @@ constexpr std::array kMemories{Memory{"sm", "60", 732},    Memory{"sm", "70", 90
                                Memory{"gfx", "942", 5300}, Memory{"gfx", "908", 1228}};
 constexpr double kUnknownGpu = 732, kHostRank = 20;  // One core copying (plan/estimate/estimate.h).
 
-bool is_fast(LinkKind kind) { return kind == LinkKind::kNvlink || kind == LinkKind::kXgmi; }
-bool is_network(LinkKind kind) { return kind == LinkKind::kPort || kind == LinkKind::kNetwork; }
-
-int compute_capability(const Node& node) {
-  const auto found = node.facts.find("sm");
-  return found == node.facts.end() ? 0 : std::atoi(found->second.c_str());
-}
+int compute_capability(const Node& node) { return std::atoi(fact(node, "sm").c_str()); }
 
 Groups group(const topology::Graph& graph, std::span<const NodeId> endpoints) {
   Groups groups;
@@ -114,17 +84,13 @@ Groups group(const topology::Graph& graph, std::span<const NodeId> endpoints) {
 std::span<const Protocol> protocols() { return kProtocols; }
 
 const Protocol* find_protocol(std::string_view name) {
-  for (const Protocol& protocol : kProtocols) {
-    if (protocol.name == name) return &protocol;
-  }
-  return nullptr;
+  const auto found = std::find_if(kProtocols.begin(), kProtocols.end(),
+                                  [&](const Protocol& one) { return one.name == name; });
+  return found == kProtocols.end() ? nullptr : &*found;
 }
 
 std::string protocol_names() {
-  std::string names;
-  for (const Protocol& protocol : kProtocols)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", protocol.name);
-  return names;
+  return topology::list_of(kProtocols, [](const Protocol& one) { return one.name; });
 }
 
 MachineCost::MachineCost(const topology::Graph& graph, std::span<const NodeId> endpoints)
@@ -157,9 +123,7 @@ double MachineCost::memory_rate(NodeId place) const {
   const Node& node = graph_[place];
   if (node.kind != NodeKind::kGpu) return kHostRank;
   for (const Memory& memory : kMemories) {
-    const auto found = node.facts.find(std::string(memory.key));
-    if (found != node.facts.end() && found->second == memory.value)
-      return memory.gigabytes_per_second;
+    if (fact(node, memory.key) == memory.value) return memory.gigabytes_per_second;
   }
   return kUnknownGpu;
 }
@@ -172,13 +136,11 @@ double MachineCost::hop_us(const topology::Route& route, const Protocol& protoco
     host = host || !is_fast(link.kind);
     for (const NodeId end : {link.a, link.b}) {
       const Node& node = graph_[end];
-      if (node.kind != NodeKind::kNic) continue;
-      const auto vendor = node.facts.find("vendor");
-      efa = efa || (vendor != node.facts.end() && vendor->second == kEfaVendor);
+      efa = efa || (node.kind == NodeKind::kNic && fact(node, "vendor") == kEfaVendor);
     }
   }
-  if (network) return protocol.network_us + (efa ? kEfaUs : 0);
-  return host ? protocol.pcie_us : protocol.nvlink_us;
+  if (network) return protocol.hop_us.network + (efa ? kEfaUs : 0);
+  return host ? protocol.hop_us.pcie : protocol.hop_us.nvlink;
 }
 
 const MachineCost::WayOut& MachineCost::way_out(std::size_t place) {

@@ -30,8 +30,10 @@ struct Protocol {
   bool needs_nvlink = false;     // Relies on stores that NVLink keeps whole.
   bool joins_in_switch = false;  // Multicast and reduction in NVSwitches (NVLS).
   double base_us = 0;            // Once a call.
-  // A hop, from one rank's step to the other's.
-  double nvlink_us = 0, pcie_us = 0, network_us = 0;
+  /// From one rank's step to the other's, by the slowest that a hop goes over.
+  struct Hop {
+    double nvlink = 0, pcie = 0, network = 0;
+  } hop_us{};
   double efficiency = 1;  // Data of what is sent.
 };
 

@@ -6,8 +6,9 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <numeric>
-#include <tuple>
+
+#include "topology/graph/sets.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -99,11 +100,11 @@ std::int64_t exit_mbps(const Network& network, const std::vector<bool>& inside) 
 namespace {
 
 // By node, the number of the set that it is in; kNone: of none.
-using Sets = std::vector<std::uint32_t>;
+using InSet = std::vector<std::uint32_t>;
 constexpr std::uint32_t kNone = Parts::kNone;
 
-Sets hosts_of(const Graph& graph) {
-  Sets sets;
+InSet hosts_of(const Graph& graph) {
+  InSet sets;
   for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
     const std::uint32_t host = host_of(graph, i);
     sets.push_back(NodeId{host}.exists() ? host : kNone);
@@ -113,25 +114,20 @@ Sets hosts_of(const Graph& graph) {
 
 // Hosts and the switches that they hang on, as far as one hangs together with the other: what hangs
 // on the leaves of a tree. A set has the number of one of its nodes.
-Sets pods_of(const Network& network, const Sets& hosts) {
-  Sets parents(network.nodes);
-  std::iota(parents.begin(), parents.end(), 0U);
-  const auto top = [&](std::uint32_t node) {
-    while (parents[node] != node) node = parents[node] = parents[parents[node]];
-    return node;
-  };
+InSet pods_of(const Network& network, const InSet& hosts) {
+  Sets joined(network.nodes);
   for (std::uint32_t i = 0; i < network.nodes; ++i) {
-    if (hosts[i] != kNone) parents[top(i)] = top(hosts[i]);
+    if (hosts[i] != kNone) joined.join(i, hosts[i]);
   }
   std::vector<bool> is_leaf(network.nodes);
   for (const Arc& arc : network.arcs) {
     if ((hosts[arc.from] == kNone) == (hosts[arc.to] == kNone)) continue;
     is_leaf[hosts[arc.from] == kNone ? arc.from : arc.to] = true;
-    parents[top(arc.from)] = top(arc.to);
+    joined.join(arc.from, arc.to);
   }
-  Sets pods(network.nodes, kNone);
+  InSet pods(network.nodes, kNone);
   for (std::uint32_t i = 0; i < network.nodes; ++i) {
-    if (hosts[i] != kNone || is_leaf[i]) pods[i] = top(i);
+    if (hosts[i] != kNone || is_leaf[i]) pods[i] = static_cast<std::uint32_t>(joined.of(i));
   }
   return pods;
 }
@@ -142,9 +138,9 @@ Sets pods_of(const Network& network, const Sets& hosts) {
 // same endpoints, the same arcs inside, and the same arcs to the same nodes outside of all sets.
 // Swapping them node by node then maps the network onto itself, so an endpoint of one has the same
 // cuts as its image in the other. A set with an arc straight into another one is alike to none, for
-// the swap would have to move the other as well. Sets that are alike but listed in another order
+// the swap would have to move the other as well. InSet that are alike but listed in another order
 // are missed, which costs time and never truth.
-std::vector<bool> first_of_alike(const Network& network, const Sets& sets, NodeId apart) {
+std::vector<bool> first_of_alike(const Network& network, const InSet& sets, NodeId apart) {
   using Row = std::array<std::int64_t, 4>;
   std::map<std::uint32_t, std::vector<Row>> rows;
   std::vector<std::int64_t> place(network.nodes, -1), counts(network.nodes);
@@ -183,7 +179,7 @@ std::vector<bool> first_of_alike(const Network& network, const Sets& sets, NodeI
 // are in one pod; so every endpoint has an image in the first of its pods, and that has one in the
 // first of its hosts there.
 std::vector<NodeId> representatives(const Graph& graph, const Network& network, NodeId apart) {
-  const Sets hosts = hosts_of(graph), pods = pods_of(network, hosts);
+  const InSet hosts = hosts_of(graph), pods = pods_of(network, hosts);
   const auto first_host = first_of_alike(network, hosts, apart);
   const auto first_pod = first_of_alike(network, pods, apart);
   std::vector<NodeId> chosen;
@@ -196,7 +192,7 @@ std::vector<NodeId> representatives(const Graph& graph, const Network& network, 
 }
 
 Parts host_parts(const Graph& graph, const Network& network) {
-  Parts parts{Sets(network.nodes, kNone), 0};
+  Parts parts{InSet(network.nodes, kNone), 0};
   std::map<std::uint32_t, std::uint32_t> hosts;  // To parts.
   for (const NodeId id : network.endpoints) {
     const std::uint32_t host = host_of(graph, id.value);
@@ -214,7 +210,7 @@ Parts host_parts(const Graph& graph, const Network& network) {
 }
 
 Parts single_parts(const Network& network) {
-  Parts parts{Sets(network.nodes, kNone), 0};
+  Parts parts{InSet(network.nodes, kNone), 0};
   for (const NodeId id : network.endpoints)
     parts.of[id.value] = static_cast<std::uint32_t>(parts.count++);
   return parts;
@@ -284,8 +280,8 @@ Cut describe(const Graph& graph, const Network& network, const std::vector<bool>
   }
   std::string through;
   for (const auto& [kind, count] : kinds) {
-    through += fmt::format("{}{} {} link{}", through.empty() ? "" : " and ", count, to_string(kind),
-                           count == 1 ? "" : "s");
+    append(through, fmt::format("{} {} link{}", count, to_string(kind), count == 1 ? "" : "s"),
+           " and ");
   }
   cut.words = fmt::format("{} of {} endpoints ({}) {} through {}: {} GB/s", in.size(),
                           in.size() + out.size(), who, verb, through,

@@ -19,14 +19,13 @@ namespace {
 
 constexpr int kAnyReason = 6;  // NVML's status of two GPUs that are no peers: "unknown".
 
-std::string fact_of(const Node& node, const char* key) {
-  const auto found = node.facts.find(key);
-  return found == node.facts.end() ? std::string() : found->second;
+bool of_nvidia(const Node& node) {
+  const std::string& vendor = fact(node, "vendor");
+  return node.kind == NodeKind::kGpu && (vendor.empty() || vendor == "0x10de");
 }
 
-bool of_nvidia(const Node& node) {
-  const std::string vendor = fact_of(node, "vendor");
-  return node.kind == NodeKind::kGpu && (vendor.empty() || vendor == "0x10de");
+int number_of(const Node& node, const char* key, int otherwise) {
+  return static_cast<int>(parse_integer(fact(node, key)).value_or(otherwise));
 }
 
 class Answerer {
@@ -71,16 +70,7 @@ std::string Answerer::bus_of(int index) const {
 
 // Facts like "no_p2p" name peers, "gpu1:chipset gpu4".
 bool Answerer::refuses(const char* fact, NodeId from, NodeId peer) const {
-  const std::string& name = graph_[peer].name;
-  const std::string wanted = name.substr(name.find('/') + 1);
-  const std::string list = fact_of(graph_[from], fact);
-  for (std::size_t at = 0; at < list.size();) {
-    const std::size_t end = std::min(list.find(' ', at), list.size());
-    const std::string word = list.substr(at, end - at);
-    if (word.substr(0, word.find(':')) == wanted) return true;
-    at = end + 1;
-  }
-  return false;
+  return !listed(topology::fact(graph_[from], fact), graph_[peer]).empty();
 }
 
 void Answerer::add_nvlinks(NodeId node, NvmlGpu& answer) const {
@@ -92,16 +82,11 @@ void Answerer::add_nvlinks(NodeId node, NvmlGpu& answer) const {
       answer.c2c_gbs = link.forward.value / std::max(1, link.count);
     }
     if (link.kind != LinkKind::kNvlink) continue;
-    for (int i = 0; i < link.count; ++i) {
-      NvmlLink one;
-      one.index = static_cast<int>(answer.links.size());
-      one.active = true;
-      one.remote = far.kind == NodeKind::kGpu        ? NvmlLink::Remote::kGpu
-                   : far.kind == NodeKind::kNvSwitch ? NvmlLink::Remote::kSwitch
-                                                     : NvmlLink::Remote::kCpu;
-      one.bus = far.bus;
-      answer.links.push_back(std::move(one));
-    }
+    const auto remote = far.kind == NodeKind::kGpu        ? NvmlLink::Remote::kGpu
+                        : far.kind == NodeKind::kNvSwitch ? NvmlLink::Remote::kSwitch
+                                                          : NvmlLink::Remote::kCpu;
+    for (int i = 0; i < link.count; ++i)
+      answer.links.push_back({static_cast<int>(answer.links.size()), true, remote, far.bus});
   }
 }
 
@@ -110,19 +95,16 @@ NvmlGpu Answerer::nvml(int index) const {
   NvmlGpu answer;
   answer.index = index;
   answer.bus = bus_of(index);
-  answer.name = fact_of(graph_[node], "model");
-  answer.uuid = fact_of(graph_[node], "uuid");
+  answer.name = fact(graph_[node], "model");
+  answer.uuid = fact(graph_[node], "uuid");
   if (answer.uuid.empty()) {
     answer.uuid = fmt::format("GPU-00000000-0000-0000-0000-{:012x}", index);
   }
-  answer.sm = static_cast<int>(parse_integer(fact_of(graph_[node], "sm")).value_or(0));
-  answer.fabric_uuid = fact_of(graph_[node], "fabric_uuid");
+  answer.sm = number_of(graph_[node], "sm", 0);
+  answer.fabric_uuid = fact(graph_[node], "fabric_uuid");
   if (!answer.fabric_uuid.empty()) {
-    const auto number = [&](const char* key) {
-      return static_cast<int>(parse_integer(fact_of(graph_[node], key)).value_or(-1));
-    };
-    answer.fabric_clique = number("fabric_clique");
-    answer.fabric_state = number("fabric_state");
+    answer.fabric_clique = number_of(graph_[node], "fabric_clique", -1);
+    answer.fabric_state = number_of(graph_[node], "fabric_state", -1);
   }
   for (const Link& link : graph_.links) {
     if (link.kind != LinkKind::kPcie || link.b != node || !link.pcie) continue;
@@ -152,31 +134,21 @@ std::set<NodeId> Answerer::by_nvlink(NodeId from) const {
 }
 
 int Answerer::numa_above(NodeId node) const {
-  constexpr int kMostDepth = 64;
-  for (int depth = 0; depth < kMostDepth && graph_[node].kind != NodeKind::kNuma; ++depth) {
-    NodeId above;
-    for (const auto& edge : adjacency_.from(node)) {
-      const LinkKind kind = graph_.links[edge.link].kind;
-      const bool up = kind == LinkKind::kPcie || kind == LinkKind::kInternal;
-      if ((!edge.forward && up) || kind == LinkKind::kC2c) above = edge.to;
-    }
-    if (!above.exists()) return -1;
-    node = above;
-  }
-  return graph_[node].kind == NodeKind::kNuma ? graph_[node].index : -1;
+  const NodeId above = topology::numa_above(graph_, node, true);
+  return above.exists() && graph_[above].kind == NodeKind::kNuma ? graph_[above].index : -1;
 }
 
 CudaGpu Answerer::cuda(int index) const {
   const NodeId node = gpu(index);
   const std::set<NodeId> joined = by_nvlink(node);
   const auto flag = [&](const char* key, bool otherwise) {
-    const std::string text = fact_of(graph_[node], key);
+    const std::string text = fact(graph_[node], key);
     return text.empty() ? otherwise : text == "yes";
   };
   CudaGpu answer;
   answer.index = index;
   answer.bus = bus_of(index);
-  answer.sm = static_cast<int>(parse_integer(fact_of(graph_[node], "sm")).value_or(0));
+  answer.sm = number_of(graph_[node], "sm", 0);
   answer.host_numa = numa_above(node);
   constexpr int kHopper = 90;  // The first whose switches can.
   const bool switched = std::any_of(joined.begin(), joined.end(), [this](NodeId far) {
@@ -196,16 +168,13 @@ CudaGpu Answerer::cuda(int index) const {
   return answer;
 }
 
-bool is_archive(const std::string& path) {
-  constexpr std::array kEnds{".tar", ".tar.gz", ".tar.bz2", ".tgz"};
-  return std::any_of(kEnds.begin(), kEnds.end(),
-                     [&path](const char* end) { return path.ends_with(end); });
-}
-
 }  // namespace
 
 Result<Imported> load_machine_file(const std::string& path) {
-  return is_archive(path) ? probe_archive(path) : import_file(path);
+  constexpr std::array kEnds{".tar", ".tar.gz", ".tar.bz2", ".tgz"};
+  const bool is_archive = std::any_of(kEnds.begin(), kEnds.end(),
+                                      [&path](const char* end) { return path.ends_with(end); });
+  return is_archive ? probe_archive(path) : import_file(path);
 }
 
 bool is_model(std::string_view file_or_model) {

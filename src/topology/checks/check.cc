@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "topology/checks/parts.h"
@@ -102,21 +101,6 @@ const Link* Machine::pcie_above(NodeId node) const {
     node = parent[node.value];
   }
   return nullptr;
-}
-
-const std::string& fact(const Node& node, const std::string& key) {
-  static const std::string kNone;
-  const auto found = node.facts.find(key);
-  return found == node.facts.end() ? kNone : found->second;
-}
-
-std::optional<long long> number_fact(const Node& node, const std::string& key) {
-  const std::string& text = fact(node, key);
-  long long value = 0;
-  const char* last = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), last, value);
-  if (text.empty() || error != std::errc() || stop != last) return {};
-  return value;
 }
 
 std::string likeness(const Node& node) {

@@ -11,6 +11,7 @@
 
 #include "topology/checks/check.h"
 #include "topology/checks/parts.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -182,7 +183,7 @@ void Difference::compare_place(NodeId mine, NodeId other) {
       if (host.node != machine.graph[gpu].host) continue;
       for (const NodeId nic : host.nics) {
         if (machine.near(gpu, nic) != Machine::Near::kSwitch) continue;
-        list += fmt::format("{}{}", list.empty() ? "" : ", ", machine.graph[nic].name);
+        append(list, machine.graph[nic].name);
       }
     }
     return list;
@@ -230,10 +231,7 @@ void Difference::compare_gpu_links() {
   const auto sums = [](const Graph& graph) {
     std::map<std::tuple<NodeId, NodeId, LinkKind>, Sum> found;
     for (const Link& link : graph.links) {
-      if (link.kind != LinkKind::kNvlink && link.kind != LinkKind::kXgmi &&
-          link.kind != LinkKind::kC2c) {
-        continue;
-      }
+      if (!is_fast(link.kind) && link.kind != LinkKind::kC2c) continue;
       for (const bool forward : {true, false}) {
         const NodeId near = forward ? link.a : link.b, far = forward ? link.b : link.a;
         if (graph[near].kind != NodeKind::kGpu) continue;

@@ -6,35 +6,21 @@
 
 #include "topology/checks/direct.h"
 #include "topology/checks/parts.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
 
 using Verdict = Direct::Verdict;
 
-// What a list like "gpu1:chipset gpu4" or "gpu1 gpu4" says of a GPU: the reason, "-" for none, ""
-// if it is not in the list.
-std::string listed(const std::string& list, const std::string& name) {
-  const std::string own = name.substr(name.find('/') + 1);
-  for (std::size_t at = 0; at < list.size();) {
-    const std::size_t end = std::min(list.find(' ', at), list.size());
-    const std::string word = list.substr(at, end - at);
-    at = end + 1;
-    const std::size_t colon = word.find(':');
-    if (word.substr(0, colon) != own) continue;
-    return colon == std::string::npos ? "-" : word.substr(colon + 1);
-  }
-  return {};
-}
-
 // Between two GPUs: what NVML and CUDA refuse.
 Direct between_gpus(const Graph& graph, NodeId from, NodeId to) {
-  const std::string nvml = listed(fact(graph[from], "no_p2p"), graph[to].name);
+  const std::string_view nvml = listed(fact(graph[from], "no_p2p"), graph[to]);
   if (!nvml.empty()) {
-    return {Verdict::kRefused, fmt::format("the driver refuses peer access (NVML: {})", nvml), {}};
+    return {Verdict::kRefused, fmt::format("the driver refuses peer access (NVML: {})", nvml)};
   }
-  if (!listed(fact(graph[from], "no_peer_access"), graph[to].name).empty()) {
-    return {Verdict::kRefused, "the driver refuses peer access (CUDA)", {}};
+  if (!listed(fact(graph[from], "no_peer_access"), graph[to]).empty()) {
+    return {Verdict::kRefused, "the driver refuses peer access (CUDA)"};
   }
   return {};
 }
@@ -43,14 +29,9 @@ Direct with_nic(const Graph& graph, NodeId gpu, NodeId nic) {
   // What has no GUID does no RDMA: its driver sends from host memory.
   if (fact(graph[nic], "guid").empty()) return {};
   const GpuDirect found = gpudirect_of(graph, gpu, nic);
-  switch (found.state) {
-    case GpuDirect::State::kOff: return {Verdict::kRefused, found.evidence, {}};
-    case GpuDirect::State::kDepends:
-      return {Verdict::kDepends, found.evidence + "; the GPU's driver may offer dma-buf", {}};
-    case GpuDirect::State::kUnknown:
-    case GpuDirect::State::kOn: break;
-  }
-  return {};
+  if (found.state == GpuDirect::State::kOff) return {Verdict::kRefused, found.evidence};
+  if (found.state != GpuDirect::State::kDepends) return {};
+  return {Verdict::kDepends, found.evidence + "; the GPU's driver may offer dma-buf"};
 }
 
 // Over NVLink nothing passes a bridge.
@@ -64,15 +45,13 @@ Direct detour_of(const Machine& machine, NodeId from, NodeId to) {
   const auto bridges = acs_between(machine, from, to);
   if (!bridges.empty()) {
     return {Verdict::kDetour,
-            fmt::format("access control (ACS) is on at {}", graph[bridges[0]].name),
-            {}};
+            fmt::format("access control (ACS) is on at {}", graph[bridges[0]].name)};
   }
   for (const NodeId end : {from, to}) {
     const std::string type = translation_of(graph[end]);
     if (!type.empty()) {
       return {Verdict::kDetour,
-              fmt::format("the IOMMU translates addresses of {} ({})", graph[end].name, type),
-              {}};
+              fmt::format("the IOMMU translates addresses of {} ({})", graph[end].name, type)};
     }
   }
   return {};

@@ -20,10 +20,10 @@ struct Direct {
     kRefused,  // Through host memory only.
   };
   Verdict verdict = Verdict::kAllowed;
-  std::string why;  // What was found, and in whose words; "" if allowed.
+  std::string why{};  // What was found, and in whose words; "" if allowed.
   /// If refused: from the GPU to the memory of its NUMA node, and on from there. Empty if there is
   /// no such way.
-  std::vector<Path> staged;
+  std::vector<Path> staged{};
 };
 
 /// What keeps a GPU from another GPU or a NIC of its host; allowed for any other two nodes. The

@@ -10,8 +10,6 @@
 namespace tutti::topology {
 namespace {
 
-bool joins_gpus(LinkKind kind) { return kind == LinkKind::kNvlink || kind == LinkKind::kXgmi; }
-
 struct GpuLinks {
   int count = 0;
   std::map<NodeId, int> peers;  // Links by far end.
@@ -21,7 +19,7 @@ struct GpuLinks {
 std::vector<GpuLinks> count_links(const Graph& graph) {
   std::vector<GpuLinks> links(graph.nodes.size());
   for (const Link& link : graph.links) {
-    if (!joins_gpus(link.kind)) continue;
+    if (!is_fast(link.kind)) continue;
     for (const auto& [near, far] : {std::pair(link.a, link.b), std::pair(link.b, link.a)}) {
       links[near.value].count += link.count;
       links[near.value].peers[far] += link.count;
@@ -114,7 +112,7 @@ void check_gpu_links(const Machine& machine, Findings& findings) {
 void check_unequal(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   for (const Link& link : graph.links) {
-    if (!joins_gpus(link.kind) && link.kind != LinkKind::kC2c) continue;
+    if (!is_fast(link.kind) && link.kind != LinkKind::kC2c) continue;
     if (!link.forward.known() || !link.backward.known()) continue;
     const double most = std::max(link.forward.value, link.backward.value);
     const double least = std::min(link.forward.value, link.backward.value);

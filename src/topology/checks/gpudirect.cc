@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "topology/checks/parts.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -73,10 +74,7 @@ void check_gpudirect_bridges(const Machine& machine, Findings& findings) {
       if (!nic.exists()) continue;
       for (const NodeId bridge : acs_between(machine, gpu, nic)) {
         std::string& list = blocked[bridge];
-        if (list.size() < 200) {
-          list += fmt::format("{}{} and {}", list.empty() ? "" : ", ", graph[gpu].name,
-                              graph[nic].name);
-        }
+        if (list.size() < 200) append(list, graph[gpu].name + " and " + graph[nic].name);
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "topology/checks/parts.h"
+#include "topology/graph/words.h"
 #include "topology/probe/sources/sysfs.h"
 
 namespace tutti::topology {
@@ -120,7 +121,7 @@ void check_cpuset(const Machine& machine, Findings& findings) {
       std::string gpus;
       for (const NodeId gpu : host->gpus) {
         if (machine.numa_of(gpu) != numa) continue;
-        gpus += (gpus.empty() ? "" : ", ") + graph[gpu].name;
+        append(gpus, graph[gpu].name);
       }
       if (gpus.empty()) continue;
       findings.push_back(

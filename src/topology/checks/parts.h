@@ -49,10 +49,6 @@ std::vector<NodeId> acs_between(const Machine& machine, NodeId a, NodeId b);
 /// Whether the IOMMU translates a device's addresses: its group's type; "" if not, or not known.
 std::string translation_of(const Node& device);
 
-/// A fact; "" if absent.
-const std::string& fact(const Node& node, const std::string& key);
-/// The same as a whole number.
-std::optional<long long> number_fact(const Node& node, const std::string& key);
 /// "nic 0x15b3 0x1021": what parts have in common that should behave alike; "" if not known.
 std::string likeness(const Node& node);
 /// False where a port says that it is not up; true where it says nothing.

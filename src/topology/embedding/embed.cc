@@ -11,6 +11,7 @@
 
 #include "topology/embedding/forests.h"
 #include "topology/embedding/groups.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -242,16 +243,6 @@ class Search {
   std::map<std::vector<LinkKind>, Bound> bounds_;  // By kinds of links.
 };
 
-// "nvlink, pcie"
-std::string names(const std::vector<LinkKind>& kinds) {
-  std::string text;
-  for (const LinkKind kind : kinds) {
-    text += text.empty() ? "" : ", ";
-    text += to_string(kind);
-  }
-  return text;
-}
-
 void write_report(const Graph& graph, const Load& loads, Embedding& embedding) {
   auto& report = embedding.report;
   const Link& link = graph.links[loads.bottleneck.link];
@@ -263,8 +254,9 @@ void write_report(const Graph& graph, const Load& loads, Embedding& embedding) {
                   "{} ({:.1f}), {:.1f} % of what is over all links ({:.1f})",
                   embedding.lanes.size(), one ? "" : "s", embedding.method, one ? "s" : "",
                   embedding.gigabytes_per_second, 100 * embedding.share_of_kinds,
-                  names(embedding.kinds), embedding.bound_of_kinds.gigabytes_per_second(),
-                  100 * embedding.share, embedding.bound.gigabytes_per_second()));
+                  list_of(embedding.kinds, [](LinkKind kind) { return to_string(kind); }),
+                  embedding.bound_of_kinds.gigabytes_per_second(), 100 * embedding.share,
+                  embedding.bound.gigabytes_per_second()));
   report.push_back(fmt::format("full: {} -> {} ({}, {:.1f} GB/s)", graph[from].name, graph[to].name,
                                to_string(link.kind),
                                (loads.bottleneck.forward ? link.forward : link.backward).value));

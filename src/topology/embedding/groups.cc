@@ -3,33 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "topology/bounds/max_flow.h"
+#include "topology/graph/sets.h"
 
 namespace tutti::topology {
 namespace {
-
-bool is_network(LinkKind kind) { return kind == LinkKind::kPort || kind == LinkKind::kNetwork; }
-
-// Sets of nodes that are joined; the smallest member stands for a set.
-class Sets {
- public:
-  explicit Sets(std::size_t size) : parents_(size) {
-    std::iota(parents_.begin(), parents_.end(), 0U);
-  }
-  std::uint32_t find(std::uint32_t node) {
-    while (parents_[node] != node) node = parents_[node] = parents_[parents_[node]];
-    return node;
-  }
-  void join(NodeId a, NodeId b) {
-    const std::uint32_t x = find(a.value), y = find(b.value);
-    parents_[std::max(x, y)] = std::min(x, y);
-  }
-
- private:
-  std::vector<std::uint32_t> parents_;
-};
 
 // Places of nodes on a walk down from all NUMA nodes; a node that no walk meets comes last.
 std::vector<std::uint32_t> tree_places(const Graph& graph, const Adjacency& adjacency) {
@@ -124,22 +103,22 @@ std::vector<Group> make_groups(const Graph& graph, std::span<const NodeId> endpo
   const Adjacency adjacency(graph);
   Sets sets(graph.nodes.size());
   for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].host.exists()) sets.join({i}, graph.nodes[i].host);
+    if (graph.nodes[i].host.exists()) sets.join(i, graph.nodes[i].host.value);
   }
   for (const Link& link : graph.links) {
-    if (!is_network(link.kind)) sets.join(link.a, link.b);
+    if (!is_network(link.kind)) sets.join(link.a.value, link.b.value);
   }
   std::vector<Group> groups;
-  std::map<std::uint32_t, std::size_t> places;
+  std::map<std::size_t, std::size_t> places;
   std::map<NodeId, bool> hosts;  // That have endpoints.
   for (const NodeId id : endpoints) {
-    const auto [found, is_new] = places.emplace(sets.find(id.value), groups.size());
+    const auto [found, is_new] = places.emplace(sets.of(id.value), groups.size());
     if (is_new) groups.emplace_back();
     groups[found->second].order.push_back(id);
     hosts[graph[id].host] = true;
   }
   for (const NodeId nic : graph.all(NodeKind::kNic)) {
-    const auto found = places.find(sets.find(nic.value));
+    const auto found = places.find(sets.of(nic.value));
     if (found == places.end() || !hosts.contains(graph[nic].host)) continue;
     const auto& edges = adjacency.from(nic);
     const bool joined = std::any_of(edges.begin(), edges.end(), [&](const Adjacency::Edge& edge) {

@@ -64,7 +64,7 @@ class Packing {
     for (const bool adds : {false, true}) {
       for (const Adjacency::Edge& edge : adjacency_.from(nic)) {
         const Link& link = graph_.links[edge.link];
-        if (link.kind != LinkKind::kPort && link.kind != LinkKind::kNetwork) continue;
+        if (!is_network(link.kind)) continue;
         const double rate = bandwidth(graph_, edge).value;
         if (!adds) {
           sum += rate;

@@ -16,8 +16,7 @@ double width(const Graph& graph, const Adjacency::Edge& edge) {
 }  // namespace
 
 bool allows(Over over, LinkKind kind) {
-  const bool fast = kind == LinkKind::kNvlink || kind == LinkKind::kXgmi;
-  const bool network = kind == LinkKind::kPort || kind == LinkKind::kNetwork;
+  const bool fast = is_fast(kind), network = is_network(kind);
   switch (over) {
     case Over::kFast: return fast;
     case Over::kSlow: return !fast && !network;

@@ -22,13 +22,13 @@ namespace tutti::topology {
 
 // What a node is. The words are those of the text form.
 enum class NodeKind : std::uint8_t {
-#define TUTTI_NODE_KIND(enumerator, text) enumerator,
+#define TUTTI_NODE_KIND(enumerator, text, ...) enumerator,
 #include "topology/graph/node_kinds.def"
 #undef TUTTI_NODE_KIND
 };
 // What joins two nodes.
 enum class LinkKind : std::uint8_t {
-#define TUTTI_LINK_KIND(enumerator, text) enumerator,
+#define TUTTI_LINK_KIND(enumerator, text, ...) enumerator,
 #include "topology/graph/link_kinds.def"
 #undef TUTTI_LINK_KIND
 };
@@ -61,15 +61,18 @@ struct Quantity {
   friend bool operator==(const Quantity&, const Quantity&) = default;
 };
 
+/// What is inside a chip or a box limits nobody: the figure of NCCL's model for such links.
+inline constexpr Quantity kInside{5000, Origin::kTable};
+
 struct Node {
   NodeKind kind = NodeKind::kHost;
-  std::string name;  // "host0", "host0/gpu3", "leaf2": unique in the graph.
-  NodeId host;       // The host it is in; none for hosts themselves and for the network.
-  int index = -1;    // As the driver or the kernel counts: GPU 3, NUMA node 1. -1: not known.
-  std::string bus;   // PCI address, "0000:07:00.0", lower case, 4-digit domain if it fits; or "".
+  std::string name{};  // "host0", "host0/gpu3", "leaf2": unique in the graph.
+  NodeId host{};       // The host it is in; none for hosts themselves and for the network.
+  int index = -1;      // As the driver or the kernel counts: GPU 3, NUMA node 1. -1: not known.
+  std::string bus{};   // PCI address, "0000:07:00.0", lower case, 4-digit domain if it fits; or "".
   /// What else was read: "vendor", "device", "class", "sm", "speed_mbps", "guid", "firmware", ...
   /// Keys are [a-z0-9_]+, values any printable text.
-  std::map<std::string, std::string> facts;
+  std::map<std::string, std::string> facts{};
   friend bool operator==(const Node&, const Node&) = default;
 };
 
@@ -91,13 +94,29 @@ struct Pcie {
 /// All parallel connections of one kind between two nodes.
 struct Link {
   LinkKind kind = LinkKind::kPcie;
-  NodeId a, b;
-  int count = 1;               // Connections: 18 NVLinks. The bandwidths are of all together.
-  Quantity forward, backward;  // GB/s from a to b, and from b to a.
-  Quantity latency_us;
-  std::optional<Pcie> pcie;
+  NodeId a{}, b{};
+  int count = 1;                   // Connections: 18 NVLinks. The bandwidths are of all together.
+  Quantity forward{}, backward{};  // GB/s from a to b, and from b to a.
+  Quantity latency_us{};
+  std::optional<Pcie> pcie{};
   friend bool operator==(const Link&, const Link&) = default;
 };
+
+/// A fact; "" if absent.
+const std::string& fact(const Node& node, const std::string& key);
+/// The same as a whole number.
+std::optional<long long> number_fact(const Node& node, const std::string& key);
+
+/// What a list of GPUs like "gpu1:chipset gpu4" says of one: the reason, "-" for none, "" if it is
+/// not in the list. As long as the list lives.
+std::string_view listed(std::string_view list, const Node& gpu);
+
+/// NVLink and xGMI, which join GPUs.
+inline bool is_fast(LinkKind kind) { return kind == LinkKind::kNvlink || kind == LinkKind::kXgmi; }
+/// What is outside of hosts.
+inline bool is_network(LinkKind kind) {
+  return kind == LinkKind::kPort || kind == LinkKind::kNetwork;
+}
 
 struct Graph {
   std::vector<Node> nodes;
@@ -107,11 +126,16 @@ struct Graph {
 
   NodeId add(Node node);
   void add(Link link) { links.push_back(link); }
+  /// Adds a link that is alike in both directions; valid until the next is added.
+  Link& join(LinkKind kind, NodeId a, NodeId b, Quantity each_way = {}) {
+    return links.emplace_back(Link{kind, a, b, 1, each_way, each_way});
+  }
   const Node& operator[](NodeId id) const { return nodes[id.value]; }
   Node& operator[](NodeId id) { return nodes[id.value]; }
   /// By name; none if there is no such node. Linear: for people's input.
   NodeId find(std::string_view name) const;
-  /// All nodes of a kind, in the order of the graph.
+  /// All nodes, or those of a kind, in the order of the graph.
+  std::vector<NodeId> all() const;
   std::vector<NodeId> all(NodeKind kind) const;
   friend bool operator==(const Graph&, const Graph&) = default;
 };
@@ -130,6 +154,10 @@ class Adjacency {
  private:
   std::vector<std::vector<Edge>> edges_;
 };
+
+/// The NUMA node that a node hangs off by PCI Express or, with `c2c`, by C2C; none if there is none
+/// or, beyond 64 links, where the way up got.
+NodeId numa_above(const Graph& graph, NodeId node, bool c2c);
 
 /// The bandwidth of an edge: forward or backward.
 const Quantity& bandwidth(const Graph& graph, const Adjacency::Edge& edge);

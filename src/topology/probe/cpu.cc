@@ -5,6 +5,7 @@
 #include <set>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/words.h"
 #include "topology/probe/parts.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -52,14 +53,11 @@ std::string memory_lock_limit(const FileTree& files) {
 
 // The words of the kernel's command line that concern the IOMMU.
 std::string iommu_words(const std::string& command_line) {
-  std::string words;
-  for (std::size_t at = 0; at < command_line.size();) {
-    const std::size_t end = std::min(command_line.find(' ', at), command_line.size());
-    const std::string word = command_line.substr(at, end - at);
-    if (word.find("iommu") != std::string::npos) words += (words.empty() ? "" : " ") + word;
-    at = end + 1;
+  std::string found;
+  for (const std::string_view word : words(command_line)) {
+    if (word.find("iommu") != std::string_view::npos) append(found, word, " ");
   }
-  return words;
+  return found;
 }
 
 // What traffic of devices gets between two sockets: by maker and model of the processor.
@@ -97,7 +95,7 @@ std::map<int, int> add_numa_nodes(Probe& probe) {
     const std::vector<int> cpus = parse_cpu_list(list);
     if (list.empty() &&
         probe.files.text(path + "/cpumap").find_first_of("123456789abcdef") == std::string::npos) {
-      without_cpus += fmt::format("{}{}", without_cpus.empty() ? "" : ", ", index);
+      append(without_cpus, std::to_string(index));
       continue;
     }
     const NodeId node = probe.add(NodeKind::kNuma, fmt::format("numa{}", index), index);
@@ -127,7 +125,7 @@ void join_pairwise(Probe& probe, const std::vector<NodeId>& nodes) {
   }
   for (std::size_t a = 0; a < nodes.size(); ++a) {
     for (std::size_t b = a + 1; b < nodes.size(); ++b) {
-      probe.join(LinkKind::kSocket, nodes[a], nodes[b], gbs);
+      probe.graph().join(LinkKind::kSocket, nodes[a], nodes[b], gbs);
     }
   }
 }
@@ -176,7 +174,7 @@ void probe_numa(Probe& probe) {
   for (const auto& [package, nodes] : members) {
     sockets.push_back(probe.add(NodeKind::kPackage, fmt::format("package{}", package), package));
     for (const NodeId node : nodes) {
-      probe.join(LinkKind::kInternal, node, sockets.back(), kInside);
+      probe.graph().join(LinkKind::kInternal, node, sockets.back(), kInside);
     }
   }
   join_pairwise(probe, sockets);

@@ -1,8 +1,7 @@
 // File: topology/probe/cuda.cc: what CUDA knows of GPUs, as facts of their nodes.
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "topology/graph/words.h"
 #include "topology/probe/parts.h"
 
 namespace tutti::topology {
@@ -15,7 +14,7 @@ std::string refused(const Probe& probe, const std::vector<NodeId>& nodes, NodeId
   for (std::size_t i = 0; i < values.size() && i < nodes.size(); ++i) {
     if (values[i] != 0 || nodes[i] == self) continue;
     const std::string& name = probe.out.graph[nodes[i]].name;
-    list += (list.empty() ? "" : " ") + name.substr(name.find('/') + 1);
+    append(list, name.substr(name.find('/') + 1), " ");
   }
   return list;
 }
@@ -49,17 +48,12 @@ void probe_cuda(Probe& probe) {
     probe.fact(nodes[i], "no_peer_access", refused(probe, nodes, nodes[i], gpu.access));
     probe.fact(nodes[i], "no_peer_atomics", refused(probe, nodes, nodes[i], gpu.atomics));
   }
-  const auto all = probe.graph().all(NodeKind::kGpu);
-  const auto visible =
-      static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [&](NodeId gpu) {
-        return probe.graph()[gpu].facts.count("cuda_index") != 0;
-      }));
-  const auto nvidia =
-      static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [&](NodeId gpu) {
-        const auto& facts = probe.graph()[gpu].facts;
-        const auto vendor = facts.find("vendor");
-        return facts.count("uuid") != 0 || (vendor != facts.end() && vendor->second == "0x10de");
-      }));
+  std::size_t visible = 0, nvidia = 0;
+  for (const NodeId gpu : probe.graph().all(NodeKind::kGpu)) {
+    const Node& node = probe.graph()[gpu];
+    visible += node.facts.count("cuda_index");
+    nvidia += node.facts.count("uuid") != 0 || fact(node, "vendor") == "0x10de" ? 1 : 0;
+  }
   if (visible < nvidia) {
     probe.graph().notes.push_back(fmt::format(
         "CUDA shows {} of {} GPUs here: CUDA_VISIBLE_DEVICES, or a container", visible, nvidia));

@@ -14,16 +14,13 @@ namespace {
 constexpr int kRounds = 4;  // From a GPU over its bridges to the socket of another.
 
 /// Facts that stay as they are for as long as the machine does.
-constexpr std::array<std::string_view, 8> kLasting{"cpu",    "cpus",  "distances", "vendor",
-                                                   "device", "class", "model",     "gfx"};
+constexpr std::array kLasting{"cpu",    "cpus",  "distances", "vendor",
+                              "device", "class", "model",     "gfx"};
 
 std::uint64_t color_of(const Node& node) {
   Hash hash;
   hash.add(static_cast<std::uint64_t>(node.kind));
-  for (const std::string_view key : kLasting) {
-    const auto fact = node.facts.find(std::string(key));
-    hash.add(fact == node.facts.end() ? std::string_view{} : fact->second);
-  }
+  for (const char* key : kLasting) hash.add(std::string_view(fact(node, key)));
   return hash.value();
 }
 

@@ -125,13 +125,7 @@ void probe_kfd(Probe& probe) {
       if (!links.try_emplace({near->second, far->second}, probe.graph().links.size()).second) {
         continue;
       }
-      Link link;
-      link.kind = LinkKind::kXgmi;
-      link.a = near->second;
-      link.b = far->second;
-      link.count = half.count;
-      link.forward = half.gbs;
-      probe.graph().add(link);
+      probe.graph().add({LinkKind::kXgmi, near->second, far->second, half.count, half.gbs});
     }
   }
   if (!gpus.empty()) {

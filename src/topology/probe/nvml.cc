@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/words.h"
 #include "topology/probe/parts.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -36,7 +37,6 @@ class NvmlProbe {
   void add_p2p(const NvmlGpu& gpu, NodeId node);
   void join();
   NodeId hidden_switch();
-  NodeId numa_above(NodeId node) const;
 
   Probe& probe_;
   const NvmlFacts& facts_;
@@ -92,7 +92,8 @@ void NvmlProbe::count_links(const NvmlGpu& gpu, NodeId node) {
     }
     if (!far.exists() && link.remote == NvmlLink::Remote::kSwitch) far = hidden_switch();
     // POWER's bridge: the far end is the processor that the GPU is next to.
-    if (!far.exists() && link.remote == NvmlLink::Remote::kCpu) far = numa_above(node);
+    if (!far.exists() && link.remote == NvmlLink::Remote::kCpu)
+      far = numa_above(probe_.out.graph, node, false);
     if (far.exists()) {
       ++counted_[{node, far}];
     } else {
@@ -109,38 +110,13 @@ void NvmlProbe::count_links(const NvmlGpu& gpu, NodeId node) {
   }
 }
 
-// The NUMA node that the GPU hangs off by PCI Express.
-NodeId NvmlProbe::numa_above(NodeId node) const {
-  const Graph& graph = probe_.out.graph;
-  const Adjacency adjacency(graph);
-  for (int depth = 0; depth < 64 && graph[node].kind != NodeKind::kNuma; ++depth) {
-    NodeId above;
-    for (const auto& edge : adjacency.from(node)) {
-      const LinkKind kind = graph.links[edge.link].kind;
-      if (!edge.forward && (kind == LinkKind::kPcie || kind == LinkKind::kInternal)) {
-        above = edge.to;
-      }
-    }
-    if (!above.exists()) return {};
-    node = above;
-  }
-  return node;
-}
-
 void NvmlProbe::add_c2c(const NvmlGpu& gpu, NodeId node) {
   if (gpu.c2c_count <= 0) return;
-  const NodeId at = numa_above(node);
+  const NodeId at = numa_above(probe_.out.graph, node, false);
   if (!at.exists()) return;
-  Link link;
-  link.kind = LinkKind::kC2c;
-  link.a = at;
-  link.b = node;
-  link.count = gpu.c2c_count;
-  if (gpu.c2c_gbs > 0) {
-    link.forward = {gpu.c2c_gbs * gpu.c2c_count, Origin::kReportedMaximum};
-    link.backward = link.forward;
-  }
-  probe_.graph().add(link);
+  Quantity gbs;
+  if (gpu.c2c_gbs > 0) gbs = {gpu.c2c_gbs * gpu.c2c_count, Origin::kReportedMaximum};
+  probe_.graph().join(LinkKind::kC2c, at, node, gbs).count = gpu.c2c_count;
 }
 
 // The fact "no_p2p" names the GPUs whose memory can't be read from here, with NVML's reason.
@@ -151,8 +127,9 @@ void NvmlProbe::add_p2p(const NvmlGpu& gpu, NodeId node) {
   for (std::size_t peer = 0; peer < gpu.p2p.size() && peer < nodes_.size(); ++peer) {
     const int status = gpu.p2p[peer];
     if (status == 0 || nodes_[peer] == node) continue;
-    refused += fmt::format("{}gpu{}:{}", refused.empty() ? "" : " ", facts_.gpus[peer].index,
-                           kReasons[std::clamp(status, 0, 6)]);
+    append(refused,
+           fmt::format("gpu{}:{}", facts_.gpus[peer].index, kReasons[std::clamp(status, 0, 6)]),
+           " ");
   }
   probe_.fact(node, "no_p2p", refused);
 }
@@ -165,27 +142,24 @@ void NvmlProbe::join() {
     if (other != counted_.end() && far < near) continue;  // Both say it: once is enough.
     const Quantity each = nvlink_bandwidth(sm_[near]);
     assumed = assumed || each.origin == Origin::kAssumed;
-    Link link;
-    link.kind = LinkKind::kNvlink;
-    link.a = near;
-    link.b = far;
     // Switches and processors do not speak for themselves; where a GPU says otherwise than its
     // peer, each direction has what its sender says.
     const bool silent = probe_.graph()[far].kind != NodeKind::kGpu;
     const int back = silent ? count : other == counted_.end() ? 0 : other->second;
-    link.count = std::max(count, back);
-    link.forward = {each.value * count, each.origin};
-    link.backward = {each.value * back, each.origin};
-    probe_.graph().add(link);
+    probe_.graph().add({LinkKind::kNvlink,
+                        near,
+                        far,
+                        std::max(count, back),
+                        {each.value * count, each.origin},
+                        {each.value * back, each.origin}});
   }
   if (assumed) {
     probe_.find(Severity::kNote, "nvlink-assumed", "host0",
                 "the bandwidth of an NVLink of these GPUs is in no table; 20 GB/s is assumed");
   }
-  const auto gpus =
-      static_cast<std::size_t>(std::count_if(facts_.gpus.begin(), facts_.gpus.end(),
-                                             [](const NvmlGpu& gpu) { return gpu.links.empty(); }));
-  if (gpus > 0 && gpus < facts_.gpus.size()) {
+  const auto gpus = std::count_if(facts_.gpus.begin(), facts_.gpus.end(),
+                                  [](const NvmlGpu& gpu) { return gpu.links.empty(); });
+  if (gpus > 0 && static_cast<std::size_t>(gpus) < facts_.gpus.size()) {
     probe_.graph().notes.push_back(fmt::format("NVML reports no NVLinks for {} GPUs", gpus));
   }
 }
@@ -197,11 +171,10 @@ void probe_nvml(Probe& probe) {
     NvmlProbe(probe).run();
     return;
   }
-  std::size_t nvidia = 0;
-  for (const NodeId gpu : probe.graph().all(NodeKind::kGpu)) {
-    const auto vendor = probe.graph()[gpu].facts.find("vendor");
-    if (vendor != probe.graph()[gpu].facts.end() && vendor->second == "0x10de") ++nvidia;
-  }
+  const auto gpus = probe.graph().all(NodeKind::kGpu);
+  const auto nvidia = std::count_if(gpus.begin(), gpus.end(), [&](NodeId gpu) {
+    return fact(probe.graph()[gpu], "vendor") == "0x10de";
+  });
   if (nvidia > 0) {
     probe.find(Severity::kWarning, "nvlink-hidden", "host0",
                fmt::format("{} of NVIDIA's GPUs, and no NVML to say how NVLink joins them", nvidia),

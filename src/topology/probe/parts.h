@@ -34,7 +34,6 @@ struct Probe {
   NodeId add(NodeKind kind, const std::string& name, int index = -1);
   /// Sets a fact where there is something to say; what can't be printed becomes '?'.
   void fact(NodeId node, const std::string& key, std::string value);
-  void join(LinkKind kind, NodeId a, NodeId b, Quantity gbs);
   /// The node of a GPU that a library (`who`) knows by its bus address; where sysfs does not show
   /// it, it is added to the NUMA node that CUDA says or to the first, and that is a finding.
   NodeId gpu_at(const std::string& bus, int index, std::string_view who);
@@ -72,8 +71,5 @@ std::vector<std::string> kfd_gpus(const FileTree& files);
 void probe_kfd(Probe& probe);   // xGMI.
 void probe_nvml(Probe& probe);  // NVLink, C2C, what sysfs does not know of GPUs.
 void probe_cuda(Probe& probe);  // Peer access, multicast, GPUDirect. After probe_nvml.
-
-/// What is inside a box limits nobody.
-inline constexpr Quantity kInside{5000, Origin::kTable};
 
 }  // namespace tutti::topology

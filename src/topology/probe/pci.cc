@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <set>
 
-#include "topology/graph/graph.h"
+#include "topology/graph/words.h"
 #include "topology/probe/parts.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -118,8 +118,8 @@ class PciProbe {
   std::string rates_hidden_, flat_, numa_guessed_;
 };
 
-void append(std::string& list, const std::string& item) {
-  if (list.size() < 400) list += (list.empty() ? "" : ", ") + item;
+void add_some(std::string& list, const std::string& item) {
+  if (list.size() < 400) append(list, item);
 }
 
 void PciProbe::find_functions() {
@@ -191,7 +191,7 @@ NodeId PciProbe::numa_of(const Function& function) {
   const NodeId said = probe_.numa_by_cuda(function.bus);
   if (said.exists()) return said;
   const NodeId first = probe_.numa.begin()->second;
-  if (probe_.numa.size() > 1) append(numa_guessed_, function.bus);
+  if (probe_.numa.size() > 1) add_some(numa_guessed_, function.bus);
   return first;
 }
 
@@ -225,20 +225,15 @@ void PciProbe::link(NodeId parent, NodeId child, const std::string& parent_path,
     }
     pcie.maximum = lesser(pcie.maximum, parents.maximum);
   }
-  Link made;
-  made.kind = LinkKind::kPcie;
-  made.a = parent;
-  made.b = child;
+  Quantity gbs;
   if (pcie.maximum.known()) {
-    made.forward = {pcie_bandwidth(pcie.maximum), Origin::kReportedMaximum};
+    gbs = {pcie_bandwidth(pcie.maximum), Origin::kReportedMaximum};
   } else if (pcie.current.known()) {
-    made.forward = {pcie_bandwidth(pcie.current), Origin::kReportedCurrent};
+    gbs = {pcie_bandwidth(pcie.current), Origin::kReportedCurrent};
   } else {
-    append(rates_hidden_, probe_.graph()[child].bus);
+    add_some(rates_hidden_, probe_.graph()[child].bus);
   }
-  made.backward = made.forward;
-  made.pcie = pcie;
-  probe_.graph().add(made);
+  probe_.graph().join(LinkKind::kPcie, parent, child, gbs).pcie = pcie;
 }
 
 NodeId PciProbe::add_bridge(const std::string& bus, const std::string& path, NodeId parent,
@@ -259,7 +254,7 @@ NodeId PciProbe::add_bridge(const std::string& bus, const std::string& path, Nod
   if (above == NodeKind::kPciePort) {
     link(parent, node, parent_path, path);
   } else {
-    probe_.join(LinkKind::kInternal, parent, node, kInside);
+    probe_.graph().join(LinkKind::kInternal, parent, node, kInside);
   }
   paths_[probe_.graph()[node].name] = path;
   probe_.by_bus[bus] = node;
@@ -281,7 +276,7 @@ NodeId PciProbe::bridges(const Function& function) {
     parent =
         known != probe_.by_bus.end() ? known->second : add_bridge(bus, prefixes[i], parent, i > 0);
   }
-  if (function.above.empty()) append(flat_, function.bus);
+  if (function.above.empty()) add_some(flat_, function.bus);
   return parent;
 }
 
@@ -297,15 +292,10 @@ NodeId PciProbe::add_port_node(const Port& port) {
   const NodeId node = probe_.add(NodeKind::kNic, name);
   for (const auto& [key, value] : port.facts) probe_.fact(node, key, value);
   if (port.mbps > 0) probe_.fact(node, "speed_mbps", std::to_string(port.mbps));
-  if (!plane_.exists()) {
-    Node plane;
-    plane.kind = NodeKind::kPlane;
-    plane.name = "network";
-    plane_ = probe_.graph().add(std::move(plane));
-  }
+  if (!plane_.exists()) plane_ = probe_.graph().add({NodeKind::kPlane, "network"});
   Quantity gbs;
   if (port.mbps > 0) gbs = {port.mbps / 8000.0, Origin::kReportedCurrent};
-  probe_.join(LinkKind::kPort, node, plane_, gbs);
+  probe_.graph().join(LinkKind::kPort, node, plane_, gbs);
   return node;
 }
 
@@ -322,7 +312,7 @@ void PciProbe::add_nic(const Function& function, NodeId parent) {
   const NodeId card = probe_.add(NodeKind::kCard, "card" + function.bus);
   attach(function, parent, card);
   for (const Port& port : ports) {
-    probe_.join(LinkKind::kInternal, card, add_port_node(port), kInside);
+    probe_.graph().join(LinkKind::kInternal, card, add_port_node(port), kInside);
   }
 }
 
@@ -331,7 +321,8 @@ void PciProbe::add_software_nics() {
   const auto found = ports_.find("");
   if (found == ports_.end()) return;
   for (const Port& port : found->second) {
-    probe_.join(LinkKind::kInternal, probe_.numa.begin()->second, add_port_node(port), kInside);
+    probe_.graph().join(LinkKind::kInternal, probe_.numa.begin()->second, add_port_node(port),
+                        kInside);
   }
 }
 

@@ -19,14 +19,10 @@ std::string printable(std::string text) {
 }  // namespace
 
 NodeId Probe::add(NodeKind kind, const std::string& name, int index) {
-  Node node;
-  node.kind = kind;
-  node.host = host;
-  node.name = (host.exists() ? graph()[host].name + "/" : "") + name;
+  Node node{kind, (host.exists() ? graph()[host].name + "/" : "") + name, host, index};
   for (char& c : node.name) {
     if (c <= ' ' || c > '~') c = '_';  // Names have no white space, whatever a file says.
   }
-  node.index = index;
   return graph().add(std::move(node));
 }
 
@@ -37,24 +33,10 @@ void Probe::fact(NodeId node, const std::string& key, std::string value) {
   graph()[node].facts[key] = std::move(value);
 }
 
-void Probe::join(LinkKind kind, NodeId a, NodeId b, Quantity gbs) {
-  Link link;
-  link.kind = kind;
-  link.a = a;
-  link.b = b;
-  link.forward = link.backward = gbs;
-  graph().add(link);
-}
-
 void Probe::find(Severity severity, std::string code, std::string where, std::string what,
                  std::string remedy) {
-  Finding finding;
-  finding.severity = severity;
-  finding.code = std::move(code);
-  finding.where = std::move(where);
-  finding.what = std::move(what);
-  finding.remedy = std::move(remedy);
-  out.findings.push_back(std::move(finding));
+  out.findings.push_back(
+      {severity, std::move(code), std::move(where), std::move(what), "", std::move(remedy)});
 }
 
 NodeId Probe::numa_by_cuda(const std::string& bus) const {
@@ -81,15 +63,11 @@ NodeId Probe::gpu_at(const std::string& bus, int index, std::string_view who) {
   graph()[node].bus = bus;
   if (!bus.empty()) by_bus[bus] = node;
   const NodeId said = numa_by_cuda(bus);
-  Link link;
-  link.kind = LinkKind::kPcie;
-  link.a = said.exists() ? said : numa.begin()->second;
-  link.b = node;
-  link.pcie = Pcie{};
-  graph().add(link);
+  const NodeId above = said.exists() ? said : numa.begin()->second;
+  graph().join(LinkKind::kPcie, above, node).pcie = Pcie{};
   find(Severity::kWarning, "pci-hidden", graph()[node].name,
        fmt::format("{} has GPU {} at {}, which sysfs does not show; it is {} on {}", who, index,
-                   bus, said.exists() ? "said to be" : "assumed to be", graph()[link.a].name),
+                   bus, said.exists() ? "said to be" : "assumed to be", graph()[above].name),
        "run outside of the container, or with /sys mounted");
   return node;
 }
@@ -103,8 +81,8 @@ void note_libraries(Probe& probe) {
   const auto nodes = [&](NodeKind kind, const char* key, std::string_view value) {
     const auto all = probe.graph().all(kind);
     return std::any_of(all.begin(), all.end(), [&](NodeId node) {
-      const auto found = probe.graph()[node].facts.find(key);
-      return found != probe.graph()[node].facts.end() && (value.empty() || found->second == value);
+      const std::string& own = fact(probe.graph()[node], key);
+      return value.empty() ? !own.empty() : own == value;
     });
   };
   notes.push_back(

@@ -117,12 +117,9 @@ void HwlocReader::processors() {
   infos(machine, host_);
   for (hwloc_obj_t package = nullptr;
        (package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package));) {
-    const NodeId node = graph.add({NodeKind::kPackage,
-                                   unique(fmt::format("package{}", package->logical_index)),
-                                   host_,
-                                   static_cast<int>(package->logical_index),
-                                   "",
-                                   {}});
+    const NodeId node =
+        graph.add({NodeKind::kPackage, unique(fmt::format("package{}", package->logical_index)),
+                   host_, static_cast<int>(package->logical_index)});
     infos(package, node);
     nodes_.emplace(package, node);
   }
@@ -137,14 +134,8 @@ void HwlocReader::processors() {
     const int index = numa->os_index == HWLOC_UNKNOWN_INDEX || numa->os_index > 65535
                           ? -1
                           : static_cast<int>(numa->os_index);
-    const NodeId node =
-        graph.add({NodeKind::kNuma,
-                   unique(fmt::format("numa{}", index < 0 ? std::string() : std::to_string(index))),
-                   host_,
-                   index,
-                   "",
-                   {}});
-    nodes_.emplace(numa, node);
+    const std::string name = index < 0 ? "numa" : fmt::format("numa{}", index);
+    nodes_.emplace(numa, graph.add({NodeKind::kNuma, unique(name), host_, index}));
   }
   if (empty > 0) {
     graph.notes.push_back(fmt::format("{} NUMA nodes without cores are left out", empty));
@@ -153,25 +144,21 @@ void HwlocReader::processors() {
 
 void HwlocReader::join_processors() {
   Graph& graph = made_.graph;
-  const Quantity free{5000, Origin::kTable};
   bool joined = false;
   for (const NodeKind kind : {NodeKind::kPackage, NodeKind::kNuma}) {
     const auto all = graph.all(kind);
     if (kind == NodeKind::kNuma && joined) break;
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (std::size_t j = i + 1; j < all.size(); ++j) {
-        const auto fact = [&](const char* key) {
-          for (const NodeId node : {all[i], host_}) {
-            const auto at = graph[node].facts.find(key);
-            if (at != graph[node].facts.end()) return at->second;
-          }
-          return std::string();
+        const auto said = [&](const char* key) {
+          const std::string& own = fact(graph[all[i]], key);
+          return own.empty() ? fact(graph[host_], key) : own;
         };
         int model = 0;
-        const std::string text = fact("cpumodelnumber");
+        const std::string text = said("cpumodelnumber");
         std::from_chars(text.data(), text.data() + text.size(), model);
-        const Quantity rate = socket_bandwidth(fact("architecture"), fact("cpuvendor"), model);
-        graph.add(Link{LinkKind::kSocket, all[i], all[j], 1, rate, rate, {}, {}});
+        graph.join(LinkKind::kSocket, all[i], all[j],
+                   socket_bandwidth(said("architecture"), said("cpuvendor"), model));
       }
     }
     if (kind != NodeKind::kPackage || all.empty()) continue;
@@ -184,7 +171,7 @@ void HwlocReader::join_processors() {
       for (hwloc_obj_t package = nullptr;
            (package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package));) {
         if (hwloc_bitmap_intersects(package->cpuset, numa->cpuset) == 0) continue;
-        graph.add(Link{LinkKind::kInternal, nodes_[numa], nodes_[package], 1, free, free, {}, {}});
+        graph.join(LinkKind::kInternal, nodes_[numa], nodes_[package], kInside);
       }
     }
   }
@@ -261,17 +248,11 @@ void HwlocReader::io_children(hwloc_obj_t object, NodeId parent, int bridges) {
     }
     const bool port = bridges % 2 == 0;
     const std::string bus = address(child);
-    const NodeId node = made_.graph.add({port ? NodeKind::kPciePort : NodeKind::kPcieSwitch,
-                                         unique("pci" + bus),
-                                         host_,
-                                         -1,
-                                         bus,
-                                         {}});
+    const NodeId node = made_.graph.add(
+        {port ? NodeKind::kPciePort : NodeKind::kPcieSwitch, unique("pci" + bus), host_, -1, bus});
     nodes_.emplace(child, node);
-    const Quantity free{5000, Origin::kTable};
-    const Quantity rate = port ? free : link_figure(child);
-    made_.graph.add(
-        Link{port ? LinkKind::kInternal : LinkKind::kPcie, parent, node, 1, rate, rate, {}, {}});
+    made_.graph.join(port ? LinkKind::kInternal : LinkKind::kPcie, parent, node,
+                     port ? kInside : link_figure(child));
     io_children(child, node, bridges + 1);
   }
 }
@@ -282,7 +263,7 @@ void HwlocReader::device(hwloc_obj_t object, NodeId parent, bool root) {
   const auto fabrics = os_devices(object, HWLOC_OBJ_OSDEV_OPENFABRICS);
   const auto nets = os_devices(object, HWLOC_OBJ_OSDEV_NETWORK);
   const auto& names = fabrics.empty() ? nets : fabrics;
-  Node made{is_gpu(object) ? NodeKind::kGpu : NodeKind::kNic, "", host_, -1, bus, {}};
+  Node made{is_gpu(object) ? NodeKind::kGpu : NodeKind::kNic, "", host_, -1, bus};
   std::string name = "gpu" + bus;
   if (made.kind == NodeKind::kGpu) {
     for (hwloc_obj_t os = object->io_first_child; os != nullptr; os = os->next_sibling) {
@@ -307,14 +288,8 @@ void HwlocReader::device(hwloc_obj_t object, NodeId parent, bool root) {
   nodes_.emplace(object, node);
   // In the processor's own chip there is no link.
   const Quantity rate = link_figure(object);
-  made_.graph.add(Link{root && !rate.known() ? LinkKind::kInternal : LinkKind::kPcie,
-                       parent,
-                       node,
-                       1,
-                       rate,
-                       rate,
-                       {},
-                       {}});
+  made_.graph.join(root && !rate.known() ? LinkKind::kInternal : LinkKind::kPcie, parent, node,
+                   rate);
   ports(object, node);
 }
 
@@ -328,14 +303,13 @@ void HwlocReader::ports(hwloc_obj_t object, NodeId node) {
   }
   infos(object, node);
   if (made_.graph[node].kind != NodeKind::kCard) return;
-  const Quantity free{5000, Origin::kTable};
   for (const hwloc_obj_t os : fabrics.empty() ? nets : fabrics) {
     const std::string name(text_or_empty(os->name));
     const NodeId nic =
-        made_.graph.add({NodeKind::kNic, unique(name), host_, trailing_number(name), "", {}});
+        made_.graph.add({NodeKind::kNic, unique(name), host_, trailing_number(name)});
     infos(os, nic);
     nodes_[os] = nic;
-    made_.graph.add(Link{LinkKind::kInternal, node, nic, 1, free, free, {}, {}});
+    made_.graph.join(LinkKind::kInternal, node, nic, kInside);
   }
 }
 
@@ -354,13 +328,9 @@ NodeId HwlocReader::node_of(hwloc_obj_t object) {
   if (const auto at = nodes_.find(object); at != nodes_.end()) return at->second;
   if (text_or_empty(object->subtype) == "NVSwitch") {
     const std::size_t count = made_.graph.all(NodeKind::kNvSwitch).size();
-    const NodeId node =
-        made_.graph.add({NodeKind::kNvSwitch,
-                         unique(fmt::format("nvswitch{}", count)),
-                         host_,
-                         -1,
-                         object->type == HWLOC_OBJ_PCI_DEVICE ? address(object) : "",
-                         {}});
+    const std::string bus = object->type == HWLOC_OBJ_PCI_DEVICE ? address(object) : "";
+    const NodeId node = made_.graph.add(
+        {NodeKind::kNvSwitch, unique(fmt::format("nvswitch{}", count)), host_, -1, bus});
     nodes_.emplace(object, node);
     return node;
   }
@@ -384,14 +354,10 @@ void HwlocReader::matrix(const hwloc_distances_s& found, LinkKind kind) {
       if (!a.exists() || !b.exists() || a == b || !seen.insert(std::minmax(a, b)).second) continue;
       const auto is = [&](NodeId node) { return made_.graph[node].kind == NodeKind::kGpu; };
       if (!is(a) && !is(b)) continue;
-      made_.graph.add(Link{kind,
-                           a,
-                           b,
-                           1,
-                           {static_cast<double>(there) * kPayload, Origin::kReportedMaximum},
-                           {static_cast<double>(back) * kPayload, Origin::kReportedMaximum},
-                           {},
-                           {}});
+      const auto rate = [](double mbps) {
+        return Quantity{mbps * kPayload, Origin::kReportedMaximum};
+      };
+      made_.graph.add({kind, a, b, 1, rate(there), rate(back)});
     }
   }
 }
@@ -406,25 +372,22 @@ void HwlocReader::distances() {
     }
     matrix(*found, kind);
     hwloc_distances_release(topology_, found);
-    made_.findings.push_back({Severity::kNote, "link-count-unknown", "",
-                              fmt::format("{}: hwloc gives the bandwidth of pairs, not how many "
-                                          "links they have; each counts as one",
-                                          name),
-                              "", "", 0});
+    made_.findings.push_back({.code = "link-count-unknown",
+                              .what = fmt::format("{}: hwloc gives the bandwidth of pairs, not how "
+                                                  "many links they have; each counts as one",
+                                                  name)});
   }
 }
 
 void HwlocReader::network() {
   const auto nics = made_.graph.all(NodeKind::kNic);
   if (nics.empty()) return;
-  const NodeId plane = made_.graph.add({NodeKind::kPlane, "network", {}, -1, "", {}});
-  for (const NodeId nic : nics) {
-    made_.graph.add(Link{LinkKind::kPort, nic, plane, 1, {}, {}, {}, {}});
-  }
+  const NodeId plane = made_.graph.add({NodeKind::kPlane, "network"});
+  for (const NodeId nic : nics) made_.graph.join(LinkKind::kPort, nic, plane);
 }
 
 Result<Imported> HwlocReader::read() {
-  host_ = made_.graph.add({NodeKind::kHost, "host0", {}, -1, "", {}});
+  host_ = made_.graph.add({NodeKind::kHost, "host0"});
   processors();
   if (made_.graph.all(NodeKind::kNuma).empty()) {
     return Error{Code::kInvalidArgument,

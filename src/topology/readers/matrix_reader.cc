@@ -9,40 +9,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
 #include <map>
-#include <numeric>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/sets.h"
+#include "topology/graph/words.h"
 #include "topology/readers/matrix_text.h"
 #include "topology/readers/reader.h"
 
 namespace tutti::topology {
 namespace {
-
-/// Sets of devices that grow together.
-class Groups {
- public:
-  explicit Groups(std::size_t size) : up_(size) { std::iota(up_.begin(), up_.end(), 0u); }
-  std::size_t of(std::size_t at) {
-    while (up_[at] != at) at = up_[at] = up_[up_[at]];
-    return at;
-  }
-  /// The smaller becomes the name of both.
-  void join(std::size_t a, std::size_t b) {
-    a = of(a);
-    b = of(b);
-    up_[std::max(a, b)] = std::min(a, b);
-  }
-  std::size_t size(std::size_t group) {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < up_.size(); ++i) count += of(i) == group ? 1 : 0;
-    return count;
-  }
-
- private:
-  std::vector<std::size_t> up_;
-};
 
 int nvlinks(std::string_view text) {
   int count = 0;
@@ -71,16 +47,15 @@ class MatrixReader {
   void network();
   void note_conflicts();
   std::string unique_name(const MatrixDevice& device, std::size_t at) const;
-  Link pcie(NodeId a, NodeId b) const {
+  void join_pcie(NodeId a, NodeId b) {
     // Generation 4 with 16 lanes, neither the newest nor the oldest in use.
     const PcieRate rate{16, 16};
-    const Quantity figure{pcie_bandwidth(rate), Origin::kAssumed};
-    return {LinkKind::kPcie, a, b, 1, figure, figure, {}, {}};
+    made_.graph.join(LinkKind::kPcie, a, b, {pcie_bandwidth(rate), Origin::kAssumed});
   }
 
   Matrix matrix_;
   std::string_view source_;
-  Groups near_, far_, numa_;  // PIX; PIX and PXB; the same NUMA node.
+  Sets near_, far_, numa_;  // PIX; PIX and PXB; the same NUMA node.
   Imported made_;
   NodeId host_;
   std::vector<NodeId> nodes_;
@@ -111,9 +86,9 @@ void MatrixReader::group() {
   for (std::size_t i = 0; i < count; ++i) numa_.join(i, far_.of(i));
   if (said) return;
   for (std::size_t i = 0; i < count; ++i) numa_.join(i, 0);
-  made_.findings.push_back({Severity::kWarning, "numa-assumed", std::string(source_),
-                            "nothing in the text says which NUMA node a device is in; one assumed",
-                            "", "", 0});
+  made_.findings.push_back(
+      {Severity::kWarning, "numa-assumed", std::string(source_),
+       "nothing in the text says which NUMA node a device is in; one assumed"});
 }
 
 /// Devices that the text ties to no NUMA node and to no other device have one of their own.
@@ -155,13 +130,12 @@ void MatrixReader::numa_nodes() {
       taken[name] = true;
     }
     numa_nodes_.emplace(
-        own, made_.graph.add(
-                 {NodeKind::kNuma, fmt::format("host0/numa{}", name), host_, number, "", {}}));
+        own, made_.graph.add({NodeKind::kNuma, fmt::format("host0/numa{}", name), host_, number}));
   }
   const Quantity figure{16, Origin::kAssumed};
   for (auto a = numa_nodes_.begin(); a != numa_nodes_.end(); ++a) {
     for (auto b = std::next(a); b != numa_nodes_.end(); ++b) {
-      made_.graph.add(Link{LinkKind::kSocket, a->second, b->second, 1, figure, figure, {}, {}});
+      made_.graph.join(LinkKind::kSocket, a->second, b->second, figure);
     }
   }
 }
@@ -174,14 +148,10 @@ NodeId MatrixReader::above(std::size_t device) {
   const auto a_switch = [&](std::map<std::size_t, NodeId>& made, std::size_t group) {
     const auto [at, fresh] = made.try_emplace(group);
     if (fresh) {
-      at->second = made_.graph.add(
-          {NodeKind::kPcieSwitch,
-           fmt::format("host0/switch{}", near_switches_.size() + far_switches_.size() - 1),
-           host_,
-           -1,
-           "",
-           {}});
-      made_.graph.add(pcie(parent, at->second));
+      const std::size_t number = near_switches_.size() + far_switches_.size() - 1;
+      at->second =
+          made_.graph.add({NodeKind::kPcieSwitch, fmt::format("host0/switch{}", number), host_});
+      join_pcie(parent, at->second);
     }
     return at->second;
   };
@@ -202,16 +172,13 @@ std::string MatrixReader::unique_name(const MatrixDevice& device, std::size_t at
 void MatrixReader::devices() {
   for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
     const MatrixDevice& device = matrix_.devices[i];
-    int index = -1;
-    if (device.gpu) {
-      std::from_chars(device.name.data() + 3, device.name.data() + device.name.size(), index);
-    }
-    Node node{device.gpu ? NodeKind::kGpu : NodeKind::kNic, "", host_, index, "", {}};
+    Node node{device.gpu ? NodeKind::kGpu : NodeKind::kNic, "", host_};
+    if (device.gpu) node.index = parse_number<int>(device.name.substr(3)).value_or(-1);
     if (!device.affinity.empty()) node.facts.emplace("cpu_affinity", device.affinity);
     const NodeId parent = above(i);
     node.name = unique_name(device, i);
     nodes_.push_back(made_.graph.add(std::move(node)));
-    made_.graph.add(pcie(parent, nodes_.back()));
+    join_pcie(parent, nodes_.back());
   }
   made_.findings.push_back(
       {Severity::kWarning, "figures-assumed", std::string(source_),
@@ -221,12 +188,12 @@ void MatrixReader::devices() {
 }
 
 void MatrixReader::through_switches(int count) {
-  const NodeId node = made_.graph.add({NodeKind::kNvSwitch, "host0/nvswitch0", host_, -1, "", {}});
+  const NodeId node = made_.graph.add({NodeKind::kNvSwitch, "host0/nvswitch0", host_});
   // Hopper was the first with 18 links, so their figure is the least that it can be.
   const Quantity figure{count * (count == 18 ? 20.6 : 20), Origin::kAssumed};
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (!matrix_.devices[i].gpu) continue;
-    made_.graph.add(Link{LinkKind::kNvlink, nodes_[i], node, count, figure, figure, {}, {}});
+    made_.graph.join(LinkKind::kNvlink, nodes_[i], node, figure).count = count;
   }
 }
 
@@ -255,20 +222,11 @@ void MatrixReader::gpu_links() {
       const int there = nvlinks(matrix_.classes[i][j]), back = nvlinks(matrix_.classes[j][i]);
       const bool xgmi = matrix_.classes[i][j] == "XGMI" && matrix_.hops[i][j] <= 1;
       if (there == 0 && back == 0 && !xgmi) continue;
-      const Quantity each{xgmi ? 24.0 : 20.0, Origin::kAssumed};
-      Link link{xgmi ? LinkKind::kXgmi : LinkKind::kNvlink,
-                nodes_[i],
-                nodes_[j],
-                xgmi ? 1 : std::max(there, back),
-                each,
-                each,
-                {},
-                {}};
-      if (!xgmi) {
-        link.forward.value *= there;
-        link.backward.value *= back;
-      }
-      made_.graph.add(link);
+      const auto rate = [xgmi](int links) {
+        return Quantity{xgmi ? 24.0 : 20.0 * links, Origin::kAssumed};
+      };
+      made_.graph.add({xgmi ? LinkKind::kXgmi : LinkKind::kNvlink, nodes_[i], nodes_[j],
+                       xgmi ? 1 : std::max(there, back), rate(there), rate(back)});
     }
   }
 }
@@ -293,13 +251,13 @@ void MatrixReader::network() {
   NodeId plane;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (matrix_.devices[i].gpu) continue;
-    if (!plane.exists()) plane = made_.graph.add({NodeKind::kPlane, "network", {}, -1, "", {}});
-    made_.graph.add(Link{LinkKind::kPort, nodes_[i], plane, 1, {}, {}, {}, {}});
+    if (!plane.exists()) plane = made_.graph.add({NodeKind::kPlane, "network"});
+    made_.graph.join(LinkKind::kPort, nodes_[i], plane);
   }
 }
 
 Imported MatrixReader::read() {
-  host_ = made_.graph.add({NodeKind::kHost, "host0", {}, -1, "", {}});
+  host_ = made_.graph.add({NodeKind::kHost, "host0"});
   group();
   note_alone();
   numa_nodes();

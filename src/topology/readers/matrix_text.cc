@@ -8,27 +8,18 @@
 #include <array>
 #include <charconv>
 
+#include "topology/graph/words.h"
+
 namespace tutti::topology {
 namespace {
 
 constexpr std::size_t kMostDevices = 256;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-std::vector<std::string_view> words(std::string_view line) {
-  std::vector<std::string_view> found;
-  constexpr std::string_view kBlanks = " \t\r|";
-  for (std::size_t at = 0; (at = line.find_first_not_of(kBlanks, at)) != std::string_view::npos;) {
-    const std::size_t stop = std::min(line.find_first_of(kBlanks, at), line.size());
-    found.push_back(line.substr(at, stop - at));
-    at = stop;
-  }
-  return found;
-}
-
 int number(std::string_view text) {
-  int value = -1;
-  const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc() && value >= 0 && value < 65536 ? value : -1;
+  int value = -1;  // What comes behind it does not matter: "0]".
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value < 65536 ? std::max(value, -1) : -1;
 }
 
 bool is_nvlink(std::string_view word) {
@@ -156,7 +147,7 @@ Status MatrixParser::row(const std::vector<std::string_view>& row) {
 
 Status MatrixParser::line(std::string_view text) {
   if (section(text)) return ok();
-  auto row_words = words(text);
+  auto row_words = words(text, " \t\r|");
   // A header may follow other text, as in the source of a program.
   const auto header_start = std::find(row_words.begin(), row_words.end(), "GPU0");
   if (row_words.end() - header_start >= 2 && is_device(header_start[1])) {
@@ -190,12 +181,11 @@ Status MatrixParser::line(std::string_view text) {
 Result<Matrix> MatrixParser::parse(std::string_view text) {
   line_ = 1;
   if (text.size() > kMostBytes) return error("longer than 1 MiB");
-  for (; !text.empty(); ++line_) {
-    const std::size_t stop = std::min(text.find('\n'), text.size());
-    std::string_view one = text.substr(0, stop);
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  for (std::string_view one : split(text, '\n')) {
     while (!one.empty() && (one.back() == '\r' || one.back() == ' ')) one.remove_suffix(1);
     TUTTI_RETURN_IF_ERROR(line(one));
-    text.remove_prefix(std::min(stop + 1, text.size()));
+    ++line_;
   }
   if (!header_seen_) return error("no table with columns GPU0, GPU1, ...");
   if (p2p_seen_ && !classes_seen_) {

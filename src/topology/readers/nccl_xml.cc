@@ -61,6 +61,10 @@ class Writer {
     const auto at = graph_[node].facts.find(key);
     return at == graph_[node].facts.end() ? otherwise : at->second;
   }
+  // The end of an element that is not empty.
+  void close(int depth, std::string_view name) {
+    out_ += fmt::format("{:{}}</{}>\n", "", depth * 2, name);
+  }
   std::string local_name(NodeId node) const {
     const std::string& name = graph_[node].name;
     return name.substr(std::min(name.find('/') + 1, name.size()));
@@ -77,8 +81,7 @@ class Writer {
 };
 
 void Writer::open(int depth, std::string_view name, const Attributes& attributes, bool empty) {
-  out_.append(static_cast<std::size_t>(depth) * 2, ' ');
-  out_ += fmt::format("<{}", name);
+  out_ += fmt::format("{:{}}<{}", "", depth * 2, name);
   for (const auto& [key, value] : attributes) {
     out_ += fmt::format(" {}=\"{}\"", key, escaped(value));
   }
@@ -119,8 +122,7 @@ void Writer::below(NodeId node, int depth) {
     } else if (kind == NodeKind::kNic && !pcie) {
       open(depth, "nic", {}, false);
       net(edge.to, depth + 1);
-      out_.append(static_cast<std::size_t>(depth) * 2, ' ');
-      out_ += "</nic>\n";
+      close(depth, "nic");
     } else if (pcie) {
       device(edge.to, link, depth);
     }
@@ -200,8 +202,7 @@ void Writer::device(NodeId node, const Link& link, int depth) {
       visited_[port.value] = true;
       net(port, depth + 2);
     }
-    out_.append(static_cast<std::size_t>(depth) * 2 + 2, ' ');
-    out_ += "</nic>\n";
+    close(depth + 1, "nic");
   }
   for (const Adjacency::Edge& edge : next_to_.from(node)) {
     const NodeKind kind = graph_[edge.to].kind;
@@ -216,8 +217,7 @@ void Writer::device(NodeId node, const Link& link, int depth) {
     open(depth, "pci", attributes, true);
     return;
   }
-  out_.append(static_cast<std::size_t>(depth) * 2, ' ');
-  out_ += "</pci>\n";
+  close(depth, "pci");
 }
 
 void Writer::gpu(NodeId node, int depth) {
@@ -233,8 +233,7 @@ void Writer::gpu(NodeId node, int depth) {
     if (!attributes.empty()) open(depth, "gpu", attributes, true);
     return;
   }
-  out_.append(static_cast<std::size_t>(depth) * 2, ' ');
-  out_ += "</gpu>\n";
+  close(depth, "gpu");
 }
 
 void Writer::peers(NodeId node, int depth) {
@@ -247,7 +246,7 @@ void Writer::peers(NodeId node, int depth) {
            {{"bw", std::to_string(std::llround(each))}, {"count", std::to_string(link.count)}},
            true);
     }
-    if (link.kind != LinkKind::kNvlink && link.kind != LinkKind::kXgmi) continue;
+    if (!is_fast(link.kind)) continue;
     // Links of this direction: their share of the bandwidth, as all are equal.
     const double most = std::max(link.forward.value, link.backward.value);
     const double own = edge.forward ? link.forward.value : link.backward.value;
@@ -295,7 +294,7 @@ void Writer::cpu(NodeId numa) {
   open(1, "cpu", attributes, false);
   visited_[numa.value] = true;
   below(numa, 2);
-  out_ += "  </cpu>\n";
+  close(1, "cpu");
 }
 
 Result<std::string> Writer::write() {

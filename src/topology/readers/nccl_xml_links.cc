@@ -22,7 +22,7 @@ NodeId NcclReader::nvswitch(std::string_view target, std::string_view type, Node
     name = fmt::format("{}/nvswitch{}", made_.graph[host].name, i);
   }
   names_.insert(name);
-  Node node{NodeKind::kNvSwitch, std::move(name), host, -1, hidden ? "" : bus, {}};
+  Node node{NodeKind::kNvSwitch, std::move(name), host, -1, hidden ? "" : bus};
   if (hidden || target != bus) node.facts.emplace("target", target);
   if (type != "0x068000") node.facts.emplace("class", type);
   const NodeId made = made_.graph.add(std::move(node));
@@ -99,11 +99,12 @@ Status NcclReader::peers() {
             fmt::format("{} GB/s a {} assumed for {}: its chip is not known", each.value,
                         to_string(pair.kind), made_.graph[gpu].name));
     }
-    Link link{pair.kind, pair.a, pair.b, std::max(pair.forward, pair.backward), each, each, {}, {}};
     // Rounded, so that 6 * 20.6 is 123.6 to people too.
-    link.forward.value = std::round(each.value * pair.forward * 1e6) / 1e6;
-    link.backward.value = std::round(each.value * pair.backward * 1e6) / 1e6;
-    made_.graph.add(link);
+    const auto rate = [&](int links) {
+      return Quantity{std::round(each.value * links * 1e6) / 1e6, each.origin};
+    };
+    made_.graph.add({pair.kind, pair.a, pair.b, std::max(pair.forward, pair.backward),
+                     rate(pair.forward), rate(pair.backward)});
   }
   return ok();
 }
@@ -118,7 +119,7 @@ Status NcclReader::pci_links() {
     }
     const auto [low, high] = std::minmax(node, at->second);
     if (!pair_of_.try_emplace({LinkKind::kPcie, low, high}, 0).second) continue;
-    made_.graph.add(Link{LinkKind::kInternal, low, high, 1, {}, {}, {}, {}});
+    made_.graph.join(LinkKind::kInternal, low, high);
   }
   return ok();
 }
@@ -135,16 +136,14 @@ void NcclReader::sockets() {
               "cpu without arch and vendor: what joins the NUMA nodes is not known",
               "write arch, vendor, familyid and modelid of the machine's processors");
       }
-      made_.graph.add(Link{LinkKind::kSocket, numas[i], numas[j], 1, rate, rate, {}, {}});
+      made_.graph.join(LinkKind::kSocket, numas[i], numas[j], rate);
     }
   }
 }
 
 void NcclReader::finish() {
   for (const NodeId nic : made_.graph.all(NodeKind::kNic)) {
-    if (!plane_.exists()) {
-      plane_ = made_.graph.add({NodeKind::kPlane, "network", {}, -1, "", {}});
-    }
+    if (!plane_.exists()) plane_ = made_.graph.add({NodeKind::kPlane, "network"});
     const double mbps = positive_number(fact(nic, "speed_mbps"));
     Quantity rate;
     if (mbps > 0) {
@@ -154,7 +153,7 @@ void NcclReader::finish() {
             fmt::format("the speed of {} is not known", made_.graph[nic].name),
             "write speed (Mb/s) into its <net>");
     }
-    made_.graph.add(Link{LinkKind::kPort, nic, plane_, 1, rate, rate, {}, {}});
+    made_.graph.join(LinkKind::kPort, nic, plane_, rate);
   }
   if (made_.graph.all(NodeKind::kGpu).empty()) {
     found(Severity::kWarning, "no-gpus", xml_.root(), "no GPU can be told in this file");

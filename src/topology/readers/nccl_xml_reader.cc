@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/words.h"
 #include "topology/readers/reader.h"
 
 namespace tutti::topology {
@@ -21,17 +21,12 @@ bool is_gpu_class(std::string_view type) {
 }  // namespace
 
 int whole_number(std::string_view text, int otherwise) {
-  int value = 0;
-  const char* last = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), last, value);
-  return code == std::errc() && stop == last ? value : otherwise;
+  return parse_number<int>(text).value_or(otherwise);
 }
 
 double positive_number(std::string_view text) {
-  double value = 0;
-  const char* last = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), last, value);
-  return code == std::errc() && stop == last && value > 0 && value < 1e12 ? value : 0;
+  const double value = parse_number<double>(text).value_or(0);
+  return value > 0 && value < 1e12 ? value : 0;
 }
 
 void NcclReader::found(Severity severity, std::string_view code, pugi::xml_node element,
@@ -75,8 +70,8 @@ NodeId NcclReader::host_of(pugi::xml_node element) {
   const std::string hash = element.attribute("host_hash").value();
   const auto found = hosts_.find(hash);
   if (found != hosts_.end()) return found->second;
-  const NodeId host = made_.graph.add(
-      {NodeKind::kHost, unique(fmt::format("host{}", hosts_.size()), hash), {}, -1, "", {}});
+  const NodeId host =
+      made_.graph.add({NodeKind::kHost, unique(fmt::format("host{}", hosts_.size()), hash)});
   facts(xml_.root(), host);
   hosts_.emplace(hash, host);
   return host;
@@ -102,7 +97,7 @@ Status NcclReader::cpu(pugi::xml_node element) {
   }
   names_.insert(name);
   const NodeId numa =
-      made_.graph.add({NodeKind::kNuma, std::move(name), host, std::max(index, -1), "", {}});
+      made_.graph.add({NodeKind::kNuma, std::move(name), host, std::max(index, -1)});
   facts(element, numa, " numaid ");
   return children(element, numa, numa);
 }
@@ -163,7 +158,7 @@ Status NcclReader::pci(pugi::xml_node element, NodeId parent, NodeId numa) {
     name = fmt::format("gpu{}", dev);
   }
   name = unique(fmt::format("{}/{}", host_name, name), bus);
-  const NodeId node = made_.graph.add({kind, std::move(name), host, -1, bus, {}});
+  const NodeId node = made_.graph.add({kind, std::move(name), host, -1, bus});
   if (!by_bus_.emplace(fmt::format("{} {}", host.value, bus), node).second) {
     return xml_.error(element, fmt::format("a second pci with busid {}", bus));
   }
@@ -213,7 +208,7 @@ void NcclReader::pci_link(pugi::xml_node element, NodeId parent, NodeId node) {
     if (width == std::to_string(rate.width)) made.facts.erase("link_width");
   }
   const Quantity bandwidth{pcie_bandwidth(rate), origin};
-  made_.graph.add(Link{LinkKind::kPcie, parent, node, 1, bandwidth, bandwidth, {}, Pcie{{}, rate}});
+  made_.graph.join(LinkKind::kPcie, parent, node, bandwidth).pcie = Pcie{{}, rate};
 }
 
 Status NcclReader::gpu(pugi::xml_node element, NodeId node, NodeId numa) {
@@ -234,7 +229,7 @@ Status NcclReader::gpu(pugi::xml_node element, NodeId node, NodeId numa) {
     return xml_.error(c2c, "c2c needs bw (MB/s) and count (1 to 64), both above 0");
   }
   const Quantity bandwidth{each * count / 1000, Origin::kReportedMaximum};
-  made_.graph.add(Link{LinkKind::kC2c, numa, node, count, bandwidth, bandwidth, {}, {}});
+  made_.graph.join(LinkKind::kC2c, numa, node, bandwidth).count = count;
   return ok();
 }
 
@@ -254,10 +249,8 @@ Status NcclReader::nic(pugi::xml_node element, NodeId parent, bool merge) {
     names_.erase(made_.graph[node].name);
     made_.graph[node].name = full;
   } else {
-    node = made_.graph.add({NodeKind::kNic, full, host, -1, "", {}});
-    // Inside a chip, or no hardware at all: NCCL's figure for what is no bottleneck.
-    const Quantity free{5000, Origin::kTable};
-    made_.graph.add(Link{LinkKind::kInternal, parent, node, 1, free, free, {}, {}});
+    node = made_.graph.add({NodeKind::kNic, full, host});
+    made_.graph.join(LinkKind::kInternal, parent, node, kInside);  // Or no hardware at all.
   }
   const bool same = full == fmt::format("{}/{}", made_.graph[host].name, raw);
   facts(element, node, same ? " name dev speed " : " dev speed ");

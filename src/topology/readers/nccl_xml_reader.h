@@ -48,9 +48,7 @@ class NcclReader {
   void pci_link(pugi::xml_node element, NodeId parent, NodeId node);
   NodeId host_of(pugi::xml_node element);
   std::string_view fact(NodeId node, const char* key) const {
-    const auto& facts = made_.graph[node].facts;
-    const auto at = facts.find(key);
-    return at == facts.end() ? std::string_view() : std::string_view(at->second);
+    return topology::fact(made_.graph[node], key);
   }
   std::string unique(std::string name, std::string_view suffix);
   void found(Severity severity, std::string_view code, pugi::xml_node element,

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "topology/graph/text.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -33,14 +34,6 @@ bool is_text(std::string_view text) { return text.starts_with("tutti topology ")
 Result<Imported> read_text(std::string_view text, std::string_view source) {
   TUTTI_TRY(Graph graph, parse_graph(text, source));
   return Imported{std::move(graph), {}};
-}
-
-std::string names() {
-  std::string list;
-  for (const Reader* reader : kReaders) {
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", reader->name);
-  }
-  return list;
 }
 
 Result<std::string> contents(const std::string& path) {
@@ -78,7 +71,8 @@ Result<Imported> import(std::string_view text, std::string_view source) {
                                   [&](const Reader* reader) { return reader->recognises(text); });
   if (found == kReaders.end()) {
     return Error{Code::kInvalidArgument,
-                 fmt::format("{}: no known form of a topology; known: {}", source, names())};
+                 fmt::format("{}: no known form of a topology; known: {}", source,
+                             list_of(kReaders, [](const Reader* one) { return one->name; }))};
   }
   TUTTI_TRY(Imported imported, (*found)->read(text, source));
   TUTTI_TRY(Findings more, validate(imported.graph, source));

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/sets.h"
 #include "topology/readers/reader.h"
 
 namespace tutti::topology {
@@ -15,15 +15,6 @@ namespace {
 
 Error impossible(std::string_view source, std::string_view what) {
   return {Code::kInvalidArgument, fmt::format("{}: {}", source, what)};
-}
-
-int fact_number(const Node& node, const char* key) {
-  const auto at = node.facts.find(key);
-  int value = 0;
-  if (at == node.facts.end()) return 0;
-  const char* last = at->second.data() + at->second.size();
-  const auto [stop, code] = std::from_chars(at->second.data(), last, value);
-  return code == std::errc() && stop == last ? value : 0;
 }
 
 Status check_nodes(const Graph& graph, std::string_view source) {
@@ -72,16 +63,23 @@ Status check_links(const Graph& graph, std::string_view source) {
   return ok();
 }
 
-/// NVLinks and C2C apart, no chip has more links than its generation.
-Status check_nvlinks(const Graph& graph, std::string_view source) {
+// By node.
+template <class Counts>
+std::vector<std::int64_t> count_links(const Graph& graph, Counts counts) {
   std::vector<std::int64_t> links(graph.nodes.size());
   for (const Link& link : graph.links) {
-    if (link.kind != LinkKind::kNvlink) continue;
+    if (!counts(link.kind)) continue;
     links[link.a.value] += link.count;
     links[link.b.value] += link.count;
   }
+  return links;
+}
+
+/// NVLinks and C2C apart, no chip has more links than its generation.
+Status check_nvlinks(const Graph& graph, std::string_view source) {
+  const auto links = count_links(graph, [](LinkKind kind) { return kind == LinkKind::kNvlink; });
   for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
-    const int sm = fact_number(graph[gpu], "sm");
+    const auto sm = static_cast<int>(number_fact(graph[gpu], "sm").value_or(0));
     const int most = most_nvlinks(sm);
     if (links[gpu.value] <= most) continue;
     return impossible(
@@ -97,23 +95,16 @@ bool is_bridge(NodeKind kind) {
   return kind == NodeKind::kPciePort || kind == NodeKind::kPcieSwitch;
 }
 
-/// PCI is a tree: bridges joined by PCI links must not form a circle. Union-find, no recursion.
+/// PCI is a tree: bridges joined by PCI links must not form a circle.
 Status check_bridges(const Graph& graph, std::string_view source) {
-  std::vector<std::uint32_t> up(graph.nodes.size());
-  for (std::uint32_t i = 0; i < up.size(); ++i) up[i] = i;
-  const auto root = [&](std::uint32_t at) {
-    while (up[at] != at) at = up[at] = up[up[at]];
-    return at;
-  };
+  Sets joined(graph.nodes.size());
   for (const Link& link : graph.links) {
     if (link.kind != LinkKind::kPcie) continue;
     if (!is_bridge(graph[link.a].kind) || !is_bridge(graph[link.b].kind)) continue;
-    const std::uint32_t a = root(link.a.value), b = root(link.b.value);
-    if (a == b) {
+    if (!joined.join(link.a.value, link.b.value)) {
       return impossible(source, fmt::format("PCI bridges in a circle, closed by {} and {}",
                                             graph[link.a].name, graph[link.b].name));
     }
-    up[a] = b;
   }
   return ok();
 }
@@ -135,12 +126,7 @@ void find_unequal(const Graph& graph, Findings& findings) {
 
 /// GPUs of a host that have fewer links (NVLink, xGMI) than the others.
 void find_lone(const Graph& graph, Findings& findings) {
-  std::vector<std::int64_t> links(graph.nodes.size());
-  for (const Link& link : graph.links) {
-    if (link.kind != LinkKind::kNvlink && link.kind != LinkKind::kXgmi) continue;
-    links[link.a.value] += link.count;
-    links[link.b.value] += link.count;
-  }
+  const auto links = count_links(graph, is_fast);
   std::map<NodeId, std::int64_t> most;
   std::map<NodeId, int> without, with;
   const auto gpus = graph.all(NodeKind::kGpu);

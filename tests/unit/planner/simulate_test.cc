@@ -165,8 +165,8 @@ TEST_CASE("on one switch a ring and two shots reach their closed forms") {
     }
     // A latency for each hop, and a cache line over each link.
     const double small = time_of(simulator, collective, "ring", simple, kSmall);
-    CHECK(small ==
-          Approx(simple.base_us + (twice ? 2 : 1) * (kRanks - 1) * simple.nvlink_us).epsilon(0.01));
+    CHECK(small == Approx(simple.base_us + (twice ? 2 : 1) * (kRanks - 1) * simple.hop_us.nvlink)
+                       .epsilon(0.01));
   }
 }
 

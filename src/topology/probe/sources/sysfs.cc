@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "topology/graph/words.h"
+
 namespace tutti::topology {
 namespace {
 
@@ -16,12 +18,6 @@ std::string_view trim(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
-
-template <class Number>
-bool parse_all(std::string_view text, Number& value, int base) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return error == std::errc{} && end == text.data() + text.size() && !text.empty();
 }
 
 std::uint32_t little_endian(std::string_view bytes, std::size_t at, std::size_t size) {
@@ -44,10 +40,8 @@ PcieRate rate_of(std::uint32_t bits) {
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   text = trim(text);
-  std::int64_t value = 0;
-  const bool hex = text.substr(0, 2) == "0x";
-  if (!parse_all(hex ? text.substr(2) : text, value, hex ? 16 : 10)) return {};
-  return value;
+  const bool hex = text.starts_with("0x");
+  return parse_number<std::int64_t>(hex ? text.substr(2) : text, hex ? 16 : 10);
 }
 
 std::string parse_bus(std::string_view text) {
@@ -55,22 +49,18 @@ std::string parse_bus(std::string_view text) {
   if (colon == std::string_view::npos || colon < 4 || colon > 8) return {};
   const std::string_view rest = text.substr(colon + 1);
   if (rest.size() != 7 || rest[2] != ':' || rest[5] != '.') return {};
-  std::uint32_t domain = 0, bus = 0, device = 0, function = 0;
-  if (!parse_all(text.substr(0, colon), domain, 16) || !parse_all(rest.substr(0, 2), bus, 16) ||
-      !parse_all(rest.substr(3, 2), device, 16) || !parse_all(rest.substr(6), function, 16)) {
-    return {};
-  }
-  if (device > 31 || function > 7) return {};
-  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
+  const auto hex = [](std::string_view digits) { return parse_number<std::uint32_t>(digits, 16); };
+  const auto domain = hex(text.substr(0, colon)), bus = hex(rest.substr(0, 2)),
+             device = hex(rest.substr(3, 2)), function = hex(rest.substr(6));
+  if (!domain || !bus || !device || !function || *device > 31 || *function > 7) return {};
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", *domain, *bus, *device, *function);
 }
 
 std::vector<std::string> buses_on(std::string_view path) {
   std::vector<std::string> found;
-  for (std::size_t at = 0; at < path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
-    std::string bus = parse_bus(path.substr(at, end - at));
+  for (const std::string_view part : split(path, '/')) {
+    std::string bus = parse_bus(part);
     if (!bus.empty()) found.push_back(std::move(bus));
-    at = end + 1;
   }
   return found;
 }
@@ -95,18 +85,13 @@ int parse_link_width(std::string_view text) {
 
 std::vector<int> parse_cpu_list(std::string_view text) {
   std::vector<int> cpus;
-  text = trim(text);
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view part = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
+  for (const std::string_view part : split(trim(text), ',')) {
     const std::size_t dash = part.find('-');
-    int first = 0, last = 0;
-    if (!parse_all(part.substr(0, dash), first, 10)) break;
-    last = first;
-    if (dash != std::string_view::npos && !parse_all(part.substr(dash + 1), last, 10)) break;
-    if (first < 0 || last < first || last >= kMostCpus) break;
-    for (int cpu = first; cpu <= last && cpus.size() < kMostCpus; ++cpu) cpus.push_back(cpu);
+    const auto first = parse_number<int>(part.substr(0, dash));
+    const auto last =
+        dash == std::string_view::npos ? first : parse_number<int>(part.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= kMostCpus) break;
+    for (int cpu = *first; cpu <= *last && cpus.size() < kMostCpus; ++cpu) cpus.push_back(cpu);
   }
   return cpus;
 }
@@ -121,10 +106,7 @@ int parse_infiniband_rate(std::string_view text) {
 }
 
 std::string line_value(std::string_view text, std::string_view key) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
+  for (std::string_view line : split(text, '\n')) {
     if (line.substr(0, key.size()) != key) continue;
     line.remove_prefix(key.size());
     // "model name : x" is no line of the key "model": where there are colons, one has to follow.

@@ -1,0 +1,60 @@
+// File: topology/graph/words.h: texts from outside taken apart, and lists put together for people.
+#pragma once
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::topology {
+
+/// The number that the whole text is, in base 10 or `base`; none if it is anything else.
+template <class Number, class... Base>
+std::optional<Number> parse_number(std::string_view text, Base... base) {
+  Number value{};
+  const char* const last = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), last, value, base...);
+  if (code != std::errc() || stop != last) return std::nullopt;
+  return value;
+}
+
+/// The parts between separators, of which each may be empty.
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t end = 0; end != std::string_view::npos;) {
+    end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return parts;
+}
+
+/// The words between blanks, or between any of these characters.
+inline std::vector<std::string_view> words(std::string_view text, std::string_view blanks = " ") {
+  std::vector<std::string_view> found;
+  for (std::size_t at = 0; (at = text.find_first_not_of(blanks, at)) != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(blanks, at), text.size());
+    found.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return found;
+}
+
+/// Adds an item to a list of them.
+inline void append(std::string& list, std::string_view item, std::string_view separator = ", ") {
+  if (!list.empty()) list += separator;
+  list += item;
+}
+
+/// What `text_of` says of each, in a list.
+template <class Range, class TextOf>
+std::string list_of(const Range& range, TextOf text_of, std::string_view separator = ", ") {
+  std::string list;
+  for (const auto& item : range) append(list, text_of(item), separator);
+  return list;
+}
+
+}  // namespace tutti::topology
