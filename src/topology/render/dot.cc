@@ -23,13 +23,8 @@ std::string_view shape(NodeKind kind) {
     case NodeKind::kPciePort: return "point";
     case NodeKind::kNetworkSwitch:
     case NodeKind::kPlane: return "ellipse, style=filled, fillcolor=\"#dbe8ee\"";
-    case NodeKind::kHost:
-    case NodeKind::kNuma:
-    case NodeKind::kPackage:
-    case NodeKind::kPcieSwitch:
-    case NodeKind::kCard: return "box";
+    default: return "box";
   }
-  return "box";
 }
 
 std::string line(const Node& node) {

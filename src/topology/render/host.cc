@@ -18,16 +18,14 @@ bool is_device(const Node& node) {
 }
 
 std::string label(const Node& node) {
-  const std::size_t slash = node.name.rfind('/');
-  const std::string last = slash == std::string::npos ? node.name : node.name.substr(slash + 1);
   if (node.kind == NodeKind::kPcieSwitch) return "PCIe switch";
-  return shortened(last, 18);
+  return shortened(node.name.substr(node.name.rfind('/') + 1), 18);
 }
 
 // The width of a node's box, so that its name fits; ports are dots.
 double own_width(const Node& node) {
   if (node.kind == NodeKind::kPciePort) return 8;
-  return std::max(58.0, static_cast<double>(glyphs(label(node))) * 10 * kGlyph + 12);
+  return std::max(58.0, width_of(label(node), 10) + 12);
 }
 
 // Whether links of this kind make the tree inside a host.
@@ -44,7 +42,7 @@ Sum sum_of(const Picture& picture, NodeId node) {
   Sum sum;
   for (const auto& edge : picture.adjacency.from(node)) {
     const LinkKind kind = picture.graph.links[edge.link].kind;
-    if (kind != LinkKind::kNvlink && kind != LinkKind::kXgmi && kind != LinkKind::kPort) continue;
+    if (!is_fast(kind) && kind != LinkKind::kPort) continue;
     sum.kind = kind;
     sum.gbs += bandwidth(picture.graph, edge).value;
   }
@@ -60,13 +58,10 @@ void Picture::anchor(NodeId node, const Box& box) {
 
 void Picture::node(NodeId node, const Box& box) {
   const Node& what = graph[node];
+  const bool port = what.kind == NodeKind::kPciePort;
   anchor(node, box);
-  if (what.kind == NodeKind::kPciePort) {
-    scene.box(box, colour(what.kind), "#64748b", title_of(graph, what), 2);
-    return;
-  }
-  scene.box(box, colour(what.kind), "#64748b", title_of(graph, what));
-  scene.text({box.middle(), box.y + box.height / 2 + 3.5}, label(what));
+  scene.box(box, colour(what.kind), "#64748b", title_of(graph, what), port ? 2 : 5);
+  if (!port) scene.text({box.middle(), box.y + box.height / 2 + 3.5}, label(what));
 }
 
 HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId host,
@@ -76,9 +71,7 @@ HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId 
   for (const NodeId member : members_) {
     const NodeKind kind = graph[member].kind;
     if (kind == NodeKind::kNvSwitch) {
-      Item item;
-      item.node = member;
-      switches_.push_back(item);
+      switches_.push_back({.node = member});
     } else {
       (kind == NodeKind::kPackage ? packages
        : kind == NodeKind::kNuma  ? numa
@@ -101,10 +94,7 @@ void HostPicture::grow(const Graph& graph, const Adjacency& adjacency,
                        const std::vector<NodeId>& roots, bool c2c) {
   std::size_t next = c2c ? 0 : items_.size();
   for (const NodeId root : roots) {
-    if (!seen_.insert(root).second) continue;
-    Item item;
-    item.node = root;
-    items_.push_back(item);
+    if (seen_.insert(root).second) items_.push_back({.node = root});
   }
   for (; next < items_.size(); ++next) {
     const NodeId node = items_[next].node;
@@ -113,12 +103,10 @@ void HostPicture::grow(const Graph& graph, const Adjacency& adjacency,
       const NodeKind kind = graph[edge.to].kind;
       if (graph[edge.to].host != host_ || kind == NodeKind::kNvSwitch) continue;
       if (!in_tree(graph.links[edge.link].kind, c2c) || !seen_.insert(edge.to).second) continue;
-      Item item;
-      item.node = edge.to;
-      item.parent = static_cast<int>(next);
-      item.link = edge.link;
-      item.depth = items_[next].depth + 1;
-      items_.push_back(item);
+      items_.push_back({.node = edge.to,
+                        .parent = static_cast<int>(next),
+                        .link = edge.link,
+                        .depth = items_[next].depth + 1});
       ++items_[next].children;
     }
   }
@@ -139,7 +127,7 @@ void HostPicture::place(const Graph& graph) {
     double& above = item.parent < 0 ? roots : items_[static_cast<std::size_t>(item.parent)].below;
     above += std::max(item.own + kGap, item.below);
   }
-  const double head = static_cast<double>(glyphs(graph[host_].name)) * 14 * kGlyph + 2 * kMargin;
+  const double head = width_of(graph[host_].name, 14) + 2 * kMargin;
   width_ = std::max({roots + 2 * kMargin, head, 170.0});
   std::vector<double> tops{kTop};
   for (const double height : heights) tops.push_back(tops.back() + height + kRowGap);
@@ -173,8 +161,7 @@ void HostPicture::place_switches(const Graph& graph) {
   bool direct = false, across = false;
   for (const Link& link : graph.links) {
     if (graph[link.a].host != host_ || graph[link.b].host != host_) continue;
-    const bool device = link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi;
-    if (!device) continue;
+    if (!is_fast(link.kind)) continue;
     const int switches = (graph[link.a].kind == NodeKind::kNvSwitch ? 1 : 0) +
                          (graph[link.b].kind == NodeKind::kNvSwitch ? 1 : 0);
     direct = direct || switches == 0;
@@ -212,7 +199,7 @@ void HostPicture::draw_item(Picture& picture, const Item& item, double left, dou
                      {colour(link.kind), stroke_width(link.kind, link.forward.value)},
                      title_of(picture.graph, link));
   const std::string words = rate_text(link.forward.value);
-  const double width = static_cast<double>(glyphs(words)) * 9 * kGlyph;
+  const double width = width_of(words, 9);
   if (link.kind == LinkKind::kInternal || !link.forward.known() || width > item.own) return;
   picture.scene.text({x1, y1 - 8, 9, "#475569"}, words);
 }
@@ -221,7 +208,7 @@ void HostPicture::draw_sums(Picture& picture, const Item& item, double left, dou
   if (!is_device(picture.graph[item.node]) || item.children > 0) return;
   const Sum sum = sum_of(picture, item.node);
   const std::string words = rate_text(sum.gbs);
-  if (sum.gbs <= 0 || static_cast<double>(glyphs(words)) * 9 * kGlyph > item.own + kGap) return;
+  if (sum.gbs <= 0 || width_of(words, 9) > item.own + kGap) return;
   picture.scene.text({left + item.box.middle(), top + item.box.bottom() + 12, 9, colour(sum.kind)},
                      words);
 }

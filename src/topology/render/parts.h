@@ -20,8 +20,8 @@ inline constexpr double kGlyph = 0.61;
 
 /// XML text: escaped, and what XML can't have replaced by '?'.
 std::string escape_xml(std::string_view text);
-/// As drawn: what is no ASCII is one '?' for each byte.
-std::size_t glyphs(std::string_view text);
+/// As drawn at a font's size: what is no ASCII is one '?' for each byte.
+double width_of(std::string_view text, double size);
 /// At most `most` characters; the middle of a longer text is left out.
 std::string shortened(const std::string& text, std::size_t most);
 /// "48 GB/s", "1.2 TB/s".

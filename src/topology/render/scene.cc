@@ -7,6 +7,31 @@
 #include "topology/render/parts.h"
 
 namespace tutti::topology {
+namespace {
+
+struct Look {
+  std::string_view word, colour;
+};
+constexpr Look kNodeLooks[] = {
+#define TUTTI_NODE_KIND(enumerator, text, ...) {__VA_ARGS__},
+#include "topology/graph/node_kinds.def"
+#undef TUTTI_NODE_KIND
+};
+constexpr Look kLinkLooks[] = {
+#define TUTTI_LINK_KIND(enumerator, text, ...) {__VA_ARGS__},
+#include "topology/graph/link_kinds.def"
+#undef TUTTI_LINK_KIND
+};
+
+std::string rectangle(const Box& at, double radius, std::string_view fill, std::string_view edge,
+                      const std::string& title) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{}\" fill=\"{}\" "
+      "stroke=\"{}\"><title>{}</title></rect>\n",
+      at.x, at.y, at.width, at.height, radius, fill, edge, escape_xml(title));
+}
+
+}  // namespace
 
 std::string escape_xml(std::string_view text) {
   std::string out;
@@ -25,7 +50,9 @@ std::string escape_xml(std::string_view text) {
   return out;
 }
 
-std::size_t glyphs(std::string_view text) { return text.size(); }
+double width_of(std::string_view text, double size) {
+  return static_cast<double>(text.size()) * size * kGlyph;
+}
 
 std::string shortened(const std::string& text, std::size_t most) {
   if (text.size() <= most) return text;
@@ -39,66 +66,13 @@ std::string rate_text(double gbs) {
   return fmt::format("{:.3g} GB/s", gbs);
 }
 
-std::string_view colour(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::kHost: return "#f8fafc";
-    case NodeKind::kNuma: return "#fde7c3";
-    case NodeKind::kPackage: return "#fbd38d";
-    case NodeKind::kPciePort: return "#94a3b8";
-    case NodeKind::kPcieSwitch: return "#e2e8f0";
-    case NodeKind::kGpu: return "#bbe5b3";
-    case NodeKind::kNvSwitch: return "#ddd0f7";
-    case NodeKind::kCard: return "#cfe8ef";
-    case NodeKind::kNic: return "#b3dcf2";
-    case NodeKind::kNetworkSwitch: return "#c5dfe0";
-    case NodeKind::kPlane: return "#d9eef0";
-  }
-  return "#ffffff";
-}
-
-std::string_view colour(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::kNvlink: return "#7c3aed";
-    case LinkKind::kC2c: return "#db2777";
-    case LinkKind::kXgmi: return "#dc2626";
-    case LinkKind::kPcie: return "#64748b";
-    case LinkKind::kSocket: return "#d97706";
-    case LinkKind::kInternal: return "#cbd5e1";
-    case LinkKind::kPort: return "#0284c7";
-    case LinkKind::kNetwork: return "#0f766e";
-  }
-  return "#000000";
-}
-
+std::string_view colour(NodeKind kind) { return kNodeLooks[static_cast<std::size_t>(kind)].colour; }
+std::string_view colour(LinkKind kind) { return kLinkLooks[static_cast<std::size_t>(kind)].colour; }
 std::string_view people_word(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::kHost: return "host";
-    case NodeKind::kNuma: return "NUMA node";
-    case NodeKind::kPackage: return "package";
-    case NodeKind::kPciePort: return "PCIe port";
-    case NodeKind::kPcieSwitch: return "PCIe switch";
-    case NodeKind::kGpu: return "GPU";
-    case NodeKind::kNvSwitch: return "NVSwitch";
-    case NodeKind::kCard: return "card";
-    case NodeKind::kNic: return "NIC";
-    case NodeKind::kNetworkSwitch: return "network switch";
-    case NodeKind::kPlane: return "network";
-  }
-  return "";
+  return kNodeLooks[static_cast<std::size_t>(kind)].word;
 }
-
 std::string_view people_word(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::kNvlink: return "NVLink";
-    case LinkKind::kC2c: return "C2C";
-    case LinkKind::kXgmi: return "xGMI";
-    case LinkKind::kPcie: return "PCIe";
-    case LinkKind::kSocket: return "sockets";
-    case LinkKind::kInternal: return "internal";
-    case LinkKind::kPort: return "NIC port";
-    case LinkKind::kNetwork: return "switch to switch";
-  }
-  return "";
+  return kLinkLooks[static_cast<std::size_t>(kind)].word;
 }
 
 double stroke_width(LinkKind kind, double gbs) {
@@ -144,17 +118,11 @@ void Scene::line(const std::string& path, const Stroke& stroke, const std::strin
 
 void Scene::box(const Box& at, std::string_view fill, std::string_view edge,
                 const std::string& title, double radius) {
-  boxes_ += fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{}\" fill=\"{}\" "
-      "stroke=\"{}\"><title>{}</title></rect>\n",
-      at.x, at.y, at.width, at.height, radius, fill, edge, escape_xml(title));
+  boxes_ += rectangle(at, radius, fill, edge, title);
 }
 
 void Scene::frame(const Box& at, const std::string& title) {
-  frames_ += fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"10\" "
-      "fill=\"#f8fafc\" stroke=\"#94a3b8\"><title>{}</title></rect>\n",
-      at.x, at.y, at.width, at.height, escape_xml(title));
+  frames_ += rectangle(at, 10, "#f8fafc", "#94a3b8", title);
 }
 
 void Scene::text(const Label& at, std::string_view words) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "topology/graph/words.h"
 #include "topology/render/parts.h"
 #include "topology/render/render.h"
 
@@ -24,12 +25,9 @@ std::string words_of(const Counts& counts, std::string_view between) {
   std::string out;
   for (const auto& [kind, count] : counts) {
     if (kind == NodeKind::kPciePort) continue;
-    out += fmt::format("{}{} {}{}", out.empty() ? "" : between, count, people_word(kind),
-                       count == 1 ? ""
-                       : kind == NodeKind::kNvSwitch || kind == NodeKind::kPcieSwitch ||
-                               kind == NodeKind::kNetworkSwitch
-                           ? "es"
-                           : "s");
+    const std::string_view word = people_word(kind);
+    const char* const plural = word.ends_with("ch") ? "es" : "s";
+    append(out, fmt::format("{} {}{}", count, word, count == 1 ? "" : plural), between);
   }
   return out;
 }
@@ -49,8 +47,9 @@ Counts counts_of(const Graph& graph, const std::vector<NodeId>& nodes) {
 Hosts sort_hosts(const Graph& graph) {
   Hosts hosts;
   hosts.all = graph.all(NodeKind::kHost);
-  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].host.exists()) hosts.members[graph.nodes[i].host].push_back({i});
+  for (const NodeId host : hosts.all) hosts.members[host];
+  for (const NodeId node : graph.all()) {
+    if (graph[node].host.exists()) hosts.members[graph[node].host].push_back(node);
   }
   if (hosts.all.size() <= kMostWhole || graph.nodes.size() <= kMostWholeNodes) {
     hosts.whole = hosts.all;
@@ -82,9 +81,7 @@ Box draw_small(Picture& picture, const Hosts& hosts, double left, double top, do
   const int anchor = static_cast<int>(picture.anchors.size());
   picture.anchors.push_back({panel, true});
   for (std::size_t i = 0; i < hosts.small.size(); ++i) {
-    const auto found = hosts.members.find(hosts.small[i]);
-    const std::vector<NodeId> members =
-        found == hosts.members.end() ? std::vector<NodeId>{} : found->second;
+    const std::vector<NodeId>& members = hosts.members.at(hosts.small[i]);
     for (const NodeId node : members) picture.anchor_of[node.value] = anchor;
     if (i >= shown) continue;
     const std::size_t row = i / columns;
@@ -110,7 +107,7 @@ double draw_row(Picture& picture, const std::vector<NodeId>& nodes, double top, 
   if (nodes.size() <= kMostNamed && each >= 110) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const std::string& name = picture.graph[nodes[i]].name;
-      const double text = static_cast<double>(glyphs(name)) * 10 * kGlyph + 16;
+      const double text = width_of(name, 10) + 16;
       const double wide = std::min(each - 10, std::max(text, 100.0));
       const double middle = kEdge + each * (static_cast<double>(i) + 0.5);
       const Box box{middle - wide / 2, top, wide, 30};
@@ -155,21 +152,15 @@ std::vector<std::vector<NodeId>> rows_outside(const Picture& picture) {
     return !graph[node].host.exists() && graph[node].kind != NodeKind::kHost;
   };
   std::vector<NodeId> rest;
-  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!outside({i})) continue;
-    const auto& edges = picture.adjacency.from({i});
+  for (const NodeId node : graph.all()) {
+    if (!outside(node)) continue;
+    const auto& edges = picture.adjacency.from(node);
     const bool first = std::any_of(edges.begin(), edges.end(), [&](const auto& edge) {
       return graph.links[edge.link].kind == LinkKind::kPort;
     });
-    seen[i] = true;
-    if (graph.nodes[i].kind == NodeKind::kNvSwitch) {
-      rows[0].push_back({i});
-    } else if (first) {
-      rows[1].push_back({i});
-    } else {
-      seen[i] = false;
-      rest.push_back({i});
-    }
+    const bool nvswitch = graph[node].kind == NodeKind::kNvSwitch;
+    seen[node.value] = nvswitch || first;
+    (nvswitch ? rows[0] : first ? rows[1] : rest).push_back(node);
   }
   for (std::size_t row = 1; row < rows.size(); ++row) {
     std::vector<NodeId> next;
@@ -182,11 +173,8 @@ std::vector<std::vector<NodeId>> rows_outside(const Picture& picture) {
     }
     if (!next.empty()) rows.push_back(std::move(next));
   }
-  std::vector<NodeId> lost;  // Joined to nothing that is drawn.
-  for (const NodeId node : rest) {
-    if (!seen[node.value]) lost.push_back(node);
-  }
-  rows.push_back(std::move(lost));
+  std::erase_if(rest, [&](NodeId node) { return seen[node.value]; });
+  rows.push_back(std::move(rest));  // Joined to nothing that is drawn.
   return rows;
 }
 
@@ -195,7 +183,7 @@ double draw_legend(Picture& picture, double top, double width) {
   for (const Link& link : picture.graph.links) links.insert(link.kind);
   double x = kEdge, y = top;
   const auto entry = [&](std::string_view words, auto draw) {
-    const double wide = 34 + static_cast<double>(glyphs(words)) * 10 * kGlyph + 18;
+    const double wide = 34 + width_of(words, 10) + 18;
     if (x + wide > width - kEdge && x > kEdge) {
       x = kEdge;
       y += 20;
@@ -204,11 +192,7 @@ double draw_legend(Picture& picture, double top, double width) {
     picture.scene.text({x + 34, y + 4, 10, "#334155", false, true}, words);
     x += wide;
   };
-  for (const auto& [kind, count] : counts_of(picture.graph, [&] {
-         std::vector<NodeId> all;
-         for (std::uint32_t i = 0; i < picture.graph.nodes.size(); ++i) all.push_back({i});
-         return all;
-       }())) {
+  for (const auto& [kind, count] : counts_of(picture.graph, picture.graph.all())) {
     entry(people_word(kind), [&, what = kind](double left, double middle) {
       picture.scene.box({left, middle - 7, 26, 14}, colour(what), "#64748b", "", 3);
     });
@@ -245,11 +229,8 @@ std::string to_svg(const Graph& given) {
   Picture picture(graph);
   const Hosts hosts = sort_hosts(graph);
   std::vector<HostPicture> whole;
-  for (const NodeId host : hosts.whole) {
-    const auto members = hosts.members.find(host);
-    whole.emplace_back(graph, picture.adjacency, host,
-                       members == hosts.members.end() ? std::vector<NodeId>{} : members->second);
-  }
+  for (const NodeId host : hosts.whole)
+    whole.emplace_back(graph, picture.adjacency, host, hosts.members.at(host));
   double x = kEdge, bottom = kHead + 40;
   for (const HostPicture& host : whole) {
     host.draw(picture, x, kHead);
@@ -261,10 +242,8 @@ std::string to_svg(const Graph& given) {
     x += panel.width + kSpace;
     bottom = std::max(bottom, panel.bottom());
   }
-  std::vector<NodeId> all;
-  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) all.push_back({i});
-  const std::string heading = words_of(counts_of(graph, all), ", ");
-  const double head = static_cast<double>(glyphs(heading)) * 13 * kGlyph + 2 * kEdge;
+  const std::string heading = words_of(counts_of(graph, graph.all()), ", ");
+  const double head = width_of(heading, 13) + 2 * kEdge;
   const double width = std::max({x - kSpace + kEdge, head, 560.0});
   picture.scene.text({kEdge, 34, 13, "#0f172a", true, true}, heading);
   for (const std::vector<NodeId>& row : rows_outside(picture)) {
