@@ -3,16 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 
+#include "topology/graph/words.h"
 #include "topology/models/network.h"
-#include "topology/models/parts.h"
 
 namespace tutti::topology {
-
-#define TUTTI_MODEL(name) extern const Model name;
-#include "topology/models/models.def"
-#undef TUTTI_MODEL
 
 namespace {
 
@@ -25,12 +20,11 @@ constexpr std::array kModels{
 Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
 
 Result<const Model*> find_model(std::string_view name) {
-  std::string names;
   for (const Model* candidate : kModels) {
     if (candidate->name == name) return candidate;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", candidate->name);
   }
-  return bad(fmt::format("there is no model '{:.64}'; there are {}", name, names));
+  return bad(fmt::format("there is no model '{:.64}'; there are {}", name,
+                         list_of(kModels, [](const Model* one) { return one->name; })));
 }
 
 }  // namespace
@@ -49,9 +43,8 @@ Result<Graph> model(std::string_view spec) {
       network = text.substr(slash + 1);
       text = text.substr(0, slash);
     }
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (error != std::errc{} || end != text.data() + text.size() || size < 1 ||
-        size > known->most) {
+    size = parse_number<int>(text).value_or(0);
+    if (size < 1 || size > known->most) {
       return bad(fmt::format("model '{:.128}': the size has to be 1 to {}, not '{:.32}'", spec,
                              known->most, text));
     }
@@ -62,7 +55,8 @@ Result<Graph> model(std::string_view spec) {
     return bad(fmt::format("model '{:.128}': {}", spec, joined.error().what));
   }
   graph.notes.push_back(fmt::format("model {:.128}", spec));
-  note_latencies(graph);
+  graph.notes.emplace_back(
+      "latencies of links are assumed, by kind of link: parts' own are not published");
   return graph;
 }
 

@@ -31,6 +31,10 @@ struct Model {
   int most = 4096;  // The largest size.
 };
 
+#define TUTTI_MODEL(name) extern const Model name;
+#include "topology/models/models.def"
+#undef TUTTI_MODEL
+
 std::span<const Model* const> models();
 
 /// The graph of a specification, see above. Whatever is wrong with it is a kInvalidArgument that

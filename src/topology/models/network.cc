@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
+#include "topology/graph/words.h"
 #include "topology/models/parts.h"
 
 namespace tutti::topology {
@@ -34,18 +34,15 @@ struct Ends {
 
 Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
 
-std::optional<int> parse_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return {};
-  if (value < 1 || value > kMostParameter) return {};
-  return value;
+std::optional<int> parse_parameter(std::string_view text) {
+  const auto value = parse_number<int>(text);
+  return value && *value >= 1 && *value <= kMostParameter ? value : std::nullopt;
 }
 
 // The parameter as a number; `standard` where there is none.
 Result<int> number(std::string_view parameter, int standard, std::string_view what) {
   if (parameter.empty()) return standard;
-  if (const auto value = parse_number(parameter)) return *value;
+  if (const auto value = parse_parameter(parameter)) return *value;
   return bad(fmt::format("{} has to be 1 to {}, not '{:.32}'", what, kMostParameter, parameter));
 }
 
@@ -56,12 +53,7 @@ Ends find_ends(const Graph& graph) {
     const Node& node = graph.nodes[i];
     if (node.kind == NodeKind::kHost) host[i] = ends.hosts++;
     if (node.kind != NodeKind::kNic || !node.host.exists()) continue;
-    const auto speed = node.facts.find("speed_mbps");
-    double mbps = 0;
-    if (speed != node.facts.end()) {
-      const std::string& text = speed->second;
-      std::from_chars(text.data(), text.data() + text.size(), mbps);
-    }
+    const double mbps = parse_number<double>(fact(node, "speed_mbps")).value_or(0);
     const std::size_t in_host = place[node.host.value]++;
     ends.nics.push_back({{i}, host[node.host.value], in_host, mbps / 8000});
     ends.places = std::max(ends.places, in_host + 1);
@@ -71,11 +63,7 @@ Ends find_ends(const Graph& graph) {
 }
 
 NodeId add_switch(Graph& graph, std::string name, int index) {
-  Node node;
-  node.kind = NodeKind::kNetworkSwitch;
-  node.name = std::move(name);
-  node.index = index;
-  return graph.add(std::move(node));
+  return graph.add({NodeKind::kNetworkSwitch, std::move(name), {}, index});
 }
 
 void add_port(Graph& graph, const Nic& nic, NodeId to) {
@@ -84,10 +72,7 @@ void add_port(Graph& graph, const Nic& nic, NodeId to) {
 
 Status join_plane(Graph& graph, const Ends& ends, std::string_view parameter) {
   if (!parameter.empty()) return bad("the network plane takes no parameter");
-  Node node;
-  node.kind = NodeKind::kPlane;
-  node.name = "network";
-  const NodeId plane = graph.add(std::move(node));
+  const NodeId plane = graph.add({NodeKind::kPlane, "network"});
   for (const Nic& nic : ends.nics) add_port(graph, nic, plane);
   return ok();
 }
@@ -201,13 +186,7 @@ Status join_dragonfly(Graph& graph, const Ends& ends, std::string_view parameter
     }
     add_port(graph, ends.nics[i], groups.back().back());
   }
-  for (const auto& group : groups) {
-    for (std::size_t a = 0; a < group.size(); ++a) {
-      for (std::size_t b = a + 1; b < group.size(); ++b) {
-        graph.add(make_link(LinkKind::kNetwork, group[a], group[b], ends.gbs));
-      }
-    }
-  }
+  for (const auto& group : groups) join_all(graph, LinkKind::kNetwork, group, ends.gbs);
   join_groups(graph, groups, ends.gbs);
   return ok();
 }
@@ -222,16 +201,13 @@ Result<std::vector<std::size_t>> torus_sizes(std::string_view parameter, std::si
     return std::vector<std::size_t>{hosts / side, side};
   }
   std::size_t product = 1;
-  for (std::string_view rest = parameter;;) {
-    const std::size_t cross = rest.find('x');
-    const auto size = parse_number(rest.substr(0, cross));
+  for (const std::string_view text : split(parameter, 'x')) {
+    const auto size = parse_parameter(text);
     if (!size || sizes.size() == 3) {
       return bad(fmt::format("the sizes of a torus are AxB or AxBxC, not '{:.32}'", parameter));
     }
     sizes.push_back(static_cast<std::size_t>(*size));
     product *= sizes.back();
-    if (cross == std::string_view::npos) break;
-    rest = rest.substr(cross + 1);
   }
   if (sizes.size() < 2 || product != hosts) {
     return bad(fmt::format("a torus of {:.32} has not as many places as there are hosts, {}",
@@ -280,14 +256,6 @@ constexpr std::array kNetworks{
 
 }  // namespace
 
-std::string network_names() {
-  std::string names;
-  for (const Network& network : kNetworks) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", network.name);
-  }
-  return names;
-}
-
 Status join_network(Graph& graph, std::string_view spec) {
   const std::size_t slash = spec.find('/');
   const std::string_view name = spec.substr(0, slash);
@@ -295,7 +263,9 @@ Status join_network(Graph& graph, std::string_view spec) {
   const auto known = std::find_if(kNetworks.begin(), kNetworks.end(),
                                   [&](const Network& network) { return network.name == name; });
   if (known == kNetworks.end()) {
-    return bad(fmt::format("there is no network '{:.64}'; there are {}", name, network_names()));
+    return bad(
+        fmt::format("there is no network '{:.64}'; there are {}", name,
+                    list_of(kNetworks, [](const Network& network) { return network.name; })));
   }
   return known->join(graph, find_ends(graph), parameter);
 }

@@ -14,7 +14,6 @@
 // such switches do not suffice, spines with more ports stand for the tiers above, and a note says
 // so. To add a network: a function, and one line of the table in network.cc.
 #pragma once
-#include <string>
 #include <string_view>
 
 #include "topology/graph/graph.h"
@@ -26,8 +25,5 @@ namespace tutti::topology {
 /// "speed_mbps" and the order of NICs in a host. An unknown name or a parameter that does not fit
 /// is a kInvalidArgument; the graph is then as it was.
 Status join_network(Graph& graph, std::string_view spec);
-
-/// Names of all networks, for messages: "plane, rail, ...".
-std::string network_names();
 
 }  // namespace tutti::topology

@@ -3,6 +3,8 @@
 // Wiring: NVIDIA's architecture papers of V100, DGX-2, A100, H100 and Blackwell; PCI Express and
 // NIC places as public captures of these machines show them (nvidia-smi topo -m of DGX-1V and HGX
 // H100, hwloc's of DGX-2, Azure's ND A100 v4, the topology files that AWS publishes).
+#include <fmt/format.h>
+
 #include <array>
 
 #include "topology/models/model.h"
@@ -11,12 +13,13 @@
 namespace tutti::topology {
 namespace {
 
-constexpr GpuPart kV100{"V100-SXM2", "0x10de", "0x1db1", "sm70"};
-constexpr GpuPart kV100Dgx2{"V100-SXM3", "0x10de", "0x1db8", "sm70"};
-constexpr GpuPart kA100{"A100-SXM4-40GB", "0x10de", "0x20b0", "sm80"};
-constexpr GpuPart kH100{"H100-SXM5-80GB", "0x10de", "0x2330", "sm90"};
-constexpr GpuPart kH200{"H200-SXM5-141GB", "0x10de", "0x2335", "sm90"};
-constexpr GpuPart kB200{"B200", "0x10de", "0x2901", "sm100"};
+constexpr GpuPart kV100{"V100-SXM2", "0x10de", "0x1db1", "sm70", kGen3x16};
+constexpr GpuPart kV100Dgx2{"V100-SXM3", "0x10de", "0x1db8", "sm70", kGen3x16};
+constexpr GpuPart kA100{"A100-SXM4-40GB", "0x10de", "0x20b0", "sm80", kGen4x16};
+constexpr GpuPart kA100Gen3{"A100-SXM4-40GB", "0x10de", "0x20b0", "sm80", kGen3x16};
+constexpr GpuPart kH100{"H100-SXM5-80GB", "0x10de", "0x2330", "sm90", kGen5x16};
+constexpr GpuPart kH200{"H200-SXM5-141GB", "0x10de", "0x2335", "sm90", kGen5x16};
+constexpr GpuPart kB200{"B200", "0x10de", "0x2901", "sm100", kGen5x16};
 constexpr GpuPart kGb200{"GB200", "0x10de", "0x2941", "sm100"};
 constexpr NicPart kConnectX4{"0x15b3", "0x1013", "mlx5_", 100000, kGen3x16};
 constexpr NicPart kConnectX5{"0x15b3", "0x1017", "mlx5_", 100000, kGen3x16};
@@ -30,32 +33,13 @@ struct MeshEdge {
   std::size_t a, b;
   int count;
 };
-constexpr std::array<MeshEdge, 16> kCubeMesh{{{0, 1, 1},
-                                              {0, 2, 1},
-                                              {0, 3, 2},
-                                              {0, 4, 2},
-                                              {1, 2, 2},
-                                              {1, 3, 1},
-                                              {1, 5, 2},
-                                              {2, 3, 2},
-                                              {2, 6, 1},
-                                              {3, 7, 1},
-                                              {4, 5, 1},
-                                              {4, 6, 1},
-                                              {4, 7, 2},
-                                              {5, 6, 2},
-                                              {5, 7, 1},
-                                              {6, 7, 2}}};
+constexpr MeshEdge kCubeMesh[] = {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1},
+                                  {1, 5, 2}, {2, 3, 2}, {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1},
+                                  {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
 
-void dgx1_v100_host(Graph& graph, int index) {
-  HostBuilder host(graph, index, 2);  // Two Xeon E5-2698 v4 (Broadwell).
-  host.join_sockets(kSocketBroadwell);
-  for (int i = 0; i < 4; ++i) {
-    const NodeId pcie = host.pcie_switch(host.numa(i / 2), kGen3x16);
-    host.gpu(pcie, kV100, kGen3x16);
-    host.gpu(pcie, kV100, kGen3x16);
-    host.nic(pcie, kConnectX4);
-  }
+void dgx1_v100_host(HostBuilder& host, Graph& graph) {
+  host.join_sockets(kSocketBroadwell);  // Two Xeon E5-2698 v4.
+  for (int i = 0; i < 4; ++i) host.unit(i / 2, kGen3x16, {kV100, kV100}, {kConnectX4});
   for (const MeshEdge& edge : kCubeMesh) {
     graph.add(make_link(LinkKind::kNvlink, host.gpus()[edge.a], host.gpus()[edge.b], kNvlinkV100,
                         edge.count));
@@ -64,22 +48,20 @@ void dgx1_v100_host(Graph& graph, int index) {
 
 // Two boards of 8 GPUs and 6 NVSwitches: each GPU has one link to each switch of its board, and
 // each switch eight links to the one across.
-void dgx2_host(Graph& graph, int index) {
-  HostBuilder host(graph, index, 2);  // Two Xeon 8168 (Skylake).
-  host.join_sockets(kSocketSkylake);
+void dgx2_host(HostBuilder& host, Graph& graph) {
+  host.join_sockets(kSocketSkylake);  // Two Xeon 8168.
   for (int top = 0; top < 4; ++top) {
     const NodeId upper = host.pcie_switch(host.numa(top / 2), kGen3x16);
     for (int i = 0; i < 2; ++i) {
       const NodeId lower = host.pcie_switch(upper, kGen3x16);
-      host.gpu(lower, kV100Dgx2, kGen3x16);
-      host.gpu(lower, kV100Dgx2, kGen3x16);
+      host.gpu(lower, kV100Dgx2);
+      host.gpu(lower, kV100Dgx2);
       host.nic(lower, kConnectX5);
     }
   }
   std::array<NodeId, 12> switches;
   for (std::size_t i = 0; i < switches.size(); ++i) {
-    switches[i] =
-        host.add(NodeKind::kNvSwitch, "nvswitch" + std::to_string(i), static_cast<int>(i));
+    switches[i] = host.add(NodeKind::kNvSwitch, fmt::format("nvswitch{}", i), static_cast<int>(i));
     for (std::size_t gpu = i / 6 * 8; gpu < i / 6 * 8 + 8; ++gpu) {
       graph.add(make_link(LinkKind::kNvlink, host.gpus()[gpu], switches[i], kNvlinkV100));
     }
@@ -90,74 +72,40 @@ void dgx2_host(Graph& graph, int index) {
 }
 
 // Two EPYC 7742 with four NUMA nodes each (the delivered setting); the GPUs hang off every second.
-void dgx_a100_host(Graph& graph, int index) {
-  HostBuilder host(graph, index, 8);
+void dgx_a100_host(HostBuilder& host, Graph&) {
   host.join_packages(4, kSocketEpyc);
-  for (const int numa : {3, 1, 7, 5}) {
-    const NodeId pcie = host.pcie_switch(host.numa(numa), kGen4x16);
-    host.gpu(pcie, kA100, kGen4x16);
-    host.gpu(pcie, kA100, kGen4x16);
-    host.nic(pcie, kConnectX6);
-    host.nic(pcie, kConnectX6);
-  }
+  for (const int numa : {3, 1, 7, 5})
+    host.unit(numa, kGen4x16, {kA100, kA100}, {kConnectX6, kConnectX6});
   host.nvswitches(std::vector<int>(6, 2), kNvlinkA100);
 }
 
 // HGX boards from H100 on: each GPU shares a PCI Express switch with a 400 Gb/s NIC of its own.
-void hgx_host(Graph& graph, int index, const GpuPart& gpu, double socket_gbs) {
-  HostBuilder host(graph, index, 2);
-  host.join_sockets(socket_gbs);
-  for (int i = 0; i < 8; ++i) {
-    const NodeId pcie = host.pcie_switch(host.numa(i / 4), kGen5x16);
-    host.gpu(pcie, gpu, kGen5x16);
-    host.nic(pcie, kConnectX7);
-  }
-  if (gpu.architecture == "sm90") {
+template <const GpuPart& kGpu>
+void hgx_host(HostBuilder& host, Graph&) {
+  const bool hopper = kGpu.architecture == "sm90";
+  host.join_sockets(hopper ? kSocketSapphireRapids : kSocketEmeraldRapids);
+  for (int i = 0; i < 8; ++i) host.unit(i / 4, kGen5x16, {kGpu}, {kConnectX7});
+  if (hopper) {
     host.nvswitches({5, 4, 4, 5}, kNvlinkH100);
   } else {
     host.nvswitches({9, 9}, kNvlinkB200);
   }
 }
-void hgx_h100_host(Graph& graph, int index) {
-  hgx_host(graph, index, kH100, kSocketSapphireRapids);
-}
-void hgx_h200_host(Graph& graph, int index) {
-  hgx_host(graph, index, kH200, kSocketSapphireRapids);
-}
-void hgx_b200_host(Graph& graph, int index) { hgx_host(graph, index, kB200, kSocketEmeraldRapids); }
 
 // AWS p4d.24xlarge: four groups of two GPUs and one EFA, as its published topology file has them;
 // the instance sees Gen3 ports.
-void p4d_host(Graph& graph, int index) {
-  HostBuilder host(graph, index, 2);  // Xeon 8275CL (Cascade Lake).
-  host.join_sockets(kSocketSkylake);
-  for (int i = 0; i < 4; ++i) {
-    const NodeId pcie = host.pcie_switch(host.numa(i / 2), kGen3x16);
-    host.gpu(pcie, kA100, kGen3x16);
-    host.gpu(pcie, kA100, kGen3x16);
-    host.nic(pcie, kEfa1);
-  }
+void p4d_host(HostBuilder& host, Graph&) {
+  host.join_sockets(kSocketSkylake);  // Xeon 8275CL (Cascade Lake).
+  for (int i = 0; i < 4; ++i) host.unit(i / 2, kGen3x16, {kA100Gen3, kA100Gen3}, {kEfa1});
   host.nvswitches(std::vector<int>(6, 2), kNvlinkA100);
 }
 
 // AWS p5.48xlarge: each GPU with four EFA of 100 Gb/s under one switch. The processors (EPYC 7R13)
 // have Gen4 ports.
-void p5_host(Graph& graph, int index) {
-  HostBuilder host(graph, index, 2);
+void p5_host(HostBuilder& host, Graph&) {
   host.join_sockets(kSocketEpyc);
-  for (int i = 0; i < 8; ++i) {
-    const NodeId pcie = host.pcie_switch(host.numa(i / 4), kGen4x16);
-    host.gpu(pcie, kH100, kGen5x16);
-    for (int nic = 0; nic < 4; ++nic) host.nic(pcie, kEfa2);
-  }
+  for (int i = 0; i < 8; ++i) host.unit(i / 4, kGen4x16, {kH100}, {kEfa2, kEfa2, kEfa2, kEfa2});
   host.nvswitches({5, 4, 4, 5}, kNvlinkH100);
-}
-
-template <void (*kHost)(Graph&, int)>
-Graph hosts(int size) {
-  Graph graph;
-  for (int i = 0; i < size; ++i) kHost(graph, i);
-  return graph;
 }
 
 // A rack: 18 trays with two Grace and four GPUs each are hosts of their own; each GPU has one link
@@ -181,11 +129,8 @@ Graph make_gb200_nvl72(int racks) {
       }
     }
     for (int i = 0; i < kSwitches; ++i) {
-      Node node;
-      node.kind = NodeKind::kNvSwitch;
-      node.name = "rack" + std::to_string(rack) + "/nvswitch" + std::to_string(i);
-      node.index = i;
-      const NodeId nvswitch = graph.add(std::move(node));
+      const NodeId nvswitch =
+          graph.add({NodeKind::kNvSwitch, fmt::format("rack{}/nvswitch{}", rack, i), {}, i});
       for (const NodeId gpu : gpus) {
         graph.add(make_link(LinkKind::kNvlink, gpu, nvswitch, kNvlinkB200));
       }
@@ -196,35 +141,31 @@ Graph make_gb200_nvl72(int racks) {
 
 }  // namespace
 
-#define TUTTI_MODEL(name) extern const Model name;
-#include "topology/models/models.def"
-#undef TUTTI_MODEL
-
 constinit const Model dgx1_v100_model{
     "dgx1-v100", "8 V100, hybrid cube mesh of 6 NVLinks each, 4 NICs of 100 Gb/s", "fat-tree",
-    hosts<dgx1_v100_host>};
+    hosts<dgx1_v100_host, 2>};
 constinit const Model dgx2_model{
     "dgx2", "16 V100, 6 NVLinks each, 12 NVSwitches on two boards, 8 NICs of 100 Gb/s", "fat-tree",
-    hosts<dgx2_host>};
+    hosts<dgx2_host, 2>};
 constinit const Model dgx_a100_model{"dgx-a100",
                                      "8 A100, 12 NVLinks each, 6 NVSwitches, 8 NICs of 200 Gb/s",
-                                     "rail", hosts<dgx_a100_host>};
+                                     "rail", hosts<dgx_a100_host, 8>};
 constinit const Model hgx_h100_model{"hgx-h100",
                                      "8 H100, 18 NVLinks each, 4 NVSwitches, 8 NICs of 400 Gb/s",
-                                     "rail", hosts<hgx_h100_host>};
+                                     "rail", hosts<hgx_host<kH100>, 2>};
 constinit const Model hgx_h200_model{"hgx-h200",
                                      "8 H200, 18 NVLinks each, 4 NVSwitches, 8 NICs of 400 Gb/s",
-                                     "rail", hosts<hgx_h200_host>};
+                                     "rail", hosts<hgx_host<kH200>, 2>};
 constinit const Model hgx_b200_model{"hgx-b200",
                                      "8 B200, 18 NVLinks each, 2 NVSwitches, 8 NICs of 400 Gb/s",
-                                     "rail", hosts<hgx_b200_host>};
+                                     "rail", hosts<hgx_host<kB200>, 2>};
 constinit const Model gb200_nvl72_model{
     "gb200-nvl72",
     "a rack of 18 hosts: 72 GB200, 18 NVLinks each, 18 NVSwitches, C2C, 4 NICs of 400 Gb/s a host",
     "rail", make_gb200_nvl72, 256};
 constinit const Model p4d_model{"p4d", "AWS p4d.24xlarge: 8 A100, 6 NVSwitches, 4 EFA of 100 Gb/s",
-                                "plane", hosts<p4d_host>};
+                                "plane", hosts<p4d_host, 2>};
 constinit const Model p5_model{"p5", "AWS p5.48xlarge: 8 H100, 4 NVSwitches, 32 EFA of 100 Gb/s",
-                               "plane", hosts<p5_host>};
+                               "plane", hosts<p5_host, 2>};
 
 }  // namespace tutti::topology

@@ -23,52 +23,31 @@ double latency_us(LinkKind kind) {
 
 }  // namespace
 
-void note_latencies(Graph& graph) {
-  graph.notes.emplace_back(
-      "latencies of links are assumed, by kind of link: parts' own are not published");
-}
-
 Link make_link(LinkKind kind, NodeId a, NodeId b, double gbs_each, int count) {
-  Link link;
-  link.kind = kind;
-  link.a = a;
-  link.b = b;
-  link.count = count;
-  link.forward = link.backward = table(gbs_each * count);
-  link.latency_us = {latency_us(kind), Origin::kAssumed};
-  return link;
+  const Quantity all{gbs_each * count, Origin::kTable};
+  return {kind, a, b, count, all, all, {latency_us(kind), Origin::kAssumed}};
 }
 
-// What is inside a chip or a box limits nobody: the figure of NCCL's model for such links.
-constexpr double kInternalGbs = 5000;
+void join_all(Graph& graph, LinkKind kind, const std::vector<NodeId>& nodes, double gbs) {
+  for (std::size_t a = 0; a < nodes.size(); ++a) {
+    for (std::size_t b = a + 1; b < nodes.size(); ++b)
+      graph.add(make_link(kind, nodes[a], nodes[b], gbs));
+  }
+}
 
-HostBuilder::HostBuilder(Graph& graph, int index, int numa_nodes) : graph_(graph) {
-  Node host;
-  host.kind = NodeKind::kHost;
-  host.name = fmt::format("host{}", index);
-  host.index = index;
-  host_ = graph.add(std::move(host));
+HostBuilder::HostBuilder(Graph& graph, int index, int numa_nodes)
+    : graph_(graph), host_(graph.add({NodeKind::kHost, fmt::format("host{}", index), {}, index})) {
   for (int i = 0; i < numa_nodes; ++i) {
     numa_.push_back(add(NodeKind::kNuma, fmt::format("numa{}", i), i));
   }
 }
 
-NodeId HostBuilder::add(NodeKind kind, std::string_view name, int index) {
-  Node node;
-  node.kind = kind;
-  node.name = fmt::format("{}/{}", graph_[host_].name, name);
-  node.host = host_;
-  node.index = index;
-  return graph_.add(std::move(node));
+NodeId HostBuilder::add(NodeKind kind, std::string_view name, int index, std::string bus) {
+  return graph_.add(
+      {kind, fmt::format("{}/{}", graph_[host_].name, name), host_, index, std::move(bus)});
 }
 
-void HostBuilder::join_sockets(double gbs) {
-  for (std::size_t a = 0; a < numa_.size(); ++a) {
-    for (std::size_t b = a + 1; b < numa_.size(); ++b) {
-      graph_.add(make_link(LinkKind::kSocket, numa_[a], numa_[b], gbs));
-    }
-  }
-}
+void HostBuilder::join_sockets(double gbs) { join_all(graph_, LinkKind::kSocket, numa_, gbs); }
 
 void HostBuilder::join_packages(int numa_each, double gbs) {
   std::vector<NodeId> packages;
@@ -77,13 +56,9 @@ void HostBuilder::join_packages(int numa_each, double gbs) {
       const int index = static_cast<int>(packages.size());
       packages.push_back(add(NodeKind::kPackage, fmt::format("package{}", index), index));
     }
-    graph_.add(make_link(LinkKind::kInternal, numa_[i], packages.back(), kInternalGbs));
+    graph_.add(make_link(LinkKind::kInternal, numa_[i], packages.back(), kInside.value));
   }
-  for (std::size_t a = 0; a < packages.size(); ++a) {
-    for (std::size_t b = a + 1; b < packages.size(); ++b) {
-      graph_.add(make_link(LinkKind::kSocket, packages[a], packages[b], gbs));
-    }
-  }
+  join_all(graph_, LinkKind::kSocket, packages, gbs);
 }
 
 std::string HostBuilder::next_bus() {
@@ -93,9 +68,8 @@ std::string HostBuilder::next_bus() {
 
 NodeId HostBuilder::below(NodeId parent) {
   const std::string bus = next_bus();
-  const NodeId port = add(NodeKind::kPciePort, "pci" + bus);
-  graph_[port].bus = bus;
-  graph_.add(make_link(LinkKind::kInternal, parent, port, kInternalGbs));
+  const NodeId port = add(NodeKind::kPciePort, "pci" + bus, -1, bus);
+  graph_.add(make_link(LinkKind::kInternal, parent, port, kInside.value));
   return port;
 }
 
@@ -109,16 +83,13 @@ NodeId HostBuilder::attach(NodeId parent, NodeId part, PcieRate rate) {
 NodeId HostBuilder::pcie_switch(NodeId parent, PcieRate rate) {
   const NodeId port = below(parent);
   const std::string bus = next_bus();
-  const NodeId part = add(NodeKind::kPcieSwitch, "pci" + bus);
-  graph_[part].bus = bus;
-  return attach(port, part, rate);
+  return attach(port, add(NodeKind::kPcieSwitch, "pci" + bus, -1, bus), rate);
 }
 
 NodeId HostBuilder::gpu(const GpuPart& part) {
   const int index = static_cast<int>(gpus_.size());
-  const NodeId gpu = add(NodeKind::kGpu, fmt::format("gpu{}", index), index);
+  const NodeId gpu = add(NodeKind::kGpu, fmt::format("gpu{}", index), index, next_bus());
   Node& node = graph_[gpu];
-  node.bus = next_bus();
   node.facts["model"] = part.name;
   node.facts["vendor"] = part.vendor;
   node.facts["device"] = part.device;
@@ -128,21 +99,27 @@ NodeId HostBuilder::gpu(const GpuPart& part) {
   return gpu;
 }
 
-NodeId HostBuilder::gpu(NodeId parent, const GpuPart& part, PcieRate rate) {
+NodeId HostBuilder::gpu(NodeId parent, const GpuPart& part) {
   const NodeId port = below(parent);
-  return attach(port, gpu(part), rate);
+  return attach(port, gpu(part), part.rate);
 }
 
 NodeId HostBuilder::nic(NodeId parent, const NicPart& part) {
   const NodeId port = below(parent);
-  const NodeId nic = add(NodeKind::kNic, fmt::format("{}{}", part.prefix, nics_), nics_);
+  const NodeId nic =
+      add(NodeKind::kNic, fmt::format("{}{}", part.prefix, nics_), nics_, next_bus());
   ++nics_;
-  Node& node = graph_[nic];
-  node.bus = next_bus();
-  node.facts["vendor"] = part.vendor;
-  node.facts["device"] = part.device;
-  node.facts["speed_mbps"] = std::to_string(part.speed_mbps);
+  graph_[nic].facts = {{"vendor", std::string(part.vendor)},
+                       {"device", std::string(part.device)},
+                       {"speed_mbps", std::to_string(part.speed_mbps)}};
   return attach(port, nic, part.rate);
+}
+
+void HostBuilder::unit(int numa, PcieRate rate, const std::vector<GpuPart>& gpus,
+                       const std::vector<NicPart>& nics) {
+  const NodeId pcie = pcie_switch(this->numa(numa), rate);
+  for (const GpuPart& part : gpus) gpu(pcie, part);
+  for (const NicPart& part : nics) nic(pcie, part);
 }
 
 void HostBuilder::nvswitches(const std::vector<int>& links, double gbs_each) {

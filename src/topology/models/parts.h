@@ -22,12 +22,10 @@ inline constexpr double kNvlinkV100 = 20, kNvlinkA100 = 20, kNvlinkH100 = 20.6, 
 inline constexpr double kSocketBroadwell = 6, kSocketSkylake = 10, kSocketSapphireRapids = 22,
                         kSocketEmeraldRapids = 40, kSocketEpyc = 16, kSocketArm = 6;
 
-/// A figure of a table.
-inline Quantity table(double value) { return {value, Origin::kTable}; }
-
 /// What a model calls a GPU: facts of the node. `vendor` and `device` are PCI ids.
 struct GpuPart {
   std::string_view name, vendor, device, architecture;  // "sm" or "gfx" and number: "sm90".
+  PcieRate rate{};
 };
 struct NicPart {
   std::string_view vendor, device;
@@ -38,6 +36,9 @@ struct NicPart {
 
 /// A link of parallel connections with the same bandwidth each in both directions.
 Link make_link(LinkKind kind, NodeId a, NodeId b, double gbs_each, int count = 1);
+
+/// Such a link between every two.
+void join_all(Graph& graph, LinkKind kind, const std::vector<NodeId>& nodes, double gbs);
 
 class HostBuilder {
  public:
@@ -55,13 +56,17 @@ class HostBuilder {
 
   // Adds a part below a NUMA node (with a root port) or a switch (with a downstream port).
   NodeId pcie_switch(NodeId parent, PcieRate rate);
-  NodeId gpu(NodeId parent, const GpuPart& part, PcieRate rate);
+  NodeId gpu(NodeId parent, const GpuPart& part);
   NodeId nic(NodeId parent, const NicPart& part);
   /// A GPU that has no PCI Express link worth modelling.
   NodeId gpu(const GpuPart& part);
 
+  /// A switch below a NUMA node, and parts below the switch.
+  void unit(int numa, PcieRate rate, const std::vector<GpuPart>& gpus,
+            const std::vector<NicPart>& nics);
+
   /// A node of this host called `name`.
-  NodeId add(NodeKind kind, std::string_view name, int index = -1);
+  NodeId add(NodeKind kind, std::string_view name, int index = -1, std::string bus = {});
   /// So many NVSwitches, each joined to every GPU by links[i] of the links of a GPU.
   void nvswitches(const std::vector<int>& links, double gbs_each);
 
@@ -77,7 +82,15 @@ class HostBuilder {
   int nics_ = 0;
 };
 
-/// The note that goes with the latencies of make_link.
-void note_latencies(Graph& graph);
+/// A model's make(): `size` hosts, each put together by kHost.
+template <void (*kHost)(HostBuilder& host, Graph& graph), int kNumaNodes>
+Graph hosts(int size) {
+  Graph graph;
+  for (int i = 0; i < size; ++i) {
+    HostBuilder host(graph, i, kNumaNodes);
+    kHost(host, graph);
+  }
+  return graph;
+}
 
 }  // namespace tutti::topology
