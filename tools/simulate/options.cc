@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "perf/sweep/options.h"
-#include "topology/models/model.h"
+#include "topology/graph/words.h"
 
 namespace tutti::tools {
 namespace {
@@ -18,18 +18,16 @@ constexpr double kMostBytes = 1e15;
 Result<std::vector<double>> parse_range(const std::string& option, const std::string& text,
                                         double factor, double most) {
   const auto wrong = [&] {
-    return bad(
-        fmt::format("{}: '{}' is no range; try 64K or 8:16G or 8:16G:4 or 8,64K, up to {:.0f}",
-                    option, text, most));
+    return topology::invalid(
+        "{}: '{}' is no range; try 64K or 8:16G or 8:16G:4 or 8,64K, up to {:.0f}", option, text,
+        most);
   };
   const char separator = text.find(':') == std::string::npos ? ',' : ':';
   std::vector<double> parts;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    const auto value = perf::parse_size(text.substr(at, end - at));
+  for (const std::string_view part : topology::split(text, separator)) {
+    const auto value = perf::parse_size(std::string(part));
     if (!value || *value < 1 || static_cast<double>(*value) > most) return wrong();
     parts.push_back(static_cast<double>(*value));
-    at = end + 1;
   }
   if (separator == ',') return parts;
   if (parts.size() > 3) return wrong();
@@ -44,29 +42,28 @@ Result<std::vector<double>> parse_range(const std::string& option, const std::st
 
 Result<Collective> collective_named(const std::string& name) {
   if (const auto found = parse_collective(name)) return *found;
-  return bad(fmt::format("'{}' is no collective; there are {}", name, collective_names()));
+  return topology::invalid("'{}' is no collective; there are {}", name, collective_names());
 }
 
 Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name) {
   if (const Algorithm* found = find_algorithm(collective, name)) return found;
   std::string known;
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->collective == collective)
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", algorithm->name);
+    if (algorithm->collective == collective) topology::append(known, algorithm->name);
   }
-  return bad(fmt::format("--algorithm: no {} is called '{}'; there are {}", to_string(collective),
-                         name, known));
+  return topology::invalid("--algorithm: no {} is called '{}'; there are {}", to_string(collective),
+                           name, known);
 }
 
 Result<SimulateJob> understand(const SimulateWords& words) {
   SimulateJob job;
   TUTTI_TRY(job.simulate.collective, collective_named(words.collective));
   const auto type = perf::parse_type(words.type);
-  if (!type) return bad(fmt::format("--type: '{}' is no data type; try float32", words.type));
+  if (!type) return topology::invalid("--type: '{}' is no data type; try float32", words.type);
   job.simulate.type = *type;
   if (words.contract != "deterministic" && words.contract != "relaxed")
-    return bad(
-        fmt::format("--contract: '{}' is neither deterministic nor relaxed", words.contract));
+    return topology::invalid("--contract: '{}' is neither deterministic nor relaxed",
+                             words.contract);
   job.simulate.contract =
       words.contract == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
   job.simulate.root = words.root;
@@ -77,8 +74,8 @@ Result<SimulateJob> understand(const SimulateWords& words) {
   for (const std::string& name : words.protocols) {
     const planner::Protocol* found = planner::find_protocol(name);
     if (found == nullptr)
-      return bad(
-          fmt::format("--protocol: '{}' is none; there are {}", name, planner::protocol_names()));
+      return topology::invalid("--protocol: '{}' is none; there are {}", name,
+                               planner::protocol_names());
     job.protocols.push_back(found);
   }
   if (job.protocols.empty()) {
@@ -88,15 +85,15 @@ Result<SimulateJob> understand(const SimulateWords& words) {
   TUTTI_TRY(job.bytes, parse_range("--bytes", words.bytes, 4, kMostBytes));
   for (const double bytes : job.bytes) {
     if (static_cast<std::size_t>(bytes) % size_of(*type) != 0)
-      return bad(fmt::format("--bytes: {:.0f} bytes are no whole number of {}, of {} bytes each",
-                             bytes, words.type, size_of(*type)));
+      return topology::invalid("--bytes: {:.0f} bytes are no whole number of {}, of {} bytes each",
+                               bytes, words.type, size_of(*type));
   }
   if (!words.ranks.empty()) {
     TUTTI_TRY(job.ranks, parse_range("--ranks", words.ranks, 2, kMostSimulatedRanks));
   }
   if (job.bytes.size() * std::max<std::size_t>(1, job.ranks.size()) > kMostRows)
-    return bad(fmt::format("--bytes and --ranks make {} rows; choose at most {}",
-                           job.bytes.size() * job.ranks.size(), kMostRows));
+    return topology::invalid("--bytes and --ranks make {} rows; choose at most {}",
+                             job.bytes.size() * job.ranks.size(), kMostRows);
   return job;
 }
 
@@ -105,8 +102,8 @@ Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root
   const auto has = static_cast<int>(topology::default_endpoints(machine.graph).size());
   if (ranks > has) {
     if (source.model.empty() || source.model.find(':') != std::string::npos)
-      return bad(fmt::format("--ranks {}: the machine has {}; choose fewer{}", ranks, has,
-                             source.model.empty() ? "" : ", or leave out the model's size"));
+      return topology::invalid("--ranks {}: the machine has {}; choose fewer{}", ranks, has,
+                               source.model.empty() ? "" : ", or leave out the model's size");
     GraphSource larger = source;
     larger.model += fmt::format(":{}", (ranks + has - 1) / has);
     TUTTI_TRY(machine, load(larger));
@@ -115,9 +112,9 @@ Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root
   ranked.ranks = topology::default_endpoints(ranked.graph);
   if (ranks > 0) ranked.ranks.resize(static_cast<std::size_t>(ranks));
   if (ranked.ranks.size() < 2)
-    return bad(fmt::format("{} rank(s): a collective needs at least 2", ranked.ranks.size()));
+    return topology::invalid("{} rank(s): a collective needs at least 2", ranked.ranks.size());
   if (root < 0 || static_cast<std::size_t>(root) >= ranked.ranks.size())
-    return bad(fmt::format("--root {}: there are ranks 0 to {}", root, ranked.ranks.size() - 1));
+    return topology::invalid("--root {}: there are ranks 0 to {}", root, ranked.ranks.size() - 1);
   return ranked;
 }
 

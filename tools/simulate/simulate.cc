@@ -10,6 +10,7 @@
 
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
+#include "topology/graph/words.h"
 
 namespace tutti::tools {
 namespace {
@@ -43,8 +44,9 @@ class Simulation {
     }
     clear_progress();
     if (curve_.rows.empty())
-      return bad(curve_.notes.empty() ? "no algorithm applies; try --contract relaxed"
-                                      : curve_.notes.front());
+      return topology::invalid("{}", curve_.notes.empty()
+                                         ? "no algorithm applies; try --contract relaxed"
+                                         : curve_.notes.front());
     if (!options_.json) say("{}", table_footer(curve_));
     return std::move(curve_);
   }

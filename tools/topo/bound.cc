@@ -33,17 +33,10 @@ constexpr std::array kRows{Row{"all_gather", topology::Pattern::kAllGather},
                            Row{"broadcast", topology::Pattern::kBroadcast},
                            Row{"all_to_all", topology::Pattern::kAllToAll}};
 
-int bound(const BoundOptions& options) {
-  const auto machine = load(options.source);
-  if (!machine) return complain_topo(machine.error());
-  const topology::Graph& graph = machine->graph;
-  std::vector<topology::NodeId> ranks;
-  for (const std::string& name : options.nodes) {
-    const auto node = find_node(graph, name);
-    if (!node) return complain_topo(node.error());
-    ranks.push_back(*node);
-  }
-  if (ranks.empty()) ranks = topology::default_endpoints(graph);
+Result<int> bound(const BoundOptions& options) {
+  TUTTI_TRY(const auto machine, load(options.source));
+  const topology::Graph& graph = machine.graph;
+  TUTTI_TRY(const auto ranks, find_ranks(graph, options.nodes));
   auto json = nlohmann::ordered_json::array();
   if (!options.json) {
     say("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
@@ -51,18 +44,17 @@ int bound(const BoundOptions& options) {
     say("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
   }
   for (const Row& row : kRows) {
-    const auto found = topology::bound(graph, row.collective, ranks);
-    if (!found) return complain_topo(found.error());
-    const double algbw = found->gigabytes_per_second();
+    TUTTI_TRY(const auto found, topology::bound(graph, row.collective, ranks));
+    const double algbw = found.gigabytes_per_second();
     const double busbw = algbw * row.bus_factor(static_cast<double>(ranks.size()));
     json.push_back({{"collective", row.name},
                     {"algbw", algbw},
                     {"busbw", busbw},
-                    {"exact", found->exact},
-                    {"cut", found->cut.words}});
+                    {"exact", found.exact},
+                    {"cut", found.cut.words}});
     if (!options.json)
       say("{}", wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw, busbw,
-                                    found->exact ? "exact" : "", found->cut.words),
+                                    found.exact ? "exact" : "", found.cut.words),
                         42));
   }
   if (options.json)
@@ -84,7 +76,7 @@ void define_topo_bound(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n  tutti topo bound --model hgx-h100:2\n"
       "  tutti topo bound gpu0 gpu1 gpu2 --from topo.xml");
-  command->callback([options, &exit_code] { exit_code = bound(*options); });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(bound(*options)); });
 }
 
 }  // namespace tutti::tools

@@ -16,24 +16,15 @@ using topology::Finding;
 using topology::Findings;
 using topology::Severity;
 
-std::string_view word(Severity severity) {
-  switch (severity) {
-    case Severity::kNote: return "note";
-    case Severity::kWarning: return "warning";
-    case Severity::kError: return "error";
-  }
-  return "";
-}
-
 /// Colours only where somebody looks.
 std::string coloured(Severity severity) {
-  if (isatty(STDOUT_FILENO) == 0) return std::string(word(severity));
+  if (isatty(STDOUT_FILENO) == 0) return std::string(to_string(severity));
   const int colour = severity == Severity::kError ? 31 : severity == Severity::kWarning ? 33 : 36;
-  return fmt::format("\x1b[{}m{}\x1b[0m", colour, word(severity));
+  return fmt::format("\x1b[{}m{}\x1b[0m", colour, to_string(severity));
 }
 
 nlohmann::ordered_json to_json(const Finding& finding) {
-  return {{"severity", word(finding.severity)},
+  return {{"severity", to_string(finding.severity)},
           {"code", finding.code},
           {"where", finding.where},
           {"what", finding.what},
@@ -76,19 +67,16 @@ struct Check {
   bool json = false;
 };
 
-int check(const Check& options) {
-  const auto machine = load(options.source);
-  if (!machine) return complain_topo(machine.error());
-  return report(topology::check(machine->graph, {.known = machine->findings}), options.json,
+Result<int> check(const Check& options) {
+  TUTTI_TRY(const auto machine, load(options.source));
+  return report(topology::check(machine.graph, {.known = machine.findings}), options.json,
                 "nothing wrong was found");
 }
 
-int diff(const Check& options) {
-  const auto a = topology::load_machine(options.a);
-  if (!a) return complain_topo(a.error());
-  const auto b = topology::load_machine(options.b);
-  if (!b) return complain_topo(b.error());
-  return report(topology::differences(a->graph, b->graph), options.json, "no differences");
+Result<int> diff(const Check& options) {
+  TUTTI_TRY(const auto a, topology::load_machine(options.a));
+  TUTTI_TRY(const auto b, topology::load_machine(options.b));
+  return report(topology::differences(a.graph, b.graph), options.json, "no differences");
 }
 
 }  // namespace
@@ -102,7 +90,7 @@ void define_topo_check(CLI::App& app, int& exit_code) {
   command->footer(
       "Exit code: 0 nothing or notes only, 1 warnings, 2 errors.\n"
       "Examples:\n  tutti topo check\n  tutti topo check --from sick.tar.gz --json");
-  command->callback([options, &exit_code] { exit_code = check(*options); });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(check(*options)); });
 }
 
 void define_topo_diff(CLI::App& app, int& exit_code) {
@@ -115,7 +103,7 @@ void define_topo_diff(CLI::App& app, int& exit_code) {
       "Exit code as for check.\n"
       "Examples:\n  tutti topo diff hgx-h100 topo.xml\n  tutti topo diff node1.tar.gz "
       "node2.tar.gz");
-  command->callback([options, &exit_code] { exit_code = diff(*options); });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(diff(*options)); });
 }
 
 }  // namespace tutti::tools

@@ -104,20 +104,12 @@ void print_json(const topology::Graph& graph, const topology::Embedding& embeddi
   say("{}\n", json.dump(2));
 }
 
-int embed(const EmbedCommand& options) {
-  const auto machine = load(options.source);
-  if (!machine) return complain_topo(machine.error());
-  const topology::Graph& graph = machine->graph;
-  std::vector<topology::NodeId> ranks;
-  for (const std::string& name : options.nodes) {
-    const auto node = find_node(graph, name);
-    if (!node) return complain_topo(node.error());
-    ranks.push_back(*node);
-  }
-  if (ranks.empty()) ranks = topology::default_endpoints(graph);
-  const auto embedding = topology::embed(graph, ranks);
-  if (!embedding) return complain_topo(embedding.error());
-  options.json ? print_json(graph, *embedding) : print_table(graph, *embedding);
+Result<int> embed(const EmbedCommand& options) {
+  TUTTI_TRY(const auto machine, load(options.source));
+  const topology::Graph& graph = machine.graph;
+  TUTTI_TRY(const auto ranks, find_ranks(graph, options.nodes));
+  TUTTI_TRY(const auto embedding, topology::embed(graph, ranks));
+  options.json ? print_json(graph, embedding) : print_table(graph, embedding);
   return 0;
 }
 
@@ -136,7 +128,7 @@ void define_topo_embed(CLI::App& app, int& exit_code) {
       "Examples:\n  tutti topo embed --model dgx1-v100\n"
       "  tutti topo embed --model gb200-nvl72:2 --json\n"
       "  tutti topo embed gpu0 gpu1 gpu2 --from topo.xml");
-  command->callback([options, &exit_code] { exit_code = embed(*options); });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(embed(*options)); });
 }
 
 }  // namespace tutti::tools

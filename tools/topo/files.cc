@@ -7,6 +7,7 @@
 #include "tools/topo/topo.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/text.h"
+#include "topology/graph/words.h"
 #include "topology/probe/probe.h"
 #include "topology/readers/nccl_xml.h"
 #include "topology/readers/reader.h"
@@ -30,9 +31,7 @@ const std::map<std::string, std::function<Result<std::string>(const Graph&)>>& w
 }
 
 std::string writer_names() {
-  std::string names;
-  for (const auto& [name, writer] : writers()) names += (names.empty() ? "" : ", ") + name;
-  return names;
+  return topology::list_of(writers(), [](const auto& writer) { return writer.first; });
 }
 
 struct Files {
@@ -42,11 +41,10 @@ struct Files {
 
 /// Writes the machine that `read` returns. As `read` may take long, mistakes in the options are
 /// reported first.
-Status write(const Files& options, const std::function<Result<topology::Imported>()>& read) {
+Result<int> write(const Files& options, const std::function<Result<topology::Imported>()>& read) {
   const auto writer = writers().find(options.format);
   if (writer == writers().end()) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("--format: '{}' is not one of {}", options.format, writer_names())};
+    return topology::invalid("--format: '{}' is not one of {}", options.format, writer_names());
   }
   TUTTI_RETURN_IF_ERROR(check_outputs({{"--output", options.output}}));
   TUTTI_TRY(const auto machine, read());
@@ -54,10 +52,15 @@ Status write(const Files& options, const std::function<Result<topology::Imported
   for (const topology::Finding& finding : machine.findings)
     say_error("tutti topo: {}{}{}\n", finding.where, finding.where.empty() ? "" : ": ",
               finding.what);
-  return write_text(options.output, text);
+  TUTTI_RETURN_IF_ERROR(write_text(options.output, text));
+  return 0;
 }
 
-int exit_code_of(const Status& status) { return status ? 0 : complain_topo(status.error()); }
+Result<int> capture(const Files& options) {
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"FILE", options.path}}));
+  TUTTI_RETURN_IF_ERROR(topology::capture({}, options.path));
+  return 0;
+}
 
 void add_output_options(CLI::App& command, Files& options) {
   command.add_option("-o,--output", options.output, "File to write; default: stdout");
@@ -75,11 +78,7 @@ void define_topo_capture(CLI::App& app, int& exit_code) {
   command->footer(
       "It holds names of devices, serial numbers and the host's name, no user data.\n"
       "Examples:\n  tutti topo capture sick.tar.gz\n  tutti topo show --from sick.tar.gz");
-  command->callback([options, &exit_code] {
-    auto status = check_outputs({{"FILE", options->path}});
-    if (status) status = topology::capture({}, options->path);
-    exit_code = exit_code_of(status);
-  });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(capture(*options)); });
 }
 
 void define_topo_replay(CLI::App& app, int& exit_code) {

@@ -6,6 +6,7 @@
 
 #include "tools/topo/topo.h"
 #include "topology/graph/paths.h"
+#include "topology/graph/words.h"
 #include "topology/render/render.h"
 
 namespace tutti::tools {
@@ -24,17 +25,7 @@ constexpr std::size_t kColumns = 8;  // In the matrix, so that lines fit 100 col
 constexpr std::size_t kMostEndpoints = 64;
 
 /// One letter for where a number came from, explained below the tables.
-char letter(Origin origin) {
-  switch (origin) {
-    case Origin::kUnknown: return '?';
-    case Origin::kAssumed: return 'a';
-    case Origin::kTable: return 't';
-    case Origin::kReportedMaximum: return 'x';
-    case Origin::kReportedCurrent: return 'c';
-    case Origin::kMeasured: return 'm';
-  }
-  return '?';
-}
+char letter(Origin origin) { return "?atxcm"[static_cast<std::size_t>(origin)]; }
 
 /// The NUMA node of a node: the nearest way up over PCI or C2C.
 NodeId numa_of(const Graph& graph, const Adjacency& adjacency, NodeId node) {
@@ -78,28 +69,27 @@ std::string links_of(const Graph& graph, const Adjacency& adjacency, NodeId node
   std::string text;
   for (const auto& [kind, sum] : sums) {
     if (kind == LinkKind::kInternal) continue;
-    text += fmt::format("{}{}{} {}{}{}", text.empty() ? "" : ", ", to_string(kind),
-                        sum.count > 1 ? fmt::format(" x{}", sum.count) : "", rate_text(sum.rate),
-                        letter(sum.origin), sum.note);
+    const std::string count = sum.count > 1 ? fmt::format(" x{}", sum.count) : "";
+    topology::append(text, fmt::format("{}{} {}{}{}", to_string(kind), count, rate_text(sum.rate),
+                                       letter(sum.origin), sum.note));
   }
   return text;
 }
 
-std::string fact(const Graph& graph, NodeId node, const char* key) {
-  const auto& facts = graph[node].facts;
-  const auto found = facts.find(key);
-  return found == facts.end() ? "" : found->second;
+std::size_t name_width(const Graph& graph, const std::vector<NodeId>& nodes) {
+  std::size_t width = 4;
+  for (const NodeId node : nodes) width = std::max(width, short_name(graph, node).size());
+  return width;
 }
 
 void print_inventory(const Graph& graph, const Adjacency& adjacency,
                      const std::vector<NodeId>& nodes) {
-  std::size_t width = 4;
-  for (const NodeId node : nodes) width = std::max(width, short_name(graph, node).size());
+  const std::size_t width = name_width(graph, nodes);
   say("{:<{}}  {:<12}  {:<4}  {}\n", "name", width, "bus", "numa", "links, GB/s each way");
   for (const NodeId node : nodes) {
     const NodeId numa =
         graph[node].kind == NodeKind::kNuma ? NodeId{} : numa_of(graph, adjacency, node);
-    const std::string state = fact(graph, node, "state");
+    const std::string state = fact(graph[node], "state");
     say("{:<{}}  {:<12}  {:<4}  {}{}\n", short_name(graph, node), width,
         graph[node].bus.empty() ? "-" : graph[node].bus,
         numa.exists() ? std::to_string(graph[numa].index) : "-", links_of(graph, adjacency, node),
@@ -117,8 +107,7 @@ std::string cell(const Graph& graph, const Path& path) {
 
 void print_matrix(const Graph& graph, const Adjacency& adjacency,
                   const std::vector<NodeId>& nodes) {
-  std::size_t width = 4;
-  for (const NodeId node : nodes) width = std::max(width, short_name(graph, node).size());
+  const std::size_t width = name_width(graph, nodes);
   const std::size_t columns = std::max<std::size_t>(1, std::min(kColumns, (98 - width) / 11));
   for (std::size_t first = 0; first < nodes.size(); first += columns) {
     const std::size_t last = std::min(first + columns, nodes.size());
@@ -141,10 +130,7 @@ void print_findings(const topology::Findings& findings) {
   if (findings.empty()) return;
   say("\n");
   for (const topology::Finding& finding : findings) {
-    const char* word = finding.severity == topology::Severity::kError     ? "error"
-                       : finding.severity == topology::Severity::kWarning ? "warning"
-                                                                          : "note";
-    say("{}", wrapped(fmt::format("{}: {}{}{}", word, finding.where,
+    say("{}", wrapped(fmt::format("{}: {}{}{}", to_string(finding.severity), finding.where,
                                   finding.where.empty() ? "" : ": ", finding.what),
                       2));
     if (!finding.remedy.empty()) say("{}", wrapped("  " + finding.remedy, 4));
@@ -199,21 +185,18 @@ struct Show {
   bool json = false, dot = false;
 };
 
-int show(const Show& options) {
-  if (auto file = check_outputs({{"--svg", options.svg}}); !file)
-    return complain_topo(file.error());
-  const auto machine = load(options.source);
-  if (!machine) return complain_topo(machine.error());
+Result<int> show(const Show& options) {
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"--svg", options.svg}}));
+  TUTTI_TRY(const auto machine, load(options.source));
   if (!options.svg.empty()) {
-    const auto status = write_text(options.svg, topology::to_svg(machine->graph));
-    if (!status) return complain_topo(status.error());
+    TUTTI_RETURN_IF_ERROR(write_text(options.svg, topology::to_svg(machine.graph)));
   }
   if (options.json)
-    say("{}\n", topology::to_json(machine->graph));
+    say("{}\n", topology::to_json(machine.graph));
   else if (options.dot)
-    say("{}", topology::to_dot(machine->graph));
+    say("{}", topology::to_dot(machine.graph));
   else
-    print_machine(*machine);
+    print_machine(machine);
   return 0;
 }
 
@@ -229,7 +212,7 @@ void define_topo_show(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n  tutti topo show\n  tutti topo show --from /tmp/topo.xml\n"
       "  tutti topo show --model gb200-nvl72 --svg rack.svg");
-  command->callback([options, &exit_code] { exit_code = show(*options); });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(show(*options)); });
 }
 
 }  // namespace tutti::tools

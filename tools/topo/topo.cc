@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "topology/bounds/bound.h"
 #include "topology/capture/machines.h"
+#include "topology/graph/words.h"
 #include "topology/models/model.h"
 #include "topology/probe/probe.h"
 
@@ -35,14 +37,14 @@ Result<topology::Imported> load(const GraphSource& source) {
   return topology::load_machine_file(source.from);
 }
 
-int complain_topo(const Error& error) {
-  say_error("tutti topo: {}\n", error.what);
-  return error.code == Code::kInvalidArgument ? kUsage : 1;
+int exit_code_of(const Result<int>& done) {
+  if (done) return *done;
+  say_error("tutti topo: {}\n", done.error().what);
+  return done.error().code == Code::kInvalidArgument ? kUsage : 1;
 }
 
 std::vector<NodeId> endpoints(const Graph& graph) {
-  std::vector<NodeId> nodes = graph.all(NodeKind::kGpu);
-  if (nodes.empty()) nodes = graph.all(NodeKind::kNuma);
+  std::vector<NodeId> nodes = topology::default_endpoints(graph);
   const auto nics = graph.all(NodeKind::kNic);
   nodes.insert(nodes.end(), nics.begin(), nics.end());
   return nodes;
@@ -52,15 +54,23 @@ Result<NodeId> find_node(const Graph& graph, const std::string& name) {
   NodeId found = graph.find(name);
   if (!found.exists()) found = graph.find("host0/" + name);
   if (found.exists()) return found;
-  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!graph.nodes[i].bus.empty() && graph.nodes[i].bus == name) return NodeId{i};
+  for (const NodeId node : graph.all()) {
+    if (!graph[node].bus.empty() && graph[node].bus == name) return node;
   }
   std::string known;
   for (const NodeId node : endpoints(graph)) {
-    if (known.size() < 200) known += (known.empty() ? "" : ", ") + short_name(graph, node);
+    if (known.size() < 200) topology::append(known, short_name(graph, node));
   }
-  return Error{Code::kInvalidArgument,
-               fmt::format("no node is called '{}'; there are {}, ...", name, known)};
+  return topology::invalid("no node is called '{}'; there are {}, ...", name, known);
+}
+
+Result<std::vector<NodeId>> find_ranks(const Graph& graph, const std::vector<std::string>& names) {
+  std::vector<NodeId> ranks;
+  for (const std::string& name : names) {
+    TUTTI_TRY(const NodeId node, find_node(graph, name));
+    ranks.push_back(node);
+  }
+  return ranks.empty() ? topology::default_endpoints(graph) : ranks;
 }
 
 std::string short_name(const Graph& graph, NodeId node) {

@@ -22,13 +22,16 @@ struct GraphSource {
 void add_source_options(CLI::App& app, GraphSource& source);
 /// The graph, or what is wrong with the file or name.
 Result<topology::Imported> load(const GraphSource& source);
-/// Prints one line on stderr; the exit code for it.
-int complain_topo(const Error& error);
+/// The exit code of a subcommand; of an Error, which is one line on stderr.
+int exit_code_of(const Result<int>& done);
 
 /// GPUs, then NICs, in the order of the graph; without GPUs the NUMA nodes come first.
 std::vector<topology::NodeId> endpoints(const topology::Graph& graph);
 /// The node that people call so: by its whole name, or without "host0/"; or which there are.
 Result<topology::NodeId> find_node(const topology::Graph& graph, const std::string& name);
+/// Those that people call so, or the default endpoints.
+Result<std::vector<topology::NodeId>> find_ranks(const topology::Graph& graph,
+                                                 const std::vector<std::string>& names);
 /// A node's name, without the host where there is only one.
 std::string short_name(const topology::Graph& graph, topology::NodeId node);
 

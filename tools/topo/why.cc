@@ -120,22 +120,19 @@ struct Why {
   std::string from, to;
 };
 
-int why(const Why& options) {
-  const auto machine = load(options.source);
-  if (!machine) return complain_topo(machine.error());
-  const Graph& graph = machine->graph;
-  const auto from = find_node(graph, options.from);
-  if (!from) return complain_topo(from.error());
-  const auto to = find_node(graph, options.to);
-  if (!to) return complain_topo(to.error());
+Result<int> why(const Why& options) {
+  TUTTI_TRY(const auto machine, load(options.source));
+  const Graph& graph = machine.graph;
+  TUTTI_TRY(const auto from, find_node(graph, options.from));
+  TUTTI_TRY(const auto to, find_node(graph, options.to));
   const Adjacency adjacency(graph);
-  const Path path = topology::best_path(graph, adjacency, *from, *to);
+  const Path path = topology::best_path(graph, adjacency, from, to);
   if (path.edges.empty()) {
     say("{} ({})\n", name_of(path.type), meaning_of(path.type));
     return path.type == PathClass::kNone ? 1 : 0;
   }
   print_path(graph, path);
-  const Path plain = topology::best_path(graph, adjacency, *from, *to, {.relays = false});
+  const Path plain = topology::best_path(graph, adjacency, from, to, {.relays = false});
   if (plain.type != path.type && !plain.edges.empty()) {
     say("\nWithout the GPU between: {}, {} GB/s.\n", name_of(plain.type),
         rate_text(plain.gigabytes_per_second));
@@ -156,7 +153,7 @@ void define_topo_why(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n  tutti topo why gpu0 gpu5 --model dgx1-v100\n"
       "  tutti topo why gpu0 mlx5_4 --from topo.xml");
-  command->callback([options, &exit_code] { exit_code = why(*options); });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(why(*options)); });
 }
 
 }  // namespace tutti::tools

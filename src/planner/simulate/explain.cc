@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "planner/machine_trees.h"
+#include "topology/graph/words.h"
 
 namespace tutti::planner {
 namespace {
@@ -171,8 +172,8 @@ class Explainer {
     }
     if (refused_.empty())
       return {Code::kUnsupported, "explain: there is no algorithm for this collective"};
-    return {Code::kInvalidArgument, fmt::format("explain: nothing may be chosen: {}: {}",
-                                                refused_[0].algorithm->name, refused_[0].why)};
+    return topology::invalid("explain: nothing may be chosen: {}: {}", refused_[0].algorithm->name,
+                             refused_[0].why);
   }
 
   static std::string consists_of(const Sample& best) {

@@ -207,11 +207,10 @@ plan::Path MachineCost::path(Rank from, Rank to, const Protocol& protocol) {
   const auto a = static_cast<std::size_t>(from.value), b = static_cast<std::size_t>(to.value);
   const auto found = route(a, b);
   if (!found) {
-    unreachable_ =
-        Error{Code::kInvalidArgument,
-              fmt::format("simulate: no way leads from {} to {} but through other GPUs; "
-                          "add the missing links, or choose other ranks",
-                          graph_[groups_.endpoints[a]].name, graph_[groups_.endpoints[b]].name)};
+    unreachable_ = topology::invalid(
+        "simulate: no way leads from {} to {} but through other GPUs; "
+        "add the missing links, or choose other ranks",
+        graph_[groups_.endpoints[a]].name, graph_[groups_.endpoints[b]].name);
     return {};
   }
   plan::Path path(LinkCost{hop_us(*found, protocol), 0});

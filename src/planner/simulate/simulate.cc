@@ -13,6 +13,7 @@
 #include "planner/planner.h"
 #include "planner/simulate/symmetry.h"
 #include "planner/weights.h"
+#include "topology/graph/words.h"
 
 namespace tutti::planner {
 namespace {
@@ -188,9 +189,8 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
     std::unique_ptr<Layout>& layout) const {
   const auto shapes = shapes_of(algorithm);
   if (shapes.empty()) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{} does not apply to {} ranks on this machine", algorithm.name,
-                             shape().rank_count)};
+    return topology::invalid("{} does not apply to {} ranks on this machine", algorithm.name,
+                             shape().rank_count);
   }
   std::unique_ptr<Prepared> best;
   std::optional<Error> failed;

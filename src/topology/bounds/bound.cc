@@ -11,6 +11,7 @@
 
 #include "topology/bounds/max_flow.h"
 #include "topology/bounds/network.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -30,10 +31,10 @@ Error no_bound() {
           "bandwidths into the machine's file"};
 }
 Error unreachable(const Graph& graph, NodeId node) {
-  return {Code::kInvalidArgument,
-          fmt::format("bound: {} can't be reached by, or can't reach, all other endpoints; add the "
-                      "missing links, or leave it out",
-                      graph[node].name)};
+  return invalid(
+      "bound: {} can't be reached by, or can't reach, all other endpoints; add the "
+      "missing links, or leave it out",
+      graph[node].name);
 }
 
 // A cut and what it proves: T >= M[MB] * ratio.
@@ -324,8 +325,7 @@ Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId>
   const bool reversed = pattern == Pattern::kReduceScatter;
   TUTTI_TRY(Network network, make_network(graph, endpoints, reversed));
   if (options.root >= endpoints.size()) {
-    return Error{Code::kInvalidArgument, fmt::format("bound: root {} of {} endpoints; choose less",
-                                                     options.root, endpoints.size())};
+    return invalid("bound: root {} of {} endpoints; choose less", options.root, endpoints.size());
   }
   const bool symmetry = options.use_symmetry;
   Proof proof;

@@ -16,21 +16,17 @@ namespace {
 constexpr std::size_t kMostEndpoints = 16384;
 constexpr double kMostMbps = 1e9;
 
-Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
-
 Result<std::vector<bool>> mark_endpoints(const Graph& graph, std::span<const NodeId> endpoints) {
   if (endpoints.size() < 2 || endpoints.size() > kMostEndpoints) {
-    return bad(
-        fmt::format("bound: {} endpoints; choose 2 to {}", endpoints.size(), kMostEndpoints));
+    return invalid("bound: {} endpoints; choose 2 to {}", endpoints.size(), kMostEndpoints);
   }
   std::vector<bool> marked(graph.nodes.size());
   for (const NodeId id : endpoints) {
     if (id.value >= graph.nodes.size()) {
-      return bad(
-          fmt::format("bound: endpoint {} is not in the graph; choose nodes of it", id.value));
+      return invalid("bound: endpoint {} is not in the graph; choose nodes of it", id.value);
     }
     if (marked[id.value]) {
-      return bad(fmt::format("bound: endpoint {} twice; name each once", graph[id].name));
+      return invalid("bound: endpoint {} twice; name each once", graph[id].name);
     }
     marked[id.value] = true;
   }
@@ -52,22 +48,20 @@ Result<Network> make_network(const Graph& graph, std::span<const NodeId> endpoin
   network.endpoints.assign(endpoints.begin(), endpoints.end());
   for (const Node& node : graph.nodes) {
     if (node.host.exists() && node.host.value >= network.nodes) {
-      return bad(
-          fmt::format("bound: the host of {} does not exist; validate the graph first", node.name));
+      return invalid("bound: the host of {} does not exist; validate the graph first", node.name);
     }
   }
   int unknown = 0;
   for (const Link& link : graph.links) {
     if (link.a.value >= network.nodes || link.b.value >= network.nodes) {
-      return bad("bound: a link joins a node that does not exist; validate the graph first");
+      return invalid("bound: a link joins a node that does not exist; validate the graph first");
     }
     for (const bool forward : {true, false}) {
       const Quantity& width = forward ? link.forward : link.backward;
       const double mbps = std::round(width.value * 1000);
       if (!(mbps >= 0 && mbps <= kMostMbps)) {
-        return bad(fmt::format("bound: link {} - {} has {} GB/s; correct it to 0 to {} GB/s",
-                               graph[link.a].name, graph[link.b].name, width.value,
-                               kMostMbps / 1000));
+        return invalid("bound: link {} - {} has {} GB/s; correct it to 0 to {} GB/s",
+                       graph[link.a].name, graph[link.b].name, width.value, kMostMbps / 1000);
       }
       if (!width.known() && link.kind != LinkKind::kInternal) ++unknown;
       if (width.known() && mbps == 0) continue;

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/output.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -19,8 +20,9 @@ struct Closer {
 using Handle = std::unique_ptr<archive, Closer>;
 using EntryHandle = std::unique_ptr<archive_entry, Closer>;
 
-Error bad(std::string_view source, std::string_view what) {
-  return {Code::kInvalidArgument, fmt::format("{}: {}", source, what), {}, {}};
+template <class... Args>
+Error bad(std::string_view source, fmt::format_string<Args...> what, Args&&... args) {
+  return invalid("{}: {}", source, fmt::format(what, std::forward<Args>(args)...));
 }
 
 std::string library_error(archive* handle) {
@@ -38,12 +40,12 @@ Result<std::string> entry_content(archive* handle, std::string_view source,
   std::array<char, 65536> block;
   for (;;) {
     const la_ssize_t got = archive_read_data(handle, block.data(), block.size());
-    if (got < 0) return bad(source, "the archive is damaged: " + library_error(handle));
+    if (got < 0) return bad(source, "the archive is damaged: {}", library_error(handle));
     if (got == 0) return content;
     content.append(block.data(), static_cast<std::size_t>(got));
     if (content.size() > FileTree::kMostBytes) {
-      return bad(source, fmt::format("{:.200} is larger than {} MiB; no file of a topology is",
-                                     path, FileTree::kMostBytes >> 20));
+      return bad(source, "{:.200} is larger than {} MiB; no file of a topology is", path,
+                 FileTree::kMostBytes >> 20);
     }
   }
 }
@@ -70,8 +72,8 @@ Status add_entry(MemoryTree& tree, archive* handle, archive_entry* entry, std::s
     tree.add_file(path, std::move(content));
   }
   if (total > kMostArchiveBytes) {
-    return bad(source, fmt::format("unpacked it has more than {} MiB; a topology has not",
-                                   kMostArchiveBytes >> 20));
+    return bad(source, "unpacked it has more than {} MiB; a topology has not",
+               kMostArchiveBytes >> 20);
   }
   return ok();
 }
@@ -107,7 +109,7 @@ Result<std::unique_ptr<MemoryTree>> read_archive(std::string_view bytes, std::st
   archive_read_support_filter_gzip(handle.get());
   archive_read_support_filter_xz(handle.get());
   if (archive_read_open_memory(handle.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) {
-    return bad(source, "this is no tar archive: " + library_error(handle.get()));
+    return bad(source, "this is no tar archive: {}", library_error(handle.get()));
   }
   auto tree = std::make_unique<MemoryTree>();
   std::size_t total = 0;
@@ -116,10 +118,10 @@ Result<std::unique_ptr<MemoryTree>> read_archive(std::string_view bytes, std::st
     const int got = archive_read_next_header(handle.get(), &entry);
     if (got == ARCHIVE_EOF) break;
     if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
-      return bad(source, "the archive is damaged: " + library_error(handle.get()));
+      return bad(source, "the archive is damaged: {}", library_error(handle.get()));
     }
     if (count == kMostArchiveEntries) {
-      return bad(source, fmt::format("it has more than {} entries", kMostArchiveEntries));
+      return bad(source, "it has more than {} entries", kMostArchiveEntries);
     }
     TUTTI_RETURN_IF_ERROR(add_entry(*tree, handle.get(), entry, source, total));
   }
@@ -135,7 +137,7 @@ Result<std::unique_ptr<MemoryTree>> read_archive_file(const std::string& path) {
   while (file.read(block.data(), block.size()) || file.gcount() > 0) {
     bytes.append(block.data(), static_cast<std::size_t>(file.gcount()));
     if (bytes.size() > kMostArchiveBytes) {
-      return bad(path, fmt::format("is larger than {} MiB", kMostArchiveBytes >> 20));
+      return bad(path, "is larger than {} MiB", kMostArchiveBytes >> 20);
     }
   }
   return read_archive(bytes, path);

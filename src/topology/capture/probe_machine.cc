@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "topology/capture/archive.h"
+#include "topology/graph/words.h"
 #include "topology/probe/parts.h"
 #include "topology/probe/probe.h"
 
@@ -26,13 +27,10 @@ Imported probe_machine(const ProbeOptions& options) {
 Result<Imported> probe_archive(const std::string& path) {
   TUTTI_TRY(const auto tree, read_archive_file(path));
   if (!tree->real_path("/sys") && !tree->real_path("/proc")) {
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("{}: there is neither sys nor proc in it; it has to be what capture or "
-                    "hwloc-gather-topology writes",
-                    path),
-        {},
-        {}};
+    return invalid(
+        "{}: there is neither sys nor proc in it; it has to be what capture or "
+        "hwloc-gather-topology writes",
+        path);
   }
   return probe_tree(*tree);
 }

@@ -10,11 +10,14 @@
 namespace tutti::topology {
 namespace {
 
-Error bad(std::string what) { return {Code::kInvalidPlan, "embedding: " + std::move(what)}; }
+template <class... Args>
+Error bad(fmt::format_string<Args...> what, Args&&... args) {
+  return {Code::kInvalidPlan, "embedding: " + fmt::format(what, std::forward<Args>(args)...)};
+}
 
 Status check_ends(const Lane& lane, std::size_t routes, const Source& source) {
   if (source.from >= lane.order.size()) return bad("a tree has a parent that is no endpoint");
-  if (source.hop >= routes) return bad(fmt::format("there is no route {}", source.hop));
+  if (source.hop >= routes) return bad("there is no route {}", source.hop);
   return ok();
 }
 
@@ -97,7 +100,7 @@ Status check_lanes(const Graph& graph, std::span<const Lane> lanes, std::size_t 
     }
     if (lane.hops.size() != lane.order.size()) return bad("a ring has not a hop for each endpoint");
     for (const std::uint32_t hop : lane.hops) {
-      if (hop >= routes) return bad(fmt::format("there is no route {}", hop));
+      if (hop >= routes) return bad("there is no route {}", hop);
     }
   }
   return ok();
@@ -159,12 +162,12 @@ class Traffic {
     left_[from.value] = 1;
     left_[to.value] = -1;
     for (const EdgeUse& use : route) {
-      if (use.link >= graph_.links.size()) return bad(fmt::format("there is no link {}", use.link));
+      if (use.link >= graph_.links.size()) return bad("there is no link {}", use.link);
       const Link& link = graph_.links[use.link];
       const Quantity& rate = use.forward ? link.forward : link.backward;
       if (!(use.share > 0 && use.share <= 1 + 1e-9) || (rate.known() && rate.value <= 0))
-        return bad(fmt::format("link {} to {} carries nothing, or is given a share of {}",
-                               graph_[link.a].name, graph_[link.b].name, use.share));
+        return bad("link {} to {} carries nothing, or is given a share of {}", graph_[link.a].name,
+                   graph_[link.b].name, use.share);
       left_[(use.forward ? link.a : link.b).value] -= use.share;
       left_[(use.forward ? link.b : link.a).value] += use.share;
     }
@@ -172,8 +175,8 @@ class Traffic {
       return std::abs(std::exchange(left_[node.value], 0.0)) < 1e-6;
     };
     const auto lost = [&](NodeId node) {
-      return bad(fmt::format("the hop from {} to {} loses or invents traffic at {}",
-                             graph_[from].name, graph_[to].name, graph_[node].name));
+      return bad("the hop from {} to {} loses or invents traffic at {}", graph_[from].name,
+                 graph_[to].name, graph_[node].name);
     };
     if (!settled(from)) return lost(from);
     if (!settled(to)) return lost(to);

@@ -8,6 +8,10 @@
 namespace tutti::topology {
 
 enum class Severity : std::uint8_t { kNote, kWarning, kError };
+constexpr std::string_view to_string(Severity severity) {
+  constexpr std::string_view kWords[] = {"note", "warning", "error"};
+  return kWords[static_cast<std::size_t>(severity)];
+}
 
 /// One thing that is wrong, doubtful or hidden.
 struct Finding {

@@ -8,10 +8,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <set>
 #include <unordered_map>
+
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
@@ -23,23 +26,19 @@ constexpr std::size_t kMostLinks = 10'000'000;
 // --- Printing ---
 
 bool is_plain(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view("_./:+-@,()%*;<>[]{}|~^&!?$").find(c) != std::string_view::npos;
+  return c > ' ' && c <= '~' && std::string_view("\"#'=\\`").find(c) == std::string_view::npos;
 }
 
 /// A word as it stands, or in quotes where it would not be one word.
 void append_word(std::string& out, std::string_view word) {
-  bool plain = !word.empty();
-  for (const char c : word) plain = plain && is_plain(c);
-  if (plain) {
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) {
     out += word;
     return;
   }
   out += '"';
   for (const char c : word) {
     if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
+      out.append({'\\', c});
     } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     } else {
@@ -116,10 +115,12 @@ class Parser {
   Result<Graph> parse();
 
  private:
-  Error error(std::size_t column, std::string_view what) const {
-    return {Code::kInvalidArgument, fmt::format("{}:{}:{}: {}", source_, line_, column, what)};
+  template <class... Args>
+  Error error(std::size_t column, fmt::format_string<Args...> what, Args&&... args) const {
+    return invalid("{}:{}:{}: {}", source_, line_, column,
+                   fmt::format(what, std::forward<Args>(args)...));
   }
-  Status split(std::string_view line);
+  Status tokenize(std::string_view line);
   Status quoted(std::string_view line, std::size_t& at, std::string& value) const;
   Status entry();
   Status node(NodeKind kind);
@@ -173,7 +174,7 @@ Status Parser::quoted(std::string_view line, std::size_t& at, std::string& value
   return ok();
 }
 
-Status Parser::split(std::string_view line) {
+Status Parser::tokenize(std::string_view line) {
   tokens_.clear();
   std::size_t at = 0;
   for (;;) {
@@ -194,8 +195,9 @@ Status Parser::split(std::string_view line) {
     if (token.value.empty() && at < line.size() && line[at] == '"') {
       TUTTI_RETURN_IF_ERROR(quoted(line, at, token.value));
     } else if (token.value.empty()) {
-      return error(at + 1, token.key.empty() ? "this character must stand in quotes"
-                                             : "a value is missing after '='; write \"\" if empty");
+      return error(at + 1, "{}",
+                   token.key.empty() ? "this character must stand in quotes"
+                                     : "a value is missing after '='; write \"\" if empty");
     }
     if (at < line.size() && line[at] != ' ' && line[at] != '\t') {
       return error(at + 1, "a blank must follow a word; put text with other characters in quotes");
@@ -205,53 +207,46 @@ Status Parser::split(std::string_view line) {
 }
 
 Status Parser::integer(const Token& token, int least, int& value) const {
-  const char* last = token.value.data() + token.value.size();
-  const auto [stop, code] = std::from_chars(token.value.data(), last, value);
-  if (code != std::errc() || stop != last || value < least) {
-    return error(token.column, fmt::format("{} must be a whole number from {} on, not '{}'",
-                                           token.key, least, token.value));
+  const auto found = parse_number<int>(token.value);
+  value = found.value_or(least - 1);
+  if (value < least) {
+    return error(token.column, "{} must be a whole number from {} on, not '{}'", token.key, least,
+                 token.value);
   }
   return ok();
 }
 
 Status Parser::quantity(const Token& token, Quantity& value) const {
   if (token.value == "?") return ok();
-  const std::size_t colon = token.value.find(':');
-  const char* last = token.value.data() + std::min(colon, token.value.size());
-  const auto [stop, code] = std::from_chars(token.value.data(), last, value.value);
-  const std::string_view word =
-      std::string_view(token.value).substr(std::min(colon, token.value.size() - 1) + 1);
-  const Origin origin = parse_origin(word).value_or(Origin::kUnknown);
-  if (code != std::errc() || stop != last || !std::isfinite(value.value) || value.value < 0 ||
-      std::signbit(value.value) || origin == Origin::kUnknown) {
+  const auto parts = split(token.value, ':');
+  value.value = parse_number<double>(parts[0]).value_or(-1);
+  value.origin =
+      parts.size() == 2 ? parse_origin(parts[1]).value_or(Origin::kUnknown) : Origin::kUnknown;
+  if (!std::isfinite(value.value) || std::signbit(value.value) || !value.known()) {
     return error(token.column,
-                 fmt::format("{} must be ? or NUMBER:ORIGIN (assumed, table, maximum, current, "
-                             "measured), not '{}'",
-                             token.key, token.value));
+                 "{} must be ? or NUMBER:ORIGIN (assumed, table, maximum, current, "
+                 "measured), not '{}'",
+                 token.key, token.value);
   }
-  value.origin = origin;
   return ok();
 }
 
 Status Parser::rate(const Token& token, PcieRate& value) const {
   if (token.value == "?") return ok();
-  const char* last = token.value.data() + token.value.size();
-  const auto [middle, code] = std::from_chars(token.value.data(), last, value.gigatransfers);
-  bool good = code == std::errc() && middle != last && *middle == 'x' &&
-              std::isfinite(value.gigatransfers) && !std::signbit(value.gigatransfers);
-  if (good) {
-    const auto width = std::from_chars(middle + 1, last, value.width);
-    good = width.ec == std::errc() && width.ptr == last && value.width >= 0 && value.width <= 32;
-  }
-  if (good) return ok();
-  return error(token.column, fmt::format("{} must be ? or GT/s and lanes, as in 16x8, not '{}'",
-                                         token.key, token.value));
+  const auto parts = split(token.value, 'x');
+  value.gigatransfers = parse_number<double>(parts[0]).value_or(-1);
+  value.width = parts.size() == 2 ? parse_number<int>(parts[1]).value_or(-1) : -1;
+  if (std::isfinite(value.gigatransfers) && !std::signbit(value.gigatransfers) &&
+      value.width >= 0 && value.width <= 32)
+    return ok();
+  return error(token.column, "{} must be ? or GT/s and lanes, as in 16x8, not '{}'", token.key,
+               token.value);
 }
 
 Result<NodeId> Parser::end(const Token& token) const {
   const auto found = by_name_.find(token.value);
   if (found == by_name_.end()) {
-    return error(token.column, fmt::format("no node '{}' before this line", token.value));
+    return error(token.column, "no node '{}' before this line", token.value);
   }
   return NodeId{found->second};
 }
@@ -261,10 +256,10 @@ Status Parser::fields_once(std::size_t first) const {
   for (std::size_t i = first; i < tokens_.size(); ++i) {
     const Token& token = tokens_[i];
     if (token.key.empty()) {
-      return error(token.column, fmt::format("expected key=value, not '{}'", token.value));
+      return error(token.column, "expected key=value, not '{}'", token.value);
     }
     if (!seen.insert(token.key).second) {
-      return error(token.column, fmt::format("{} is said twice", token.key));
+      return error(token.column, "{} is said twice", token.key);
     }
   }
   return ok();
@@ -284,9 +279,10 @@ Status Parser::node_field(Node& made, const Token& token) {
   const std::string_view fact = std::string_view(token.key).substr(1);
   const auto bad = fact.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_");
   if (token.key[0] != '.' || fact.empty() || bad != std::string_view::npos) {
-    return error(token.column, fmt::format("a node has host, index, bus and facts (.name=value, "
-                                           "name of a-z, 0-9, _), not '{}'",
-                                           token.key));
+    return error(token.column,
+                 "a node has host, index, bus and facts (.name=value, "
+                 "name of a-z, 0-9, _), not '{}'",
+                 token.key);
   }
   made.facts.emplace(fact, token.value);
   return ok();
@@ -306,7 +302,7 @@ Status Parser::node(NodeKind kind) {
   for (std::size_t i = 2; i < tokens_.size(); ++i)
     TUTTI_RETURN_IF_ERROR(node_field(made, tokens_[i]));
   if (!by_name_.emplace(made.name, static_cast<std::uint32_t>(graph_.nodes.size())).second) {
-    return error(tokens_[1].column, fmt::format("there is a node '{}' already", made.name));
+    return error(tokens_[1].column, "there is a node '{}' already", made.name);
   }
   graph_.add(std::move(made));
   return ok();
@@ -321,9 +317,10 @@ Status Parser::link_field(Link& made, const Token& token) const {
     if (!made.pcie) made.pcie.emplace();
     return rate(token, token.key == "current" ? made.pcie->current : made.pcie->maximum);
   }
-  return error(token.column, fmt::format("a link has count, forward, backward, latency_us, current "
-                                         "and maximum, not '{}'",
-                                         token.key));
+  return error(token.column,
+               "a link has count, forward, backward, latency_us, current "
+               "and maximum, not '{}'",
+               token.key);
 }
 
 Status Parser::link(LinkKind kind) {
@@ -356,8 +353,8 @@ Status Parser::entry() {
     if (const auto kind = parse_node_kind(first.value)) return node(*kind);
     if (const auto kind = parse_link_kind(first.value)) return link(*kind);
   }
-  return error(first.column, fmt::format("'{}' is no kind of node or link, and not note",
-                                         first.key.empty() ? first.value : first.key));
+  return error(first.column, "'{}' is no kind of node or link, and not note",
+               first.key.empty() ? first.value : first.key);
 }
 
 Result<Graph> Parser::parse() {
@@ -372,15 +369,15 @@ Result<Graph> Parser::parse() {
       if (line != kHeader) break;
       continue;
     }
-    TUTTI_RETURN_IF_ERROR(split(line));
+    TUTTI_RETURN_IF_ERROR(tokenize(line));
     TUTTI_RETURN_IF_ERROR(entry());
   }
-  if (line_ == 1) return error(1, fmt::format("the first line must be '{}'", kHeader));
+  if (line_ == 1) return error(1, "the first line must be '{}'", kHeader);
   for (const HostOf& host : hosts_) {
     const auto found = by_name_.find(host.name);
     if (found == by_name_.end()) {
       line_ = host.line;
-      return error(host.column, fmt::format("no node '{}'", host.name));
+      return error(host.column, "no node '{}'", host.name);
     }
     graph_.nodes[host.node].host = {found->second};
   }

@@ -9,7 +9,15 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/result.h"
+
 namespace tutti::topology {
+
+/// kInvalidArgument with a formatted text.
+template <class... Args>
+Error invalid(fmt::format_string<Args...> text, Args&&... args) {
+  return {Code::kInvalidArgument, fmt::format(text, std::forward<Args>(args)...), {}, {}};
+}
 
 /// The number that the whole text is, in base 10 or `base`; none if it is anything else.
 template <class Number, class... Base>

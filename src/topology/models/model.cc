@@ -17,14 +17,12 @@ constexpr std::array kModels{
 #undef TUTTI_MODEL
 };
 
-Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
-
 Result<const Model*> find_model(std::string_view name) {
   for (const Model* candidate : kModels) {
     if (candidate->name == name) return candidate;
   }
-  return bad(fmt::format("there is no model '{:.64}'; there are {}", name,
-                         list_of(kModels, [](const Model* one) { return one->name; })));
+  return invalid("there is no model '{:.64}'; there are {}", name,
+                 list_of(kModels, [](const Model* one) { return one->name; }));
 }
 
 }  // namespace
@@ -45,14 +43,14 @@ Result<Graph> model(std::string_view spec) {
     }
     size = parse_number<int>(text).value_or(0);
     if (size < 1 || size > known->most) {
-      return bad(fmt::format("model '{:.128}': the size has to be 1 to {}, not '{:.32}'", spec,
-                             known->most, text));
+      return invalid("model '{:.128}': the size has to be 1 to {}, not '{:.32}'", spec, known->most,
+                     text);
     }
     if (slash == std::string_view::npos && size > 1) network = known->network;
   }
   Graph graph = known->make(size);
   if (auto joined = join_network(graph, network); !joined) {
-    return bad(fmt::format("model '{:.128}': {}", spec, joined.error().what));
+    return invalid("model '{:.128}': {}", spec, joined.error().what);
   }
   graph.notes.push_back(fmt::format("model {:.128}", spec));
   graph.notes.emplace_back(

@@ -32,8 +32,6 @@ struct Ends {
   double gbs = 0;          // The fastest NIC's: the rate of the network's own links.
 };
 
-Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
-
 std::optional<int> parse_parameter(std::string_view text) {
   const auto value = parse_number<int>(text);
   return value && *value >= 1 && *value <= kMostParameter ? value : std::nullopt;
@@ -43,7 +41,7 @@ std::optional<int> parse_parameter(std::string_view text) {
 Result<int> number(std::string_view parameter, int standard, std::string_view what) {
   if (parameter.empty()) return standard;
   if (const auto value = parse_parameter(parameter)) return *value;
-  return bad(fmt::format("{} has to be 1 to {}, not '{:.32}'", what, kMostParameter, parameter));
+  return invalid("{} has to be 1 to {}, not '{:.32}'", what, kMostParameter, parameter);
 }
 
 Ends find_ends(const Graph& graph) {
@@ -71,7 +69,7 @@ void add_port(Graph& graph, const Nic& nic, NodeId to) {
 }
 
 Status join_plane(Graph& graph, const Ends& ends, std::string_view parameter) {
-  if (!parameter.empty()) return bad("the network plane takes no parameter");
+  if (!parameter.empty()) return invalid("the network plane takes no parameter");
   const NodeId plane = graph.add({NodeKind::kPlane, "network"});
   for (const Nic& nic : ends.nics) add_port(graph, nic, plane);
   return ok();
@@ -204,14 +202,14 @@ Result<std::vector<std::size_t>> torus_sizes(std::string_view parameter, std::si
   for (const std::string_view text : split(parameter, 'x')) {
     const auto size = parse_parameter(text);
     if (!size || sizes.size() == 3) {
-      return bad(fmt::format("the sizes of a torus are AxB or AxBxC, not '{:.32}'", parameter));
+      return invalid("the sizes of a torus are AxB or AxBxC, not '{:.32}'", parameter);
     }
     sizes.push_back(static_cast<std::size_t>(*size));
     product *= sizes.back();
   }
   if (sizes.size() < 2 || product != hosts) {
-    return bad(fmt::format("a torus of {:.32} has not as many places as there are hosts, {}",
-                           parameter, hosts));
+    return invalid("a torus of {:.32} has not as many places as there are hosts, {}", parameter,
+                   hosts);
   }
   return sizes;
 }
@@ -263,9 +261,8 @@ Status join_network(Graph& graph, std::string_view spec) {
   const auto known = std::find_if(kNetworks.begin(), kNetworks.end(),
                                   [&](const Network& network) { return network.name == name; });
   if (known == kNetworks.end()) {
-    return bad(
-        fmt::format("there is no network '{:.64}'; there are {}", name,
-                    list_of(kNetworks, [](const Network& network) { return network.name; })));
+    return invalid("there is no network '{:.64}'; there are {}", name,
+                   list_of(kNetworks, [](const Network& network) { return network.name; }));
   }
   return known->join(graph, find_ends(graph), parameter);
 }

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/words.h"
 #include "topology/readers/hwloc_text.h"
 #include "topology/readers/reader.h"
 #include "topology/readers/xml.h"
@@ -390,8 +391,7 @@ Result<Imported> HwlocReader::read() {
   host_ = made_.graph.add({NodeKind::kHost, "host0"});
   processors();
   if (made_.graph.all(NodeKind::kNuma).empty()) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}: hwloc found no NUMA node with cores in it", source_)};
+    return invalid("{}: hwloc found no NUMA node with cores in it", source_);
   }
   join_processors();
   io(hwloc_get_root_obj(topology_));
@@ -421,8 +421,7 @@ Result<Imported> HwlocReader::read() {
 Result<Imported> read_hwloc_here(std::string_view text, std::string_view source) {
   TUTTI_TRY(const Xml screened, Xml::parse(text, source));
   if (text.find("<!ENTITY") != std::string_view::npos) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}: XML with entities of its own is not read", source)};
+    return invalid("{}: XML with entities of its own is not read", source);
   }
   TUTTI_TRY(const Topology topology, prepare(source));
   const std::string_view version = screened.root().attribute("version").value();
@@ -431,9 +430,10 @@ Result<Imported> read_hwloc_here(std::string_view text, std::string_view source)
   if (hwloc_topology_set_xmlbuffer(topology.get(), copy.c_str(),
                                    static_cast<int>(copy.size() + 1)) != 0 ||
       hwloc_topology_load(topology.get()) != 0) {
-    return Error{Code::kInvalidArgument, fmt::format("{}: libhwloc can't read it as a topology; "
-                                                     "is it whole, and of hwloc 1 or 2?",
-                                                     source)};
+    return invalid(
+        "{}: libhwloc can't read it as a topology; "
+        "is it whole, and of hwloc 1 or 2?",
+        source);
   }
   return HwlocReader(topology.get(), source).read();
 }

@@ -37,8 +37,7 @@ Status NcclReader::peer(pugi::xml_node element, NodeId gpu, NodeId numa) {
   const std::string_view type = element.attribute("tclass").value();
   const int count = whole_number(element.attribute("count").value(), 0);
   if (target.empty() || target.size() > 64 || count <= 0 || count > 1024) {
-    return xml_.error(element,
-                      fmt::format("{} needs target and count (1 to 1024)", element.name()));
+    return xml_.error(element, "{} needs target and count (1 to 1024)", element.name());
   }
   const NodeId host = made_.graph[gpu].host;
   const auto at = by_bus_.find(fmt::format("{} {}", host.value, pci_address(target)));
@@ -65,9 +64,10 @@ Status NcclReader::peer(pugi::xml_node element, NodeId gpu, NodeId numa) {
 Status NcclReader::gpu_pair(pugi::xml_node element, LinkKind kind, NodeId gpu, NodeId other,
                             int count) {
   if (gpu == other) {
-    return xml_.error(element, fmt::format("gpu {} has {} {}s to itself; the file is defective: "
-                                           "dump a new one with NCCL_TOPO_DUMP_FILE",
-                                           made_.graph[gpu].bus, count, element.name()));
+    return xml_.error(element,
+                      "gpu {} has {} {}s to itself; the file is defective: "
+                      "dump a new one with NCCL_TOPO_DUMP_FILE",
+                      made_.graph[gpu].bus, count, element.name());
   }
   const auto [low, high] = std::minmax(gpu, other);
   const auto [at, fresh] = pair_of_.try_emplace({kind, low, high}, pairs_.size());
@@ -114,8 +114,8 @@ Status NcclReader::pci_links() {
     const std::string target = pci_address(element.attribute("target").value());
     const auto at = by_bus_.find(fmt::format("{} {}", made_.graph[node].host.value, target));
     if (at == by_bus_.end() || at->second == node) {
-      return xml_.error(element, fmt::format("pcilink to '{}', which is no other pci of this file",
-                                             element.attribute("target").value()));
+      return xml_.error(element, "pcilink to '{}', which is no other pci of this file",
+                        element.attribute("target").value());
     }
     const auto [low, high] = std::minmax(node, at->second);
     if (!pair_of_.try_emplace({LinkKind::kPcie, low, high}, 0).second) continue;

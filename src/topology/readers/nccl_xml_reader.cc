@@ -82,8 +82,7 @@ Status NcclReader::cpu(pugi::xml_node element) {
   const std::string_view id = element.attribute("numaid").value();
   const int index = whole_number(id, -2);
   if (index < -1) {
-    return xml_.error(element,
-                      fmt::format("cpu needs numaid, a whole number from -1 on, not '{}'", id));
+    return xml_.error(element, "cpu needs numaid, a whole number from -1 on, not '{}'", id);
   }
   if (index == -1) {
     found(Severity::kWarning, "numa-unknown", element,
@@ -93,7 +92,7 @@ Status NcclReader::cpu(pugi::xml_node element) {
   std::string name = fmt::format("{}/numa{}", made_.graph[host].name,
                                  index < 0 ? std::string() : std::to_string(index));
   if (names_.contains(name)) {
-    return xml_.error(element, fmt::format("a second cpu with numaid {}", index));
+    return xml_.error(element, "a second cpu with numaid {}", index);
   }
   names_.insert(name);
   const NodeId numa =
@@ -120,7 +119,7 @@ Status NcclReader::children(pugi::xml_node element, NodeId parent, NodeId numa) 
       found(Severity::kNote, "element-ignored", child,
             fmt::format("element <{}> is not known here; NCCL skips it too", name));
     } else if (parent == numa) {
-      return xml_.error(child, fmt::format("<{}> directly in <cpu>; it needs a <pci>", name));
+      return xml_.error(child, "<{}> directly in <cpu>; it needs a <pci>", name);
     }
   }
   return ok();
@@ -143,7 +142,7 @@ Status NcclReader::pci(pugi::xml_node element, NodeId parent, NodeId numa) {
   const std::string_view raw = element.attribute("busid").value();
   std::string bus = pci_address(raw);
   if (bus.empty()) {
-    return xml_.error(element, fmt::format("pci needs busid, as in 0000:07:00.0, not '{}'", raw));
+    return xml_.error(element, "pci needs busid, as in 0000:07:00.0, not '{}'", raw);
   }
   const std::string_view type = element.attribute("class").value();
   const NodeId host = made_.graph[numa].host;
@@ -160,7 +159,7 @@ Status NcclReader::pci(pugi::xml_node element, NodeId parent, NodeId numa) {
   name = unique(fmt::format("{}/{}", host_name, name), bus);
   const NodeId node = made_.graph.add({kind, std::move(name), host, -1, bus});
   if (!by_bus_.emplace(fmt::format("{} {}", host.value, bus), node).second) {
-    return xml_.error(element, fmt::format("a second pci with busid {}", bus));
+    return xml_.error(element, "a second pci with busid {}", bus);
   }
   facts(element, node, raw == bus ? " busid " : " ");
   if (kind == NodeKind::kPciePort && type.empty()) {
@@ -297,7 +296,7 @@ bool is_nccl(std::string_view text) { return first_element(text) == "system"; }
 Result<Imported> read_nccl(std::string_view text, std::string_view source) {
   TUTTI_TRY(Xml xml, Xml::parse(text, source));
   if (std::string_view(xml.root().name()) != "system") {
-    return xml.error(xml.root(), fmt::format("<{}> instead of <system>", xml.root().name()));
+    return xml.error(xml.root(), "<{}> instead of <system>", xml.root().name());
   }
   return NcclReader(std::move(xml), text, source).read();
 }

@@ -70,9 +70,8 @@ Result<Imported> import(std::string_view text, std::string_view source) {
   const auto found = std::find_if(kReaders.begin(), kReaders.end(),
                                   [&](const Reader* reader) { return reader->recognises(text); });
   if (found == kReaders.end()) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}: no known form of a topology; known: {}", source,
-                             list_of(kReaders, [](const Reader* one) { return one->name; }))};
+    return invalid("{}: no known form of a topology; known: {}", source,
+                   list_of(kReaders, [](const Reader* one) { return one->name; }));
   }
   TUTTI_TRY(Imported imported, (*found)->read(text, source));
   TUTTI_TRY(Findings more, validate(imported.graph, source));

@@ -8,13 +8,15 @@
 
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/sets.h"
+#include "topology/graph/words.h"
 #include "topology/readers/reader.h"
 
 namespace tutti::topology {
 namespace {
 
-Error impossible(std::string_view source, std::string_view what) {
-  return {Code::kInvalidArgument, fmt::format("{}: {}", source, what)};
+template <class... Args>
+Error impossible(std::string_view source, fmt::format_string<Args...> what, Args&&... args) {
+  return invalid("{}: {}", source, fmt::format(what, std::forward<Args>(args)...));
 }
 
 Status check_nodes(const Graph& graph, std::string_view source) {
@@ -22,21 +24,19 @@ Status check_nodes(const Graph& graph, std::string_view source) {
   std::set<std::pair<NodeId, std::string_view>> buses;
   for (const Node& node : graph.nodes) {
     if (node.name.empty() || node.name.find_first_of(" \t\r\n") != std::string::npos) {
-      return impossible(source,
-                        fmt::format("node name '{}' is empty or has white space", node.name));
+      return impossible(source, "node name '{}' is empty or has white space", node.name);
     }
     if (!names.insert(node.name).second) {
-      return impossible(source, fmt::format("two nodes are called {}", node.name));
+      return impossible(source, "two nodes are called {}", node.name);
     }
     if (node.host.exists() &&
         (node.host.value >= graph.nodes.size() || graph[node.host].kind != NodeKind::kHost)) {
-      return impossible(source, fmt::format("the host of {} is no host", node.name));
+      return impossible(source, "the host of {} is no host", node.name);
     }
     // Ports of a card have the address of their function.
     if (node.bus.empty()) continue;
     if (!buses.insert({node.host, node.bus}).second) {
-      return impossible(
-          source, fmt::format("{}: bus address {} is another node's too", node.name, node.bus));
+      return impossible(source, "{}: bus address {} is another node's too", node.name, node.bus);
     }
   }
   return ok();
@@ -45,18 +45,18 @@ Status check_nodes(const Graph& graph, std::string_view source) {
 Status check_links(const Graph& graph, std::string_view source) {
   for (const Link& link : graph.links) {
     if (link.a.value >= graph.nodes.size() || link.b.value >= graph.nodes.size()) {
-      return impossible(source, fmt::format("a {} link to nothing", to_string(link.kind)));
+      return impossible(source, "a {} link to nothing", to_string(link.kind));
     }
     if (link.a == link.b) {
-      return impossible(source, fmt::format("{} has a {} link to itself", graph[link.a].name,
-                                            to_string(link.kind)));
+      return impossible(source, "{} has a {} link to itself", graph[link.a].name,
+                        to_string(link.kind));
     }
     const std::string between = fmt::format("{} link from {} to {}", to_string(link.kind),
                                             graph[link.a].name, graph[link.b].name);
-    if (link.count < 1) return impossible(source, fmt::format("{}: count {}", between, link.count));
+    if (link.count < 1) return impossible(source, "{}: count {}", between, link.count);
     for (const Quantity& quantity : {link.forward, link.backward, link.latency_us}) {
       if (!std::isfinite(quantity.value) || quantity.value < 0) {
-        return impossible(source, fmt::format("{}: {} is no figure", between, quantity.value));
+        return impossible(source, "{}: {} is no figure", between, quantity.value);
       }
     }
   }
@@ -82,11 +82,11 @@ Status check_nvlinks(const Graph& graph, std::string_view source) {
     const auto sm = static_cast<int>(number_fact(graph[gpu], "sm").value_or(0));
     const int most = most_nvlinks(sm);
     if (links[gpu.value] <= most) continue;
-    return impossible(
-        source, fmt::format("{} has {} NVLinks, and {} has at most {}; if the file lists every "
-                            "peer behind NVSwitches, list the switches instead",
-                            graph[gpu].name, links[gpu.value],
-                            sm > 0 ? fmt::format("a chip of sm {}", sm) : "no chip", most));
+    return impossible(source,
+                      "{} has {} NVLinks, and {} has at most {}; if the file lists every "
+                      "peer behind NVSwitches, list the switches instead",
+                      graph[gpu].name, links[gpu.value],
+                      sm > 0 ? fmt::format("a chip of sm {}", sm) : "no chip", most);
   }
   return ok();
 }
@@ -102,8 +102,8 @@ Status check_bridges(const Graph& graph, std::string_view source) {
     if (link.kind != LinkKind::kPcie) continue;
     if (!is_bridge(graph[link.a].kind) || !is_bridge(graph[link.b].kind)) continue;
     if (!joined.join(link.a.value, link.b.value)) {
-      return impossible(source, fmt::format("PCI bridges in a circle, closed by {} and {}",
-                                            graph[link.a].name, graph[link.b].name));
+      return impossible(source, "PCI bridges in a circle, closed by {} and {}", graph[link.a].name,
+                        graph[link.b].name);
     }
   }
   return ok();

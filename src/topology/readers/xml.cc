@@ -17,16 +17,11 @@ std::string Xml::where(pugi::xml_node node) const {
   return fmt::format("{}:{}", source_, line(static_cast<std::size_t>(node.offset_debug())));
 }
 
-Error Xml::error(pugi::xml_node node, std::string_view what) const {
-  return {Code::kInvalidArgument, fmt::format("{}: {}", where(node), what)};
-}
-
 Result<Xml> Xml::parse(std::string_view text, std::string_view source) {
   Xml xml;
   xml.source_ = source;
   if (text.size() > kMostBytes) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}: XML of {} bytes; at most 32 MiB are read", source, text.size())};
+    return invalid("{}: XML of {} bytes; at most 32 MiB are read", source, text.size());
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\n') xml.line_ends_.push_back(i);
@@ -34,15 +29,13 @@ Result<Xml> Xml::parse(std::string_view text, std::string_view source) {
   const auto parsed = xml.document_.load_buffer(
       text.data(), text.size(), pugi::parse_default | pugi::parse_declaration, pugi::encoding_utf8);
   if (!parsed) {
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("{}:{}: XML: {}", source,
-                    xml.line(static_cast<std::size_t>(std::max<std::ptrdiff_t>(parsed.offset, 0))),
-                    parsed.description())};
+    return invalid("{}:{}: XML: {}", source,
+                   xml.line(static_cast<std::size_t>(std::max<std::ptrdiff_t>(parsed.offset, 0))),
+                   parsed.description());
   }
   xml.has_header_ = xml.document_.first_child().type() == pugi::node_declaration;
   if (!xml.root()) {
-    return Error{Code::kInvalidArgument, fmt::format("{}: XML without an element", source)};
+    return invalid("{}: XML without an element", source);
   }
   // A walk without recursion, whatever the nesting.
   int depth = 0;
@@ -50,7 +43,7 @@ Result<Xml> Xml::parse(std::string_view text, std::string_view source) {
     if (node.first_child()) {
       node = node.first_child();
       if (++depth > kMostDepth) {
-        return xml.error(node, fmt::format("elements nested more than {} deep", kMostDepth));
+        return xml.error(node, "elements nested more than {} deep", kMostDepth);
       }
       continue;
     }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/result.h"
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 
@@ -25,7 +25,10 @@ class Xml {
   /// "source:line" of an element.
   std::string where(pugi::xml_node node) const;
   /// "source:line: what", as an error.
-  Error error(pugi::xml_node node, std::string_view what) const;
+  template <class... Args>
+  Error error(pugi::xml_node node, fmt::format_string<Args...> what, Args&&... args) const {
+    return invalid("{}: {}", where(node), fmt::format(what, std::forward<Args>(args)...));
+  }
   bool has_header() const { return has_header_; }
 
  private:
