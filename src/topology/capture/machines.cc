@@ -49,124 +49,117 @@ class Answerer {
 
  private:
   NodeId gpu(int index) const { return gpus_[static_cast<std::size_t>(index)]; }
-  std::string bus_of(int index) const;
-  NvmlGpu nvml(int index) const;
-  CudaGpu cuda(int index) const;
-  void add_nvlinks(NodeId node, NvmlGpu& answer) const;
-  int numa_above(NodeId node) const;
-  std::set<NodeId> by_nvlink(NodeId from) const;
-  bool refuses(const char* fact, NodeId from, NodeId peer) const;
+
+  std::string bus_of(int index) const {
+    const std::string& known = graph_[gpu(index)].bus;
+    return !known.empty() ? known : fmt::format("0000:{:02x}:00.0", 0x10 + index);
+  }
+
+  NvmlGpu nvml(int index) const {
+    const NodeId node = gpu(index);
+    NvmlGpu answer;
+    answer.index = index;
+    answer.bus = bus_of(index);
+    answer.name = fact(graph_[node], "model");
+    answer.uuid = fact(graph_[node], "uuid");
+    if (answer.uuid.empty()) {
+      answer.uuid = fmt::format("GPU-00000000-0000-0000-0000-{:012x}", index);
+    }
+    answer.sm = number_of(graph_[node], "sm", 0);
+    answer.fabric_uuid = fact(graph_[node], "fabric_uuid");
+    if (!answer.fabric_uuid.empty()) {
+      answer.fabric_clique = number_of(graph_[node], "fabric_clique", -1);
+      answer.fabric_state = number_of(graph_[node], "fabric_state", -1);
+    }
+    for (const Link& link : graph_.links) {
+      if (link.kind != LinkKind::kPcie || link.b != node || !link.pcie) continue;
+      answer.current = link.pcie->current;
+      answer.maximum = link.pcie->maximum;
+    }
+    add_nvlinks(node, answer);
+    for (const NodeId peer : gpus_) {
+      answer.p2p.push_back(refuses("no_p2p", node, peer) ? kAnyReason : 0);
+    }
+    return answer;
+  }
+
+  CudaGpu cuda(int index) const {
+    const NodeId node = gpu(index);
+    const std::set<NodeId> joined = by_nvlink(node);
+    const auto flag = [&](const char* key, bool otherwise) {
+      const std::string text = fact(graph_[node], key);
+      return text.empty() ? otherwise : text == "yes";
+    };
+    CudaGpu answer;
+    answer.index = index;
+    answer.bus = bus_of(index);
+    answer.sm = number_of(graph_[node], "sm", 0);
+    answer.host_numa = numa_above(node);
+    constexpr int kHopper = 90;  // The first whose switches can.
+    const bool switched = std::any_of(joined.begin(), joined.end(), [this](NodeId far) {
+      return graph_[far].kind == NodeKind::kNvSwitch;
+    });
+    answer.multicast = flag("multicast", switched && answer.sm >= kHopper);
+    answer.fabric_handles = flag("fabric_handles", false);
+    answer.gpudirect_rdma = flag("gpudirect_rdma", true);
+    answer.dma_buf = flag("dma_buf", true);
+    for (const NodeId peer : gpus_) {
+      const bool access = !refuses("no_peer_access", node, peer) && !refuses("no_p2p", node, peer);
+      const bool atomics = access && (peer == node || joined.count(peer) != 0) &&
+                           !refuses("no_peer_atomics", node, peer);
+      answer.access.push_back(access ? 1 : 0);
+      answer.atomics.push_back(atomics ? 1 : 0);
+    }
+    return answer;
+  }
+
+  void add_nvlinks(NodeId node, NvmlGpu& answer) const {
+    for (const auto& edge : adjacency_.from(node)) {
+      const Link& link = graph_.links[edge.link];
+      const Node& far = graph_[edge.to];
+      if (link.kind == LinkKind::kC2c) {
+        answer.c2c_count += link.count;
+        answer.c2c_gbs = link.forward.value / std::max(1, link.count);
+      }
+      if (link.kind != LinkKind::kNvlink) continue;
+      const auto remote = far.kind == NodeKind::kGpu        ? NvmlLink::Remote::kGpu
+                          : far.kind == NodeKind::kNvSwitch ? NvmlLink::Remote::kSwitch
+                                                            : NvmlLink::Remote::kCpu;
+      for (int i = 0; i < link.count; ++i)
+        answer.links.push_back({static_cast<int>(answer.links.size()), true, remote, far.bus});
+    }
+  }
+
+  int numa_above(NodeId node) const {
+    const NodeId above = topology::numa_above(graph_, node, true);
+    return above.exists() && graph_[above].kind == NodeKind::kNuma ? graph_[above].index : -1;
+  }
+
+  /// All GPUs that NVLink joins to this one: those next to it, and those behind switches.
+  std::set<NodeId> by_nvlink(NodeId from) const {
+    std::set<NodeId> seen;
+    const std::function<void(NodeId)> visit = [&](NodeId node) {
+      for (const auto& edge : adjacency_.from(node)) {
+        const NodeKind kind = graph_[edge.to].kind;
+        if (graph_.links[edge.link].kind != LinkKind::kNvlink) continue;
+        if (kind != NodeKind::kGpu && kind != NodeKind::kNvSwitch) continue;
+        if (seen.insert(edge.to).second && kind == NodeKind::kNvSwitch) visit(edge.to);
+      }
+    };
+    visit(from);
+    return seen;
+  }
+
+  // Facts like "no_p2p" name peers, "gpu1:chipset gpu4".
+  bool refuses(const char* fact, NodeId from, NodeId peer) const {
+    return !listed(topology::fact(graph_[from], fact), graph_[peer]).empty();
+  }
 
   const Graph& graph_;
   const Adjacency adjacency_;
   std::vector<NodeId> gpus_;
   LibraryAnswers answers_;
 };
-
-std::string Answerer::bus_of(int index) const {
-  const std::string& known = graph_[gpu(index)].bus;
-  return !known.empty() ? known : fmt::format("0000:{:02x}:00.0", 0x10 + index);
-}
-
-// Facts like "no_p2p" name peers, "gpu1:chipset gpu4".
-bool Answerer::refuses(const char* fact, NodeId from, NodeId peer) const {
-  return !listed(topology::fact(graph_[from], fact), graph_[peer]).empty();
-}
-
-void Answerer::add_nvlinks(NodeId node, NvmlGpu& answer) const {
-  for (const auto& edge : adjacency_.from(node)) {
-    const Link& link = graph_.links[edge.link];
-    const Node& far = graph_[edge.to];
-    if (link.kind == LinkKind::kC2c) {
-      answer.c2c_count += link.count;
-      answer.c2c_gbs = link.forward.value / std::max(1, link.count);
-    }
-    if (link.kind != LinkKind::kNvlink) continue;
-    const auto remote = far.kind == NodeKind::kGpu        ? NvmlLink::Remote::kGpu
-                        : far.kind == NodeKind::kNvSwitch ? NvmlLink::Remote::kSwitch
-                                                          : NvmlLink::Remote::kCpu;
-    for (int i = 0; i < link.count; ++i)
-      answer.links.push_back({static_cast<int>(answer.links.size()), true, remote, far.bus});
-  }
-}
-
-NvmlGpu Answerer::nvml(int index) const {
-  const NodeId node = gpu(index);
-  NvmlGpu answer;
-  answer.index = index;
-  answer.bus = bus_of(index);
-  answer.name = fact(graph_[node], "model");
-  answer.uuid = fact(graph_[node], "uuid");
-  if (answer.uuid.empty()) {
-    answer.uuid = fmt::format("GPU-00000000-0000-0000-0000-{:012x}", index);
-  }
-  answer.sm = number_of(graph_[node], "sm", 0);
-  answer.fabric_uuid = fact(graph_[node], "fabric_uuid");
-  if (!answer.fabric_uuid.empty()) {
-    answer.fabric_clique = number_of(graph_[node], "fabric_clique", -1);
-    answer.fabric_state = number_of(graph_[node], "fabric_state", -1);
-  }
-  for (const Link& link : graph_.links) {
-    if (link.kind != LinkKind::kPcie || link.b != node || !link.pcie) continue;
-    answer.current = link.pcie->current;
-    answer.maximum = link.pcie->maximum;
-  }
-  add_nvlinks(node, answer);
-  for (const NodeId peer : gpus_) {
-    answer.p2p.push_back(refuses("no_p2p", node, peer) ? kAnyReason : 0);
-  }
-  return answer;
-}
-
-/// All GPUs that NVLink joins to this one: those next to it, and those behind switches.
-std::set<NodeId> Answerer::by_nvlink(NodeId from) const {
-  std::set<NodeId> seen;
-  const std::function<void(NodeId)> visit = [&](NodeId node) {
-    for (const auto& edge : adjacency_.from(node)) {
-      const NodeKind kind = graph_[edge.to].kind;
-      if (graph_.links[edge.link].kind != LinkKind::kNvlink) continue;
-      if (kind != NodeKind::kGpu && kind != NodeKind::kNvSwitch) continue;
-      if (seen.insert(edge.to).second && kind == NodeKind::kNvSwitch) visit(edge.to);
-    }
-  };
-  visit(from);
-  return seen;
-}
-
-int Answerer::numa_above(NodeId node) const {
-  const NodeId above = topology::numa_above(graph_, node, true);
-  return above.exists() && graph_[above].kind == NodeKind::kNuma ? graph_[above].index : -1;
-}
-
-CudaGpu Answerer::cuda(int index) const {
-  const NodeId node = gpu(index);
-  const std::set<NodeId> joined = by_nvlink(node);
-  const auto flag = [&](const char* key, bool otherwise) {
-    const std::string text = fact(graph_[node], key);
-    return text.empty() ? otherwise : text == "yes";
-  };
-  CudaGpu answer;
-  answer.index = index;
-  answer.bus = bus_of(index);
-  answer.sm = number_of(graph_[node], "sm", 0);
-  answer.host_numa = numa_above(node);
-  constexpr int kHopper = 90;  // The first whose switches can.
-  const bool switched = std::any_of(joined.begin(), joined.end(), [this](NodeId far) {
-    return graph_[far].kind == NodeKind::kNvSwitch;
-  });
-  answer.multicast = flag("multicast", switched && answer.sm >= kHopper);
-  answer.fabric_handles = flag("fabric_handles", false);
-  answer.gpudirect_rdma = flag("gpudirect_rdma", true);
-  answer.dma_buf = flag("dma_buf", true);
-  for (const NodeId peer : gpus_) {
-    const bool access = !refuses("no_peer_access", node, peer) && !refuses("no_p2p", node, peer);
-    const bool atomics = access && (peer == node || joined.count(peer) != 0) &&
-                         !refuses("no_peer_atomics", node, peer);
-    answer.access.push_back(access ? 1 : 0);
-    answer.atomics.push_back(atomics ? 1 : 0);
-  }
-  return answer;
-}
 
 }  // namespace
 

@@ -34,19 +34,216 @@ class MatrixReader {
         near_(matrix_.devices.size()),
         far_(matrix_.devices.size()),
         numa_(matrix_.devices.size()) {}
-  Imported read();
+
+  Imported read() {
+    host_ = made_.graph.add({NodeKind::kHost, "host0"});
+    group();
+    note_alone();
+    numa_nodes();
+    devices();
+    gpu_links();
+    network();
+    note_conflicts();
+    made_.graph.notes.push_back(fmt::format(
+        "read from {} ({})", source_, matrix_.amd ? "rocm-smi --showtopo" : "nvidia-smi topo -m"));
+    return std::move(made_);
+  }
 
  private:
-  void group();
-  void note_alone();
-  void numa_nodes();
-  void devices();
-  NodeId above(std::size_t device);
-  void gpu_links();
-  void through_switches(int count);
-  void network();
-  void note_conflicts();
-  std::string unique_name(const MatrixDevice& device, std::size_t at) const;
+  void group() {
+    const std::size_t count = matrix_.devices.size();
+    std::map<std::string, std::size_t> by_affinity;
+    std::map<int, std::size_t> by_numa;
+    bool said = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      const MatrixDevice& device = matrix_.devices[i];
+      if (device.numa >= 0) {
+        numa_.join(i, by_numa.try_emplace(device.numa, i).first->second);
+      } else if (!device.affinity.empty() && device.affinity != "N/A") {
+        numa_.join(i, by_affinity.try_emplace(device.affinity, i).first->second);
+      }
+      said = said || device.numa >= 0 || !device.affinity.empty();
+      for (std::size_t j = 0; j < count; ++j) {
+        const std::string& word = matrix_.classes[i][j];
+        if (word == "PIX") near_.join(i, j);
+        if (word == "PIX" || word == "PXB" || word == "PIB") far_.join(i, j);
+        if (word == "PHB" || word == "NODE") numa_.join(i, j);
+        said = said || word == "SYS" || word == "SOC";
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) numa_.join(i, far_.of(i));
+    if (said) return;
+    for (std::size_t i = 0; i < count; ++i) numa_.join(i, 0);
+    made_.findings.push_back(
+        {Severity::kWarning, "numa-assumed", std::string(source_),
+         "nothing in the text says which NUMA node a device is in; one assumed"});
+  }
+
+  /// Devices that the text ties to no NUMA node and to no other device have one of their own.
+  void note_alone() {
+    int alone = 0;
+    for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
+      const MatrixDevice& device = matrix_.devices[i];
+      const bool said = device.numa >= 0 || !device.affinity.empty();
+      alone += !said && numa_.size(numa_.of(i)) == 1 ? 1 : 0;
+    }
+    if (alone == 0 || matrix_.devices.size() == 1) return;
+    made_.findings.push_back(
+        {Severity::kWarning, "numa-assumed", std::string(source_),
+         fmt::format("{} devices have no NUMA node in the text and are near to no other device; "
+                     "each has a NUMA node of its own in the graph",
+                     alone),
+         "", "copy the whole table, with its columns of affinity", 0});
+  }
+
+  void numa_nodes() {
+    std::map<std::size_t, int> index;
+    std::vector<bool> taken(65536 + matrix_.devices.size());
+    for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
+      const int numa = matrix_.devices[i].numa;
+      if (numa < 0) continue;
+      index.try_emplace(numa_.of(i), numa);
+    }
+    for (const auto& [group, numa] : index) taken[static_cast<std::size_t>(numa)] = true;
+    for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
+      const std::size_t own = numa_.of(i);
+      if (numa_nodes_.contains(own)) continue;
+      int number = -1;
+      std::size_t name = 0;
+      if (const auto at = index.find(own); at != index.end()) {
+        number = at->second;
+        name = static_cast<std::size_t>(number);
+      } else {
+        while (taken[name]) ++name;
+        taken[name] = true;
+      }
+      numa_nodes_.emplace(own, made_.graph.add({NodeKind::kNuma, fmt::format("host0/numa{}", name),
+                                                host_, number}));
+    }
+    const Quantity figure{16, Origin::kAssumed};
+    for (auto a = numa_nodes_.begin(); a != numa_nodes_.end(); ++a) {
+      for (auto b = std::next(a); b != numa_nodes_.end(); ++b) {
+        made_.graph.join(LinkKind::kSocket, a->second, b->second, figure);
+      }
+    }
+  }
+
+  void devices() {
+    for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
+      const MatrixDevice& device = matrix_.devices[i];
+      Node node{device.gpu ? NodeKind::kGpu : NodeKind::kNic, "", host_};
+      if (device.gpu) node.index = parse_number<int>(device.name.substr(3)).value_or(-1);
+      if (!device.affinity.empty()) node.facts.emplace("cpu_affinity", device.affinity);
+      const NodeId parent = above(i);
+      node.name = unique_name(device, i);
+      nodes_.push_back(made_.graph.add(std::move(node)));
+      join_pcie(parent, nodes_.back());
+    }
+    made_.findings.push_back(
+        {Severity::kWarning, "figures-assumed", std::string(source_),
+         "the text has classes and no figures: 16 GT/s x16 assumed for PCI links, 16 GB/s between "
+         "NUMA nodes, 20 GB/s a NVLink, 24 GB/s an xGMI link",
+         "", "probe the machine, or import NCCL's or hwloc's file", 0});
+  }
+
+  /// What a device hangs on: its switch, made if need be, or its NUMA node.
+  NodeId above(std::size_t device) {
+    const NodeId numa = numa_nodes_.at(numa_.of(device));
+    const std::size_t far = far_.of(device), near = near_.of(device);
+    NodeId parent = numa;
+    const auto a_switch = [&](std::map<std::size_t, NodeId>& made, std::size_t group) {
+      const auto [at, fresh] = made.try_emplace(group);
+      if (fresh) {
+        const std::size_t number = near_switches_.size() + far_switches_.size() - 1;
+        at->second =
+            made_.graph.add({NodeKind::kPcieSwitch, fmt::format("host0/switch{}", number), host_});
+        join_pcie(parent, at->second);
+      }
+      return at->second;
+    };
+    if (far_.size(far) > near_.size(near)) parent = a_switch(far_switches_, far);
+    if (near_.size(near) > 1) parent = a_switch(near_switches_, near);
+    return parent;
+  }
+
+  void gpu_links() {
+    const std::size_t count = matrix_.devices.size();
+    int most = 0, same = -1;
+    bool all_same = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      int own = 0;
+      for (std::size_t j = 0; j < count; ++j) {
+        if (i == j || !matrix_.devices[i].gpu || !matrix_.devices[j].gpu) continue;
+        const int links = nvlinks(matrix_.classes[i][j]);
+        own += links;
+        if (same < 0) same = links;
+        all_same = all_same && links == same;
+      }
+      most = std::max(most, own);
+    }
+    if (all_same && most > most_nvlinks(0) && same <= most_nvlinks(0)) {
+      through_switches(same);
+      return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = i + 1; j < count; ++j) {
+        if (!matrix_.devices[i].gpu || !matrix_.devices[j].gpu) continue;
+        const int there = nvlinks(matrix_.classes[i][j]), back = nvlinks(matrix_.classes[j][i]);
+        const bool xgmi = matrix_.classes[i][j] == "XGMI" && matrix_.hops[i][j] <= 1;
+        if (there == 0 && back == 0 && !xgmi) continue;
+        const auto rate = [xgmi](int links) {
+          return Quantity{xgmi ? 24.0 : 20.0 * links, Origin::kAssumed};
+        };
+        made_.graph.add({xgmi ? LinkKind::kXgmi : LinkKind::kNvlink, nodes_[i], nodes_[j],
+                         xgmi ? 1 : std::max(there, back), rate(there), rate(back)});
+      }
+    }
+  }
+
+  void through_switches(int count) {
+    const NodeId node = made_.graph.add({NodeKind::kNvSwitch, "host0/nvswitch0", host_});
+    // Hopper was the first with 18 links, so their figure is the least that it can be.
+    const Quantity figure{count * (count == 18 ? 20.6 : 20), Origin::kAssumed};
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!matrix_.devices[i].gpu) continue;
+      made_.graph.join(LinkKind::kNvlink, nodes_[i], node, figure).count = count;
+    }
+  }
+
+  void network() {
+    NodeId plane;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (matrix_.devices[i].gpu) continue;
+      if (!plane.exists()) plane = made_.graph.add({NodeKind::kPlane, "network"});
+      made_.graph.join(LinkKind::kPort, nodes_[i], plane);
+    }
+  }
+
+  void note_conflicts() {
+    int conflicts = 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      for (std::size_t j = i + 1; j < nodes_.size(); ++j) {
+        const std::string& word = matrix_.classes[i][j];
+        conflicts += (word == "SYS" || word == "SOC") && numa_.of(i) == numa_.of(j) ? 1 : 0;
+      }
+    }
+    if (conflicts == 0) return;
+    made_.findings.push_back(
+        {Severity::kWarning, "classes-contradict", std::string(source_),
+         "devices of one NUMA node are said to be SYS apart; the NUMA node is believed",
+         fmt::format("{} pairs", conflicts),
+         "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host", 0});
+  }
+
+  std::string unique_name(const MatrixDevice& device, std::size_t at) const {
+    if (device.gpu) return "host0/gpu" + device.name.substr(3);
+    for (std::size_t i = 0; i < at; ++i) {
+      if (matrix_.devices[i].real == device.real) return "host0/" + device.name;
+    }
+    const std::string name = "host0/" + device.real;
+    return made_.graph.find(name).exists() ? fmt::format("host0/nic@{}", at) : name;
+  }
+
   void join_pcie(NodeId a, NodeId b) {
     // Generation 4 with 16 lanes, neither the newest nor the oldest in use.
     const PcieRate rate{16, 16};
@@ -61,214 +258,6 @@ class MatrixReader {
   std::vector<NodeId> nodes_;
   std::map<std::size_t, NodeId> numa_nodes_, near_switches_, far_switches_;
 };
-
-void MatrixReader::group() {
-  const std::size_t count = matrix_.devices.size();
-  std::map<std::string, std::size_t> by_affinity;
-  std::map<int, std::size_t> by_numa;
-  bool said = false;
-  for (std::size_t i = 0; i < count; ++i) {
-    const MatrixDevice& device = matrix_.devices[i];
-    if (device.numa >= 0) {
-      numa_.join(i, by_numa.try_emplace(device.numa, i).first->second);
-    } else if (!device.affinity.empty() && device.affinity != "N/A") {
-      numa_.join(i, by_affinity.try_emplace(device.affinity, i).first->second);
-    }
-    said = said || device.numa >= 0 || !device.affinity.empty();
-    for (std::size_t j = 0; j < count; ++j) {
-      const std::string& word = matrix_.classes[i][j];
-      if (word == "PIX") near_.join(i, j);
-      if (word == "PIX" || word == "PXB" || word == "PIB") far_.join(i, j);
-      if (word == "PHB" || word == "NODE") numa_.join(i, j);
-      said = said || word == "SYS" || word == "SOC";
-    }
-  }
-  for (std::size_t i = 0; i < count; ++i) numa_.join(i, far_.of(i));
-  if (said) return;
-  for (std::size_t i = 0; i < count; ++i) numa_.join(i, 0);
-  made_.findings.push_back(
-      {Severity::kWarning, "numa-assumed", std::string(source_),
-       "nothing in the text says which NUMA node a device is in; one assumed"});
-}
-
-/// Devices that the text ties to no NUMA node and to no other device have one of their own.
-void MatrixReader::note_alone() {
-  int alone = 0;
-  for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
-    const MatrixDevice& device = matrix_.devices[i];
-    const bool said = device.numa >= 0 || !device.affinity.empty();
-    alone += !said && numa_.size(numa_.of(i)) == 1 ? 1 : 0;
-  }
-  if (alone == 0 || matrix_.devices.size() == 1) return;
-  made_.findings.push_back(
-      {Severity::kWarning, "numa-assumed", std::string(source_),
-       fmt::format("{} devices have no NUMA node in the text and are near to no other device; "
-                   "each has a NUMA node of its own in the graph",
-                   alone),
-       "", "copy the whole table, with its columns of affinity", 0});
-}
-
-void MatrixReader::numa_nodes() {
-  std::map<std::size_t, int> index;
-  std::vector<bool> taken(65536 + matrix_.devices.size());
-  for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
-    const int numa = matrix_.devices[i].numa;
-    if (numa < 0) continue;
-    index.try_emplace(numa_.of(i), numa);
-  }
-  for (const auto& [group, numa] : index) taken[static_cast<std::size_t>(numa)] = true;
-  for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
-    const std::size_t own = numa_.of(i);
-    if (numa_nodes_.contains(own)) continue;
-    int number = -1;
-    std::size_t name = 0;
-    if (const auto at = index.find(own); at != index.end()) {
-      number = at->second;
-      name = static_cast<std::size_t>(number);
-    } else {
-      while (taken[name]) ++name;
-      taken[name] = true;
-    }
-    numa_nodes_.emplace(
-        own, made_.graph.add({NodeKind::kNuma, fmt::format("host0/numa{}", name), host_, number}));
-  }
-  const Quantity figure{16, Origin::kAssumed};
-  for (auto a = numa_nodes_.begin(); a != numa_nodes_.end(); ++a) {
-    for (auto b = std::next(a); b != numa_nodes_.end(); ++b) {
-      made_.graph.join(LinkKind::kSocket, a->second, b->second, figure);
-    }
-  }
-}
-
-/// What a device hangs on: its switch, made if need be, or its NUMA node.
-NodeId MatrixReader::above(std::size_t device) {
-  const NodeId numa = numa_nodes_.at(numa_.of(device));
-  const std::size_t far = far_.of(device), near = near_.of(device);
-  NodeId parent = numa;
-  const auto a_switch = [&](std::map<std::size_t, NodeId>& made, std::size_t group) {
-    const auto [at, fresh] = made.try_emplace(group);
-    if (fresh) {
-      const std::size_t number = near_switches_.size() + far_switches_.size() - 1;
-      at->second =
-          made_.graph.add({NodeKind::kPcieSwitch, fmt::format("host0/switch{}", number), host_});
-      join_pcie(parent, at->second);
-    }
-    return at->second;
-  };
-  if (far_.size(far) > near_.size(near)) parent = a_switch(far_switches_, far);
-  if (near_.size(near) > 1) parent = a_switch(near_switches_, near);
-  return parent;
-}
-
-std::string MatrixReader::unique_name(const MatrixDevice& device, std::size_t at) const {
-  if (device.gpu) return "host0/gpu" + device.name.substr(3);
-  for (std::size_t i = 0; i < at; ++i) {
-    if (matrix_.devices[i].real == device.real) return "host0/" + device.name;
-  }
-  const std::string name = "host0/" + device.real;
-  return made_.graph.find(name).exists() ? fmt::format("host0/nic@{}", at) : name;
-}
-
-void MatrixReader::devices() {
-  for (std::size_t i = 0; i < matrix_.devices.size(); ++i) {
-    const MatrixDevice& device = matrix_.devices[i];
-    Node node{device.gpu ? NodeKind::kGpu : NodeKind::kNic, "", host_};
-    if (device.gpu) node.index = parse_number<int>(device.name.substr(3)).value_or(-1);
-    if (!device.affinity.empty()) node.facts.emplace("cpu_affinity", device.affinity);
-    const NodeId parent = above(i);
-    node.name = unique_name(device, i);
-    nodes_.push_back(made_.graph.add(std::move(node)));
-    join_pcie(parent, nodes_.back());
-  }
-  made_.findings.push_back(
-      {Severity::kWarning, "figures-assumed", std::string(source_),
-       "the text has classes and no figures: 16 GT/s x16 assumed for PCI links, 16 GB/s between "
-       "NUMA nodes, 20 GB/s a NVLink, 24 GB/s an xGMI link",
-       "", "probe the machine, or import NCCL's or hwloc's file", 0});
-}
-
-void MatrixReader::through_switches(int count) {
-  const NodeId node = made_.graph.add({NodeKind::kNvSwitch, "host0/nvswitch0", host_});
-  // Hopper was the first with 18 links, so their figure is the least that it can be.
-  const Quantity figure{count * (count == 18 ? 20.6 : 20), Origin::kAssumed};
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (!matrix_.devices[i].gpu) continue;
-    made_.graph.join(LinkKind::kNvlink, nodes_[i], node, figure).count = count;
-  }
-}
-
-void MatrixReader::gpu_links() {
-  const std::size_t count = matrix_.devices.size();
-  int most = 0, same = -1;
-  bool all_same = true;
-  for (std::size_t i = 0; i < count; ++i) {
-    int own = 0;
-    for (std::size_t j = 0; j < count; ++j) {
-      if (i == j || !matrix_.devices[i].gpu || !matrix_.devices[j].gpu) continue;
-      const int links = nvlinks(matrix_.classes[i][j]);
-      own += links;
-      if (same < 0) same = links;
-      all_same = all_same && links == same;
-    }
-    most = std::max(most, own);
-  }
-  if (all_same && most > most_nvlinks(0) && same <= most_nvlinks(0)) {
-    through_switches(same);
-    return;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t j = i + 1; j < count; ++j) {
-      if (!matrix_.devices[i].gpu || !matrix_.devices[j].gpu) continue;
-      const int there = nvlinks(matrix_.classes[i][j]), back = nvlinks(matrix_.classes[j][i]);
-      const bool xgmi = matrix_.classes[i][j] == "XGMI" && matrix_.hops[i][j] <= 1;
-      if (there == 0 && back == 0 && !xgmi) continue;
-      const auto rate = [xgmi](int links) {
-        return Quantity{xgmi ? 24.0 : 20.0 * links, Origin::kAssumed};
-      };
-      made_.graph.add({xgmi ? LinkKind::kXgmi : LinkKind::kNvlink, nodes_[i], nodes_[j],
-                       xgmi ? 1 : std::max(there, back), rate(there), rate(back)});
-    }
-  }
-}
-
-void MatrixReader::note_conflicts() {
-  int conflicts = 0;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    for (std::size_t j = i + 1; j < nodes_.size(); ++j) {
-      const std::string& word = matrix_.classes[i][j];
-      conflicts += (word == "SYS" || word == "SOC") && numa_.of(i) == numa_.of(j) ? 1 : 0;
-    }
-  }
-  if (conflicts == 0) return;
-  made_.findings.push_back(
-      {Severity::kWarning, "classes-contradict", std::string(source_),
-       "devices of one NUMA node are said to be SYS apart; the NUMA node is believed",
-       fmt::format("{} pairs", conflicts),
-       "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host", 0});
-}
-
-void MatrixReader::network() {
-  NodeId plane;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (matrix_.devices[i].gpu) continue;
-    if (!plane.exists()) plane = made_.graph.add({NodeKind::kPlane, "network"});
-    made_.graph.join(LinkKind::kPort, nodes_[i], plane);
-  }
-}
-
-Imported MatrixReader::read() {
-  host_ = made_.graph.add({NodeKind::kHost, "host0"});
-  group();
-  note_alone();
-  numa_nodes();
-  devices();
-  gpu_links();
-  network();
-  note_conflicts();
-  made_.graph.notes.push_back(fmt::format(
-      "read from {} ({})", source_, matrix_.amd ? "rocm-smi --showtopo" : "nvidia-smi topo -m"));
-  return std::move(made_);
-}
 
 bool is_matrix(std::string_view text) {
   text = text.substr(0, 65536);
