@@ -13,7 +13,6 @@
 
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/words.h"
-#include "topology/readers/hwloc_text.h"
 #include "topology/readers/reader.h"
 #include "topology/readers/xml.h"
 
@@ -22,16 +21,74 @@
 #include <hwloc/distances.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <sstream>
 #endif
 
 namespace tutti::topology {
 namespace {
 
 #if TUTTI_HAVE_HWLOC
+// The name of an info as a fact's: lower case, other characters as '_'.
+std::string fact_key(std::string_view name) {
+  std::string key;
+  for (const char c : name) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    const bool keep = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    key += upper ? static_cast<char>(c - 'A' + 'a') : keep ? c : '_';
+  }
+  return key;
+}
+
+// The number at the end of "mlx5_0"; -1 where there is none.
+int trailing_number(std::string_view name) {
+  const std::size_t start = name.find_last_not_of("0123456789") + 1;
+  int value = -1;
+  std::from_chars(name.data() + start, name.data() + name.size(), value);
+  return value;
+}
+
+// GB/s of payload of a PCI link. hwloc's GB/s are the signalling rate after line coding; ours are
+// what pcie_bandwidth says. 2.5 and 5 GT/s make multiples of a quarter, the faster ones do not.
+double hwloc_payload(double link_speed) {
+  const bool old = std::fmod(link_speed, 0.25) == 0;
+  // What hwloc says is a float: no more than six digits of it mean anything.
+  return std::round(link_speed * 0.75 * (old ? 1 : 130.0 / 128) * 1e4) / 1e4;
+}
+
+// hwloc 3 writes what hwloc 2 reads, but for the kinds of OS devices, which became bits.
+std::string hwloc_version_2(const Xml& xml) {
+  // An adapter that is both Ethernet and InfiniBand is what verbs see of it.
+  static constexpr std::array<std::pair<int, const char*>, 6> kKinds{
+      {{32, "3"}, {16, "2"}, {4, "1"}, {8, "5"}, {64, "4"}, {1, "0"}}};
+  struct Walker : pugi::xml_tree_walker {
+    bool for_each(pugi::xml_node& node) override {
+      pugi::xml_attribute type = node.attribute("osdev_type");
+      if (!type) return true;
+      const int bits = type.as_int();
+      type.set_value("6");
+      for (const auto& [bit, kind] : kKinds) {
+        if ((bits & bit) == 0) continue;
+        type.set_value(kind);
+        break;
+      }
+      return true;
+    }
+  } walker;
+  std::ostringstream out;
+  pugi::xml_node root = xml.root();
+  root.traverse(walker);
+  root.attribute("version").set_value("2.0");
+  root.print(out, "", pugi::format_raw);
+  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n" +
+         out.str();
+}
+
 struct Destroy {
   void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
 };
@@ -125,12 +182,18 @@ class HwlocReader {
   }
 
  private:
+  std::vector<hwloc_obj_t> objects(hwloc_obj_type_t type) const {
+    std::vector<hwloc_obj_t> found;
+    for (hwloc_obj_t one = nullptr; (one = hwloc_get_next_obj_by_type(topology_, type, one));)
+      found.push_back(one);
+    return found;
+  }
+
   void processors() {
     Graph& graph = made_.graph;
     const hwloc_obj_t machine = hwloc_get_root_obj(topology_);
     infos(machine, host_);
-    for (hwloc_obj_t package = nullptr;
-         (package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package));) {
+    for (const hwloc_obj_t package : objects(HWLOC_OBJ_PACKAGE)) {
       const NodeId node =
           graph.add({NodeKind::kPackage, unique(fmt::format("package{}", package->logical_index)),
                      host_, static_cast<int>(package->logical_index)});
@@ -138,8 +201,7 @@ class HwlocReader {
       nodes_.emplace(package, node);
     }
     int empty = 0;
-    for (hwloc_obj_t numa = nullptr;
-         (numa = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, numa));) {
+    for (const hwloc_obj_t numa : objects(HWLOC_OBJ_NUMANODE)) {
       // Memory without cores: a GPU's, or a slow kind's. No PCI device is next to it.
       if (hwloc_bitmap_iszero(numa->cpuset) != 0) {
         ++empty;
@@ -179,11 +241,9 @@ class HwlocReader {
       joined = true;
       // A NUMA node is in a package, or, with several packages to a node, over them. In the order
       // of hwloc, for that of nodes_ is the order of addresses.
-      for (hwloc_obj_t numa = nullptr;
-           (numa = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, numa));) {
+      for (const hwloc_obj_t numa : objects(HWLOC_OBJ_NUMANODE)) {
         if (!nodes_.contains(numa)) continue;
-        for (hwloc_obj_t package = nullptr;
-             (package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package));) {
+        for (const hwloc_obj_t package : objects(HWLOC_OBJ_PACKAGE)) {
           if (hwloc_bitmap_intersects(package->cpuset, numa->cpuset) == 0) continue;
           graph.join(LinkKind::kInternal, nodes_[numa], nodes_[package], kInside);
         }
