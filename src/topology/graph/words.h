@@ -29,6 +29,13 @@ std::optional<Number> parse_number(std::string_view text, Base... base) {
   return value;
 }
 
+/// Without white space at its ends.
+inline std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
 /// The parts between separators, of which each may be empty.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

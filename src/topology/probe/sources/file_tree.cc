@@ -1,15 +1,18 @@
 #include "topology/probe/sources/file_tree.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+
+#include "topology/graph/words.h"
 
 namespace tutti::topology {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;           // On the way to one file, as in the kernel.
 constexpr std::size_t kMostPath = 4096;  // PATH_MAX.
@@ -26,16 +29,16 @@ class DiskTree : public FileTree {
   }
 
   Entry entry(const std::string& path) const override {
-    const std::string full = root_ + path;
-    struct stat status {};
-    if (lstat(full.c_str(), &status) != 0) return {};
-    if (S_ISDIR(status.st_mode)) return {Kind::kDirectory, {}};
-    if (S_ISREG(status.st_mode)) return {Kind::kFile, {}};
-    if (!S_ISLNK(status.st_mode)) return {};
-    std::array<char, kMostPath> target;
-    const ssize_t length = readlink(full.c_str(), target.data(), target.size());
-    if (length <= 0) return {};
-    return {Kind::kLink, std::string(target.data(), static_cast<std::size_t>(length))};
+    std::error_code error;
+    const fs::path full = root_ + path;
+    switch (fs::symlink_status(full, error).type()) {
+      case fs::file_type::directory: return {Kind::kDirectory, {}};
+      case fs::file_type::regular: return {Kind::kFile, {}};
+      case fs::file_type::symlink: break;
+      default: return {};
+    }
+    const fs::path target = fs::read_symlink(full, error);
+    return error ? Entry{} : Entry{Kind::kLink, target.string()};
   }
 
   std::optional<std::string> content(const std::string& path) const override {
@@ -55,13 +58,10 @@ class DiskTree : public FileTree {
 
   std::vector<std::string> names(const std::string& path) const override {
     std::vector<std::string> found;
-    DIR* const directory = opendir((root_ + path).c_str());
-    if (directory == nullptr) return found;
-    while (const dirent* const item = readdir(directory)) {
-      const std::string_view name(item->d_name);
-      if (name != "." && name != "..") found.emplace_back(name);
-    }
-    closedir(directory);
+    std::error_code error;
+    for (fs::directory_iterator at(root_ + path, error), end; !error && at != end;
+         at.increment(error))
+      found.push_back(at->path().filename().string());
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -73,19 +73,9 @@ class DiskTree : public FileTree {
 }  // namespace
 
 std::string normal_path(std::string_view path) {
-  std::string normal;
-  for (std::size_t at = 0; at < path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
-    const std::string_view part = path.substr(at, end - at);
-    at = end + 1;
-    if (part.empty() || part == ".") continue;
-    if (part == "..") {
-      normal.resize(std::min(normal.size(), normal.rfind('/')));
-      continue;
-    }
-    normal.append("/").append(part);
-  }
-  return normal.empty() ? "/" : normal;
+  std::string normal = (fs::path("/") / path).lexically_normal().string();
+  if (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
+  return normal;
 }
 
 std::optional<std::string> FileTree::real_path(std::string_view path) const {
@@ -127,9 +117,7 @@ std::optional<std::string> FileTree::read(std::string_view path) const {
 std::string FileTree::text(std::string_view path) const {
   const auto whole = read(path);
   if (!whole) return {};
-  const std::size_t begin = whole->find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return {};
-  return whole->substr(begin, whole->find_last_not_of(" \t\r\n") - begin + 1);
+  return std::string(trim(*whole));
 }
 
 std::vector<std::string> FileTree::list(std::string_view path) const {
