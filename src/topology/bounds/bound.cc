@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <queue>
 #include <set>
 #include <utility>
@@ -96,8 +95,7 @@ class GatherBound {
         ++passed;
         continue;
       }
-      std::vector<bool> inside(network_.nodes);
-      for (std::uint32_t n = 0; n < network_.nodes; ++n) inside[n] = flow_.on_source_side(n);
+      std::vector<bool> inside = flow_.source_side(network_.nodes);
       const std::int64_t exit = exit_mbps(network_, inside);
       if (exit == 0) return unreachable(graph_, sinks[i]);
       best_ = {{count_inside(network_, inside), exit}, std::move(inside)};
@@ -165,8 +163,7 @@ Result<Proof> least_flow(const Graph& graph, const Network& network, NodeId root
     if (width == 0) return unreachable(graph, id);
     if (width >= least) continue;
     least = width;
-    best = {Rational(1, width), std::vector<bool>(network.nodes)};
-    for (std::uint32_t n = 0; n < network.nodes; ++n) best.inside[n] = flow.on_source_side(n);
+    best = {Rational(1, width), flow.source_side(network.nodes)};
   }
   if (best.inside.empty()) return no_bound();
   return best;
@@ -174,16 +171,15 @@ Result<Proof> least_flow(const Graph& graph, const Network& network, NodeId root
 
 // k parts that hold all endpoints: to combine k values and tell all parts takes 2(k - 1) messages
 // (one-way gossip), each of which leaves a part: T >= M * 2(k - 1) / sum of exits.
-Result<std::optional<Proof>> part_proof(const Network& network, const Parts& parts) {
-  if (parts.count < 2) return std::optional<Proof>();
+// 0: they prove nothing.
+Rational part_proof(const Network& network, const Parts& parts) {
   std::int64_t sum = 0;
   for (const std::int64_t exit : exits_mbps(network, parts, false)) {
-    if (exit == kUnlimited) return std::optional<Proof>();
+    if (exit == kUnlimited) return {};
     sum += exit;
   }
-  const auto messages = 2 * (static_cast<std::int64_t>(parts.count) - 1);
-  TUTTI_TRY(const Rational ratio, fraction(messages, sum, 1));
-  return std::optional(Proof{ratio, inside(parts, 0)});
+  return parts.count < 2 ? Rational()
+                         : Rational(2 * (static_cast<std::int64_t>(parts.count) - 1), sum);
 }
 
 // Every cut that has endpoints on both sides is crossed by M bytes in both directions, and what
@@ -199,9 +195,9 @@ Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmet
     if (direction == &reversed) proof.inside.flip();
     if (proof.ratio > best.ratio) best = std::move(proof);
     for (const auto& parts : {single_parts(network), host_parts(graph, network)}) {
-      TUTTI_TRY(auto part, part_proof(*direction, parts));
-      if (!part || part->ratio <= best.ratio) continue;
-      best = std::move(*part);
+      const Rational ratio = part_proof(*direction, parts);
+      if (ratio <= best.ratio) continue;
+      best = {ratio, inside(parts, 0)};
       if (direction == &reversed) best.inside.flip();
     }
   }
@@ -255,32 +251,22 @@ std::vector<std::vector<bool>> circles(const Network& network, std::span<const N
         flow.set_capacity(ends[i].second, within ? 0 : unlimited);
       }
       flow.run(source, sink);
-      auto& inside = cuts.emplace_back(network.nodes);
-      for (std::uint32_t n = 0; n < network.nodes; ++n) inside[n] = flow.on_source_side(n);
+      cuts.push_back(flow.source_side(network.nodes));
     }
   }
   return cuts;
 }
 
-// |S| * (N - |S|) shares of M / N cross a cut.
-class Shares {
- public:
-  explicit Shares(std::size_t endpoints) : size_(static_cast<std::int64_t>(endpoints)) {}
-
-  /// What a cut proves with so many endpoints on a side and such an exit; none: nothing.
-  Result<std::optional<Rational>> of(std::int64_t count, std::int64_t exit) const {
-    if (exit == kUnlimited || count == 0 || count == size_) return std::optional<Rational>();
-    TUTTI_TRY(const Rational ratio, fraction(count * (size_ - count), exit, size_));
-    return std::optional(ratio);
-  }
-
- private:
-  std::int64_t size_;
-};
+// |S| * (N - |S|) shares of M / N cross a cut: what one proves with so many endpoints on a side and
+// such an exit; 0: nothing.
+Result<Rational> shares(const Network& network, std::int64_t count, std::int64_t exit) {
+  const auto size = static_cast<std::int64_t>(network.endpoints.size());
+  if (exit == kUnlimited || count == 0 || count == size) return Rational();
+  return fraction(count * (size - count), exit, size);
+}
 
 // The worst of the cuts between one part and the rest, in both directions.
 Status worst_part(const Network& network, const Parts& parts, Proof& best) {
-  const Shares shares(network.endpoints.size());
   std::vector<std::int64_t> counts(parts.count);
   for (const NodeId id : network.endpoints) {
     if (parts.of[id.value] != Parts::kNone) ++counts[parts.of[id.value]];
@@ -288,9 +274,9 @@ Status worst_part(const Network& network, const Parts& parts, Proof& best) {
   for (const bool entering : {false, true}) {
     const auto exits = exits_mbps(network, parts, entering);
     for (std::size_t part = 0; part < parts.count; ++part) {
-      TUTTI_TRY(const auto ratio, shares.of(counts[part], exits[part]));
-      if (!ratio || *ratio <= best.ratio) continue;
-      best = {*ratio, inside(parts, part)};
+      TUTTI_TRY(const Rational ratio, shares(network, counts[part], exits[part]));
+      if (ratio <= best.ratio) continue;
+      best = {ratio, inside(parts, part)};
       if (entering) best.inside.flip();
     }
   }
@@ -307,13 +293,12 @@ Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gathe
   std::vector<std::vector<bool>> cuts{std::move(gather.inside)};
   for (auto& circle : circles(network, centres.first(std::min(centres.size(), kMostCentres))))
     cuts.push_back(std::move(circle));
-  const Shares shares(network.endpoints.size());
   for (std::size_t i = 0, once = cuts.size(); i < 2 * once; ++i) {
     std::vector<bool> inside = cuts[i % once];
     if (i >= once) inside.flip();
-    TUTTI_TRY(const auto ratio,
-              shares.of(count_inside(network, inside), exit_mbps(network, inside)));
-    if (ratio && *ratio > best.ratio) best = {*ratio, std::move(inside)};
+    TUTTI_TRY(const Rational ratio,
+              shares(network, count_inside(network, inside), exit_mbps(network, inside)));
+    if (ratio > best.ratio) best = {ratio, std::move(inside)};
   }
   return best;
 }

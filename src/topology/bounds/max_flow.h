@@ -26,6 +26,12 @@ class MaxFlow {
   /// After run(), if it was not ended by `enough`: whether a node is on the source's side of a
   /// smallest cut.
   bool on_source_side(std::uint32_t node) const { return levels_[node] >= 0; }
+  /// The same of the first `nodes` nodes.
+  std::vector<bool> source_side(std::size_t nodes) const {
+    std::vector<bool> inside(nodes);
+    for (std::uint32_t n = 0; n < nodes; ++n) inside[n] = on_source_side(n);
+    return inside;
+  }
 
  private:
   struct Half {

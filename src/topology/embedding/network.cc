@@ -10,7 +10,7 @@ namespace {
 // By neighbour: what goes there and what comes from there.
 struct Port {
   double out = 0, in = 0;
-  std::vector<std::pair<EdgeUse, double>> out_uses, in_uses;  // With their bandwidths.
+  std::vector<std::pair<EdgeUse, double>> uses;  // What goes there, with bandwidths.
 };
 using Ports = std::map<std::uint32_t, Port>;
 
@@ -105,7 +105,7 @@ class Reduction {
         found.network.arcs.push_back(
             {place, places.at(other), static_cast<std::int64_t>(port.out * 1e6)});
         Route& route = found.routes.emplace_back();
-        for (const auto& [use, width] : port.out_uses) {
+        for (const auto& [use, width] : port.uses) {
           if (width > 0) route.push_back({use.link, use.forward, width / port.out});
         }
       }
@@ -117,17 +117,14 @@ class Reduction {
   void join(std::uint32_t from, std::uint32_t to, EdgeUse use, double width) {
     Port& out = ports_[from][to];
     out.out += width;
-    out.out_uses.emplace_back(use, width);
-    Port& in = ports_[to][from];
-    in.in += width;
-    in.in_uses.emplace_back(use, width);
+    out.uses.emplace_back(use, width);
+    ports_[to][from].in += width;
   }
 
   static void add(Port& port, const Port& other) {
     port.out += other.out;
     port.in += other.in;
-    port.out_uses.insert(port.out_uses.end(), other.out_uses.begin(), other.out_uses.end());
-    port.in_uses.insert(port.in_uses.end(), other.in_uses.begin(), other.in_uses.end());
+    port.uses.insert(port.uses.end(), other.uses.begin(), other.uses.end());
   }
 
   // Whether one's ports are a multiple of the other's, which has the same neighbours.
