@@ -11,8 +11,12 @@ namespace tutti::topology {
 
 namespace {
 
+#define TUTTI_MODEL(id, ...) constexpr Model id##_model{__VA_ARGS__, make_##id};
+#include "topology/models/models.def"
+#undef TUTTI_MODEL
+
 constexpr std::array kModels{
-#define TUTTI_MODEL(name) &name,
+#define TUTTI_MODEL(id, ...) &id##_model,
 #include "topology/models/models.def"
 #undef TUTTI_MODEL
 };

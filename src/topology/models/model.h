@@ -11,8 +11,8 @@
 //   p5:16/torus/4x4           see network.h for all of them
 // The size counts hosts; of gb200-nvl72 it counts racks of 18 hosts.
 //
-// To add one: a function in a models_*.cc that defines `constinit const Model my_model_model{...}`,
-// and one line in models.def. The tests that run over the registry then cover it.
+// To add one: a function make_my_model() in nvlink.cc or other.cc, and an entry of models.def.
+// The tests that run over the registry then cover it.
 #pragma once
 #include <span>
 #include <string_view>
@@ -24,14 +24,14 @@ namespace tutti::topology {
 
 struct Model {
   std::string_view name;         // "hgx-h100"
-  std::string_view description;  // One line: parts and their links.
   std::string_view network;      // What joins the NICs of several hosts if nobody says.
+  int most;                      // The largest size.
+  std::string_view description;  // One line: parts and their links.
   /// Hosts with NICs that are not joined to any network yet; `size` as in the specification.
   Graph (*make)(int size);
-  int most = 4096;  // The largest size.
 };
 
-#define TUTTI_MODEL(name) extern const Model name;
+#define TUTTI_MODEL(id, ...) Graph make_##id(int size);
 #include "topology/models/models.def"
 #undef TUTTI_MODEL
 

@@ -108,6 +108,8 @@ void p5_host(HostBuilder& host, Graph&) {
   host.nvswitches({5, 4, 4, 5}, kNvlinkH100);
 }
 
+}  // namespace
+
 // A rack: 18 trays with two Grace and four GPUs each are hosts of their own; each GPU has one link
 // to each of the 18 NVSwitches (nine switch trays of two), so the rack is one NVLink domain. A
 // GPU's C2C: five links of 44.7 GB/s, as NVML says of the GB300 that was captured.
@@ -139,33 +141,13 @@ Graph make_gb200_nvl72(int racks) {
   return graph;
 }
 
-}  // namespace
-
-constinit const Model dgx1_v100_model{
-    "dgx1-v100", "8 V100, hybrid cube mesh of 6 NVLinks each, 4 NICs of 100 Gb/s", "fat-tree",
-    hosts<dgx1_v100_host, 2>};
-constinit const Model dgx2_model{
-    "dgx2", "16 V100, 6 NVLinks each, 12 NVSwitches on two boards, 8 NICs of 100 Gb/s", "fat-tree",
-    hosts<dgx2_host, 2>};
-constinit const Model dgx_a100_model{"dgx-a100",
-                                     "8 A100, 12 NVLinks each, 6 NVSwitches, 8 NICs of 200 Gb/s",
-                                     "rail", hosts<dgx_a100_host, 8>};
-constinit const Model hgx_h100_model{"hgx-h100",
-                                     "8 H100, 18 NVLinks each, 4 NVSwitches, 8 NICs of 400 Gb/s",
-                                     "rail", hosts<hgx_host<kH100>, 2>};
-constinit const Model hgx_h200_model{"hgx-h200",
-                                     "8 H200, 18 NVLinks each, 4 NVSwitches, 8 NICs of 400 Gb/s",
-                                     "rail", hosts<hgx_host<kH200>, 2>};
-constinit const Model hgx_b200_model{"hgx-b200",
-                                     "8 B200, 18 NVLinks each, 2 NVSwitches, 8 NICs of 400 Gb/s",
-                                     "rail", hosts<hgx_host<kB200>, 2>};
-constinit const Model gb200_nvl72_model{
-    "gb200-nvl72",
-    "a rack of 18 hosts: 72 GB200, 18 NVLinks each, 18 NVSwitches, C2C, 4 NICs of 400 Gb/s a host",
-    "rail", make_gb200_nvl72, 256};
-constinit const Model p4d_model{"p4d", "AWS p4d.24xlarge: 8 A100, 6 NVSwitches, 4 EFA of 100 Gb/s",
-                                "plane", hosts<p4d_host, 2>};
-constinit const Model p5_model{"p5", "AWS p5.48xlarge: 8 H100, 4 NVSwitches, 32 EFA of 100 Gb/s",
-                               "plane", hosts<p5_host, 2>};
+Graph make_dgx1_v100(int size) { return hosts<dgx1_v100_host, 2>(size); }
+Graph make_dgx2(int size) { return hosts<dgx2_host, 2>(size); }
+Graph make_dgx_a100(int size) { return hosts<dgx_a100_host, 8>(size); }
+Graph make_hgx_h100(int size) { return hosts<hgx_host<kH100>, 2>(size); }
+Graph make_hgx_h200(int size) { return hosts<hgx_host<kH200>, 2>(size); }
+Graph make_hgx_b200(int size) { return hosts<hgx_host<kB200>, 2>(size); }
+Graph make_p4d(int size) { return hosts<p4d_host, 2>(size); }
+Graph make_p5(int size) { return hosts<p5_host, 2>(size); }
 
 }  // namespace tutti::topology

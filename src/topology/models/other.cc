@@ -41,15 +41,9 @@ void cpu_2s_host(HostBuilder& host, Graph&) {
 
 }  // namespace
 
-constinit const Model mi300x_model{"mi300x",
-                                   "8 MI300X, one xGMI link between every two, 8 NICs of 400 Gb/s",
-                                   "rail", hosts<mi300x_host, 2>};
-constinit const Model pcie_8_model{
-    "pcie-8", "8 GPUs under 4 PCI Express switches, 2 sockets, 2 NICs of 200 Gb/s", "fat-tree",
-    hosts<pcie_8_host, 2>};
-constinit const Model pcie_4_model{"pcie-4", "4 GPUs on two sockets' own ports, 1 NIC of 200 Gb/s",
-                                   "fat-tree", hosts<pcie_4_host, 2>};
-constinit const Model cpu_2s_model{"cpu-2s", "two sockets with a NIC of 200 Gb/s each, no GPU",
-                                   "fat-tree", hosts<cpu_2s_host, 2>};
+Graph make_mi300x(int size) { return hosts<mi300x_host, 2>(size); }
+Graph make_pcie_8(int size) { return hosts<pcie_8_host, 2>(size); }
+Graph make_pcie_4(int size) { return hosts<pcie_4_host, 2>(size); }
+Graph make_cpu_2s(int size) { return hosts<cpu_2s_host, 2>(size); }
 
 }  // namespace tutti::topology
