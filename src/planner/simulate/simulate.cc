@@ -29,12 +29,6 @@ constexpr int kMostWeighted = 128;
 // Layouts are compared by a message of so many bytes: latency counts little.
 constexpr std::size_t kLarge = std::size_t{1} << 30;
 
-std::size_t locations_of(const plan::RankPlan& rank) {
-  std::size_t sum = 0;
-  for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
-  return sum;
-}
-
 // What the machine says about the shape: first with hosts as groups.
 std::vector<plan::Shape> shapes_on(const MachineCost& machine, const SimulateOptions& options) {
   const Groups& groups = machine.groups();
@@ -157,7 +151,7 @@ std::vector<const Algorithm*> Simulator::candidates() const {
 Result<plan::Plan> Simulator::plan_for(const Algorithm& algorithm, const plan::Shape& shape,
                                        std::size_t orders) const {
   const auto ranks = static_cast<std::size_t>(shape.rank_count);
-  const std::size_t all = ranks * locations_of(build(algorithm, shape, Rank{shape.rank_count / 2}));
+  const std::size_t all = ranks * size_of_plan(build(algorithm, shape, Rank{shape.rank_count / 2}));
   if (options_.symmetry && all > kFewSteps) {
     auto few = first_ranks(algorithm, shape);
     if (few &&

@@ -11,12 +11,6 @@ namespace {
 constexpr std::size_t kMostLocations = std::size_t{1} << 25;  // In all ranks listed.
 constexpr int kLooks = 16;                                    // At ranks, where one stands for all.
 
-std::size_t size_of_plan(const plan::RankPlan& rank) {
-  std::size_t sum = 0;
-  for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
-  return sum;
-}
-
 bool has_peer(const plan::Location& at, bool is_source) {
   using plan::Place;
   return at.place == Place::kSlot || at.place == Place::kPeerInput ||
@@ -38,6 +32,21 @@ class Ranks {
     return plan;
   }
 
+  /// Whether the first ranks stand for all: some others of each are alike.
+  bool stand_for_all(const std::vector<plan::RankPlan>& first) const {
+    const auto listed = static_cast<int>(first.size());
+    const int images = shape_.rank_count / listed;
+    const int looks = std::min(std::max(3, kLooks / listed), images - 1);
+    for (int rank = 0; rank < listed; ++rank) {
+      for (int look = 1; look <= looks; ++look) {
+        const int other = rank + look * (images - 1) / looks * listed;
+        if (!alike(first[static_cast<std::size_t>(rank)], rank, build(other), other)) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
   /// Whether rank `other` does what `rank` does, seen from itself.
   bool alike(const plan::RankPlan& a, int rank, const plan::RankPlan& b, int other) const {
     if (a.lanes.size() != b.lanes.size()) return false;
@@ -54,7 +63,6 @@ class Ranks {
     return true;
   }
 
- private:
   // Whether a step is the same, seen from these ranks, in the order in which it is written.
   bool same(const plan::Lane& a, int rank, const plan::Lane& b, int other,
             std::size_t index) const {
@@ -95,58 +103,32 @@ class Ranks {
   const plan::Shape& shape_;
 };
 
-// The first ranks of a plan, more and more of them.
-class FirstRanks {
- public:
-  FirstRanks(const Algorithm& algorithm, const plan::Shape& shape)
-      : ranks_(algorithm, shape),
-        plan_{.name = std::string(algorithm.name),
-              .shape = shape,
-              .contract = algorithm.contract(shape),
-              .pieces = algorithm.pieces(shape),
-              .ranks = {}} {}
-
-  /// Makes the plan list `listed` ranks, at least as many as before. False: they are too large.
-  bool list(int listed) {
-    while (static_cast<int>(plan_.ranks.size()) < listed && size_ <= kMostLocations) {
-      plan_.ranks.push_back(ranks_.build(static_cast<int>(plan_.ranks.size())));
-      size_ += size_of_plan(plan_.ranks.back());
-    }
-    return size_ <= kMostLocations;
-  }
-  /// Whether those that are listed stand for all: some others of each are alike.
-  bool stand_for_all() const {
-    const auto listed = static_cast<int>(plan_.ranks.size());
-    const int images = plan_.shape.rank_count / listed;
-    const int looks = std::min(std::max(3, kLooks / listed), images - 1);
-    for (int rank = 0; rank < listed; ++rank) {
-      for (int look = 1; look <= looks; ++look) {
-        const int other = rank + look * (images - 1) / looks * listed;
-        if (!ranks_.alike(plan_.ranks[static_cast<std::size_t>(rank)], rank, ranks_.build(other),
-                          other))
-          return false;
-      }
-    }
-    return true;
-  }
-  const plan::Plan& plan() const { return plan_; }
-
- private:
-  const Ranks ranks_;
-  plan::Plan plan_;
-  std::size_t size_ = 0;
-};
-
 }  // namespace
+
+std::size_t size_of_plan(const plan::RankPlan& rank) {
+  std::size_t sum = 0;
+  for (const plan::Lane& lane : rank.lanes) sum += lane.steps.size() + lane.locations.size();
+  return sum;
+}
 
 std::optional<plan::Plan> first_ranks(const Algorithm& algorithm, const plan::Shape& shape) {
   const int n = shape.rank_count;
   if (has_root(shape.collective)) return std::nullopt;
-  FirstRanks first(algorithm, shape);
+  const Ranks ranks(algorithm, shape);
+  plan::Plan plan{.name = std::string(algorithm.name),
+                  .shape = shape,
+                  .contract = algorithm.contract(shape),
+                  .pieces = algorithm.pieces(shape),
+                  .ranks = {}};
+  std::size_t size = 0;
   for (int listed = 1; listed <= n / 2; ++listed) {
     if (n % listed != 0) continue;
-    if (!first.list(listed)) return std::nullopt;
-    if (first.stand_for_all()) return first.plan();
+    while (static_cast<int>(plan.ranks.size()) < listed) {
+      plan.ranks.push_back(ranks.build(static_cast<int>(plan.ranks.size())));
+      size += size_of_plan(plan.ranks.back());
+      if (size > kMostLocations) return std::nullopt;
+    }
+    if (ranks.stand_for_all(plan.ranks)) return plan;
   }
   return std::nullopt;
 }

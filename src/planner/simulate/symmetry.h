@@ -16,4 +16,7 @@ namespace tutti::planner {
 /// large. Chunks are as of the ranks that are listed: right for messages whose pieces are alike.
 std::optional<plan::Plan> first_ranks(const Algorithm& algorithm, const plan::Shape& shape);
 
+/// Steps and locations of a rank's plan.
+std::size_t size_of_plan(const plan::RankPlan& rank);
+
 }  // namespace tutti::planner
