@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <span>
 
@@ -124,27 +123,13 @@ class Simulation {
   std::size_t done_ = 0, all_ = 0;  // Rows.
 };
 
-int run(const Options& options) {
-  const auto complain = [](const Error& error) {
-    clear_progress();
-    say_error("tutti simulate: {}\n", error.what);
-    return error.code == Code::kInvalidArgument ? kUsage : 1;
-  };
-  const auto job = understand(options);
-  if (!job) return complain(job.error());
-  if (auto files = check_outputs({{"--csv", options.csv}, {"--svg", options.svg}}); !files)
-    return complain(files.error());
-  const auto curve = Simulation(*job, options).run();
-  if (!curve) return complain(curve.error());
-  if (options.json) say("{}", to_json(*curve));
-  if (!options.csv.empty()) {
-    if (auto wrote = write_text(options.csv, to_csv(*curve)); !wrote)
-      return complain(wrote.error());
-  }
-  if (!options.svg.empty()) {
-    if (auto wrote = write_text(options.svg, to_svg(*curve)); !wrote)
-      return complain(wrote.error());
-  }
+Result<int> run(const Options& options) {
+  TUTTI_TRY(const SimulateJob job, understand(options));
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"--csv", options.csv}, {"--svg", options.svg}}));
+  TUTTI_TRY(const SimulatedCurve curve, Simulation(job, options).run());
+  if (options.json) say("{}", to_json(curve));
+  if (!options.csv.empty()) TUTTI_RETURN_IF_ERROR(write_text(options.csv, to_csv(curve)));
+  if (!options.svg.empty()) TUTTI_RETURN_IF_ERROR(write_text(options.svg, to_svg(curve)));
   return 0;
 }
 
@@ -166,7 +151,11 @@ void define_simulate(CLI::App& app, int& exit_code) {
       "Examples:\n  tutti simulate all_reduce --model hgx-h100:2\n"
       "  tutti simulate all_reduce --model dgx-a100 --algorithm ring,two_shot --contract relaxed\n"
       "  tutti simulate all_gather --from machine.xml --ranks 4:64 --bytes 1G --svg curve.svg");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command->callback([options, &exit_code] {
+    const Result<int> done = run(*options);
+    if (!done) clear_progress();
+    exit_code = exit_code_of(done, "simulate");
+  });
 }
 
 }  // namespace tutti::tools

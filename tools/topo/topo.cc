@@ -37,9 +37,9 @@ Result<topology::Imported> load(const GraphSource& source) {
   return topology::load_machine_file(source.from);
 }
 
-int exit_code_of(const Result<int>& done) {
+int exit_code_of(const Result<int>& done, std::string_view command) {
   if (done) return *done;
-  say_error("tutti topo: {}\n", done.error().what);
+  say_error("tutti {}: {}\n", command, done.error().what);
   return done.error().code == Code::kInvalidArgument ? kUsage : 1;
 }
 

@@ -23,7 +23,7 @@ void add_source_options(CLI::App& app, GraphSource& source);
 /// The graph, or what is wrong with the file or name.
 Result<topology::Imported> load(const GraphSource& source);
 /// The exit code of a subcommand; of an Error, which is one line on stderr.
-int exit_code_of(const Result<int>& done);
+int exit_code_of(const Result<int>& done, std::string_view command = "topo");
 
 /// GPUs, then NICs, in the order of the graph; without GPUs the NUMA nodes come first.
 std::vector<topology::NodeId> endpoints(const topology::Graph& graph);
