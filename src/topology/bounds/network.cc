@@ -76,7 +76,7 @@ Result<Network> make_network(const Graph& graph, std::span<const NodeId> endpoin
     network.findings.push_back(
         {Severity::kWarning, "bandwidth-unknown", "",
          fmt::format("{} link directions of unknown bandwidth are taken as unlimited", unknown), "",
-         "measure them, or write their bandwidths into the machine's file", 0});
+         "measure them, or write their bandwidths into the machine's file"});
   }
   return network;
 }
@@ -232,10 +232,8 @@ namespace {
 // "host0", "all but host0/gpu3", "host0 and host1", or the first few and how many more.
 std::string name_endpoints(const Graph& graph, const std::vector<NodeId>& ids) {
   constexpr std::size_t kNamed = 4;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ids.size(), kNamed); ++i) {
-    text += (i == 0 ? "" : ", ") + graph[ids[i]].name;
-  }
+  std::string text = list_of(std::span(ids).first(std::min(ids.size(), kNamed)),
+                             [&](NodeId id) { return graph[id].name; });
   if (ids.size() > kNamed) text += fmt::format(" and {} more", ids.size() - kNamed);
   return text;
 }

@@ -1,5 +1,4 @@
 // What needs drivers' libraries or tar files: programs that only probe files do without.
-#include <fmt/format.h>
 
 #include "topology/capture/archive.h"
 #include "topology/graph/words.h"

@@ -2,8 +2,6 @@
 // use.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "topology/checks/direct.h"
 #include "topology/checks/parts.h"
 #include "topology/graph/words.h"

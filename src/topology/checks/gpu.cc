@@ -138,8 +138,7 @@ void check_fabric(const Machine& machine, Findings& findings) {
            "hosts of it",
            "no fabric handles (CUDA), and a fabric (NVML)",
            "look at nvidia-imex and its channels; in a container, whether it has "
-           "them",
-           0});
+           "them"});
     }
     // NVML: 0 not supported, 1 not started, 2 in progress, 3 completed.
     const auto state = number_fact(graph[gpu], "fabric_state");

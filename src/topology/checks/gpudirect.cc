@@ -160,7 +160,7 @@ void check_gpudirect_driver(const Machine& machine, Findings& findings) {
       findings.push_back({Severity::kNote, "gpudirect-driver", name,
                           "GPUDirect depends on dma-buf here, which only NVIDIA's open kernel "
                           "modules offer",
-                          evidence, "modprobe nvidia_peermem, or use the open modules", 0});
+                          evidence, "modprobe nvidia_peermem, or use the open modules"});
     } else if (worst.state == State::kOff) {
       findings.push_back({Severity::kWarning, "gpudirect-driver", name,
                           "GPUDirect is off: nvidia_peermem is not loaded, and there is no dma-buf",

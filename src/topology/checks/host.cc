@@ -98,8 +98,7 @@ void check_numa(const Machine& machine, Findings& findings) {
                             "nothing says which NUMA node this device is next to",
                             fmt::format("the host has {} NUMA nodes", host.numa.size()),
                             "look at numa_node in sysfs; firmware that leaves it at -1 needs an "
-                            "update, a virtual machine a better definition",
-                            0});
+                            "update, a virtual machine a better definition"});
       }
     }
   }
@@ -129,8 +128,7 @@ void check_cpuset(const Machine& machine, Findings& findings) {
            "this process may not run on the NUMA node of its GPUs",
            fmt::format("{}: CPUs {}, allowed are {}", gpus, fact(graph[numa], "cpus"), allowed),
            "widen the cpuset (taskset, numactl, the container's or Slurm's "
-           "settings), or use the GPUs next to it",
-           0});
+           "settings), or use the GPUs next to it"});
     }
   }
 }
@@ -144,7 +142,7 @@ void check_limits(const Machine& machine, Findings& findings) {
       findings.push_back(
           {Severity::kWarning, "shm-small", node.name, "/dev/shm is too small for many ranks",
            fmt::format("{} MiB (kernel), wanted {}", *shm >> 20, kLeastShmBytes >> 20),
-           "docker run --shm-size=8g, or --ipc=host", 0});
+           "docker run --shm-size=8g, or --ipc=host"});
     }
     const bool rdma = std::any_of(host->nics.begin(), host->nics.end(),
                                   [&](NodeId nic) { return !fact(graph[nic], "guid").empty(); });
@@ -155,8 +153,7 @@ void check_limits(const Machine& machine, Findings& findings) {
                           "little memory may be locked, and RDMA locks its buffers",
                           fmt::format("{} KiB (kernel), wanted unlimited", *lock >> 10),
                           "ulimit -l unlimited, LimitMEMLOCK=infinity, or docker run --ulimit "
-                          "memlock=-1",
-                          0});
+                          "memlock=-1"});
     }
   }
 }
@@ -212,7 +209,7 @@ void check_nic_order(const Machine& machine, Findings& findings) {
     findings.push_back({Severity::kWarning, "nic-order", graph[hosts[i]->node].name,
                         "the NICs are counted in another order than in other hosts",
                         "places in the order of their addresses:" + list,
-                        "name NICs by their address on all hosts", 0});
+                        "name NICs by their address on all hosts"});
   }
 }
 

@@ -117,7 +117,7 @@ void check_nic_rate(const Machine& machine, Findings& findings) {
       findings.push_back({Severity::kWarning, "nic-speed-implausible", node.name,
                           "no port is as fast as this one is said to be",
                           fmt::format("{} Gb/s", static_cast<double>(speed_of(node)) / 1000),
-                          "correct the file: speeds are megabits a second", 0});
+                          "correct the file: speeds are megabits a second"});
       continue;
     }
     const auto found = best.find(make_of(machine, nic));
@@ -152,7 +152,7 @@ void check_nic_mtu(const Machine& machine, Findings& findings) {
     findings.push_back({Severity::kWarning, "nic-mtu", node.name,
                         "the MTU is smaller than that of another NIC of its make",
                         fmt::format("{} bytes, {} has {}", own, graph[found->second].name, most),
-                        fmt::format("ip link set {} mtu {}", fact(node, "netdev"), most), 0});
+                        fmt::format("ip link set {} mtu {}", fact(node, "netdev"), most)});
   }
 }
 
@@ -175,8 +175,7 @@ void check_nic_firmware(const Machine& machine, Findings& findings) {
          "the NIC has other firmware than most of its make",
          fmt::format("{} (kernel), {} others have {}", firmware, usual->second, usual->first),
          "bring all NICs to one version (mlxfwmanager); defaults of congestion "
-         "control and known errors differ between versions",
-         0});
+         "control and known errors differ between versions"});
   }
 }
 

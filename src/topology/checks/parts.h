@@ -1,8 +1,6 @@
 // File: topology/checks/parts.h: what checks share. Internal to checks/*.cc.
 #pragma once
-#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 

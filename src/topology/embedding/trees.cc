@@ -1,7 +1,6 @@
 #include "topology/embedding/trees.h"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "topology/bounds/max_flow.h"

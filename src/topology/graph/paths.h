@@ -9,7 +9,6 @@
 // (NVB), or from NVLink to its own NIC (PXN).
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 

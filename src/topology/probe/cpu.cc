@@ -1,9 +1,6 @@
 // File: topology/probe/cpu.cc: the host, its NUMA nodes and packages.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <set>
-
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/words.h"
 #include "topology/probe/parts.h"

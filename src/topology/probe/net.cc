@@ -3,8 +3,6 @@
 // ports.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "topology/probe/parts.h"
 #include "topology/probe/sources/sysfs.h"
 

@@ -2,7 +2,6 @@
 // hand to one another. Internal to the probe.
 #pragma once
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -171,11 +171,11 @@ class HwlocReader {
                "the rates of {} PCI links are what they were at that moment, and idle links "
                "sleep",
                current_links_),
-           "", "import a file made under load, or probe the machine", 0});
+           "", "import a file made under load, or probe the machine"});
     }
     if (made_.graph.all(NodeKind::kGpu).empty()) {
       made_.findings.push_back({Severity::kNote, "no-gpus", "", "no GPU in it", "",
-                                "make the file with all I/O: lstopo --whole-io file.xml", 0});
+                                "make the file with all I/O: lstopo --whole-io file.xml"});
     }
     made_.graph.notes.push_back(fmt::format("read from {} (hwloc)", source_));
     return std::move(made_);

@@ -93,7 +93,7 @@ class MatrixReader {
          fmt::format("{} devices have no NUMA node in the text and are near to no other device; "
                      "each has a NUMA node of its own in the graph",
                      alone),
-         "", "copy the whole table, with its columns of affinity", 0});
+         "", "copy the whole table, with its columns of affinity"});
   }
 
   void numa_nodes() {
@@ -143,7 +143,7 @@ class MatrixReader {
         {Severity::kWarning, "figures-assumed", std::string(source_),
          "the text has classes and no figures: 16 GT/s x16 assumed for PCI links, 16 GB/s between "
          "NUMA nodes, 20 GB/s a NVLink, 24 GB/s an xGMI link",
-         "", "probe the machine, or import NCCL's or hwloc's file", 0});
+         "", "probe the machine, or import NCCL's or hwloc's file"});
   }
 
   /// What a device hangs on: its switch, made if need be, or its NUMA node.
@@ -232,7 +232,7 @@ class MatrixReader {
         {Severity::kWarning, "classes-contradict", std::string(source_),
          "devices of one NUMA node are said to be SYS apart; the NUMA node is believed",
          fmt::format("{} pairs", conflicts),
-         "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host", 0});
+         "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host"});
   }
 
   std::string unique_name(const MatrixDevice& device, std::size_t at) const {

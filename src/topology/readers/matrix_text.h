@@ -1,7 +1,6 @@
 // File: topology/readers/matrix_text.h: the tables that `nvidia-smi topo -m` and `rocm-smi
 // --showtopo` print, as values; matrix_reader.cc makes graphs of them.
 #pragma once
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -163,7 +163,7 @@ void find_unknown(const Graph& graph, Findings& findings) {
                                     to_string(kind), seen.first == 1 ? "" : "s"),
                         fmt::format("the first joins {} and {}", graph[seen.second->a].name,
                                     graph[seen.second->b].name),
-                        "measure it, or write it into the text form", 0});
+                        "measure it, or write it into the text form"});
   }
 }
 
