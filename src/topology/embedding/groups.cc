@@ -39,39 +39,33 @@ struct Doors {
   std::vector<std::vector<int>> links;  // By NIC and endpoint: links between; -1: no way.
 };
 
+// The nearest by links(i), of those the least used; counts the use.
+template <class Links>
+std::size_t nearest(std::vector<int>& used, Links links) {
+  std::size_t best = 0;
+  std::pair least{std::numeric_limits<int>::max(), 0};
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (links(i) < 0 || std::pair{links(i), used[i]} >= least) continue;
+    least = {links(i), used[i]};
+    best = i;
+  }
+  ++used[best];
+  return best;
+}
+
 Doors find_doors(const Router& router, const Group& group) {
   Doors doors;
   std::vector<int> used(group.order.size());
   for (const NodeId nic : group.nics) {
     const auto distances = router.distances(nic, Over::kHost);
     std::vector<int>& links = doors.links.emplace_back();
-    std::size_t best = 0;
-    std::pair least{std::numeric_limits<int>::max(), 0};
-    for (std::size_t i = 0; i < group.order.size(); ++i) {
-      const auto found = distances.find(group.order[i]);
+    for (const NodeId endpoint : group.order) {
+      const auto found = distances.find(endpoint);
       links.push_back(found == distances.end() ? -1 : found->second);
-      if (links.back() < 0 || std::pair{links.back(), used[i]} >= least) continue;
-      least = {links.back(), used[i]};
-      best = i;
     }
-    doors.entry.push_back(best);
-    ++used[best];
+    doors.entry.push_back(nearest(used, [&](std::size_t i) { return links[i]; }));
   }
   return doors;
-}
-
-// By which NIC to leave from an endpoint: the nearest, of those the least used.
-std::size_t exit_of(const Doors& doors, std::size_t endpoint, std::vector<int>& used) {
-  std::size_t best = 0;
-  std::pair least{std::numeric_limits<int>::max(), 0};
-  for (std::size_t nic = 0; nic < doors.links.size(); ++nic) {
-    const int links = doors.links[nic][endpoint];
-    if (links < 0 || std::pair{links, used[nic]} >= least) continue;
-    least = {links, used[nic]};
-    best = nic;
-  }
-  ++used[best];
-  return best;
 }
 
 // Passage l enters by NIC l, or by l modulo the NICs there are.
@@ -90,8 +84,10 @@ std::vector<Passage> passages_of(const Router& router, const Group& group, std::
                 passage.path.end());
     passage.in = group.nics[nic];
     // A group of one endpoint is left as it is entered: a NIC sends and receives at once.
-    passage.out =
-        size == 1 ? passage.in : group.nics[exit_of(doors, (first + size - 1) % size, used)];
+    passage.out = passage.in;
+    if (size == 1) continue;
+    const std::size_t last = (first + size - 1) % size;
+    passage.out = group.nics[nearest(used, [&](std::size_t i) { return doors.links[i][last]; })];
   }
   return passages;
 }
