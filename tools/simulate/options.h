@@ -27,8 +27,6 @@ struct SimulateJob {
   std::vector<double> bytes, ranks;                 // No ranks: all of the machine.
 };
 
-inline Error bad(std::string what) { return {Code::kInvalidArgument, std::move(what), {}, {}}; }
-
 /// What a name means; the error says which there are.
 Result<Collective> collective_named(const std::string& name);
 Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name);
