@@ -28,7 +28,7 @@ void Watchdog::claim() {
   // seq_cst, with those in abort: if one rank begins a call while another thread aborts, at least
   // one of the two sees the other.
   link_users_.fetch_add(1, std::memory_order_seq_cst);
-  while (aborting_.load(std::memory_order_seq_cst)) wait_detail::yield_cpu();
+  while (aborting_.load(std::memory_order_seq_cst)) std::this_thread::yield();
 }
 
 void Watchdog::abort(const Error& error) {

@@ -30,7 +30,7 @@ struct TuneCommand {
 };
 
 /// Says what went wrong.
-int exit_code_of(const Result<int>& code) {
+int tune_exit_code(const Result<int>& code) {
   if (code) return *code;
   say_error("tutti tune: {}\n", code.error().to_string());
   return code.error().code == Code::kInvalidArgument ? kUsage : 1;
@@ -228,7 +228,7 @@ Result<int> run_tune(const TuneCommand& command) {
     const int code = perf::run_ranks(
         sweep,
         [&](Communicator& comm) {
-          return exit_code_of(tune_rank(comm, options, path, command.force));
+          return tune_exit_code(tune_rank(comm, options, path, command.force));
         },
         [&](Settings& settings) { adjust(settings, ranks, launched); });
     if (code != 0) return code;
@@ -270,7 +270,7 @@ void define_tune(CLI::App& app, int& exit_code) {
       "  tutti tune -n 4 --collective all_reduce --max-bytes 64M\n"
       "  tutti run --hosts node1:4,node2:4 -- tutti tune\n"
       "  tutti tune --output here.json && TUTTI_TUNING=here.json tutti run -n 2 -- ./program");
-  tune->callback([command, &exit_code] { exit_code = exit_code_of(run_tune(*command)); });
+  tune->callback([command, &exit_code] { exit_code = tune_exit_code(run_tune(*command)); });
 }
 
 }  // namespace tutti::tools
