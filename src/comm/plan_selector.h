@@ -39,7 +39,7 @@ class PlanSelector : public exec::PlanSource {
   void set(const RegionConfig& config);
   void set(const NetworkCost& cost);  // That was measured goes before it.
 
-  /// Up to which sizes calls go by packets, and from which on plain buffers are read.
+  /// Up to which sizes calls are eager, and from which on plain buffers are read.
   Status set_limits(exec::HostExecutor::Options& options) const;
   Result<exec::PlanChoice> choose(const exec::Call& call, exec::Access access,
                                   std::size_t which) const override;

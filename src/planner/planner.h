@@ -110,7 +110,7 @@ Recipe recipe_of(const Algorithm& algorithm, const Request& request, const Plann
 /// kInvalidArgument if a forced one can't be taken, or everything is forbidden.
 Result<Recipe> choose(const Request& request, const PlannerInputs& inputs);
 
-/// Bytes up to which a call goes by packets: the largest message of which they are the first of
+/// Bytes up to which a call is eager: the largest message of which that is the first of
 /// candidates(). With `request.mapped`: where ranks lately used buffers that all of them can map,
 /// as reading these saves the packet's copy. The request's bytes are not used. Estimates have no
 /// say.

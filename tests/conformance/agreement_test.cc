@@ -167,7 +167,7 @@ TEST_CASE("ranks that agree are asked once for each size, and go on") {
   }
 }
 
-TEST_CASE("one rank by packets and one by a plan is an error on both") {
+TEST_CASE("one rank on the eager path and one by a plan is an error on both") {
   for (const int ranks : {2, 4}) {
     check_mismatch(
         outcomes(
@@ -177,7 +177,7 @@ TEST_CASE("one rank by packets and one by a plan is an error on both") {
               options.eager_limit_bytes.fill(rank == 0 ? 1 << 20 : 0);
               options.mapped_eager_limit_bytes.fill(1 << 20);
             }),
-        {"packets", "rank 0"});
+        {"(eager, plan)", "rank 0"});
   }
 }
 

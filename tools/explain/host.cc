@@ -78,7 +78,7 @@ Status draw(const Question& question, const planner::Request& request,
             const planner::PlannerInputs& inputs, const planner::Candidate& taken,
             double bound_us) {
   if (taken.eager)
-    return invalid("--svg: packets have no plan to draw; each rank writes once and reads all");
+    return invalid("--svg: an eager call has no plan to draw; each rank writes once and reads all");
   plan::Recording recording;
   const auto us = planner::simulate_us(*taken.algorithm, request, inputs, &recording);
   if (!us) return invalid("--svg: the plan has too many steps; choose fewer ranks");

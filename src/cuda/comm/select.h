@@ -73,7 +73,7 @@ Recipe device_recipe(const Algorithm& algorithm, const Request& request,
 /// device over all links that it has.
 double device_bound_us(const Request& request, const DeviceMachine& machine);
 
-/// Whether overrides let a call of that collective go by packets (the one-shot kernel).
+/// Whether overrides let a call of that collective be eager (the one-shot kernel).
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);
 
 /// What stands for all sizes near this one.

@@ -33,7 +33,7 @@ constexpr Access access_of(bool mapped, bool readable, bool root_idles) {
   return root_idles ? Access::kShared : Access::kRead;
 }
 
-/// Whether a call goes by packets.
+/// Whether a call is eager.
 enum class EagerUse : std::uint8_t { kBySize, kNever, kAlways };  // Always: if it fits one.
 
 struct Call {
@@ -93,7 +93,7 @@ constexpr std::uint64_t pack(const Call& call) {
          std::uint64_t{call.algorithm_override} << 16 | static_cast<std::uint16_t>(call.root);
 }
 
-/// With what pack made: by packets; and which round of call lines of a call it is that goes by a
+/// With what pack made: eager; and which round of call lines of a call it is that goes by a
 /// plan. Not part of the call, but alike on all ranks.
 inline constexpr std::uint64_t kEager = std::uint64_t{1} << 62;
 inline constexpr std::uint64_t kRound = std::uint64_t{1} << 58;  // 0, 1 or 2 of them.
