@@ -1,5 +1,4 @@
-#include "bootstrap/tcp_rendezvous.h"
-
+// Ranks that meet at a TCP store: rank 0 serves it, the others connect.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -20,7 +20,7 @@
 #include "bootstrap/file_rendezvous.h"
 #include "bootstrap/launch/launch.h"
 #include "bootstrap/store.h"
-#include "bootstrap/tcp_rendezvous.h"
+#include "bootstrap/tcp_client.h"
 
 namespace tutti {
 namespace {
