@@ -29,33 +29,13 @@ CudaDriver look_up() {
     cudaGetLastError();
     all = false;
   };
-  find("cuDevicePrimaryCtxRetain", driver.context);
-  find("cuCtxGetCurrent", driver.current);
-  find("cuCtxPushCurrent", driver.push);
-  find("cuCtxPopCurrent", driver.pop);
-  find("cuDeviceGetAttribute", driver.device_attribute);
-  find("cuDeviceGetUuid", driver.uuid);
-  find("cuMemGetAllocationGranularity", driver.memory_granularity);
-  find("cuMemCreate", driver.create);
-  find("cuMemRelease", driver.release);
-  find("cuMemAddressReserve", driver.reserve);
-  find("cuMemAddressFree", driver.free);
-  find("cuMemMap", driver.map);
-  find("cuMemUnmap", driver.unmap);
-  find("cuMemSetAccess", driver.set_access);
-  find("cuMemGetAddressRange", driver.address_range);
-  find("cuPointerGetAttribute", driver.pointer_attribute);
-  find("cuMemRetainAllocationHandle", driver.retain);
-  find("cuMemGetAllocationPropertiesFromHandle", driver.properties);
-  find("cuMemExportToShareableHandle", driver.export_handle);
-  find("cuMemImportFromShareableHandle", driver.import_handle);
+#define TUTTI_CUDA_FIND(field, name) find(#name, driver.field);
+  TUTTI_CUDA_MEMORY_FUNCTIONS(TUTTI_CUDA_FIND)
   driver.has_memory = all;
-  find("cuMulticastCreate", driver.multicast_create);
-  find("cuMulticastGetGranularity", driver.multicast_granularity);
-  find("cuMulticastAddDevice", driver.add_device);
-  find("cuMulticastBindMem", driver.bind);
+  TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_FIND)
   driver.has_multicast = all;
-  find("cuMemGetHandleForAddressRange", driver.range_handle);
+  TUTTI_CUDA_FIND(range_handle, cuMemGetHandleForAddressRange)
+#undef TUTTI_CUDA_FIND
   return driver;
 }
 

@@ -17,36 +17,41 @@
 
 namespace tutti::exec {
 
+// The driver's functions: what each is called here and there. Those of memory include contexts.
+#define TUTTI_CUDA_MEMORY_FUNCTIONS(X)                  \
+  X(context, cuDevicePrimaryCtxRetain)                  \
+  X(current, cuCtxGetCurrent)                           \
+  X(push, cuCtxPushCurrent)                             \
+  X(pop, cuCtxPopCurrent)                               \
+  X(device_attribute, cuDeviceGetAttribute)             \
+  X(uuid, cuDeviceGetUuid)                              \
+  X(memory_granularity, cuMemGetAllocationGranularity)  \
+  X(create, cuMemCreate)                                \
+  X(release, cuMemRelease)                              \
+  X(reserve, cuMemAddressReserve)                       \
+  X(free, cuMemAddressFree)                             \
+  X(map, cuMemMap)                                      \
+  X(unmap, cuMemUnmap)                                  \
+  X(set_access, cuMemSetAccess)                         \
+  X(address_range, cuMemGetAddressRange)                \
+  X(pointer_attribute, cuPointerGetAttribute)           \
+  X(retain, cuMemRetainAllocationHandle)                \
+  X(properties, cuMemGetAllocationPropertiesFromHandle) \
+  X(export_handle, cuMemExportToShareableHandle)        \
+  X(import_handle, cuMemImportFromShareableHandle)
+#define TUTTI_CUDA_MULTICAST_FUNCTIONS(X)             \
+  X(multicast_create, cuMulticastCreate)              \
+  X(multicast_granularity, cuMulticastGetGranularity) \
+  X(add_device, cuMulticastAddDevice)                 \
+  X(bind, cuMulticastBindMem)
+
 /// Null: this driver has none.
-/// It has more than 15 fields: one for each function of the driver that is loaded.
 struct CudaDriver {
-  decltype(&cuDevicePrimaryCtxRetain) context = nullptr;
-  decltype(&cuCtxGetCurrent) current = nullptr;
-  decltype(&cuCtxPushCurrent) push = nullptr;
-  decltype(&cuCtxPopCurrent) pop = nullptr;
-  decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
-  decltype(&cuDeviceGetUuid) uuid = nullptr;
-  decltype(&cuMemGetAllocationGranularity) memory_granularity = nullptr;
-  decltype(&cuMemCreate) create = nullptr;
-  decltype(&cuMemRelease) release = nullptr;
-  decltype(&cuMemAddressReserve) reserve = nullptr;
-  decltype(&cuMemAddressFree) free = nullptr;
-  decltype(&cuMemMap) map = nullptr;
-  decltype(&cuMemUnmap) unmap = nullptr;
-  decltype(&cuMemSetAccess) set_access = nullptr;
-  decltype(&cuMemGetAddressRange) address_range = nullptr;
-  decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
-  decltype(&cuMemRetainAllocationHandle) retain = nullptr;
-  decltype(&cuMemGetAllocationPropertiesFromHandle) properties = nullptr;
-  decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
-  decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
-  decltype(&cuMulticastCreate) multicast_create = nullptr;
-  decltype(&cuMulticastGetGranularity) multicast_granularity = nullptr;
-  decltype(&cuMulticastAddDevice) add_device = nullptr;
-  decltype(&cuMulticastBindMem) bind = nullptr;
-
-  decltype(&cuMemGetHandleForAddressRange) range_handle = nullptr;
-
+#define TUTTI_CUDA_POINTER(field, name) decltype(&name) field = nullptr;
+  TUTTI_CUDA_MEMORY_FUNCTIONS(TUTTI_CUDA_POINTER)
+  TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_POINTER)
+  TUTTI_CUDA_POINTER(range_handle, cuMemGetHandleForAddressRange)
+#undef TUTTI_CUDA_POINTER
   /// All that contexts and memory take, and all that multicast memory takes besides.
   bool has_memory = false, has_multicast = false;
 };
