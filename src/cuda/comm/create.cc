@@ -100,10 +100,6 @@ struct Memory {
   exec::CudaMeshHandle handle;
 };
 
-struct Outcome {
-  ExchangedStatus status;
-};
-
 /// The control communicator's: what users set is for devices, and only small things go by it.
 Settings control_settings(const Settings& settings) {
   Settings own;
@@ -166,17 +162,6 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
   return options;
 }
 
-/// The all-gather of a transport's set-up, over the control communicator.
-Result<std::vector<Bytes>> exchange_all(Communicator& control, std::span<const std::byte> mine) {
-  TUTTI_TRY(auto told, exchange_over(control, mine));
-  std::vector<Bytes> all;
-  for (SetUp& one : told) {
-    if (!one.bytes) return Error{Code::kMismatch, "a rank sent no set-up data", control.rank()};
-    all.push_back(*std::move(one.bytes));
-  }
-  return all;
-}
-
 /// Joins hosts, by the transport that joins them in the control communicator. Collective.
 Status open_network(DeviceRank& self, const Transport& transport, std::span<const Peer> peers,
                     exec::CudaMeshOptions& options) {
@@ -191,10 +176,7 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
                                                        options.slot_count, options.slot_bytes),
                    .net_interfaces = self.settings.net_interfaces,
                    .rdma_devices = self.settings.rdma_devices,
-                   .exchange =
-                       [&self](std::string_view, std::span<const std::byte> mine) {
-                         return exchange_all(self.control, mine);
-                       },
+                   .exchange = exchange_over(self.control),
                    .deadline = Deadline::after(self.settings.timeout),
                    .near_waits = false};
   TUTTI_RETURN_IF_ERROR(choose_gpudirect(self, transport, asked.opening));
@@ -236,7 +218,6 @@ Status check_in(DeviceRank& self, DeviceInfo& mine) {
 Result<std::vector<DeviceInfo>> meet(DeviceRank& self) {
   DeviceInfo mine;
   const Status status = check_in(self, mine);
-  mine.status = ExchangedStatus(status);
   mine.settings = hash_of(self.settings);
   std::random_device random;
   mine.token = std::uint64_t{random()} << 32 | random();
@@ -303,7 +284,6 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   Memory memory;
   Status status = any_remote ? open_network(self, *transport, peers, options) : ok();
   if (status) status = make_mesh(self, std::move(options), memory);
-  memory.status = ExchangedStatus(status);
   TUTTI_TRY(const auto memories, exchange_status(self.control, memory, status));
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
@@ -313,8 +293,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
   if (status) status = state->order.make();
   if (status) status = Watcher::instance().add(state->health);
-  TUTTI_TRY(const auto outcomes,
-            exchange_status(self.control, Outcome{ExchangedStatus(status)}, status));
+  TUTTI_RETURN_IF_ERROR(exchange_status(self.control, status));
   self.created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(self.token);

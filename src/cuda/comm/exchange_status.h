@@ -20,24 +20,33 @@ struct ExchangedStatus {
     code = static_cast<std::int32_t>(status.error().code);
     std::strncpy(text, status.error().what.c_str(), sizeof text - 1);
   }
+  std::string words() const { return {text, strnlen(text, sizeof text)}; }
 };
 
 /// The words of all ranks, or the error of this rank or of the first other that has one.
 template <class Word>
-Result<std::vector<Word>> exchange_status(Communicator& control, const Word& mine,
-                                          const Status& status) {
+Result<std::vector<Word>> exchange_status(Communicator& control, Word mine, const Status& status) {
+  mine.status = ExchangedStatus(status);
   std::vector<Word> all(static_cast<std::size_t>(control.rank_count()));
   TUTTI_RETURN_IF_ERROR(control.all_gather(&mine, all.data(), sizeof(Word), DataType::kUint8));
   if (!status) return status.error();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    ExchangedStatus& failure = all[rank].status;
+    const ExchangedStatus& failure = all[rank].status;
     if (failure.code == 0) continue;
-    failure.text[sizeof failure.text - 1] = 0;
     const Rank other{static_cast<int>(rank)};
     return Error{static_cast<Code>(failure.code),
-                 "rank " + std::to_string(rank) + ": " + failure.text, control.rank(), other};
+                 "rank " + std::to_string(rank) + ": " + failure.words(), control.rank(), other};
   }
   return all;
+}
+
+/// The same where ranks have no more to tell.
+inline Status exchange_status(Communicator& control, const Status& status) {
+  struct Word {
+    ExchangedStatus status;
+  };
+  TUTTI_TRY([[maybe_unused]] const auto all, exchange_status(control, Word(), status));
+  return ok();
 }
 
 }  // namespace tutti

@@ -64,17 +64,15 @@ Result<bool> all_can(DeviceRank& self, const Status& mine) {
   Offer offer;
   if (!mine && self.settings.gpudirect == "on") {
     failure = Error{mine.error().code, "TUTTI_GPUDIRECT=on: " + mine.error().what, self.me};
-    offer.status = ExchangedStatus(failure);
   } else {
     offer.without = ExchangedStatus(mine);
   }
-  TUTTI_TRY(auto offers, exchange_status(self.control, offer, failure));
+  TUTTI_TRY(const auto offers, exchange_status(self.control, offer, failure));
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
-    ExchangedStatus& without = offers[rank].without;
+    const ExchangedStatus& without = offers[rank].without;
     if (without.code == 0) continue;
-    without.text[sizeof without.text - 1] = 0;
     self.between_hosts.slots_words =
-        fmt::format("in pinned memory: rank {}: {}", rank, without.text);
+        fmt::format("in pinned memory: rank {}: {}", rank, without.words());
     return false;
   }
   return true;

@@ -22,11 +22,8 @@ bool same_process(const DeviceInfo& one, const DeviceInfo& other) {
 /// How well two devices are joined, as CUDA ranks it; the same where it does not say.
 int performance_rank(int device, int peer) {
   int rank = 0;
-  if (cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, peer) !=
-      cudaSuccess) {
-    cudaGetLastError();
-  }
-  return rank;
+  const auto asked = cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, peer);
+  return exec::succeeds(asked) ? rank : 0;
 }
 
 /// How this process's `device`, which is `mine`, reaches another one.
@@ -37,22 +34,14 @@ planner::DeviceLink link_to(int device, const DeviceInfo& mine, const DeviceInfo
   // Some MIG instances of one GPU share memory; the other process's sample shows which.
   if (std::strncmp(mine.bus, other.bus, sizeof mine.bus) == 0)
     return same_process(mine, other) ? DeviceLink::kHost : DeviceLink::kPcie;
-  int peer = 0;
-  if (cudaDeviceGetByPCIBusId(&peer, other.bus) != cudaSuccess) {
-    cudaGetLastError();
+  int peer = 0, can = 0, atomics = 0;
+  if (!exec::succeeds(cudaDeviceGetByPCIBusId(&peer, other.bus)))
     return DeviceLink::kPcie;  // This process may not see it; its memory can be opened even so.
-  }
-  int can = 0, atomics = 0;
-  if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess) {
-    cudaGetLastError();
+  if (!exec::succeeds(cudaDeviceCanAccessPeer(&can, device, peer)) || can == 0)
     return DeviceLink::kHost;
-  }
-  if (can == 0) return DeviceLink::kHost;
   // NVLink carries atomics, PCI Express between GPUs does not.
-  if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer) !=
-      cudaSuccess) {
-    cudaGetLastError();
-  }
+  static_cast<void>(exec::succeeds(
+      cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer)));
   performance = performance_rank(device, peer);
   return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
 }
@@ -88,11 +77,8 @@ struct Direct {
 
 /// GB/s of an NVLink of this process's device.
 double nvlink_rate(int device) {
-  int major = 0, minor = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
-    cudaGetLastError();
-  }
+  const int major = exec::attribute_of(device, cudaDevAttrComputeCapabilityMajor);
+  const int minor = exec::attribute_of(device, cudaDevAttrComputeCapabilityMinor);
   return topology::nvlink_bandwidth(major * 10 + minor).value;
 }
 

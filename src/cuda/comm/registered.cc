@@ -99,7 +99,6 @@ Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   Shown mine;
   mine.bytes = bytes;
   Status status = export_own(made, mine.name);
-  mine.status = ExchangedStatus(status);
   TUTTI_TRY(const auto shown, exchange_status(rank_.control, mine, status));
   std::vector<exec::CudaName> names;
   for (const Shown& one : shown) {
@@ -113,9 +112,7 @@ Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
     names.push_back(one.name);
   }
   if (status) status = open_others(made, names);
-  Done done;
-  done.status = ExchangedStatus(status);
-  TUTTI_TRY([[maybe_unused]] const auto all, exchange_status(rank_.control, done, status));
+  TUTTI_RETURN_IF_ERROR(exchange_status(rank_.control, status));
   made.number = ++registrations_;
   list_.push_back(std::move(made));
   return ok();
@@ -145,7 +142,6 @@ Status RegisteredMemory::remove(void* data) {
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
   if (status) status = order_.synchronize();
-  done.status = ExchangedStatus(status);
   if (status) done.number = found->number;
   TUTTI_TRY(const auto ended, exchange_status(rank_.control, done, status));
   for (std::size_t rank = 0; rank < ended.size(); ++rank) {
@@ -158,9 +154,7 @@ Status RegisteredMemory::remove(void* data) {
         rank_.me, Rank{static_cast<int>(rank)}};
   }
   list_.erase(found);
-  const Done closing;
-  TUTTI_TRY([[maybe_unused]] const auto closed, exchange_status(rank_.control, closing, ok()));
-  return ok();
+  return exchange_status(rank_.control, ok());
 }
 
 RegisteredMemory::Place RegisteredMemory::place_at(const void* buffer, std::size_t bytes) const {

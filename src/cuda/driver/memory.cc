@@ -193,10 +193,9 @@ std::byte* take_spare(std::size_t bytes) {
     std::byte* const data = found->second;
     list.erase(found);
     cudaPointerAttributes attributes = {};
-    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess &&
+    if (succeeds(cudaPointerGetAttributes(&attributes, data)) &&
         attributes.type == cudaMemoryTypeHost)
       return data;
-    cudaGetLastError();
   }
   return nullptr;
 }

@@ -14,6 +14,17 @@ namespace tutti::exec {
 /// "allocating 64 bytes on device 0: out of memory (cudaErrorMemoryAllocation)".
 Status cuda_status(cudaError_t error, const std::string& what);
 
+/// Whether a call succeeded, where that is no error; the next one is not to find it again.
+inline bool succeeds(cudaError_t error) {
+  if (error != cudaSuccess) cudaGetLastError();
+  return error == cudaSuccess;
+}
+/// 0 also where the driver does not know the attribute.
+inline int attribute_of(int device, cudaDeviceAttr attribute) {
+  int value = 0;
+  return succeeds(cudaDeviceGetAttribute(&value, attribute, device)) ? value : 0;
+}
+
 /// This thread's device is another one for a while. Its context is put before the thread's own, and
 /// taken away again, and not chosen by cudaSetDevice: to go back to what a thread had by that would
 /// be device 0, and a context there, for one that has chosen none yet; and never a context that a

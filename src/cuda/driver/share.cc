@@ -153,10 +153,8 @@ Status CudaExport::name_allocated(std::size_t bytes) {
                          ": it is a pool's (cudaMallocAsync); take cudaMalloc's instead");
     }
   }  // Else it is what was allocated.
-  if (cudaIpcGetMemHandle(&name_.handle.ipc, name_.data) == cudaSuccess)
+  if (succeeds(cudaIpcGetMemHandle(&name_.handle.ipc, name_.data)))
     name_.kind = CudaHandleKind::kIpc;
-  else
-    cudaGetLastError();
   return ok();
 }
 

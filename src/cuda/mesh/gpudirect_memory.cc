@@ -9,24 +9,14 @@ constexpr std::uintptr_t kPage = std::uintptr_t{64} << 10;
 
 std::uintptr_t whole_pages(std::uintptr_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// 0 also where the driver does not know the attribute.
-int ask(int device, int attribute) {
-  int value = 0;
-  if (cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(attribute), device) !=
-      cudaSuccess) {
-    cudaGetLastError();
-    return 0;
-  }
-  return value;
-}
-
 bool has_dma_buf(int device) {
   return cuda_driver().range_handle != nullptr &&
-         ask(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
+         attribute_of(device, static_cast<cudaDeviceAttr>(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)) !=
+             0;
 }
 
 bool sees_writes(int device) {
-  return ask(device, cudaDevAttrGPUDirectRDMAWritesOrdering) >=
+  return attribute_of(device, cudaDevAttrGPUDirectRDMAWritesOrdering) >=
          cudaGPUDirectRDMAWritesOrderingOwner;
 }
 
@@ -42,12 +32,12 @@ Status flush() {
 
 Status GpuDirectMemory::check(int device) {
   const std::string name = "device " + std::to_string(device);
-  if (ask(device, cudaDevAttrGPUDirectRDMASupported) == 0 && !has_dma_buf(device)) {
+  if (attribute_of(device, cudaDevAttrGPUDirectRDMASupported) == 0 && !has_dma_buf(device)) {
     return Error{
         Code::kUnsupported,
         name + " gives network cards no access to its memory (GPUDirect RDMA), as CUDA says"};
   }
-  const int options = ask(device, cudaDevAttrGPUDirectRDMAFlushWritesOptions);
+  const int options = attribute_of(device, cudaDevAttrGPUDirectRDMAFlushWritesOptions);
   if (!sees_writes(device) && (options & cudaFlushGPUDirectRDMAWritesOptionHost) == 0) {
     return Error{Code::kUnsupported,
                  name + " does not order what network cards write, and has no flush from the host"};
