@@ -132,11 +132,10 @@ class Exchange {
     return mine ? std::nullopt : std::optional(std::move(mine.error()));
   }
   Error miscount(int rank, std::uint32_t count) {
-    return tell_all(error(Code::kMismatch,
-                          "rank " + std::to_string(rank) + " counts " + std::to_string(count) +
-                              " ranks, rank " + std::to_string(me_) + " counts " +
-                              std::to_string(rank_count_),
-                          rank));
+    return tell_all(error(
+        Code::kMismatch,
+        fmt::format("rank {} counts {} ranks, rank {} counts {}", rank, count, me_, rank_count_),
+        rank));
   }
   /// The error of a rank that two processes claim; `other` said so first.
   Error claimed_by(const Head& other) {
@@ -221,9 +220,8 @@ Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
     std::span<const std::byte> rest(*value);
     Head theirs;
     if (!take(rest, theirs) || theirs.magic != kContribution) {
-      return tell_all(error(Code::kMismatch,
-                            "rank " + std::to_string(rank) + " uses another version of Tutti",
-                            rank));
+      return tell_all(
+          error(Code::kMismatch, fmt::format("rank {} uses another version of Tutti", rank), rank));
     }
     if (theirs.rank_count != head_.rank_count) return miscount(rank, theirs.rank_count);
     if (table.size() + sizeof(TableEntry) + rest.size() > bootstrap::kMostValueBytes) {

@@ -1,5 +1,6 @@
 #include "exec/message_path.h"
 
+#include <fmt/format.h>
 #include <new>
 
 namespace tutti::exec {
@@ -34,12 +35,11 @@ bool MessagePath::find_stuck() {
     if (rank == board_.team().me || !messages_.waits_for(rank) || !agreement_.waits_for_this(rank))
       continue;
     if (poll()) return false;  // It may have sent the message before it began to wait.
-    end(messages_.stuck(
-        rank, "rank " + std::to_string(rank) + ", " +
-                  describe_latest(board_.region().record(rank), "call") +
-                  ", waits there for rank " + std::to_string(board_.team().me) +
-                  "; ranks must make their calls and messages in an order in which each can go "
-                  "on"));
+    end(messages_.stuck(rank,
+                        fmt::format("rank {}, {}, waits there for rank {}; ranks must make their "
+                                    "calls and messages in an order in which each can go on",
+                                    rank, describe_latest(board_.region().record(rank), "call"),
+                                    board_.team().me)));
     return true;
   }
   return false;
@@ -70,8 +70,7 @@ Error MessagePath::error_of(const MessageBatch& batch) const {
                : watchdog_.broken_error(batch.messages.empty() ? "a message"
                                                                : describe(batch.messages.front()));
   if (batch.reader >= 0)
-    error.what +=
-        "; rank " + std::to_string(batch.reader) + " may still read this message's buffer";
+    error.what += fmt::format("; rank {} may still read this message's buffer", batch.reader);
   return error;
 }
 

@@ -1,5 +1,6 @@
 #include "exec/plan_path.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 #include "exec/calls/agreement.h"
@@ -78,14 +79,13 @@ Status PlanPath::learn_blocks() {
     const BlockView view = board_.region().blocks(rank, board_.number())[me];
     if (call_.blocks.learn(rank, view) || rank == me) continue;
     const auto r = static_cast<std::size_t>(rank);
-    return Error{Code::kMismatch,
-                 call_.describe() + ": rank " + std::to_string(rank) + " gives " +
-                     std::to_string(view.gives) + " elements to rank " + std::to_string(me) +
-                     ", which expects " + std::to_string(call_.blocks.gets[r]) + ", and expects " +
-                     std::to_string(view.gets) + " from it, which gives " +
-                     std::to_string(call_.blocks.gives[r]) +
-                     "; both ends of a block must give it the same count",
-                 Rank{me}, Rank{rank}};
+    return Error{
+        Code::kMismatch,
+        fmt::format("{}: rank {} gives {} elements to rank {}, which expects {}, and expects {} "
+                    "from it, which gives {}; both ends of a block must give it the same count",
+                    call_.describe(), rank, view.gives, me, call_.blocks.gets[r], view.gets,
+                    call_.blocks.gives[r]),
+        Rank{me}, Rank{rank}};
   }
   return ok();
 }
@@ -183,8 +183,7 @@ Poll PlanPath::poll() {
 
 Error PlanPath::error() const {
   const Error& found = *failed_->error();
-  return {found.code,
-          call_.describe() + ": rank " + std::to_string(found.peer.value) + " " + found.what,
+  return {found.code, fmt::format("{}: rank {} {}", call_.describe(), found.peer.value, found.what),
           Rank{board_.team().me}, found.peer};
 }
 

@@ -1,5 +1,6 @@
 #include "bootstrap/launch/launch_hosts.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -53,11 +54,10 @@ Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
     if (more) text.remove_prefix(comma + 1);
     const auto host = parse_host(item);
     if (!host || hosts.size() == kMostHosts) {
-      return Error{
-          Code::kInvalidArgument,
-          "'" + std::string(item.substr(0, 64)) +
-              "' is no host; hosts are names or addresses, perhaps with a number of ranks, "
-              "separated by commas: node1,node2:4,[fd00::3]:4"};
+      return Error{Code::kInvalidArgument,
+                   fmt::format("'{}' is no host; hosts are names or addresses, perhaps with a "
+                               "number of ranks, separated by commas: node1,node2:4,[fd00::3]:4",
+                               item.substr(0, 64))};
     }
     const auto known = std::find_if(hosts.begin(), hosts.end(),
                                     [&](const HostSlots& one) { return one.host == host->host; });
@@ -73,10 +73,9 @@ Result<std::vector<HostSlots>> share_out(const std::vector<HostSlots>& hosts, in
   const int slots = std::accumulate(hosts.begin(), hosts.end(), 0,
                                     [](int sum, const HostSlots& one) { return sum + one.slots; });
   if (rank_count > slots) {
-    return Error{Code::kInvalidArgument, std::to_string(rank_count) +
-                                             " ranks, but the hosts take " + std::to_string(slots) +
-                                             "; say how many each takes: " + hosts[0].host + ":" +
-                                             std::to_string(rank_count)};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{} ranks, but the hosts take {}; say how many each takes: {}:{}",
+                             rank_count, slots, hosts[0].host, rank_count)};
   }
   int left = rank_count == 0 ? slots : rank_count;
   std::vector<HostSlots> shares;

@@ -1,5 +1,6 @@
 #include "cuda/mesh/mesh.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -22,8 +23,7 @@ Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA
 Status check_options(const CudaMeshOptions& options) {
   const std::size_t ranks = options.devices.size();
   if (ranks == 0 || ranks > cuda::kMostDeviceRanks) {
-    return invalid(std::to_string(ranks) + " ranks; it has 1 to " +
-                   std::to_string(cuda::kMostDeviceRanks));
+    return invalid(fmt::format("{} ranks; it has 1 to {}", ranks, cuda::kMostDeviceRanks));
   }
   if (options.lanes == 0 || options.slot_count == 0) return invalid("no lanes, or no slots");
   if (options.threads % cuda::kWarpLanes != 0 || options.threads == 0 ||
@@ -56,10 +56,9 @@ Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options
       taken.emplace_back(device, only >= 0 ? options.lanes : wanted, room);
       continue;
     }
-    return Error{Code::kUnsupported, "a CUDA mesh: ranks on device " + std::to_string(device) +
-                                         " need " + std::to_string(wanted) +
-                                         " blocks at a time, it has room for " +
-                                         std::to_string(room) + "; use fewer lanes"};
+    return Error{Code::kUnsupported, fmt::format("a CUDA mesh: ranks on device {} need {} blocks "
+                                                 "at a time, it has room for {}; use fewer lanes",
+                                                 device, wanted, room)};
   }
   return taken;
 }

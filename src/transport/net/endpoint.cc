@@ -173,8 +173,7 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
   TUTTI_TRY(auto shared, open_near(opening, near, config));
   auto replica = std::make_unique<Replica>(config);
   if (!replica->there()) {
-    return Error{Code::kSystem, std::string(name) + ": no memory for " +
-                                    std::to_string(replica->bytes()) + " bytes"};
+    return Error{Code::kSystem, fmt::format("{}: no memory for {} bytes", name, replica->bytes())};
   }
   Joining joining{.opening = opening,
                   .far = {},
