@@ -9,7 +9,6 @@
 // Not thread-safe.
 #pragma once
 #include <memory>
-#include <optional>
 
 #include "base/fork.h"
 #include "base/net/handshake.h"

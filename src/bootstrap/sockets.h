@@ -3,7 +3,6 @@
 // Every socket here is non-blocking and closed on exec; a function that waits does so in poll,
 // until its deadline. Any thread.
 #pragma once
-#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>

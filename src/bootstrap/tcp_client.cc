@@ -1,7 +1,6 @@
 #include "bootstrap/tcp_client.h"
 
 #include <algorithm>
-#include <array>
 #include <thread>
 
 #include "base/log.h"

@@ -3,7 +3,6 @@
 // One request at a time per connection; a thread that asks while another one waits for its answer
 // opens a connection of its own. Idle connections are kept. Any thread.
 #pragma once
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>

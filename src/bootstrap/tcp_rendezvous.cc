@@ -1,6 +1,4 @@
 // Ranks that meet at a TCP store: rank 0 serves it, the others connect.
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <thread>
 

@@ -8,9 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <thread>
-#include <utility>
 
-#include "base/fork.h"
 #include "base/log.h"
 #include "base/net/evict.h"
 #include "base/threads.h"

@@ -6,7 +6,6 @@
 // One server per process serves all its ids; each has a store and a secret of its own.
 #include <arpa/inet.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 

@@ -1,7 +1,6 @@
 #include "bootstrap/wire.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "base/bytes.h"

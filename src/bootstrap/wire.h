@@ -16,7 +16,6 @@
 // Everything here judges bytes from outside: every length is bounded, nothing is trusted, and bytes
 // that make no sense are an Error.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>

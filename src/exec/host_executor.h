@@ -14,7 +14,6 @@
 // not a hang. Everything here is a state machine that never blocks; `run` is that machine under a
 // wait loop.
 #pragma once
-#include <array>
 #include <chrono>
 #include <exception>
 #include <memory>

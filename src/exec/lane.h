@@ -15,7 +15,6 @@
 #pragma once
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "exec/calls/blocks.h"

@@ -1,7 +1,5 @@
 #include "exec/peer_buffers.h"
 
-#include <algorithm>
-
 namespace tutti::exec {
 
 PeerBuffers::PeerBuffers(const CallBoard& board, const ActiveCall& call,

@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "base/wait.h"
 #include "transport/gpudirect_slots.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <random>
 #include <thread>

@@ -1,7 +1,5 @@
 #include "cuda/comm/gpudirect.h"
 
-#include <optional>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,7 +1,5 @@
 #include "cuda/comm/watcher.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <thread>

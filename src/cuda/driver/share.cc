@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "cuda/driver/memory.h"
 #include "transport/transport.h"

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "cuda/driver/driver.h"
 #include "transport/local/segments.h"

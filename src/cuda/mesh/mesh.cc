@@ -1,9 +1,6 @@
 #include "cuda/mesh/mesh.h"
 
 #include <fmt/format.h>
-#include <algorithm>
-#include <atomic>
-#include <bit>
 #include <map>
 #include <set>
 #include <string>

@@ -1,7 +1,6 @@
 // File: cuda/mesh/tag.h: what ranks compare of their calls (kernels/cuda/calls.h), in words, and
 // the error that a rank's report stands for.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <string>
 

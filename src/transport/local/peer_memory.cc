@@ -3,7 +3,6 @@
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <mutex>
 #include <string_view>
 

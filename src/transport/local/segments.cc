@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -18,7 +17,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/fd.h"
 #include "base/fork.h"

@@ -1,6 +1,5 @@
 #include "transport/tcp/network.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -6,8 +6,6 @@
 #pragma once
 #include <ucp/api/ucp.h>
 
-#include <string>
-
 #include "tutti/result.h"
 
 namespace tutti::ucx {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <thread>
 
 #include "base/net/handshake.h"
 #include "transport/tcp/endpoint_info.h"

@@ -6,7 +6,6 @@
 //
 //   version u32 · UCX's version u32 · host length u8 · host · key (16) · worker's address
 #pragma once
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "transport/ucx/forked.h"
 #include "transport/ucx/library.h"

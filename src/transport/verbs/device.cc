@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <system_error>

@@ -8,8 +8,6 @@
 // They come through the rendezvous, from ranks that are believed; their size is bounded all the
 // same.
 #pragma once
-#include <array>
-#include <optional>
 #include <span>
 #include <string>
 

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
