@@ -1,35 +1,23 @@
 // In-process transport: ranks are threads of one process, so every buffer of every rank is mapped.
-#include <sys/mman.h>
-
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "base/fork.h"
+#include "base/mapped_memory.h"
 #include "transport/transport.h"
 
 namespace tutti {
 namespace {
 
 /// The region's memory; freed with the last rank that holds it.
-struct Memory {
-  explicit Memory(std::size_t size)
-      : bytes(size),
-        base(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
-  ~Memory() {
-    if (base != MAP_FAILED) munmap(base, bytes);
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::size_t bytes;
-  void* base;
-};
+using Memory = std::shared_ptr<MappedMemory>;
 
 /// Where rank 0 leaves the memory until the others of its process have picked it up.
 struct Lobby {
   std::mutex mutex;
   std::uint64_t next = 1;
-  std::map<std::uint64_t, std::shared_ptr<Memory>> memories;
+  std::map<std::uint64_t, Memory> memories;
 };
 Lobby& lobby() {
   static Lobby instance;
@@ -48,7 +36,7 @@ class Ticket {
   }
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
-  std::uint64_t leave(std::shared_ptr<Memory> memory) {
+  std::uint64_t leave(Memory memory) {
     const std::lock_guard lock(lobby().mutex);
     lobby().memories[lobby().next] = std::move(memory);
     return number_ = lobby().next++;
@@ -60,8 +48,8 @@ class Ticket {
 
 class InProcessEndpoint final : public Endpoint {
  public:
-  InProcessEndpoint(std::shared_ptr<Memory> memory, const RegionConfig& config)
-      : memory_(std::move(memory)), region_(static_cast<std::byte*>(memory_->base), config) {}
+  InProcessEndpoint(Memory memory, const RegionConfig& config)
+      : memory_(std::move(memory)), region_(memory_->get(), config) {}
   const Region& region() const override { return region_; }
   BufferName name(const void* data, std::size_t) override {
     return {1, reinterpret_cast<std::uintptr_t>(data)};
@@ -70,24 +58,23 @@ class InProcessEndpoint final : public Endpoint {
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(name.offset));
   }
   bool alive(int) const override { return true; }
-  std::size_t shared_bytes() const override { return memory_->bytes; }
+  std::size_t shared_bytes() const override { return memory_->get_deleter().bytes; }
 
  private:
-  std::shared_ptr<Memory> memory_;
+  Memory memory_;
   Region region_;
 };
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   std::uint64_t ticket = 0;
-  std::shared_ptr<Memory> memory;
+  Memory memory;
   Ticket left;  // The lobby holds the memory until all ranks have it or joining has failed.
   if (opening.me == 0) {
-    memory = std::make_shared<Memory>(Region::bytes_for(opening.config));
-    if (memory->base == MAP_FAILED) {
-      return Error{Code::kSystem,
-                   "in_process: no memory for " + std::to_string(memory->bytes) + " bytes"};
-    }
-    Region(static_cast<std::byte*>(memory->base), opening.config).format();
+    const std::size_t bytes = Region::bytes_for(opening.config);
+    memory = std::make_shared<MappedMemory>(map_memory(bytes, MAP_SHARED | MAP_ANONYMOUS));
+    if (*memory == nullptr)
+      return Error{Code::kSystem, "in_process: no memory for " + std::to_string(bytes) + " bytes"};
+    Region(memory->get(), opening.config).format();
     ticket = left.leave(memory);
   }
 
@@ -104,8 +91,8 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     memory = found->second;
   }
   TUTTI_TRY([[maybe_unused]] const auto all, opening.exchange("taken", {}));
-  RegionConfig config = opening.config;
-  return std::unique_ptr<Endpoint>(std::make_unique<InProcessEndpoint>(std::move(memory), config));
+  return std::unique_ptr<Endpoint>(
+      std::make_unique<InProcessEndpoint>(std::move(memory), opening.config));
 }
 
 }  // namespace

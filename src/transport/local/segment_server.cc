@@ -2,7 +2,6 @@
 #include "transport/local/segment_server.h"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,8 +18,8 @@
 #include <system_error>
 #include <thread>
 
-#include "base/fd.h"
 #include "base/fork.h"
+#include "base/mapped_memory.h"
 #include "base/threads.h"
 #include "transport/local/segments.h"
 
@@ -228,11 +227,10 @@ Status start() {
   return ok();
 }
 
-/// A process's answer about a segment; with a descriptor, which the caller closes, if the process
-/// has the segment.
+/// A process's answer about a segment; with a descriptor if the process has the segment.
 struct Found {
   Answer reply;
-  int fd = -1;
+  Fd fd;
 };
 
 /// Asks one process for one segment.
@@ -245,8 +243,8 @@ class Asking {
     // If a connection is closed without an answer, the process may just have ended. Then the second
     // attempt is refused.
     for (int attempt = 1;; ++attempt) {
-      TUTTI_TRY(const auto found, ask_once());
-      if (found) return *found;
+      TUTTI_TRY(auto found, ask_once());
+      if (found) return *std::move(found);
       if (attempt == 2) return error(Code::kSystem, "its process does not answer this one");
     }
   }
@@ -313,9 +311,12 @@ class Asking {
     }
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof(int)))
-      std::memcpy(&found.fd, CMSG_DATA(header), sizeof(int));
-    return std::optional<Found>(found);
+        header->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header), sizeof(descriptor));
+      found.fd.reset(descriptor);
+    }
+    return std::optional(std::move(found));
   }
 
   const Owner& owner_;
@@ -335,43 +336,34 @@ Result<Address> serve() {
 
 Result<Mapping> fetch(const Owner& owner, std::uint64_t id, Deadline deadline) {
   Asking asking(owner, id, deadline);
-  TUTTI_TRY(const Found found, asking.ask());
-  const auto& [reply, fd] = found;
-  if (fd < 0)
+  TUTTI_TRY(Found found, asking.ask());
+  const Answer& reply = found.reply;
+  if (!found.fd)
     return asking.error(Code::kSystem, "it does not have that segment (freed meanwhile?)");
   struct stat file {};
   const bool owned = reply.owned != 0;
   const std::size_t page_offset = owned ? 0 : reply.offset % 4096;
   const std::size_t total = mapped_bytes(reply.bytes, page_offset, owned);
-  if (fstat(fd, &file) != 0 || reply.bytes > (std::uint64_t{1} << 46) ||
+  if (fstat(found.fd.get(), &file) != 0 || reply.bytes > (std::uint64_t{1} << 46) ||
       static_cast<std::uint64_t>(file.st_size) <
-          reply.offset - page_offset + (owned ? total : page_offset + reply.bytes)) {
-    ::close(fd);
+          reply.offset - page_offset + (owned ? total : page_offset + reply.bytes))
     return asking.error(Code::kSystem, "its size is wrong");
-  }
-  void* base = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                    static_cast<off_t>(reply.offset - page_offset));
-  if (base == MAP_FAILED) {
-    const int error = errno;
-    ::close(fd);
-    return asking.error(Code::kSystem, "mmap: " + reason(error));
-  }
-  return Mapping(fd, static_cast<std::byte*>(base), reply.bytes, page_offset, owned);
+  MappedMemory memory = map_memory(total, MAP_SHARED, found.fd.get(), reply.offset - page_offset);
+  if (memory == nullptr) return asking.error(Code::kSystem, "mmap: " + reason(errno));
+  return Mapping(std::move(found.fd), memory.release(), reply.bytes, page_offset, owned);
 }
 
 Result<Descriptor> fetch_descriptor(const Owner& owner, std::uint64_t id, Deadline deadline) {
   Asking asking(owner, id, deadline);
-  TUTTI_TRY(const Found found, asking.ask());
-  if (found.fd < 0)
+  TUTTI_TRY(Found found, asking.ask());
+  if (!found.fd)
     return asking.error(Code::kSystem, "it does not offer that memory (freed meanwhile?)");
-  return Descriptor{found.fd, found.reply.bytes};
+  return Descriptor{found.fd.release(), found.reply.bytes};
 }
 
 bool is_exported(const Owner& owner, std::uint64_t id, Deadline deadline) {
   const auto found = Asking(owner, id, deadline).ask();
-  if (!found) return true;
-  if (found->fd >= 0) ::close(found->fd);
-  return found->reply.found != 0;
+  return !found || found->reply.found != 0;
 }
 
 }  // namespace tutti::segments

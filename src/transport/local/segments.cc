@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,8 +17,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/fd.h"
 #include "base/fork.h"
+#include "base/mapped_memory.h"
 #include "transport/local/segment_server.h"
 
 namespace tutti::segments {
@@ -43,11 +42,6 @@ Table& table() {
 }
 // Made while the library is loaded, when no other thread can fork.
 [[maybe_unused]] const Table& made_early = table();
-
-struct Unmap {
-  std::size_t bytes;
-  void operator()(void* base) const { munmap(base, bytes); }
-};
 
 std::atomic<std::uint32_t>& flag_of(std::byte* base, std::size_t bytes) {
   return *reinterpret_cast<std::atomic<std::uint32_t>*>(base + round_up(bytes));
@@ -106,28 +100,6 @@ Result<std::vector<Line>> lines_of(std::uintptr_t begin, std::uintptr_t end) {
   if (next < end) return invalid(fmt::format("nothing is mapped at {:#x}", next));
   return lines;
 }
-
-/// A second mapping of the file, as a peer would make it. The kernel lists it with the same device
-/// and inode as the user's mapping; stat may give others (btrfs, overlayfs).
-class Sample {
- public:
-  /// `grain`: offsets and lengths of mappings of the file are multiples of it.
-  Sample(int fd, std::size_t offset, std::size_t grain)
-      : bytes_(grain),
-        base_(mmap(nullptr, grain, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
-                   static_cast<off_t>(offset / grain * grain))) {}
-  ~Sample() {
-    if (base_ != MAP_FAILED) munmap(base_, bytes_);
-  }
-  Sample(const Sample&) = delete;
-  Sample& operator=(const Sample&) = delete;
-  bool there() const { return base_ != MAP_FAILED; }
-  std::uintptr_t at() const { return reinterpret_cast<std::uintptr_t>(base_); }
-
- private:
-  std::size_t bytes_;
-  void* base_;
-};
 
 /// The error in the part of the memory that this line describes; ok if there is none.
 Status check_line(const Line& line, const Line& sample, std::uintptr_t begin,
@@ -191,12 +163,17 @@ Status check_mapping(const void* data, std::size_t bytes, int fd, std::size_t of
   TUTTI_TRY(const auto of_memory, lines_of(begin, begin + bytes));
   // For huge pages it is their size.
   const std::size_t grain = std::max(kPage, static_cast<std::size_t>(file.st_blksize));
-  const Sample sample(fd, offset, grain);
-  if (!sample.there()) {
+  // A second mapping of the file, as a peer would make it. The kernel lists it with the same device
+  // and inode as the user's mapping; stat may give others (btrfs, overlayfs). Offsets and lengths
+  // of mappings of the file are multiples of the grain.
+  const MappedMemory sample =
+      map_memory(grain, MAP_SHARED | MAP_NORESERVE, fd, offset / grain * grain);
+  if (sample == nullptr) {
     return invalid(fmt::format("peers can't map descriptor {} for reading and writing: {}", fd,
                                reason(errno)));
   }
-  TUTTI_TRY(const auto of_sample, lines_of(sample.at(), sample.at() + 1));
+  const auto sampled = reinterpret_cast<std::uintptr_t>(sample.get());
+  TUTTI_TRY(const auto of_sample, lines_of(sampled, sampled + 1));
   for (const Line& one : of_memory)
     TUTTI_RETURN_IF_ERROR(check_line(one, of_sample.front(), begin, offset));
   return ok();
@@ -204,35 +181,21 @@ Status check_mapping(const void* data, std::size_t bytes, int fd, std::size_t of
 
 }  // namespace
 
-Mapping::Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag)
-    : fd_(fd), base_(base), bytes_(bytes), offset_(offset), has_flag_(has_flag) {
+Mapping::Mapping(Fd fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag)
+    : fd_(std::move(fd)), memory_(base, Extent{bytes, offset, has_flag}) {
   // As in `allocate`: an earlier owner of memory at this address is done with it.
   const std::lock_guard lock(table_mutex);
 }
-Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
-Mapping& Mapping::operator=(Mapping&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(base_, other.base_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(offset_, other.offset_);
-  std::swap(has_flag_, other.has_flag_);
-  return *this;
-}
-Mapping::~Mapping() {
-  if (base_ != nullptr) {
-    const std::lock_guard lock(table_mutex);  // See `allocate`.
-    munmap(base_, mapped_bytes(bytes_, offset_, has_flag_));
-  }
-  close_fd();
-}
-bool Mapping::alive() const {
-  // relaxed: only a hint that the mapping may be dropped.
-  return !has_flag_ || flag_of(base_, bytes_).load(std::memory_order_relaxed) != 0;
-}
-void Mapping::close_fd() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+
+void Mapping::Extent::operator()(std::byte* base) const {
+  const std::lock_guard lock(table_mutex);  // See `allocate`.
+  munmap(base, mapped_bytes(bytes, offset, has_flag));
 }
 
+bool Mapping::alive() const {
+  // relaxed: only a hint that the mapping may be dropped.
+  return !has_flag() || flag_of(memory_.get(), bytes()).load(std::memory_order_relaxed) != 0;
+}
 std::size_t mapped_bytes(std::size_t bytes, std::size_t offset, bool has_flag) {
   return has_flag ? round_up(bytes) + kPage : round_up(offset + bytes);
 }
@@ -245,21 +208,21 @@ Result<void*> allocate(std::size_t bytes) {
   const std::size_t total = mapped_bytes(bytes, 0, true);
   TUTTI_TRY(const int descriptor, make_file(total, "mem_alloc"));
   Fd file(descriptor);
-  void* data = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  if (data == MAP_FAILED)
+  MappedMemory mapping = map_memory(total, MAP_SHARED, file.get());
+  if (mapping == nullptr)
     return system_error("mem_alloc: mapping " + std::to_string(bytes) + " bytes", errno);
-  std::unique_ptr<void, Unmap> mapping(data, Unmap{total});
+  std::byte* const data = mapping.get();
   madvise(data, total, MADV_HUGEPAGE);  // Best effort: fewer TLB misses where the system allows it.
   // Under the lock that memory is unmapped under: what another rank had at this address is not
   // written before that rank is done with it, in the eyes of the thread sanitizer too.
   const std::lock_guard lock(table_mutex);
-  flag_of(static_cast<std::byte*>(data), bytes).store(1, std::memory_order_relaxed);
+  flag_of(data, bytes).store(1, std::memory_order_relaxed);
   table().entries[reinterpret_cast<std::uintptr_t>(data)] = {table().next_id++, file.get(), bytes,
                                                              0, true};
   table().version.fetch_add(
       1, std::memory_order_release);  // release: a thread that sees it finds the entry.
   (void)file.release();
-  return mapping.release();
+  return static_cast<void*>(mapping.release());
 }
 
 Status free(void* data) {

@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "base/fd.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
 
@@ -34,25 +36,28 @@ struct Address {
 class Mapping {
  public:
   Mapping() = default;
-  Mapping(int fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag);
-  Mapping(Mapping&& other) noexcept;
-  Mapping& operator=(Mapping&& other) noexcept;
-  ~Mapping();
-  std::byte* data() const { return base_ + offset_; }
-  std::size_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }
+  /// `base`: page aligned.
+  Mapping(Fd fd, std::byte* base, std::size_t bytes, std::size_t offset, bool has_flag);
+  std::byte* data() const { return memory_.get() + segment().offset; }
+  std::size_t bytes() const { return segment().bytes; }
+  int fd() const { return fd_.get(); }
   /// False once its owner has freed the segment.
   bool alive() const;
-  void close_fd();
+  void close_fd() { fd_.reset(); }
   /// Whether `alive` can tell; if not, is_exported can.
-  bool has_flag() const { return has_flag_; }
+  bool has_flag() const { return segment().has_flag; }
 
  private:
-  int fd_ = -1;
-  std::byte* base_ = nullptr;  // Page aligned.
-  std::size_t bytes_ = 0;      // The segment's.
-  std::size_t offset_ = 0;     // The segment's, within the mapping.
-  bool has_flag_ = false;      // A page behind the segment tells whether it is still in use.
+  /// The segment within the mapping.
+  struct Extent {
+    std::size_t bytes, offset;
+    bool has_flag;  // A page behind the segment tells whether it is still in use.
+    void operator()(std::byte* base) const;
+  };
+  const Extent& segment() const { return memory_.get_deleter(); }
+
+  Fd fd_;
+  std::unique_ptr<std::byte, Extent> memory_;
 };
 
 /// Memory of this process that peers can map, zeroed. Any thread.

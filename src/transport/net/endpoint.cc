@@ -1,38 +1,16 @@
 #include "transport/net/endpoint.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/mapped_memory.h"
 #include "transport/net/replicator.h"
 
 namespace tutti::net {
 namespace {
-
-/// One rank's replica of what others have in the region. Only what is touched takes memory.
-class Replica {
- public:
-  explicit Replica(const RegionConfig& config)
-      : bytes_(Region::bytes_for(config)),
-        base_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
-  ~Replica() {
-    if (there()) munmap(base_, bytes_);
-  }
-  Replica(const Replica&) = delete;
-  Replica& operator=(const Replica&) = delete;
-  bool there() const { return base_ != MAP_FAILED; }
-  std::byte* base() const { return static_cast<std::byte*>(base_); }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_;
-  void* base_;
-};
 
 /// Which ranks are of this one's host, itself among them, ascending; the same for all of them.
 std::vector<int> near_ranks(const std::vector<int>& hosts, int me) {
@@ -73,14 +51,14 @@ std::byte* base_of(const Endpoint& near) {
 class NetEndpoint final : public Endpoint {
  public:
   NetEndpoint(std::string_view name, std::vector<int> hosts, std::unique_ptr<Endpoint> near,
-              std::span<const int> near_ranks, std::unique_ptr<Replica> replica,
-              const RegionConfig& config, const Opening& opening, std::unique_ptr<Network> network)
+              std::span<const int> near_ranks, MappedMemory replica, const RegionConfig& config,
+              const Opening& opening, std::unique_ptr<Network> network)
       : name_(name),
         hosts_(std::move(hosts)),
         near_(std::move(near)),
         replica_(std::move(replica)),
         near_index_(index_of(near_ranks, config.rank_count)),
-        bases_(bases_of(near_index_, *near_, *replica_)),
+        bases_(bases_of(near_index_, *near_, replica_.get())),
         gpudirect_hosts_(opening.gpudirect.hosts.begin(), opening.gpudirect.hosts.end()),
         gpudirect_{.memory = opening.gpudirect.memory, .hosts = gpudirect_hosts_},
         region_(region_of(opening, config)),
@@ -130,16 +108,16 @@ class NetEndpoint final : public Endpoint {
     return index;
   }
   static std::vector<std::byte*> bases_of(const std::vector<int>& near_index, const Endpoint& near,
-                                          const Replica& replica) {
+                                          std::byte* replica) {
     std::vector<std::byte*> bases;
-    for (const int index : near_index) bases.push_back(index >= 0 ? base_of(near) : replica.base());
+    for (const int index : near_index) bases.push_back(index >= 0 ? base_of(near) : replica);
     return bases;
   }
 
   std::string name_;
   std::vector<int> hosts_;  // By rank.
   std::unique_ptr<Endpoint> near_;
-  std::unique_ptr<Replica> replica_;
+  MappedMemory replica_;
   std::vector<int> near_index_;    // By rank, in near_; -1: elsewhere.
   std::vector<std::byte*> bases_;  // By rank, of the region or the replica.
   std::vector<int> gpudirect_hosts_;
@@ -171,14 +149,15 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(
   config.replica = 1;
   config.gpudirect = opening.gpudirect.there() ? 1 : 0;
   TUTTI_TRY(auto shared, open_near(opening, near, config));
-  auto replica = std::make_unique<Replica>(config);
-  if (!replica->there()) {
-    return Error{Code::kSystem, fmt::format("{}: no memory for {} bytes", name, replica->bytes())};
-  }
+  const std::size_t bytes = Region::bytes_for(config);
+  // What others have in the region, for this rank alone. Only what is touched takes memory.
+  MappedMemory replica = map_memory(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  if (replica == nullptr)
+    return Error{Code::kSystem, fmt::format("{}: no memory for {} bytes", name, bytes)};
   Joining joining{.opening = opening,
                   .far = {},
-                  .near = {base_of(*shared), replica->bytes()},
-                  .replica = {replica->base(), replica->bytes()}};
+                  .near = {base_of(*shared), bytes},
+                  .replica = {replica.get(), bytes}};
   for (int rank = 0; rank < static_cast<int>(opening.peers.size()); ++rank) {
     if (std::find(near.begin(), near.end(), rank) == near.end()) joining.far.push_back(rank);
   }
