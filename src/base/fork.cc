@@ -46,41 +46,15 @@ void HeldAcrossFork::child_side() {
   release();
 }
 
-/// A list through the objects themselves: the child neither allocates nor frees.
-struct ForkedDescriptors {
-  static constinit std::mutex mutex;
-  static constinit ClosedInChild* first;
-
-  static void close_all() {
-    for (const ClosedInChild* at = first; at != nullptr; at = at->next_) at->descriptor_.reset();
-  }
-  static void add(ClosedInChild& one) {
-    const std::lock_guard lock(mutex);
-    one.previous_ = nullptr;
-    one.next_ = first;
-    if (first != nullptr) first->previous_ = &one;
-    first = &one;
-  }
-  static void remove(ClosedInChild& one) {
-    const std::lock_guard lock(mutex);
-    (one.previous_ == nullptr ? first : one.previous_->next_) = one.next_;
-    if (one.next_ != nullptr) one.next_->previous_ = one.previous_;
-  }
-};
-constinit std::mutex ForkedDescriptors::mutex;
-constinit ClosedInChild* ForkedDescriptors::first = nullptr;
-
 namespace {
 
-const HeldAcrossFork descriptors_held(
-    ForkOrder::kDescriptors, []() -> std::mutex& { return ForkedDescriptors::mutex; },
-    ForkedDescriptors::close_all);
+using Descriptors = ForkedList<ClosedInChild>;
+const HeldAcrossFork descriptors_held(ForkOrder::kDescriptors, Descriptors::mutex,
+                                      Descriptors::in_child);
 
 }  // namespace
 
-ClosedInChild::ClosedInChild(Fd& descriptor) : descriptor_(descriptor) {
-  ForkedDescriptors::add(*this);
-}
-ClosedInChild::~ClosedInChild() { ForkedDescriptors::remove(*this); }
+ClosedInChild::ClosedInChild(Fd& descriptor) : descriptor_(descriptor) { Descriptors::add(*this); }
+ClosedInChild::~ClosedInChild() { Descriptors::remove(*this); }
 
 }  // namespace tutti

@@ -62,6 +62,33 @@ class HeldAcrossFork {
   HeldAcrossFork* next_ = nullptr;  // In ascending order.
 };
 
+/// All objects of a kind that do something in each forked child, as a list through the objects
+/// themselves (next_, previous_): the child neither allocates nor frees. Any thread.
+template <class Object>
+class ForkedList {
+ public:
+  static std::mutex& mutex() { return mutex_; }
+  /// Calls in_child() of each.
+  static void in_child() {
+    for (Object* at = first_; at != nullptr; at = at->next_) at->in_child();
+  }
+  static void add(Object& one) {
+    const std::lock_guard lock(mutex_);
+    one.next_ = first_;
+    if (first_ != nullptr) first_->previous_ = &one;
+    first_ = &one;
+  }
+  static void remove(Object& one) {
+    const std::lock_guard lock(mutex_);
+    (one.previous_ == nullptr ? first_ : one.previous_->next_) = one.next_;
+    if (one.next_ != nullptr) one.next_->previous_ = one.previous_;
+  }
+
+ private:
+  static inline constinit std::mutex mutex_;
+  static inline constinit Object* first_ = nullptr;
+};
+
 /// While it lives, each forked child closes and empties its copy of `descriptor`. `descriptor` must
 /// not move. Any thread.
 class ClosedInChild {
@@ -72,7 +99,9 @@ class ClosedInChild {
   ClosedInChild& operator=(const ClosedInChild&) = delete;
 
  private:
-  friend struct ForkedDescriptors;
+  friend class ForkedList<ClosedInChild>;
+  void in_child() { descriptor_.reset(); }
+
   Fd& descriptor_;
   ClosedInChild* next_ = nullptr;
   ClosedInChild* previous_ = nullptr;

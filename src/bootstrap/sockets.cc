@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +24,7 @@ constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
 
 /// `error_number` says why it did not work.
 Fd listen_on(const SocketAddress& address, int* error_number) {
-  const int family = address.storage.ss_family;
+  const int family = address.family();
   Fd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1, off = 0;
   // So that a port can be taken again while connections of the last run are in TIME_WAIT.
@@ -60,12 +59,8 @@ Result<std::vector<SocketAddress>> ask_resolver(const std::string& host, int por
                  "rendezvous: host '" + host + "' is unknown: " + gai_strerror(failure)};
   }
   std::vector<SocketAddress> addresses;
-  for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
-    SocketAddress address;
-    std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
-    address.length = one->ai_addrlen;
-    addresses.push_back(address);
-  }
+  for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next)
+    addresses.push_back(SocketAddress::of(one->ai_addr));
   return addresses;
 }
 
@@ -152,9 +147,7 @@ std::vector<SocketAddress> own_addresses() {
     for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
       if ((one->ifa_flags & IFF_UP) == 0 || is_virtual_bridge(one->ifa_name)) continue;
-      SocketAddress address;
-      address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      std::memcpy(&address.storage, one->ifa_addr, address.length);
+      const SocketAddress address = SocketAddress::of(one->ifa_addr);
       // A link-local address means nothing without the interface it is on.
       if (family == AF_INET6 && address.is_link_local()) continue;
       if (!address.is_loopback()) addresses.push_back(address);
@@ -206,7 +199,7 @@ Error not_connected(const SocketAddress& address, int reason) {
 }  // namespace
 
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
-  Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return system_error("rendezvous: socket", errno);
   if (::connect(socket.get(), address.get(), address.length) != 0) {
     if (errno != EINPROGRESS) return not_connected(address, errno);

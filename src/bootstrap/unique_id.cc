@@ -7,8 +7,8 @@
 #include <arpa/inet.h>
 
 #include <array>
-#include <cstring>
 
+#include "base/bytes.h"
 #include "base/fork.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_client.h"
@@ -20,50 +20,7 @@ namespace {
 
 constexpr std::array<std::byte, 4> kMark{std::byte{'t'}, std::byte{'u'}, std::byte{'i'},
                                          std::byte{'2'}};
-constexpr std::byte kIpv4{4}, kIpv6{6};
-
-/// Walks over the bytes of an id; past the end nothing is moved any more.
-class Walk {
- public:
-  explicit Walk(std::size_t size) : size_(size) {}
-  /// Where the next `count` bytes lie, if they fit.
-  std::optional<std::size_t> next(std::size_t count) {
-    if (count > size_ - at_) return std::nullopt;
-    return std::exchange(at_, at_ + count);
-  }
-
- private:
-  std::size_t size_, at_ = 0;
-};
-
-template <class Value>
-bool write(UniqueId& id, Walk& walk, const Value& value) {
-  const auto at = walk.next(sizeof(value));
-  if (at) std::memcpy(id.bytes.data() + *at, &value, sizeof(value));
-  return at.has_value();
-}
-
-template <class Value>
-bool read(const UniqueId& id, Walk& walk, Value& value) {
-  const auto at = walk.next(sizeof(value));
-  if (at) std::memcpy(&value, id.bytes.data() + *at, sizeof(value));
-  return at.has_value();
-}
-
-bool write_address(UniqueId& id, Walk& walk, const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) {
-    sockaddr_in plain{};
-    std::memcpy(&plain, &address.storage, sizeof(plain));
-    Walk look = walk;
-    if (!look.next(1 + sizeof(plain.sin_addr))) return false;
-    return write(id, walk, kIpv4) && write(id, walk, plain.sin_addr);
-  }
-  sockaddr_in6 plain{};
-  std::memcpy(&plain, &address.storage, sizeof(plain));
-  Walk look = walk;
-  if (!look.next(1 + sizeof(plain.sin6_addr))) return false;
-  return write(id, walk, kIpv6) && write(id, walk, plain.sin6_addr);
-}
+constexpr std::uint8_t kIpv4 = 4, kIpv6 = 6;
 
 /// The addresses that fit. Loopback comes first: right on this host, refused at once on others, and
 /// the handshake tells an unauthenticated peer's store that happens to listen there.
@@ -71,16 +28,18 @@ UniqueId encode(const TcpServer& server, const Secret& secret) {
   auto addresses = own_addresses();
   addresses.insert(addresses.begin(), ipv4_address({htonl(INADDR_LOOPBACK)}, 0));
   UniqueId id;
-  Walk walk(id.bytes.size());
-  std::uint8_t count = 0;
-  write(id, walk, kMark);
-  write(id, walk, htons(static_cast<std::uint16_t>(server.port())));
-  const auto count_at = walk.next(1);
-  write(id, walk, secret);
+  ByteWriter writer(id.bytes);
+  writer.copy(kMark);
+  writer.number(htons(static_cast<std::uint16_t>(server.port())));
+  std::byte& count = id.bytes[id.bytes.size() - writer.room()];
+  writer.number(std::uint8_t{0});
+  writer.copy(secret);
   for (const SocketAddress& address : addresses) {
-    if (write_address(id, walk, address)) ++count;
+    if (1 + address.ip().size() > writer.room()) continue;
+    writer.number(address.family() == AF_INET ? kIpv4 : kIpv6);
+    writer.copy(address.ip());
+    count = static_cast<std::byte>(std::to_integer<int>(count) + 1);
   }
-  id.bytes[*count_at] = static_cast<std::byte>(count);
   return id;
 }
 
@@ -88,29 +47,18 @@ Result<StorePlace> decode(const UniqueId& id) {
   const Error malformed{Code::kInvalidArgument,
                         "unique id: these 128 bytes were not made by make_unique_id; were they "
                         "carried to this rank whole?"};
-  Walk walk(id.bytes.size());
-  std::array<std::byte, 4> mark{};
-  std::uint16_t port = 0;
-  std::uint8_t count = 0;
+  ByteReader reader(id.bytes);
   StorePlace place;
-  read(id, walk, mark);
-  read(id, walk, port);
-  read(id, walk, count);
-  read(id, walk, place.secret);
-  if (mark != kMark || port == 0 || count == 0) return malformed;
+  const auto mark = reader.take(kMark.size());
+  const int port = ntohs(reader.number<std::uint16_t>());
+  const auto count = reader.number<std::uint8_t>();
+  std::ranges::copy(reader.take(place.secret.size()), place.secret.begin());
+  if (!std::ranges::equal(mark, kMark) || port == 0 || count == 0) return malformed;
   for (int i = 0; i < count; ++i) {
-    std::byte family{};
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    in_addr ipv4{};
-    in6_addr ipv6{};
-    if (!read(id, walk, family)) return malformed;
-    if (family == kIpv4 && read(id, walk, ipv4))
-      inet_ntop(AF_INET, &ipv4, text.data(), text.size());
-    else if (family == kIpv6 && read(id, walk, ipv6))
-      inet_ntop(AF_INET6, &ipv6, text.data(), text.size());
-    else
-      return malformed;
-    place.candidates.emplace_back(text.data(), ntohs(port));
+    const auto family = reader.number<std::uint8_t>();
+    const auto ip = reader.take(family == kIpv4 ? sizeof(in_addr) : sizeof(in6_addr));
+    if ((family != kIpv4 && family != kIpv6) || ip.empty()) return malformed;
+    place.candidates.emplace_back(ip_address(ip, 0).ip_text(), port);
   }
   // Named by an address that means something to people.
   const auto& named = place.candidates.back();

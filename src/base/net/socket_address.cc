@@ -5,23 +5,28 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstring>
-#include <span>
 #include <string_view>
 
 namespace tutti {
-namespace {
 
-template <class Family>
-SocketAddress wrap(const Family& address) {
-  SocketAddress wrapped;
-  std::memcpy(&wrapped.storage, &address, sizeof(address));
-  wrapped.length = sizeof(address);
-  return wrapped;
+SocketAddress SocketAddress::of(const sockaddr* address) {
+  SocketAddress copy;
+  if (address == nullptr || (address->sa_family != AF_INET && address->sa_family != AF_INET6))
+    return copy;
+  copy.length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&copy.storage, address, copy.length);
+  return copy;
 }
 
-}  // namespace
+std::span<const std::byte> SocketAddress::ip() const {
+  const auto* const at = reinterpret_cast<const std::byte*>(&storage);
+  switch (family()) {
+    case AF_INET: return {at + offsetof(sockaddr_in, sin_addr), sizeof(in_addr)};
+    case AF_INET6: return {at + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr)};
+    default: return {};
+  }
+}
 
 template <class Family>
 Family SocketAddress::as() const {
@@ -78,12 +83,23 @@ bool SocketAddress::is_link_local() const {
   return ntohl(as<sockaddr_in>().sin_addr.s_addr) >> 16 == ((169U << 8) | 254U);
 }
 
+SocketAddress ip_address(std::span<const std::byte> ip, std::uint16_t port) {
+  in_addr ipv4{};
+  in6_addr ipv6{};
+  if (ip.size() == sizeof(ipv4)) {
+    std::memcpy(&ipv4, ip.data(), sizeof(ipv4));
+    return ipv4_address(ipv4, port);
+  }
+  std::memcpy(&ipv6, ip.data(), sizeof(ipv6));
+  return ipv6_address(ipv6, port);
+}
+
 SocketAddress ipv4_address(const in_addr& address, std::uint16_t port) {
   sockaddr_in plain{};
   plain.sin_family = AF_INET;
   plain.sin_addr = address;
   plain.sin_port = htons(port);
-  return wrap(plain);
+  return SocketAddress::of(reinterpret_cast<const sockaddr*>(&plain));
 }
 
 SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port, std::uint32_t scope) {
@@ -92,7 +108,7 @@ SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port, std::uin
   plain.sin6_addr = address;
   plain.sin6_port = htons(port);
   plain.sin6_scope_id = scope;
-  return wrap(plain);
+  return SocketAddress::of(reinterpret_cast<const sockaddr*>(&plain));
 }
 
 SocketAddress own_end(int socket) {
@@ -109,13 +125,7 @@ SocketAddress far_end(int socket) {
 
 bool same_prefix(const SocketAddress& a, const SocketAddress& b, int bits) {
   if (a.family() != b.family()) return false;
-  const auto bytes_of = [](const SocketAddress& address) {
-    const auto* const at = reinterpret_cast<const std::byte*>(&address.storage);
-    return address.family() == AF_INET
-               ? std::span(at + offsetof(sockaddr_in, sin_addr), sizeof(in_addr))
-               : std::span(at + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr));
-  };
-  const auto first = bytes_of(a), second = bytes_of(b);
+  const auto first = a.ip(), second = b.ip();
   const auto count =
       static_cast<std::size_t>(std::clamp(bits, 0, static_cast<int>(8 * first.size())));
   if (!std::ranges::equal(first.first(count / 8), second.first(count / 8))) return false;

@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace tutti {
@@ -13,11 +15,15 @@ namespace tutti {
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
+  /// A copy; of length 0 if there is none, or it is of another protocol.
+  static SocketAddress of(const sockaddr* address);
   /// "10.0.0.1:29500" or "[fd00::2]:29500"; a link-local one with its scope, "[fe80::2%eth0]:1".
   std::string text() const;
   /// The same without the port, and without brackets.
   std::string ip_text() const;
   int family() const { return storage.ss_family; }
+  /// 4 or 16 bytes; empty if it is neither.
+  std::span<const std::byte> ip() const;
   std::uint16_t port() const;
   void set_port(std::uint16_t port);
   bool is_loopback() const;
@@ -30,6 +36,8 @@ struct SocketAddress {
   Family as() const;
 };
 
+/// `ip`: 4 or 16 bytes.
+SocketAddress ip_address(std::span<const std::byte> ip, std::uint16_t port);
 SocketAddress ipv4_address(const in_addr& address, std::uint16_t port);
 /// `scope` is the index of the interface on which a link-local address has its meaning.
 SocketAddress ipv6_address(const in6_addr& address, std::uint16_t port, std::uint32_t scope = 0);

@@ -44,20 +44,10 @@ std::optional<InterfaceAddress> read_address(ByteReader& reader) {
   if (!name) return std::nullopt;
   one.interface = *std::move(name);
   const auto family = reader.number<std::uint8_t>();
-  if (family == kIpv4) {
-    in_addr ip{};
-    const auto bytes = reader.take(sizeof(ip));
-    std::ranges::copy(bytes, reinterpret_cast<std::byte*>(&ip));
-    one.address = ipv4_address(ip, 0);
-  } else if (family == kIpv6) {
-    in6_addr ip{};
-    const auto bytes = reader.take(sizeof(ip));
-    std::ranges::copy(bytes, reinterpret_cast<std::byte*>(&ip));
-    one.address = ipv6_address(ip, 0);
-  } else {
-    return std::nullopt;
-  }
-  one.address.set_port(reader.number<std::uint16_t>());
+  if (family != kIpv4 && family != kIpv6) return std::nullopt;
+  const auto ip = reader.take(family == kIpv4 ? sizeof(in_addr) : sizeof(in6_addr));
+  if (ip.empty()) return std::nullopt;
+  one.address = ip_address(ip, reader.number<std::uint16_t>());
   one.prefix_bits = reader.number<std::uint8_t>();
   const auto speed = reader.number<std::uint32_t>();
   if (one.prefix_bits > (family == kIpv4 ? 32 : 128) || speed > kMostSpeed) return std::nullopt;
@@ -83,15 +73,8 @@ Bytes encode(const EndpointInfo& info) {
   for (std::size_t i = 0; i < count; ++i) {
     const InterfaceAddress& one = info.addresses[i];
     write_text(writer, printable(one.interface, kMostInterfaceBytes));
-    if (one.address.family() == AF_INET) {
-      writer.number(kIpv4);
-      const auto plain = one.address.as<sockaddr_in>();
-      writer.copy(std::as_bytes(std::span(&plain.sin_addr, 1)));
-    } else {
-      writer.number(kIpv6);
-      const auto plain = one.address.as<sockaddr_in6>();
-      writer.copy(std::as_bytes(std::span(&plain.sin6_addr, 1)));
-    }
+    writer.number(one.address.family() == AF_INET ? kIpv4 : kIpv6);
+    writer.copy(one.address.ip());
     writer.number(one.address.port());
     writer.number(static_cast<std::uint8_t>(one.prefix_bits));
     writer.number(static_cast<std::uint32_t>(std::clamp(one.speed_mbps, 0, kMostSpeed)));

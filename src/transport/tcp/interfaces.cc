@@ -10,7 +10,6 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -34,15 +33,10 @@ int speed_of(const std::string& root, const std::string& interface) {
   return std::max(mbps, 0);  // -1, or unreadable, where there is no carrier or no such thing.
 }
 
-int prefix_bits_of(const sockaddr* mask, int family) {
-  if (mask == nullptr) return 0;
-  SocketAddress address;
-  address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, mask, address.length);
-  if (family == AF_INET) return std::popcount(address.as<sockaddr_in>().sin_addr.s_addr);
+int prefix_bits_of(const sockaddr* mask) {
   int bits = 0;
-  for (const std::uint8_t byte : address.as<sockaddr_in6>().sin6_addr.s6_addr)
-    bits += std::popcount(byte);
+  for (const std::byte byte : SocketAddress::of(mask).ip())
+    bits += std::popcount(std::to_integer<unsigned>(byte));
   return bits;
 }
 
@@ -212,12 +206,8 @@ Result<std::vector<InterfaceAddress>> probe_interfaces(const std::string& root) 
     const auto [speed, is_new] = speeds.try_emplace(fact.interface, 0);
     if (is_new) speed->second = fact.loopback ? 0 : speed_of(root, fact.interface);
     fact.speed_mbps = speed->second;
-    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
-    if (family == AF_INET || family == AF_INET6) {
-      fact.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      std::memcpy(&fact.address.storage, one->ifa_addr, fact.address.length);
-      fact.prefix_bits = prefix_bits_of(one->ifa_netmask, family);
-    }
+    fact.address = SocketAddress::of(one->ifa_addr);
+    if (fact.address.length != 0) fact.prefix_bits = prefix_bits_of(one->ifa_netmask);
     facts.push_back(std::move(fact));
   }
   // An interface without an address is listed once, as the link layer's entry that all have.

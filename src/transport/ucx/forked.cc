@@ -8,10 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <mutex>
 #include <string_view>
-
-#include "base/fork.h"
 
 namespace tutti::ucx {
 namespace {
@@ -65,42 +62,13 @@ void close_below(int epoll, int depth) {
   ::close(file);
 }
 
-}  // namespace
-
-/// A list through the objects themselves: the child neither allocates nor frees.
-struct ForkedWorkers {
-  static constinit std::mutex mutex;
-  static constinit SocketsClosedInChild* first;
-
-  static void close_all() {
-    for (const auto* at = first; at != nullptr; at = at->next_) close_below(at->events_, 0);
-  }
-  static void add(SocketsClosedInChild& one) {
-    const std::lock_guard lock(mutex);
-    one.next_ = first;
-    if (first != nullptr) first->previous_ = &one;
-    first = &one;
-  }
-  static void remove(SocketsClosedInChild& one) {
-    const std::lock_guard lock(mutex);
-    (one.previous_ == nullptr ? first : one.previous_->next_) = one.next_;
-    if (one.next_ != nullptr) one.next_->previous_ = one.previous_;
-  }
-};
-constinit std::mutex ForkedWorkers::mutex;
-constinit SocketsClosedInChild* ForkedWorkers::first = nullptr;
-
-namespace {
-
-const HeldAcrossFork workers_held(
-    ForkOrder::kWorkers, []() -> std::mutex& { return ForkedWorkers::mutex; },
-    ForkedWorkers::close_all);
+using Workers = ForkedList<SocketsClosedInChild>;
+const HeldAcrossFork workers_held(ForkOrder::kWorkers, Workers::mutex, Workers::in_child);
 
 }  // namespace
 
-SocketsClosedInChild::SocketsClosedInChild(int events) : events_(events) {
-  ForkedWorkers::add(*this);
-}
-SocketsClosedInChild::~SocketsClosedInChild() { ForkedWorkers::remove(*this); }
+SocketsClosedInChild::SocketsClosedInChild(int events) : events_(events) { Workers::add(*this); }
+SocketsClosedInChild::~SocketsClosedInChild() { Workers::remove(*this); }
+void SocketsClosedInChild::in_child() { close_below(events_, 0); }
 
 }  // namespace tutti::ucx

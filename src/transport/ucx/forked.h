@@ -6,6 +6,7 @@
 // epoll watches (/proc/self/fdinfo). So the child walks these lists, and closes the sockets. Where
 // there is no /proc, or UCX has other descriptors than that, they stay open.
 #pragma once
+#include "base/fork.h"
 
 namespace tutti::ucx {
 
@@ -18,7 +19,9 @@ class SocketsClosedInChild {
   SocketsClosedInChild& operator=(const SocketsClosedInChild&) = delete;
 
  private:
-  friend struct ForkedWorkers;
+  friend class ForkedList<SocketsClosedInChild>;
+  void in_child();
+
   int events_;
   SocketsClosedInChild* next_ = nullptr;
   SocketsClosedInChild* previous_ = nullptr;
