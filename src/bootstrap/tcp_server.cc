@@ -285,17 +285,16 @@ void TcpServer::accept_all(int listener) {
   }
 }
 
-bool TcpServer::evict(const char* why) {
+void TcpServer::evict(const char* why) {
   std::vector<Unproven> unproven;
   for (const auto& [id, connection] : connections_) {
     if (!connection->job)
       unproven.push_back({id, connection->handshake.has_value(), connection->source});
   }
-  if (unproven.empty()) return false;
+  if (unproven.empty()) return;
   const std::uint64_t id = whom_to_evict(unproven);
   log::info("rendezvous: closed {}: {}", connections_.at(id)->peer, why);
   close(id);
-  return true;
 }
 
 /// Accepts connections, or leaves them in the kernel's queue for a while.

@@ -73,8 +73,8 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   // On the server's thread only.
   void serve();
   void accept_all(int listener);
-  /// Closes a connection that has not proved itself; false: there is none.
-  bool evict(const char* why);
+  /// Closes a connection that has not proved itself, if there is one.
+  void evict(const char* why);
   void watch_listeners(bool watched);
   void stop_listening();
   void on_event(std::uint64_t id, std::uint32_t events);

@@ -1,6 +1,5 @@
 #include "exec/lane.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -40,24 +39,10 @@ std::vector<bool> overwritten_inputs(const plan::Plan& plan, int me) {
   return inputs;
 }
 
-template <class Predicate>
-bool any_location(const plan::Plan& plan, Predicate predicate) {
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) {
-      if (std::any_of(lane.locations.begin(), lane.locations.end(), predicate)) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 bool is_tiled(const plan::Plan& plan) {
   return any_location(plan, [](const plan::Location& at) { return in_library_memory(at.place); });
-}
-
-bool has_partials(const plan::Plan& plan) {
-  return any_location(plan, [](const plan::Location& at) { return at.form == Form::kPartial; });
 }
 
 BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& links,

@@ -13,6 +13,7 @@
 // place the very bytes it reads. Its rings take nothing but such steps, in their order, so they
 // hold what they would hold if this rank were faster. Decision 0031.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -138,9 +139,22 @@ class BoundLane {
   std::optional<Error> error_;
 };
 
+/// Whether any location of the plan, of any rank, is one of those.
+template <class Predicate>
+bool any_location(const plan::Plan& plan, Predicate predicate) {
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) {
+      if (std::any_of(lane.locations.begin(), lane.locations.end(), predicate)) return true;
+    }
+  }
+  return false;
+}
+
 /// True if the plan has slots or scratch, so that a call has to go tile by tile.
 bool is_tiled(const plan::Plan& plan);
 /// True if partial sums lie in slots or scratch.
-bool has_partials(const plan::Plan& plan);
+inline bool has_partials(const plan::Plan& plan) {
+  return any_location(plan, [](const plan::Location& at) { return at.form == Form::kPartial; });
+}
 
 }  // namespace tutti::exec

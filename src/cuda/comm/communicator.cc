@@ -137,10 +137,7 @@ Status DeviceCommunicator::call(const Request& request, Stream stream) {
 }
 
 Status DeviceCommunicator::prepare(const Request& request) {
-  Request asked = request;  // Whatever its buffers will be, if there are none.
-  static std::byte somewhere[2];
-  if (asked.input == nullptr) asked.input = somewhere;
-  if (asked.output == nullptr) asked.output = somewhere + 1;
+  const Request asked = with_buffers(request);
   TUTTI_RETURN_IF_ERROR(state_->check(asked));
   return request.count == 0 || request.vector_variant ? ok() : state_->prepare(asked);
 }

@@ -1,8 +1,8 @@
 #include "cuda/comm/plans.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include "exec/lane.h"
 
 namespace tutti {
 namespace {
@@ -16,17 +16,6 @@ std::size_t message_bytes(const Request& request, int rank_count) {
 
 int root_of(const Request& request) {
   return has_root(request.collective) ? request.root.value : 0;
-}
-
-/// Whether ranks only touch each other's buffers.
-bool is_without_slots(const plan::Plan& plan) {
-  const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) {
-      if (std::any_of(lane.locations.begin(), lane.locations.end(), is_slot)) return false;
-    }
-  }
-  return true;
 }
 
 /// Without its lanes, which the caller adds.
@@ -102,7 +91,10 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
         plan_in_words(*one.algorithm, verified->plan), trees_in_words(*one.algorithm, asked.shape),
         one.lanes, one.microseconds);
-    const bool two_shot = one.algorithm->name == "two_shot" && is_without_slots(verified->plan);
+    // Without slots ranks only touch each other's buffers.
+    const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
+    const bool two_shot =
+        one.algorithm->name == "two_shot" && !exec::any_location(verified->plan, is_slot);
     return Route{&found->second, two_shot};
   }
   return Error{Code::kUnsupported, refused, rank_.me};

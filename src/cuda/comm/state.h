@@ -82,6 +82,14 @@ struct DeviceCommunicator::State {
   }
 };
 
+/// The request with some buffers, whatever they will be, where it has none.
+inline Request with_buffers(Request request) {
+  static std::byte somewhere[2];
+  if (request.input == nullptr) request.input = somewhere;
+  if (request.output == nullptr) request.output = somewhere + 1;
+  return request;
+}
+
 void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream);
 
 /// Joins devices of ranks that `control` joins. Collective.

@@ -39,6 +39,20 @@ Status check_range(const CudaMulticast& memory, const char* what, std::size_t of
                            " are possible");
 }
 
+/// All but the input.
+cuda::MultimemArguments multimem_arguments(const cuda::Arguments& common,
+                                           const CudaMulticast& memory, std::size_t output,
+                                           std::size_t count) {
+  cuda::MultimemArguments arguments;
+  arguments.common = common;
+  arguments.common.count = count;
+  arguments.output = memory.multicast() + output;
+  arguments.counters = memory.counters();
+  arguments.arrived = memory.arrived(common.rank);
+  arguments.rounds = memory.rounds(common.rank);
+  return arguments;
+}
+
 }  // namespace
 
 Status CudaMesh::launch_multimem_all_reduce(int rank, const CudaMulticast& memory, DataType type,
@@ -52,15 +66,8 @@ Status CudaMesh::launch_multimem_all_reduce(int rank, const CudaMulticast& memor
   TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, output, bytes));
   if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
   if (count == 0) return ok();
-  const auto me = static_cast<std::size_t>(rank);
-  cuda::MultimemArguments arguments;
-  arguments.common = arguments_of(rank, {});
-  arguments.common.count = count;
+  auto arguments = multimem_arguments(arguments_of(rank, {}), memory, output, count);
   arguments.input = memory.multicast() + input;
-  arguments.output = memory.multicast() + output;
-  arguments.counters = memory.counters();
-  arguments.arrived = memory.arrived(me);
-  arguments.rounds = memory.rounds(me);
   const unsigned blocks = blocks_for(count / options().devices.size(), type);
   return start(rank, kernel, blocks, &arguments, stream, kWhat);
 }
@@ -73,15 +80,8 @@ Status CudaMesh::launch_multimem_broadcast(int rank, const CudaMulticast& memory
   if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
   if (rank == root && !aligned(input)) return invalid(kWhat, "input is not aligned to 16 bytes");
   if (bytes == 0) return ok();
-  const auto me = static_cast<std::size_t>(rank);
-  cuda::MultimemArguments arguments;
-  arguments.common = arguments_of(rank, {});
-  arguments.common.count = bytes;
+  auto arguments = multimem_arguments(arguments_of(rank, {}), memory, output, bytes);
   arguments.input = input;
-  arguments.output = memory.multicast() + output;
-  arguments.counters = memory.counters();
-  arguments.arrived = memory.arrived(me);
-  arguments.rounds = memory.rounds(me);
   arguments.root = static_cast<std::uint32_t>(root);
   return start(rank, cuda::multimem_broadcast_kernel(), blocks_for(bytes, DataType::kUint8),
                &arguments, stream, kWhat);

@@ -61,14 +61,7 @@ Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options
 }
 
 bool has_place(const plan::Plan& plan, plan::Place place) {
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) {
-      for (const plan::Location& at : lane.locations) {
-        if (at.place == place) return true;
-      }
-    }
-  }
-  return false;
+  return any_location(plan, [place](const plan::Location& at) { return at.place == place; });
 }
 
 /// Empty, or why a kernel can't take the plan.

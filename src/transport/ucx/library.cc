@@ -1,6 +1,6 @@
 #include "transport/ucx/library.h"
 
-#include <dlfcn.h>
+#include "base/driver_library.h"
 
 namespace tutti::ucx {
 namespace {
@@ -9,17 +9,14 @@ Result<Library> load() {
   constexpr const char* kName = "libucp.so.0";
   constexpr const char* kRemedy =
       "; install UCX (Debian: libucx0), or use another transport (TUTTI_TRANSPORT=tcp)";
-  void* const handle = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return Error{Code::kUnsupported, std::string("ucx: ") + dlerror() + kRemedy};
+  const DriverLibrary ucx(kName);
+  if (!ucx.opened()) return Error{Code::kUnsupported, std::string("ucx: ") + dlerror() + kRemedy};
   Library loaded;
   const char* missing = nullptr;
-  const auto bind = [&](auto& function, const char* name) {
-    // Those of the libraries that it needs are found as well.
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-    if (function == nullptr) missing = name;
-  };
-#define TUTTI_UCX_FUNCTION(name) bind(loaded.name, #name);
+  // Those of the libraries that it needs are found as well.
+#define TUTTI_UCX_FUNCTION(name) \
+  ucx.bind(loaded.name, #name);  \
+  if (loaded.name == nullptr) missing = #name;
   TUTTI_UCX_FUNCTIONS(TUTTI_UCX_FUNCTION)
 #undef TUTTI_UCX_FUNCTION
   if (missing != nullptr) {
