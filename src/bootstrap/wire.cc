@@ -40,9 +40,8 @@ Error take_error(ByteReader& cursor) {
   error.peer.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
   error.what = as_text(cursor.take_rest()).substr(0, kMostErrorBytes);
   // It will be printed as one line, whichever peer sent it.
-  std::replace_if(
-      error.what.begin(), error.what.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  std::ranges::replace_if(
+      error.what, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return error;
 }
 

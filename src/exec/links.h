@@ -34,8 +34,7 @@ class Outbox {
       // relaxed: only to name the reader that is missed.
       return a->value.load(std::memory_order_relaxed) < b->value.load(std::memory_order_relaxed);
     };
-    return static_cast<std::size_t>(std::min_element(tails_.begin(), tails_.end(), behind) -
-                                    tails_.begin());
+    return static_cast<std::size_t>(std::ranges::min_element(tails_, behind) - tails_.begin());
   }
   /// `bytes` of the slot are used.
   void commit(std::size_t bytes) {

@@ -149,9 +149,8 @@ std::vector<int> hosts_of(std::span<const Peer> peers) {
   std::vector<int> hosts;
   std::vector<const Peer*> first_of;
   for (const Peer& peer : peers) {
-    const auto known = std::find_if(first_of.begin(), first_of.end(), [&](const Peer* first) {
-      return shared_memory_transport.reach(*first, peer);
-    });
+    const auto known = std::ranges::find_if(
+        first_of, [&](const Peer* first) { return shared_memory_transport.reach(*first, peer); });
     hosts.push_back(static_cast<int>(known - first_of.begin()));
     if (known == first_of.end()) first_of.push_back(&peer);
   }

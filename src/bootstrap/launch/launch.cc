@@ -81,8 +81,7 @@ std::string launcher_process(std::span<const std::string_view> commands) {
   for (int i = 0; i < kMostAncestors && pid > 1; ++i) {
     const auto process = bootstrap::name_process(pid);
     if (!process) break;
-    if (std::find(commands.begin(), commands.end(), process->command) != commands.end())
-      return process->name;
+    if (std::ranges::find(commands, process->command) != commands.end()) return process->name;
     pid = process->parent;
   }
   const auto parent = bootstrap::name_process(getppid());

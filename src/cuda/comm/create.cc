@@ -131,10 +131,9 @@ std::vector<int> devices_of(const std::vector<DeviceInfo>& all, const std::vecto
     std::size_t first = 0;
     while (!same_device(all[first], all[rank]) || (!hosts.empty() && hosts[first] != hosts[rank]))
       ++first;
-    device_of.push_back(first < rank ? device_of[first]
-                        : device_of.empty()
-                            ? 0
-                            : *std::max_element(device_of.begin(), device_of.end()) + 1);
+    device_of.push_back(first < rank        ? device_of[first]
+                        : device_of.empty() ? 0
+                                            : *std::ranges::max_element(device_of) + 1);
   }
   return device_of;
 }
@@ -278,8 +277,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, self.host().transport));
   exec::CudaMeshOptions options = mesh_options(self, multiprocessors, transport->longest_slot);
-  const bool any_remote =
-      std::find(options.remote.begin(), options.remote.end(), true) != options.remote.end();
+  const bool any_remote = std::ranges::find(options.remote, true) != options.remote.end();
   Memory memory;
   Status status = any_remote ? open_network(self, *transport, peers, options) : ok();
   if (status) status = make_mesh(self, std::move(options), memory);

@@ -119,9 +119,8 @@ Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
 }
 
 Status RegisteredMemory::close_window(void* data) {
-  const auto found = std::find_if(list_.begin(), list_.end(), [data](const Entry& one) {
-    return one.data == data && one.window;
-  });
+  const auto found = std::ranges::find_if(
+      list_, [data](const Entry& one) { return one.data == data && one.window; });
   if (found == list_.end()) return invalid("close_window: there is none of this memory");
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
@@ -133,9 +132,8 @@ Status RegisteredMemory::close_window(void* data) {
 /// No rank closes its memory before all have ended their calls, nor returns before all have closed.
 Status RegisteredMemory::remove(void* data) {
   if (in_group()) return invalid("deregister_memory is not for groups; end the group first");
-  const auto found = std::find_if(list_.begin(), list_.end(), [data](const Entry& one) {
-    return one.data == data && !one.window;
-  });
+  const auto found = std::ranges::find_if(
+      list_, [data](const Entry& one) { return one.data == data && !one.window; });
   Done done;
   Status status =
       found != list_.end() ? ok() : invalid("deregister_memory: this memory is not registered");

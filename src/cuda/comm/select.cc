@@ -235,8 +235,7 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
   const CollectiveTraits traits = traits_of(collective);
   const bool uneven_ends = collective == Collective::kGather || collective == Collective::kScatter;
   const auto& links = machine.links;
-  if (uneven_ends || std::find(links.begin(), links.end(), DeviceLink::kHost) != links.end())
-    return {};
+  if (uneven_ends || std::ranges::find(links, DeviceLink::kHost) != links.end()) return {};
   return {!traits.root_input, !traits.root_output};
 }
 

@@ -38,8 +38,7 @@ Status CudaMesh::add_peers(const CudaCall& call, bool inputs, bool outputs, Argu
                  "peers' buffers are touched, and the call does not say where they are"};
   }
   if (inputs) std::copy(call.peer_inputs.begin(), call.peer_inputs.end(), arguments.peer_inputs);
-  if (outputs)
-    std::copy(call.peer_outputs.begin(), call.peer_outputs.end(), arguments.peer_outputs);
+  if (outputs) std::ranges::copy(call.peer_outputs, arguments.peer_outputs);
   return ok();
 }
 

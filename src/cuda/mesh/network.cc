@@ -36,8 +36,7 @@ std::vector<std::span<std::byte>> in_pages(std::vector<std::span<std::byte>> ran
     const std::size_t bytes = (before + range.size() + kPage - 1) / kPage * kPage;
     range = {range.data() - before, bytes};
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  std::ranges::sort(ranges, [](const auto& a, const auto& b) { return a.data() < b.data(); });
   std::vector<std::span<std::byte>> merged;
   for (const auto& range : ranges) {
     if (merged.empty() || merged.back().data() + merged.back().size() < range.data()) {

@@ -167,8 +167,7 @@ Result<bool> Rails::flush() {
 }
 
 bool Rails::any_memory() const {
-  return std::all_of(rails_.begin(), rails_.end(),
-                     [](const Rail& one) { return one.carrier->any_memory(); });
+  return std::ranges::all_of(rails_, [](const Rail& one) { return one.carrier->any_memory(); });
 }
 
 void Rails::moved(Piece from, std::byte* to) {

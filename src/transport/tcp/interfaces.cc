@@ -149,10 +149,9 @@ auto order_of(const InterfaceAddress& one, const Rule& rule, const AddressPrefer
                    : is_tunnel(one.interface)  ? 2
                    : loopback                  ? 0
                                                : 1;
-  const bool near = std::any_of(preference.peers.begin(), preference.peers.end(),
-                                [&one](const SocketAddress& peer) {
-                                  return same_prefix(one.address, peer, one.prefix_bits);
-                                });
+  const bool near = std::ranges::any_of(preference.peers, [&one](const SocketAddress& peer) {
+    return same_prefix(one.address, peer, one.prefix_bits);
+  });
   const int speed = one.speed_mbps > 0 ? one.speed_mbps : kAssumedMbps;
   return std::tuple(named - rule.wanted.begin(), tier, !near, -speed,
                     one.address.family() == AF_INET ? 0 : 1);

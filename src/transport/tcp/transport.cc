@@ -34,8 +34,7 @@ std::size_t count_rails(std::span<const InterfaceAddress> addresses) {
     if (one.speed_mbps != first.speed_mbps || one.address.family() != first.address.family() ||
         one.loopback != first.loopback)
       continue;
-    if (std::find(names.begin(), names.end(), one.interface) == names.end())
-      names.emplace_back(one.interface);
+    if (std::ranges::find(names, one.interface) == names.end()) names.emplace_back(one.interface);
   }
   return std::min(names.size(), kMostRails);
 }

@@ -28,8 +28,7 @@ void Link::probe(Clock::time_point now) {
 }
 
 bool Link::probing() const {
-  return std::any_of(pairs_.begin(), pairs_.end(),
-                     [](const QueuePair& at) { return at.done < at.probe; });
+  return std::ranges::any_of(pairs_, [](const QueuePair& at) { return at.done < at.probe; });
 }
 
 void Link::tick(Clock::time_point now) {

@@ -105,9 +105,8 @@ const GidEntry* best_gid(const Port& port) {
   const auto order = [](const GidEntry& entry) {
     return std::tuple(!entry.version_2, is_link_local(entry.gid), !is_ipv4(entry.gid), entry.index);
   };
-  const auto best =
-      std::min_element(port.gids.begin(), port.gids.end(),
-                       [&](const GidEntry& a, const GidEntry& b) { return order(a) < order(b); });
+  const auto best = std::ranges::min_element(
+      port.gids, [&](const GidEntry& a, const GidEntry& b) { return order(a) < order(b); });
   return best == port.gids.end() || !best->version_2 ? nullptr : &*best;
 }
 
@@ -148,8 +147,7 @@ bool fits(const std::string& word, const Port& port) {
 /// Where in a list a port is named; the list's size: nowhere.
 std::size_t find(const std::vector<std::string>& words, const Port& port) {
   return static_cast<std::size_t>(
-      std::find_if(words.begin(), words.end(),
-                   [&](const std::string& word) { return fits(word, port); }) -
+      std::ranges::find_if(words, [&](const std::string& word) { return fits(word, port); }) -
       words.begin());
 }
 
