@@ -192,7 +192,7 @@ void TcpServer::serve() {
     answer_changes();
     end_timers();
     end_verdicts();
-    if (listen_again_ && *listen_again_ <= std::chrono::steady_clock::now()) watch_listeners(true);
+    if (listen_again_ <= std::chrono::steady_clock::now()) watch_listeners(true);
     bool listening = true;
     {
       const std::lock_guard lock(mutex_);
@@ -207,13 +207,11 @@ void TcpServer::serve() {
 
 /// -1: nothing has a time.
 int TcpServer::milliseconds_to_next() const {
-  std::optional<std::chrono::steady_clock::time_point> next = next_verdict_end_;
-  if (!timers_.empty())
-    next = next ? std::min(*next, timers_.begin()->first) : timers_.begin()->first;
-  if (listen_again_) next = next ? std::min(*next, *listen_again_) : *listen_again_;
-  if (!next) return -1;
+  Time next = std::min(next_verdict_end_, listen_again_);
+  if (!timers_.empty()) next = std::min(next, timers_.begin()->first);
+  if (next == Time::max()) return -1;
   const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(*next - std::chrono::steady_clock::now());
+      std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
@@ -221,13 +219,12 @@ int TcpServer::milliseconds_to_next() const {
 void TcpServer::end_verdicts() {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
-  next_verdict_end_.reset();
+  next_verdict_end_ = Time::max();
   if (jobs_.empty()) return;
   std::erase_if(jobs_,
                 [&](const auto& job) { return job->verdict_until && *job->verdict_until <= now; });
   for (const auto& job : jobs_) {
-    if (job->verdict_until && (!next_verdict_end_ || *job->verdict_until < *next_verdict_end_))
-      next_verdict_end_ = job->verdict_until;
+    if (job->verdict_until) next_verdict_end_ = std::min(next_verdict_end_, *job->verdict_until);
   }
   if (jobs_.empty()) listening_ = false;
 }
@@ -303,8 +300,7 @@ void TcpServer::watch_listeners(bool watched) {
     (void)watch(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(),
                 watched ? std::uint32_t{EPOLLIN} : 0, kListenerBit | i);
   }
-  listen_again_.reset();
-  if (!watched) listen_again_ = std::chrono::steady_clock::now() + kAcceptPause;
+  listen_again_ = watched ? Time::max() : std::chrono::steady_clock::now() + kAcceptPause;
 }
 
 void TcpServer::on_event(std::uint64_t id, std::uint32_t events) {
@@ -366,7 +362,7 @@ void TcpServer::end_timers() {
   }
 }
 
-void TcpServer::set_timer(Connection& connection, std::chrono::steady_clock::time_point at) {
+void TcpServer::set_timer(Connection& connection, Time at) {
   clear_timer(connection);
   connection.timer = at;
   timers_.emplace(at, connection.id);

@@ -64,7 +64,8 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
  private:
   struct Job;
   struct Connection;
-  using Timer = std::pair<std::chrono::steady_clock::time_point, std::uint64_t>;
+  using Time = std::chrono::steady_clock::time_point;
+  using Timer = std::pair<Time, std::uint64_t>;
 
   TcpServer(Listening listening, std::string place);
   Status prepare();
@@ -100,7 +101,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   void answer_changes();
   void answer_waiter(std::uint64_t id);
   void end_timers();
-  void set_timer(Connection& connection, std::chrono::steady_clock::time_point at);
+  void set_timer(Connection& connection, Time at);
   void clear_timer(Connection& connection);
   void stop_waiting(Connection& connection);
   void close(std::uint64_t id);
@@ -119,12 +120,12 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   std::vector<std::unique_ptr<ClosedInChild>> listeners_closed_in_child_;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::set<Timer> timers_;
-  std::optional<std::chrono::steady_clock::time_point> next_verdict_end_;
   std::uint64_t next_id_ = 1;
   std::size_t most_unauthenticated_ = 0,
               unauthenticated_ = 0;  // Connections that have not proved themselves.
   bool starved_ = false;             // No descriptor was left, and the log says so.
-  std::optional<std::chrono::steady_clock::time_point> listen_again_;
+  // When a verdict ends next, and when to listen again; Time::max(): not at all.
+  Time next_verdict_end_ = Time::max(), listen_again_ = Time::max();
 };
 
 /// The server of this process that listens at `place`, or null.

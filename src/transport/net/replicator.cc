@@ -45,8 +45,8 @@ Replicator::~Replicator() {
     (void)network_.release();
     return;
   }
-  for (const auto& peer : peers_) {
-    if (peer != nullptr && !peer->failure) peer->carrier().leave();
+  for (Peer& peer : peers()) {
+    if (!peer.failure) peer.carrier().leave();
   }
   const auto last = std::chrono::steady_clock::now() + kLastWords;
   // A slow network may take longer to deliver what the others still need.
@@ -54,8 +54,8 @@ Replicator::~Replicator() {
     const auto now = std::chrono::steady_clock::now();
     return now < last || (now < farewell_end_ && carrier.delivering());
   };
-  for (const auto& peer : peers_) {
-    while (peer != nullptr && !peer->failure && !peer->carrier().left() && waits(peer->carrier()))
+  for (Peer& peer : peers()) {
+    while (!peer.failure && !peer.carrier().left() && waits(peer.carrier()))
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
@@ -74,18 +74,15 @@ void Replicator::show_calls(int to) {
 void Replicator::say_abort() {
   abort_said_ = true;
   const Error error = region_.abort_error();
-  for (const auto& peer : peers_) {
-    if (peer != nullptr) peer->say_abort(error);
-  }
+  for (Peer& peer : peers()) peer.say_abort(error);
 }
 
 /// Queues what this rank wrote.
 bool Replicator::offer() {
   bool moved = false;
   if (region_.aborted() && !abort_said_) say_abort();
-  for (const auto& peer : peers_) {
-    if (peer != nullptr && !peer->failure)
-      moved = peer->offer(published_, published_count_) || moved;
+  for (Peer& peer : peers()) {
+    if (!peer.failure) moved = peer.offer(published_, published_count_) || moved;
   }
   return moved;
 }
@@ -129,9 +126,8 @@ bool Replicator::exchange(int rank, bool look) {
 }
 
 bool Replicator::pending() const {
-  return std::any_of(peers_.begin(), peers_.end(), [this](const auto& peer) {
-    return peer != nullptr && peer->pending(published_count_);
-  });
+  return std::ranges::any_of(peers(),
+                             [this](const Peer& peer) { return peer.pending(published_count_); });
 }
 
 bool Replicator::allows_zero_copy(int to) const {
@@ -147,19 +143,14 @@ bool Replicator::allows_zero_copy(int to) const {
 }
 
 void Replicator::send_zero_copy(int to, std::size_t lane, std::uint64_t position, SendBuffer data) {
-  for (const auto& peer : peers_) {
-    if (peer != nullptr) peer->expect_not(data);
-  }
+  for (Peer& peer : peers()) peer.expect_not(data);
   if (to != kAll)
     return peers_[static_cast<std::size_t>(to)]->send_zero_copy(false, lane, position, data);
-  for (const auto& peer : peers_) {
-    if (peer != nullptr) peer->send_zero_copy(true, lane, position, data);
-  }
+  for (Peer& peer : peers()) peer.send_zero_copy(true, lane, position, data);
 }
 
 bool Replicator::is_sending(SendBuffer data) const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [&](const auto& peer) { return peer != nullptr && peer->is_sending(data); });
+  return std::ranges::any_of(peers(), [&](const Peer& peer) { return peer.is_sending(data); });
 }
 
 void Replicator::expect(int from, bool to_all, std::size_t lane, std::uint64_t position,
@@ -175,22 +166,20 @@ const std::byte* Replicator::placed(int from, bool to_all, std::size_t lane,
 }
 
 void Replicator::keep() {
-  for (const auto& peer : peers_) {
-    if (peer != nullptr) peer->keep();
-  }
+  for (Peer& peer : peers()) peer.keep();
 }
 
 /// Returns once the network has taken all that this rank wrote, or no peer takes anything any more.
 void Replicator::send_all(std::chrono::steady_clock::time_point end) {
-  const auto delivering = [](const auto& peer) {
-    return peer != nullptr && !peer->failure && peer->carrier().delivering();
+  const auto delivering = [](const Peer& peer) {
+    return !peer.failure && peer.carrier().delivering();
   };
   auto moved = std::chrono::steady_clock::now();
   while (pending()) {
     const bool some = progress();
     const auto now = std::chrono::steady_clock::now();
     if (some) moved = now;
-    if (now >= end || (now - moved > kLastWords && std::ranges::none_of(peers_, delivering)))
+    if (now >= end || (now - moved > kLastWords && std::ranges::none_of(peers(), delivering)))
       return;
     if (!some) sleep(std::min<std::chrono::nanoseconds>(end - now, kLongestNap));
   }
@@ -201,9 +190,7 @@ void Replicator::say_left(std::chrono::milliseconds longest) {
   send_all(farewell_end_);
   // relaxed: this thread set it.
   const std::uint64_t left = region_.status(me_).left.load(std::memory_order_relaxed);
-  for (const auto& peer : peers_) {
-    if (peer != nullptr) peer->say_left(left);
-  }
+  for (Peer& peer : peers()) peer.say_left(left);
   send_all(farewell_end_);
 }
 

@@ -8,11 +8,11 @@
 //   calls     the latest calls in that record, to a rank for which this one waits
 //   packet    a call's packet slot; blocks: a call's table of blocks; both before the lines
 //   slot      a slot of a ring to the peer (channel, messages) or to all (multicast)
-//   counter   how far this rank has read a ring; signals; the calls that it has finished
+//   counter   how far this rank has read a ring; signals; the calls that it has finished; the rank
+//             for which it has waited long (RankStatus::waits_for)
 //   note      the note to the peer (note.h), behind all that the rank wrote before it
 //   abort     the abort word with its error
 //   cpu       to ranks on the same machine: on which CPU this rank is now
-//   waits     the rank for which a rank has waited long: RankStatus::waits_for
 //   left      the last frame of a rank that leaves: RankStatus::left
 //
 // The executor does not report which slots and counters have changed: the link compares them with
@@ -28,6 +28,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include "transport/net/network.h"
@@ -75,6 +76,11 @@ class Replicator final : public RemoteLink {
 
  private:
   class Peer;
+  /// Those that there are.
+  auto peers() const {
+    return peers_ | std::views::filter([](const auto& peer) { return peer != nullptr; }) |
+           std::views::transform([](const auto& peer) -> Peer& { return *peer; });
+  }
   Status flush_gpudirect();
   void say_abort();
   bool offer();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -19,7 +20,6 @@ enum Kind : std::uint16_t {
   kAbort,
   kCpu,
   kLeft,
-  kWaits,
   kRecord,
   kNote
 };
@@ -41,12 +41,15 @@ Replicator::Peer::Peer(Replicator& replicator, int rank, Carrier& carrier, bool 
   const Region& region = region_;
   const int me = me_;
   const Ring to = region.messages(me, rank), from = region.messages(rank, me);
-  const auto counter = [this](Counter& mine, Counter& theirs) {
-    counters_.push_back({&mine.value});
-    counters_in_.push_back(&theirs.value);
+  const auto counter = [this](auto& mine, auto& theirs) {
+    counters_.push_back({&mine});
+    counters_in_.push_back(&theirs);
   };
-  counter(region.finished(me), region.finished(rank));
-  counter(*from.tails, *to.tails);
+  // For messages only, and so no reason to stay.
+  counter(region.status(me).waits_for, region.status(rank).waits_for);
+  counters_.back().may_lag = std::numeric_limits<std::uint64_t>::max();
+  counter(region.finished(me).value, region.finished(rank).value);
+  counter(from.tails->value, to.tails->value);
   // Alone it costs as much as a message, and goes with the next one. Half of the slots stay free.
   counters_.back().may_lag = from.slot_count / 2;
   rings_.push_back({to});
@@ -55,9 +58,9 @@ Replicator::Peer::Peer(Replicator& replicator, int rank, Carrier& carrier, bool 
     const int lane = static_cast<int>(i);
     const Ring out = region.channel(me, rank, lane), in = region.channel(rank, me, lane);
     const Ring mine = region.multicast(me, lane), theirs = region.multicast(rank, lane);
-    counter(*in.tails, *out.tails);
-    counter(theirs.tails[me], mine.tails[rank]);
-    counter(region.signal(me, rank, lane), region.signal(rank, me, lane));
+    counter(in.tails->value, out.tails->value);
+    counter(theirs.tails[me].value, mine.tails[rank].value);
+    counter(region.signal(me, rank, lane).value, region.signal(rank, me, lane).value);
     rings_.push_back({out});
     rings_.push_back({mine});
     rings_in_.push_back({in, in.tails, region.config().gpudirect != 0});
@@ -230,14 +233,6 @@ bool Replicator::Peer::offer_cpu() {
   return true;
 }
 
-bool Replicator::Peer::offer_waits_for() {
-  const std::uint64_t now = region_.status(me_).waits_for.load(std::memory_order_relaxed);
-  if (now == said_waits_for_) return false;
-  said_waits_for_ = now;
-  queue({.kind = kWaits, .position = now}, Piece());
-  return true;
-}
-
 /// Copies this rank's note, if it is new and the last one has left.
 bool Replicator::Peer::copy_note() {
   const Note* const note = region_.note(me_, rank_);
@@ -267,7 +262,6 @@ bool Replicator::Peer::offer(const std::vector<Published>& published, std::uint6
     }
   }
   if (on_machine_ && !full()) moved = offer_cpu() || moved;
-  if (!full()) moved = offer_waits_for() || moved;
   for (std::size_t i = 0; i < counters_.size() && !full(); ++i) {
     Sent& at = counters_[i];
     const std::uint64_t value = at.value->load(std::memory_order_acquire);  // As above.
@@ -352,6 +346,9 @@ std::byte* Replicator::Peer::place_of_slot(Incoming& at, const FrameHeader& head
 /// Null if the frame makes no sense.
 std::byte* Replicator::Peer::destination(const FrameHeader& header) {
   const RegionConfig& config = region_.config();
+  const auto whole = [&header](std::size_t bytes, auto* to) {
+    return header.bytes == bytes ? reinterpret_cast<std::byte*>(to) : nullptr;
+  };
   switch (header.kind) {
     case kLines:
       if (header.bytes < sizeof(CallImage) + sizeof(CallLine) || header.bytes > sizeof(Staged))
@@ -360,8 +357,7 @@ std::byte* Replicator::Peer::destination(const FrameHeader& header) {
     case kPacket:
       return header.bytes <= config.packet_bytes ? region_.packet(rank_, header.position) : nullptr;
     case kBlocks:
-      if (header.bytes != config.rank_count * sizeof(BlockView)) return nullptr;
-      return reinterpret_cast<std::byte*>(region_.blocks(rank_, header.position));
+      return whole(config.rank_count * sizeof(BlockView), region_.blocks(rank_, header.position));
     case kSlot: {
       if (header.channel >= rings_in_.size()) return nullptr;
       Incoming& at = rings_in_[header.channel];
@@ -373,21 +369,14 @@ std::byte* Replicator::Peer::destination(const FrameHeader& header) {
       const bool free = header.position >= head && header.position - tail < at.ring.slot_count;
       return free && header.bytes <= at.ring.slot_bytes ? place_of_slot(at, header) : nullptr;
     }
-    case kCounter:
-      if (header.bytes != 0 || header.channel >= counters_in_.size()) return nullptr;
-      return reinterpret_cast<std::byte*>(&staged_);  // Nothing is written.
+    case kCounter:  // Nothing is written.
+      return header.channel < counters_in_.size() ? whole(0, &staged_) : nullptr;
     case kCpu:
-    case kLeft:
-    case kWaits: return header.bytes == 0 ? reinterpret_cast<std::byte*>(&staged_) : nullptr;
-    case kRecord:
-      if (header.bytes != sizeof(RecordImage)) return nullptr;
-      return reinterpret_cast<std::byte*>(&record_in_);
+    case kLeft: return whole(0, &staged_);
+    case kRecord: return whole(sizeof(RecordImage), &record_in_);
     case kNote:
-      if (header.bytes != sizeof(NoteImage) || region_.note(rank_, me_) == nullptr) return nullptr;
-      return reinterpret_cast<std::byte*>(&note_in_);
-    case kAbort:
-      if (header.bytes != sizeof(AbortImage)) return nullptr;
-      return reinterpret_cast<std::byte*>(&abort_in_);
+      return region_.note(rank_, me_) != nullptr ? whole(sizeof(NoteImage), &note_in_) : nullptr;
+    case kAbort: return whole(sizeof(AbortImage), &abort_in_);
     default: return nullptr;
   }
 }
@@ -422,10 +411,6 @@ Status Replicator::Peer::arrived(const FrameHeader& header) {
     case kLeft:
       // release: as if the peer had stored it.
       region_.status(rank_).left.store(header.position, std::memory_order_release);
-      return ok();
-    case kWaits:
-      region_.status(rank_).waits_for.store(header.position,
-                                            std::memory_order_relaxed);  // For messages only.
       return ok();
     default: return ok();
   }

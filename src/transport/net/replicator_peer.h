@@ -99,7 +99,6 @@ class Replicator::Peer final : public FrameSink {
   void queue(const FrameHeader& header, Piece payload) { queue(header, std::span(&payload, 1)); }
   void offer_slot(std::size_t ring);
   bool offer_cpu();
-  bool offer_waits_for();
   bool copy_note();
   void offer_note();
   void settle();
@@ -122,7 +121,6 @@ class Replicator::Peer final : public FrameSink {
   Carrier& carrier_;
   bool on_machine_;
   std::int32_t said_cpu_ = 0;
-  std::uint64_t said_waits_for_ = 0;
   // The same lists in the same order on both sides.
   std::vector<Sent> counters_;
   std::vector<std::atomic<std::uint64_t>*> counters_in_;
