@@ -37,10 +37,6 @@ Secret key_of(std::string_view secret, std::string_view job) {
   return tcp::derive_secret("store of a job", secret, job);
 }
 
-SessionKeys SessionKeys::of(const tcp::Handshake& handshake) {
-  return {handshake.session_key("to store"), handshake.session_key("to client")};
-}
-
 void Sealer::seal(std::span<const std::byte> bytes, Bytes& into) {
   TUTTI_CHECK(!bytes.empty() && bytes.size() <= kMostRecordBytes);
   std::array<std::byte, kLengthBytes> length{};
@@ -52,10 +48,6 @@ void Sealer::seal(std::span<const std::byte> bytes, Bytes& into) {
   crypto_aead_chacha20poly1305_ietf_encrypt(
       raw(into.data() + at + kLengthBytes), nullptr, raw(bytes.data()), bytes.size(),
       raw(length.data()), length.size(), nullptr, raw(nonce.data()), raw(key_.data()));
-}
-
-void Opener::append(std::span<const std::byte> bytes) {
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
 }
 
 Status Opener::open_all(Bytes& into) {

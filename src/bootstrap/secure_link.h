@@ -35,7 +35,9 @@ Secret key_of(std::string_view secret, std::string_view job);
 /// Keys of one connection, by direction.
 struct SessionKeys {
   Secret to_store{}, to_client{};
-  static SessionKeys of(const tcp::Handshake& handshake);
+  static SessionKeys of(const tcp::Handshake& handshake) {
+    return {handshake.session_key("to store"), handshake.session_key("to client")};
+  }
 };
 
 class Sealer {
@@ -52,7 +54,9 @@ class Sealer {
 class Opener {
  public:
   explicit Opener(const Secret& key) : key_(key) {}
-  void append(std::span<const std::byte> bytes);
+  void append(std::span<const std::byte> bytes) {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
   /// Appends the contents of all whole records. kPeerFailed: somebody has changed one.
   Status open_all(Bytes& into);
 

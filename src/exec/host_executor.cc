@@ -117,11 +117,6 @@ Poll HostExecutor::step() {
   return finish();
 }
 
-/// Looks how far the others are. Ranks that run ahead compare their calls then.
-bool HostExecutor::find_credit() {
-  return !(agreement_.due() && fails(agreement_.compare_all())) && board_.look_for_credit();
-}
-
 Poll HostExecutor::end_plan_round() {
   auto again = plans_.proceed();
   if (!again) return fail(std::move(again.error()));

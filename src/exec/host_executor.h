@@ -157,7 +157,10 @@ class HostExecutor {
 
   Poll step();
   Poll step_lanes();
-  bool find_credit();
+  /// Looks how far the others are. Ranks that run ahead compare their calls then.
+  bool find_credit() {
+    return !(agreement_.due() && fails(agreement_.compare_all())) && board_.look_for_credit();
+  }
   Poll end_plan_round();
   Poll finish();
   Poll leave();

@@ -289,16 +289,6 @@ const BoundLane::BoundLocation* BoundLane::find_home(const Step& step) const {
   return output != end ? output : nullptr;
 }
 
-/// Whether the slot `to` stands for what lies at `home`.
-bool BoundLane::is_zero_copy(const BoundLocation& to, const BoundLocation* home) const {
-  return home != nullptr && to.allows_zero_copy && same_bytes(layout(to), home->form);
-}
-
-/// Whether a value in the one form is bit for bit what it is in the other.
-bool BoundLane::same_bytes(Form a, Form b) const {
-  return a == b || (!reduces_ && a != Form::kPartial && b != Form::kPartial);
-}
-
 Form BoundLane::layout(const BoundLocation& location) const {
   const bool wide =
       context_->scaled && location.form == Form::kContribution && in_library_memory(location.place);

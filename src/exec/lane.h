@@ -101,7 +101,10 @@ class BoundLane {
   const std::byte* slot_of(const BoundLocation& location) const;
   bool overwrites_zero_copy(const plan::Step& step, const plan::Range& range) const;
   const BoundLocation* find_home(const plan::Step& step) const;
-  bool is_zero_copy(const BoundLocation& to, const BoundLocation* home) const;
+  /// Whether the slot `to` stands for what lies at `home`.
+  bool is_zero_copy(const BoundLocation& to, const BoundLocation* home) const {
+    return home != nullptr && to.allows_zero_copy && same_bytes(layout(to), home->form);
+  }
   bool run_in_turn();
   bool run_move(const plan::Step& step, const plan::Range& range);
   void move(const plan::Step& step, const plan::Range& range);
@@ -112,7 +115,10 @@ class BoundLane {
   void reduce_into(std::size_t count, std::size_t source_count, std::size_t slot_targets,
                    std::size_t other_targets, bool stream_others);
   Form layout(const BoundLocation& location) const;
-  bool same_bytes(Form a, Form b) const;
+  /// Whether a value in the one form is bit for bit what it is in the other.
+  bool same_bytes(Form a, Form b) const {
+    return a == b || (!reduces_ && a != Form::kPartial && b != Form::kPartial);
+  }
   std::size_t user_offset(const BoundLocation& location, const plan::Range& range) const;
   const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
   std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;

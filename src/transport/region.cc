@@ -214,10 +214,6 @@ void Region::touch(int rank) const {
   make_resident(section, packets_);
 }
 
-void Region::touch_packets(int rank) const {
-  make_resident(at<std::byte>(rank, packets_), multicast_ - packets_);
-}
-
 /// Makes the pages resident that begin in it.
 void Region::make_resident(std::byte* data, std::size_t bytes) {
   const std::size_t skip = -reinterpret_cast<std::uintptr_t>(data) % kPage;

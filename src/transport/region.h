@@ -201,7 +201,9 @@ class Region {
   void touch(int rank) const;
   /// Makes all of `rank`'s packets resident at once. Calls take packets in turn, so page by page
   /// some 64 calls would be delayed.
-  void touch_packets(int rank) const;
+  void touch_packets(int rank) const {
+    make_resident(at<std::byte>(rank, packets_), multicast_ - packets_);
+  }
 
   const RegionConfig& config() const { return config_; }
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(base_); }

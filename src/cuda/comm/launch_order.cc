@@ -1,7 +1,5 @@
 #include "cuda/comm/launch_order.h"
 
-#include "cuda/driver/memory.h"
-
 namespace tutti {
 
 Status CudaEvent::make() {
@@ -11,24 +9,6 @@ Status CudaEvent::make() {
   event_.reset(event);
   return ok();
 }
-Status CudaEvent::record(cudaStream_t stream) const {
-  return exec::cuda_status(cudaEventRecord(event_.get(), stream), "recording an event");
-}
-Status CudaEvent::hold(cudaStream_t stream) const {
-  return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), 0), "waiting for an event");
-}
-Status CudaEvent::record_by_graph(cudaStream_t stream) const {
-  return exec::cuda_status(cudaEventRecordWithFlags(event_.get(), stream, cudaEventRecordExternal),
-                           "recording an event by a graph");
-}
-Status CudaEvent::hold_by_graph(cudaStream_t stream) const {
-  return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), cudaEventWaitExternal),
-                           "waiting for an event in a graph");
-}
-Status CudaEvent::synchronize() const {
-  return exec::cuda_status(cudaEventSynchronize(event_.get()), "waiting for the last call");
-}
-
 Status LaunchOrder::make() {
   for (CudaEvent* event : {&launched_.event, &in_capture_.event, &join_})
     TUTTI_RETURN_IF_ERROR(event->make());

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "cuda/driver/memory.h"
 #include "tutti/result.h"
 
 namespace tutti {
@@ -20,13 +21,26 @@ class CudaEvent {
  public:
   /// On this thread's device. Before anything else.
   Status make();
-  Status record(cudaStream_t stream) const;
+  Status record(cudaStream_t stream) const {
+    return exec::cuda_status(cudaEventRecord(event_.get(), stream), "recording an event");
+  }
   /// Later work on the stream waits for the latest record.
-  Status hold(cudaStream_t stream) const;
+  Status hold(cudaStream_t stream) const {
+    return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), 0), "waiting for an event");
+  }
   /// The same as nodes of the graph that captures the stream: each launch of the graph does so.
-  Status record_by_graph(cudaStream_t stream) const;
-  Status hold_by_graph(cudaStream_t stream) const;
-  Status synchronize() const;
+  Status record_by_graph(cudaStream_t stream) const {
+    return exec::cuda_status(
+        cudaEventRecordWithFlags(event_.get(), stream, cudaEventRecordExternal),
+        "recording an event by a graph");
+  }
+  Status hold_by_graph(cudaStream_t stream) const {
+    return exec::cuda_status(cudaStreamWaitEvent(stream, event_.get(), cudaEventWaitExternal),
+                             "waiting for an event in a graph");
+  }
+  Status synchronize() const {
+    return exec::cuda_status(cudaEventSynchronize(event_.get()), "waiting for the last call");
+  }
   /// Whether the work before the latest record is done.
   bool done() const { return cudaEventQuery(event_.get()) != cudaErrorNotReady; }
 

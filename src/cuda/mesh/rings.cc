@@ -101,8 +101,6 @@ bool CudaRings::has_remote() const {
   return std::find(remote.begin(), remote.end(), true) != remote.end();
 }
 
-bool CudaRings::is_mapped() const { return staging_.data() == nullptr && !has_remote(); }
-
 Status CudaRings::open_to_all() {
   for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
     TUTTI_TRY(const CudaExport exported,

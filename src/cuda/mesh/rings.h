@@ -97,7 +97,7 @@ class CudaRings {
     return only_ < 0 || rank == static_cast<std::size_t>(only_);
   }
   /// Whether all ranks reach each other's memory.
-  bool is_mapped() const;
+  bool is_mapped() const { return staging_.data() == nullptr && !has_remote(); }
   /// The data about the rings that kernels of a rank here need, in any call.
   cuda::Arguments arguments(int rank) const;
   /// A rank's areas for the one-shot kernel. Only where all are mapped.

@@ -1,6 +1,5 @@
 #include "transport/net/rails.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -164,10 +163,6 @@ Result<bool> Rails::flush() {
   give_waiting();
   settle();
   return moved;
-}
-
-bool Rails::any_memory() const {
-  return std::ranges::all_of(rails_, [](const Rail& one) { return one.carrier->any_memory(); });
 }
 
 void Rails::moved(Piece from, std::byte* to) {

@@ -29,6 +29,7 @@
 //
 // With a single rail left, that rail's own error is the error of all.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -70,7 +71,9 @@ class Rails final : public Carrier {
   using Carrier::send;
   Result<bool> progress(FrameSink& sink) override;
   Result<bool> flush() override;
-  bool any_memory() const override;
+  bool any_memory() const override {
+    return std::ranges::all_of(rails_, [](const Rail& one) { return one.carrier->any_memory(); });
+  }
   bool gpudirect(Piece payload) const override {
     return rails_[first_].carrier->gpudirect(payload);
   }

@@ -86,11 +86,6 @@ void Replicator::Peer::settle() {
   }
 }
 
-/// Rings are in the order of the constructor.
-std::size_t Replicator::Peer::ring_of(bool to_all, std::size_t lane) {
-  return 1 + 2 * lane + (to_all ? 1 : 0);
-}
-
 void Replicator::Peer::expect(bool to_all, std::size_t lane, std::uint64_t position,
                               std::span<std::byte> to) {
   Incoming& at = rings_in_[ring_of(to_all, lane)];

@@ -103,7 +103,10 @@ class Replicator::Peer final : public FrameSink {
   void offer_note();
   void settle();
   void keep_zero_copy();
-  static std::size_t ring_of(bool to_all, std::size_t lane);
+  /// Rings are in the order of the constructor.
+  static std::size_t ring_of(bool to_all, std::size_t lane) {
+    return 1 + 2 * lane + (to_all ? 1 : 0);
+  }
   static std::byte* place_of_slot(Incoming& at, const FrameHeader& header);
   void offer_call(const Published& call);
   Result<std::optional<std::byte*>> place(const FrameHeader& header) override;

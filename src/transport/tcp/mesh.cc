@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <system_error>
@@ -194,10 +193,6 @@ void MeshBuilder::keep(int peer, int index, Fd socket) {
   connection.socket = std::move(socket);
   wanted_[slot(peer, index)] = {.wanted = false, .own = own.ip_text()};
   log::debug("tcp: connection {} with {}", index, connection.where);
-}
-
-bool MeshBuilder::complete() const {
-  return std::none_of(wanted_.begin(), wanted_.end(), [](const Wanted& one) { return one.wanted; });
 }
 
 std::string MeshBuilder::name(int peer) const {

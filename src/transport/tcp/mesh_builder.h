@@ -4,6 +4,7 @@
 // Its files are mesh.cc (set-up, the loop, missing ranks at the end), mesh_calls.cc (outgoing
 // connections) and mesh_pending.cc (incoming connections). One thread at a time.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -78,7 +79,10 @@ class MeshBuilder {
   Status loop();
   Status round(int longest_ms);
   int milliseconds_to_next() const;
-  bool complete() const;
+  bool complete() const {
+    return std::none_of(wanted_.begin(), wanted_.end(),
+                        [](const Wanted& one) { return one.wanted; });
+  }
   std::size_t slot(int peer, int index) const;
   void keep(int peer, int index, Fd socket);
   Error missing() const;

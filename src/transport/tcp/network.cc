@@ -112,10 +112,6 @@ Result<std::unique_ptr<Stream>> TcpNetwork::stream_of(Connection connection) {
 
 bool TcpNetwork::few() const { return streams_.size() <= kFewRanks; }
 
-net::Carrier* TcpNetwork::carrier(int rank) {
-  return carriers_[static_cast<std::size_t>(rank)].get();
-}
-
 void TcpNetwork::look(std::vector<bool>& ready) {
   if (few()) {
     std::fill(ready.begin(), ready.end(), true);

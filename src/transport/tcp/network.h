@@ -27,7 +27,9 @@ class TcpNetwork final : public net::Network {
                                                   const NetworkCost& cost);
 
   NetworkCost cost() const override { return cost_; }
-  net::Carrier* carrier(int rank) override;
+  net::Carrier* carrier(int rank) override {
+    return carriers_[static_cast<std::size_t>(rank)].get();
+  }
   void look(std::vector<bool>& ready) override;
   void sleep(std::chrono::nanoseconds longest) override;
   void wake() override;

@@ -164,10 +164,6 @@ bool UcxCarrier::take_at_once(Incoming& which, const void* data) {
   return true;
 }
 
-bool UcxCarrier::stirred() const {
-  return moved_ || status_ != UCS_OK || in_[placed_ % kWindow].stage == Stage::kCome;
-}
-
 void UcxCarrier::send(net::FrameHeader header, std::span<const net::Piece> pieces) {
   TUTTI_CHECK(pending() < kMostQueued && pieces.size() <= net::kMostPieces);
   post(What::kFrame, header, pieces);

@@ -60,7 +60,9 @@ class UcxCarrier final : public net::Carrier {
   /// `attributes`: UCX's, of what it received.
   ucs_status_t take(const Message& message, void* data, std::uint64_t attributes);
   /// There is something for progress() to do.
-  bool stirred() const;
+  bool stirred() const {
+    return moved_ || status_ != UCS_OK || in_[placed_ % kWindow].stage == Stage::kCome;
+  }
 
   void send(net::FrameHeader header, std::span<const net::Piece> pieces) override;
   using Carrier::send;

@@ -102,7 +102,11 @@ class Connecting {
   Status connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank,
                       const EndpointInfo& peer, std::uint32_t number) const;
   Status agree(std::string_view name, const Status& mine) const;
-  std::uint32_t first_packet(std::size_t rank, std::uint32_t number) const;
+  /// Where a rank's packets begin to be counted: another number in each process, so that what an
+  /// earlier one with the same queue pair sent is not taken for it.
+  std::uint32_t first_packet(std::size_t rank, std::uint32_t number) const {
+    return static_cast<std::uint32_t>(opening_.peers[rank].process[0] + number) & kMostPsn;
+  }
   Error of_rank(std::size_t rank, Error error) const {
     return verbs::of_rank(me_, rank, std::move(error));
   }
@@ -226,12 +230,6 @@ Result<Connecting::Numbers> Connecting::exchange_numbers(const Prepared& prepare
     }
   }
   return numbers;
-}
-
-/// Where a rank's packets begin to be counted: another number in each process, so that what an
-/// earlier one with the same queue pair sent is not taken for it.
-std::uint32_t Connecting::first_packet(std::size_t rank, std::uint32_t number) const {
-  return static_cast<std::uint32_t>(opening_.peers[rank].process[0] + number) & kMostPsn;
 }
 
 Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank,

@@ -84,8 +84,6 @@ Result<std::unique_ptr<Device>> Device::open(const ChosenPort& chosen, std::size
   return device;
 }
 
-std::string Device::name() const { return name_of(chosen_.port); }
-
 Result<Memory> Device::enroll(std::span<std::byte> bytes) const {
   Memory memory(library().reg_mr(domain_.get(), bytes.data(), bytes.size(), kAccess));
   if (memory != nullptr) return memory;
@@ -164,10 +162,6 @@ bool Device::poll() {
     if (count < kPolled) break;
   }
   return any;
-}
-
-void Device::arm() {
-  if (!armed_) armed_ = ibv_req_notify_cq(queue_.get(), 0) == 0;
 }
 
 void Device::take_notice() {

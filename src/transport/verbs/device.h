@@ -61,7 +61,9 @@ class Device {
   /// Hands out what has completed; true if anything had.
   bool poll();
   /// From now on `descriptor` becomes readable when something completes that poll() has not seen.
-  void arm();
+  void arm() {
+    if (!armed_) armed_ = ibv_req_notify_cq(queue_.get(), 0) == 0;
+  }
   int descriptor() const { return channel_->fd; }
   /// The descriptor was readable.
   void take_notice();
@@ -74,7 +76,7 @@ class Device {
 
   const ChosenPort& chosen() const { return chosen_; }
   const ibv_port_attr& port() const { return port_; }
-  std::string name() const;
+  std::string name() const { return name_of(chosen_.port); }
 
  private:
   explicit Device(ChosenPort chosen) : chosen_(std::move(chosen)) {}

@@ -20,6 +20,7 @@
 //
 // One thread at a time; nothing blocks, and nothing allocates after construction.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -105,7 +106,9 @@ class Link final : public net::Carrier, private CompletionSink {
   void tick(std::chrono::steady_clock::time_point now);
   /// Writes nothing to the peer, and asks the device to tell when that was acknowledged.
   void probe(std::chrono::steady_clock::time_point now);
-  bool probing() const;
+  bool probing() const {
+    return std::ranges::any_of(pairs_, [](const QueuePair& at) { return at.done < at.probe; });
+  }
   const std::optional<Error>& failure() const { return failure_; }
   /// Ends it: the peer's next write fails.
   void give_up();

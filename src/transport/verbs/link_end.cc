@@ -27,10 +27,6 @@ void Link::probe(Clock::time_point now) {
   hand_over();
 }
 
-bool Link::probing() const {
-  return std::ranges::any_of(pairs_, [](const QueuePair& at) { return at.done < at.probe; });
-}
-
 void Link::tick(Clock::time_point now) {
   if (failure_) return;
   std::uint64_t count = 0;
