@@ -15,7 +15,7 @@ Result<Library> load() {
   const char* missing = nullptr;
   // Those of the libraries that it needs are found as well.
 #define TUTTI_UCX_FUNCTION(name) \
-  ucx.bind(loaded.name, #name);  \
+  loaded.name = ucx.find(#name); \
   if (loaded.name == nullptr) missing = #name;
   TUTTI_UCX_FUNCTIONS(TUTTI_UCX_FUNCTION)
 #undef TUTTI_UCX_FUNCTION
