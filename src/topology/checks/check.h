@@ -21,8 +21,8 @@ struct CheckOptions {
 };
 
 /// All verdicts, worst first: by severity, then predicted loss, then code and place. The same for
-/// the same graph. The graph has to be sound (validate.h's rules); linear in it but for sorting,
-/// and for patterns of rails, where every host is compared with every different one.
+/// the same graph. The graph has to be sound (validate's rules, reader.h); linear in it but for
+/// sorting, and for patterns of rails, where every host is compared with every different one.
 Findings check(const Graph& graph, const CheckOptions& options = {});
 
 /// What `b` has otherwise than `a` (the machine as it should be: another one, or a model), ranked
