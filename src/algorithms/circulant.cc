@@ -10,7 +10,7 @@
 // Ranks at a jump's distance form rings; along each, every other rank leads (exchange.h).
 //
 // The order of addition differs from chunk to chunk, so sums are relaxed if n > 2.
-#include <ranges>
+#include <algorithm>
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -67,8 +67,9 @@ void gather_part(plan::Builder& plan, Rank me, Location own) {
   const int n = plan.shape().rank_count;
   const auto chunk = [&](int i) { return chunk_of(wrap(me.value + i, n)); };
   share(plan, chunk_of(me.value), own);
-  const std::vector<Round> rounds = rounds_of(n);
-  for (const auto& [jump, end] : rounds | std::views::reverse) {
+  std::vector<Round> rounds = rounds_of(n);
+  std::ranges::reverse(rounds);
+  for (const auto& [jump, end] : rounds) {
     const Location from = plan.from(wrap(me.value + jump, n), Form::kResult);
     const Location to = plan.to(wrap(me.value - jump, n), Form::kResult);
     std::vector<Move> sends, takes;

@@ -130,7 +130,7 @@ bool same_prefix(const SocketAddress& a, const SocketAddress& b, int bits) {
       static_cast<std::size_t>(std::clamp(bits, 0, static_cast<int>(8 * first.size())));
   if (!std::ranges::equal(first.first(count / 8), second.first(count / 8))) return false;
   return count % 8 == 0 ||
-         (first[count / 8] ^ second[count / 8]) >> static_cast<int>(8 - count % 8) == std::byte{};
+         ((first[count / 8] ^ second[count / 8]) >> static_cast<int>(8 - count % 8)) == std::byte{};
 }
 
 bool is_virtual_bridge(const std::string& interface_name) {

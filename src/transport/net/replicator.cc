@@ -37,6 +37,7 @@ Replicator::Replicator(const Region& region, int me, std::unique_ptr<Network> ne
         !options.on_machine.empty() && options.on_machine[static_cast<std::size_t>(rank)];
     peers_.push_back(carrier == nullptr ? nullptr
                                         : std::make_unique<Peer>(*this, rank, *carrier, mate));
+    if (carrier != nullptr) some_peers_.push_back(*peers_.back());
   }
 }
 
@@ -45,7 +46,7 @@ Replicator::~Replicator() {
     (void)network_.release();
     return;
   }
-  for (Peer& peer : peers()) {
+  for (Peer& peer : some_peers_) {
     if (!peer.failure) peer.carrier().leave();
   }
   const auto last = std::chrono::steady_clock::now() + kLastWords;
@@ -54,7 +55,7 @@ Replicator::~Replicator() {
     const auto now = std::chrono::steady_clock::now();
     return now < last || (now < farewell_end_ && carrier.delivering());
   };
-  for (Peer& peer : peers()) {
+  for (Peer& peer : some_peers_) {
     while (!peer.failure && !peer.carrier().left() && waits(peer.carrier()))
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -74,14 +75,14 @@ void Replicator::show_calls(int to) {
 void Replicator::say_abort() {
   abort_said_ = true;
   const Error error = region_.abort_error();
-  for (Peer& peer : peers()) peer.say_abort(error);
+  for (Peer& peer : some_peers_) peer.say_abort(error);
 }
 
 /// Queues what this rank wrote.
 bool Replicator::offer() {
   bool moved = false;
   if (region_.aborted() && !abort_said_) say_abort();
-  for (Peer& peer : peers()) {
+  for (Peer& peer : some_peers_) {
     if (!peer.failure) moved = peer.offer(published_, published_count_) || moved;
   }
   return moved;
@@ -126,7 +127,7 @@ bool Replicator::exchange(int rank, bool look) {
 }
 
 bool Replicator::pending() const {
-  return std::ranges::any_of(peers(),
+  return std::ranges::any_of(some_peers_,
                              [this](const Peer& peer) { return peer.pending(published_count_); });
 }
 
@@ -143,14 +144,14 @@ bool Replicator::allows_zero_copy(int to) const {
 }
 
 void Replicator::send_zero_copy(int to, std::size_t lane, std::uint64_t position, SendBuffer data) {
-  for (Peer& peer : peers()) peer.expect_not(data);
+  for (Peer& peer : some_peers_) peer.expect_not(data);
   if (to != kAll)
     return peers_[static_cast<std::size_t>(to)]->send_zero_copy(false, lane, position, data);
-  for (Peer& peer : peers()) peer.send_zero_copy(true, lane, position, data);
+  for (Peer& peer : some_peers_) peer.send_zero_copy(true, lane, position, data);
 }
 
 bool Replicator::is_sending(SendBuffer data) const {
-  return std::ranges::any_of(peers(), [&](const Peer& peer) { return peer.is_sending(data); });
+  return std::ranges::any_of(some_peers_, [&](const Peer& peer) { return peer.is_sending(data); });
 }
 
 void Replicator::expect(int from, bool to_all, std::size_t lane, std::uint64_t position,
@@ -166,7 +167,7 @@ const std::byte* Replicator::placed(int from, bool to_all, std::size_t lane,
 }
 
 void Replicator::keep() {
-  for (Peer& peer : peers()) peer.keep();
+  for (Peer& peer : some_peers_) peer.keep();
 }
 
 /// Returns once the network has taken all that this rank wrote, or no peer takes anything any more.
@@ -179,7 +180,7 @@ void Replicator::send_all(std::chrono::steady_clock::time_point end) {
     const bool some = progress();
     const auto now = std::chrono::steady_clock::now();
     if (some) moved = now;
-    if (now >= end || (now - moved > kLastWords && std::ranges::none_of(peers(), delivering)))
+    if (now >= end || (now - moved > kLastWords && std::ranges::none_of(some_peers_, delivering)))
       return;
     if (!some) sleep(std::min<std::chrono::nanoseconds>(end - now, kLongestNap));
   }
@@ -190,7 +191,7 @@ void Replicator::say_left(std::chrono::milliseconds longest) {
   send_all(farewell_end_);
   // relaxed: this thread set it.
   const std::uint64_t left = region_.status(me_).left.load(std::memory_order_relaxed);
-  for (Peer& peer : peers()) peer.say_left(left);
+  for (Peer& peer : some_peers_) peer.say_left(left);
   send_all(farewell_end_);
 }
 

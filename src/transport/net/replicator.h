@@ -28,7 +28,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <vector>
 
 #include "transport/net/network.h"
@@ -76,11 +75,6 @@ class Replicator final : public RemoteLink {
 
  private:
   class Peer;
-  /// Those that there are.
-  auto peers() const {
-    return peers_ | std::views::filter([](const auto& peer) { return peer != nullptr; }) |
-           std::views::transform([](const auto& peer) -> Peer& { return *peer; });
-  }
   Status flush_gpudirect();
   void say_abort();
   bool offer();
@@ -93,9 +87,10 @@ class Replicator final : public RemoteLink {
   bool near_;
   std::unique_ptr<Network> network_;
   std::function<Status()> flush_gpudirect_;
-  bool flushed_ = false;                      // Since the last look.
-  std::vector<std::unique_ptr<Peer>> peers_;  // By rank; null: none.
-  std::vector<Published> published_;          // The last kCalls; by count, modulo.
+  bool flushed_ = false;                                  // Since the last look.
+  std::vector<std::unique_ptr<Peer>> peers_;              // By rank; null: none.
+  std::vector<std::reference_wrapper<Peer>> some_peers_;  // Those that there are.
+  std::vector<Published> published_;                      // The last kCalls; by count, modulo.
   std::uint64_t published_count_ = 0;
   bool abort_said_ = false;
   std::chrono::steady_clock::time_point farewell_end_{};  // When the limit of say_left is over.
