@@ -184,7 +184,8 @@ class Listing {
       if (algorithm->collective == request_.shape.collective)
         add(algorithm->name, 0, 0, Evidence::kEstimated);
     }
-    std::ranges::stable_partition(list_, &std::string::empty, &Candidate::refused);
+    std::stable_partition(list_.begin(), list_.end(),
+                          [](const Candidate& one) { return one.refused.empty(); });
     return std::move(list_);
   }
 
