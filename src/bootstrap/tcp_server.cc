@@ -135,28 +135,30 @@ Status TcpServer::add(const Secret& secret, const std::shared_ptr<Store>& store)
   return ok();
 }
 
+std::shared_ptr<TcpServer::Job> TcpServer::find_job(const Secret& secret) const {
+  const std::lock_guard lock(mutex_);
+  const auto at =
+      std::ranges::find_if(jobs_, [&](const auto& job) { return job->secret == secret; });
+  return at == jobs_.end() ? nullptr : *at;
+}
+
 void TcpServer::remove(const Secret& secret) {
+  const std::shared_ptr<Job> job = find_job(secret);
+  // Asked without this server's lock: a store that changes calls this server under its own lock.
+  const bool failed = job != nullptr && job->store->failed();
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(jobs_, [&](const auto& job) {
-      if (job->secret != secret) return false;
-      if (!job->store->failed()) return true;
+    if (failed)
       job->verdict_until = std::chrono::steady_clock::now() + kVerdictTime;
-      return false;
-    });
+    else
+      std::erase(jobs_, job);
     if (jobs_.empty()) listening_ = false;
   }
   wake();
 }
 
 void TcpServer::answer_all(const Secret& secret, Deadline deadline) const {
-  std::shared_ptr<Job> asked;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& job : jobs_) {
-      if (job->secret == secret) asked = job;
-    }
-  }
+  const std::shared_ptr<Job> asked = find_job(secret);
   while (asked && asked->owed.load(std::memory_order_relaxed) > 0 && !deadline.passed())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

@@ -70,6 +70,7 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   TcpServer(Listening listening, std::string place);
   Status prepare();
   void wake();
+  std::shared_ptr<Job> find_job(const Secret& secret) const;
 
   // On the server's thread only.
   void serve();
