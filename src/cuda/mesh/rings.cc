@@ -265,8 +265,13 @@ Status CudaRings::check(int rank) const {
   // acquire: pairs with the release of the kernel that wrote the rest before.
   const std::uint64_t why = std::atomic_ref(report->why).load(std::memory_order_acquire);
   if (why == 0) return ok();
-  cuda::Report copy = *report;
+  cuda::Report copy;
   copy.why = why;
+  // Beside an abort, a kernel may be writing its calls.
+  if (static_cast<cuda::Why>(why & 255) != cuda::Why::kAborted) {
+    copy.own = report->own;
+    copy.other = report->other;
+  }
   return error_of(copy, rank);
 }
 
