@@ -85,6 +85,7 @@ std::string to_text(const Explained& explained) {
         2);
   else
     text += wrapped(fmt::format("Bound: {}.", all.bound_words), 2);
+  if (!all.assumed.empty()) text += wrapped(fmt::format("Assumed: {}.", all.assumed), 2);
   if (!all.to_be_faster.empty()) text += wrapped("To be faster: " + all.to_be_faster, 2);
   return text;
 }
@@ -125,6 +126,7 @@ std::string to_json(const Explained& explained) {
     candidates.push_back(std::move(entry));
   }
   json["chosen"] = std::string(all.best().algorithm->name);
+  if (!all.assumed.empty()) json["assumed"] = all.assumed;
   json["spent_on"] = all.consists_of;
   json["to_be_faster"] = all.to_be_faster;
   return json.dump(2) + "\n";

@@ -73,6 +73,8 @@ class Simulation {
       show(row);
       curve_.rows.push_back(std::move(row));
     }
+    if (const std::string assumed = simulator.machine().assumed(); !assumed.empty())
+      add_note(curve_, "assumed: " + assumed);
     const auto words = simulator.bound_words(joins);
     if (words && job_.ranks.size() <= 1)
       add_note(curve_,

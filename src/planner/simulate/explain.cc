@@ -149,6 +149,7 @@ class Explainer {
     const auto words = simulator_.bound_words(all.bound_joins);
     if (bound) all.bound_us = *bound;
     all.bound_words = words ? *words : words.error().what;
+    all.assumed = simulator_.machine().assumed();
     all.consists_of = consists_of(*chosen_[0].sample);
     all.to_be_faster = to_be_faster(*chosen_[0].sample, all.bound_us);
     all.contenders = std::move(chosen_);

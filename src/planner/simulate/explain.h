@@ -29,6 +29,7 @@ struct Explanation {
   double bound_us = 0;       // For plans that may be chosen; 0: not known.
   std::string bound_words;   // The cut behind it; or why there is none.
   bool bound_joins = false;  // Switches that join messages count in it.
+  std::string assumed;       // Which figures of the machine are guesses; "" if none is.
   std::string consists_of;   // The parts of the best's time.
   std::string to_be_faster;  // What would have to change.
 

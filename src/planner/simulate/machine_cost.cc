@@ -51,17 +51,34 @@ constexpr std::string_view kEfaVendor = "0x1d0f";
 double join_efficiency(int sm) { return sm >= 100 ? 0.74 : 0.85; }
 constexpr int kFirstToJoin = 90;  // Compute capability.
 
-// Data sheets: memory bandwidth by architecture, GB/s.
+// Data sheets: memory bandwidth by chip, GB/s; of the usual board where there are several.
 struct Memory {
-  const char *key, *value;
+  std::string_view chip;  // "sm90", "gfx942".
   double gigabytes_per_second;
 };
-constexpr std::array kMemories{Memory{"sm", "60", 732},    Memory{"sm", "70", 900},
-                               Memory{"sm", "80", 1555},   Memory{"sm", "86", 768},
-                               Memory{"sm", "89", 864},    Memory{"sm", "90", 3350},
-                               Memory{"sm", "100", 8000},  Memory{"gfx", "90a", 1638},
-                               Memory{"gfx", "942", 5300}, Memory{"gfx", "908", 1228}};
-constexpr double kUnknownGpu = 732, kHostRank = 20;  // One core copying (plan/estimate/estimate.h).
+constexpr std::array kMemories{
+    Memory{"sm60", 732},    Memory{"sm70", 900},    Memory{"sm75", 320},    Memory{"sm80", 1555},
+    Memory{"sm86", 768},    Memory{"sm89", 864},    Memory{"sm90", 3350},   Memory{"sm100", 8000},
+    Memory{"sm103", 8000},  Memory{"sm120", 1792},  Memory{"sm121", 273},   Memory{"gfx906", 1024},
+    Memory{"gfx908", 1228}, Memory{"gfx90a", 1638}, Memory{"gfx910", 1638}, Memory{"gfx940", 5300},
+    Memory{"gfx941", 5300}, Memory{"gfx942", 5300}, Memory{"gfx950", 8000}};
+// The memory of a chip that is not known: times what its links carry, as of H100 (3350 for 18 links
+// of 20.6), and no less than any of the table's with links has. A step moves at most a few bytes
+// for each that is sent or received, so it is never what holds a plan up.
+constexpr double kMemoryOfLinks = 9, kLeastMemory = 732;
+constexpr double kHostRank = 20;  // One core copying (plan/estimate/estimate.h).
+
+// "sm90", "gfx942"; "" where no fact says it. RCCL's files have compute units as "sm".
+std::string chip_of(const Node& node) {
+  for (const char* key : {"gfx", "gcn"}) {
+    std::string_view text = fact(node, key);
+    if (text.starts_with("gfx")) text.remove_prefix(3);
+    text = text.substr(0, text.find(':'));  // "gfx90a:sramecc+:xnack-"
+    if (!text.empty()) return fmt::format("gfx{}", text);
+  }
+  const auto sm = number_fact(node, "sm");
+  return sm && *sm > 0 ? fmt::format("sm{}", *sm) : std::string();
+}
 
 int compute_capability(const Node& node) { return std::atoi(fact(node, "sm").c_str()); }
 
@@ -119,13 +136,43 @@ bool MachineCost::has(const Protocol& protocol) const {
   return !protocol.needs_nvlink || all_nvlink;
 }
 
-double MachineCost::memory_rate(NodeId place) const {
+topology::Quantity MachineCost::memory_rate(NodeId place) const {
+  using topology::Origin;
   const Node& node = graph_[place];
-  if (node.kind != NodeKind::kGpu) return kHostRank;
+  if (node.kind != NodeKind::kGpu) return {kHostRank, Origin::kTable};
+  const std::string chip = chip_of(node);
   for (const Memory& memory : kMemories) {
-    if (fact(node, memory.key) == memory.value) return memory.gigabytes_per_second;
+    if (memory.chip == chip) return {memory.gigabytes_per_second, Origin::kTable};
   }
-  return kUnknownGpu;
+  double links = 0;
+  for (const topology::Adjacency::Edge& edge : adjacency_.from(place)) {
+    if (graph_.links[edge.link].kind != LinkKind::kInternal) links += bandwidth(graph_, edge).value;
+  }
+  return {std::max(kLeastMemory, kMemoryOfLinks * links), Origin::kAssumed};
+}
+
+std::string MachineCost::assumed() const {
+  std::map<LinkKind, int> links;
+  for (const Link& link : graph_.links) {
+    const auto least = std::min(link.forward.origin, link.backward.origin);
+    if (least == topology::Origin::kAssumed) ++links[link.kind];
+  }
+  std::string text;
+  const auto add = [&](std::string part) { topology::append(text, std::move(part), ", "); };
+  for (const auto& [kind, count] : links)
+    add(fmt::format("the rate of {} {} link{}", count, to_string(kind), count == 1 ? "" : "s"));
+  int memories = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const NodeId place : groups_.endpoints) {
+    const topology::Quantity rate = memory_rate(place);
+    if (rate.origin != topology::Origin::kAssumed) continue;
+    least = std::min(least, rate.value);
+    ++memories;
+  }
+  if (memories > 0)
+    add(fmt::format("the memory of {} GPU{} of a chip that is not known, {:.0f} GB/s", memories,
+                    memories == 1 ? "" : "s", least));
+  return text;
 }
 
 double MachineCost::hop_us(const topology::Route& route, const Protocol& protocol) const {
@@ -243,7 +290,7 @@ plan::CostModel MachineCost::model(const Protocol& protocol) {
     }
   }
   for (const NodeId place : groups_.endpoints)
-    model.resources.push_back({.gigabytes_per_second = memory_rate(place)});
+    model.resources.push_back({.gigabytes_per_second = memory_rate(place).value});
   const auto first = static_cast<std::uint32_t>(2 * graph_.links.size());
   model.compute = [first](Rank place) {
     return plan::Use{first + static_cast<std::uint32_t>(place.value), 1};

@@ -61,6 +61,9 @@ class MachineCost {
   /// "nvlink", "memory".
   std::string_view kind_of(std::size_t resource) const;
 
+  /// The figures that are guesses, in words: "the rate of 8 nvlink links, ..."; "" if none is.
+  std::string assumed() const;
+
   /// Two places between which the last models found no way, if any.
   std::optional<Error> unreachable() const;
 
@@ -80,7 +83,7 @@ class MachineCost {
   std::optional<topology::Route> route(std::size_t from, std::size_t to);
   const WayOut& way_out(std::size_t place);
   double hop_us(const topology::Route& route, const Protocol& protocol) const;
-  double memory_rate(topology::NodeId place) const;
+  topology::Quantity memory_rate(topology::NodeId place) const;
   std::optional<std::vector<std::vector<Rank>>> ring_orders() const;
 
   const topology::Graph& graph_;

@@ -170,6 +170,39 @@ TEST_CASE("on one switch a ring and two shots reach their closed forms") {
   }
 }
 
+TEST_CASE("no chip's memory holds a plan up because it is called otherwise or not known") {
+  for (const topology::Model* each : topology::models()) {
+    if (each->name == "gb200-nvl72") continue;
+    const topology::Graph known = model(std::string(each->name) + ":1");
+    const auto endpoints = topology::default_endpoints(known);
+    if (known[endpoints[0]].kind != topology::NodeKind::kGpu) continue;
+    topology::Graph renamed = known, unknown = known;
+    for (const topology::NodeId gpu : endpoints) {
+      auto& facts = renamed[gpu].facts;
+      if (facts.contains("gfx")) {  // As RCCL's files say it, with compute units as "sm".
+        facts["gcn"] = "gfx" + facts["gfx"];
+        facts["sm"] = "90";
+        facts.erase("gfx");
+      }
+      for (const char* key : {"sm", "gfx"}) unknown[gpu].facts.erase(key);
+    }
+    const auto sample_of = [&](const topology::Graph& graph) {
+      Simulator simulator(graph, endpoints, quick(Collective::kAllReduce));
+      CHECK(simulator.machine().assumed().empty() == (&graph != &unknown));
+      const auto sample = simulator.run(*find_algorithm(Collective::kAllReduce, "ring"),
+                                        protocol("simple"), std::size_t{64} << 20);
+      REQUIRE(sample);
+      return *sample;
+    };
+    INFO(each->name);
+    const auto all = sample_of(known);
+    CHECK(sample_of(renamed).microseconds == all.microseconds);
+    const auto guessed = sample_of(unknown);
+    CHECK(guessed.busy[0].kind != "memory");
+    CHECK(guessed.microseconds <= all.microseconds * 1.02);  // Ends of the pipeline.
+  }
+}
+
 TEST_CASE("with switches that join, two shots send the message once and a share of it") {
   const topology::Graph graph = model("hgx-h100");
   Simulator simulator(graph, topology::default_endpoints(graph), relaxed(Collective::kAllReduce));
