@@ -264,11 +264,15 @@ void Ways::lead_to_servers() {
   bundle_index_ = {};
 }
 
+// One server stands for all over which a way is split: the first in number, not on the way, for
+// each way may list them in an order of its own.
 std::uint32_t Ways::joining_server(std::uint32_t channel, Resource::Joins kind) const {
+  std::uint32_t first = kNoServer;
   for (const Leg& leg : legs(of_channel_[channel])) {
-    if (joins(leg.server) && resource(leg.server)->joins == kind) return leg.server;
+    if (joins(leg.server) && resource(leg.server)->joins == kind)
+      first = std::min(first, leg.server);
   }
-  return kNoServer;
+  return first;
 }
 
 // What a step sends over one server counts as joined there; what a step adds up likewise, unless it

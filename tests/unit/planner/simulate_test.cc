@@ -203,6 +203,26 @@ TEST_CASE("no chip's memory holds a plan up because it is called otherwise or no
   }
 }
 
+TEST_CASE("the order in which a file lists links changes no time") {
+  std::mt19937 random(Catch::rngSeed());
+  for (const char* spec : {"hgx-h100", "hgx-b200", "dgx-a100", "mi300x"}) {
+    const topology::Graph listed = model(std::string(spec) + ":1");
+    topology::Graph shuffled = listed;
+    std::shuffle(shuffled.links.begin(), shuffled.links.end(), random);
+    const auto endpoints = topology::default_endpoints(listed);
+    Simulator one(listed, endpoints, quick(Collective::kAllReduce));
+    Simulator other(shuffled, endpoints, quick(Collective::kAllReduce));
+    for (const Protocol& each : planner::protocols()) {
+      if (!one.may_use(each)) continue;
+      INFO(spec << " over " << each.name);
+      const auto time = [&](Simulator& simulator) {
+        return time_of(simulator, Collective::kAllReduce, "two_shot", each, std::size_t{64} << 20);
+      };
+      CHECK(time(other) == Approx(time(one)));
+    }
+  }
+}
+
 TEST_CASE("with switches that join, two shots send the message once and a share of it") {
   const topology::Graph graph = model("hgx-h100");
   Simulator simulator(graph, topology::default_endpoints(graph), relaxed(Collective::kAllReduce));
