@@ -65,6 +65,14 @@ class Writer {
     open(0, "system", attributes, false);
     for (const NodeId numa : numas) cpu(numa);
     out_ += "</system>\n";
+    if (const NodeId lost = first_lost(); lost.exists()) {
+      return Error{
+          Code::kUnsupported,
+          fmt::format("write NCCL XML: {} does not hang off a NUMA node by PCI or C2C, and "
+                      "NCCL's files list devices below one; join it to one in its text "
+                      "form",
+                      graph_[lost].name)};
+    }
     if (!no_address_.empty()) {
       return Error{Code::kUnsupported, fmt::format("write NCCL XML: {} has no PCI address; write "
                                                    "bus=0000:07:00.0 into its text form",
@@ -98,6 +106,15 @@ class Writer {
     open(1, "cpu", attributes, false);
     visited_[numa.value] = true;
     below(numa, 2);
+    for (const Adjacency::Edge& edge : next_to_.from(numa)) {
+      // A GPU that only C2C joins to its processor has an address on PCI all the same.
+      const Link& link = graph_.links[edge.link];
+      const bool only = link.kind == LinkKind::kC2c && graph_[edge.to].kind == NodeKind::kGpu &&
+                        !visited_[edge.to.value] && !on_pci(edge.to);
+      if (!only) continue;
+      visited_[edge.to.value] = true;
+      device(edge.to, link, 2);
+    }
     close(1, "cpu");
   }
 
@@ -123,7 +140,7 @@ class Writer {
         open(depth, "nic", {}, false);
         net(edge.to, depth + 1);
         close(depth, "nic");
-      } else if (pcie) {
+      } else if (pcie || kind == NodeKind::kGpu) {
         device(edge.to, link, depth);
       }
     }
@@ -181,7 +198,7 @@ class Writer {
     for (const Adjacency::Edge& edge : next_to_.from(node)) {
       const Link& link = graph_.links[edge.link];
       const Node& peer = graph_[edge.to];
-      if (link.kind == LinkKind::kC2c && peer.kind == NodeKind::kNuma) {
+      if (link.kind == LinkKind::kC2c && peer.kind == NodeKind::kNuma && link.forward.value > 0) {
         const double each = link.forward.value * 1000 / link.count;
         open(depth, "c2c",
              {{"bw", std::to_string(std::llround(each))}, {"count", std::to_string(link.count)}},
@@ -295,6 +312,22 @@ class Writer {
       }
     }
     return ports;
+  }
+
+  bool on_pci(NodeId node) const {
+    const auto& edges = next_to_.from(node);
+    return std::any_of(edges.begin(), edges.end(), [&](const Adjacency::Edge& edge) {
+      const LinkKind kind = graph_.links[edge.link].kind;
+      return kind == LinkKind::kPcie || kind == LinkKind::kInternal;
+    });
+  }
+
+  /// The first GPU that was not written; none: all were.
+  NodeId first_lost() const {
+    for (const NodeId gpu : graph_.all(NodeKind::kGpu)) {
+      if (!visited_[gpu.value]) return gpu;
+    }
+    return {};
   }
 
   /// Whether anything of PCI hangs on a port that was not visited yet.

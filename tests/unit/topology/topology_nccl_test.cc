@@ -241,6 +241,37 @@ TEST_CASE("a graph of ports and packages is written without them, and without fo
   CHECK(again.all(NodeKind::kNic).size() == 1);
 }
 
+TEST_CASE("every GPU is written, however it hangs off its host, or it is an error") {
+  const auto check = [](const Graph& graph, const std::string& name) {
+    INFO(name);
+    const auto written = write_nccl_xml(graph);
+    const std::size_t gpus = graph.all(NodeKind::kGpu).size();
+    if (written) CHECK(nccl(*written).all(NodeKind::kGpu).size() == gpus);
+    return static_cast<bool>(written);
+  };
+  for (const Model* each : models()) {
+    const auto graph = model(std::string(each->name) + ":1");
+    REQUIRE(graph);
+    CHECK(check(*graph, std::string(each->name)));
+  }
+  for (const LinkKind kind : {LinkKind::kPcie, LinkKind::kInternal, LinkKind::kC2c,
+                              LinkKind::kNvlink, LinkKind::kSocket}) {
+    for (const bool below_a_port : {false, true}) {
+      Graph graph;
+      const NodeId host = graph.add({NodeKind::kHost, "host0"});
+      const NodeId numa = graph.add({NodeKind::kNuma, "host0/numa0", host, 0});
+      const NodeId port =
+          graph.add({NodeKind::kPciePort, "host0/pci0000:01:00.0", host, -1, "0000:01:00.0"});
+      graph.join(LinkKind::kInternal, numa, port);
+      const NodeId gpu = graph.add({NodeKind::kGpu, "host0/gpu0", host, 0, "0000:02:00.0"});
+      graph.join(kind, below_a_port ? port : numa, gpu);
+      const bool made = check(graph, std::string(to_string(kind)));
+      CHECK(made == (kind == LinkKind::kPcie || kind == LinkKind::kInternal ||
+                     (kind == LinkKind::kC2c && !below_a_port)));
+    }
+  }
+}
+
 TEST_CASE("what can't be written is an error") {
   CHECK(write_nccl_xml(Graph{}).error().what ==
         "write NCCL XML: the graph has no NUMA node, and NCCL's files begin with them");
