@@ -13,26 +13,11 @@
 
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/words.h"
+#include "topology/readers/nccl_elements.h"
 #include "topology/readers/reader.h"
-#include "topology/readers/xml.h"
 
 namespace tutti::topology {
 namespace {
-
-bool is_gpu_class(std::string_view type) {
-  return type.starts_with("0x03") || type.starts_with("0x12");
-}
-
-/// A whole number, or `otherwise` where the text is none.
-int whole_number(std::string_view text, int otherwise) {
-  return parse_number<int>(text).value_or(otherwise);
-}
-
-/// A number above 0, or 0 where the text is none.
-double positive_number(std::string_view text) {
-  const double value = parse_number<double>(text).value_or(0);
-  return value > 0 && value < 1e12 ? value : 0;
-}
 
 /// It has more than 20 functions: one for each element of the file.
 class NcclReader {
@@ -49,6 +34,11 @@ class NcclReader {
     if (text_.find('\t') != std::string_view::npos) {
       found(Severity::kWarning, "nccl-cannot-read-tabs", root, "NCCL fails at tab characters",
             "replace them by blanks");
+    }
+    const std::string_view version = root.attribute("version").value();
+    if (!version.empty() && !nccl_knows_version(version)) {
+      found(Severity::kWarning, "nccl-version", root,
+            fmt::format("version '{}' is none that NCCL (1) or RCCL (2) reads", version));
     }
     for (const pugi::xml_node child : root.children()) {
       if (std::string_view(child.name()) == "cpu") {
@@ -162,6 +152,11 @@ class NcclReader {
       found(Severity::kWarning, "gpu-shared", element,
             "several ranks on one GPU; the first is kept, for a rank here has a GPU of its own");
     }
+    if (made.index >= 0 && !devs_.emplace(made.host, made.index).second) {
+      found(Severity::kWarning, "gpu-dev-twice", element,
+            fmt::format("a second gpu with dev {}; it is called {}", made.index, made.name),
+            "give each GPU of a host a dev of its own");
+    }
     gpus_.emplace_back(element, node, numa);
     const pugi::xml_node c2c = element.child("c2c");
     if (!c2c) return ok();
@@ -179,6 +174,16 @@ class NcclReader {
     NodeId node = parent;
     const NodeId host = made_.graph[parent].host;
     const std::string raw = element.attribute("name").value();
+    // Dumps of containers list a device without PCI under every CPU.
+    const auto [listed, fresh] = nets_.try_emplace(
+        fmt::format("{} {} {}", host.value, element.attribute("dev").value(), raw), parent);
+    const bool on_pci = made_.graph[parent].kind != NodeKind::kNuma;
+    if (!raw.empty() && !fresh && !on_pci) {
+      found(Severity::kNote, "net-twice", element,
+            fmt::format("net '{}' is listed again; it is one device, kept below {}", raw,
+                        made_.graph[listed->second].name));
+      return ok();
+    }
     std::string local = raw;
     const bool usable =
         !raw.empty() && raw.size() <= 255 &&
@@ -194,6 +199,7 @@ class NcclReader {
       node = made_.graph.add({NodeKind::kNic, full, host});
       made_.graph.join(LinkKind::kInternal, parent, node, kInside);  // Or no hardware at all.
     }
+    elements_[node] = element;
     const bool same = full == fmt::format("{}/{}", made_.graph[host].name, raw);
     facts(element, node, same ? " name dev speed " : " dev speed ");
     made_.graph[node].index = std::max(whole_number(element.attribute("dev").value(), -1), -1);
@@ -341,8 +347,12 @@ class NcclReader {
       if (mbps > 0) {
         rate = {mbps / 8000, Origin::kReportedCurrent};
       } else {
-        found(Severity::kWarning, "nic-speed-unknown", xml_.root(),
-              fmt::format("the speed of {} is not known", made_.graph[nic].name),
+        const auto net = elements_.find(nic);
+        const std::string& text = fact(nic, "speed_mbps");
+        found(Severity::kWarning, "nic-speed-unknown",
+              net == elements_.end() ? xml_.root() : net->second,
+              fmt::format("the speed of {} is not known{}", made_.graph[nic].name,
+                          text.empty() ? "" : fmt::format(": '{}' is none", text)),
               "write speed (Mb/s) into its <net>");
       }
       made_.graph.join(LinkKind::kPort, nic, plane, rate);
@@ -355,19 +365,6 @@ class NcclReader {
       if (seen.times > 1) finding.evidence = fmt::format("{} times in this file", seen.times);
     }
     made_.graph.notes.push_back(fmt::format("read from {} (NCCL XML)", source_));
-  }
-
-  NodeKind kind_of(pugi::xml_node element, std::string_view type) const {
-    if (element.child("gpu")) return NodeKind::kGpu;
-    const pugi::xml_node nic = element.child("nic");
-    const pugi::xml_node net = nic ? nic.child("net") : element.child("net");
-    if (net) return net.next_sibling("net") ? NodeKind::kCard : NodeKind::kNic;
-    if (type.starts_with("0x0604") || element.child("pci")) return NodeKind::kPcieSwitch;
-    const std::string_view vendor = element.attribute("vendor").value();
-    const bool console = vendor == "0x1a03" || vendor == "0x102b";  // A board's own VGA chip.
-    if (is_gpu_class(type) && !console) return NodeKind::kGpu;
-    if (type.starts_with("0x02")) return NodeKind::kNic;
-    return NodeKind::kPciePort;
   }
 
   /// Attributes that have no field, as facts; `skip` lists names with a blank before and after.
@@ -471,6 +468,9 @@ class NcclReader {
   std::map<std::string, NodeId> by_bus_;  // "<host> <address>"
   std::map<std::string, NodeId> hosts_;   // By host_hash.
   std::set<std::string> names_;
+  std::set<std::pair<NodeId, int>> devs_;      // GPUs, by host.
+  std::map<std::string, NodeId> nets_;         // "<host> <dev> <name>": the node above.
+  std::map<NodeId, pugi::xml_node> elements_;  // By NIC.
   std::map<std::string, Seen, std::less<>> seen_;
   std::vector<std::tuple<pugi::xml_node, NodeId, NodeId>> gpus_;  // With node and NUMA node.
   std::vector<std::pair<pugi::xml_node, NodeId>> pcilinks_;       // <pcilink> elements.

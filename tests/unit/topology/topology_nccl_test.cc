@@ -135,6 +135,52 @@ TEST_CASE("a function with two ports is a card; a NIC directly under a cpu is on
   CHECK(graph[graph.find("host0/socket0")].bus.empty());
 }
 
+TEST_CASE("a net without PCI that several cpus list is one device") {
+  const auto two = [](std::string_view first, std::string_view second) {
+    return fmt::format(R"(<system version="1"><cpu numaid="0"><nic>{}</nic></cpu>
+<cpu numaid="1"><nic>{}</nic></cpu></system>)",
+                       first, second);
+  };
+  constexpr std::string_view kEth0 = R"(<net name="eth0" dev="0" speed="10000"/>)";
+  const auto once = import(two(kEth0, kEth0), "t");
+  REQUIRE(once);
+  CHECK(once->graph.all(NodeKind::kNic).size() == 1);
+  CHECK(has(*once, "net-twice"));
+  for (const std::string_view other : {R"(<net name="eth0" dev="1" speed="10000"/>)",
+                                       R"(<net name="eth1" dev="0" speed="10000"/>)"}) {
+    const auto each = import(two(kEth0, other), "t");
+    REQUIRE(each);
+    CHECK(each->graph.all(NodeKind::kNic).size() == 2);
+    CHECK_FALSE(has(*each, "net-twice"));
+  }
+}
+
+TEST_CASE("what NCCL would refuse or mix up is said, with its line") {
+  const auto imported = import(R"(<system version="9">
+<cpu numaid="0" arch="x86_64" vendor="GenuineIntel" modelid="143">
+<pci busid="0000:01:00.0"><gpu dev="0" sm="90"/></pci>
+<pci busid="0000:02:00.0"><gpu dev="0" sm="90"/></pci>
+<pci busid="0000:03:00.0"><nic><net name="a" dev="0" speed="1e400"/></nic></pci>
+</cpu></system>)",
+                               "t");
+  REQUIRE(imported);
+  const auto where = [&](std::string_view code) {
+    for (const Finding& finding : imported->findings) {
+      if (finding.code == code) return finding.where;
+    }
+    return std::string();
+  };
+  CHECK(where("nccl-version") == "t:1");
+  CHECK(where("gpu-dev-twice") == "t:4");
+  CHECK(where("nic-speed-unknown") == "t:5");
+  for (const std::string_view version : {"1", "2"}) {
+    const auto known =
+        import(fmt::format(R"(<system version="{}"><cpu numaid="0"/></system>)", version), "t");
+    REQUIRE(known);
+    CHECK_FALSE(has(*known, "nccl-version"));
+  }
+}
+
 TEST_CASE("impossible NVLinks: to itself, more than the chip has") {
   CHECK(refusal(two(nvlink("0000:07:00.0", 12), nvlink("0000:0a:00.0", 12))) ==
         "t:3: gpu 0000:07:00.0 has 12 nvlinks to itself; the file is defective: dump a new one "
