@@ -347,7 +347,8 @@ Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId>
   }
   Bound result;
   result.seconds_per_mb = proof.ratio;
-  result.exact = pattern != Pattern::kAllReduce && pattern != Pattern::kAllToAll;
+  result.exact =
+      network.all_known && pattern != Pattern::kAllReduce && pattern != Pattern::kAllToAll;
   result.cut = describe(graph, network, proof.inside, reversed ? "are entered" : "leave");
   result.findings = std::move(network.findings);
   return result;

@@ -4,8 +4,10 @@
 // The model: every link direction carries so many MB a second (its bandwidth, rounded to the next
 // integer); latency is free; switches, bridges, NICs and all GPUs forward; only endpoints reduce. A
 // link whose bandwidth nobody knows is taken as unlimited, which keeps a bound a bound: no plan can
-// be faster. The bound of an all-gather is reached by packed trees (Edmonds 1973; for switches
-// Bang-Jensen, Frank and Jackson 1995), so it is the optimum of this model.
+// be faster. Endpoints of one host that reach each other inside it have no network: nobody sends to
+// a neighbour out by one NIC and in by another. The bound of an all-gather is reached by packed
+// trees (Edmonds 1973; for switches Bang-Jensen, Frank and Jackson 1995), so it is the optimum of
+// this model.
 #pragma once
 #include <span>
 #include <string>
@@ -35,8 +37,9 @@ struct Bound {
   Rational seconds_per_mb;
   /// The largest M/T, in GB/s.
   double gigabytes_per_second() const { return 1e-3 / seconds_per_mb.value(); }
-  /// Whether no cut is worse. All-gather, reduce-scatter, broadcast: always. All-reduce and
-  /// all-to-all: false; their bounds hold, but may not be the best that can be proved.
+  /// Whether no cut is worse. All-gather, reduce-scatter, broadcast: where all bandwidths are
+  /// known. All-reduce and all-to-all: false; their bounds hold, but may not be the best that can
+  /// be proved.
   bool exact = false;
   Cut cut;            // The worst; of all-reduce one of its parts (bound.cc says which).
   Findings findings;  // Unknown bandwidths that were taken as unlimited.

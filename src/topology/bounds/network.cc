@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "topology/graph/sets.h"
 #include "topology/graph/words.h"
@@ -39,6 +40,39 @@ std::uint32_t host_of(const Graph& graph, std::uint32_t node) {
   return graph.nodes[node].host.value;
 }
 
+// Whether endpoints of one host reach each other inside it, past all GPUs: what one sends another
+// then never leaves it. A node that all are next to, or are, shows it.
+bool stays_inside(const Graph& graph, std::span<const NodeId> endpoints) {
+  Sets joined(graph.nodes.size());
+  std::map<std::uint32_t, std::set<std::size_t>> next_to;  // By endpoint: the sets it reaches.
+  const auto forwards = [&](NodeId node) { return graph[node].kind != NodeKind::kGpu; };
+  const auto counts = [](const Link& link) {
+    return !is_network(link.kind) && !(link.forward.known() && link.forward.value <= 0) &&
+           !(link.backward.known() && link.backward.value <= 0);
+  };
+  for (const Link& link : graph.links) {
+    if (counts(link) && forwards(link.a) && forwards(link.b))
+      joined.join(link.a.value, link.b.value);
+  }
+  for (const NodeId id : endpoints) {
+    if (!graph[id].host.exists() || graph[id].host != graph[endpoints[0]].host) return false;
+    auto& reached = next_to[id.value];
+    if (forwards(id)) reached.insert(joined.of(id.value));
+  }
+  for (const Link& link : graph.links) {
+    if (!counts(link)) continue;
+    for (const auto& [end, other] : {std::pair(link.a, link.b), std::pair(link.b, link.a)}) {
+      const auto at = next_to.find(end.value);
+      if (at != next_to.end() && forwards(other)) at->second.insert(joined.of(other.value));
+    }
+  }
+  const auto& first = next_to[endpoints[0].value];
+  return std::any_of(first.begin(), first.end(), [&](std::size_t set) {
+    return std::all_of(next_to.begin(), next_to.end(),
+                       [set](const auto& each) { return each.second.contains(set); });
+  });
+}
+
 }  // namespace
 
 Result<Network> make_network(const Graph& graph, std::span<const NodeId> endpoints, bool reversed) {
@@ -51,11 +85,14 @@ Result<Network> make_network(const Graph& graph, std::span<const NodeId> endpoin
       return invalid("bound: the host of {} does not exist; validate the graph first", node.name);
     }
   }
-  int unknown = 0;
   for (const Link& link : graph.links) {
-    if (link.a.value >= network.nodes || link.b.value >= network.nodes) {
+    if (link.a.value >= network.nodes || link.b.value >= network.nodes)
       return invalid("bound: a link joins a node that does not exist; validate the graph first");
-    }
+  }
+  int unknown = 0;
+  const bool inside = stays_inside(graph, endpoints);
+  for (const Link& link : graph.links) {
+    if (inside && is_network(link.kind)) continue;
     for (const bool forward : {true, false}) {
       const Quantity& width = forward ? link.forward : link.backward;
       const double mbps = std::round(width.value * 1000);
@@ -72,6 +109,7 @@ Result<Network> make_network(const Graph& graph, std::span<const NodeId> endpoin
                               link.kind});
     }
   }
+  network.all_known = unknown == 0;
   if (unknown > 0) {
     network.findings.push_back(
         {Severity::kWarning, "bandwidth-unknown", "",

@@ -20,11 +20,12 @@ struct Network {
   std::vector<Arc> arcs;  // None of 0 MB/s.
   std::vector<NodeId> endpoints;
   std::vector<bool> is_endpoint;  // By node.
+  bool all_known = true;          // No arc is unlimited because nobody knows its width.
   Findings findings;
 };
 
-/// Checks everything that bound() promises to check. `reversed`: all arcs turned round, which makes
-/// a reduce-scatter an all-gather.
+/// Checks everything that bound() promises to check; leaves out what bound() does. `reversed`: all
+/// arcs turned round, which makes a reduce-scatter an all-gather.
 Result<Network> make_network(const Graph& graph, std::span<const NodeId> endpoints, bool reversed);
 
 /// MB/s that leave the nodes for which `inside` holds, or kUnlimited.

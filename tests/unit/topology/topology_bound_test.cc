@@ -8,6 +8,7 @@
 
 #include "support/catch.h"
 #include "support/topology/topology_graphs.h"
+#include "topology/models/model.h"
 
 namespace tutti::topology {
 namespace {
@@ -210,6 +211,50 @@ TEST_CASE("unknown bandwidths are unlimited, and said") {
   for (Link& link : graph.links) link.forward = link.backward = {};
   REQUIRE_FALSE(gpu_bound(graph, Pattern::kAllGather));
   REQUIRE_FALSE(gpu_bound(graph, Pattern::kBroadcast));
+}
+
+TEST_CASE("endpoints of one host that reach each other in it are bounded without the network") {
+  for (const Model* each : models()) {
+    const auto whole = model(std::string(each->name) + ":1");
+    REQUIRE(whole);
+    if (whole->all(NodeKind::kHost).size() > 1) continue;
+    Graph without = *whole, unknown = *whole;
+    std::erase_if(without.links, [](const Link& link) { return is_network(link.kind); });
+    for (Link& link : unknown.links) {
+      if (is_network(link.kind)) link.forward = link.backward = {};
+    }
+    INFO(each->name);
+    for (const Graph* graph : std::initializer_list<const Graph*>{&without, &unknown}) {
+      const auto ends = default_endpoints(*whole);
+      const auto one = bound(*whole, Pattern::kAllGather, ends);
+      const auto other = bound(*graph, Pattern::kAllGather, ends);
+      REQUIRE(one);
+      REQUIRE(other);
+      CHECK(one->seconds_per_mb == other->seconds_per_mb);
+      CHECK(one->exact);
+      CHECK(other->exact);
+    }
+  }
+  // GPUs that only GPUs join send past these by the network.
+  Graph chain;
+  const NodeId host = add(chain, NodeKind::kHost, "host0");
+  const NodeId plane = add(chain, NodeKind::kPlane, "network");
+  for (int i = 0; i < 3; ++i) {
+    const NodeId gpu = add(chain, NodeKind::kGpu, "host0/gpu" + std::to_string(i), host);
+    const NodeId nic = add(chain, NodeKind::kNic, "host0/nic" + std::to_string(i), host);
+    join(chain, LinkKind::kPcie, gpu, nic, 20);
+    join(chain, LinkKind::kPort, nic, plane, 10);
+    if (i > 0) join(chain, LinkKind::kNvlink, NodeId{gpu.value - 2}, gpu, 5);
+  }
+  CHECK(gbps(chain, Pattern::kBroadcast) == Approx(15));
+}
+
+TEST_CASE("a bound over links that nobody knows is not called exact") {
+  Graph graph = test::nvswitch_box(4, 100);
+  REQUIRE(gpu_bound(graph, Pattern::kAllGather)->exact);
+  graph.links[0].forward = graph.links[0].backward = {};
+  CHECK_FALSE(gpu_bound(graph, Pattern::kAllGather)->exact);
+  CHECK_FALSE(gpu_bound(graph, Pattern::kBroadcast)->exact);
 }
 
 // Pods of hosts of 2 GPUs and a NIC, on a leaf each; leaves on 2 spines.
