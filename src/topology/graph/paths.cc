@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <limits>
+#include <map>
 #include <queue>
 
 namespace tutti::topology {
@@ -68,18 +69,30 @@ constexpr std::array kRules{
     Rule{PathClass::kNetwork, ~0U, ~bit(NodeKind::kGpu)},
 };
 
+constexpr std::uint32_t kNotSought = ~std::uint32_t{0};
+
 /// Searches the graph doubled: node n of part 0 or 1. A step from part 0 to part 1 happens in a
-/// node of kind `between`.
+/// node of kind `between`. What is sought, by node: its place among the paths, or kNotSought.
 class Search {
  public:
-  Search(const Graph& graph, const Adjacency& adjacency, const Rule& rule, NodeId from, NodeId to)
-      : graph_(graph), adjacency_(adjacency), rule_(rule), from_(from), to_(to) {}
+  Search(const Graph& graph, const Adjacency& adjacency, const Rule& rule, NodeId from,
+         const std::vector<std::uint32_t>& sought, std::size_t left)
+      : graph_(graph),
+        adjacency_(adjacency),
+        rule_(rule),
+        from_(from),
+        sought_(sought),
+        left_(left) {}
 
-  bool run(Path& path) {
-    const double widest_way = widest();
-    if (widest_way < 0) return false;
-    shortest(widest_way, path);
-    return true;
+  /// Gives edges to the paths that there are; returns their places.
+  std::vector<std::uint32_t> run(std::vector<Path>& paths) {
+    const auto widths = widest();
+    std::map<double, std::vector<std::uint32_t>> alike;  // Places.
+    for (const auto& [place, width] : widths) alike[width].push_back(place);
+    for (const auto& [width, places] : alike) shortest(width, places, paths);
+    std::vector<std::uint32_t> found;
+    for (const auto& [place, width] : widths) found.push_back(place);
+    return found;
   }
 
  private:
@@ -87,8 +100,9 @@ class Search {
   static constexpr double kUnreached = -1;
 
   State start() const { return 2 * from_.value; }
-  bool is_goal(State state) const {
-    return state / 2 == to_.value && (rule_.between == 0 || state % 2 == 1);
+  /// The place of what is sought and reached; kNotSought: it is not.
+  std::uint32_t goal(State state) const {
+    return rule_.between == 0 || state % 2 == 1 ? sought_[state / 2] : kNotSought;
   }
 
   /// Calls visit(next, edge) for all steps from a state.
@@ -111,18 +125,19 @@ class Search {
 
   double width_of(const Adjacency::Edge& edge) const { return width(graph_, edge); }
 
-  /// The widest bottleneck of all paths to the goal; kUnreached if there is none.
-  double widest() const {
+  /// By place, the widest bottleneck of all paths to what is reached.
+  std::map<std::uint32_t, double> widest() const {
+    std::map<std::uint32_t, double> found;
     std::vector<double> best(2 * graph_.nodes.size(), kUnreached);
     std::priority_queue<std::pair<double, State>> queue;
     best[start()] = std::numeric_limits<double>::infinity();
     queue.push({best[start()], start()});
-    while (!queue.empty()) {
+    while (!queue.empty() && found.size() < left_) {
       const double reached = queue.top().first;
       const State state = queue.top().second;
       queue.pop();
       if (reached < best[state]) continue;
-      if (is_goal(state)) return reached;
+      if (goal(state) != kNotSought) found.emplace(goal(state), reached);
       expand(state, [&](State next, const Adjacency::Edge& edge) {
         const double through = std::min(best[state], width_of(edge));
         if (through <= best[next]) return;
@@ -130,32 +145,40 @@ class Search {
         queue.push({through, next});
       });
     }
-    return kUnreached;
+    return found;
   }
 
-  /// The path with the fewest edges that are at least so wide.
-  void shortest(double least, Path& path) const {
+  /// The paths to these with the fewest edges that are at least so wide.
+  void shortest(double least, const std::vector<std::uint32_t>& places,
+                std::vector<Path>& paths) const {
     std::vector<std::pair<State, const Adjacency::Edge*>> came(2 * graph_.nodes.size(),
                                                                {0, nullptr});
     std::deque<State> queue{start()};
-    State goal = start();
-    while (!queue.empty() && !is_goal(goal = queue.front())) {
+    for (std::size_t missing = places.size(); !queue.empty() && missing > 0;) {
+      const State state = queue.front();
       queue.pop_front();
-      expand(goal, [&](State next, const Adjacency::Edge& edge) {
+      const std::uint32_t place = goal(state);
+      if (place != kNotSought && std::binary_search(places.begin(), places.end(), place)) {
+        auto& edges = paths[place].edges;
+        for (State at = state; at != start(); at = came[at].first)
+          edges.push_back(*came[at].second);
+        std::reverse(edges.begin(), edges.end());
+        --missing;
+      }
+      expand(state, [&](State next, const Adjacency::Edge& edge) {
         if (next == start() || came[next].second != nullptr || width_of(edge) < least) return;
-        came[next] = {goal, &edge};
+        came[next] = {state, &edge};
         queue.push_back(next);
       });
     }
-    for (State at = goal; at != start(); at = came[at].first)
-      path.edges.push_back(*came[at].second);
-    std::reverse(path.edges.begin(), path.edges.end());
   }
 
   const Graph& graph_;
   const Adjacency& adjacency_;
   const Rule& rule_;
-  NodeId from_, to_;
+  const NodeId from_;
+  const std::vector<std::uint32_t>& sought_;
+  const std::size_t left_;
 };
 
 /// Several NVSwitches, or links and switches, between two GPUs are used side by side.
@@ -198,26 +221,41 @@ std::string_view meaning_of(PathClass type) {
   return kClasses[static_cast<std::size_t>(type)].meaning;
 }
 
-Path best_path(const Graph& graph, const Adjacency& adjacency, NodeId from, NodeId to,
-               const PathOptions& options) {
-  Path path;
-  path.from = from;
-  path.to = to;
-  if (from == to) {
-    path.type = PathClass::kLocal;
-    return path;
+std::vector<Path> best_paths(const Graph& graph, const Adjacency& adjacency, NodeId from,
+                             std::span<const NodeId> to, const PathOptions& options) {
+  std::vector<Path> paths(to.size());
+  std::vector<std::uint32_t> sought(graph.nodes.size(), kNotSought);
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    paths[i].from = from;
+    paths[i].to = to[i];
+    if (to[i] == from) {
+      paths[i].type = PathClass::kLocal;
+      continue;
+    }
+    sought[to[i].value] = static_cast<std::uint32_t>(i);
+    ++left;
   }
   for (const Rule& rule : kRules) {
-    if (rule.type > options.worst) break;
+    if (rule.type > options.worst || left == 0) break;
     const bool relays = rule.type == PathClass::kRelayed || rule.type == PathClass::kProxy;
     if (relays && !options.relays) continue;
-    if (!Search(graph, adjacency, rule, from, to).run(path)) continue;
-    path.type = rule.type;
-    finish(graph, path);
-    if (path.type == PathClass::kNvlink) add_parallel(graph, adjacency, path);
-    return path;
+    for (const std::uint32_t place :
+         Search(graph, adjacency, rule, from, sought, left).run(paths)) {
+      Path& path = paths[place];
+      path.type = rule.type;
+      finish(graph, path);
+      if (path.type == PathClass::kNvlink) add_parallel(graph, adjacency, path);
+      sought[path.to.value] = kNotSought;
+      --left;
+    }
   }
-  return path;
+  return paths;
+}
+
+Path best_path(const Graph& graph, const Adjacency& adjacency, NodeId from, NodeId to,
+               const PathOptions& options) {
+  return best_paths(graph, adjacency, from, std::span(&to, 1), options).front();
 }
 
 }  // namespace tutti::topology

@@ -9,6 +9,7 @@
 // (NVB), or from NVLink to its own NIC (PXN).
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -54,5 +55,10 @@ struct PathOptions {
 /// The best path; type kNone if there is none. Linear in the graph, for each class that is tried.
 Path best_path(const Graph& graph, const Adjacency& adjacency, NodeId from, NodeId to,
                const PathOptions& options = {});
+
+/// The same from one node to each of several, all different; for all together as many searches, one
+/// more for each width of a class.
+std::vector<Path> best_paths(const Graph& graph, const Adjacency& adjacency, NodeId from,
+                             std::span<const NodeId> to, const PathOptions& options = {});
 
 }  // namespace tutti::topology

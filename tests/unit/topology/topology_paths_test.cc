@@ -180,6 +180,27 @@ TEST_CASE("a path's width is that of its links in the direction it goes") {
   }
 }
 
+TEST_CASE("paths to many nodes at once are those to each by itself") {
+  for (const Graph& graph : {test::dgx1(), test::pcie_box(), test::rails(2, 4, 300, 25)}) {
+    const Adjacency adjacency(graph);
+    const auto all = graph.all();
+    for (const NodeId from : all) {
+      for (const PathOptions& options :
+           {PathOptions{}, PathOptions{.relays = false}, PathOptions{.worst = PathClass::kHost}}) {
+        const auto together = best_paths(graph, adjacency, from, all, options);
+        REQUIRE(together.size() == all.size());
+        for (const NodeId to : all) {
+          const Path& path = together[to.value];
+          const Path alone = best_path(graph, adjacency, from, to, options);
+          REQUIRE(path.type == alone.type);
+          REQUIRE(path.ways == alone.ways);
+          REQUIRE(in_words(graph, path) == in_words(graph, alone));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("PIX passes one PCIe switch, PXB more") {
   Graph graph;
   add(graph, NodeKind::kGpu, "gpu0");
