@@ -38,20 +38,31 @@ xml.dom.minidom.parse(work + "/curve.svg")
 PYTHON
 
 echo "== rows come as they are known: also before what can't be done"
-"$tutti" topo export --model pcie-4 -o "$work/four.topo"
+"$tutti" topo export --model pcie-4:2 -o "$work/eight.topo"
 code=0
-"$tutti" simulate all_gather --from "$work/four.topo" --ranks 2,4,64 --bytes 1M >"$work/rows" 2>"$work/err" || code=$?
-[ $code = 2 ] || fail "64 of 4 ranks: $code"
-grep -q 'the machine has 4' "$work/err" || { cat "$work/err"; fail "64 of 4 ranks: the reason"; }
+"$tutti" simulate all_gather --from "$work/eight.topo" --ranks 2,4,64 --bytes 1M >"$work/rows" 2>"$work/err" || code=$?
+[ $code = 2 ] || fail "64 of 8 ranks: $code"
+grep -q 'the machine has 8' "$work/err" || { cat "$work/err"; fail "64 of 8 ranks: the reason"; }
 [ "$(grep -cE '^ +[24] +1M ' "$work/rows")" = 2 ] || { cat "$work/rows"; fail "no rows before the error"; }
 
-echo "== a model grows with the ranks, a file is a machine"
+echo "== a model and a file of one host grow with the ranks"
 "$tutti" simulate all_reduce --model hgx-h100 --ranks 16 --bytes 1M | grep '16 ranks' >/dev/null || fail "growth"
 "$tutti" topo export --model pcie-4 -o "$work/machine.topo"
 "$tutti" simulate all_reduce --from "$work/machine.topo" --bytes 1M --json >"$work/a"
 "$tutti" simulate all_reduce --model pcie-4 --bytes 1M --json >"$work/b"
 grep -q '"us":' "$work/a" || fail "no times"
 diff <(grep '"us":' "$work/a") <(grep '"us":' "$work/b") || fail "a file gives another time than its model"
+
+for ranks in 4 8; do
+  for source in "--from $work/machine.topo" "--from $work/machine.topo:2" "--model pcie-4"; do
+    # shellcheck disable=SC2086
+    "$tutti" simulate all_reduce $source --ranks $ranks --bytes 1M --json | grep '"us":' >"$work/grown"
+    [ -f "$work/first$ranks" ] || cp "$work/grown" "$work/first$ranks"
+    diff "$work/first$ranks" "$work/grown" || fail "$ranks ranks: $source takes another time"
+  done
+done
+"$tutti" simulate all_reduce --from - --ranks 2,8 --bytes 1M <"$work/machine.topo" |
+  grep -E '^ +8 +1M ' >/dev/null || fail "standard input"
 
 echo "== what is wrong is one line"
 while read -r arguments; do

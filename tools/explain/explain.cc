@@ -105,7 +105,7 @@ Status explain(const Options& options) {
                       .type = job.simulate.type,
                       .bytes = static_cast<std::size_t>(job.bytes[0]),
                       .ranks = simulator.machine().rank_count(),
-                      .machine = name_of(options.source),
+                      .machine = name_of(options.source, machine.graph),
                       .contract = options.contract,
                       .explanation = {}};
   TUTTI_TRY(explained.explanation,

@@ -6,6 +6,7 @@
 
 #include "perf/sweep/options.h"
 #include "topology/graph/words.h"
+#include "topology/models/repeat.h"
 
 namespace tutti::tools {
 namespace {
@@ -101,12 +102,21 @@ Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root
   TUTTI_TRY(auto machine, load(source));
   const auto has = static_cast<int>(topology::default_endpoints(machine.graph).size());
   if (ranks > has) {
-    if (source.model.empty() || source.model.find(':') != std::string::npos)
-      return topology::invalid("--ranks {}: the machine has {}; choose fewer{}", ranks, has,
-                               source.model.empty() ? "" : ", or leave out the model's size");
-    GraphSource larger = source;
-    larger.model += fmt::format(":{}", (ranks + has - 1) / has);
-    TUTTI_TRY(machine, load(larger));
+    const bool is_file = source.model.empty();
+    const bool sized = is_file ? machine.graph.all(topology::NodeKind::kHost).size() > 1
+                               : source.model.find(':') != std::string::npos;
+    if (has == 0 || sized)
+      return topology::invalid(
+          "--ranks {}: the machine has {}; choose fewer{}", ranks, has,
+          is_file ? ", or a file of one host, which grows" : ", or leave out the model's size");
+    const int times = (ranks + has - 1) / has;
+    if (is_file) {
+      TUTTI_TRY(machine.graph, topology::repeated(machine.graph, times));
+    } else {
+      GraphSource larger = source;
+      larger.model += fmt::format(":{}", times);
+      TUTTI_TRY(machine, load(larger));
+    }
   }
   RankedMachine ranked{std::move(machine.graph), {}};
   ranked.ranks = topology::default_endpoints(ranked.graph);
@@ -120,6 +130,11 @@ Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root
 
 std::string name_of(const GraphSource& source) {
   return !source.model.empty() ? source.model : !source.from.empty() ? source.from : "this machine";
+}
+
+std::string name_of(const GraphSource& source, const topology::Graph& graph) {
+  const bool says = !source.model.empty() || !graph.all(topology::NodeKind::kGpu).empty();
+  return name_of(source) + (says ? "" : " (no GPU: ranks on its NUMA nodes)");
 }
 
 void add_simulate_options(CLI::App& command, SimulateWords& words) {

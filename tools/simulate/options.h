@@ -41,9 +41,12 @@ struct RankedMachine {
   topology::Graph graph;
   std::vector<topology::NodeId> ranks;
 };
-/// With so many ranks (0: as many as it has); a model without a size grows. The root has to be one.
+/// With so many ranks (0: as many as it has); a model without a size and a machine of one host
+/// grow. The root has to be one.
 Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root);
-/// "hgx-h100:2", a file's name, "this machine".
+/// "hgx-h100:2", a file's name, "this machine"; and that ranks are on NUMA nodes, if the file has
+/// no GPU.
+std::string name_of(const GraphSource& source, const topology::Graph& graph);
 std::string name_of(const GraphSource& source);
 
 }  // namespace tutti::tools

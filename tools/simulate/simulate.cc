@@ -31,7 +31,6 @@ class Simulation {
     curve_.collective = job.simulate.collective;
     curve_.compares = job.algorithms.size() > 1;
     curve_.several_ranks = job.ranks.size() > 1;
-    curve_.machine = name_of(options.source);
     all_ = job.bytes.size() * std::max<std::size_t>(1, job.ranks.size());
   }
 
@@ -53,6 +52,7 @@ class Simulation {
  private:
   // All sizes on one machine.
   void simulate(const RankedMachine& machine) {
+    curve_.machine = name_of(options_.source, machine.graph);
     planner::Simulator simulator(machine.graph, machine.ranks, job_.simulate);
     const auto candidates = job_.algorithms.empty() ? simulator.candidates() : job_.algorithms;
     if (curve_.rows.empty()) begin(candidates, static_cast<int>(machine.ranks.size()));
@@ -144,8 +144,9 @@ void define_simulate(CLI::App& app, int& exit_code) {
   add_simulate_options(*command, *options);
   command->add_option("--bytes", options->bytes, "Sizes: FROM[:TO[:FACTOR]] or A,B,...")
       ->capture_default_str();
-  command->add_option("--ranks", options->ranks,
-                      "Rank counts, the same way; a model without a size grows");
+  command->add_option(
+      "--ranks", options->ranks,
+      "Rank counts, the same way; a model without a size and a file of one host grow");
   command->add_flag("--json", options->json, "As JSON");
   command->add_option("--csv", options->csv, "Also write the rows to this file");
   command->add_option("--svg", options->svg, "Also draw the curve into this file");

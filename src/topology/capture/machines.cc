@@ -9,7 +9,9 @@
 #include <set>
 
 #include "topology/graph/nccl_figures.h"
+#include "topology/graph/words.h"
 #include "topology/models/model.h"
+#include "topology/models/repeat.h"
 #include "topology/probe/probe.h"
 #include "topology/probe/sources/sysfs.h"
 #include "topology/readers/reader.h"
@@ -163,11 +165,29 @@ class Answerer {
 
 }  // namespace
 
-Result<Imported> load_machine_file(const std::string& path) {
+namespace {
+
+Result<Imported> load_file(const std::string& path) {
   constexpr std::array kEnds{".tar", ".tar.gz", ".tar.bz2", ".tgz"};
   const bool is_archive = std::any_of(kEnds.begin(), kEnds.end(),
                                       [&path](const char* end) { return path.ends_with(end); });
   return is_archive ? probe_archive(path) : import_file(path);
+}
+
+}  // namespace
+
+Result<Imported> load_machine_file(const std::string& path) {
+  std::error_code error;
+  const std::size_t colon = path.rfind(':');
+  const bool counted = colon != std::string::npos && colon + 1 < path.size() &&
+                       path.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  if (!counted || std::filesystem::exists(path, error)) return load_file(path);
+  TUTTI_TRY(Imported one, load_file(path.substr(0, colon)));
+  const auto times = parse_number<int>(std::string_view(path).substr(colon + 1));
+  auto all = repeated(one.graph, times.value_or(0));
+  if (!all) return invalid("{}: {}", path, all.error().what);
+  one.graph = *std::move(all);
+  return one;
 }
 
 bool is_model(std::string_view file_or_model) {

@@ -2,10 +2,13 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/topology/topology_files.h"
 #include "topology/capture/machines.h"
 #include "topology/models/model.h"
+#include "topology/models/repeat.h"
 #include "topology/probe/parts.h"
 #include "topology/probe/sources/file_tree.h"
+#include "topology/readers/reader.h"
 
 namespace tutti::topology {
 namespace {
@@ -57,6 +60,38 @@ TEST_CASE("the probe finds in the libraries' answers what the model has") {
       if (has != wanted.end()) CHECK(found.at(bus) == Approx(has->second).epsilon(0.05));
     }
   }
+}
+
+TEST_CASE("a machine several times has all of it so many times, on one network") {
+  for (const Model* one : models()) {
+    CAPTURE(one->name);
+    const auto graph = model(one->name);
+    REQUIRE(graph);
+    const auto four = repeated(*graph, 4);
+    // The hosts of a rack are joined by NVLink, which is no network.
+    const bool rack = graph->all(NodeKind::kHost).size() > 1;
+    REQUIRE(static_cast<bool>(four) == !rack);
+    if (rack) continue;
+    REQUIRE(validate(*four, one->name));
+    for (const NodeKind kind : {NodeKind::kHost, NodeKind::kGpu, NodeKind::kNuma, NodeKind::kNic})
+      CHECK(four->all(kind).size() == 4 * graph->all(kind).size());
+    CHECK(four->all(NodeKind::kPlane).size() == graph->all(NodeKind::kPlane).size());
+    CHECK(four->links.size() == 4 * graph->links.size());
+    const auto same = repeated(*graph, 1);
+    REQUIRE(same);
+    CHECK(*same == *graph);
+    for (const int times : {0, -1, 1 << 30}) CHECK_FALSE(repeated(*graph, times));
+  }
+}
+
+TEST_CASE("a file's name with a number is its machine so many times") {
+  const std::string path = test::machine_path("two_gpus.nccl.xml");
+  const auto one = load_machine(path), three = load_machine(path + ":3");
+  REQUIRE(one);
+  REQUIRE(three);
+  CHECK(three->graph.all(NodeKind::kGpu).size() == 3 * one->graph.all(NodeKind::kGpu).size());
+  for (const char* wrong : {":0", ":-1", ":x", ":", ":99999999999"})
+    CHECK_FALSE(load_machine(path + wrong));
 }
 
 }  // namespace tutti::topology
