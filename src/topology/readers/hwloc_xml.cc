@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -118,10 +119,25 @@ Result<Imported> understood(const std::string& text, std::string_view source) {
   return imported;
 }
 
+/// hwloc without CUDA and NVML knows GPUs by address only: then they are counted in its order, as
+/// drivers do by default.
+void count_gpus(Graph& graph) {
+  auto gpus = graph.all(NodeKind::kGpu);
+  for (const NodeId gpu : gpus) {
+    if (graph[gpu].index >= 0) return;
+  }
+  std::sort(gpus.begin(), gpus.end(),
+            [&](NodeId a, NodeId b) { return graph[a].bus < graph[b].bus; });
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    graph[gpus[i]].name = fmt::format("{}/gpu{}", graph[graph[gpus[i]].host].name, i);
+}
+
 Result<Imported> read_hwloc(std::string_view text, std::string_view source) {
   TUTTI_TRY(const std::string made, in_child([&] { return said(read_hwloc_here(text, source)); },
                                              std::string(source) + ": libhwloc can't read it"));
-  return understood(made, source);
+  TUTTI_TRY(Imported imported, understood(made, source));
+  count_gpus(imported.graph);
+  return imported;
 }
 
 bool is_hwloc(std::string_view text) { return first_element(text) == "topology"; }

@@ -12,6 +12,7 @@
 
 #include "topology/graph/text.h"
 #include "topology/graph/words.h"
+#include "topology/readers/xml.h"
 
 namespace tutti::topology {
 namespace {
@@ -36,21 +37,44 @@ Result<Imported> read_text(std::string_view text, std::string_view source) {
   return Imported{std::move(graph), {}};
 }
 
-Result<std::string> contents(const std::string& path) {
+Result<std::string> read_file(const std::string& path) {
   const auto failed = [&](std::string_view what) {
     return Error{Code::kSystem, fmt::format("{}: {}", path, what)};
   };
   const auto close = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"), close);
-  if (!file) return failed(std::strerror(errno));
+  const bool here = path == "-";
+  const std::unique_ptr<std::FILE, decltype(close)> opened(
+      here ? nullptr : std::fopen(path.c_str(), "rb"), close);
+  std::FILE* const file = here ? stdin : opened.get();
+  if (file == nullptr) return failed(std::strerror(errno));
   std::string text;
   std::array<char, 65536> piece;
-  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file.get())) {
+  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file)) {
     if (text.size() + got > kMostFileBytes) return failed("longer than 256 MiB");
     text.append(piece.data(), got);
   }
-  if (std::ferror(file.get()) != 0) return failed(std::strerror(errno));
+  if (std::ferror(file) != 0) return failed(std::strerror(errno));
   return text;
+}
+
+Result<std::string> contents(const std::string& path) {
+  if (path != "-") return read_file(path);
+  static const Result<std::string> input = read_file(path);  // It can't be read a second time.
+  return input;
+}
+
+/// What people take for a topology and is none; "" for all else.
+std::string_view mistaken_for_one(std::string_view text) {
+  if (first_element(text) == "graphs") {
+    return "NCCL's graph file (NCCL_GRAPH_DUMP_FILE) has the rings and trees that NCCL chose, and "
+           "not the machine; dump that with NCCL_TOPO_DUMP_FILE=topo.xml";
+  }
+  if (text.substr(0, 65536).find(" NCCL INFO ") != std::string_view::npos) {
+    return "NCCL's log (NCCL_DEBUG=INFO) has what NCCL chose, and not all links of the machine; "
+           "run "
+           "the program again with NCCL_TOPO_DUMP_FILE=topo.xml and read that";
+  }
+  return {};
 }
 
 }  // namespace
@@ -70,6 +94,8 @@ Result<Imported> import(std::string_view text, std::string_view source) {
   const auto found = std::find_if(kReaders.begin(), kReaders.end(),
                                   [&](const Reader* reader) { return reader->recognises(text); });
   if (found == kReaders.end()) {
+    if (const auto what = mistaken_for_one(text); !what.empty())
+      return invalid("{}: {}", source, what);
     return invalid("{}: no known form of a topology; known: {}", source,
                    list_of(kReaders, [](const Reader* one) { return one->name; }));
   }
@@ -82,7 +108,7 @@ Result<Imported> import(std::string_view text, std::string_view source) {
 
 Result<Imported> import_file(const std::string& path) {
   TUTTI_TRY(const std::string text, contents(path));
-  return import(text, path);
+  return import(text, path == "-" ? "standard input" : path);
 }
 
 }  // namespace tutti::topology

@@ -6,7 +6,8 @@
 //
 // What all readers, probes and models keep to, so that paths and checks need no special cases:
 //   * Hosts are called host0, host1, ...; all else in a host "host0/<name>". Names: numa0,
-//     package0, gpu0 (by the driver's index where there is one, else by bus address), nvswitch0, a
+//     package0, gpu0 (by the driver's index where there is one, else by bus address or,
+//     where no GPU of the source has an index, in the order of bus addresses), nvswitch0, a
 //     NIC by its device ("mlx5_0"), PCI bridges by address ("pci0000:16:00.0").
 //   * NUMA nodes of a host are joined pairwise by socket links; or, where packages are known, by
 //     internal links to their package, and packages pairwise by socket links.
@@ -47,7 +48,7 @@ const Reader* find_reader(std::string_view name);
 /// Reads a text with the first reader that recognises it, then validates the graph: impossible
 /// graphs are errors, doubtful ones have findings.
 Result<Imported> import(std::string_view text, std::string_view source);
-/// The same with a file, of at most 256 MiB.
+/// The same with a file ("-": standard input), of at most 256 MiB.
 Result<Imported> import_file(const std::string& path);
 
 /// What no machine has (an Error: links to itself or to nothing, names or bus addresses twice, more

@@ -125,6 +125,32 @@ TEST_CASE("what no reader knows is an error that lists what is known") {
   CHECK(missing.error().what == "/nowhere/x.topo: No such file or directory");
 }
 
+TEST_CASE("what is taken for a topology and is none is called what it is") {
+  const auto graphs = import("<graphs version=\"1\"><graph id=\"0\"/></graphs>", "graph.xml");
+  REQUIRE_FALSE(graphs);
+  CHECK_THAT(graphs.error().what, Catch::Contains("graph.xml: NCCL's graph file"));
+  const auto log = import("n1:7:9 [0] NCCL INFO Channel 00/32 : 0 1 2 3\n", "log");
+  REQUIRE_FALSE(log);
+  CHECK_THAT(log.error().what, Catch::Contains("log: NCCL's log"));
+  for (const auto* each : {&graphs, &log})
+    CHECK_THAT((*each).error().what, Catch::Contains("NCCL_TOPO_DUMP_FILE"));
+}
+
+TEST_CASE("hwloc without drivers: GPUs are counted by address") {
+  std::string text = machine_text("two_gpus.hwloc2.xml");
+  for (std::size_t at; (at = text.find("\"nvml")) != std::string::npos;)
+    text.replace(at, 5, "\"card");
+  const auto imported = import(text, "x");
+  if (!imported) return;  // A build without hwloc.
+  std::string last;
+  for (const int i : {0, 1}) {
+    const NodeId gpu = imported->graph.find("host0/gpu" + std::to_string(i));
+    REQUIRE(gpu.exists());
+    CHECK(imported->graph[gpu].bus > last);
+    last = imported->graph[gpu].bus;
+  }
+}
+
 TEST_CASE("hwloc 2 and 3: ports and switches in turns, current rates, NVLink's matrix") {
   for (const char* name : {"two_gpus.hwloc2.xml", "two_gpus.hwloc3.xml"}) {
     INFO(name);
