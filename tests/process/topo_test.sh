@@ -35,6 +35,25 @@ for lane in json.load(sys.stdin)["lanes"]:
     assert [sorted(tree)[0] for tree in lane["parents"]] == [-1] * 4, lane' || fail "trees as JSON"
 "$tutti" topo show --model hgx-h100 --json | python3 -c 'import json, sys; json.load(sys.stdin)'
 
+echo "== show: as nvidia-smi topo -m, once, sorted"
+"$tutti" topo show --model hgx-h100 >"$work/show"
+[ "$(grep -c '^gpu0 .* NV18 371t' "$work/show")" = 1 ] || { cat "$work/show"; fail "no NV18"; }
+grep '^mlx5_0 .* X$' "$work/show" && fail "NICs are rows of the matrix"
+grep -q '^  NODE ' "$work/show" || fail "no NODE"
+"$tutti" topo export --model hgx-h100 |
+  awk '/^gpu /{ gpus = $0 "\n" gpus; next } /^(internal|pcie|socket) / { printf "%s", gpus; gpus = "" } 1' |
+  "$tutti" topo show --from - | grep -o '^gpu[0-9]' >"$work/order" || fail "standard input"
+head -8 "$work/order" | sort -c || { cat "$work/order"; fail "GPUs are not sorted"; }
+cat >"$work/virtual.xml" <<'XML'
+<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" modelid="143">
+<pci busid="0000:01:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"><gpu dev="0" sm="90"/></pci>
+<pci busid="0000:02:00.0" class="0x020000" link_speed="16 GT/s" link_width="16"><nic><net name="mlx5_0" dev="1" speed="100000"/></nic></pci>
+<nic><net name="veth0" dev="2" speed="10000"/><net name="veth1" dev="3" speed="10000"/></nic></cpu></system>
+XML
+"$tutti" topo show --from "$work/virtual.xml" >"$work/show"
+grep -q 'and 2 interfaces on no PCI: veth0, veth1' "$work/show" || { cat "$work/show"; fail "virtual NICs"; }
+[ "$("$tutti" topo show --from "$work/virtual.xml" --all | grep -c '^veth')" = 2 ] || fail "--all"
+
 echo "== what people get wrong"
 # refused WORDS ARGUMENT...: exit code 2, and one line on stderr with these words.
 refused() {
@@ -47,6 +66,9 @@ refused() {
 }
 refused "hgx-h100" show --model hgx-h1000
 refused "$work/none" show --from "$work/none"
+echo '<graphs version="1"/>' >"$work/graph.xml"
+refused "NCCL's graph file" show --from "$work/graph.xml"
+refused "choose 1 to" show --from "$work/virtual.xml:0"
 refused "gpu99" why gpu99 gpu0 --model hgx-h100
 refused "nccl_xml" export --model cpu-2s --format nothing
 echo '<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" rank="0" sm="80"><nvlink target="0000:01:00.0" count="12" tclass="0x030200"/></gpu></pci></cpu></system>' >"$work/self.xml"

@@ -38,11 +38,12 @@ Result<int> bound(const BoundOptions& options) {
   const topology::Graph& graph = machine.graph;
   TUTTI_TRY(const auto ranks, find_ranks(graph, options.nodes));
   auto json = nlohmann::ordered_json::array();
-  if (!options.json) {
-    say("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
-        graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
-    say("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
-  }
+  std::string text =
+      fmt::format("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
+                  graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
+  text +=
+      fmt::format("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
+  topology::Findings unknown;
   for (const Row& row : kRows) {
     TUTTI_TRY(const auto found, topology::bound(graph, row.collective, ranks));
     const double algbw = found.gigabytes_per_second();
@@ -52,15 +53,15 @@ Result<int> bound(const BoundOptions& options) {
                     {"busbw", busbw},
                     {"exact", found.exact},
                     {"cut", found.cut.words}});
-    if (!options.json)
-      say("{}", wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw, busbw,
-                                    found.exact ? "exact" : "", found.cut.words),
-                        42));
+    text += wrapped(fmt::format("{:<15} {:>8.1f} {:>8.1f}  {:<5}  {}", row.name, algbw, busbw,
+                                found.exact ? "exact" : "", found.cut.words),
+                    42);
+    unknown = found.findings;
   }
-  if (options.json)
-    say("{}\n", json.dump(2));
-  else
-    say("\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n");
+  text += "\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n";
+  for (const topology::Finding& finding : unknown)
+    text += wrapped(fmt::format("{}: {}", finding.what, finding.remedy), 2);
+  say("{}", options.json ? json.dump(2) + "\n" : text);
   return 0;
 }
 

@@ -18,7 +18,8 @@ using topology::NodeKind;
 void add_source_options(CLI::App& app, GraphSource& source) {
   auto* from = app.add_option("--from", source.from,
                               "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi, "
-                              "or a capture; default: this machine");
+                              "or a capture; FILE:4: its hosts four times; -: standard input; "
+                              "default: this machine");
   app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
       ->excludes(from);
   // The machine that programs on simulated GPUs see (docs/simulated-gpus.md).
