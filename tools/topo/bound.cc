@@ -6,6 +6,7 @@
 
 #include "tools/topo/topo.h"
 #include "topology/bounds/bound.h"
+#include "topology/graph/words.h"
 
 namespace tutti::tools {
 namespace {
@@ -33,6 +34,22 @@ constexpr std::array kRows{Row{"all_gather", topology::Pattern::kAllGather},
                            Row{"broadcast", topology::Pattern::kBroadcast},
                            Row{"all_to_all", topology::Pattern::kAllToAll}};
 
+/// What NVLink or xGMI alone would allow ranks that it joins: "all_gather 370.8, ..."; "" for
+/// others. The bound counts the PCI Express links beside it, which hardly any program uses at once.
+std::string fast_alone(const topology::Graph& graph, const std::vector<topology::NodeId>& ranks) {
+  topology::Graph fast = graph;
+  std::erase_if(fast.links, [](const topology::Link& link) { return !is_fast(link.kind); });
+  std::string text;
+  for (const Row& row : kRows) {
+    const auto found = topology::bound(fast, row.collective, ranks);
+    if (!found) return {};
+    const double bus =
+        found->gigabytes_per_second() * row.bus_factor(static_cast<double>(ranks.size()));
+    topology::append(text, fmt::format("{} {}", row.name, rate_text(bus)));
+  }
+  return text;
+}
+
 Result<int> bound(const BoundOptions& options) {
   TUTTI_TRY(const auto machine, load(options.source));
   const topology::Graph& graph = machine.graph;
@@ -58,6 +75,8 @@ Result<int> bound(const BoundOptions& options) {
                     42);
     unknown = found.findings;
   }
+  if (const std::string alone = fast_alone(graph, ranks); !alone.empty())
+    text += "\n" + wrapped("busbw over links between GPUs alone: " + alone, 2);
   text += "\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n";
   for (const topology::Finding& finding : unknown)
     text += wrapped(fmt::format("{}: {}", finding.what, finding.remedy), 2);
