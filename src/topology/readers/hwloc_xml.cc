@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -117,19 +116,6 @@ Result<Imported> understood(const std::string& text, std::string_view source) {
         {static_cast<Severity>(f[0].get<int>()), f[1], f[2], f[3], f[4], f[5], f[6].get<double>()});
   }
   return imported;
-}
-
-/// hwloc without CUDA and NVML knows GPUs by address only: then they are counted in its order, as
-/// drivers do by default.
-void count_gpus(Graph& graph) {
-  auto gpus = graph.all(NodeKind::kGpu);
-  for (const NodeId gpu : gpus) {
-    if (graph[gpu].index >= 0) return;
-  }
-  std::sort(gpus.begin(), gpus.end(),
-            [&](NodeId a, NodeId b) { return graph[a].bus < graph[b].bus; });
-  for (std::size_t i = 0; i < gpus.size(); ++i)
-    graph[gpus[i]].name = fmt::format("{}/gpu{}", graph[graph[gpus[i]].host].name, i);
 }
 
 Result<Imported> read_hwloc(std::string_view text, std::string_view source) {

@@ -52,6 +52,7 @@ class NcclReader {
     TUTTI_RETURN_IF_ERROR(peers());
     TUTTI_RETURN_IF_ERROR(pci_links());
     sockets();
+    count_gpus(made_.graph);  // Files of clouds list addresses only.
     finish();
     return std::move(made_);
   }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <tuple>
 
 #include "topology/graph/text.h"
 #include "topology/graph/words.h"
@@ -88,6 +89,22 @@ const Reader* find_reader(std::string_view name) {
   const auto found = std::find_if(kReaders.begin(), kReaders.end(),
                                   [&](const Reader* reader) { return reader->name == name; });
   return found == kReaders.end() ? nullptr : *found;
+}
+
+void count_gpus(Graph& graph) {
+  auto gpus = graph.all(NodeKind::kGpu);
+  for (const NodeId gpu : gpus) {
+    if (graph[gpu].index >= 0 || !graph[gpu].host.exists()) return;
+  }
+  std::sort(gpus.begin(), gpus.end(), [&](NodeId a, NodeId b) {
+    return std::tie(graph[a].host, graph[a].bus) < std::tie(graph[b].host, graph[b].bus);
+  });
+  NodeId host;
+  for (int next = 0; const NodeId gpu : gpus) {
+    if (graph[gpu].host != host) next = 0;
+    host = graph[gpu].host;
+    graph[gpu].name = fmt::format("{}/gpu{}", graph[host].name, next++);
+  }
 }
 
 Result<Imported> import(std::string_view text, std::string_view source) {

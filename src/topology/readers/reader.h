@@ -45,6 +45,10 @@ struct Reader {
 std::span<const Reader* const> readers();
 const Reader* find_reader(std::string_view name);
 
+/// Gives GPUs of a graph of which none has an index numbers in the order of their addresses, as
+/// drivers count by default: "host0/gpu0".
+void count_gpus(Graph& graph);
+
 /// Reads a text with the first reader that recognises it, then validates the graph: impossible
 /// graphs are errors, doubtful ones have findings.
 Result<Imported> import(std::string_view text, std::string_view source);

@@ -181,6 +181,18 @@ TEST_CASE("what NCCL would refuse or mix up is said, with its line") {
   }
 }
 
+TEST_CASE("GPUs of a file that gives none a number are counted by address") {
+  constexpr std::string_view kFile = R"(<system version="1"><cpu numaid="0">
+<pci busid="0000:20:00.0" class="0x030200"/><pci busid="0000:10:00.0" class="0x030200">{}</pci>
+</cpu></system>)";
+  const Graph bare = nccl(fmt::format(fmt::runtime(kFile), ""));
+  CHECK(bare[bare.find("host0/gpu0")].bus == "0000:10:00.0");
+  CHECK(bare[bare.find("host0/gpu1")].bus == "0000:20:00.0");
+  const Graph one = nccl(fmt::format(fmt::runtime(kFile), R"(<gpu dev="1" sm="80"/>)"));
+  CHECK(one[one.find("host0/gpu1")].bus == "0000:10:00.0");
+  CHECK(one.find("host0/gpu0000:20:00.0").exists());
+}
+
 TEST_CASE("impossible NVLinks: to itself, more than the chip has") {
   CHECK(refusal(two(nvlink("0000:07:00.0", 12), nvlink("0000:0a:00.0", 12))) ==
         "t:3: gpu 0000:07:00.0 has 12 nvlinks to itself; the file is defective: dump a new one "
