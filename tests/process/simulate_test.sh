@@ -64,6 +64,9 @@ done
 "$tutti" simulate all_reduce --from - --ranks 2,8 --bytes 1M <"$work/machine.topo" |
   grep -E '^ +8 +1M ' >/dev/null || fail "standard input"
 
+"$tutti" topo export --model cpu-2s | "$tutti" simulate all_reduce --from - --bytes 1M |
+  grep 'no GPU: ranks on its NUMA nodes' >/dev/null || fail "does not say that there is no GPU"
+
 echo "== what is wrong is one line"
 while read -r arguments; do
   # shellcheck disable=SC2086

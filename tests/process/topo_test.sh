@@ -68,6 +68,9 @@ refused "hgx-h100" show --model hgx-h1000
 refused "$work/none" show --from "$work/none"
 echo '<graphs version="1"/>' >"$work/graph.xml"
 refused "NCCL's graph file" show --from "$work/graph.xml"
+sed 's/=[0-9.]*:table/=?/g' <("$tutti" topo export --model pcie-4) >"$work/unknown.topo"
+refused "unknown bandwidth" bound --from "$work/unknown.topo"
+[ ! -s "$work/out" ] || fail "a table's head before the error"
 refused "choose 1 to" show --from "$work/virtual.xml:0"
 refused "gpu99" why gpu99 gpu0 --model hgx-h100
 refused "nccl_xml" export --model cpu-2s --format nothing

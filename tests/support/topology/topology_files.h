@@ -12,8 +12,9 @@ struct MachineFile {
   const char* name;
   const char* reader;  // Which reader is to recognise it.
 };
-inline constexpr std::array<MachineFile, 7> kMachineFiles{{
+inline constexpr std::array<MachineFile, 8> kMachineFiles{{
     {"two_nodes.topo", "tutti"},
+    {"two_nodes.json", "json"},
     {"two_gpus.nccl.xml", "nccl_xml"},
     {"mi300_pair.rccl.xml", "nccl_xml"},
     {"two_gpus.hwloc2.xml", "hwloc_xml"},

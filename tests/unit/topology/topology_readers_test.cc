@@ -7,7 +7,9 @@
 #include "support/catch.h"
 #include "support/topology/topology_files.h"
 #include "topology/graph/text.h"
+#include "topology/models/model.h"
 #include "topology/readers/reader.h"
+#include "topology/render/render.h"
 
 using namespace tutti;
 using namespace tutti::topology;
@@ -71,6 +73,21 @@ TEST_CASE("each file is a graph that its text form keeps") {
   }
 }
 
+TEST_CASE("JSON of every model and file is the same graph again") {
+  const auto check = [](const Graph& graph) {
+    const auto again = import(to_json(graph), "x.json");
+    INFO((again ? "" : again.error().what));
+    REQUIRE(again);
+    CHECK(again->graph == graph);
+  };
+  for (const auto& file : test::kMachineFiles) check(load(file.name));
+  for (const Model* each : models()) {
+    const auto graph = model(std::string(each->name) + ":2");
+    REQUIRE(graph);
+    check(*graph);
+  }
+}
+
 TEST_CASE("files that are cut or changed are graphs or errors") {
   std::mt19937 random(11);
   int errors = 0, graphs = 0;
@@ -119,7 +136,7 @@ TEST_CASE("what no reader knows is an error that lists what is known") {
   const auto imported = import("hello", "x.txt");
   REQUIRE_FALSE(imported);
   CHECK(imported.error().what ==
-        "x.txt: no known form of a topology; known: tutti, nccl_xml, hwloc_xml, matrix");
+        "x.txt: no known form of a topology; known: tutti, json, nccl_xml, hwloc_xml, matrix");
   const auto missing = import_file("/nowhere/x.topo");
   REQUIRE_FALSE(missing);
   CHECK(missing.error().what == "/nowhere/x.topo: No such file or directory");
