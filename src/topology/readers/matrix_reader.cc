@@ -3,8 +3,8 @@
 //
 // The model: classes say how near two devices are, not what is between them. The smallest tree that
 // agrees is built: PIX makes one switch, PXB joins switches under another, PHB and NODE make one
-// NUMA node, SYS two. NVLinks that no chip could have to all its peers lead to NVSwitches. No
-// figure is in the text, so all are assumed, and said to be.
+// NUMA node, SYS two. NVLinks that no chip could have to all its peers lead to NVSwitches, whatever
+// GPUs have none. No figure is in the text, so all are assumed, and said to be.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,6 +44,7 @@ class MatrixReader {
     gpu_links();
     network();
     note_conflicts();
+    note_cut();
     made_.graph.notes.push_back(fmt::format(
         "read from {} ({})", source_, matrix_.amd ? "rocm-smi --showtopo" : "nvidia-smi topo -m"));
     return std::move(made_);
@@ -90,9 +91,10 @@ class MatrixReader {
     if (alone == 0 || matrix_.devices.size() == 1) return;
     made_.findings.push_back(
         {Severity::kWarning, "numa-assumed", std::string(source_),
-         fmt::format("{} devices have no NUMA node in the text and are near to no other device; "
-                     "each has a NUMA node of its own in the graph",
-                     alone),
+         fmt::format(
+             "no NUMA node in the text, and near to no other device: {} of {} devices; each "
+             "has a NUMA node of its own in the graph",
+             alone, matrix_.devices.size()),
          "", "copy the whole table, with its columns of affinity"});
   }
 
@@ -161,34 +163,40 @@ class MatrixReader {
       }
       return at->second;
     };
-    if (far_.size(far) > near_.size(near)) parent = a_switch(far_switches_, far);
-    if (near_.size(near) > 1) parent = a_switch(near_switches_, near);
+    const bool apart = far_.size(far) > near_.size(near);  // PXB needs a switch at each end.
+    if (apart) parent = a_switch(far_switches_, far);
+    if (apart || near_.size(near) > 1) parent = a_switch(near_switches_, near);
     return parent;
+  }
+
+  int links_between(std::size_t i, std::size_t j) const {
+    const bool gpus = i != j && matrix_.devices[i].gpu && matrix_.devices[j].gpu;
+    return gpus ? nvlinks(matrix_.classes[i][j]) : 0;
   }
 
   void gpu_links() {
     const std::size_t count = matrix_.devices.size();
-    int most = 0, same = -1;
-    bool all_same = true;
+    Sets joined(count);
+    std::vector<int> most(count), sum(count);
     for (std::size_t i = 0; i < count; ++i) {
-      int own = 0;
       for (std::size_t j = 0; j < count; ++j) {
-        if (i == j || !matrix_.devices[i].gpu || !matrix_.devices[j].gpu) continue;
-        const int links = nvlinks(matrix_.classes[i][j]);
-        own += links;
-        if (same < 0) same = links;
-        all_same = all_same && links == same;
+        const int links = links_between(i, j);
+        if (links > 0) joined.join(i, j);
+        most[i] = std::max(most[i], links);
+        sum[i] += links;
       }
-      most = std::max(most, own);
     }
-    if (all_same && most > most_nvlinks(0) && same <= most_nvlinks(0)) {
-      through_switches(same);
-      return;
+    // By set of GPUs that NVLinks join: whether one has more than its chip could.
+    std::vector<bool> switched(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (sum[i] > most_nvlinks(0)) switched[joined.of(i)] = true;
     }
+    through_switches(joined, switched, most);
     for (std::size_t i = 0; i < count; ++i) {
       for (std::size_t j = i + 1; j < count; ++j) {
         if (!matrix_.devices[i].gpu || !matrix_.devices[j].gpu) continue;
-        const int there = nvlinks(matrix_.classes[i][j]), back = nvlinks(matrix_.classes[j][i]);
+        if (switched[joined.of(i)] && joined.of(i) == joined.of(j)) continue;
+        const int there = links_between(i, j), back = links_between(j, i);
         const bool xgmi = matrix_.classes[i][j] == "XGMI" && matrix_.hops[i][j] <= 1;
         if (there == 0 && back == 0 && !xgmi) continue;
         const auto rate = [xgmi](int links) {
@@ -200,14 +208,43 @@ class MatrixReader {
     }
   }
 
-  void through_switches(int count) {
-    const NodeId node = made_.graph.add({NodeKind::kNvSwitch, "host0/nvswitch0", host_});
-    // Hopper was the first with 18 links, so their figure is the least that it can be.
-    const Quantity figure{count * (count == 18 ? 20.6 : 20), Origin::kAssumed};
+  /// One node for the NVSwitches of each set. What a GPU has to its best peer it has to the
+  /// switches; between two GPUs that is the fewer of both.
+  void through_switches(Sets& joined, const std::vector<bool>& switched,
+                        const std::vector<int>& most) {
+    std::map<std::size_t, NodeId> made;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (!matrix_.devices[i].gpu) continue;
-      made_.graph.join(LinkKind::kNvlink, nodes_[i], node, figure).count = count;
+      const std::size_t set = joined.of(i);
+      if (!switched[set]) continue;
+      const auto [at, fresh] = made.try_emplace(set);
+      if (fresh) {
+        at->second = made_.graph.add(
+            {NodeKind::kNvSwitch, fmt::format("host0/nvswitch{}", made.size() - 1), host_});
+      }
+      // Hopper was the first with 18 links, so their figure is the least that it can be.
+      const Quantity figure{most[i] * (most[i] == 18 ? 20.6 : 20), Origin::kAssumed};
+      made_.graph.join(LinkKind::kNvlink, nodes_[i], at->second, figure).count = most[i];
+      for (std::size_t j = i + 1; j < nodes_.size(); ++j) {
+        if (joined.of(j) != set) continue;
+        const int there = links_between(i, j), back = links_between(j, i);
+        const int due = std::min(most[i], most[j]);
+        if (there != due || back != due) note_odd(i, j, due);
+      }
     }
+  }
+
+  void note_odd(std::size_t i, std::size_t j, int due) {
+    const auto word = [&](std::size_t a, std::size_t b) {
+      return fmt::format("row {} has {}", matrix_.devices[a].name, matrix_.classes[a][b]);
+    };
+    made_.findings.push_back(
+        {Severity::kWarning, "classes-contradict",
+         fmt::format("{}:{}", source_, matrix_.devices[links_between(i, j) == due ? j : i].line),
+         fmt::format("{} and {} are joined otherwise than their links to other GPUs say; NV{} is "
+                     "believed",
+                     matrix_.devices[i].name, matrix_.devices[j].name, due),
+         fmt::format("{}, {}", word(i, j), word(j, i)),
+         "copy the table again; nvidia-smi nvlink -s counts the links of each GPU"});
   }
 
   void network() {
@@ -233,6 +270,28 @@ class MatrixReader {
          "devices of one NUMA node are said to be SYS apart; the NUMA node is believed",
          fmt::format("{} pairs", conflicts),
          "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host"});
+  }
+
+  void note_cut() {
+    std::string cut;
+    std::size_t line = 0;
+    for (const MatrixDevice& device : matrix_.devices) {
+      if (!device.cut && (device.line > 0 || !device.gpu)) continue;
+      append(cut, device.name);
+      if (line == 0) line = device.line;
+    }
+    if (!matrix_.amd && !cut.empty() && matrix_.devices.size() > 1) {
+      made_.findings.push_back(
+          {Severity::kWarning, "rows-cut",
+           fmt::format("{}:{}", source_, std::max<std::size_t>(line, 1)),
+           fmt::format("rows are cut short or absent, and read from those of the others: {}", cut),
+           "", "copy the whole table"});
+    }
+    if (matrix_.more_tables == 0) return;
+    made_.findings.push_back({Severity::kWarning, "tables-left-out", std::string(source_),
+                              fmt::format("the text has {} tables of classes; the first is read",
+                                          1 + matrix_.more_tables),
+                              "", "put each machine's table into a file of its own"});
   }
 
   std::string unique_name(const MatrixDevice& device, std::size_t at) const {

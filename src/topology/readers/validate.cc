@@ -83,10 +83,11 @@ Status check_nvlinks(const Graph& graph, std::string_view source) {
     const int most = most_nvlinks(sm);
     if (links[gpu.value] <= most) continue;
     return impossible(source,
-                      "{} has {} NVLinks, and {} has at most {}; if the file lists every "
-                      "peer behind NVSwitches, list the switches instead",
+                      "{} has {} NVLinks, and {}; if the file lists every peer behind NVSwitches, "
+                      "list the switches instead",
                       graph[gpu].name, links[gpu.value],
-                      sm > 0 ? fmt::format("a chip of sm {}", sm) : "no chip", most);
+                      sm > 0 ? fmt::format("a chip of sm {} has at most {}", sm, most)
+                             : fmt::format("no chip has more than {}", most));
   }
   return ok();
 }

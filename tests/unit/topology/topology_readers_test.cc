@@ -201,8 +201,9 @@ TEST_CASE("nvidia-smi topo -m: a tree that agrees with its classes, all figures 
   // GPU0 and NIC0 are PIX apart, GPU1 and NIC0 PXB, GPU3 SYS from all but NIC1.
   between(graph, "host0/switch1", "host0/gpu0");
   between(graph, "host0/switch1", "host0/mlx5_0");
-  between(graph, "host0/switch0", "host0/gpu1");
+  between(graph, "host0/switch2", "host0/gpu1");
   between(graph, "host0/switch0", "host0/switch1");
+  between(graph, "host0/switch0", "host0/switch2");
   between(graph, "host0/numa0", "host0/gpu2");
   between(graph, "host0/numa1", "host0/gpu3");
   between(graph, "host0/numa1", "host0/mlx5_1");
