@@ -125,29 +125,61 @@ void find_unequal(const Graph& graph, Findings& findings) {
   }
 }
 
-/// GPUs of a host that have fewer links (NVLink, xGMI) than the others.
+/// GPUs of a host that have fewer links (NVLink, xGMI) than others of their chip.
 void find_lone(const Graph& graph, Findings& findings) {
+  struct Alike {
+    std::int64_t most = 0;
+    int without = 0, with = 0;
+    bool pairs = true;  // Whether those with links have one peer each.
+  };
   const auto links = count_links(graph, is_fast);
-  std::map<NodeId, std::int64_t> most;
-  std::map<NodeId, int> without, with;
+  std::vector<std::set<NodeId>> peers(graph.nodes.size());
+  for (const Link& link : graph.links) {
+    if (!is_fast(link.kind)) continue;
+    peers[link.a.value].insert(link.b);
+    peers[link.b.value].insert(link.a);
+  }
+  const auto chip = [&](NodeId gpu) {
+    std::string key;
+    for (const char* name : {"device", "sm", "gfx", "gcn"}) append(key, fact(graph[gpu], name));
+    return key;
+  };
   const auto gpus = graph.all(NodeKind::kGpu);
+  // Where one's chip is not known, it may be that of any other.
+  std::set<NodeId> unknown;
   for (const NodeId gpu : gpus) {
-    auto& value = most[graph[gpu].host];
-    value = std::max(value, links[gpu.value]);
-    ++(links[gpu.value] == 0 ? without : with)[graph[gpu].host];
+    if (chip(gpu).empty()) unknown.insert(graph[gpu].host);
+  }
+  std::map<std::pair<NodeId, std::string>, Alike> makes;
+  const auto alike = [&](NodeId gpu) -> Alike& {
+    const NodeId host = graph[gpu].host;
+    return makes[{host, unknown.count(host) != 0 ? std::string() : chip(gpu)}];
+  };
+  for (const NodeId gpu : gpus) {
+    Alike& own = alike(gpu);
+    own.most = std::max(own.most, links[gpu.value]);
+    ++(links[gpu.value] == 0 ? own.without : own.with);
+    own.pairs =
+        own.pairs && peers[gpu.value].size() <= 1 &&
+        (peers[gpu.value].empty() || graph[*peers[gpu.value].begin()].kind == NodeKind::kGpu);
   }
   for (const NodeId gpu : gpus) {
-    const std::int64_t others = most[graph[gpu].host], own = links[gpu.value];
-    if (own == others) continue;
-    // Some machines have bridges between pairs of GPUs; none has all but one of many linked.
-    const bool alone = own == 0 && without[graph[gpu].host] == 1 && with[graph[gpu].host] > 2;
-    findings.push_back({alone ? Severity::kError : Severity::kWarning,
-                        own == 0 ? "gpu-without-links" : "gpu-fewer-links", graph[gpu].name,
-                        own == 0 ? "this GPU has no links to other GPUs, and others of its host do"
-                                 : "this GPU has fewer links than others of its host",
-                        fmt::format("{} links, others have {}", own, others),
-                        "nvidia-smi nvlink -s, and the state of the fabric manager",
-                        1 - static_cast<double>(own) / static_cast<double>(others)});
+    const auto& [most, without, with, pairs] = alike(gpu);
+    const std::int64_t own = links[gpu.value];
+    if (own == most) continue;
+    // Bridges join pairs of GPUs, and some are left out; of many that are joined otherwise, none
+    // is.
+    const bool alone = own == 0 && without == 1 && with > 2 && !pairs;
+    findings.push_back(
+        {alone               ? Severity::kError
+         : own == 0 && pairs ? Severity::kNote
+                             : Severity::kWarning,
+         own == 0 ? "gpu-without-links" : "gpu-fewer-links", graph[gpu].name,
+         own == 0 ? "this GPU has no links to other GPUs, and others of its host do"
+                  : "this GPU has fewer links than others of its host",
+         fmt::format("{} links, others have {}", own, most),
+         "nvidia-smi nvlink -s, and the state of the fabric manager",
+         own == 0 && pairs ? 0 : 1 - static_cast<double>(own) / static_cast<double>(most)});
   }
 }
 

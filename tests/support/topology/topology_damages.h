@@ -211,6 +211,10 @@ inline const std::vector<Damage>& fabric_damages() {
            return g[each.b].name.find("nvswitch3") != std::string::npos;
          });
        }},
+      {"nvlink-hidden", "host0", kWarning, 0,
+       [](Graph& g) {
+         drop_links(g, [](const Link& each) { return each.kind == LinkKind::kNvlink; });
+       }},
       {"p2p-refused", "host0/gpu2", kWarning, 0,
        [](Graph& g) { node(g, "host0/gpu2").facts["no_p2p"] = "gpu1:chipset"; }},
   };

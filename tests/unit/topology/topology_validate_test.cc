@@ -118,7 +118,23 @@ TEST_CASE("doubtful: one GPU without links among linked ones") {
   auto findings = validate(graph, "x");
   REQUIRE(findings);
   REQUIRE(find(*findings, "gpu-without-links") != nullptr);
-  CHECK(find(*findings, "gpu-without-links")->severity == Severity::kWarning);
+  CHECK(find(*findings, "gpu-without-links")->severity == Severity::kNote);
+  // So are two bridged pairs and one GPU beside them, and a GPU of another chip.
+  Graph pairs = graph;
+  for (const char* name : {"gpu4", "other"}) pairs.add(Node{NodeKind::kGpu, name, {0}, -1, "", {}});
+  for (const NodeId gpu : pairs.all(NodeKind::kGpu)) pairs[gpu].facts["sm"] = "80";
+  pairs.nodes.back().facts["sm"] = "75";
+  Link second = nvlink(graph);
+  second.a = graph.find("gpu2");
+  second.b = graph.find("gpu3");
+  pairs.add(second);
+  findings = validate(pairs, "x");
+  REQUIRE(findings);
+  for (const Finding& finding : *findings) {
+    INFO(finding.where);
+    CHECK(finding.severity == Severity::kNote);
+    CHECK(finding.where != "other");
+  }
   Link more = nvlink(graph);
   more.a = graph.find("gpu2");
   more.b = graph.find("host0/gpu0");
