@@ -47,17 +47,18 @@ const Chip* cut_down(int sm, int nvlinks) {
 }
 
 double pcie_generation(const Node& gpu) {
-  if (const auto sm = number_fact(gpu, "sm")) {
-    // Jetson, Thor, GB10: beside a processor's cores, no card.
-    if (*sm == 62 || *sm == 72 || *sm == 87 || *sm == 110 || *sm == 121) return 0;
-    double rate = 0;
-    for (const Made& made : kMade) rate = *sm >= made.sm ? made.gigatransfers : rate;
-    return rate;
-  }
+  // RCCL's files give AMD's GPUs an sm too, which is none.
   std::string_view gcn = fact(gpu, "gfx").empty() ? fact(gpu, "gcn") : fact(gpu, "gfx");
   if (gcn.starts_with("gfx")) gcn.remove_prefix(3);
-  if (gcn == "906" || gcn == "908" || gcn == "90a") return 16;
-  return gcn.starts_with("94") || gcn.starts_with("95") ? 32 : 0;
+  if (gcn.starts_with("94") || gcn.starts_with("95")) return 32;
+  if (gcn == "906" || gcn == "908" || gcn == "910" || gcn == "90a") return 16;
+  const auto sm = number_fact(gpu, "sm");
+  if (!gcn.empty() || !sm) return 0;
+  // Jetson, Thor, GB10: beside a processor's cores, no card.
+  if (*sm == 62 || *sm == 72 || *sm == 87 || *sm == 110 || *sm == 121) return 0;
+  double rate = 0;
+  for (const Made& made : kMade) rate = *sm >= made.sm ? made.gigatransfers : rate;
+  return rate;
 }
 
 std::string chip_key(const Node& gpu) {

@@ -1,5 +1,6 @@
-// File: topology/checks/pcie.cc: PCI Express links against what they could do, against their slots
-// and against those of parts like them.
+// File: topology/checks/pcie.cc: PCI Express links against what they could do, against their slots,
+// against those of parts like them; and, where all of a kind are alike, against what hangs below
+// and what a chip is made for.
 //
 // Lanes do not come and go: fewer than there could be is broken, or badly seated. The rate of a
 // lane does: GPUs let it sink while nobody uses them, so a GPU's low rate alone means something
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 
+#include "topology/checks/chips.h"
 #include "topology/checks/parts.h"
 
 namespace tutti::topology {
@@ -129,6 +131,112 @@ void check_pcie_slot(const Machine& machine, Findings& findings) {
          "the PCI Express link can do less than those of other devices of this make",
          fmt::format("{} (maximum), others {} (maximum)", text_of(own), text_of(most)),
          "compare slot, riser and firmware settings with theirs", loss});
+  }
+}
+
+namespace {
+
+// GB/s that a PCI Express link could carry; 0 where nobody knows, or where it is a guess. A rate of
+// the moment says nothing of what an idle link could do.
+double could_carry(const Link& link) {
+  if (link.pcie && link.pcie->maximum.known()) return pcie_bandwidth(link.pcie->maximum);
+  const bool known =
+      link.forward.origin > Origin::kAssumed && link.forward.origin != Origin::kReportedCurrent;
+  return known ? link.forward.value : 0;
+}
+
+// What hangs below a bridge: GB/s of the links to what is next, but a NIC's no more than its
+// port's.
+struct Below {
+  double sum = 0, widest = 0;
+  int parts = 0;
+};
+// By bridge. Functions of one device share its link, each as a link of the graph.
+std::map<NodeId, Below> below_bridges(const Machine& machine) {
+  const Graph& graph = machine.graph;
+  std::map<NodeId, std::map<std::string, double>> devices;
+  for (const Link& link : graph.links) {
+    if (link.kind != LinkKind::kPcie) continue;
+    const NodeId child = lower_end(machine, link);
+    NodeId bridge = child == link.a ? link.b : link.a;
+    // Past the port of a switch to the switch, whose own link is the next.
+    while (bridge.exists() && machine.parent[bridge.value].exists() &&
+           graph.links[machine.up[bridge.value]].kind != LinkKind::kPcie) {
+      bridge = machine.parent[bridge.value];
+    }
+    if (!bridge.exists() || !machine.parent[bridge.value].exists()) continue;
+    const Node& node = graph[child];
+    double needs = could_carry(link);
+    const auto speed = static_cast<double>(number_fact(node, "speed_mbps").value_or(0));
+    if (node.kind == NodeKind::kNic && speed > 0) needs = std::min(needs, speed / 8000);
+    const std::string device =
+        node.bus.empty() ? node.name : node.bus.substr(0, node.bus.rfind('.'));
+    double& own = devices[bridge][device];
+    own = std::max(own, needs);
+  }
+  std::map<NodeId, Below> below;
+  for (const auto& [bridge, parts] : devices) {
+    Below& all = below[bridge];
+    for (const auto& [device, needs] : parts) {
+      if (needs <= 0) continue;
+      all.sum += needs;
+      all.widest = std::max(all.widest, needs);
+      ++all.parts;
+    }
+  }
+  return below;
+}
+
+}  // namespace
+
+// Where all uplinks are alike, no sibling shows that they are narrow.
+void check_pcie_uplink(const Machine& machine, Findings& findings) {
+  const Graph& graph = machine.graph;
+  for (const auto& [bridge, below] : below_bridges(machine)) {
+    const Link& link = graph.links[machine.up[bridge.value]];
+    const double carries = could_carry(link), share = carries > 0 ? below.sum / carries : 0;
+    if (share <= 2.001) continue;
+    // Boards let up to five GPUs and a NIC share one link of their width, or of the generation
+    // before. What is narrower is not made so, or is what a virtual machine is told.
+    const bool narrow = share > 6.001 || below.widest > 2.001 * carries;
+    findings.push_back(
+        {narrow ? Severity::kWarning : Severity::kNote, "pcie-uplink", graph[bridge].name,
+         narrow
+             ? "the PCI Express link up is far narrower than what hangs below it"
+             : "parts below this bridge share a PCI Express link up that is narrower than all of "
+               "them",
+         fmt::format("{:.1f} GB/s{}, below it {:.1f} GB/s in {}", carries,
+                     link.pcie && link.pcie->maximum.known()
+                         ? fmt::format(" ({}, maximum)", text_of(link.pcie->maximum))
+                         : fmt::format(" ({})", to_string(link.forward.origin)),
+                     below.sum,
+                     below.parts == 1 ? "one part" : fmt::format("{} parts", below.parts)),
+         narrow ? "look at the bridge outside of the virtual machine (lspci -vv); if the figure is "
+                  "wrong, correct the file, for NCCL believes it too"
+                : "count on the share, and keep traffic below the switch",
+         narrow ? loss_of(carries, below.widest > carries ? below.widest : below.sum) : 0});
+  }
+}
+
+void check_pcie_chip(const Machine& machine, Findings& findings) {
+  const Graph& graph = machine.graph;
+  for (const Link& link : graph.links) {
+    if (link.kind != LinkKind::kPcie || !link.pcie) continue;
+    const Node& gpu = graph[lower_end(machine, link)];
+    if (gpu.kind != NodeKind::kGpu) continue;
+    const double own = link.pcie->maximum.gigatransfers, due = pcie_generation(gpu);
+    // A slot a generation older than its GPU is usual; the first two are none that such a GPU is
+    // in.
+    if (own <= 0 || own > 5.001 || due < 3 * own) continue;
+    findings.push_back(
+        {Severity::kWarning, "pcie-generation", gpu.name,
+         "the PCI Express link can do far less than the GPU's chip",
+         fmt::format("{} (maximum), the chip is made for {} GT/s (table)",
+                     text_of(link.pcie->maximum), due),
+         "look at the link outside of the virtual machine (lspci -vv), at the firmware's settings "
+         "and at riser and cable; if the figure is wrong, correct the file, for NCCL believes it "
+         "too",
+         loss_of(own, due)});
   }
 }
 

@@ -95,6 +95,15 @@ inline void drop_links(Graph& graph, const std::function<bool(const Link&)>& whi
                     graph.links.end());
 }
 
+// The same rate for the links of all parts of a kind, as a virtual machine may be told.
+inline void set_rates(Graph& graph, NodeKind kind, PcieRate rate) {
+  for (Link& each : graph.links) {
+    if (!each.pcie || graph[each.b].kind != kind) continue;
+    each.pcie = Pcie{rate, rate};
+    each.forward = each.backward = {pcie_bandwidth(rate), each.forward.origin};
+  }
+}
+
 inline const std::vector<Damage>& pcie_damages() {
   static const std::vector<Damage> all{
       {"pcie-width", "host0/gpu3", kError, 0.5,
@@ -128,6 +137,18 @@ inline const std::vector<Damage>& pcie_damages() {
        [](Graph& g) {
          node(g, "host0/gpu1").facts["pcie_device_width"] = "16";
          pcie(g, "host0/gpu1") = {{32, 8}, {32, 8}};
+       }},
+      {"pcie-uplink", "host0/pci0000:02:00.0", kWarning, 0.996,
+       [](Graph& g) {
+         set_rates(g, NodeKind::kPcieSwitch, {2.5, 1});
+       }},
+      {"pcie-uplink", "host1/pci0000:02:00.0", kWarning, 0.875,
+       [](Graph& g) {
+         set_rates(g, NodeKind::kPcieSwitch, {5, 16});
+       }},
+      {"pcie-generation", "host0/gpu0", kWarning, 0.922,
+       [](Graph& g) {
+         set_rates(g, NodeKind::kGpu, {2.5, 16});
        }},
       {"pcie-below-siblings", "host0/gpu1", kWarning, 0.5,
        [](Graph& g) {

@@ -2,6 +2,8 @@
 // all, and with none; boxes of several parts, and parts joined by bridges.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "support/catch.h"
 #include "support/topology/topology_damages.h"
 #include "topology/checks/check.h"
@@ -131,4 +133,29 @@ TEST_CASE("a GPU without a bridge beside bridged pairs is a note; one of a mesh 
     return each.kind == LinkKind::kNvlink && (each.a == gpu || each.b == gpu);
   });
   CHECK(has(check(mesh), "gpu-without-links", kError));
+}
+
+TEST_CASE(
+    "what a chip is made for is known of each model's GPUs, and of AMD's by their own names") {
+  for (const Model* each : models()) {
+    Graph graph = make(each->name.data());
+    INFO(each->name);
+    for (const NodeId gpu : graph.all(NodeKind::kGpu)) CHECK(pcie_generation(graph[gpu]) >= 8);
+    set_rates(graph, NodeKind::kGpu, {2.5, 16});
+    const bool on_pcie = std::any_of(graph.links.begin(), graph.links.end(), [&](const Link& link) {
+      return link.pcie && graph[link.b].kind == NodeKind::kGpu;
+    });
+    CHECK(has(check(graph), "pcie-generation", kWarning) == on_pcie);
+  }
+  const auto made_for = [](const char* key, const char* value) {
+    Node gpu{NodeKind::kGpu, "gpu"};
+    gpu.facts["sm"] = "104";
+    gpu.facts[key] = value;
+    return pcie_generation(gpu);
+  };
+  CHECK(made_for("gcn", "910") == 16);
+  CHECK(made_for("gcn", "gfx942") == 32);
+  CHECK(made_for("gfx", "906") == 16);
+  CHECK(made_for("gfx", "1100") == 0);
+  CHECK(made_for("sm", "121") == 0);
 }
