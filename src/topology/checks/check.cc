@@ -65,8 +65,16 @@ Machine::Machine(const Graph& of)
     const auto [found, is_new] = at.emplace(node.host, hosts.size());
     if (is_new) hosts.push_back({node.host, {}, {}, {}});
     Host& host = hosts[found->second];
+    if (nic && !is_device({i})) continue;
     (gpu ? host.gpus : nic ? host.nics : host.numa).push_back({i});
   }
+}
+
+bool Machine::is_device(NodeId nic) const {
+  // NCCL's files give sockets a small number for a GUID.
+  const Node& node = graph[nic];
+  return !node.bus.empty() || pcie_above(nic) != nullptr ||
+         fact(node, "guid").find(':') != std::string::npos;
 }
 
 NodeId Machine::numa_of(NodeId node) const {
@@ -146,6 +154,9 @@ Findings check(const Graph& graph, const CheckOptions& options) {
     });
     if (!again) findings.push_back(known);
   }
+  std::set<std::string> places;
+  for (const Node& node : graph.nodes) places.insert(node.name);
+  join_alike(places, findings);
   rank(findings);
   return findings;
 }

@@ -20,9 +20,10 @@ struct CheckOptions {
   Findings known;
 };
 
-/// All verdicts, worst first: by severity, then predicted loss, then code and place. The same for
-/// the same graph. The graph has to be sound (validate's rules, reader.h); linear in it but for
-/// sorting, and for patterns of rails, where every host is compared with every different one.
+/// All verdicts, worst first: by severity, then predicted loss, then code and place. What several
+/// parts have for one reason is one verdict, at "host0/gpu0-gpu7". The same for the same graph. The
+/// graph has to be sound (validate's rules, reader.h); linear in it but for sorting, and for
+/// patterns of rails, where every host is compared with every different one.
 Findings check(const Graph& graph, const CheckOptions& options = {});
 
 /// What `b` has otherwise than `a` (the machine as it should be: another one, or a model), ranked

@@ -55,6 +55,11 @@ class Difference {
     match_hosts();
     for (const auto& [mine, other] : pairs_) compare_nodes(mine, other);
     compare_gpu_links();
+    std::set<std::string> places;
+    for (const Graph* graph : {&a_.graph, &b_.graph}) {
+      for (const Node& node : graph->nodes) places.insert(node.name);
+    }
+    join_alike(places, findings_);
     rank(findings_);
     return std::move(findings_);
   }
@@ -174,10 +179,12 @@ class Difference {
       return list.empty() ? 0 : 1 + std::count(list.begin(), list.end(), ',');
     };
     if (count(first) == count(second)) return;
+    const auto nics = [&](const std::string& list) {
+      return list.empty() ? std::string("none") : fmt::format("{} of the NICs", count(list));
+    };
     say(second.empty() ? Severity::kWarning : Severity::kNote, "differs-nearest", a[mine].name,
         "other NICs are near this GPU",
-        fmt::format("under its switch: {} and {}", first.empty() ? "none" : first,
-                    second.empty() ? "none" : second));
+        fmt::format("under its switch: {} and {}", nics(first), nics(second)));
   }
 
   void compare_pcie(NodeId mine, NodeId other) {

@@ -67,14 +67,19 @@ std::string translation_of(const Node& device) {
 
 void check_gpudirect_bridges(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
-  std::map<NodeId, std::string> blocked;  // GPUs that a bridge with ACS keeps from their NIC.
+  struct Blocked {
+    std::string names;
+    int pairs = 0;
+  };
+  std::map<NodeId, Blocked> blocked;  // GPUs that a bridge with ACS keeps from their NIC.
   for (const auto& host : machine.hosts) {
     for (const NodeId gpu : host.gpus) {
       const NodeId nic = machine.nearest_nic(host, gpu);
       if (!nic.exists()) continue;
       for (const NodeId bridge : acs_between(machine, gpu, nic)) {
-        std::string& list = blocked[bridge];
-        if (list.size() < 200) append(list, graph[gpu].name + " and " + graph[nic].name);
+        auto& [names, pairs] = blocked[bridge];
+        if (names.size() < 200) append(names, graph[gpu].name + " and " + graph[nic].name);
+        ++pairs;
       }
     }
   }
@@ -84,7 +89,10 @@ void check_gpudirect_bridges(const Machine& machine, Findings& findings) {
          "access control (ACS) is on: traffic between a GPU and its NIC goes up to the processor "
          "and back",
          fmt::format("between {}; acs on (configuration space); a published case loses {:.0f}%",
-                     between, 100 * kLossWithoutGpuDirect),
+                     blocked.size() == 1
+                         ? between.names
+                         : fmt::format("{} GPUs and their NICs at each bridge", between.pairs),
+                     100 * kLossWithoutGpuDirect),
          "switch ACS off in the firmware's settings, or with setpci on this bridge, unless virtual "
          "machines need it",
          kLossWithoutGpuDirect});
@@ -189,9 +197,8 @@ void check_gpudirect_far(const Machine& machine, Findings& findings) {
     const bool some_switch = some(Near::kSwitch), some_numa = some_switch || some(Near::kNuma);
     for (std::size_t i = 0; i < nearest.size(); ++i) {
       const Node& gpu = graph[host.gpus[i]];
-      const std::string evidence = fmt::format(
-          "the nearest is {}; the host has {} GPUs and {} NICs",
-          graph[machine.nearest_nic(host, host.gpus[i])].name, host.gpus.size(), host.nics.size());
+      const std::string evidence =
+          fmt::format("the host has {} GPUs and {} NICs", host.gpus.size(), host.nics.size());
       if (nearest[i] == Near::kFar) {
         const bool odd = enough && some_numa;
         findings.push_back({odd ? Severity::kWarning : Severity::kNote, "nic-on-other-numa",

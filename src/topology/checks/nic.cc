@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "topology/checks/parts.h"
 
@@ -111,6 +112,11 @@ void check_nic_rate(const Machine& machine, Findings& findings) {
   const Graph& graph = machine.graph;
   const auto best = best_of(
       machine, [](const Node& nic) { return speed_of(nic) > kMostMbps ? 0 : speed_of(nic); });
+  std::map<std::tuple<NodeId, std::string, long long>, int> equals;  // By host, make and speed.
+  for (const NodeId nic : graph.all(NodeKind::kNic)) {
+    const Node& node = graph[nic];
+    if (is_up(node)) ++equals[{node.host, make_of(machine, nic), speed_of(node)}];
+  }
   for (const NodeId nic : graph.all(NodeKind::kNic)) {
     const Node& node = graph[nic];
     if (speed_of(node) > kMostMbps) {
@@ -126,16 +132,25 @@ void check_nic_rate(const Machine& machine, Findings& findings) {
     const long long own = speed_of(node), most = speed_of(other);
     if (own <= 0 || own >= most) continue;
     const bool narrow = lanes_of(node) > 0 && lanes_of(node) < lanes_of(other);
+    // Two and more that are slower alike are a network of their own: of storage, of the front end.
+    const int alike = equals[{node.host, found->first, own}];
+    const bool own_network = !narrow && alike > 1;
     const std::string& rate = fact(node, "rate");
     findings.push_back(
-        {narrow ? Severity::kError : Severity::kWarning, narrow ? "nic-width" : "nic-slow",
-         node.name,
+        {narrow        ? Severity::kError
+         : own_network ? Severity::kNote
+                       : Severity::kWarning,
+         narrow ? "nic-width" : "nic-slow", node.name,
          narrow ? fmt::format("the port has {} of {} lanes up", lanes_of(node), lanes_of(other))
-                : "the port is slower than that of another NIC of its make",
+         : own_network
+             ? fmt::format("{} ports are slower than those of other NICs of their make, all alike",
+                           alike)
+             : "the port is slower than that of another NIC of its make",
          fmt::format("{} Gb/s{}{}, {} has {} Gb/s", static_cast<double>(own) / 1000,
                      rate.empty() ? "" : ", ", rate, other.name, static_cast<double>(most) / 1000),
-         "look at cable, transceiver and the switch's port",
-         loss_of(static_cast<double>(own), static_cast<double>(most))});
+         own_network ? "if they are no network of their own: look at cables and switch"
+                     : "look at cable, transceiver and the switch's port",
+         own_network ? 0 : loss_of(static_cast<double>(own), static_cast<double>(most))});
   }
 }
 
@@ -149,10 +164,11 @@ void check_nic_mtu(const Machine& machine, Findings& findings) {
     if (found == best.end() || !is_up(node)) continue;
     const long long own = mtu_of(node), most = mtu_of(graph[found->second]);
     if (own <= 0 || own >= most) continue;
-    findings.push_back({Severity::kWarning, "nic-mtu", node.name,
-                        "the MTU is smaller than that of another NIC of its make",
-                        fmt::format("{} bytes, {} has {}", own, graph[found->second].name, most),
-                        fmt::format("ip link set {} mtu {}", fact(node, "netdev"), most)});
+    findings.push_back(
+        {Severity::kWarning, "nic-mtu", node.name,
+         "the MTU is smaller than that of another NIC of its make",
+         fmt::format("{} bytes, {} has {}", own, graph[found->second].name, most),
+         fmt::format("ip link set DEVICE mtu {}, with the name of its interface", most)});
   }
 }
 
@@ -230,14 +246,11 @@ void check_nic_address(const Machine& machine, Findings& findings) {
       routable |= key.rfind("gid", 0) == 0 && value.rfind("fe80:", 0) != 0;
     }
     if (!others && routable) continue;
-    findings.push_back(
-        {others ? Severity::kWarning : Severity::kNote, "nic-no-address", node.name,
-         others ? "the NIC has no IPv4 GID, and others of its make have"
-                : "the NIC has no GID that can be routed",
-         "GIDs of the kernel's table, by their form",
-         fmt::format("give {} an IP address",
-                     fact(node, "netdev").empty() ? "its interface" : fact(node, "netdev")),
-         others ? 1.0 : 0.0});
+    findings.push_back({others ? Severity::kWarning : Severity::kNote, "nic-no-address", node.name,
+                        others ? "the NIC has no IPv4 GID, and others of its make have"
+                               : "the NIC has no GID that can be routed",
+                        "GIDs of the kernel's table, by their form",
+                        "give its interface an IP address", others ? 1.0 : 0.0});
   }
 }
 

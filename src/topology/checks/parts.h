@@ -1,6 +1,7 @@
 // File: topology/checks/parts.h: what checks share. Internal to checks/*.cc.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,8 @@ struct Machine {
   explicit Machine(const Graph& graph);
 
   struct Host {
-    NodeId node;  // None: of parts that are in no host.
-    std::vector<NodeId> gpus, nics, numa;
+    NodeId node;                           // None: of parts that are in no host.
+    std::vector<NodeId> gpus, nics, numa;  // No bridges, veth or bonds among the NICs.
   };
   /// How near two devices are: by the deepest place where their ways up meet.
   enum class Near { kSwitch, kNuma, kFar, kUnknown };
@@ -26,6 +27,8 @@ struct Machine {
   std::vector<std::vector<NodeId>> way;  // From a GPU, NIC or card up to its NUMA node, with both.
   std::vector<Host> hosts;
 
+  /// Whether a NIC is a device: on PCI Express, or an RDMA device that the kernel gave a GUID.
+  bool is_device(NodeId nic) const;
   /// The NUMA node above; none if not known.
   NodeId numa_of(NodeId node) const;
   Near near(NodeId a, NodeId b) const;
@@ -57,6 +60,10 @@ std::string text_of(const PcieRate& rate);
 double loss_of(double own, double whole);
 /// Worst first, see check.h.
 void rank(Findings& findings);
+/// Findings that say the same of several of these places, as one at the first of them.
+void join_alike(const std::set<std::string>& places, Findings& findings);
+/// Names of nodes in short, in an order of their own: "host0/gpu0-gpu3, gpu6; host1/gpu2".
+std::string place_of(const std::vector<std::string>& names);
 
 /// What GPU traffic through host memory keeps of GPUDirect's bandwidth is 33 of 93 GB/s in a
 /// published case (NCCL issue 1412): an example, not a measurement of this machine.

@@ -122,7 +122,7 @@ inline const std::vector<Damage>& pcie_damages() {
          }
          pcie(g, "host0/mlx5_1").current = {16, 16};
        }},
-      {"pcie-asleep", "host0/gpu1", kNote, -1,
+      {"pcie-asleep", "host0-host1/gpu0-gpu7", kNote, -1,
        [](Graph& g) {
          for (Link& each : g.links) {
            if (each.pcie && g[each.b].kind == NodeKind::kGpu) each.pcie->current = {2.5, 16};
@@ -140,13 +140,13 @@ inline const std::vector<Damage>& pcie_damages() {
        }},
       {"pcie-uplink", "host0/pci0000:02:00.0", kWarning, 0.996,
        [](Graph& g) {
-         set_rates(g, NodeKind::kPcieSwitch, {2.5, 1});
+         pcie(g, "host0/pci0000:02:00.0") = {{2.5, 1}, {2.5, 1}};
        }},
       {"pcie-uplink", "host1/pci0000:02:00.0", kWarning, 0.875,
        [](Graph& g) {
-         set_rates(g, NodeKind::kPcieSwitch, {5, 16});
+         pcie(g, "host1/pci0000:02:00.0") = {{5, 16}, {5, 16}};
        }},
-      {"pcie-generation", "host0/gpu0", kWarning, 0.922,
+      {"pcie-generation", "host0-host1/gpu0-gpu7", kWarning, 0.922,
        [](Graph& g) {
          set_rates(g, NodeKind::kGpu, {2.5, 16});
        }},
@@ -185,7 +185,7 @@ inline const std::vector<Damage>& gpu_damages() {
          const NodeId numa = g.find("host0/numa0");
          link(g, LinkKind::kPcie, "host0/gpu0").a = numa;
        }},
-      {"nic-on-other-numa", "host0/gpu0", kWarning, -1,
+      {"nic-on-other-numa", "host0/gpu0-gpu3", kWarning, -1,
        [](Graph& g) {
          // All NICs of the first NUMA node go to the second.
          const NodeId numa = g.find("host0/numa1");
@@ -226,13 +226,13 @@ inline const std::vector<Damage>& fabric_damages() {
          node(g, "host0/gpu2").facts["fabric_uuid"] = "00000000-0000-0000-0000-000000000001";
          node(g, "host0/gpu2").facts["fabric_handles"] = "no";
        }},
-      {"nvswitch-missing", "host0/gpu2", kError, 5.0 / 18,
+      {"nvswitch-missing", "host0-host1/gpu0-gpu7", kError, 5.0 / 18,
        [](Graph& g) {
          drop_links(g, [&](const Link& each) {
            return g[each.b].name.find("nvswitch3") != std::string::npos;
          });
        }},
-      {"nvlink-hidden", "host0", kWarning, 0,
+      {"nvlink-hidden", "host0-host1", kWarning, 0,
        [](Graph& g) {
          drop_links(g, [](const Link& each) { return each.kind == LinkKind::kNvlink; });
        }},
