@@ -46,7 +46,7 @@ MAY_INCLUDE = {
     "kernels/host": "kernels base include",
     "kernels/cuda": "kernels base include",
     "algorithms": "plan base include",
-    "planner": "algorithms plan/* plan topology/graph base include",
+    "planner": "algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
     "planner/simulate": "planner algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
     "exec": "plan/passes plan transport kernels/host kernels base include",
     "comm": "planner algorithms exec bootstrap plan/* plan topology/probe topology/graph transport/local transport "

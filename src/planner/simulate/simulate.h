@@ -15,7 +15,7 @@
 
 #include "algorithms/algorithm.h"
 #include "planner/explain.h"
-#include "planner/simulate/machine_cost.h"
+#include "planner/machine_cost.h"
 #include "topology/bounds/bound.h"
 
 namespace tutti::planner {

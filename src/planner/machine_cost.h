@@ -1,5 +1,4 @@
-// File: planner/simulate/machine_cost.h: what sending over a machine
-// (topology/graph/graph.h) costs.
+// File: planner/machine_cost.h: what sending over a machine (topology/graph/graph.h) costs.
 //
 // Ranks are endpoints of the graph. What goes from one to another takes all shortest ways by shares
 // (topology/embedding/routes.h), so its resources are link directions; a rank computes with its

@@ -1,4 +1,4 @@
-#include "planner/simulate/machine_cost.h"
+#include "planner/machine_cost.h"
 
 #include <fmt/format.h>
 
