@@ -80,6 +80,13 @@ std::string chip_of(const Node& node) {
   return sm && *sm > 0 ? fmt::format("sm{}", *sm) : std::string();
 }
 
+std::vector<plan::Use> uses_of(const topology::Route& route) {
+  std::vector<plan::Use> uses;
+  for (const EdgeUse& use : route)
+    uses.push_back({2 * use.link + (use.forward ? 0 : 1), use.share});
+  return uses;
+}
+
 int compute_capability(const Node& node) { return std::atoi(fact(node, "sm").c_str()); }
 
 Groups group(const topology::Graph& graph, std::span<const NodeId> endpoints) {
@@ -110,9 +117,26 @@ std::string protocol_names() {
   return topology::list_of(kProtocols, [](const Protocol& one) { return one.name; });
 }
 
+std::optional<topology::Pattern> pattern_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce: return topology::Pattern::kAllReduce;
+    case Collective::kReduceScatter: return topology::Pattern::kReduceScatter;
+    case Collective::kAllGather: return topology::Pattern::kAllGather;
+    case Collective::kBroadcast: return topology::Pattern::kBroadcast;
+    case Collective::kAllToAll: return topology::Pattern::kAllToAll;
+    case Collective::kReduce:
+    case Collective::kGather:
+    case Collective::kScatter: break;
+  }
+  return std::nullopt;
+}
+
 MachineCost::MachineCost(const topology::Graph& graph, std::span<const NodeId> endpoints)
+    : MachineCost(graph, group(graph, endpoints)) {}
+
+MachineCost::MachineCost(const topology::Graph& graph, Groups groups)
     : graph_(graph),
-      groups_(group(graph, endpoints)),
+      groups_(std::move(groups)),
       adjacency_(graph),
       router_(graph),
       ways_out_(groups_.endpoints.size()) {}
@@ -250,6 +274,11 @@ std::optional<topology::Route> MachineCost::route(std::size_t from, std::size_t 
   return router_.routes()[*hop];
 }
 
+std::vector<plan::Use> MachineCost::uses(NodeId from, NodeId to, topology::Over over) {
+  const auto hop = router_.hop(from, to, over);
+  return hop ? uses_of(router_.routes()[*hop]) : std::vector<plan::Use>{};
+}
+
 plan::Path MachineCost::path(Rank from, Rank to, const Protocol& protocol) {
   const auto a = static_cast<std::size_t>(from.value), b = static_cast<std::size_t>(to.value);
   const auto found = route(a, b);
@@ -260,10 +289,7 @@ plan::Path MachineCost::path(Rank from, Rank to, const Protocol& protocol) {
         graph_[groups_.endpoints[a]].name, graph_[groups_.endpoints[b]].name);
     return {};
   }
-  plan::Path path(LinkCost{hop_us(*found, protocol), 0});
-  for (const EdgeUse& use : *found)
-    path.uses.push_back({2 * use.link + (use.forward ? 0 : 1), use.share});
-  return path;
+  return {LinkCost{hop_us(*found, protocol), 0}, uses_of(*found)};
 }
 
 plan::CostModel MachineCost::model(const Protocol& protocol) {

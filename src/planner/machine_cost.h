@@ -16,9 +16,11 @@
 
 #include "plan/estimate/estimate.h"
 #include "planner/machine_shape.h"
+#include "topology/bounds/bound.h"
 #include "topology/embedding/routes.h"
 #include "topology/graph/graph.h"
 #include "tutti/result.h"
+#include "tutti/types.h"
 
 namespace tutti::planner {
 
@@ -41,10 +43,15 @@ const Protocol* find_protocol(std::string_view name);
 /// "simple, ll128, ...".
 std::string protocol_names();
 
+/// The pattern that bounds the collective; for some none is known.
+std::optional<topology::Pattern> pattern_of(Collective collective);
+
 class MachineCost {
  public:
   /// The graph has to outlive this. Endpoints: as bound() takes them, any number.
   MachineCost(const topology::Graph& graph, std::span<const topology::NodeId> endpoints);
+  /// Ranks at the endpoints of the groups, as they are.
+  MachineCost(const topology::Graph& graph, Groups groups);
 
   const topology::Graph& graph() const { return graph_; }
   const Groups& groups() const { return groups_; }
@@ -55,6 +62,8 @@ class MachineCost {
   /// Costs of places: place i is endpoints[i]. Resources: link directions, 2 * link + (backward),
   /// then the places' memories. Shares the machine; as long as it lives.
   plan::CostModel model(const Protocol& protocol);
+  /// What a way over such links alone takes of the resources; empty: there is none.
+  std::vector<plan::Use> uses(topology::NodeId from, topology::NodeId to, topology::Over over);
   /// "host0/gpu3 -> nvswitch1 (nvlink)", "memory of host0/gpu3".
   std::string name_of(std::size_t resource) const;
   /// "nvlink", "memory".

@@ -70,8 +70,9 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   std::stable_partition(list.begin(), list.end(),
                         [](const planner::Candidate& one) { return one.refused.empty(); });
   TUTTI_TRY(auto all, planner::explained(std::move(list), request.collective));
-  all.bound_us = planner::device_bound_us(asked, rank.machine);
-  all.bound_words = "bytes into and out of each device over all of its links, by published figures";
+  planner::DeviceBound bound = planner::device_bound(asked, rank.machine);
+  all.bound_us = bound.us;
+  all.bound_words = std::move(bound.words);
   add_faster(all, asked, rank.machine);
   return planner::to_text(all, asked, heading);
 }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
+#include "cuda/comm/graph_costs.h"
 #include "plan/chunks.h"
 #include "plan/passes/passes.h"
 #include "planner/machine_shape.h"
@@ -34,7 +37,8 @@ constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}},
 constexpr double kMemoryRate = 1555;  // GB/s: an A100's.
 constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
 
-/// While one lane waits another sends; more than so many change an estimate little.
+/// While one lane waits another sends; more than so many change an estimate little, if their slots
+/// are taken as larger ones of these.
 constexpr std::uint32_t kEstimatedLanes = 4;
 // As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
 constexpr std::size_t kMostEvents = std::size_t{1} << 15;
@@ -87,8 +91,28 @@ std::vector<plan::Resource> resources_of(const DeviceMachine& machine, const Pla
   return resources;
 }
 
+/// What the graph of the host says. `machine` has to outlive it.
+plan::CostModel graph_model(const DeviceMachine& machine) {
+  const GraphCosts& graph = *machine.graph;
+  plan::CostModel model;
+  model.step_us = kStepUs;
+  model.resources = graph.resources;
+  model.compute = [&machine, first = graph.memories](Rank rank) {
+    const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
+    return plan::Use{first + static_cast<std::uint32_t>(device), 1};
+  };
+  model.link = [&machine, &graph](Rank from, Rank to) {
+    const auto out = static_cast<std::size_t>(from.value), in = static_cast<std::size_t>(to.value);
+    const auto kind = static_cast<std::size_t>(machine.link(out, in));
+    return plan::Path(LinkCost{kLinks[kind].cost.latency_us, 0},
+                      graph.uses[out * machine.device_of.size() + in]);
+  };
+  return model;
+}
+
 /// `machine` has to outlive it.
 plan::CostModel cost_model(const DeviceMachine& machine) {
+  if (machine.graph != nullptr) return graph_model(machine);
   Places at(machine);
   plan::CostModel model;
   model.step_us = kStepUs;
@@ -118,14 +142,28 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   return model;
 }
 
+/// What one way has of its own: its kind, the links that it takes, and what it carries alone.
+std::tuple<DeviceLink, double, double> way_of(const DeviceMachine& machine, std::size_t rank,
+                                              std::size_t peer) {
+  const DeviceLink link = machine.link(rank, peer);
+  if (machine.graph == nullptr) return {link, 1, machine.direct_rate(rank, peer)};
+  double links = 0, us = 0;
+  for (const plan::Use& use : machine.graph->uses[rank * machine.device_of.size() + peer]) {
+    links += use.share;
+    us = std::max(us, use.share / machine.graph->resources[use.resource].gigabytes_per_second);
+  }
+  return {link, std::round(links * 1e6), std::round(us * 1e6)};
+}
+
 /// Whether, within hosts, some devices are joined otherwise than others.
 bool links_differ(const DeviceMachine& machine) {
   const std::size_t ranks = machine.device_of.size();
-  std::optional<std::pair<DeviceLink, double>> first;
+  std::optional<std::tuple<DeviceLink, double, double>> first;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-      const std::pair one(machine.link(rank, peer), machine.direct_rate(rank, peer));
-      if (one.first == DeviceLink::kSame || one.first == DeviceLink::kNetwork) continue;
+      const DeviceLink link = machine.link(rank, peer);
+      if (link == DeviceLink::kSame || link == DeviceLink::kNetwork) continue;
+      const auto one = way_of(machine, rank, peer);
       if (first && *first != one) return true;
       first = one;
     }
@@ -133,10 +171,12 @@ bool links_differ(const DeviceMachine& machine) {
   return false;
 }
 
-/// Only over NVLinks and networks. What a PCI Express link carries is not known, as devices share
-/// it, and a tree is as slow as its slowest hop. Nor is there a link between ranks of one device.
+/// Without a graph only over NVLinks and networks: what a PCI Express link carries is not known, as
+/// devices share it, and a tree is as slow as its slowest hop. Nor is there a link between ranks of
+/// one device.
 std::vector<plan::SpanningTree> trees_of(const plan::Shape& shape, const DeviceMachine& machine,
                                          plan::CostModel model) {
+  if (machine.graph != nullptr) return trees_for(shape, model);
   model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
     const DeviceLink kind =
         machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
@@ -144,6 +184,16 @@ std::vector<plan::SpanningTree> trees_of(const plan::Shape& shape, const DeviceM
     return taken ? link(from, to) : plan::Path();
   };
   return trees_for(shape, model);
+}
+
+/// Whether plans along the trees of the shape add up in canonical order.
+bool trees_keep_order(const plan::Shape& shape) {
+  plan::Shape bare = shape;
+  bare.trees.clear();
+  return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
+    return algorithm->collective == shape.collective && algorithm->applies(shape) &&
+           !algorithm->applies(bare) && algorithm->contract(shape) == Contract::kDeterministic;
+  });
 }
 
 /// With groups within hosts, unless the user named others.
@@ -156,6 +206,37 @@ plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& mod
   if (!of_hosts) return machine.groups;
   const auto found = nestings({{}, size, ranks / size}, model).back();
   return found.sizes == std::vector{ranks} ? plan::GroupSizes{} : found;
+}
+
+/// What the ports of devices allow.
+double port_bound_us(const Request& request, const DeviceMachine& machine) {
+  const plan::CostModel model = cost_model(machine);
+  const int ranks = request.shape.rank_count;
+  std::vector<double> rates;  // GB/s by rank, of all that leads out of it; as much leads into it.
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::set<std::uint32_t> ways_out;
+    for (int peer = 0; peer < ranks; ++peer) {
+      const auto uses = model.link(Rank{rank}, Rank{peer}).uses;
+      if (!uses.empty()) ways_out.insert(uses.front().resource);
+      if (peer != rank && uses.empty()) return 0;  // Within a device.
+    }
+    double& rate = rates.emplace_back(0);
+    for (const std::uint32_t at : ways_out) rate += model.resources[at].gigabytes_per_second;
+  }
+  if (ranks < 2) return 0;
+  const double bytes = 1e-3 * static_cast<double>(request.bytes), n = ranks;
+  const double least = *std::min_element(rates.begin(), rates.end());
+  switch (request.shape.collective) {
+    case Collective::kAllReduce:  // Each gets and gives all; and all together, what alike ones do.
+      return std::max(bytes / least,
+                      2 * (n - 1) * bytes / std::accumulate(rates.begin(), rates.end(), 0.0));
+    case Collective::kBroadcast:
+    case Collective::kReduce: return bytes / least;
+    case Collective::kGather:
+    case Collective::kScatter:
+      return bytes * (n - 1) / n / rates[static_cast<std::size_t>(request.shape.root)];
+    default: return bytes * (n - 1) / n / least;
+  }
 }
 
 class DevicePlanCosts final : public PlanCosts {
@@ -190,8 +271,9 @@ class DevicePlanCosts final : public PlanCosts {
       for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
     }
     if (events > kMostEvents * 4) return std::nullopt;
+    const std::uint32_t merged = std::max(1U, candidate.lanes / kEstimatedLanes);
     return simulated_us(plan, model_, request.bytes,
-                        {.slot_bytes = machine_.slot_bytes,
+                        {.slot_bytes = machine_.slot_bytes * merged,
                          .slots = machine_.slots,
                          .tile_events = events,
                          .most_events = kMostEvents});
@@ -227,7 +309,8 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
   shape.groups = nested(machine, model);
   if (shape.weights.empty()) shape.weights = weights_for(direct_us(ranks, model));
   const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
-  if (any_order) shape.trees = trees_of(shape, machine, model);
+  if (any_order || machine.graph != nullptr) shape.trees = trees_of(shape, machine, model);
+  if (!any_order && !shape.trees.empty() && !trees_keep_order(shape)) shape.trees.clear();
   return shape;
 }
 
@@ -265,34 +348,10 @@ Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine
   return usable_plans(request, DevicePlanCosts(machine));
 }
 
-double device_bound_us(const Request& request, const DeviceMachine& machine) {
-  const plan::CostModel model = cost_model(machine);
-  const int ranks = request.shape.rank_count;
-  std::vector<double> rates;  // GB/s by rank, of all that leads out of it; as much leads into it.
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::set<std::uint32_t> ways_out;
-    for (int peer = 0; peer < ranks; ++peer) {
-      const auto uses = model.link(Rank{rank}, Rank{peer}).uses;
-      if (!uses.empty()) ways_out.insert(uses.front().resource);
-      if (peer != rank && uses.empty()) return 0;  // Within a device.
-    }
-    double& rate = rates.emplace_back(0);
-    for (const std::uint32_t at : ways_out) rate += model.resources[at].gigabytes_per_second;
-  }
-  if (ranks < 2) return 0;
-  const double bytes = 1e-3 * static_cast<double>(request.bytes), n = ranks;
-  const double least = *std::min_element(rates.begin(), rates.end());
-  switch (request.shape.collective) {
-    case Collective::kAllReduce:  // Each gets and gives all; and all together, what alike ones do.
-      return std::max(bytes / least,
-                      2 * (n - 1) * bytes / std::accumulate(rates.begin(), rates.end(), 0.0));
-    case Collective::kBroadcast:
-    case Collective::kReduce: return bytes / least;
-    case Collective::kGather:
-    case Collective::kScatter:
-      return bytes * (n - 1) / n / rates[static_cast<std::size_t>(request.shape.root)];
-    default: return bytes * (n - 1) / n / least;
-  }
+DeviceBound device_bound(const Request& request, const DeviceMachine& machine) {
+  if (machine.graph != nullptr) return graph_bound(*machine.graph, request, machine);
+  return {port_bound_us(request, machine),
+          "bytes into and out of each device over all of its links, by published figures"};
 }
 
 }  // namespace tutti::planner

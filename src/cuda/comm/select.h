@@ -4,11 +4,13 @@
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
 // rules, as nothing has been measured on devices yet, so estimates decide. They are right about
 // what matters for the order: how many hops, how many bytes over which port or link, that ranks of
-// one device share its memory, and those of one host its network. Left out: PCI Express links that
-// devices share.
+// one device share its memory, and those of one host its network. Where the graph of the host is
+// known, its links and memories are what counts (cuda/comm/graph_costs.h); else PCI Express links
+// that devices share are left out, and all devices have the same figures.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,8 @@ namespace tutti::planner {
 /// How one rank's device reaches another's memory; the better ones first.
 enum class DeviceLink : std::uint8_t { kSame, kNvlink, kPcie, kHost, kNetwork };
 std::string_view to_string(DeviceLink link);
+
+struct GraphCosts;
 
 /// Alike on all ranks.
 struct DeviceMachine {
@@ -37,6 +41,7 @@ struct DeviceMachine {
   std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
+  std::shared_ptr<const GraphCosts> graph = nullptr;  // For ranks on one host; null: not known.
   DeviceLink link(std::size_t rank, std::size_t peer) const {
     return links[rank * device_of.size() + peer];
   }
@@ -69,9 +74,14 @@ Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine
 Recipe device_recipe(const Algorithm& algorithm, const Request& request,
                      const DeviceMachine& machine, std::uint32_t lanes);
 
-/// Microseconds that the request takes at least, as its bytes have to get into and out of each
-/// device over all links that it has.
-double device_bound_us(const Request& request, const DeviceMachine& machine);
+/// What no plan can beat, and why. 0: nothing is known.
+struct DeviceBound {
+  double us = 0;
+  std::string words = {};
+};
+/// That of the graph, if it is known; else what the bytes need to get into and out of each device
+/// over all links that it has.
+DeviceBound device_bound(const Request& request, const DeviceMachine& machine);
 
 /// Whether overrides let a call of that collective be eager (the one-shot kernel).
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);

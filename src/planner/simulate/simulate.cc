@@ -62,20 +62,6 @@ std::size_t elements(std::size_t bytes, const plan::Shape& shape, DataType type)
 
 }  // namespace
 
-std::optional<topology::Pattern> pattern_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce: return topology::Pattern::kAllReduce;
-    case Collective::kReduceScatter: return topology::Pattern::kReduceScatter;
-    case Collective::kAllGather: return topology::Pattern::kAllGather;
-    case Collective::kBroadcast: return topology::Pattern::kBroadcast;
-    case Collective::kAllToAll: return topology::Pattern::kAllToAll;
-    case Collective::kReduce:
-    case Collective::kGather:
-    case Collective::kScatter: break;
-  }
-  return std::nullopt;
-}
-
 double algorithm_bandwidth(double bytes, double microseconds) {
   return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
 }

@@ -59,9 +59,6 @@ struct Sample {
 /// Bandwidth by the conventions of nccl-tests: bytes as bound() counts them.
 double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
 
-/// The pattern that bounds the collective; for some none is known.
-std::optional<topology::Pattern> pattern_of(Collective collective);
-
 /// It has more than 20 functions: one for each cost and each caller's question.
 class Simulator {
  public:
