@@ -13,6 +13,8 @@
 
 namespace tutti::topology {
 
+struct ProbeOptions;  // probe.h
+
 /// What the libraries that a probe may ask have answered, or why they have not.
 struct Answers {
   Result<NvmlFacts> nvml;
@@ -59,6 +61,8 @@ Error not_asked(std::string_view what);
 
 /// All of the below, one after the other.
 Imported probe_parts(const FileTree& files, const Answers& answers);
+/// What the libraries say, where root is this machine.
+Answers ask_libraries(const ProbeOptions& options);
 void probe_host(Probe& probe);  // Name, kernel, limits, IOMMU.
 void probe_numa(Probe& probe);  // NUMA nodes, packages, sockets' links.
 /// Ports by the PCI address of their function; "": of RDMA devices made of software.

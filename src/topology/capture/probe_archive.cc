@@ -1,4 +1,4 @@
-// What needs drivers' libraries or tar files: programs that only probe files do without.
+// Probes of tar files, and captures.
 
 #include "topology/capture/archive.h"
 #include "topology/graph/words.h"
@@ -6,23 +6,6 @@
 #include "topology/probe/probe.h"
 
 namespace tutti::topology {
-namespace {
-
-Answers ask_libraries(const ProbeOptions& options) {
-  const bool here = options.root == "/";
-  Answers answers{not_asked("NVML"), not_asked("CUDA"), not_asked("verbs")};
-  if (here && !options.nvml.empty()) answers.nvml = read_nvml(options.nvml.c_str());
-  if (here && !options.cuda.empty()) answers.cuda = read_cuda(options.cuda.c_str());
-  if (here && !options.verbs.empty()) answers.verbs = read_verbs(options.verbs.c_str());
-  return answers;
-}
-
-}  // namespace
-
-Imported probe_machine(const ProbeOptions& options) {
-  return probe_parts(*disk_tree(options.root), ask_libraries(options));
-}
-
 Result<Imported> probe_archive(const std::string& path) {
   TUTTI_TRY(const auto tree, read_archive_file(path));
   if (!tree->real_path("/sys") && !tree->real_path("/proc")) {
