@@ -158,7 +158,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 18> kKnobs{{
+const std::array<Knob, 19> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -214,6 +214,8 @@ const std::array<Knob, 18> kKnobs{{
      [](const Settings& s) -> std::string { return s.adapt ? "on" : "off"; }},
     text_knob<&Settings::tuning, is_path>("TUTTI_TUNING", "tuning",
                                           "a file that tutti tune wrote, or off"),
+    text_knob<&Settings::topology, is_path>("TUTTI_TOPOLOGY", "topology",
+                                            "a file with the text form of a topology, or off"),
     text_knob<&Settings::net_interfaces, is_interface_rule>(
         "TUTTI_NET_INTERFACES", "net_interfaces",
         "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are "

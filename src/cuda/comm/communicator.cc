@@ -88,6 +88,9 @@ std::string DeviceCommunicator::State::describe() const {
         "{:.2f} MiB\n",
         mib(rank.mesh->rings().staged_bytes()));
   }
+  text += rank.topology.why_not.empty()
+              ? fmt::format("plans by: {}\n", rank.topology.source)
+              : fmt::format("plans without the host's topology: {}\n", rank.topology.why_not);
   text += memory.describe();
   if (rank.network() != nullptr) {
     text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",

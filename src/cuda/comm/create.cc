@@ -1,8 +1,9 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
 // ranks, they meet four times. Each rank says which device it has, and where; how it reaches the
 // others'; where its memory is; and whether that could be mapped. After the second time ranks of
-// several hosts also agree on where slots are, and open a network. Each time every rank also says
-// whether it failed, so that all give up together, with the reason of the first that failed.
+// one host learn its graph; those of several agree on where slots are, and open a network. Each
+// time every rank also says whether it failed, so that all give up together, with the reason of the
+// first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -18,6 +19,7 @@
 #include "comm/exchange_over.h"
 #include "cuda/comm/exchange_status.h"
 #include "cuda/comm/gpudirect.h"
+#include "cuda/comm/host_graph.h"
 #include "cuda/comm/links.h"
 #include "cuda/comm/state.h"
 #include "transport/net/endpoint.h"
@@ -249,7 +251,8 @@ void learn_hosts(DeviceRank& self, std::span<const Peer> peers) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
-                                                                const Settings& settings) {
+                                                                const Settings& settings,
+                                                                const HostGraph& known) {
   // In a group what ranks tell each other would only be noted, and come after its memory is gone.
   if (in_group())
     return Error{Code::kInvalidArgument,
@@ -272,6 +275,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   learn_hosts(self, peers);
   self.machine.device_of = devices_of(all, self.machine.hosts.of);
   TUTTI_RETURN_IF_ERROR(learn_links(self, all));
+  TUTTI_RETURN_IF_ERROR(learn_graph(self, all, known));
   int multiprocessors = all[0].multiprocessors;
   for (const DeviceInfo& one : all)
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
@@ -359,7 +363,8 @@ Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span
 
 Result<DeviceCommunicator> DeviceCommunicator::split(int color, int key) {
   TUTTI_TRY(auto part, state_->rank.control.split(color, key));
-  TUTTI_TRY(auto state, join_devices(std::move(part), state_->rank.device, state_->rank.settings));
+  TUTTI_TRY(auto state, join_devices(std::move(part), state_->rank.device, state_->rank.settings,
+                                     state_->rank.topology));
   return DeviceCommunicator(std::move(state));
 }
 

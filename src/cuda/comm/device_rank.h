@@ -12,6 +12,7 @@
 #include "cuda/mesh/gpudirect_memory.h"
 #include "cuda/mesh/mesh.h"
 #include "cuda/mesh/network.h"
+#include "topology/graph/graph.h"
 #include "tutti/device_communicator.h"
 
 namespace tutti {
@@ -32,6 +33,14 @@ struct HostLinks {
   std::unique_ptr<exec::CudaNetwork> network;  // Carries them. Null: all ranks are on one host.
 };
 
+/// What is known of the host that all ranks are on.
+struct HostGraph {
+  bool asked = false;
+  std::shared_ptr<const topology::Graph> graph;
+  std::string source;   // "topology of node1 (probe)"
+  std::string why_not;  // Why plans are chosen without it; empty: they are chosen by it.
+};
+
 struct DeviceRank {
   explicit DeviceRank(Communicator joined)
       : control(std::move(joined)), me(control.rank()), rank_count(control.rank_count()) {}
@@ -44,8 +53,9 @@ struct DeviceRank {
   Settings settings;
   std::uint64_t token = 0;         // Names the communicator, alike on all ranks.
   planner::DeviceMachine machine;  // Alike on all ranks.
-  bool staged = false;             // Some devices do not reach each other's memory.
-  bool eager = false;              // Small all-reduces may take the one-shot kernel.
+  HostGraph topology;
+  bool staged = false;  // Some devices do not reach each other's memory.
+  bool eager = false;   // Small all-reduces may take the one-shot kernel.
   SampleMemory sample;
   std::vector<std::string> refusals;  // By rank, why this one can't open its memory; empty: it can.
   std::unique_ptr<exec::CudaMesh> mesh;  // The ranks' rings, and what runs plans on them.

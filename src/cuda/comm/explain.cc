@@ -50,11 +50,13 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   planner::Request asked = plans.planner_request(request, memory.mapped_of(request));
   const std::size_t bytes = asked.bytes;
   asked.bytes = planner::device_size_class(bytes);  // For which a plan is chosen.
-  const std::string heading =
-      fmt::format("{} of {} bytes ({} x {}), as of {}, between {} ranks on devices{}, contract {}",
-                  to_string(request.collective), bytes, request.count, to_string(request.type),
-                  asked.bytes, rank.rank_count, shape_in_words(asked.shape),
-                  asked.contract == Contract::kRelaxed ? "relaxed" : "deterministic");
+  const std::string from =
+      rank.topology.why_not.empty() ? "; from: " + rank.topology.source : std::string();
+  const std::string heading = fmt::format(
+      "{} of {} bytes ({} x {}), as of {}, between {} ranks on devices{}, contract {}{}",
+      to_string(request.collective), bytes, request.count, to_string(request.type), asked.bytes,
+      rank.rank_count, shape_in_words(asked.shape),
+      asked.contract == Contract::kRelaxed ? "relaxed" : "deterministic", from);
   if (plans.is_eager(request))
     return fmt::format("{}\n\nTaken: packet, the one-shot kernel, as always for so few elements.\n",
                        heading);

@@ -92,9 +92,11 @@ inline Request with_buffers(Request request) {
 
 void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream);
 
-/// Joins devices of ranks that `control` joins. Collective.
+/// Joins devices of ranks that `control` joins. `known`: the topology of a communicator that it was
+/// split from. Collective.
 Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
-                                                                const Settings& settings);
+                                                                const Settings& settings,
+                                                                const HostGraph& known = {});
 
 /// Notes that a rank is there, once its peers know its memory.
 void arrive(std::uint64_t token);

@@ -56,6 +56,7 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_SPIN", {{"-1", "0", "1000000000"}, {"-2", "1000000001", "0x10"}}},
       {"TUTTI_ADAPT", {{"on", "off"}, {"auto", "On", "1"}}},
       {"TUTTI_TUNING", {{"off", "/a path/x.json"}, {"a\nb", std::string(4097, 'a')}}},
+      {"TUTTI_TOPOLOGY", {{"off", "/a path/x.topo"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_GPUDIRECT", {{"auto", "on", "off"}, {"yes", "On", "1", "auto,on"}}},
       {"TUTTI_RDMA_DEVICES",
