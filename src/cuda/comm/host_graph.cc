@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -41,8 +40,12 @@ Result<Told> read(const std::string& path, Rank me) {
     return Error{Code::kInvalidArgument, fmt::format("TUTTI_TOPOLOGY={}: {}", path, why), me};
   };
   std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return failed("it can't be read");
+  std::string text(kMostBytes + 1, '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && !file.eof())
+    return failed("it can't be read");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes)
+    return failed(fmt::format("it is longer than {} bytes", kMostBytes));
   const auto graph = topology::parse_graph(text, path);
   if (!graph) {
     return failed(
