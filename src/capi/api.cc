@@ -13,20 +13,6 @@
 namespace tutti::c_api {
 namespace {
 
-constexpr bool is_type(int number) {
-  return number >= 0 && number <= UINT8_MAX && size_of(static_cast<DataType>(number)) != 0;
-}
-
-constexpr bool is_op(int number) {
-  switch (number) {
-#define TUTTI_REDUCE_OP(enumerator, text, value, ...) case value:
-#include "tutti/reduce_ops.def"
-#undef TUTTI_REDUCE_OP
-    return true;
-  }
-  return false;
-}
-
 // Each type, operation and code has its name in tutti.h.
 #define TUTTI_DATA_TYPE(enumerator, text, bytes, value, kind, accumulator, name) \
   static_assert(name == value, "tutti.h has another value for " text);

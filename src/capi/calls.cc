@@ -10,7 +10,8 @@ namespace {
 
 tutti_result_t call(const char* function, tutti_comm_t comm, const Arguments& from) noexcept {
   return guard(function, comm, [&](Communicator& communicator) -> Status {
-    TUTTI_TRY(Request request, request_of(function, communicator, from));
+    Request request;
+    TUTTI_RETURN_IF_ERROR(fill_request(function, communicator, from, request));
     take_algorithm(comm, request);
     return communicator.call(request);
   });
@@ -19,7 +20,8 @@ tutti_result_t call(const char* function, tutti_comm_t comm, const Arguments& fr
 tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work,
                      const Arguments& from) noexcept {
   return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {
-    TUTTI_TRY(Request request, request_of(function, communicator, from));
+    Request request;
+    TUTTI_RETURN_IF_ERROR(fill_request(function, communicator, from, request));
     take_algorithm(comm, request);
     return communicator.start(request);
   });

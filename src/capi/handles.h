@@ -7,6 +7,7 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -38,6 +39,18 @@ tutti_result_t report(const Status& outcome);
 
 Error invalid(const char* function, const std::string& what);
 
+constexpr bool is_type(int number) {
+  return number >= 0 && number <= UINT8_MAX && size_of(static_cast<DataType>(number)) != 0;
+}
+constexpr bool is_op(int number) {
+  switch (number) {
+#define TUTTI_REDUCE_OP(enumerator, text, value, ...) case value:
+#include "tutti/reduce_ops.def"
+#undef TUTTI_REDUCE_OP
+    return true;
+  }
+  return false;
+}
 /// The meaning of a number from C; kInvalidArgument if it has none.
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
@@ -76,18 +89,23 @@ inline void take_algorithm(tutti_comm_t comm, Request& asked) {
     asked.algorithm = *name;
 }
 
+/// Makes the request in its place: a copy of what was just written would wait for the stores.
 template <class Comm>
-Result<Request> request_of(const char* function, const Comm& comm, const Arguments& from) {
-  Request made{.collective = from.collective,
-               .input = from.input,
-               .output = from.output,
-               .count = from.count,
-               .root = Rank{from.root},
-               .vector_variant = from.vector_variant};
-  TUTTI_TRY(made.type, checked_type(function, from.type));
-  TUTTI_TRY(made.reduction, from.scale ? Result<Reduction>(Reduction::pre_mul_sum(*from.scale))
-                                       : checked_op(function, from.op));
-  if (!from.vector_variant) return made;
+Status fill_request(const char* function, const Comm& comm, const Arguments& from, Request& made) {
+  made.collective = from.collective;
+  made.input = from.input;
+  made.output = from.output;
+  made.count = from.count;
+  made.root = Rank{from.root};
+  if (!is_type(from.type)) [[unlikely]]
+    return checked_type(function, from.type).error();
+  if (!is_op(from.op) || from.op == TUTTI_PRE_MUL_SUM) [[unlikely]]
+    return checked_op(function, from.op).error();
+  made.type = static_cast<DataType>(from.type);
+  made.reduction.op = static_cast<ReduceOp>(from.op);
+  if (from.scale) made.reduction = Reduction::pre_mul_sum(*from.scale);
+  made.vector_variant = from.vector_variant;
+  if (!from.vector_variant) return ok();
   const auto list = [ranks = static_cast<std::size_t>(comm.rank_count())](const std::size_t* of) {
     return std::span(of, of == nullptr ? 0 : ranks);
   };
@@ -99,7 +117,7 @@ Result<Request> request_of(const char* function, const Comm& comm, const Argumen
   };
   if (from.collective == Collective::kAllGather) own(from.output_counts);
   if (from.collective == Collective::kReduceScatter) own(from.input_counts);
-  return made;
+  return ok();
 }
 
 /// Runs the body of a C function. Memory can run out and a thread can fail to start: that is an

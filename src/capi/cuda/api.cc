@@ -21,7 +21,8 @@ namespace {
 tutti_result_t call(const char* function, tutti_device_comm_t comm, const Arguments& from,
                     void* stream) noexcept {
   return guard(function, comm, [&](DeviceCommunicator& communicator) -> Status {
-    TUTTI_TRY(const Request request, request_of(function, communicator, from));
+    Request request;
+    TUTTI_RETURN_IF_ERROR(fill_request(function, communicator, from, request));
     return communicator.call(request, stream);
   });
 }
