@@ -10,8 +10,10 @@ std::vector<plan::Location> results(const plan::Builder& plan, std::uint32_t chu
 }
 
 void pass_on(plan::Builder& plan, std::uint32_t chunk, int from, const std::vector<int>& to) {
-  plan.move(chunk, from < 0 ? plan.input(chunk) : plan.from(from, Form::kResult),
-            results(plan, chunk, to));
+  const plan::Location source = from < 0 ? plan.input(chunk) : plan.from(from, Form::kResult);
+  if (to.empty())
+    return plan.move(chunk, source, plan.output(chunk));  // Needs no list: most steps.
+  plan.move(chunk, source, results(plan, chunk, to));
 }
 
 std::vector<plan::Location> contributions(const plan::Builder& plan, Rank me, std::uint32_t chunk) {

@@ -52,11 +52,12 @@ void gather_part(plan::Builder& plan, Rank me, plan::Location own) {
   const int n = plan.shape().rank_count;
   if (n == 1) return share(plan, chunk_of(me.value), own);
   const int next = wrap(me.value + 1, n), previous = wrap(me.value - 1, n);
-  share(plan, chunk_of(me.value), own, {next});
+  const std::vector<int> none, onward{next};
+  share(plan, chunk_of(me.value), own, onward);
   for (int hop = 1; hop < n; ++hop) {
     const auto chunk = chunk_of(wrap(me.value - hop, n));
-    const std::vector<int> to = hop == n - 1 ? std::vector<int>{} : std::vector{next};
-    pass_on(plan, chunk, previous, me.value == 0 ? std::vector<int>{} : to);
+    const std::vector<int>& to = hop == n - 1 ? none : onward;
+    pass_on(plan, chunk, previous, me.value == 0 ? none : to);
     if (me.value == 0) share(plan, chunk, plan.output(chunk), to);
   }
 }
