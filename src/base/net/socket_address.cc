@@ -19,7 +19,7 @@ SocketAddress SocketAddress::of(const sockaddr* address) {
   return copy;
 }
 
-std::span<const std::byte> SocketAddress::ip() const {
+std::span<const std::byte> SocketAddress::ip() const& {
   const auto* const at = reinterpret_cast<const std::byte*>(&storage);
   switch (family()) {
     case AF_INET: return {at + offsetof(sockaddr_in, sin_addr), sizeof(in_addr)};

@@ -22,8 +22,9 @@ struct SocketAddress {
   /// The same without the port, and without brackets.
   std::string ip_text() const;
   int family() const { return storage.ss_family; }
-  /// 4 or 16 bytes; empty if it is neither.
-  std::span<const std::byte> ip() const;
+  /// 4 or 16 bytes within this object, so not of a temporary; empty if it is neither.
+  std::span<const std::byte> ip() const&;
+  std::span<const std::byte> ip() const&& = delete;
   std::uint16_t port() const;
   void set_port(std::uint16_t port);
   bool is_loopback() const;

@@ -35,8 +35,8 @@ int speed_of(const std::string& root, const std::string& interface) {
 
 int prefix_bits_of(const sockaddr* mask) {
   int bits = 0;
-  for (const std::byte byte : SocketAddress::of(mask).ip())
-    bits += std::popcount(std::to_integer<unsigned>(byte));
+  const SocketAddress address = SocketAddress::of(mask);
+  for (const std::byte byte : address.ip()) bits += std::popcount(std::to_integer<unsigned>(byte));
   return bits;
 }
 
