@@ -26,12 +26,13 @@ MAY_INCLUDE = {
     "plan/passes": "plan/verify plan base include",
     "plan/estimate": "plan/passes plan base include",
     "topology/graph": "base include",
+    "topology/join": "topology/graph base include",
     "topology/probe/sources": "topology/graph base include",
     "topology/probe": "topology/probe/sources topology/graph base include",
     "topology/readers": "topology/graph base include",
-    "topology/models": "topology/graph base include",
-    "topology/capture": "topology/models topology/readers topology/probe topology/probe/sources topology/graph "
-                        "base include",
+    "topology/models": "topology/join topology/graph base include",
+    "topology/capture": "topology/models topology/readers topology/probe topology/probe/sources topology/join "
+                        "topology/graph base include",
     "topology/bounds": "topology/graph base include",
     "topology/embedding": "topology/bounds topology/graph base include",
     "topology/checks": "topology/probe/sources topology/graph base include",

@@ -6,7 +6,7 @@
 
 #include "perf/sweep/options.h"
 #include "topology/graph/words.h"
-#include "topology/models/repeat.h"
+#include "topology/join/repeat.h"
 
 namespace tutti::tools {
 namespace {

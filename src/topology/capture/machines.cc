@@ -10,8 +10,8 @@
 
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/words.h"
+#include "topology/join/repeat.h"
 #include "topology/models/model.h"
-#include "topology/models/repeat.h"
 #include "topology/probe/probe.h"
 #include "topology/probe/sources/sysfs.h"
 #include "topology/readers/reader.h"

@@ -16,7 +16,7 @@ bool is_model(std::string_view file_or_model);
 /// format that is read. An Error says what there is instead.
 Result<Imported> load_machine(const std::string& file_or_model);
 /// The same for what is a file, or "-": standard input, no capture. "FILE:4": its hosts four times
-/// (topology/models/repeat.h).
+/// (topology/join/repeat.h).
 Result<Imported> load_machine_file(const std::string& path);
 
 /// What NVML and CUDA say about the GPUs of a host, in the order of their PCI addresses, as they

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "topology/graph/words.h"
-#include "topology/models/network.h"
+#include "topology/join/network.h"
 
 namespace tutti::topology {
 

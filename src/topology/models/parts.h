@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "topology/graph/graph.h"
+#include "topology/join/links.h"
 
 namespace tutti::topology {
 
@@ -33,12 +34,6 @@ struct NicPart {
   int speed_mbps = 0;
   PcieRate rate;
 };
-
-/// A link of parallel connections with the same bandwidth each in both directions.
-Link make_link(LinkKind kind, NodeId a, NodeId b, double gbs_each, int count = 1);
-
-/// Such a link between every two.
-void join_all(Graph& graph, LinkKind kind, const std::vector<NodeId>& nodes, double gbs);
 
 class HostBuilder {
  public:

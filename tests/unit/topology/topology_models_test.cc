@@ -3,8 +3,8 @@
 #include <set>
 
 #include "support/catch.h"
+#include "topology/join/network.h"
 #include "topology/models/model.h"
-#include "topology/models/network.h"
 
 using namespace tutti;
 using namespace tutti::topology;

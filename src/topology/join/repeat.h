@@ -1,4 +1,4 @@
-// File: topology/models/repeat.h: a machine several times: what a file says of one host, as a
+// File: topology/join/repeat.h: a machine several times: what a file says of one host, as a
 // cluster of such hosts.
 #pragma once
 #include "topology/graph/graph.h"

@@ -1,4 +1,4 @@
-#include "topology/models/network.h"
+#include "topology/join/network.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "topology/graph/words.h"
-#include "topology/models/parts.h"
+#include "topology/join/links.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,4 +1,4 @@
-// File: topology/models/network.h: networks that join the NICs of the hosts of a model.
+// File: topology/join/network.h: networks that join the NICs of hosts.
 //
 //   plane                 of the network only the ends are known
 //   rail[/ratio]          rail-optimised fat tree: the n-th NIC of 32 hosts shares a leaf; spines

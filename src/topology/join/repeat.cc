@@ -1,4 +1,4 @@
-#include "topology/models/repeat.h"
+#include "topology/join/repeat.h"
 
 #include <fmt/format.h>
 
