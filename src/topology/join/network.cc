@@ -52,6 +52,7 @@ Ends find_ends(const Graph& graph) {
     if (node.kind == NodeKind::kHost) host[i] = ends.hosts++;
     if (node.kind != NodeKind::kNic || !node.host.exists()) continue;
     const double mbps = parse_number<double>(fact(node, "speed_mbps")).value_or(0);
+    if (mbps <= 0) continue;
     const std::size_t in_host = place[node.host.value]++;
     ends.nics.push_back({{i}, host[node.host.value], in_host, mbps / 8000});
     ends.places = std::max(ends.places, in_host + 1);

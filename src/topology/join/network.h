@@ -21,9 +21,9 @@
 
 namespace tutti::topology {
 
-/// Joins all NICs of the graph by a network: `spec` is "rail", "fat-tree/2", ... Uses a NIC's fact
-/// "speed_mbps" and the order of NICs in a host. An unknown name or a parameter that does not fit
-/// is a kInvalidArgument; the graph is then as it was.
+/// Joins all NICs of the graph that have a fact "speed_mbps" by a network: `spec` is "rail",
+/// "fat-tree/2", ... Uses that fact and the order of NICs in a host. An unknown name or a parameter
+/// that does not fit is a kInvalidArgument; the graph is then as it was.
 Status join_network(Graph& graph, std::string_view spec);
 
 }  // namespace tutti::topology

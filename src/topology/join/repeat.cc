@@ -2,15 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "topology/graph/words.h"
+#include "topology/join/network.h"
 
 namespace tutti::topology {
 namespace {
 
 constexpr std::size_t kMostNodes = std::size_t{1} << 20;
+constexpr double kMbpsOfGbs = 8000;
 constexpr std::array kOwnFacts{"host_hash", "uuid",           "serial",
                                "guid",      "sys_image_guid", "fabric_uuid"};
 
@@ -18,43 +22,38 @@ NodeId host_of(const Graph& graph, NodeId node) {
   return graph[node].kind == NodeKind::kHost ? node : graph[node].host;
 }
 
-/// Adds copies of all hosts, with what is in them, and their links.
+/// Adds copies of all hosts of a graph to another, with what is in them, and their links.
 class Copier {
  public:
-  explicit Copier(const Graph& from) : from_(from), made_(from) {
-    for (const Node& node : from.nodes) names_.insert(node.name);
+  explicit Copier(Graph& made) : made_(made) {
+    for (const Node& node : made.nodes) names_.insert(node.name);
   }
 
-  void copy() {
-    std::vector<NodeId> copies(from_.nodes.size());
-    for (const NodeId node : from_.all()) copies[node.value] = node;  // The network is one.
-    for (const NodeId host : from_.all(NodeKind::kHost)) {
-      Node node = from_[host];
+  /// `copies`: by node of `from`, what stands for it already; becomes that of all in hosts.
+  void copy(const Graph& from, std::vector<NodeId>& copies) {
+    for (const NodeId host : from.all(NodeKind::kHost)) {
+      Node node = from[host];
       while (names_.contains(node.name = fmt::format("host{}", next_))) ++next_;
       node.index = next_++;
       copies[host.value] = add(std::move(node));
     }
-    for (const NodeId old : from_.all()) {
-      Node node = from_[old];
+    for (const NodeId old : from.all()) {
+      Node node = from[old];
       if (!node.host.exists() || node.kind == NodeKind::kHost) continue;
-      const std::string& host = from_[node.host].name;
+      const std::string& host = from[node.host].name;
       const bool inside = node.name.starts_with(host + "/");
       node.host = copies[node.host.value];
       node.name =
           made_[node.host].name + "/" + (inside ? node.name.substr(host.size() + 1) : node.name);
       copies[old.value] = add(std::move(node));
     }
-    for (const Link& link : from_.links) {
-      const NodeId a = copies[link.a.value], b = copies[link.b.value];
-      if (a == link.a && b == link.b) continue;
-      Link made = link;
-      made.a = a;
-      made.b = b;
-      made_.add(made);
+    for (Link link : from.links) {
+      if (!host_of(from, link.a).exists() && !host_of(from, link.b).exists()) continue;
+      link.a = copies[link.a.value];
+      link.b = copies[link.b.value];
+      made_.add(link);
     }
   }
-
-  Graph take() { return std::move(made_); }
 
  private:
   NodeId add(Node node) {
@@ -63,8 +62,7 @@ class Copier {
     return made_.add(std::move(node));
   }
 
-  const Graph& from_;
-  Graph made_;
+  Graph& made_;
   std::set<std::string> names_;
   int next_ = 0;
 };
@@ -82,11 +80,59 @@ Result<Graph> repeated(const Graph& graph, int times) {
       return invalid("{} and {} are joined across hosts by {}, so their hosts can't be repeated",
                      graph[link.a].name, graph[link.b].name, to_string(link.kind));
   }
-  Copier copier(graph);
-  for (int i = 1; i < times; ++i) copier.copy();
-  Graph made = copier.take();
+  Graph made = graph;
+  Copier copier(made);
+  for (int i = 1; i < times; ++i) {
+    std::vector<NodeId> copies = graph.all();  // The network is one.
+    copier.copy(graph, copies);
+  }
   if (times > 1) made.notes.push_back(fmt::format("{} times, on one network", times));
   return made;
+}
+
+Graph without_network(const Graph& host) {
+  std::map<NodeId, double> rates;  // GB/s of the ports of NICs.
+  double fastest = 0;
+  for (const Link& link : host.links) {
+    if (!is_network(link.kind) || !link.forward.known() || !link.backward.known()) continue;
+    for (const NodeId nic : {link.a, link.b}) {
+      if (host[nic].kind != NodeKind::kNic) continue;
+      rates[nic] = std::max(rates[nic], std::min(link.forward.value, link.backward.value));
+      fastest = std::max(fastest, rates[nic]);
+    }
+  }
+  Graph made;
+  std::vector<NodeId> kept(host.nodes.size());
+  for (const NodeId old : host.all()) {
+    Node node = host[old];
+    if (node.kind == NodeKind::kNetworkSwitch || node.kind == NodeKind::kPlane) continue;
+    if (node.kind == NodeKind::kNic) node.facts.erase("speed_mbps");
+    const auto rate = rates.find(old);
+    if (rate != rates.end() && rate->second > 0 && rate->second >= fastest)
+      node.facts["speed_mbps"] = fmt::format("{}", rate->second * kMbpsOfGbs);
+    kept[old.value] = made.add(std::move(node));
+  }
+  for (Node& node : made.nodes) {
+    if (node.kind == NodeKind::kHost) continue;
+    node.host = node.host.exists() ? kept[node.host.value] : made.all(NodeKind::kHost).front();
+  }
+  for (Link link : host.links) {
+    link.a = kept[link.a.value];
+    link.b = kept[link.b.value];
+    if (link.a.exists() && link.b.exists()) made.add(link);
+  }
+  return made;
+}
+
+Result<JoinedHosts> joined(std::span<const Graph* const> hosts, std::string_view network) {
+  JoinedHosts all;
+  Copier copier(all.graph);
+  for (const Graph* host : hosts) {
+    all.first_link.push_back(static_cast<std::uint32_t>(all.graph.links.size()));
+    copier.copy(*host, all.nodes.emplace_back(host->nodes.size()));
+  }
+  TUTTI_RETURN_IF_ERROR(join_network(all.graph, network));
+  return all;
 }
 
 }  // namespace tutti::topology
