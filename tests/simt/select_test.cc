@@ -189,5 +189,21 @@ TEST_CASE("quads of GPUs are groups, and who reaches others by the host owns les
   CHECK(shape_on(machine).weights == machine.weights);
 }
 
+TEST_CASE("the fast plans of as many ranks as there may be have an estimate") {
+  const DeviceMachine machine = plain(64, DeviceLink::kNvlink);
+  const auto all = planner::device_candidates(
+      {.shape = planner::device_shape(Collective::kAllReduce, 0, Contract::kRelaxed, machine),
+       .bytes = kLong,
+       .contract = Contract::kRelaxed},
+      machine);
+  REQUIRE(all);
+  for (const char* name : {"halving_doubling", "two_shot", "ring"}) {
+    INFO(name);
+    CHECK(std::ranges::any_of(*all, [&](const planner::Candidate& one) {
+      return one.algorithm->name == std::string_view(name) && one.microseconds > 0;
+    }));
+  }
+}
+
 }  // namespace
 }  // namespace tutti

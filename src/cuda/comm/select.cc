@@ -42,6 +42,7 @@ constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
 constexpr std::uint32_t kEstimatedLanes = 4;
 // As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
 constexpr std::size_t kMostEvents = std::size_t{1} << 15;
+constexpr std::size_t kMostPlanEvents = 4 * kMostEvents;
 
 constexpr auto kKinds = static_cast<std::uint32_t>(std::size(kLinks));
 
@@ -239,6 +240,15 @@ double port_bound_us(const Request& request, const DeviceMachine& machine) {
   }
 }
 
+/// In one tile.
+std::size_t events_of(const plan::Plan& plan) {
+  std::size_t events = 0;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
+  }
+  return events;
+}
+
 class DevicePlanCosts final : public PlanCosts {
  public:
   explicit DevicePlanCosts(const DeviceMachine& machine)
@@ -264,14 +274,14 @@ class DevicePlanCosts final : public PlanCosts {
                                     const Request& request) const override {
     const auto made = prepare(device_recipe(*candidate.algorithm, request, machine_, 1));
     if (!made) return std::nullopt;
-    const plan::Plan plan =
-        plan::replicate((*made)->plan, std::min(candidate.lanes, kEstimatedLanes));
-    std::size_t events = 1;
-    for (const plan::RankPlan& rank : plan.ranks) {
-      for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
-    }
-    if (events > kMostEvents * 4) return std::nullopt;
-    const std::uint32_t merged = std::max(1U, candidate.lanes / kEstimatedLanes);
+    // With as many lanes as can be simulated, of a large job fewer.
+    std::uint32_t lanes = std::min(candidate.lanes, kEstimatedLanes);
+    const std::size_t each = events_of((*made)->plan);
+    while (lanes > 1 && lanes * each > kMostPlanEvents) lanes /= 2;
+    const std::size_t events = 1 + lanes * each;
+    if (events > kMostPlanEvents) return std::nullopt;
+    const plan::Plan plan = plan::replicate((*made)->plan, lanes);
+    const std::uint32_t merged = std::max(1U, candidate.lanes / lanes);
     return simulated_us(plan, model_, request.bytes,
                         {.slot_bytes = machine_.slot_bytes * merged,
                          .slots = machine_.slots,
