@@ -55,7 +55,8 @@ MAY_INCLUDE = {
     "cuda/driver": "transport/local transport kernels/cuda kernels base include",
     "cuda/mesh": "cuda/driver exec plan transport kernels/cuda kernels base include",
     "cuda/comm": "cuda/mesh cuda/driver comm planner exec algorithms plan/* plan topology/probe topology/probe/sources "
-                 "topology/bounds topology/graph transport/net transport kernels/cuda kernels base include",
+                 "topology/join topology/bounds topology/graph transport/net transport kernels/cuda kernels base "
+                 "include",
     "capi": "comm base include",
     "capi/cuda": "capi cuda/* comm base include",
     "compat": "base kernels include",

@@ -1,6 +1,7 @@
 // What communicators of devices choose where the graph of the host is known (cuda/comm/select.h):
 // on all models and files, without any device.
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -20,53 +21,71 @@ using planner::DeviceMachine;
 constexpr std::size_t kSizes[] = {std::size_t{64} << 10, std::size_t{4} << 20,
                                   std::size_t{1} << 30};
 
-struct Host {
+/// Hosts that are alike.
+struct Hosts {
   std::string name;
-  topology::Graph graph;
+  int count;
   DeviceMachine machine;
+  topology::Graph graph;  // All together.
 };
 
-/// Hosts with at least two GPUs of whose links the graph knows all.
-const std::vector<Host>& hosts() {
-  static const std::vector<Host> all = [] {
-    std::vector<std::string> names;
-    for (const topology::Model* model : topology::models()) names.emplace_back(model->name);
-    for (const auto& file : test::kMachineFiles) names.push_back(test::machine_path(file.name));
-    std::vector<Host> found;
-    for (const std::string& name : names) {
-      auto read = topology::load_machine(name);
-      REQUIRE(read);
-      topology::Graph graph = std::move(read->graph);
-      if (graph.all(topology::NodeKind::kHost).size() != 1 ||
-          graph.all(topology::NodeKind::kGpu).size() < 2)
-        continue;
-      test::give_buses(graph);
-      auto machine = test::with_graph(test::device_machine(graph), graph);
-      INFO(name << ": " << (machine ? "" : machine.error().what));
-      // A table of classes of links does not say what they carry.
-      if (!machine && name.find("data/topology") != std::string::npos) continue;
-      REQUIRE(machine);
-      found.push_back({name.substr(name.rfind('/') + 1), std::move(graph), *std::move(machine)});
-    }
-    return found;
-  }();
-  return all;
+/// Graphs of one host with at least two GPUs.
+std::vector<std::pair<std::string, topology::Graph>> graphs(bool files) {
+  std::vector<std::string> names;
+  for (const topology::Model* model : topology::models()) names.emplace_back(model->name);
+  for (const auto& file : test::kMachineFiles) {
+    if (files) names.push_back(test::machine_path(file.name));
+  }
+  std::vector<std::pair<std::string, topology::Graph>> found;
+  for (const std::string& name : names) {
+    auto read = topology::load_machine(name);
+    REQUIRE(read);
+    topology::Graph graph = std::move(read->graph);
+    if (graph.all(topology::NodeKind::kHost).size() != 1 ||
+        graph.all(topology::NodeKind::kGpu).size() < 2)
+      continue;
+    test::give_buses(graph);
+    found.emplace_back(name, std::move(graph));
+  }
+  return found;
 }
 
-planner::Request request_for(const DeviceMachine& machine, Collective collective, Contract contract,
-                             std::size_t bytes) {
-  return {.shape = planner::device_shape(collective, 0, contract, machine),
-          .bytes = bytes,
-          .contract = contract};
+/// So many of each of whose links the graph knows all; of more than one only models, with at most
+/// 32 ranks, so that it does not take long.
+std::vector<Hosts> hosts(int count) {
+  std::vector<Hosts> found;
+  for (const auto& [name, graph] : graphs(count == 1)) {
+    const std::vector<const topology::Graph*> all(static_cast<std::size_t>(count), &graph);
+    if (count > 1 && all.size() * graph.all(topology::NodeKind::kGpu).size() > 32) continue;
+    if (count > 1 && name == "hgx-h200") continue;  // As hgx-h100.
+    auto machine = count == 1 ? test::with_graph(test::device_machine(graph), graph)
+                              : test::with_graphs(test::device_machine(all), all);
+    INFO(name << ": " << (machine ? "" : machine.error().what));
+    // A table of classes of links does not say what they carry.
+    if (!machine && name.find("data/topology") != std::string::npos) continue;
+    REQUIRE(machine);
+    // As the simulator has it of Amazon's network.
+    const bool efa = name == "p4d" || name == "p5";
+    machine->hosts.cost.link.latency_us += efa ? 20 : 0;
+    topology::Graph joined = machine->graph->graph;
+    found.push_back({fmt::format("{}:{}", name.substr(name.rfind('/') + 1), count), count,
+                     *std::move(machine), std::move(joined)});
+  }
+  return found;
 }
 
-TEST_CASE("what is chosen takes hardly longer than what the simulator would choose") {
-  constexpr double kMost = 1.1;
-  CHECK(hosts().size() >= 11);
+planner::Request request_for(const DeviceMachine& machine, Collective collective,
+                             Contract contract) {
+  return {.shape = planner::device_shape(collective, 0, contract, machine), .contract = contract};
+}
+
+/// What is chosen may take that much longer.
+void compare_with_simulator(const std::vector<Hosts>& machines, double most) {
   std::string table;
   bool far = false;
-  for (const Host& host : hosts()) {
-    planner::Simulator simulator(host.graph, topology::default_endpoints(host.graph), {});
+  for (const Hosts& host : machines) {
+    planner::Simulator simulator(host.graph, host.machine.graph->devices, {});
+    auto request = request_for(host.machine, Collective::kAllReduce, Contract::kDeterministic);
     for (const std::size_t bytes : kSizes) {
       const auto time = [&](const Algorithm& algorithm) {
         const auto sample = simulator.run(algorithm, *planner::find_protocol("simple"), bytes);
@@ -77,13 +96,12 @@ TEST_CASE("what is chosen takes hardly longer than what the simulator would choo
       for (const Algorithm* algorithm : simulator.candidates()) {
         if (best == nullptr || time(*algorithm) < time(*best)) best = algorithm;
       }
-      const auto plans = planner::device_plans(
-          request_for(host.machine, Collective::kAllReduce, Contract::kDeterministic, bytes),
-          host.machine);
+      request.bytes = bytes;
+      const auto plans = planner::device_plans(request, host.machine);
       REQUIRE(plans);
       const Algorithm& chosen = *plans->front().algorithm;
       const double ratio = time(chosen) / time(*best);
-      far = far || ratio > kMost;
+      far = far || ratio > most;
       table += fmt::format("{:24} {:>11} {:20} {:20} {:.2f}   estimate {:.1f}, simulated {:.1f}\n",
                            host.name, bytes, chosen.name, best->name, ratio,
                            plans->front().microseconds, time(chosen));
@@ -93,13 +111,173 @@ TEST_CASE("what is chosen takes hardly longer than what the simulator would choo
   CHECK_FALSE(far);
 }
 
-TEST_CASE("no estimate is below what the machine allows, nor below what is said of it") {
-  for (const Host& host : hosts()) {
+/// On several hosts the simulator has more and larger slots than ranks have.
+constexpr double kMost = 1.1, kMostOfHosts = 1.15;
+
+TEST_CASE("what is chosen takes hardly longer than what the simulator would choose") {
+  const auto machines = hosts(1);
+  CHECK(machines.size() >= 11);
+  compare_with_simulator(machines, kMost);
+}
+
+TEST_CASE("what is chosen for several hosts takes hardly longer than the simulator's choice") {
+  for (const int count : {2, 4}) {
+    const auto machines = hosts(count);
+    CHECK(machines.size() >= 9);
+    compare_with_simulator(machines, count == 2 ? kMost : kMostOfHosts);
+  }
+}
+
+/// Two hosts that differ: eight GPUs each, but of another make and with other NICs.
+Hosts odd_hosts() {
+  static const std::vector<topology::Graph> graphs = [] {
+    std::vector<topology::Graph> found;
+    for (const char* name : {"pcie-8", "dgx-a100"}) {
+      auto graph = topology::model(name);
+      REQUIRE(graph);
+      test::give_buses(*graph);
+      found.push_back(*std::move(graph));
+    }
+    return found;
+  }();
+  const topology::Graph* const both[] = {&graphs[0], &graphs[1]};
+  auto machine = test::with_graphs(test::device_machine(both), both);
+  REQUIRE(machine);
+  return {"pcie-8, dgx-a100", 2, *machine, machine->graph->graph};
+}
+
+TEST_CASE("what is chosen for hosts that differ takes hardly longer than the simulator's choice") {
+  const Hosts hosts = odd_hosts();
+  CHECK(hosts.machine.graph->between_hosts == "2 to 8 NICs a host on one network");
+  compare_with_simulator({hosts}, kMostOfHosts);
+}
+
+/// Microseconds for a megabyte alone.
+double slowest_us(const std::vector<plan::Use>& uses,
+                  const std::vector<plan::Resource>& resources) {
+  double us = 0;
+  for (const plan::Use& use : uses)
+    us = std::max(us, 1e3 * use.share / resources[use.resource].gigabytes_per_second);
+  return us;
+}
+
+TEST_CASE("what goes between hosts passes what the simulator takes") {
+  auto machines = hosts(2);
+  // There the simulator also leaves by NICs of the other socket, as that is fewer links.
+  std::erase_if(machines, [](const Hosts& one) { return one.name == "pcie-8:2"; });
+  machines.push_back(odd_hosts());
+  for (const Hosts& one : machines) {
+    const planner::GraphCosts& costs = *one.machine.graph;
+    planner::MachineCost simulated(one.graph, costs.devices);
+    const plan::CostModel model = simulated.model(*planner::find_protocol("simple"));
+    const auto ranks = static_cast<int>(costs.devices.size());
+    for (int from = 0; from < ranks; ++from) {
+      for (int to = 0; to < ranks; ++to) {
+        if (from == to) continue;
+        INFO(one.name << ": " << from << " to " << to);
+        const auto uses = costs.uses(static_cast<std::size_t>(from), static_cast<std::size_t>(to));
+        CHECK(slowest_us(uses, costs.resources) ==
+              Approx(slowest_us(model.link(Rank{from}, Rank{to}).uses, model.resources)));
+      }
+    }
+  }
+}
+
+TEST_CASE("without GPUDirect what goes between hosts passes the memory next to the device") {
+  const auto graph = topology::model("pcie-8");
+  REQUIRE(graph);
+  const topology::Graph* const both[] = {&*graph, &*graph};
+  DeviceMachine machine = test::device_machine(both);
+  const auto to_memory = [&] {  // Shares of what enters a NUMA node of the first host.
+    const auto made = test::with_graphs(machine, both);
+    REQUIRE(made);
+    const topology::Graph& all = made->graph->graph;
+    double share = 0;
+    for (const plan::Use& use : made->graph->uses(0, 8)) {
+      const topology::Link& link = all.links[use.resource / 2];
+      const topology::NodeId into = use.resource % 2 == 0 ? link.b : link.a;
+      share += all[into].name == "host0/numa0" ? use.share : 0;
+    }
+    return share;
+  };
+  CHECK(to_memory() == 0);
+  machine.gpudirect = false;
+  CHECK(to_memory() == 2);
+}
+
+TEST_CASE("hosts that RDMA does not join, or whose NICs are not known, have the network's figure") {
+  auto graph = topology::model("hgx-h100");
+  REQUIRE(graph);
+  auto unknown = *graph;
+  for (topology::Link& link : unknown.links) {
+    if (is_network(link.kind)) link.forward = link.backward = {};
+  }
+  for (const topology::Graph* host : {&std::as_const(*graph), &std::as_const(unknown)}) {
+    const topology::Graph* const both[] = {host, host};
+    DeviceMachine machine = test::device_machine(both);
+    machine.by_nics = host == &unknown;
+    machine.hosts.cost = {.link = {15, 1.25}, .message_us = 3};
+    const auto made = test::with_graphs(machine, both);
+    REQUIRE(made);
+    CHECK(made->graph->between_hosts == "1.25 GB/s a host");
+    // All ranks of a host share it, in and out.
+    for (std::size_t rank = 0; rank < 8; ++rank) {
+      CHECK(slowest_us(made->graph->uses(rank, 8), made->graph->resources) == Approx(800));
+      double most = 0;
+      for (const plan::Use& use : made->graph->uses(rank, 15))
+        most = std::max(most, made->graph->resources[use.resource].message_us);
+      CHECK(most == 3);
+    }
+  }
+}
+
+TEST_CASE("ranks of a host with slower NICs have less to do") {
+  const auto graph = topology::model("hgx-h100");
+  REQUIRE(graph);
+  topology::Graph slow = *graph;
+  for (topology::Link& link : slow.links) {
+    if (!is_network(link.kind)) continue;
+    link.forward.value /= 2;
+    link.backward.value /= 2;
+  }
+  const topology::Graph* const all[] = {&*graph, &*graph, &slow};
+  const auto machine = test::with_graphs(test::device_machine(all), all);
+  REQUIRE(machine);
+  CHECK(machine->graph->between_hosts == "8 rails");
+  const auto shape =
+      planner::device_shape(Collective::kAllReduce, 0, Contract::kDeterministic, *machine);
+  REQUIRE(shape.weights.size() == 24);
+  CHECK(shape.weights[0] > shape.weights[23]);
+  CHECK(shape.groups == plan::GroupSizes{8});
+}
+
+TEST_CASE("the graphs of many hosts are joined without looking at all pairs") {
+  const auto graph = topology::model("hgx-h100");
+  REQUIRE(graph);
+  const std::vector<const topology::Graph*> all(128, &*graph);
+  const auto machine = test::with_graphs(test::device_machine(all), all);
+  REQUIRE(machine);
+  const planner::GraphCosts& costs = *machine->graph;
+  CHECK(costs.devices.size() == 1024);
+  CHECK(costs.between_hosts == "8 rails");
+  CHECK(costs.local.size() == 1 + 8 * 7);  // What one host has, as all are alike.
+  const auto name = [&](topology::NodeId node) { return costs.graph[node].name; };
+  CHECK(name(costs.devices[1023]) == "host127/gpu7");
+  // Rank by rank on one rail: over a leaf for 32 hosts, or over two and what is above.
+  const auto spines = static_cast<std::size_t>(std::ranges::count_if(
+      costs.graph.nodes, [](const auto& node) { return node.name.starts_with("spine"); }));
+  CHECK(spines == 16);
+  CHECK(costs.uses(0, 1016).size() == costs.uses(0, 8).size() + 2 * spines);
+}
+
+void check_bounds(const std::vector<Hosts>& machines, std::span<const std::size_t> sizes) {
+  for (const Hosts& host : machines) {
     for (int i = 0; i < kCollectiveCount; ++i) {
       const auto collective = static_cast<Collective>(i);
       for (const Contract contract : {Contract::kDeterministic, Contract::kRelaxed}) {
-        for (const std::size_t bytes : kSizes) {
-          const planner::Request request = request_for(host.machine, collective, contract, bytes);
+        planner::Request request = request_for(host.machine, collective, contract);
+        for (const std::size_t bytes : sizes) {
+          request.bytes = bytes;
           const planner::DeviceBound bound = planner::device_bound(request, host.machine);
           CHECK(bound.us > 0);
           CHECK_FALSE(bound.words.empty());
@@ -115,6 +293,16 @@ TEST_CASE("no estimate is below what the machine allows, nor below what is said 
       }
     }
   }
+}
+
+TEST_CASE("no estimate is below what the machine allows, nor below what is said of it") {
+  check_bounds(hosts(1), kSizes);
+}
+
+TEST_CASE("no estimate for two hosts is below what they allow") {
+  const std::span longest = std::span(kSizes).last(1);
+  check_bounds(hosts(2), longest);
+  check_bounds({odd_hosts()}, longest);
 }
 
 }  // namespace

@@ -5,11 +5,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
+#include <regex>
+#include <thread>
 
 #include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
 #include "topology/graph/text.h"
 #include "topology/models/model.h"
+#include "tutti/rendezvous.h"
 
 namespace tutti {
 namespace {
@@ -22,9 +27,9 @@ const bool kOnPcie = setenv("SIMT_MACHINE", "pcie-8", 1) == 0;
 /// A file that goes with the test.
 class File {
  public:
-  explicit File(const std::string& text)
+  explicit File(const std::string& text, const std::string& name = "")
       : path_(std::filesystem::temp_directory_path() /
-              ("tutti_topology_test_" + std::to_string(getpid()) + ".topo")) {
+              ("tutti_topology_test_" + std::to_string(getpid()) + name + ".topo")) {
     std::ofstream(path_) << text;
   }
   ~File() { std::filesystem::remove(path_); }
@@ -56,7 +61,7 @@ bool has(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
 }
 
-/// What is said of an all-reduce of 1 GiB; alike on all ranks.
+/// What is said of an all-reduce of 1 GiB, without its line breaks; alike on all ranks.
 std::string explained(const std::vector<DeviceCommunicator>& comms) {
   std::string first;
   for (const DeviceCommunicator& comm : comms) {
@@ -67,10 +72,143 @@ std::string explained(const std::vector<DeviceCommunicator>& comms) {
     if (first.empty()) first = *text;
     CHECK(*text == first);
   }
-  return first;
+  return std::regex_replace(first, std::regex("\\s+"), " ");
 }
 
 const std::vector<int> kAll{0, 1, 2, 3, 4, 5, 6, 7};
+
+/// Two ranks on each of several hosts, as far as they know, each with the topology that is named
+/// for it.
+struct HostsCluster {
+  explicit HostsCluster(const std::vector<std::string>& topologies) {
+    const auto rendezvous = memory_rendezvous();
+    const std::size_t ranks = 2 * topologies.size();
+    std::vector<std::optional<Result<DeviceCommunicator>>> made(ranks);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+          Settings settings = settings_with(topologies[rank / 2]);
+          settings.transport = "tcp";
+          settings.groups = {2};
+          const int device = static_cast<int>(rank);
+          made[rank].emplace(DeviceCommunicator::create(*rendezvous, Rank{device},
+                                                        static_cast<int>(ranks), device, settings));
+        });
+      }
+    }
+    for (auto& one : made) {
+      errors.push_back(*one ? "" : one->error().to_string());
+      if (*one) comms.push_back(*std::move(*one));
+    }
+  }
+
+  /// What describe() says of the topology; alike on all ranks.
+  std::string line() const {
+    std::string first;
+    for (const DeviceCommunicator& comm : comms) {
+      const std::string text = comm.describe();
+      const std::size_t at = text.find("\nplans ") + 1;
+      const std::string line = text.substr(at, text.find('\n', at) - at);
+      if (first.empty()) first = line;
+      CHECK(line == first);
+    }
+    return first;
+  }
+
+  std::vector<DeviceCommunicator> comms;
+  std::vector<std::string> errors;
+};
+
+/// A pcie-8 with a slower link between its sockets.
+std::string other_text() {
+  auto graph = topology::model("pcie-8");
+  REQUIRE(graph);
+  for (topology::Link& link : graph->links) {
+    if (link.kind == topology::LinkKind::kSocket) link.forward.value = link.backward.value = 1;
+  }
+  return topology::print(*graph);
+}
+
+TEST_CASE("hosts that are alike but for their names and numbers tell one topology") {
+  auto graph = topology::model("pcie-8");
+  REQUIRE(graph);
+  const File first(topology::print(*graph), "_a");
+  for (topology::Node& node : graph->nodes) {
+    if (node.name.starts_with("host0")) node.name.replace(0, 5, "node9");
+    node.facts["serial"] = "1234";
+  }
+  graph->notes = {"of another driver"};
+  const File second(topology::print(*graph), "_b");
+  const HostsCluster cluster({first.path(), second.path(), first.path()});
+  REQUIRE(cluster.comms.size() == 6);
+  has(cluster.line(), "plans by: topology of " + first.path() + " (3 alike); between hosts: ");
+  has(explained(cluster.comms), "from: topology of " + first.path() + " (3 alike)");
+}
+
+TEST_CASE("hosts that differ, and one of which nothing is known") {
+  const File first(text_of("pcie-8"), "_a");
+  const File second(other_text(), "_b");
+  const HostsCluster cluster({first.path(), second.path(), second.path()});
+  REQUIRE(cluster.comms.size() == 6);
+  has(cluster.line(), "plans by: topology of 2 kinds of hosts: " + first.path() + ", " +
+                          second.path() + " (2 alike)");
+  has(explained(cluster.comms), "from: topology of 2 kinds of hosts: ");
+
+  const HostsCluster partly({first.path(), "off", second.path()});
+  REQUIRE(partly.comms.size() == 6);
+  has(partly.line(), "plans without the host's topology: ");
+  has(partly.line(), ": TUTTI_TOPOLOGY=off");
+  CHECK(explained(partly.comms).find("from:") == std::string::npos);
+
+  const HostsCluster elsewhere({first.path(), ""});  // The devices are not really here.
+  REQUIRE(elsewhere.comms.size() == 4);
+  has(elsewhere.line(), "plans without the host's topology: topology of 2 kinds of hosts: ");
+  has(elsewhere.line(), "host1 has no GPU at ");
+
+  const File rack(text_of("gb200-nvl72"), "_rack");
+  const HostsCluster racks({rack.path(), rack.path()});
+  REQUIRE(racks.comms.size() == 4);
+  has(racks.line(), "plans without the host's topology: topology of " + rack.path() +
+                        " (2 alike): one has 18 hosts in it; each needs its own");
+}
+
+TEST_CASE("a file that one of several hosts cannot read is an error on all ranks") {
+  const File file(text_of("pcie-8"));
+  const HostsCluster cluster({file.path(), "/nowhere"});
+  REQUIRE(cluster.comms.empty());
+  for (const std::string& error : cluster.errors)
+    has(error, "TUTTI_TOPOLOGY=/nowhere: it can't be read");
+  has(cluster.errors[0], "rank 2");
+}
+
+TEST_CASE("parts of several hosts' ranks have the topology of their hosts") {
+  const std::string text = text_of("pcie-8");
+  const File first(text, "_a"), second(text, "_b"), third(text, "_c");
+  HostsCluster cluster({first.path(), second.path(), third.path()});
+  REQUIRE(cluster.comms.size() == 6);
+  for (const File* file : {&first, &second, &third}) std::filesystem::remove(file->path());
+  const auto split = [&](const std::function<int(int)>& color) {
+    std::vector<std::string> lines(6);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 6; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto at = static_cast<std::size_t>(rank);
+        auto part = cluster.comms[at].split(color(rank), 0);
+        lines[at] = part ? part->describe() : part.error().to_string();
+      });
+    }
+    threads.clear();
+    return lines;
+  };
+  // As all is on one host, two ranks of a part are taken to be on one host.
+  const auto hosts = split([](int rank) { return rank / 2; });
+  has(hosts[1], "plans by: topology of " + first.path() + "\n");
+  has(hosts[3], "plans by: topology of " + second.path() + "\n");
+  const auto across = split([](int rank) { return rank % 2; });
+  has(across[0], "plans by: topology of " + first.path() + " (2 alike)");
+  has(across[5], "plans by: topology of " + first.path() + " (2 alike)");
+}
 
 TEST_CASE("the graph of the host decides which plan is taken") {
   REQUIRE(kOnPcie);

@@ -1,9 +1,9 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
 // ranks, they meet four times. Each rank says which device it has, and where; how it reaches the
 // others'; where its memory is; and whether that could be mapped. After the second time ranks of
-// one host learn its graph; those of several agree on where slots are, and open a network. Each
-// time every rank also says whether it failed, so that all give up together, with the reason of the
-// first that failed.
+// several hosts agree on where slots are, and open a network; after the third they learn the graph
+// of their hosts. Each time every rank also says whether it failed, so that all give up together,
+// with the reason of the first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -275,17 +275,18 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   learn_hosts(self, peers);
   self.machine.device_of = devices_of(all, self.machine.hosts.of);
   TUTTI_RETURN_IF_ERROR(learn_links(self, all));
-  TUTTI_RETURN_IF_ERROR(learn_graph(self, all, known));
   int multiprocessors = all[0].multiprocessors;
   for (const DeviceInfo& one : all)
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, self.host().transport));
   exec::CudaMeshOptions options = mesh_options(self, multiprocessors, transport->longest_slot);
+  self.machine.by_nics = transport->cards != nullptr;
   const bool any_remote = std::ranges::find(options.remote, true) != options.remote.end();
   Memory memory;
   Status status = any_remote ? open_network(self, *transport, peers, options) : ok();
   if (status) status = make_mesh(self, std::move(options), memory);
   TUTTI_TRY(const auto memories, exchange_status(self.control, memory, status));
+  TUTTI_RETURN_IF_ERROR(learn_graph(self, all, known));
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
   status = self.mesh->rings().join(handles);

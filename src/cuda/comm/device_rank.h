@@ -33,10 +33,16 @@ struct HostLinks {
   std::unique_ptr<exec::CudaNetwork> network;  // Carries them. Null: all ranks are on one host.
 };
 
-/// What is known of the host that all ranks are on.
+/// What is known of the hosts that the ranks are on.
 struct HostGraph {
   bool asked = false;
-  std::shared_ptr<const topology::Graph> graph;
+  /// This rank's host, as its ranks tell it.
+  struct Own {
+    std::string name;     // "node1", "box.topo"
+    std::string how;      // "probe"; empty: from a file.
+    std::string why_not;  // Why there is no graph.
+    std::shared_ptr<const topology::Graph> graph;
+  } own;
   std::string source;   // "topology of node1 (probe)"
   std::string why_not;  // Why plans are chosen without it; empty: they are chosen by it.
 };

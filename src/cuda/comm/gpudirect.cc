@@ -95,6 +95,7 @@ Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& o
   TUTTI_TRY(bool all, all_can(self, cards ? ok() : Status(cards.error())));
   if (!all) return ok();
   TUTTI_TRY(all, all_can(self, make(self, transport, *cards, opening)));
+  self.machine.gpudirect = all;
   // What was made is kept: to free it would wait for all that the device does.
   if (all) return ok();
   opening.gpudirect = {};

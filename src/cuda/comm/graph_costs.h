@@ -1,10 +1,15 @@
-// File: cuda/comm/graph_costs.h: what the graph of a host (topology/graph/graph.h) says of the
+// File: cuda/comm/graph_costs.h: what the graphs of hosts (topology/graph/graph.h) say of the
 // devices of ranks there: their memories, and the links between them, shared ones too.
 //
 // CUDA says which way is allowed (DeviceLink), the graph what that way passes: NVLinks alone, the
-// host's other links alone, or those to the memory of the host and from there. The costs are those
-// of planner/machine_cost.h, so what is simulated of a machine's graph and what is chosen on the
-// machine agree.
+// host's other links alone, or those to the memory of the host and from there. Between hosts it
+// passes the nearest NICs, from the device or, without GPUDirect, from the memory of the host next
+// to it. The costs are those of planner/machine_cost.h, so what is simulated of a machine's graph
+// and what is chosen on the machine agree.
+//
+// What the NICs of several hosts hang on is not known: where all hosts have equally many, the n-th
+// NICs share a switch (rails), and other switches join these; else one plane joins all. Only the
+// NICs count that are as fast as the host's fastest.
 #pragma once
 #include <memory>
 #include <span>
@@ -19,17 +24,34 @@ namespace tutti::planner {
 
 /// Made once, then shared by threads.
 struct GraphCosts {
-  std::shared_ptr<const topology::Graph> graph;
+  using Uses = std::vector<plan::Use>;
+  /// A rank's way to other hosts.
+  struct Remote {
+    Uses out, in;                          // Between its device and the switches at its NICs.
+    Uses up, down;                         // From these to the switches above, and back.
+    std::vector<topology::NodeId> leaves;  // The former. Ranks with the same ones need no others.
+  };
+
+  topology::Graph graph;                  // All hosts together.
   std::vector<topology::NodeId> devices;  // By device of the machine.
-  std::string source;                     // "topology of node1 (probe)", "topology of box.topo".
+  std::string between_hosts;              // In words; empty: there is one host.
   std::vector<plan::Resource> resources;  // Link directions; from `memories` on memories by device.
   std::uint32_t memories = 0;
-  std::vector<std::vector<plan::Use>> uses;  // As DeviceMachine::links; empty on one device.
+  /// What ranks of one host take, in resources from the host's first on; equal ones once.
+  std::vector<Uses> local;
+  std::vector<std::uint32_t> first_resource;         // By host.
+  std::vector<std::uint32_t> host, place;            // By rank; place: among those of its host.
+  std::vector<std::vector<std::uint32_t>> local_at;  // By rank and a peer's place: in `local`.
+  std::vector<Remote> remote;                        // By rank; empty: there is one host.
+
+  /// What goes from one rank to another takes; empty on one device.
+  Uses uses(std::size_t from, std::size_t to) const;
 };
 
-/// The machine's devices and links have to be known. Errors, in words for people: the graph has no
-/// GPU of a device's PCI address, not the links that CUDA names, or not what they carry.
-Result<GraphCosts> graph_costs(std::shared_ptr<const topology::Graph> graph, std::string source,
+/// `hosts`: by host, its graph; equal ones may be one. The machine's devices and links have to be
+/// known. Errors, in words for people: a graph has no GPU of a device's PCI address, not the links
+/// that CUDA names, or not what they carry.
+Result<GraphCosts> graph_costs(std::span<const std::shared_ptr<const topology::Graph>> hosts,
                                const DeviceMachine& machine,
                                std::span<const std::string> bus_of_rank);
 

@@ -1,14 +1,20 @@
 #include "cuda/comm/host_graph.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "base/hash.h"
 #include "comm/exchange_over.h"
+#include "cuda/comm/exchange_status.h"
 #include "cuda/comm/graph_costs.h"
 #include "topology/graph/text.h"
 #include "topology/probe/probe.h"
@@ -19,23 +25,46 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{512} << 10;  // A large host has 100 KiB.
 
-/// Rank 0's, as it tells it: a line that says what the graph is of, or why there is none, and the
-/// text of the graph.
-struct Told {
-  std::string source, why_not, text;
-};
+using Own = HostGraph::Own;
+using topology::Graph;
 
-/// NICs are not asked by verbs, as no rank goes by them.
-Told probe(const DeviceInfo& mine) {
-  const std::string host(mine.peer.host_name,
-                         strnlen(mine.peer.host_name, sizeof mine.peer.host_name));
-  topology::ProbeOptions options;
-  options.verbs = "";
-  return {fmt::format("topology of {} (probe)", host.empty() ? "this host" : host), "",
-          topology::print(topology::probe_machine(options).graph)};
+/// With what plans are chosen by, and no more: so hosts of one make are alike, whatever they are
+/// called, and however fast their links are while they sleep.
+Graph bare(Graph graph) {
+  constexpr std::array kKept{"sm", "gfx", "gcn", "vendor", "speed_mbps"};
+  const auto hosts = graph.all(topology::NodeKind::kHost);
+  const std::string host = hosts.size() == 1 ? graph[hosts.front()].name : std::string();
+  graph.notes.clear();
+  for (topology::Node& node : graph.nodes) {
+    std::erase_if(node.facts, [&](const auto& fact) {
+      return std::find(kKept.begin(), kKept.end(), fact.first) == kKept.end();
+    });
+    if (host.empty()) continue;
+    if (node.kind == topology::NodeKind::kHost) node.name = "host0";
+    if (node.name.starts_with(host + "/")) node.name.replace(0, host.size(), "host0");
+  }
+  for (topology::Link& link : graph.links) link.pcie.reset();
+  return graph;
 }
 
-Result<Told> read(const std::string& path, Rank me) {
+std::shared_ptr<const Graph> shared(Graph graph) {
+  return std::make_shared<const Graph>(std::move(graph));
+}
+
+std::string host_name(const DeviceInfo& mine) {
+  const std::string host(mine.peer.host_name,
+                         strnlen(mine.peer.host_name, sizeof mine.peer.host_name));
+  return host.empty() ? "this host" : host;
+}
+
+/// NICs are not asked by verbs: what it knows beyond sysfs does not matter here.
+Own probe(const DeviceInfo& mine) {
+  topology::ProbeOptions options;
+  options.verbs = "";
+  return {host_name(mine), "probe", "", shared(bare(topology::probe_machine(options).graph))};
+}
+
+Result<Own> read(const std::string& path, Rank me) {
   const auto failed = [&](const std::string& why) {
     return Error{Code::kInvalidArgument, fmt::format("TUTTI_TOPOLOGY={}: {}", path, why), me};
   };
@@ -46,66 +75,126 @@ Result<Told> read(const std::string& path, Rank me) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMostBytes)
     return failed(fmt::format("it is longer than {} bytes", kMostBytes));
-  const auto graph = topology::parse_graph(text, path);
+  auto graph = topology::parse_graph(text, path);
   if (!graph) {
     return failed(
         fmt::format("{}; a communicator reads the text form alone, which `tutti topo "
                     "export --from {} -o FILE` writes",
                     graph.error().what, path));
   }
-  return Told{fmt::format("topology of {}", path), "", std::move(text)};
+  return Own{path, "", "", shared(bare(*std::move(graph)))};
 }
 
-Result<Told> ask(const DeviceRank& self, const DeviceInfo& mine) {
+Result<Own> ask(const DeviceRank& self, const DeviceInfo& mine) {
   const std::string& setting = self.settings.topology;
-  if (setting == "off") return Told{"", "TUTTI_TOPOLOGY=off", ""};
-  Told told;
-  if (setting.empty()) {
-    told = probe(mine);
-  } else {
-    TUTTI_TRY(told, read(setting, self.me));
+  if (setting == "off") return Own{host_name(mine), "", "TUTTI_TOPOLOGY=off", nullptr};
+  if (setting.empty()) return probe(mine);
+  return read(setting, self.me);
+}
+
+/// What a host tells of itself: its name, and, alike on hosts that are, the rest: lines that say
+/// where the graph is from, or why there is none, and its text.
+struct Told {
+  explicit Told(const Own& own) : name(own.name + '\n'), rest(own.how + '\n') {
+    const std::string text = own.graph == nullptr ? "" : topology::print(*own.graph);
+    rest += text.size() > kMostBytes ? fmt::format("it has {} bytes\n", text.size())
+                                     : own.why_not + '\n' + text;
   }
-  if (told.text.size() > kMostBytes)
-    return Told{"", fmt::format("the {} has {} bytes", told.source, told.text.size()), ""};
-  return told;
-}
 
-Bytes to_bytes(const Told& told) {
-  const std::string all = told.source + '\n' + told.why_not + '\n' + told.text;
-  const auto* first = reinterpret_cast<const std::byte*>(all.data());
-  return {first, first + all.size()};
-}
+  std::string name, rest;
+};
 
-Told to_told(const Bytes& bytes) {
-  const std::string all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t one = std::min(all.find('\n'), all.size()),
-                    two = std::min(all.find('\n', one + 1), all.size());
-  if (two == all.size()) return {};
-  return {all.substr(0, one), all.substr(one + 1, two - one - 1), all.substr(two + 1)};
-}
-
-/// What rank 0 finds. Collective.
-Result<HostGraph> share(DeviceRank& self, const DeviceInfo& mine) {
-  Bytes said;
-  if (self.me.value == 0) {
-    auto told = ask(self, mine);
-    if (!told) {
-      (void)end_exchange_over(self.control, &told.error());
-      return std::move(told.error());
-    }
-    said = to_bytes(*told);
+Own to_own(std::string_view told) {
+  Own own;
+  for (std::string* line : {&own.name, &own.how, &own.why_not}) {
+    const std::size_t end = std::min(told.find('\n'), told.size());
+    *line = told.substr(0, end);
+    told.remove_prefix(std::min(end + 1, told.size()));
   }
-  TUTTI_TRY(auto all, exchange_over(self.control, said));
-  if (all[0].error) return *std::move(all[0].error);
-  Told told = to_told(all[0].bytes.value_or(Bytes{}));
-  HostGraph found{true, nullptr, std::move(told.source), std::move(told.why_not)};
-  if (!found.why_not.empty()) return found;
-  auto graph = topology::parse_graph(told.text, found.source);
+  if (!own.why_not.empty() || told.empty()) return own;
+  auto graph = topology::parse_graph(told, own.name);
   if (graph)
-    found.graph = std::make_shared<const topology::Graph>(*std::move(graph));
+    own.graph = shared(*std::move(graph));
   else
-    found.why_not = graph.error().what;
-  return found;
+    own.why_not = graph.error().what;
+  return own;
+}
+
+struct Fingerprint {
+  ExchangedStatus status;
+  std::uint64_t hash = 0;
+};
+
+struct Host {
+  std::string name;
+  std::shared_ptr<const Own> kind;  // What it told, or the first that is alike.
+};
+using Hosts = std::vector<Host>;
+
+/// Collective.
+Result<Hosts> share(DeviceRank& self, const DeviceInfo& mine, const HostGraph& known) {
+  const std::vector<int>& of = self.machine.hosts.of;
+  std::vector<std::size_t> speakers;  // By host, its lowest rank.
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(self.rank_count); ++rank) {
+    if ((of.empty() ? 0U : static_cast<std::size_t>(of[rank])) == speakers.size())
+      speakers.push_back(rank);
+  }
+  const bool speaks = std::find(speakers.begin(), speakers.end(), self.index()) != speakers.end();
+  Result<Own> own = known.own;
+  if (speaks && !known.asked) own = ask(self, mine);
+  Fingerprint print;
+  std::optional<Told> told;
+  if (speaks && own) print.hash = hash_text(told.emplace(*own).rest);
+  TUTTI_TRY(const auto prints,
+            exchange_status(self.control, print, own ? ok() : Status(own.error())));
+  std::map<std::uint64_t, std::size_t> tells;  // By hash, the rank that tells.
+  for (const std::size_t rank : speakers) tells.emplace(prints[rank].hash, rank);
+  std::string said = told ? told->name : "";
+  if (told && tells.at(print.hash) == self.index()) said += told->rest;
+  TUTTI_TRY(const auto all, exchange_over(self.control, std::as_bytes(std::span(said))));
+  std::map<std::uint64_t, std::shared_ptr<const Own>> kinds;
+  Hosts hosts;
+  for (const std::size_t rank : speakers) {
+    const Bytes bytes = all[rank].bytes.value_or(Bytes{});
+    Own theirs = to_own({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    const std::string name = theirs.name;
+    const auto [kind, fresh] = kinds.try_emplace(prints[rank].hash);
+    if (fresh) kind->second = std::make_shared<const Own>(std::move(theirs));
+    hosts.push_back({name, kind->second});
+  }
+  return hosts;
+}
+
+/// "topology of node1 (probe; 3 alike)", "topology of 2 kinds of hosts: node1 (3 alike), node4".
+std::string in_words(const Hosts& hosts) {
+  std::vector<std::pair<const Own*, int>> kinds;
+  for (const Host& host : hosts) {
+    const auto known = std::find_if(kinds.begin(), kinds.end(),
+                                    [&](const auto& one) { return one.first == host.kind.get(); });
+    if (known == kinds.end())
+      kinds.emplace_back(host.kind.get(), 1);
+    else
+      ++known->second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [kind, count] : kinds) {
+    std::string more = kinds.size() == 1 ? kind->how : "";
+    if (count > 1) more += fmt::format("{}{} alike", more.empty() ? "" : "; ", count);
+    words.push_back(more.empty() ? kind->name : fmt::format("{} ({})", kind->name, more));
+  }
+  if (words.size() == 1) return "topology of " + words.front();
+  return fmt::format("topology of {} kinds of hosts: {}", words.size(), fmt::join(words, ", "));
+}
+
+/// Why plans cannot be chosen by the graphs of these hosts; empty: they can.
+std::string missing(const Hosts& hosts) {
+  for (const Host& host : hosts) {
+    if (host.kind->graph != nullptr) continue;
+    const bool all = std::all_of(hosts.begin(), hosts.end(),
+                                 [&](const Host& other) { return other.kind == host.kind; });
+    return all ? host.kind->why_not : fmt::format("{}: {}", host.name, host.kind->why_not);
+  }
+  return {};
 }
 
 }  // namespace
@@ -114,27 +203,27 @@ Status learn_graph(DeviceRank& self, const std::vector<DeviceInfo>& all, const H
   planner::DeviceMachine& machine = self.machine;
   HostGraph& own = self.topology;
   const auto& devices = machine.device_of;
-  if (!machine.hosts.of.empty()) {
-    own.why_not = "ranks are on several hosts";
-    return ok();
-  }
   if (*std::max_element(devices.begin(), devices.end()) == 0) {
     own.why_not = "there is one device";
     return ok();
   }
-  own = known;
-  if (!known.asked) {
-    TUTTI_TRY(own, share(self, all[0]));
-  }
-  if (own.graph == nullptr) return ok();
-  own.why_not.clear();  // It was about other ranks.
+  TUTTI_TRY(const Hosts hosts, share(self, all[self.index()], known));
+  const std::vector<int>& of = machine.hosts.of;
+  const Host& here = hosts[of.empty() ? 0 : static_cast<std::size_t>(of[self.index()])];
+  own = {true, *here.kind, in_words(hosts), missing(hosts)};
+  own.own.name = here.name;
+  if (!own.why_not.empty()) return ok();
   std::vector<std::string> buses;
   for (const DeviceInfo& one : all) buses.push_back(topology::parse_bus(one.bus));
-  auto costs = planner::graph_costs(own.graph, own.source, machine, buses);
-  if (costs)
-    machine.graph = std::make_shared<const planner::GraphCosts>(*std::move(costs));
-  else
+  std::vector<std::shared_ptr<const Graph>> graphs;
+  for (const Host& host : hosts) graphs.push_back(host.kind->graph);
+  auto costs = planner::graph_costs(graphs, machine, buses);
+  if (!costs) {
     own.why_not = fmt::format("{}: {}", own.source, costs.error().what);
+    return ok();
+  }
+  if (hosts.size() > 1) own.source += "; between hosts: " + costs->between_hosts;
+  machine.graph = std::make_shared<const planner::GraphCosts>(*std::move(costs));
   return ok();
 }
 

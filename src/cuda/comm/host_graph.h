@@ -1,7 +1,9 @@
-// File: cuda/comm/host_graph.h: where ranks on one host get the graph of that host from, when they
-// join: rank 0 reads or probes it and tells the others, so that all choose alike.
+// File: cuda/comm/host_graph.h: where ranks get the graphs of their hosts from, when they join: the
+// lowest rank of each host reads or probes it. Then hosts tell each other, so that all choose
+// alike: first a hash of the graph, then, of hosts that are alike, one the graph. What differs
+// between hosts of one make (names, addresses of networks, serial numbers) is left out before.
 //
-// Several hosts, and ranks that share one device, do without.
+// Ranks that share one device do without.
 #pragma once
 #include <vector>
 
@@ -11,8 +13,8 @@
 
 namespace tutti {
 
-/// Sets the rank's topology and, if plans can be chosen by it, the machine's graph; devices and
-/// links have to be known. What cannot be probed is no error, a file that cannot be read is one.
+/// Sets the rank's topology and, if plans can be chosen by it, the machine's graph; all else of the
+/// machine has to be known. What cannot be probed is no error, a file that cannot be read is one.
 /// `known`: of a communicator that has these ranks and more. Collective.
 Status learn_graph(DeviceRank& self, const std::vector<DeviceInfo>& all, const HostGraph& known);
 

@@ -92,7 +92,7 @@ std::vector<plan::Resource> resources_of(const DeviceMachine& machine, const Pla
   return resources;
 }
 
-/// What the graph of the host says. `machine` has to outlive it.
+/// What the graph of the hosts says. `machine` has to outlive it.
 plan::CostModel graph_model(const DeviceMachine& machine) {
   const GraphCosts& graph = *machine.graph;
   plan::CostModel model;
@@ -105,8 +105,9 @@ plan::CostModel graph_model(const DeviceMachine& machine) {
   model.link = [&machine, &graph](Rank from, Rank to) {
     const auto out = static_cast<std::size_t>(from.value), in = static_cast<std::size_t>(to.value);
     const auto kind = static_cast<std::size_t>(machine.link(out, in));
-    return plan::Path(LinkCost{kLinks[kind].cost.latency_us, 0},
-                      graph.uses[out * machine.device_of.size() + in]);
+    const bool remote = machine.link(out, in) == DeviceLink::kNetwork;
+    const double network_us = remote ? machine.hosts.cost.link.latency_us : 0;
+    return plan::Path(LinkCost{kLinks[kind].cost.latency_us + network_us, 0}, graph.uses(out, in));
   };
   return model;
 }
@@ -143,28 +144,32 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   return model;
 }
 
-/// What one way has of its own: its kind, the links that it takes, and what it carries alone.
+/// What one way has of its own: its kind, the links that it takes (within hosts), and what it
+/// carries alone.
 std::tuple<DeviceLink, double, double> way_of(const DeviceMachine& machine, std::size_t rank,
                                               std::size_t peer) {
   const DeviceLink link = machine.link(rank, peer);
   if (machine.graph == nullptr) return {link, 1, machine.direct_rate(rank, peer)};
   double links = 0, us = 0;
-  for (const plan::Use& use : machine.graph->uses[rank * machine.device_of.size() + peer]) {
-    links += use.share;
+  for (const plan::Use& use : machine.graph->uses(rank, peer)) {
+    if (link != DeviceLink::kNetwork) links += use.share;
     us = std::max(us, use.share / machine.graph->resources[use.resource].gigabytes_per_second);
   }
   return {link, std::round(links * 1e6), std::round(us * 1e6)};
 }
 
-/// Whether, within hosts, some devices are joined otherwise than others.
+/// Whether, within hosts, some devices are joined otherwise than others; where a graph says it,
+/// also between hosts.
 bool links_differ(const DeviceMachine& machine) {
   const std::size_t ranks = machine.device_of.size();
-  std::optional<std::tuple<DeviceLink, double, double>> first;
+  std::optional<std::tuple<DeviceLink, double, double>> local, remote;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (std::size_t peer = 0; peer < ranks; ++peer) {
       const DeviceLink link = machine.link(rank, peer);
-      if (link == DeviceLink::kSame || link == DeviceLink::kNetwork) continue;
+      if (link == DeviceLink::kSame) continue;
+      if (link == DeviceLink::kNetwork && machine.graph == nullptr) continue;
       const auto one = way_of(machine, rank, peer);
+      auto& first = link == DeviceLink::kNetwork ? remote : local;
       if (first && *first != one) return true;
       first = one;
     }

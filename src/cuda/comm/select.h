@@ -4,7 +4,7 @@
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
 // rules, as nothing has been measured on devices yet, so estimates decide. They are right about
 // what matters for the order: how many hops, how many bytes over which port or link, that ranks of
-// one device share its memory, and those of one host its network. Where the graph of the host is
+// one device share its memory, and those of one host its network. Where the graph of the hosts is
 // known, its links and memories are what counts (cuda/comm/graph_costs.h); else PCI Express links
 // that devices share are left out, and all devices have the same figures.
 #pragma once
@@ -41,7 +41,9 @@ struct DeviceMachine {
   std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
-  std::shared_ptr<const GraphCosts> graph = nullptr;  // For ranks on one host; null: not known.
+  bool by_nics = false;    // Ranks go to other hosts by RDMA, so by NICs near them;
+  bool gpudirect = false;  // and slots between hosts are in the devices' memories.
+  std::shared_ptr<const GraphCosts> graph = nullptr;  // Null: not known.
   DeviceLink link(std::size_t rank, std::size_t peer) const {
     return links[rank * device_of.size() + peer];
   }

@@ -2,6 +2,10 @@
 // and write in the devices' memory (cuda/comm/gpudirect.h). The cards are those of
 // support/net/fake_rdma.h: what they write into a device is only seen there after a flush, where
 // the device says so.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "cuda/comm/gpudirect.h"
@@ -10,6 +14,7 @@
 #include "support/catch.h"
 #include "support/kinds.h"
 #include "support/net/fake_rdma.h"
+#include "topology/graph/text.h"
 
 namespace tutti {
 namespace {
@@ -288,6 +293,58 @@ TEST_CASE(
   CHECK_THAT(slots_of(verbs_settings("on")),
              Catch::Contains("TUTTI_GPUDIRECT=on: device 0 does not order"));
   simt::settings().rdma_flush = true;
+}
+
+/// By estimate, of an all-reduce of 1 GiB.
+double estimate_us(const DeviceCluster& cluster) {
+  const auto text = cluster.comms[1].explain({.collective = Collective::kAllReduce,
+                                              .count = std::size_t{1} << 28,
+                                              .type = DataType::kFloat32});
+  REQUIRE(text);
+  const std::string key = "Taken: ";
+  const std::size_t at = text->find(": ", text->find(key) + key.size()) + 2;
+  return std::stod(text->substr(at));
+}
+
+TEST_CASE("plans between hosts are chosen by the NICs of their topology") {
+  // The way from a NIC to the memory of the host is slow, that to a device is not.
+  topology::Graph graph;
+  const auto host = graph.add({topology::NodeKind::kHost, "host0"});
+  const auto add = [&](topology::NodeKind kind, const char* name, const char* bus,
+                       topology::NodeId to, topology::LinkKind link, double gbs) {
+    const auto node = graph.add({kind, name, host, 0, bus});
+    if (to.exists()) graph.join(link, to, node, {gbs, topology::Origin::kMeasured});
+    return node;
+  };
+  using topology::LinkKind, topology::NodeKind;
+  const auto numa = add(NodeKind::kNuma, "host0/numa0", "", {}, LinkKind::kPcie, 0);
+  const auto middle =
+      add(NodeKind::kPcieSwitch, "host0/switch", "0000:0f:00.0", numa, LinkKind::kPcie, 2);
+  add(NodeKind::kGpu, "host0/gpu0", "0000:10:00.0", middle, LinkKind::kPcie, 24);
+  add(NodeKind::kGpu, "host0/gpu1", "0000:11:00.0", middle, LinkKind::kPcie, 24);
+  const auto nic = add(NodeKind::kNic, "host0/fake0", "0000:17:00.0", middle, LinkKind::kPcie, 24);
+  const auto plane = graph.add({NodeKind::kPlane, "network"});
+  graph.join(LinkKind::kPort, nic, plane, {12.5, topology::Origin::kMeasured});
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("tutti_gpudirect_test_" + std::to_string(getpid()) + ".topo");
+  std::ofstream(path) << topology::print(graph);
+
+  double us[2] = {};
+  for (const bool on : {false, true}) {
+    Settings settings = verbs_settings(on ? "on" : "off");
+    settings.topology = path;
+    const DeviceCluster cluster({0, 1}, settings);
+    REQUIRE(cluster.complaint == "");
+    const std::string text = cluster.comms[0].describe();
+    INFO(text);
+    CHECK(text.find("plans by: topology of " + path.string() +
+                    " (2 alike); between hosts: 1 rail\n") != std::string::npos);
+    us[on ? 1 : 0] = estimate_us(cluster);
+  }
+  std::filesystem::remove(path);
+  CHECK(us[1] >= 1.07e9 / 12.5e3);
+  CHECK(us[1] < 1.2 * 1.07e9 / 12.5e3);
+  CHECK(us[0] > 4 * us[1]);  // At 2 GB/s, and less: kernels take what is in the host's memory.
 }
 
 }  // namespace
