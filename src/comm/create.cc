@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/settings/settings_table.h"
 #include "base/threads.h"
+#include "comm/nic_paths.h"
 #include "comm/watching.h"
 #include "planner/planner.h"
 #include "transport/transport.h"
@@ -241,6 +242,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
                         .config = config,
                         .net_interfaces = settings.net_interfaces,
                         .rdma_devices = settings.rdma_devices,
+                        .nic_paths = nic_paths_of(peers),
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout),
                         .look = comm_config.look};

@@ -16,6 +16,7 @@
 
 #include "base/cpus.h"
 #include "base/link_cost.h"
+#include "base/nic_path.h"
 #include "transport/region.h"
 #include "transport/remote_link.h"
 #include "tutti/rendezvous.h"
@@ -118,9 +119,15 @@ class Endpoint {
   /// The cost of a hop over its network, as far as that was learnt when it was made, alike on all
   /// ranks; zero: not at all.
   virtual NetworkCost network_cost() const { return {}; }
+  /// Which devices it goes by and why, in lines for people; empty: it has nothing to say.
+  virtual std::string describe_network() const { return {}; }
   /// Bytes of memory shared with peers that this communicator holds.
   virtual std::size_t shared_bytes() const = 0;
 };
+
+/// By peer of this host and by RDMA device ("mlx5_0:1").
+using NicPaths = std::function<std::vector<std::vector<NicPath>>(
+    std::span<const int> peers, std::span<const std::string> cards)>;
 
 /// All that opening an endpoint needs. `exchange` is the all-gather of set-up: every rank gives
 /// bytes under a phase's name and gets everybody's.
@@ -134,6 +141,10 @@ struct Opening {
   RegionConfig config;
   std::string_view net_interfaces{};  // Settings::net_interfaces.
   std::string_view rdma_devices{};    // Settings::rdma_devices.
+  /// The only ones that this rank may use, as Transport::cards names them; empty: any.
+  std::vector<std::string> only_cards = {};
+  /// How near cards of this host are to peers there; by peer and card. Null: not known.
+  NicPaths nic_paths = nullptr;
   std::function<Result<std::vector<Bytes>>(std::string_view phase, std::span<const std::byte> mine)>
       exchange;
   Deadline deadline;
@@ -162,8 +173,8 @@ struct Transport {
   /// Bytes of the longest slot that it still carries in one message; 0: any.
   std::size_t longest_slot = 0;
   /// Null: slots can't be apart (Opening::apart). Else, without memory for them, all cards
-  /// ("mlx5_0:1") that are as good for this rank as its best one; with memory, those of them that
-  /// it would use, once each has taken it for a moment. Not collective.
+  /// ("mlx5_0:1") that are as good for this rank as its best one; with memory, those of
+  /// only_cards that it would use, once each has taken it for a moment. Not collective.
   Result<std::vector<std::string>> (*cards)(const Opening& opening) = nullptr;
 };
 

@@ -97,6 +97,7 @@ std::string DeviceCommunicator::State::describe() const {
                         planner::ranks_on(machine.hosts.of).size(), rank.host().transport,
                         mib(rank.network()->pinned_bytes()));
     text += fmt::format("slots to other hosts: {}\n", rank.between_hosts.slots_words);
+    text += rank.network()->describe();
   }
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank.rank_count); ++peer) {
     if (peer == rank.index()) continue;

@@ -164,7 +164,7 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
 
 /// Joins hosts, by the transport that joins them in the control communicator. Collective.
 Status open_network(DeviceRank& self, const Transport& transport, std::span<const Peer> peers,
-                    exec::CudaMeshOptions& options) {
+                    const std::vector<DeviceInfo>& all, exec::CudaMeshOptions& options) {
   exec::CudaNetworkOptions asked;
   asked.transport = &transport;
   asked.remote = options.remote;
@@ -176,6 +176,7 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
                                                        options.slot_count, options.slot_bytes),
                    .net_interfaces = self.settings.net_interfaces,
                    .rdma_devices = self.settings.rdma_devices,
+                   .nic_paths = nic_paths_of(all),
                    .exchange = exchange_over(self.control),
                    .deadline = Deadline::after(self.settings.timeout),
                    .near_waits = false};
@@ -283,7 +284,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   self.machine.by_nics = transport->cards != nullptr;
   const bool any_remote = std::ranges::find(options.remote, true) != options.remote.end();
   Memory memory;
-  Status status = any_remote ? open_network(self, *transport, peers, options) : ok();
+  Status status = any_remote ? open_network(self, *transport, peers, all, options) : ok();
   if (status) status = make_mesh(self, std::move(options), memory);
   TUTTI_TRY(const auto memories, exchange_status(self.control, memory, status));
   TUTTI_RETURN_IF_ERROR(learn_graph(self, all, known));

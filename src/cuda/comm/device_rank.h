@@ -28,7 +28,6 @@ struct SampleMemory {
 /// The rings between this rank and ranks of other hosts.
 struct HostLinks {
   exec::GpuDirectMemory gpudirect;             // Their slots, if these are in device memory.
-  std::string cards;                           // The cards that reach the slots, for `network`.
   std::string slots_words;                     // Where the slots are and why, for describe().
   std::unique_ptr<exec::CudaNetwork> network;  // Carries them. Null: all ranks are on one host.
 };

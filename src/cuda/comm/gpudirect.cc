@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include "cuda/comm/exchange_status.h"
+#include "topology/probe/nic_paths.h"
+#include "topology/probe/probe.h"
 #include "topology/probe/same_root.h"
+#include "topology/probe/sources/sysfs.h"
 
 namespace tutti {
 namespace {
@@ -48,8 +51,7 @@ Status make(DeviceRank& self, const Transport& transport, const Cards& chosen, O
             exec::GpuDirectMemory::allocate(self.device,
                                             gpudirect_bytes(opening.config, hosts, self.me.value)));
   opening.gpudirect = self.between_hosts.gpudirect.description(hosts);
-  self.between_hosts.cards = fmt::format("{}", fmt::join(chosen, ","));
-  opening.rdma_devices = self.between_hosts.cards;
+  opening.only_cards = chosen;
   TUTTI_TRY(const Cards cards, transport.cards(opening));
   self.between_hosts.slots_words =
       fmt::format("in device memory (GPUDirect over {})", fmt::join(cards, ", "));
@@ -78,6 +80,16 @@ Result<bool> all_can(DeviceRank& self, const Status& mine) {
 
 }  // namespace
 
+NicPaths nic_paths_of(const std::vector<DeviceInfo>& all) {
+  return [&all](std::span<const int> ranks, std::span<const std::string> cards) {
+    std::vector<topology::Place> places;
+    for (const int rank : ranks)
+      places.push_back({topology::parse_bus(all[static_cast<std::size_t>(rank)].bus)});
+    if (used_files == nullptr) return topology::nic_paths(topology::this_machine(), places, cards);
+    return topology::nic_paths(topology::probe_tree(*used_files).graph, places, cards);
+  };
+}
+
 void use_files(const topology::FileTree* files) { used_files = files; }
 
 Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& opening) {
@@ -99,7 +111,7 @@ Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& o
   // What was made is kept: to free it would wait for all that the device does.
   if (all) return ok();
   opening.gpudirect = {};
-  opening.rdma_devices = self.settings.rdma_devices;
+  opening.only_cards.clear();
   return ok();
 }
 

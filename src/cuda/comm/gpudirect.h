@@ -2,7 +2,10 @@
 // memory (cuda/mesh/gpudirect_memory.h): on all ranks or on none, as TUTTI_GPUDIRECT says and ranks
 // can.
 #pragma once
+#include <vector>
+
 #include "cuda/comm/device_rank.h"
+#include "cuda/comm/links.h"
 #include "topology/probe/sources/file_tree.h"
 #include "transport/transport.h"
 
@@ -11,6 +14,9 @@ namespace tutti {
 /// Sets opening.apart and the cards to use, if so, and the state's memory and words for it. Where
 /// TUTTI_GPUDIRECT=on can't be had it is an error that names the rank. Collective.
 Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& opening);
+
+/// How near cards are to the devices of ranks. As long as `all` lives.
+NicPaths nic_paths_of(const std::vector<DeviceInfo>& all);
 
 /// For tests: the files that say where devices and cards are; null: this machine's.
 void use_files(const topology::FileTree* files);

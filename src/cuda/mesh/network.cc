@@ -73,6 +73,7 @@ Result<std::unique_ptr<CudaNetwork>> CudaNetwork::open(CudaNetworkOptions option
   // What these refer to is the caller's, and not needed any more.
   network->options_.opening.peers = {};
   network->options_.opening.exchange = nullptr;
+  network->options_.opening.nic_paths = nullptr;
   network->options_.opening.gpudirect = {};
   TUTTI_RETURN_IF_ERROR(network->pin());
   network->why_unreachable_.resize(asked.remote.size());

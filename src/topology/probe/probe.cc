@@ -130,4 +130,9 @@ Imported probe_tree(const FileTree& files) {
   return probe_parts(files, answers);
 }
 
+const Graph& this_machine() {
+  static const Graph made = probe_tree(*disk_tree("/")).graph;
+  return made;
+}
+
 }  // namespace tutti::topology

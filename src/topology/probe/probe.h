@@ -33,6 +33,10 @@ Imported probe_machine(const ProbeOptions& options = {});
 /// The same of files from anywhere; libraries' answers are its /tutti/*.json if there are any.
 Imported probe_tree(const FileTree& files);
 
+/// The machine that this process runs on, from its files alone: no driver is loaded for it. Made
+/// once in a process; some milliseconds. Any thread.
+const Graph& this_machine();
+
 /// The same of a tar file (archive.h). An Error if it can't be read, or has neither sys nor proc.
 Result<Imported> probe_archive(const std::string& path);
 

@@ -78,6 +78,8 @@ class Network {
   /// The cost of its hops, as known when it is made, the same on all ranks; zero: no more than the
   /// transport's usual figures.
   virtual NetworkCost cost() const { return {}; }
+  /// Which devices it goes by and why, in lines for people.
+  virtual std::string describe() const { return {}; }
   /// Null: that rank is not joined by this network.
   virtual Carrier* carrier(int rank) = 0;
   /// Sets `ready[rank]` for those whose carrier may have received something; never waits. May name

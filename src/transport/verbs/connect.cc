@@ -1,6 +1,7 @@
 #include "transport/verbs/connect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -361,18 +362,28 @@ Status Connecting::agree(std::string_view name, const Status& mine) const {
 }
 
 /// The ports that this rank would prefer, joined with these.
-PortPreference preference_of(const Opening& opening, std::span<const int> far) {
+PortPreference preference_of(const Opening& opening, std::span<const int> far,
+                             std::span<const Port> ports) {
   const auto me = static_cast<std::size_t>(opening.me);
   const Peer& own = opening.peers[me];
-  PortPreference preference{
-      .layers = own.rdma, .rule = opening.rdma_devices, .turn = 0, .sharers = 0};
+  PortPreference preference{.layers = own.rdma,
+                            .rule = opening.rdma_devices,
+                            .turn = 0,
+                            .sharers = 0,
+                            .only = opening.only_cards};
+  std::vector<int> here;
   for (const int rank : far)
     preference.layers &= opening.peers[static_cast<std::size_t>(rank)].rdma;
   for (std::size_t rank = 0; rank < opening.peers.size(); ++rank) {
     if (!std::equal(own.host, own.host + 2, opening.peers[rank].host)) continue;
     ++preference.sharers;
     if (rank < me) ++preference.turn;
+    here.push_back(static_cast<int>(rank));
   }
+  if (opening.nic_paths == nullptr) return preference;
+  std::vector<std::string> names;
+  for (const Port& port : ports) names.push_back(name_of(port));
+  preference.paths = opening.nic_paths(here, names);
   return preference;
 }
 
@@ -380,7 +391,7 @@ PortPreference preference_of(const Opening& opening, std::span<const int> far) {
 Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port> ports) {
   const Opening& opening = to.opening;
   const auto me = static_cast<std::size_t>(opening.me);
-  PortPreference preference = preference_of(opening, to.far);
+  PortPreference preference = preference_of(opening, to.far, ports);
   const auto mine = choose_ports(ports, preference);
   // Its length tells a number from an error.
   const Bytes said =
@@ -400,16 +411,28 @@ Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port>
   return choose_ports(ports, preference);
 }
 
+/// Which ports are used and why, in lines for people.
+std::string describe(std::span<const ChosenPort> used, std::size_t first) {
+  const ChosenPort& own = used[first];
+  std::string text = fmt::format("short messages by {}{}{}\n", name_of(own.port),
+                                 own.near.empty() ? "" : ", ", own.near);
+  if (used.size() == 1) return text;
+  std::vector<std::string> names;
+  for (const ChosenPort& one : used) names.push_back(name_of(one.port));
+  return text + fmt::format("long messages by {}\n", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<const Port> ports) {
   std::vector<int> all(opening.peers.size());
   std::iota(all.begin(), all.end(), 0);
   const bool to_use = opening.gpudirect.there();
-  PortPreference preference = preference_of(opening, all);
+  PortPreference preference = preference_of(opening, all, ports);
   if (!to_use) {  // As if it were alone on its host, and had no use for a limit.
     preference.turn = 0;
     preference.sharers = 1;
+    preference.paths = {};
     preference.most = std::max<std::size_t>(ports.size(), 1);
   }
   TUTTI_TRY(const auto chosen, choose_ports(ports, preference));
@@ -430,6 +453,7 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
   log::info("verbs: {}", chosen.why);
   std::vector<Rail> rails;
   std::optional<Error> failed;
+  std::vector<ChosenPort> used;
   std::size_t first = 0;
   for (std::size_t i = 0; i < chosen.rails.size(); ++i) {
     auto rail = Connecting(to, chosen.rails[i], i, options).run();
@@ -439,11 +463,12 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
     }
     if (i <= chosen.first) first = rails.size();
     rails.push_back(*std::move(rail));
+    used.push_back(chosen.rails[i]);
   }
   if (rails.empty()) return *std::move(failed);
   if (failed)
     log::warn("{}; {} of {} ways there are left", failed->what, rails.size(), chosen.rails.size());
-  return VerbsNetwork::open(std::move(rails), options.spread_bytes, first);
+  return VerbsNetwork::open(std::move(rails), options.spread_bytes, first, describe(used, first));
 }
 
 }  // namespace tutti::verbs

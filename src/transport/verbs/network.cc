@@ -24,8 +24,10 @@ constexpr std::chrono::microseconds kBetweenLooks{200};  // While joining.
 
 }  // namespace
 
-VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first)
-    : carriers_(rails.front().links.size()),
+VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first,
+                           std::string words)
+    : words_(std::move(words)),
+      carriers_(rails.front().links.size()),
       forgotten_(carriers_.size()),
       next_tick_(Clock::now() + kTick) {
   for (Rail& rail : rails) {
@@ -47,8 +49,9 @@ VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, st
 
 Result<std::unique_ptr<VerbsNetwork>> VerbsNetwork::open(std::vector<Rail> rails,
                                                          std::size_t spread_bytes,
-                                                         std::size_t first) {
-  std::unique_ptr<VerbsNetwork> network(new VerbsNetwork(std::move(rails), spread_bytes, first));
+                                                         std::size_t first, std::string words) {
+  std::unique_ptr<VerbsNetwork> network(
+      new VerbsNetwork(std::move(rails), spread_bytes, first, std::move(words)));
   network->alarm_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (network->alarm_) return network;
   return Error{Code::kSystem, "verbs: eventfd: " + std::generic_category().message(errno) +

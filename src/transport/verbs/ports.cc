@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -194,6 +195,80 @@ Candidates find_candidates(std::span<const Port> ports, const PortPreference& pr
   return found;
 }
 
+/// The ports that are alike, as one rank takes them.
+class Order {
+ public:
+  Order(std::span<const Port> ports, const Candidates& found, const PortPreference& preference)
+      : found_(found),
+        paths_(preference.paths),
+        named_(named_apart(preference.rule)),
+        me_(static_cast<std::size_t>(preference.turn)),
+        sharers_(static_cast<std::size_t>(std::max(preference.sharers, 1))) {
+    for (const Port* port : found.good)
+      index_.push_back(static_cast<std::size_t>(port - ports.data()));
+  }
+
+  /// Places in found.good, nearest first; equally near ones from the rank's own on.
+  std::vector<std::size_t> all() const {
+    const std::size_t own = first(), alike = found_.alike;
+    std::vector<std::size_t> order(alike);
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple(distance(me_, a), (a + alike - own) % alike) <
+             std::tuple(distance(me_, b), (b + alike - own) % alike);
+    });
+    return order;
+  }
+
+  std::string words(std::size_t place) const {
+    return me_ < paths_.size() ? paths_[me_][index_[place]].words : "";
+  }
+
+ private:
+  /// Whether a user named the ports by different words, so in an order.
+  bool named_apart(std::string_view text) const {
+    const Rule rule = parse_rule(text);
+    return std::any_of(found_.good.begin(), found_.good.begin() + static_cast<long>(found_.alike),
+                       [&](const Port* port) {
+                         return find(rule.wanted, *port) != find(rule.wanted, *found_.good[0]);
+                       });
+  }
+
+  int distance(std::size_t rank, std::size_t place) const {
+    return !named_ && rank < paths_.size() ? paths_[rank][index_[place]].distance : 0;
+  }
+
+  std::vector<std::size_t> nearest(std::size_t rank) const {
+    std::vector<std::size_t> places;
+    for (std::size_t place = 0; place < found_.alike; ++place) {
+      const int least = places.empty() ? 0 : distance(rank, places[0]);
+      const int own = distance(rank, place);
+      if (!places.empty() && own > least) continue;
+      if (!places.empty() && own < least) places.clear();
+      places.push_back(place);
+    }
+    return places;
+  }
+
+  /// This rank's own: the ranks with the same nearest ports take them in turn.
+  std::size_t first() const {
+    const std::vector<std::size_t> mine = nearest(me_);
+    std::size_t turn = 0, sharers = 1;
+    for (std::size_t rank = 0; rank < sharers_; ++rank) {
+      if (rank == me_ || nearest(rank) != mine) continue;
+      ++sharers;
+      if (rank < me_) ++turn;
+    }
+    return mine[(mine.size() > sharers ? turn * mine.size() / sharers : turn) % mine.size()];
+  }
+
+  const Candidates& found_;
+  std::span<const std::vector<NicPath>> paths_;  // By rank.
+  bool named_;                                   // So they don't count.
+  std::size_t me_, sharers_;
+  std::vector<std::size_t> index_;  // By candidate, its place among all ports.
+};
+
 std::optional<std::vector<Port>>& ports_used() {
   static std::optional<std::vector<Port>> ports;
   return ports;
@@ -250,24 +325,34 @@ Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreferen
                              "TUTTI_TRANSPORT=tcp does without",
                              there)};
   }
+  const Order order(ports, found, preference);
+  std::vector<std::size_t> places = order.all();
+  std::erase_if(places, [&](std::size_t place) {
+    const auto& only = preference.only;
+    return !only.empty() &&
+           std::find(only.begin(), only.end(), name_of(*found.good[place])) == only.end();
+  });
+  if (places.empty())
+    return Error{Code::kUnsupported, "verbs: none of the ports near the device can be used"};
   constexpr std::size_t kLeastRails = 2;
   const auto sharers = static_cast<std::size_t>(std::max(preference.sharers, 1));
-  const auto turn = static_cast<std::size_t>(preference.turn);
-  const std::size_t alike = found.alike, share = (alike + sharers - 1) / sharers;
-  const std::size_t count = std::min({std::max(share, kLeastRails), alike, preference.most});
-  const std::size_t own = (alike > sharers ? turn * alike / sharers : turn) % alike;
+  const std::size_t alike = places.size(), share = (alike + sharers - 1) / sharers;
+  const std::size_t own = places[0];
+  places.resize(std::min({std::max(share, kLeastRails), alike, preference.most}));
+  std::sort(places.begin(), places.end());
   ChosenPorts chosen;
-  for (std::size_t i = 0; i < alike; ++i) {
-    if ((i + alike - own) % alike >= count) continue;
-    const Port& port = *found.good[i];
-    if (i == own) chosen.first = chosen.rails.size();
-    chosen.rails.push_back({port, *best_gid(port)});
+  for (const std::size_t place : places) {
+    const Port& port = *found.good[place];
+    if (place == own) chosen.first = chosen.rails.size();
+    chosen.rails.push_back({port, *best_gid(port), order.words(place)});
     chosen.why +=
         fmt::format("{}{} ({}, {:g} Gbit/s), GID {}: {}", chosen.why.empty() ? "" : ", ",
                     name_of(port), port.layer == kInfiniBand ? "InfiniBand" : "RoCE v2",
                     port.speed_mbps / 1000.0, best_gid(port)->index, ip_text(best_gid(port)->gid));
   }
-  if (alike > count) chosen.why += fmt::format(", in turn of {} alike", alike);
+  if (alike > places.size()) chosen.why += fmt::format(", in turn of {} alike", alike);
+  if (const std::string near = order.words(own); !near.empty())
+    chosen.why += fmt::format(", first {}: {}", name_of(*found.good[own]), near);
   if (!preference.rule.empty())
     chosen.why += fmt::format(", by TUTTI_RDMA_DEVICES={}", preference.rule);
   if (!found.refused.empty()) chosen.why += "; not " + found.refused;

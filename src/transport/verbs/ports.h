@@ -6,8 +6,8 @@
 //
 // A choice is an active port of a device that this process may open. RoCE needs a GID of version 2,
 // which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last. Ports that
-// are as fast as the best one are rails. The ranks of a host share them out, but each gets a second
-// one, if there is one, to go on by.
+// are as fast as the best one are rails. A rank takes the nearest first; ranks that have the same
+// nearest ones share them out. Each gets a second one, if there is one, to go on by.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nic_path.h"
 #include "tutti/result.h"
 
 namespace tutti::verbs {
@@ -60,11 +61,17 @@ struct PortPreference {
   int turn = 0;     // This rank's turn among those of its host,
   int sharers = 1;  // which are so many.
   std::size_t most = kMostRails;
+  /// By rank of this host, in turn, and by port: how near it is. Empty: not known. Does not count
+  /// where a rule names several: then their order does.
+  std::vector<std::vector<NicPath>> paths = {};
+  /// The only ones that this rank may use ("mlx5_0:1"); empty: any. All of them count for turns.
+  std::span<const std::string> only = {};
 };
 
 struct ChosenPort {
   Port port;
   GidEntry gid;
+  std::string near;  // How near it is, in words; empty: not known.
 };
 struct ChosenPorts {
   std::vector<ChosenPort> rails;  // In an order that is the same for all ranks of a host.

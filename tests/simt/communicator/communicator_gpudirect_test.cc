@@ -71,11 +71,11 @@ class Machine {
  public:
   Machine(const std::string& device_0, const std::string& device_1, const std::string& card,
           const std::string& card_1 = "", const std::string& card_2 = "") {
-    add("/sys/bus/pci/devices/0000:10:00.0", device_0 + "/0000:10:00.0");
-    add("/sys/bus/pci/devices/0000:11:00.0", device_1 + "/0000:11:00.0");
-    add("/sys/class/infiniband/fake0/device", card + "/0000:17:00.0");
-    if (!card_1.empty()) add("/sys/class/infiniband/fake1/device", card_1 + "/0000:18:00.0");
-    if (!card_2.empty()) add("/sys/class/infiniband/fake2/device", card_2 + "/0000:19:00.0");
+    add(device_0 + "/0000:10:00.0", "0x030200");
+    add(device_1 + "/0000:11:00.0", "0x030200");
+    add_card("fake0", card + "/0000:17:00.0");
+    if (!card_1.empty()) add_card("fake1", card_1 + "/0000:18:00.0");
+    if (!card_2.empty()) add_card("fake2", card_2 + "/0000:19:00.0");
     use_files(&files_);
   }
   ~Machine() { use_files(nullptr); }
@@ -83,9 +83,16 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
  private:
-  void add(const std::string& link, const std::string& place) {
-    files_.add_directory("/sys/devices/" + place);
-    files_.add_link(link, "/sys/devices/" + place);
+  void add(const std::string& place, const std::string& type) {
+    files_.add_file("/sys/devices/" + place + "/class", type);
+    files_.add_file("/sys/devices/" + place + "/vendor", "0x10de");
+    files_.add_link("/sys/bus/pci/devices" + place.substr(place.rfind('/')),
+                    "/sys/devices/" + place);
+  }
+  void add_card(const std::string& name, const std::string& place) {
+    add(place, "0x020700");
+    files_.add_file("/sys/class/infiniband/" + name + "/ports/1/state", "4: ACTIVE");
+    files_.add_link("/sys/class/infiniband/" + name + "/device", "/sys/devices/" + place);
   }
   topology::MemoryTree files_;
 };
@@ -243,6 +250,27 @@ TEST_CASE("each rank takes the cards that are near its device") {
     CHECK_THAT(slots_of(settings),
                Catch::StartsWith(gpudirect == "on" ? kGpuDirect : "in pinned memory: rank 0: GPU"));
   }
+}
+
+TEST_CASE("in pinned memory, too, slots go by the card at the device, whatever it is called") {
+  const std::string left = "pci0000:10/0000:10:01.0", right = "pci0000:11/0000:11:01.0";
+  const Machine machine(left, right, right, "pci0000:30", left);
+  Settings settings = verbs_settings("off");
+  settings.rdma_devices = "";
+  DeviceCluster cluster({0, 1}, settings);
+  REQUIRE(cluster.complaint == "");
+  CHECK_THAT(cluster.comms[0].describe(),
+             Catch::Contains("\nslots to other hosts: in pinned memory: TUTTI_GPUDIRECT=off\n"
+                             "short messages by fake2:1, PIX from GPU 0000:10:00.0 (at most one "
+                             "PCIe switch between)\nlong messages by fake0:1, fake2:1\n"));
+  CHECK_THAT(cluster.comms[1].describe(),
+             Catch::Contains("short messages by fake0:1, PIX from GPU 0000:11:00.0") &&
+                 Catch::Contains("long messages by fake0:1, fake1:1\n"));
+  std::mt19937_64 random(5);
+  CHECK(run_all(cluster, random) == "");
+  settings.rdma_devices = "fake1,fake0,fake2";  // A user's order is kept.
+  const DeviceCluster named({0, 1}, settings);
+  CHECK_THAT(named.comms[0].describe(), Catch::Contains("short messages by fake1:1, PHB from GPU"));
 }
 
 TEST_CASE("memory that a card does not take is told, and an error where it has to be taken") {
