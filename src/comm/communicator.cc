@@ -180,7 +180,7 @@ std::string describe_state(const Communicator::State& state) {
       fmt::format("contract: {}; instruction set: {}\n",
                   state.settings.contract == Contract::kDeterministic ? "deterministic" : "relaxed",
                   kernels::instruction_set());
-  text += executor.endpoint().describe_network();
+  text += to_lines(executor.endpoint().nics());
   text += state.selector->describe();
   text += executor.adapting().describe();
   const std::string plans = planner::describe_plans();

@@ -119,8 +119,8 @@ class Endpoint {
   /// The cost of a hop over its network, as far as that was learnt when it was made, alike on all
   /// ranks; zero: not at all.
   virtual NetworkCost network_cost() const { return {}; }
-  /// Which devices it goes by and why, in lines for people; empty: it has nothing to say.
-  virtual std::string describe_network() const { return {}; }
+  /// Which devices it goes by to other hosts, and why.
+  virtual NicsUsed nics() const { return {}; }
   /// Bytes of memory shared with peers that this communicator holds.
   virtual std::size_t shared_bytes() const = 0;
 };

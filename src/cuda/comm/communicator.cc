@@ -97,7 +97,7 @@ std::string DeviceCommunicator::State::describe() const {
                         planner::ranks_on(machine.hosts.of).size(), rank.host().transport,
                         mib(rank.network()->pinned_bytes()));
     text += fmt::format("slots to other hosts: {}\n", rank.between_hosts.slots_words);
-    text += rank.network()->describe();
+    text += to_lines(rank.network()->nics());
   }
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(rank.rank_count); ++peer) {
     if (peer == rank.index()) continue;
@@ -108,7 +108,7 @@ std::string DeviceCommunicator::State::describe() const {
                         direct > 0 ? fmt::format(", {:.3g} GB/s to it alone", direct) : "",
                         refusal.empty() ? "" : "; " + refusal);
   }
-  const std::string& choices = plans.choices();
+  const std::string choices = plans.choices();
   return text + (choices.empty() ? "plans: none chosen yet\n" : "plans chosen:\n" + choices);
 }
 

@@ -1,8 +1,10 @@
 #include "cuda/comm/plans.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "exec/lane.h"
+#include "plan/text/lanes.h"
 
 namespace tutti {
 namespace {
@@ -85,12 +87,13 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
       if (!loaded) return std::move(loaded.error());
       found = plans_.emplace(plan_key, *std::move(loaded)).first;
     }
-    choices_ += fmt::format(
+    auto words = fmt::format(
         "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
         to_string(request.collective), planner::device_size_class(asked.bytes),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
         plan_in_words(*one.algorithm, verified->plan), trees_in_words(*one.algorithm, asked.shape),
         one.lanes, one.microseconds);
+    choices_.push_back({std::move(words), verified->plan});
     // Without slots ranks only touch each other's buffers.
     const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
     const bool two_shot =
@@ -98,6 +101,19 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
     return Route{&found->second, two_shot};
   }
   return Error{Code::kUnsupported, refused, rank_.me};
+}
+
+std::string PlanCache::choices() const {
+  const std::string nics =
+      rank_.network() == nullptr
+          ? ""
+          : fmt::format("{}", fmt::join(rank_.network()->nics().names, " and "));
+  std::string text;
+  for (const Choice& one : choices_) {
+    text += one.words;
+    text += plan::lanes_in_words(one.plan, {rank_.me.value, rank_.machine.hosts.of, nics}, "    ");
+  }
+  return text;
 }
 
 std::size_t PlanCache::bytes() const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "cuda/comm/device_rank.h"
 
@@ -37,8 +38,8 @@ class PlanCache {
 
   std::size_t count() const { return plans_.size(); }
   std::size_t bytes() const;
-  /// The choices so far, a line each.
-  const std::string& choices() const { return choices_; }
+  /// The choices so far, a line each, and in which order their lanes pass the ranks.
+  std::string choices() const;
 
  private:
   // Root, class of sizes; what peers map of the buffers.
@@ -52,7 +53,11 @@ class PlanCache {
   std::map<std::pair<Collective, int>, plan::Shape> shapes_;  // By root.
   std::map<PlanKey, exec::CudaPlan> plans_;
   std::map<RouteKey, Route> routes_;
-  std::string choices_;
+  struct Choice {
+    std::string words;
+    const plan::Plan& plan;  // Lives as long as the process.
+  };
+  std::vector<Choice> choices_;
 };
 
 }  // namespace tutti

@@ -53,8 +53,8 @@ class CudaNetwork {
   Status start(std::function<void()> on_abort);
 
   const Region& region() const { return endpoint_->region(); }
-  /// As Endpoint::describe_network.
-  std::string describe() const { return endpoint_->describe_network(); }
+  /// As Endpoint::nics.
+  NicsUsed nics() const { return endpoint_->nics(); }
   /// Memory of the host that is pinned.
   std::size_t pinned_bytes() const;
   /// Kernels may have begun. Any thread; cheap.

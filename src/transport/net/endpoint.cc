@@ -63,7 +63,7 @@ class NetEndpoint final : public Endpoint {
         gpudirect_{.memory = opening.gpudirect.memory, .hosts = gpudirect_hosts_},
         region_(region_of(opening, config)),
         cost_(network->cost()),
-        words_(network->describe()),
+        nics_(network->nics()),
         replicator_(region_, opening.me, std::move(network),
                     {.near = opening.near_waits && near_ranks.size() > 1,
                      .on_machine = on_machine(opening),
@@ -88,7 +88,7 @@ class NetEndpoint final : public Endpoint {
   }
   RemoteLink* remote_link() override { return &replicator_; }
   NetworkCost network_cost() const override { return cost_; }
-  std::string describe_network() const override { return words_; }
+  NicsUsed nics() const override { return nics_; }
   std::size_t shared_bytes() const override { return near_->shared_bytes(); }
 
  private:
@@ -126,7 +126,7 @@ class NetEndpoint final : public Endpoint {
   GpuDirectSlots gpudirect_;
   Region region_;
   NetworkCost cost_;
-  std::string words_;  // The network's, as it was joined.
+  NicsUsed nics_;
   Replicator replicator_;
 };
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/link_cost.h"
+#include "base/nic_path.h"
 #include "transport/net/frame.h"
 #include "tutti/result.h"
 
@@ -78,8 +79,8 @@ class Network {
   /// The cost of its hops, as known when it is made, the same on all ranks; zero: no more than the
   /// transport's usual figures.
   virtual NetworkCost cost() const { return {}; }
-  /// Which devices it goes by and why, in lines for people.
-  virtual std::string describe() const { return {}; }
+  /// Which devices it goes by, and why.
+  virtual NicsUsed nics() const { return {}; }
   /// Null: that rank is not joined by this network.
   virtual Carrier* carrier(int rank) = 0;
   /// Sets `ready[rank]` for those whose carrier may have received something; never waits. May name

@@ -1,7 +1,6 @@
 #include "transport/verbs/connect.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -411,17 +410,6 @@ Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port>
   return choose_ports(ports, preference);
 }
 
-/// Which ports are used and why, in lines for people.
-std::string describe(std::span<const ChosenPort> used, std::size_t first) {
-  const ChosenPort& own = used[first];
-  std::string text = fmt::format("short messages by {}{}{}\n", name_of(own.port),
-                                 own.near.empty() ? "" : ", ", own.near);
-  if (used.size() == 1) return text;
-  std::vector<std::string> names;
-  for (const ChosenPort& one : used) names.push_back(name_of(one.port));
-  return text + fmt::format("long messages by {}\n", fmt::join(names, ", "));
-}
-
 }  // namespace
 
 Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<const Port> ports) {
@@ -453,22 +441,24 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
   log::info("verbs: {}", chosen.why);
   std::vector<Rail> rails;
   std::optional<Error> failed;
-  std::vector<ChosenPort> used;
-  std::size_t first = 0;
+  NicsUsed used;
   for (std::size_t i = 0; i < chosen.rails.size(); ++i) {
     auto rail = Connecting(to, chosen.rails[i], i, options).run();
     if (!rail) {
       if (!failed) failed = std::move(rail.error());
       continue;
     }
-    if (i <= chosen.first) first = rails.size();
+    if (rails.empty() || i <= chosen.first) {
+      used.own = rails.size();
+      used.why = chosen.rails[i].near;
+    }
     rails.push_back(*std::move(rail));
-    used.push_back(chosen.rails[i]);
+    used.names.push_back(name_of(chosen.rails[i].port));
   }
   if (rails.empty()) return *std::move(failed);
   if (failed)
     log::warn("{}; {} of {} ways there are left", failed->what, rails.size(), chosen.rails.size());
-  return VerbsNetwork::open(std::move(rails), options.spread_bytes, first, describe(used, first));
+  return VerbsNetwork::open(std::move(rails), options.spread_bytes, std::move(used));
 }
 
 }  // namespace tutti::verbs

@@ -24,9 +24,8 @@ constexpr std::chrono::microseconds kBetweenLooks{200};  // While joining.
 
 }  // namespace
 
-VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first,
-                           std::string words)
-    : words_(std::move(words)),
+VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, NicsUsed nics)
+    : nics_(std::move(nics)),
       carriers_(rails.front().links.size()),
       forgotten_(carriers_.size()),
       next_tick_(Clock::now() + kTick) {
@@ -41,17 +40,16 @@ VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, st
       if (rail.links[rank] != nullptr) links.push_back(std::move(rail.links[rank]));
     }
     if (links.size() > 1)
-      carriers_[rank] = std::make_unique<net::Rails>(std::move(links), spread_bytes, first);
+      carriers_[rank] = std::make_unique<net::Rails>(std::move(links), spread_bytes, nics_.own);
     else if (!links.empty())
       carriers_[rank] = std::move(links.front());
   }
 }
 
 Result<std::unique_ptr<VerbsNetwork>> VerbsNetwork::open(std::vector<Rail> rails,
-                                                         std::size_t spread_bytes,
-                                                         std::size_t first, std::string words) {
+                                                         std::size_t spread_bytes, NicsUsed nics) {
   std::unique_ptr<VerbsNetwork> network(
-      new VerbsNetwork(std::move(rails), spread_bytes, first, std::move(words)));
+      new VerbsNetwork(std::move(rails), spread_bytes, std::move(nics)));
   network->alarm_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (network->alarm_) return network;
   return Error{Code::kSystem, "verbs: eventfd: " + std::generic_category().message(errno) +

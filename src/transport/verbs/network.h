@@ -33,12 +33,11 @@ struct Rail {
 class VerbsNetwork final : public net::Network {
  public:
   /// At least one rail, all of the same ranks. Payloads from `spread_bytes` on are spread over
-  /// them, the others go by `first`. `words`: as describe().
+  /// them, the others go by nics.own. `nics`: of the rails.
   static Result<std::unique_ptr<VerbsNetwork>> open(std::vector<Rail> rails,
-                                                    std::size_t spread_bytes, std::size_t first,
-                                                    std::string words);
+                                                    std::size_t spread_bytes, NicsUsed nics);
 
-  std::string describe() const override { return words_; }
+  NicsUsed nics() const override { return nics_; }
   net::Carrier* carrier(int rank) override {
     return carriers_[static_cast<std::size_t>(rank)].get();
   }
@@ -53,8 +52,7 @@ class VerbsNetwork final : public net::Network {
   }
 
  private:
-  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, std::size_t first,
-               std::string words);
+  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, NicsUsed nics);
   using Clock = std::chrono::steady_clock;
 
   struct Used {
@@ -64,7 +62,7 @@ class VerbsNetwork final : public net::Network {
   };
   void tick(Clock::time_point now);
 
-  std::string words_;
+  NicsUsed nics_;
   std::vector<Used> rails_;
   std::vector<std::unique_ptr<net::Carrier>> carriers_;  // By rank. They go before the rails.
   std::vector<bool> forgotten_;

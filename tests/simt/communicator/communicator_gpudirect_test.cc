@@ -268,6 +268,8 @@ TEST_CASE("in pinned memory, too, slots go by the card at the device, whatever i
                  Catch::Contains("long messages by fake0:1, fake1:1\n"));
   std::mt19937_64 random(5);
   CHECK(run_all(cluster, random) == "");
+  CHECK_THAT(cluster.comms[0].describe(),
+             Catch::Contains(": 0 1, to other hosts by fake0:1 and fake2:1\n"));
   settings.rdma_devices = "fake1,fake0,fake2";  // A user's order is kept.
   const DeviceCluster named({0, 1}, settings);
   CHECK_THAT(named.comms[0].describe(), Catch::Contains("short messages by fake1:1, PHB from GPU"));
