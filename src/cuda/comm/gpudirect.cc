@@ -14,13 +14,6 @@ namespace {
 
 using Cards = std::vector<std::string>;
 
-const topology::FileTree* used_files = nullptr;
-
-Result<Cards> near_cards(std::string_view bus, const Cards& cards) {
-  if (used_files != nullptr) return topology::cards_below_root_of(*used_files, bus, cards);
-  return topology::cards_below_root_of(*topology::disk_tree("/"), bus, cards);
-}
-
 struct Offer {
   ExchangedStatus status;
   ExchangedStatus without;  // Why this rank's slots are not to be apart, where that is no trouble.
@@ -33,7 +26,7 @@ Result<Cards> choose_cards(DeviceRank& self, const Transport& transport, const O
   char bus[20] = {};
   TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaDeviceGetPCIBusId(bus, sizeof bus - 1, self.device),
                                           "asking a device where it is"));
-  auto near = near_cards(bus, cards);
+  auto near = topology::cards_below_root_of(topology::files_of_this_machine(), bus, cards);
   if (near) {
     cards = *std::move(near);
   } else if (self.settings.gpudirect == "auto") {
@@ -85,12 +78,9 @@ NicPaths nic_paths_of(const std::vector<DeviceInfo>& all) {
     std::vector<topology::Place> places;
     for (const int rank : ranks)
       places.push_back({topology::parse_bus(all[static_cast<std::size_t>(rank)].bus)});
-    if (used_files == nullptr) return topology::nic_paths(topology::this_machine(), places, cards);
-    return topology::nic_paths(topology::probe_tree(*used_files).graph, places, cards);
+    return topology::nic_paths(topology::this_machine(), places, cards);
   };
 }
-
-void use_files(const topology::FileTree* files) { used_files = files; }
 
 Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& opening) {
   if (self.settings.gpudirect == "off") {

@@ -6,7 +6,6 @@
 
 #include "cuda/comm/device_rank.h"
 #include "cuda/comm/links.h"
-#include "topology/probe/sources/file_tree.h"
 #include "transport/transport.h"
 
 namespace tutti {
@@ -17,8 +16,5 @@ Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& o
 
 /// How near cards are to the devices of ranks. As long as `all` lives.
 NicPaths nic_paths_of(const std::vector<DeviceInfo>& all);
-
-/// For tests: the files that say where devices and cards are; null: this machine's.
-void use_files(const topology::FileTree* files);
 
 }  // namespace tutti

@@ -130,8 +130,31 @@ Imported probe_tree(const FileTree& files) {
   return probe_parts(files, answers);
 }
 
+namespace {
+
+struct Used {
+  const FileTree* files = nullptr;
+  Graph graph;
+};
+Used& used() {
+  static Used one;
+  return one;
+}
+
+}  // namespace
+
+void use_files(const FileTree* files) {
+  used() = {files, files == nullptr ? Graph{} : probe_tree(*files).graph};
+}
+
+const FileTree& files_of_this_machine() {
+  static const std::unique_ptr<FileTree> disk = disk_tree("/");
+  return used().files == nullptr ? *disk : *used().files;
+}
+
 const Graph& this_machine() {
-  static const Graph made = probe_tree(*disk_tree("/")).graph;
+  if (used().files != nullptr) return used().graph;
+  static const Graph made = probe_tree(files_of_this_machine()).graph;
   return made;
 }
 

@@ -36,6 +36,10 @@ Imported probe_tree(const FileTree& files);
 /// The machine that this process runs on, from its files alone: no driver is loaded for it. Made
 /// once in a process; some milliseconds. Any thread.
 const Graph& this_machine();
+/// Those files.
+const FileTree& files_of_this_machine();
+/// For tests: the files that stand for this machine's; null: its own again. While nobody looks.
+void use_files(const FileTree* files);
 
 /// The same of a tar file (archive.h). An Error if it can't be read, or has neither sys nor proc.
 Result<Imported> probe_archive(const std::string& path);

@@ -15,6 +15,7 @@
 #include "support/kinds.h"
 #include "support/net/fake_rdma.h"
 #include "topology/graph/text.h"
+#include "topology/probe/probe.h"
 
 namespace tutti {
 namespace {
@@ -76,9 +77,9 @@ class Machine {
     add_card("fake0", card + "/0000:17:00.0");
     if (!card_1.empty()) add_card("fake1", card_1 + "/0000:18:00.0");
     if (!card_2.empty()) add_card("fake2", card_2 + "/0000:19:00.0");
-    use_files(&files_);
+    topology::use_files(&files_);
   }
-  ~Machine() { use_files(nullptr); }
+  ~Machine() { topology::use_files(nullptr); }
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 

@@ -67,10 +67,10 @@ using Names = std::vector<std::string>;
 /// A host with two sockets, and on each root port a switch with a GPU and some NICs.
 class Host {
  public:
-  Host() {
-    for (int node = 0; node < 2; ++node) {
+  explicit Host(const Names& cpus = {"0-3", "4-7"}) {
+    for (std::size_t node = 0; node < 2; ++node) {
       const std::string at = fmt::format("/sys/devices/system/node/node{}/", node);
-      tree_.add_file(at + "cpulist", fmt::format("{}-{}\n", 4 * node, 4 * node + 3));
+      tree_.add_file(at + "cpulist", cpus[node] + "\n");
       tree_.add_file(at + "distance", node == 0 ? "10 21\n" : "21 10\n");
     }
   }
@@ -109,6 +109,7 @@ class Host {
       return topology::nic_paths(graph, places, names);
     }
   };
+  const topology::FileTree& files() const { return tree_; }
   Found probe() const {
     const topology::TempDir root;
     topology::write_out(tree_, root.path);
@@ -283,13 +284,20 @@ TEST_CASE("two sockets with two cards each, and devices that are on no bus") {
 TEST_CASE("a communicator says which devices each rank goes by") {
   use_library(test::FakeRdma::library());
   use_ports(test::FakeRdma::ports());
+  // All CPUs of this process are on one node, and a device there is the last by name.
+  Host host({"0-1023", "1024-2047"});
+  (void)host.add_switch(1, {"fake0", "fake1"});
+  (void)host.add_switch(0, {"fake2"});
+  topology::use_files(&host.files());
   Settings settings;
   settings.transport = "verbs";
   settings.timeout = std::chrono::seconds(20);
   const auto comms = Communicator::in_process(2, settings);
   REQUIRE(comms);
+  topology::use_files(nullptr);
+  // Both have the near one first, and to go on by one each.
   CHECK_THAT((*comms)[0].describe(),
-             Contains("\nshort messages by fake0:1\nlong messages by fake0:1, fake1:1\n"));
-  CHECK_THAT((*comms)[1].describe(),
-             Contains("\nshort messages by fake1:1\nlong messages by fake1:1, fake2:1\n"));
+             Contains("\nshort messages by fake2:1, NUMA node 0, as the rank's CPUs\n"
+                      "long messages by fake0:1, fake2:1\n"));
+  CHECK_THAT((*comms)[1].describe(), Contains("\nshort messages by fake2:1, NUMA node 0"));
 }
