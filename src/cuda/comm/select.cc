@@ -22,7 +22,7 @@ namespace tutti::planner {
 namespace {
 
 /// What one way of reaching memory does. A hop: what NCCL 2.30 reckons with for its protocol
-/// "simple" (src/graph/tuning.cc), and what two kernels on one device need for a flag. Bandwidth,
+/// "simple" (src/graph/tuning.cc), its steps included, and what two kernels on one device need for a flag. Bandwidth,
 /// of a device's port in one direction: NVLink 3, PCI Express 4.0 with 16 lanes, and that twice for
 /// memory of the host. Between hosts that way is taken, and then the network (Hosts::cost).
 struct LinkFigures {
@@ -35,7 +35,6 @@ constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}},
                                   {"host", {7, 11}},
                                   {"network", {7, 11}}};
 constexpr double kMemoryRate = 1555;  // GB/s: an A100's.
-constexpr double kStepUs = 0.3;       // Two barriers of a block and a look-up.
 
 /// While one lane waits another sends; more than so many change an estimate little, if their slots
 /// are taken as larger ones of these.
@@ -96,7 +95,7 @@ std::vector<plan::Resource> resources_of(const DeviceMachine& machine, const Pla
 plan::CostModel graph_model(const DeviceMachine& machine) {
   const GraphCosts& graph = *machine.graph;
   plan::CostModel model;
-  model.step_us = kStepUs;
+  model.step_us = 0;  // In the latency of a hop.
   model.resources = graph.resources;
   model.compute = [&machine, first = graph.memories](Rank rank) {
     const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
@@ -117,7 +116,7 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   if (machine.graph != nullptr) return graph_model(machine);
   Places at(machine);
   plan::CostModel model;
-  model.step_us = kStepUs;
+  model.step_us = 0;  // In the latency of a hop.
   model.resources = resources_of(machine, at);
   model.compute = [&machine, first = at.memories](Rank rank) {
     const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
