@@ -150,6 +150,7 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
   machine.lanes = options.lanes;
   machine.slot_bytes = options.slot_bytes;
   machine.slots = static_cast<int>(options.slot_count);
+  machine.eager_bytes = options.lanes * options.area_bytes / 2;  // Half of an area are flags.
   // The mesh knows other devices only by being other ones.
   const auto me = self.index();
   const int own = machine.device_of[me];

@@ -57,9 +57,11 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
       to_string(request.collective), bytes, request.count, to_string(request.type), asked.bytes,
       rank.rank_count, shape_in_words(asked.shape),
       asked.contract == Contract::kRelaxed ? "relaxed" : "deterministic", from);
+  TUTTI_RETURN_IF_ERROR(plans.find_eager_limit(request));
   if (plans.is_eager(request))
-    return fmt::format("{}\n\nTaken: packet, the one-shot kernel, as always for so few elements.\n",
-                       heading);
+    return fmt::format(
+        "{}\n\nTaken: packet, the one-shot kernel, as for all of up to {} bytes here.\n", heading,
+        plans.eager_limit_bytes());
   TUTTI_TRY(auto list, planner::device_candidates(asked, rank.machine));
   for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
     if (!one.refused.empty()) break;

@@ -35,9 +35,21 @@ std::string trees_in_words(const Algorithm& algorithm, plan::Shape shape) {
 
 }  // namespace
 
-bool PlanCache::is_eager(const Request& request) const {
+bool PlanCache::fits_one_shot(const Request& request) const {
   return request.collective == Collective::kAllReduce && rank_.eager && !rank_.staged &&
          request.count <= rank_.mesh->one_shot_elements(request.type, request.reduction.op);
+}
+
+bool PlanCache::is_eager(const Request& request) const {
+  return fits_one_shot(request) && request.count * size_of(request.type) <= eager_limit_bytes();
+}
+
+Status PlanCache::find_eager_limit(const Request& request) {
+  if (eager_limit_bytes_ || !fits_one_shot(request)) [[likely]]
+    return ok();
+  TUTTI_TRY(eager_limit_bytes_,
+            planner::eager_limit_bytes(planner_request(request, {}), rank_.machine));
+  return ok();
 }
 
 PlanCache::RouteKey PlanCache::key_of(const Request& request, plan::Mapped mapped) const {
@@ -58,6 +70,7 @@ planner::Request PlanCache::planner_request(const Request& request, plan::Mapped
 }
 
 Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {
+  TUTTI_RETURN_IF_ERROR(find_eager_limit(request));
   const RouteKey key = key_of(request, mapped);
   if (is_eager(request) || routes_.contains(key)) [[likely]]
     return ok();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -25,8 +26,11 @@ class PlanCache {
   /// The rank has to outlive this.
   explicit PlanCache(const DeviceRank& rank) : rank_(rank) {}
 
-  /// Whether a call takes the one-shot kernel, and no plan.
+  /// Whether a call takes the one-shot kernel, and no plan. After prepare or find_eager_limit.
   bool is_eager(const Request& request) const;
+  /// Finds up to which size calls are eager, once one could be.
+  Status find_eager_limit(const Request& request);
+  std::size_t eager_limit_bytes() const { return eager_limit_bytes_.value_or(0); }
   /// Makes what the call needs; `mapped`: what peers can map of its buffers. One thread at a time.
   Status prepare(const Request& request, plan::Mapped mapped);
   /// After prepare.
@@ -46,6 +50,8 @@ class PlanCache {
   using RouteKey = std::tuple<Collective, int, std::size_t, plan::Mapped>;
   // Root, lanes; the same.
   using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t, plan::Mapped>;
+  /// Whether the one-shot kernel can take the call.
+  bool fits_one_shot(const Request& request) const;
   RouteKey key_of(const Request& request, plan::Mapped mapped) const;
   Result<Route> make_route(const Request& request, plan::Mapped mapped);
 
@@ -53,6 +59,7 @@ class PlanCache {
   std::map<std::pair<Collective, int>, plan::Shape> shapes_;  // By root.
   std::map<PlanKey, exec::CudaPlan> plans_;
   std::map<RouteKey, Route> routes_;
+  std::optional<std::size_t> eager_limit_bytes_;
   struct Choice {
     std::string words;
     const plan::Plan& plan;  // Lives as long as the process.

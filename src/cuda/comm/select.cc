@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "cuda/comm/graph_costs.h"
+#include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
 #include "plan/passes/passes.h"
 #include "planner/machine_shape.h"
@@ -22,19 +23,24 @@ namespace tutti::planner {
 namespace {
 
 /// What one way of reaching memory does. A hop: what NCCL 2.30 reckons with for its protocol
-/// "simple" (src/graph/tuning.cc), its steps included, and what two kernels on one device need for a flag. Bandwidth,
-/// of a device's port in one direction: NVLink 3, PCI Express 4.0 with 16 lanes, and that twice for
-/// memory of the host. Between hosts that way is taken, and then the network (Hosts::cost).
+/// "simple" (src/graph/tuning.cc), its steps included, and what two kernels on one device need for
+/// a flag. Bandwidth, of a device's port in one direction: NVLink 3, PCI Express 4.0 with 16 lanes,
+/// and that twice for memory of the host. Between hosts that way is taken, and then the network
+/// (Hosts::cost). The eager path has the hops of its protocol "LL", and starts sooner than a plan.
 struct LinkFigures {
   std::string_view name;
   LinkCost cost;
+  double eager_us;
 };
-constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}},
-                                  {"NVLink", {3.4, 250}},
-                                  {"PCIe", {5.7, 22}},
-                                  {"host", {7, 11}},
-                                  {"network", {7, 11}}};
-constexpr double kMemoryRate = 1555;  // GB/s: an A100's.
+constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}, 0.6},
+                                  {"NVLink", {3.4, 250}, 0.6},
+                                  {"PCIe", {5.7, 22}, 1},
+                                  {"host", {7, 11}, 1},
+                                  {"network", {7, 11}, 2.7}};
+constexpr double kEagerStartsSoonerUs = 8.4 - 6.6;
+constexpr double kEagerData = 0.5;         // The share of data; the rest are flags.
+constexpr std::size_t kLeastClass = 1024;  // Bytes of the first size class.
+constexpr double kMemoryRate = 1555;       // GB/s: an A100's.
 
 /// While one lane waits another sends; more than so many change an estimate little, if their slots
 /// are taken as larger ones of these.
@@ -139,6 +145,20 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
     const std::uint32_t own = at.direct.empty() ? 0 : at.direct[out * at.ranks + in];
     if (own != 0) return plan::Path(hop, {{own, 1}});
     return plan::Path(hop, {{at.port(out, kind, false), 1}, {at.port(in, kind, true), 1}});
+  };
+  return model;
+}
+
+/// What the one-shot kernel pays: the hops of its slots, with flags beside data.
+plan::CostModel eager_model(const DeviceMachine& machine) {
+  plan::CostModel model = cost_model(machine);
+  for (plan::Resource& at : model.resources) at.gigabytes_per_second *= kEagerData;
+  model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
+    plan::Path path = link(from, to);
+    const DeviceLink kind =
+        machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
+    path.own.latency_us = kLinks[static_cast<std::size_t>(kind)].eager_us;
+    return path;
   };
   return model;
 }
@@ -255,8 +275,10 @@ std::size_t events_of(const plan::Plan& plan) {
 
 class DevicePlanCosts final : public PlanCosts {
  public:
+  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model)
+      : machine_(machine), model_(std::move(model)) {}
   explicit DevicePlanCosts(const DeviceMachine& machine)
-      : machine_(machine), model_(cost_model(machine)) {}
+      : DevicePlanCosts(machine, cost_model(machine)) {}
 
   std::string_view overrides() const override { return machine_.overrides; }
 
@@ -311,7 +333,7 @@ class DevicePlanCosts final : public PlanCosts {
 std::string_view to_string(DeviceLink link) { return kLinks[static_cast<std::size_t>(link)].name; }
 
 std::size_t device_size_class(std::size_t bytes) {
-  return std::bit_ceil(std::clamp<std::size_t>(bytes, 1024, std::size_t{1} << 40));
+  return std::bit_ceil(std::clamp<std::size_t>(bytes, kLeastClass, std::size_t{1} << 40));
 }
 
 plan::Shape device_shape(Collective collective, int root, Contract contract,
@@ -350,6 +372,24 @@ Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine) 
             override_for(collective, machine.overrides, "TUTTI_ALGORITHM"));
   return algorithm_override.forced.empty() ? !algorithm_override.forbids(kEagerName)
                                            : algorithm_override.forced == kEagerName;
+}
+
+Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& machine) {
+  TUTTI_TRY(const Override chosen,
+            override_for(request.shape.collective, machine.overrides, "TUTTI_ALGORITHM"));
+  const Algorithm* same = find_algorithm(request.shape.collective, "one_shot");
+  if (request.shape.rank_count > static_cast<int>(cuda::kMostSources) || same == nullptr) return 0;
+  if (chosen.forced == kEagerName) return machine.eager_bytes;
+  const DevicePlanCosts costs(machine, eager_model(machine));
+  Candidate eager;
+  eager.algorithm = same;
+  for (request.bytes = machine.eager_bytes; request.bytes >= kLeastClass; request.bytes /= 2) {
+    TUTTI_TRY(const auto plans, device_plans(request, machine));
+    const double plan_us = plans.front().microseconds + kEagerStartsSoonerUs;
+    eager.lanes = costs.lanes(*same, request, 0, 0);
+    if (costs.estimate_us(eager, request).value_or(0) <= plan_us) return request.bytes;
+  }
+  return 0;
 }
 
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {

@@ -41,6 +41,7 @@ struct DeviceMachine {
   std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
+  std::size_t eager_bytes = std::size_t{64} << 10;  // That the one-shot kernel can take.
   bool by_nics = false;    // Ranks go to other hosts by RDMA, so by NICs near them;
   bool gpudirect = false;  // and slots between hosts are in the devices' memories.
   std::shared_ptr<const GraphCosts> graph = nullptr;  // Null: not known.
@@ -87,6 +88,11 @@ DeviceBound device_bound(const Request& request, const DeviceMachine& machine);
 
 /// Whether overrides let a call of that collective be eager (the one-shot kernel).
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);
+
+/// Up to how many bytes an all-reduce of the request's shape takes the one-shot kernel: as far as
+/// no plan is estimated to be faster, and at most DeviceMachine::eager_bytes. Takes as long as some
+/// calls of device_plans(), so the caller keeps it. Errors as usable_plans().
+Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& machine);
 
 /// What stands for all sizes near this one.
 std::size_t device_size_class(std::size_t bytes);
