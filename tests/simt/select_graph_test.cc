@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "planner/simulate/simulate.h"
 #include "support/catch.h"
-#include "support/topology/device_machines.h"
 #include "support/topology/topology_files.h"
+#include "tools/topo/device_choices.h"
 #include "topology/capture/machines.h"
 #include "topology/models/model.h"
 
@@ -18,8 +17,8 @@ namespace {
 using planner::DeviceLink;
 using planner::DeviceMachine;
 
-constexpr std::size_t kSizes[] = {std::size_t{64} << 10, std::size_t{4} << 20,
-                                  std::size_t{1} << 30};
+constexpr std::size_t kSizes[] = {8, std::size_t{64} << 10, std::size_t{1} << 20,
+                                  std::size_t{4} << 20, std::size_t{1} << 30};
 
 /// Hosts that are alike.
 struct Hosts {
@@ -44,7 +43,6 @@ std::vector<std::pair<std::string, topology::Graph>> graphs(bool files) {
     if (graph.all(topology::NodeKind::kHost).size() != 1 ||
         graph.all(topology::NodeKind::kGpu).size() < 2)
       continue;
-    test::give_buses(graph);
     found.emplace_back(name, std::move(graph));
   }
   return found;
@@ -58,8 +56,8 @@ std::vector<Hosts> hosts(int count) {
     const std::vector<const topology::Graph*> all(static_cast<std::size_t>(count), &graph);
     if (count > 1 && all.size() * graph.all(topology::NodeKind::kGpu).size() > 32) continue;
     if (count > 1 && name == "hgx-h200") continue;  // As hgx-h100.
-    auto machine = count == 1 ? test::with_graph(test::device_machine(graph), graph)
-                              : test::with_graphs(test::device_machine(all), all);
+    auto machine = count == 1 ? tools::device_machine(graph)
+                              : tools::with_graphs(tools::device_machine(all), all);
     INFO(name << ": " << (machine ? "" : machine.error().what));
     // A table of classes of links does not say what they carry.
     if (!machine && name.find("data/topology") != std::string::npos) continue;
@@ -80,31 +78,18 @@ planner::Request request_for(const DeviceMachine& machine, Collective collective
 }
 
 /// What is chosen may take that much longer.
-void compare_with_simulator(const std::vector<Hosts>& machines, double most) {
+void compare_with_simulator(const std::vector<Hosts>& machines, double most,
+                            std::span<const std::size_t> sizes = kSizes) {
   std::string table;
   bool far = false;
   for (const Hosts& host : machines) {
-    planner::Simulator simulator(host.graph, host.machine.graph->devices, {});
-    auto request = request_for(host.machine, Collective::kAllReduce, Contract::kDeterministic);
-    for (const std::size_t bytes : kSizes) {
-      const auto time = [&](const Algorithm& algorithm) {
-        const auto sample = simulator.run(algorithm, *planner::find_protocol("simple"), bytes);
-        REQUIRE(sample);
-        return sample->microseconds;
-      };
-      const Algorithm* best = nullptr;
-      for (const Algorithm* algorithm : simulator.candidates()) {
-        if (best == nullptr || time(*algorithm) < time(*best)) best = algorithm;
-      }
-      request.bytes = bytes;
-      const auto plans = planner::device_plans(request, host.machine);
-      REQUIRE(plans);
-      const Algorithm& chosen = *plans->front().algorithm;
-      const double ratio = time(chosen) / time(*best);
-      far = far || ratio > most;
+    const auto choices = tools::compare_choices(host.machine, sizes);
+    REQUIRE(choices);
+    for (const tools::DeviceChoice& one : *choices) {
+      far = far || one.ratio() > most;
       table += fmt::format("{:24} {:>11} {:20} {:20} {:.2f}   estimate {:.1f}, simulated {:.1f}\n",
-                           host.name, bytes, chosen.name, best->name, ratio,
-                           plans->front().microseconds, time(chosen));
+                           host.name, one.bytes, one.chosen.algorithm, one.best.algorithm,
+                           one.ratio(), one.estimate_us, one.chosen.us);
     }
   }
   INFO("machine | bytes | the runtime's choice | the simulator's choice | ratio\n" << table);
@@ -113,6 +98,8 @@ void compare_with_simulator(const std::vector<Hosts>& machines, double most) {
 
 /// On several hosts the simulator has more and larger slots than ranks have.
 constexpr double kMost = 1.1, kMostOfHosts = 1.15;
+constexpr std::size_t kLargeSizes[] = {std::size_t{64} << 10, std::size_t{4} << 20,
+                                       std::size_t{1} << 30};
 
 TEST_CASE("what is chosen takes hardly longer than what the simulator would choose") {
   const auto machines = hosts(1);
@@ -124,7 +111,7 @@ TEST_CASE("what is chosen for several hosts takes hardly longer than the simulat
   for (const int count : {2, 4}) {
     const auto machines = hosts(count);
     CHECK(machines.size() >= 9);
-    compare_with_simulator(machines, count == 2 ? kMost : kMostOfHosts);
+    compare_with_simulator(machines, count == 2 ? kMost : kMostOfHosts, kLargeSizes);
   }
 }
 
@@ -135,13 +122,12 @@ Hosts odd_hosts() {
     for (const char* name : {"pcie-8", "dgx-a100"}) {
       auto graph = topology::model(name);
       REQUIRE(graph);
-      test::give_buses(*graph);
       found.push_back(*std::move(graph));
     }
     return found;
   }();
   const topology::Graph* const both[] = {&graphs[0], &graphs[1]};
-  auto machine = test::with_graphs(test::device_machine(both), both);
+  auto machine = tools::with_graphs(tools::device_machine(both), both);
   REQUIRE(machine);
   return {"pcie-8, dgx-a100", 2, *machine, machine->graph->graph};
 }
@@ -149,7 +135,7 @@ Hosts odd_hosts() {
 TEST_CASE("what is chosen for hosts that differ takes hardly longer than the simulator's choice") {
   const Hosts hosts = odd_hosts();
   CHECK(hosts.machine.graph->between_hosts == "2 to 8 NICs a host on one network");
-  compare_with_simulator({hosts}, kMostOfHosts);
+  compare_with_simulator({hosts}, kMostOfHosts, kLargeSizes);
 }
 
 /// Microseconds for a megabyte alone.
@@ -187,9 +173,9 @@ TEST_CASE("without GPUDirect what goes between hosts passes the memory next to t
   const auto graph = topology::model("pcie-8");
   REQUIRE(graph);
   const topology::Graph* const both[] = {&*graph, &*graph};
-  DeviceMachine machine = test::device_machine(both);
+  DeviceMachine machine = tools::device_machine(both);
   const auto to_memory = [&] {  // Shares of what enters a NUMA node of the first host.
-    const auto made = test::with_graphs(machine, both);
+    const auto made = tools::with_graphs(machine, both);
     REQUIRE(made);
     const topology::Graph& all = made->graph->graph;
     double share = 0;
@@ -214,10 +200,10 @@ TEST_CASE("hosts that RDMA does not join, or whose NICs are not known, have the 
   }
   for (const topology::Graph* host : {&std::as_const(*graph), &std::as_const(unknown)}) {
     const topology::Graph* const both[] = {host, host};
-    DeviceMachine machine = test::device_machine(both);
+    DeviceMachine machine = tools::device_machine(both);
     machine.by_nics = host == &unknown;
     machine.hosts.cost = {.link = {15, 1.25}, .message_us = 3};
-    const auto made = test::with_graphs(machine, both);
+    const auto made = tools::with_graphs(machine, both);
     REQUIRE(made);
     CHECK(made->graph->between_hosts == "1.25 GB/s a host");
     // All ranks of a host share it, in and out.
@@ -241,7 +227,7 @@ TEST_CASE("ranks of a host with slower NICs have less to do") {
     link.backward.value /= 2;
   }
   const topology::Graph* const all[] = {&*graph, &*graph, &slow};
-  const auto machine = test::with_graphs(test::device_machine(all), all);
+  const auto machine = tools::with_graphs(tools::device_machine(all), all);
   REQUIRE(machine);
   CHECK(machine->graph->between_hosts == "8 rails");
   const auto shape =
@@ -255,7 +241,7 @@ TEST_CASE("the graphs of many hosts are joined without looking at all pairs") {
   const auto graph = topology::model("hgx-h100");
   REQUIRE(graph);
   const std::vector<const topology::Graph*> all(128, &*graph);
-  const auto machine = test::with_graphs(test::device_machine(all), all);
+  const auto machine = tools::with_graphs(tools::device_machine(all), all);
   REQUIRE(machine);
   const planner::GraphCosts& costs = *machine->graph;
   CHECK(costs.devices.size() == 1024);
@@ -268,6 +254,38 @@ TEST_CASE("the graphs of many hosts are joined without looking at all pairs") {
       costs.graph.nodes, [](const auto& node) { return node.name.starts_with("spine"); }));
   CHECK(spines == 16);
   CHECK(costs.uses(0, 1016).size() == costs.uses(0, 8).size() + 2 * spines);
+}
+
+DeviceMachine machine_of(std::string_view name) {
+  const auto graph = topology::model(name);
+  REQUIRE(graph);
+  const auto machine = tools::device_machine(*graph);
+  REQUIRE(machine);
+  return *machine;
+}
+
+TEST_CASE("small messages are eager as far as no plan is faster") {
+  const auto limit = [](std::string_view name) -> std::size_t {
+    const auto machine = machine_of(name);
+    const auto found = planner::eager_limit_bytes(
+        request_for(machine, Collective::kAllReduce, Contract::kDeterministic), machine);
+    REQUIRE(found);
+    return *found;
+  };
+  CHECK(limit("hgx-h100") == std::size_t{64} << 10);  // All that the kernel takes.
+  // Each rank sends all it has to each other one, past sockets that all share.
+  CHECK(limit("pcie-8") >= 1024);
+  CHECK(limit("pcie-8") < std::size_t{64} << 10);
+  CHECK(limit("dgx2") == 0);  // More ranks than a step has sources.
+}
+
+TEST_CASE("who forces the eager path gets it for all that it takes") {
+  auto machine = machine_of("pcie-8");
+  machine.overrides = "all_reduce=packet";
+  const auto found = planner::eager_limit_bytes(
+      request_for(machine, Collective::kAllReduce, Contract::kDeterministic), machine);
+  REQUIRE(found);
+  CHECK(*found == machine.eager_bytes);
 }
 
 void check_bounds(const std::vector<Hosts>& machines, std::span<const std::size_t> sizes) {

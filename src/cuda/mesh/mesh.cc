@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cuda/driver/kernels.h"
+#include "cuda/mesh/suits.h"
 #include "exec/lane.h"
 #include "kernels/cuda/messages.h"
 #include "plan/partition.h"
@@ -62,24 +63,6 @@ Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options
 
 bool has_place(const plan::Plan& plan, plan::Place place) {
   return any_location(plan, [place](const plan::Location& at) { return at.place == place; });
-}
-
-/// Empty, or why a kernel can't take the plan.
-std::string unsuited(const plan::Plan& plan) {
-  if (has_place(plan, plan::Place::kMulticast)) return "has multicasts";
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) {
-      for (const plan::Step& step : lane.steps) {
-        if (step.kind != plan::StepKind::kMove) continue;
-        if (step.source_count > cuda::kMostSources || step.target_count > cuda::kMostTargets) {
-          return "has a step of " + std::to_string(step.source_count) + " sources and " +
-                 std::to_string(step.target_count) + " targets; kernels take " +
-                 std::to_string(cuda::kMostSources) + " and " + std::to_string(cuda::kMostTargets);
-        }
-      }
-    }
-  }
-  return {};
 }
 
 template <class T>

@@ -1,0 +1,174 @@
+#include "tools/topo/device_choices.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cuda/comm/graph_costs.h"
+#include "cuda/mesh/suits.h"
+#include "kernels/cuda/interpreter.h"
+#include "planner/simulate/simulate.h"
+#include "topology/embedding/routes.h"
+#include "topology/graph/words.h"
+
+namespace tutti::tools {
+namespace {
+
+using topology::NodeId;
+using topology::NodeKind;
+
+constexpr std::uint32_t kLanes = 16;
+
+std::vector<std::string> give_buses(topology::Graph& graph) {
+  std::vector<std::string> buses;
+  for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
+    std::string& bus = graph[gpu].bus;
+    if (bus.empty()) bus = fmt::format("0fff:{:02x}:00.0", buses.size());
+    buses.push_back(bus);
+  }
+  return buses;
+}
+
+/// The GPUs of a host with what CUDA and NVML would say of their links.
+planner::DeviceMachine links_within(const topology::Graph& graph) {
+  planner::DeviceMachine machine;
+  machine.lanes = kLanes;
+  topology::Router router(graph);
+  const auto gpus = graph.all(NodeKind::kGpu);
+  for (const NodeId gpu : gpus) {
+    machine.device_of.push_back(static_cast<int>(machine.device_of.size()));
+    for (const NodeId peer : gpus) {
+      const bool fast = router.hop(gpu, peer, topology::Over::kFast).has_value();
+      machine.links.push_back(gpu == peer ? planner::DeviceLink::kSame
+                              : fast      ? planner::DeviceLink::kNvlink
+                                          : planner::DeviceLink::kPcie);
+    }
+  }
+  machine.direct.resize(machine.links.size());
+  for (const topology::Link& link : graph.links) {
+    const auto place = [&](NodeId node) {
+      return static_cast<std::size_t>(std::find(gpus.begin(), gpus.end(), node) - gpus.begin());
+    };
+    const std::size_t a = place(link.a), b = place(link.b), n = gpus.size();
+    if (!is_fast(link.kind) || a == n || b == n) continue;
+    machine.direct[a * n + b] = link.forward.value;
+    machine.direct[b * n + a] = link.backward.value;
+  }
+  return machine;
+}
+
+constexpr std::string_view kOneShot = "one_shot";  // The algorithm of the eager path.
+
+/// The first of the list that kernels can run.
+Result<planner::Candidate> first_plan(const planner::Request& request,
+                                      const planner::DeviceMachine& machine) {
+  TUTTI_TRY(const auto plans, planner::device_plans(request, machine));
+  for (const planner::Candidate& one : plans) {
+    TUTTI_TRY(
+        const planner::VerifiedPlan* verified,
+        planner::prepare(planner::device_recipe(*one.algorithm, request, machine, one.lanes)));
+    if (exec::unsuited(verified->plan).empty()) return one;
+  }
+  return topology::invalid("kernels can run no plan");
+}
+
+}  // namespace
+
+planner::DeviceMachine device_machine(std::span<const topology::Graph* const> hosts) {
+  planner::DeviceMachine machine;
+  std::vector<std::pair<std::size_t, std::size_t>> ranks;  // Its host, and its rank there.
+  std::vector<planner::DeviceMachine> parts;
+  for (const topology::Graph* host : hosts) {
+    parts.push_back(links_within(*host));
+    for (std::size_t rank = 0; rank < parts.back().device_of.size(); ++rank)
+      ranks.emplace_back(parts.size() - 1, rank);
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto& [host, place] = ranks[rank];
+    machine.device_of.push_back(static_cast<int>(rank));
+    machine.hosts.of.push_back(static_cast<int>(host));
+    for (const auto& [other, there] : ranks) {
+      machine.links.push_back(host == other ? parts[host].link(place, there)
+                                            : planner::DeviceLink::kNetwork);
+      machine.direct.push_back(host == other ? parts[host].direct_rate(place, there) : 0);
+    }
+  }
+  const std::size_t size = parts.front().device_of.size();
+  const bool alike = std::all_of(parts.begin(), parts.end(),
+                                 [&](const auto& part) { return part.device_of.size() == size; });
+  if (alike) machine.groups = static_cast<int>(size);
+  machine.lanes = kLanes;
+  machine.hosts.cost = {.link = {2, 10}, .message_us = 0.3};
+  machine.by_nics = machine.gpudirect = true;
+  return machine;
+}
+
+Result<planner::DeviceMachine> with_graphs(planner::DeviceMachine machine,
+                                           std::span<const topology::Graph* const> hosts) {
+  std::vector<std::string> buses;
+  std::map<const topology::Graph*, std::shared_ptr<const topology::Graph>> kinds;
+  std::vector<std::shared_ptr<const topology::Graph>> graphs;
+  for (const topology::Graph* host : hosts) {
+    auto graph = *host;
+    for (std::string& bus : give_buses(graph)) buses.push_back(std::move(bus));
+    auto& kind = kinds[host];
+    if (kind == nullptr) kind = std::make_shared<const topology::Graph>(std::move(graph));
+    graphs.push_back(kind);
+  }
+  TUTTI_TRY(auto costs, planner::graph_costs(graphs, machine, buses));
+  machine.graph = std::make_shared<const planner::GraphCosts>(std::move(costs));
+  return machine;
+}
+
+Result<planner::DeviceMachine> device_machine(const topology::Graph& graph) {
+  const std::size_t hosts = graph.all(NodeKind::kHost).size();
+  const std::size_t gpus = graph.all(NodeKind::kGpu).size();
+  if (hosts > 1) return topology::invalid("has {} hosts; this is about one", hosts);
+  if (gpus < 2) return topology::invalid("has {} GPU{}", gpus, gpus == 1 ? "" : "s");
+  const topology::Graph* const all[] = {&graph};
+  return with_graphs(links_within(graph), all);
+}
+
+Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
+                                                  std::span<const std::size_t> sizes) {
+  planner::Simulator simulator(machine.graph->graph, machine.graph->devices, {});
+  const planner::Request shaped{
+      .shape = planner::device_shape(Collective::kAllReduce, 0, Contract::kDeterministic, machine),
+      .contract = Contract::kDeterministic};
+  TUTTI_TRY(const std::size_t eager_limit, planner::eager_limit_bytes(shaped, machine));
+  std::vector<DeviceChoice> choices;
+  for (const std::size_t bytes : sizes) {
+    DeviceChoice& choice = choices.emplace_back();
+    choice.bytes = bytes;
+    planner::Request request = shaped;
+    request.bytes = bytes;
+    TUTTI_TRY(const planner::Candidate plan, first_plan(request, machine));
+    choice.estimate_us = plan.microseconds;
+    choice.chosen = {bytes <= eager_limit, plan.algorithm->name};
+    if (choice.chosen.eager) choice.chosen.algorithm = kOneShot;
+    const bool fits_one_shot =
+        machine.device_of.size() <= cuda::kMostSources && bytes <= machine.eager_bytes;
+    const auto compete = [&](const Algorithm& algorithm, bool eager) -> Status {
+      TUTTI_TRY(const auto sample,
+                simulator.run(algorithm, *planner::find_protocol(eager ? "ll" : "simple"), bytes));
+      if (!exec::unsuited(build(algorithm, sample.shape)).empty()) return ok();
+      const TimedChoice one{eager, algorithm.name, sample.microseconds};
+      if (choice.best.algorithm.empty() || one.us < choice.best.us) choice.best = one;
+      if (one.algorithm == choice.chosen.algorithm && one.eager == choice.chosen.eager)
+        choice.chosen.us = one.us;
+      return ok();
+    };
+    for (const Algorithm* algorithm : simulator.candidates()) {
+      TUTTI_RETURN_IF_ERROR(compete(*algorithm, false));
+      if (fits_one_shot && algorithm->name == kOneShot)
+        TUTTI_RETURN_IF_ERROR(compete(*algorithm, true));
+    }
+  }
+  return choices;
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,48 @@
+// File: tools/topo/device_choices.h: what a communicator of devices would choose on a machine that
+// need not be here, beside what the simulator finds fastest there.
+//
+// The choice is the runtime's own code (cuda/comm/select.h, graph_costs.h), with the GPUs of a
+// graph instead of those that CUDA lists. The simulator then times it and all it competes with.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cuda/comm/select.h"
+#include "topology/graph/graph.h"
+
+namespace tutti::tools {
+
+/// A rank for each GPU of one host, in the order of the graph; all reach each other, over NVLink
+/// where that leads there, else over PCI Express. GPUs without a PCI address get one. Errors:
+/// several hosts, fewer than two GPUs, and those of planner::graph_costs().
+Result<planner::DeviceMachine> device_machine(const topology::Graph& graph);
+
+/// The same on several hosts with such graphs, joined by RDMA to and from the devices' memories;
+/// without what the graphs say, which with_graphs() adds. Errors of that: as graph_costs().
+planner::DeviceMachine device_machine(std::span<const topology::Graph* const> hosts);
+Result<planner::DeviceMachine> with_graphs(planner::DeviceMachine machine,
+                                           std::span<const topology::Graph* const> hosts);
+
+struct TimedChoice {
+  bool eager = false;  // The one-shot kernel: timed over "ll", as flags lie beside data. Plans hand
+                       // over slots: "simple".
+  std::string_view algorithm = {};
+  double us = 0;  // As simulated.
+};
+
+/// An all-reduce of so many bytes, under the default contract.
+struct DeviceChoice {
+  std::size_t bytes = 0;
+  TimedChoice chosen, best;  // By the runtime; of all that the runtime could choose.
+  double estimate_us = 0;    // What the runtime estimates for the first of its plans.
+
+  double ratio() const { return chosen.us / best.us; }
+};
+
+/// One for each size. The machine has to have its graph.
+Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
+                                                  std::span<const std::size_t> sizes);
+
+}  // namespace tutti::tools
