@@ -199,27 +199,9 @@ int links_between(const Graph& graph, const Adjacency& adjacency, const Path& pa
   return between > 0 ? between : std::min(out, in);  // Over several switches: all that they have.
 }
 
-/// Whether a path leaves a NUMA node's PCI by another root bus than it came by.
-bool changes_root(const Graph& graph, const Path& path) {
-  std::vector<std::string> roots;
-  NodeId here = path.from;
-  for (std::size_t i = 0; i + 1 < path.edges.size(); ++i) {
-    const NodeId next = path.edges[i].to;
-    if (graph[next].kind == NodeKind::kNuma) {
-      for (const NodeId port : {here, path.edges[i + 1].to}) {
-        if (graph[port].kind != NodeKind::kPciePort) return false;  // The file has no root ports.
-        roots.push_back(graph[port].bus.substr(0, graph[port].bus.rfind(':')));
-      }
-    }
-    here = next;
-  }
-  return roots.size() == 2 && roots[0] != roots[1];
-}
-
 /// "NV18", "NODE", "PIX": as nvidia-smi writes it.
 std::string class_of(const Graph& graph, const Adjacency& adjacency, const Path& path) {
-  if (path.type == PathClass::kHost && changes_root(graph, path)) return "NODE";
-  if (path.type != PathClass::kNvlink) return std::string(name_of(path.type));
+  if (path.type != PathClass::kNvlink) return std::string(name_of(graph, path));
   const bool nvlink = graph.links[path.edges[0].link].kind == LinkKind::kNvlink;
   const int count = links_between(graph, adjacency, path);
   return nvlink ? fmt::format("NV{}", count) : count > 1 ? fmt::format("XGMI{}", count) : "XGMI";

@@ -31,7 +31,7 @@ std::string link_text(const Graph& graph, const Adjacency::Edge& edge) {
 }
 
 void print_path(const Graph& graph, const Path& path) {
-  say("{} ({}), {} GB/s", name_of(path.type), meaning_of(path.type),
+  say("{} ({}), {} GB/s", name_of(graph, path), meaning_of(graph, path),
       rate_text(path.gigabytes_per_second));
   if (path.ways > 1) say(" over {} ways like this", path.ways);
   if (path.latency_us > 0) say(", {:.2f} us", path.latency_us);
@@ -80,7 +80,7 @@ void print_gain(const Graph& graph, const Path& path) {
 
 std::string leg(const Graph& graph, const Path& path) {
   return fmt::format("{} -> {} ({}, {} GB/s)", short_name(graph, path.from),
-                     short_name(graph, path.to), name_of(path.type),
+                     short_name(graph, path.to), name_of(graph, path),
                      rate_text(path.gigabytes_per_second));
 }
 
@@ -111,7 +111,7 @@ void print_direct(const Graph& graph, const Path& path) {
       (path.type == PathClass::kHost || path.type == PathClass::kSystem)) {
     say("\nNCCL does not use GPUDirect over {} unless NCCL_NET_GDR_LEVEL says so: it goes\n"
         "through host memory.\n",
-        name_of(path.type));
+        name_of(graph, path));
   }
 }
 
@@ -134,7 +134,7 @@ Result<int> why(const Why& options) {
   print_path(graph, path);
   const Path plain = topology::best_path(graph, adjacency, from, to, {.relays = false});
   if (plain.type != path.type && !plain.edges.empty()) {
-    say("\nWithout the GPU between: {}, {} GB/s.\n", name_of(plain.type),
+    say("\nWithout the GPU between: {}, {} GB/s.\n", name_of(graph, plain),
         rate_text(plain.gigabytes_per_second));
   }
   print_direct(graph, path);

@@ -216,6 +216,34 @@ void finish(const Graph& graph, Path& path) {
 
 }  // namespace
 
+bool crosses_bridges(const Graph& graph, const Path& path) {
+  if (path.type != PathClass::kHost) return false;
+  std::vector<std::string> bridges;
+  NodeId here = path.from;
+  for (std::size_t i = 0; i + 1 < path.edges.size(); ++i) {
+    const NodeId next = path.edges[i].to;
+    if (graph[next].kind == NodeKind::kNuma) {
+      for (const NodeId port : {here, path.edges[i + 1].to}) {
+        if (graph[port].kind != NodeKind::kPciePort) return false;  // The file has no root ports.
+        const std::string& bus = graph[port].bus;
+        bridges.push_back(bus.empty() ? fact(graph[port], "host_bridge")
+                                      : bus.substr(0, bus.rfind(':')));
+      }
+    }
+    here = next;
+  }
+  return bridges.size() == 2 && bridges[0] != bridges[1];
+}
+
+std::string_view name_of(const Graph& graph, const Path& path) {
+  return crosses_bridges(graph, path) ? "NODE" : name_of(path.type);
+}
+
+std::string_view meaning_of(const Graph& graph, const Path& path) {
+  return crosses_bridges(graph, path) ? "through a CPU, from one of its PCI roots to another"
+                                      : meaning_of(path.type);
+}
+
 std::string_view name_of(PathClass type) { return kClasses[static_cast<std::size_t>(type)].name; }
 std::string_view meaning_of(PathClass type) {
   return kClasses[static_cast<std::size_t>(type)].meaning;

@@ -52,6 +52,13 @@ struct PathOptions {
   PathClass worst = PathClass::kNetwork;  // Classes beyond this are not looked for.
 };
 
+/// Whether a path of class PHB leaves a NUMA node's PCI by another host bridge than it came by:
+/// what nvidia-smi calls NODE. Bridges are told apart by root bus, or by the fact "host_bridge".
+bool crosses_bridges(const Graph& graph, const Path& path);
+/// "NODE" for those, else the name of the class.
+std::string_view name_of(const Graph& graph, const Path& path);
+std::string_view meaning_of(const Graph& graph, const Path& path);
+
 /// The best path; type kNone if there is none. Linear in the graph, for each class that is tried.
 Path best_path(const Graph& graph, const Adjacency& adjacency, NodeId from, NodeId to,
                const PathOptions& options = {});

@@ -3,8 +3,10 @@
 //
 // The model: classes say how near two devices are, not what is between them. The smallest tree that
 // agrees is built: PIX makes one switch, PXB joins switches under another, PHB and NODE make one
-// NUMA node, SYS two. NVLinks that no chip could have to all its peers lead to NVSwitches, whatever
-// GPUs have none. No figure is in the text, so all are assumed, and said to be.
+// NUMA node, SYS two. Where there is NODE, what hangs on a NUMA node has a port, and the port a
+// host bridge: PHB is within one, NODE between two. NVLinks that no chip could have to all its
+// peers lead to NVSwitches, whatever GPUs have none. No figure is in the text, so all are assumed,
+// and said to be.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,6 +35,7 @@ class MatrixReader {
         source_(source),
         near_(matrix_.devices.size()),
         far_(matrix_.devices.size()),
+        bridge_(matrix_.devices.size()),
         numa_(matrix_.devices.size()) {}
 
   Imported read() {
@@ -68,11 +71,16 @@ class MatrixReader {
         const std::string& word = matrix_.classes[i][j];
         if (word == "PIX") near_.join(i, j);
         if (word == "PIX" || word == "PXB" || word == "PIB") far_.join(i, j);
+        if (word == "PHB") bridge_.join(i, j);
         if (word == "PHB" || word == "NODE") numa_.join(i, j);
+        has_bridges_ = has_bridges_ || word == "NODE";
         said = said || word == "SYS" || word == "SOC";
       }
     }
-    for (std::size_t i = 0; i < count; ++i) numa_.join(i, far_.of(i));
+    for (std::size_t i = 0; i < count; ++i) {
+      bridge_.join(i, far_.of(i));
+      numa_.join(i, far_.of(i));
+    }
     if (said) return;
     for (std::size_t i = 0; i < count; ++i) numa_.join(i, 0);
     made_.findings.push_back(
@@ -148,25 +156,37 @@ class MatrixReader {
          "", "probe the machine, or import NCCL's or hwloc's file"});
   }
 
-  /// What a device hangs on: its switch, made if need be, or its NUMA node.
-  NodeId above(std::size_t device) {
+  /// What a device, or its outermost switch, hangs on: its NUMA node, or a port there.
+  NodeId root_of(std::size_t device) {
     const NodeId numa = numa_nodes_.at(numa_.of(device));
+    if (!has_bridges_) return numa;
+    const std::size_t number = host_bridges_.size();
+    const std::size_t bridge = host_bridges_.try_emplace(bridge_.of(device), number).first->second;
+    Node port{NodeKind::kPciePort, fmt::format("host0/port{}", ports_++), host_};
+    port.facts.emplace("host_bridge", std::to_string(bridge));
+    const NodeId made = made_.graph.add(std::move(port));
+    made_.graph.join(LinkKind::kInternal, numa, made, kInside);
+    return made;
+  }
+
+  /// What a device hangs on: its switch, made if need be, or its root.
+  NodeId above(std::size_t device) {
     const std::size_t far = far_.of(device), near = near_.of(device);
-    NodeId parent = numa;
+    NodeId parent;  // None: the root.
     const auto a_switch = [&](std::map<std::size_t, NodeId>& made, std::size_t group) {
       const auto [at, fresh] = made.try_emplace(group);
       if (fresh) {
         const std::size_t number = near_switches_.size() + far_switches_.size() - 1;
         at->second =
             made_.graph.add({NodeKind::kPcieSwitch, fmt::format("host0/switch{}", number), host_});
-        join_pcie(parent, at->second);
+        join_pcie(parent.exists() ? parent : root_of(device), at->second);
       }
       return at->second;
     };
     const bool apart = far_.size(far) > near_.size(near);  // PXB needs a switch at each end.
     if (apart) parent = a_switch(far_switches_, far);
     if (apart || near_.size(near) > 1) parent = a_switch(near_switches_, near);
-    return parent;
+    return parent.exists() ? parent : root_of(device);
   }
 
   int links_between(std::size_t i, std::size_t j) const {
@@ -311,11 +331,14 @@ class MatrixReader {
 
   Matrix matrix_;
   std::string_view source_;
-  Sets near_, far_, numa_;  // PIX; PIX and PXB; the same NUMA node.
+  Sets near_, far_, bridge_, numa_;  // PIX; and PXB; and PHB; the same NUMA node.
+  bool has_bridges_ = false;         // NODE tells them apart.
   Imported made_;
   NodeId host_;
   std::vector<NodeId> nodes_;
   std::map<std::size_t, NodeId> numa_nodes_, near_switches_, far_switches_;
+  std::map<std::size_t, std::size_t> host_bridges_;  // Numbers, by set of devices.
+  std::size_t ports_ = 0;
 };
 
 bool is_matrix(std::string_view text) {

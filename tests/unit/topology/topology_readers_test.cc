@@ -204,12 +204,22 @@ TEST_CASE("nvidia-smi topo -m: a tree that agrees with its classes, all figures 
   between(graph, "host0/switch2", "host0/gpu1");
   between(graph, "host0/switch0", "host0/switch1");
   between(graph, "host0/switch0", "host0/switch2");
-  between(graph, "host0/numa0", "host0/gpu2");
-  between(graph, "host0/numa1", "host0/gpu3");
-  between(graph, "host0/numa1", "host0/mlx5_1");
+  // GPU2 is PHB from these, so on their host bridge; GPU3 and NIC1 are NODE apart.
+  const auto bridge = [&](const char* port) {
+    return fact(graph[graph.find(port)], "host_bridge");
+  };
+  between(graph, "host0/numa0", "host0/port0");
+  between(graph, "host0/port0", "host0/switch0");
+  between(graph, "host0/port1", "host0/gpu2");
+  between(graph, "host0/numa1", "host0/port2");
+  between(graph, "host0/port2", "host0/gpu3");
+  between(graph, "host0/port3", "host0/mlx5_1");
+  CHECK(bridge("host0/port0") == bridge("host0/port1"));
+  CHECK(bridge("host0/port2") != bridge("host0/port3"));
   CHECK(between(graph, "host0/gpu0", "host0/gpu1").count == 4);
   for (const Link& link : graph.links) {
-    if (link.kind != LinkKind::kPort) CHECK(link.forward.origin == Origin::kAssumed);
+    if (link.kind == LinkKind::kPort || link.kind == LinkKind::kInternal) continue;
+    CHECK(link.forward.origin == Origin::kAssumed);
   }
 }
 
