@@ -13,10 +13,19 @@
 
 namespace tutti::topology {
 
-/// kInvalidArgument with a formatted text.
+/// One line of ASCII, whatever strangers wrote into it.
+inline std::string printable(std::string text) {
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
+}
+
+/// kInvalidArgument with a formatted text, of one line.
 template <class... Args>
 Error invalid(fmt::format_string<Args...> text, Args&&... args) {
-  return {Code::kInvalidArgument, fmt::format(text, std::forward<Args>(args)...), {}, {}};
+  return {
+      Code::kInvalidArgument, printable(fmt::format(text, std::forward<Args>(args)...)), {}, {}};
 }
 
 /// The number that the whole text is, in base 10 or `base`; none if it is anything else.

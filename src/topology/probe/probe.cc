@@ -4,19 +4,10 @@
 
 #include <algorithm>
 
+#include "topology/graph/words.h"
 #include "topology/probe/parts.h"
 
 namespace tutti::topology {
-namespace {
-
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text;
-}
-
-}  // namespace
 
 NodeId Probe::add(NodeKind kind, const std::string& name, int index) {
   Node node{kind, (host.exists() ? graph()[host].name + "/" : "") + name, host, index};

@@ -223,6 +223,15 @@ TEST_CASE("nvidia-smi topo -m: a tree that agrees with its classes, all figures 
   }
 }
 
+TEST_CASE("a name of a file is one line of an error, whatever is in it") {
+  const auto refusal = [](std::string_view text) {
+    const auto imported = import(text, "x.json");
+    return imported ? std::string("accepted") : imported.error().what;
+  };
+  CHECK(refusal(R"({"nodes": [{"name": "a\"\n\u001b[2J", "kind": "none"}]})") ==
+        "x.json: JSON: 'a\"??[2J': its kind is none of a node");
+}
+
 TEST_CASE("NVLinks to more peers than a chip has links lead to switches") {
   const auto imported = import(
       "\tGPU0\tGPU1\tGPU2\tCPU Affinity\n"
